@@ -1,0 +1,63 @@
+# make demo and make test are all that a newcomer needs. What they install goes into the cache folder.
+
+CACHE   ?= $(or $(ARBE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/arbe-runner)
+BIN     ?= bin
+VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
+export ARBE_CACHE := $(CACHE)
+
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT     = mvdan.cc/gofumpt@v0.12.0
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# The box's binary goes without the library's documentation generator, and without HTTP/2, which a runner's few requests have no use for.
+LDFLAGS     = -s -w -X main.version=$(VERSION)
+RUNNER_TAGS = urfave_cli_no_docs,nethttpomithttp2
+FUZZTIME   ?= 20s
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## both binaries, static, into bin/
+	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
+
+.PHONY: demo
+demo: build agents ## one run of the real pi, live, against a scripted model
+	@go run ./internal/demo $(BIN)
+
+.PHONY: test
+test: agents ## everything, race detector on, the real pi included
+	go test -race -shuffle=on ./...
+
+.PHONY: lint
+lint: ## vet, staticcheck, gofumpt
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	@out=$$(go run $(GOFUMPT) -l .); [ -z "$$out" ] || { echo "not formatted (gofumpt -w):"; echo "$$out"; exit 1; }
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (20s)
+	@set -e; for f in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z]+' . | cut -c6-); do \
+		dir=$$(dirname $$(grep -rlE --include='*_test.go' "^func $$f\(" .)); \
+		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$dir; done
+
+.PHONY: bench
+bench: agents ## the figures in docs/PERFORMANCE.md
+	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
+	go test -run '^$$' -bench 'Mirror|Append|Idle' -benchtime 3x ./internal/e2e
+	go test -run '^$$' -bench . -benchmem ./mirror
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database
+	go run $(GOVULNCHECK) ./...
+
+# The real agents, and a Node that can run them, as their lock files say.
+.PHONY: agents
+agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(wildcard testdata/npm/*/package-lock.json))
+$(CACHE)/%/.installed: testdata/npm/%/package-lock.json
+	@echo "installing $* into $(CACHE)"
+	@mkdir -p $(@D) && cp testdata/npm/$*/package.json testdata/npm/$*/package-lock.json $(@D)
+	@cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

@@ -1,0 +1,302 @@
+package session
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// MaxLine is the length in bytes up to which a line is read whole. Of a longer one a Line has the beginning, the length and the digest.
+const MaxLine = 128 << 20
+
+// Sizes of a Reader's buffers. A line that fits into the window costs no memory of its own.
+const (
+	window     = 256 << 10
+	longSample = 64 << 10 // what is kept of a line over MaxLine
+	anchorSize = 64       // bytes before the position that must stay what they were
+)
+
+// Position is a place in a session file: the first byte that is not yet consumed, which is the start of a line, and that line's index.
+type Position struct {
+	Offset int64 `json:"offset"` // bytes from the start of the file
+	Index  int   `json:"index"`  // lines before it
+}
+
+// Line is one line of a session file and where it stood.
+type Line struct {
+	Start Position
+	End   Position // the position after the line and its newline
+	Data  []byte   // without the newline; valid until the next call on the Reader
+	Torn  bool     // it had no newline: the last line of a file whose writer is gone
+
+	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is its beginning then.
+	Long int64
+	Sum  [sha256.Size]byte
+}
+
+// ChangedError says that a file is not the one that was read so far: what was consumed is no longer there.
+type ChangedError struct {
+	Path string
+	How  string // "replaced", "truncated", "rewritten"
+}
+
+func (e *ChangedError) Error() string { return fmt.Sprintf("session file %s was %s", e.Path, e.How) }
+
+// Reader gives the lines of a file that somebody else is still writing. It splits on \n and on nothing else (U+2028 is data), reads from its
+// own offset, and takes a last line without a newline for "not yet". It holds one window of the file, or one long line, in memory.
+// A Reader is not safe for concurrent use. Close it when done.
+type Reader struct {
+	path string
+	pos  Position
+
+	f       *os.File
+	win     []byte // win[lo:hi] are the file's bytes from pos.Offset on
+	lo, hi  int
+	scanned int64  // bytes from pos.Offset on that are known to hold no newline
+	anchor  []byte // the last bytes before pos.Offset, as they were read
+}
+
+// NewReader reads path from the position from on. The file need not exist yet.
+func NewReader(path string, from Position) *Reader {
+	return &Reader{path: path, pos: from}
+}
+
+// Position is the start of the line that Next gives next.
+func (r *Reader) Position() Position { return r.pos }
+
+// Close releases the file. A closed Reader that is used again opens it anew, at its position.
+func (r *Reader) Close() error {
+	r.forget()
+	if r.f == nil {
+		return nil
+	}
+	f := r.f
+	r.f = nil
+	return f.Close()
+}
+
+// Reset goes back to the start of the file, whichever file now has the path.
+func (r *Reader) Reset() error {
+	r.pos, r.anchor = Position{}, nil
+	return r.Close()
+}
+
+// forget drops what was read and not consumed, so that it is read again.
+func (r *Reader) forget() { r.lo, r.hi, r.scanned = 0, 0, 0 }
+
+// Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or end in a torn line.
+// A *ChangedError means that the file changed under the reader, which stays where it is until Reset.
+func (r *Reader) Next() (Line, error) {
+	for {
+		if have := int64(r.hi - r.lo); r.scanned < have {
+			if i := bytes.IndexByte(r.win[r.lo+int(r.scanned):r.hi], '\n'); i >= 0 {
+				return r.take(int(r.scanned)+i, true), nil
+			}
+			r.scanned = have
+		}
+		if r.scanned >= window {
+			return r.nextLong()
+		}
+		n, err := r.fill()
+		if err != nil {
+			return Line{}, err
+		}
+		if n == 0 {
+			// What stands there without a newline is read again next time: until the newline comes its writer may take it back.
+			r.forget()
+			return Line{}, r.replaced()
+		}
+	}
+}
+
+// Rest returns the next line, also one that no newline ends; io.EOF where there is nothing left. It is for a file whose writer is gone:
+// only then is it sure that the rest of a torn line will not come.
+func (r *Reader) Rest() (Line, error) {
+	line, err := r.Next()
+	if !errors.Is(err, io.EOF) || r.f == nil {
+		return line, err
+	}
+	end, err := r.f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return Line{}, err
+	}
+	n := end - r.pos.Offset
+	if n <= 0 {
+		return Line{}, io.EOF
+	}
+	if n > window {
+		return r.long(n, false)
+	}
+	if _, err := r.fill(); err != nil {
+		return Line{}, err
+	}
+	return r.take(r.hi-r.lo, false), nil
+}
+
+// take consumes the first n bytes of the window as a line, and its newline.
+func (r *Reader) take(n int, newline bool) Line {
+	line := Line{Start: r.pos, Data: r.win[r.lo : r.lo+n : r.lo+n], Torn: !newline}
+	end := n
+	if newline {
+		end++
+	}
+	r.advance(int64(end), r.win[r.lo:r.lo+end])
+	r.lo += end
+	line.End = r.pos
+	return line
+}
+
+// advance moves the position over n bytes, the last of which are tail.
+func (r *Reader) advance(n int64, tail []byte) {
+	r.pos.Offset += n
+	r.pos.Index++
+	r.scanned = 0
+	if len(tail) > anchorSize {
+		tail = tail[len(tail)-anchorSize:]
+	}
+	if extra := len(r.anchor) + len(tail) - anchorSize; extra > 0 {
+		r.anchor = append(r.anchor[:0], r.anchor[extra:]...)
+	}
+	r.anchor = append(r.anchor, tail...)
+}
+
+// open opens the file if that has not been done; io.EOF where there is none yet.
+func (r *Reader) open() error {
+	if r.f != nil {
+		return nil
+	}
+	f, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return io.EOF
+	}
+	if err != nil {
+		return err
+	}
+	r.f = f
+	return nil
+}
+
+// fill reads on into the window and returns how many bytes came. It makes room by moving what is left to the front.
+func (r *Reader) fill() (int, error) {
+	if err := r.open(); err != nil {
+		return 0, err
+	}
+	if r.win == nil {
+		r.win = make([]byte, window)
+	}
+	if r.lo > 0 {
+		r.hi = copy(r.win, r.win[r.lo:r.hi])
+		r.lo = 0
+	}
+	n, err := r.f.ReadAt(r.win[r.hi:], r.pos.Offset+int64(r.hi))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	// Looked at after the read: if what was consumed was still there then, what was read is what follows.
+	if err := r.intact(); err != nil {
+		r.forget()
+		return 0, err
+	}
+	r.hi += n
+	return n, nil
+}
+
+// nextLong looks for the end of a line that is longer than the window, without holding what it passes over.
+func (r *Reader) nextLong() (Line, error) {
+	r.lo, r.hi = 0, 0
+	for {
+		n, err := r.f.ReadAt(r.win, r.pos.Offset+r.scanned)
+		if i := bytes.IndexByte(r.win[:n], '\n'); i >= 0 {
+			return r.long(r.scanned+int64(i), true)
+		}
+		r.scanned += int64(n)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return Line{}, err
+		}
+		if n == 0 {
+			return Line{}, r.replaced()
+		}
+	}
+}
+
+// long consumes a line of n bytes that is not in the window.
+func (r *Reader) long(n int64, newline bool) (Line, error) {
+	r.forget()
+	line := Line{Start: r.pos, Torn: !newline}
+	size := n
+	if newline {
+		size++
+	}
+	if n <= MaxLine {
+		line.Data = make([]byte, n)
+	} else {
+		line.Data, line.Long = make([]byte, longSample), n
+		sum := sha256.New()
+		if _, err := io.Copy(sum, io.NewSectionReader(r.f, r.pos.Offset, n)); err != nil {
+			return Line{}, err
+		}
+		sum.Sum(line.Sum[:0])
+	}
+	tail := make([]byte, anchorSize)
+	if _, err := r.f.ReadAt(line.Data, r.pos.Offset); err != nil {
+		return Line{}, errors.Join(r.intact(), err)
+	}
+	if _, err := r.f.ReadAt(tail, r.pos.Offset+size-anchorSize); err != nil {
+		return Line{}, errors.Join(r.intact(), err)
+	}
+	if err := r.intact(); err != nil {
+		return Line{}, err
+	}
+	if bytes.IndexByte(line.Data, '\n') >= 0 {
+		// The torn end that was passed over has been written anew since, and is more than one line now.
+		return r.Next()
+	}
+	r.advance(size, tail)
+	line.End = r.pos
+	return line, nil
+}
+
+// intact returns a *ChangedError where the open file no longer has what was consumed of it.
+func (r *Reader) intact() error {
+	st, err := r.f.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() < r.pos.Offset {
+		return &ChangedError{Path: r.path, How: "truncated"}
+	}
+	before := make([]byte, len(r.anchor))
+	if _, err := r.f.ReadAt(before, r.pos.Offset-int64(len(before))); err != nil {
+		return err
+	}
+	if !bytes.Equal(before, r.anchor) {
+		return &ChangedError{Path: r.path, How: "rewritten"}
+	}
+	return nil
+}
+
+// replaced returns io.EOF, or a *ChangedError where the name now belongs to another file. It is asked at the end of the open one: until then
+// its lines count. A name that is gone belongs to none: nothing more will come, until somebody makes it anew.
+func (r *Reader) replaced() error {
+	if r.f == nil {
+		return io.EOF
+	}
+	open, err := r.f.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(r.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return io.EOF
+	case err != nil:
+		return err
+	case !os.SameFile(open, named):
+		return &ChangedError{Path: r.path, How: "replaced"}
+	}
+	return io.EOF
+}

@@ -1,0 +1,225 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits, usage lines) and what
+// versions 1 and 2 leave out (ids and parents).
+var Pi = Dialect{Prefix: "pi", Decode: decodePi, Essence: piEssence, Line: piLine}
+
+// piTypes are the line types that pi writes, 0.78.0 to 1.5.2.
+var piTypes = map[string]bool{
+	"session": true, "message": true, "model_change": true, "thinking_level_change": true, "compaction": true, "branch_summary": true,
+	"custom": true, "custom_message": true, "label": true, "session_info": true,
+	"context_edit": true, "usage": true, // 1.x
+}
+
+// piRoles are the roles of pi's messages. hookMessage is what versions 1 and 2 called custom.
+var piRoles = map[string]bool{
+	"user": true, "assistant": true, "toolResult": true, "bashExecution": true, "custom": true, "hookMessage": true, "branchSummary": true,
+	"compactionSummary": true,
+	"system":            true, // 1.x
+}
+
+// piTime is how pi writes times; a thread's timestamps have the same form.
+const piTime = "2006-01-02T15:04:05.000Z"
+
+func decodePi(line []byte) Entry {
+	if !json.Valid(line) || !isObject(bytes.TrimSpace(line)) {
+		return Entry{Kind: Text, Type: "text"}
+	}
+	var e Entry
+	var stamp, typ string
+	var parent, message []byte
+	version := 1   // has no number
+	extra := false // members beyond those that a message line always has
+	fields(line, func(key, v []byte) {
+		switch string(key) {
+		case "type":
+			typ = text(v)
+		case "id":
+			e.ID = text(v)
+		case "parentId":
+			parent, e.Parent = v, text(v)
+		case "timestamp":
+			stamp = text(v)
+		case "message":
+			message = v
+		case "cwd":
+			e.Cwd, extra = text(v), true
+		case "version":
+			if n, err := strconv.Atoi(string(v)); err == nil {
+				version = n
+			}
+			extra = true
+		default:
+			extra = true
+		}
+	})
+	at, err := time.Parse(time.RFC3339, stamp)
+	if err == nil {
+		e.Time = at
+	}
+	e.Type, e.Known = typ, piTypes[typ]
+	switch typ {
+	case "session":
+		if e.ID == "" {
+			e.Known = false
+			return e
+		}
+		// Version 2 has ids already: what changes on the way to 3 is one role's name.
+		e.Kind, e.SessionID, e.Old = Header, e.ID, version < 2
+	case "message":
+		if !isObject(message) {
+			e.Known = false
+			return e
+		}
+		e.Message = message
+		decodePiMessage(&e)
+		exact := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') } // a lone surrogate decodes to U+FFFD
+		root := string(parent) == "null"
+		e.Whole = !extra && err == nil && !at.IsZero() && stamp == at.UTC().Format(piTime) && exact(e.ID) && (root || exact(e.Parent))
+	}
+	return e
+}
+
+// decodePiMessage fills in what the message says.
+func decodePiMessage(e *Entry) {
+	var role string
+	var content []byte
+	fields(e.Message, func(key, v []byte) {
+		switch string(key) {
+		case "role":
+			role = text(v)
+		case "content":
+			content = v
+		case "stopReason":
+			e.StopReason = text(v)
+		case "errorMessage":
+			e.ErrorMessage = text(v)
+		case "provider":
+			e.Provider = text(v)
+		case "model":
+			e.Model = text(v)
+		case "usage":
+			if isObject(v) {
+				e.Usage = v
+			}
+		case "toolCallId":
+			e.ToolCallID = text(v)
+		case "toolName":
+			e.ToolName = text(v)
+		case "isError":
+			e.IsError = string(v) == "true"
+		}
+	})
+	e.Type, e.Known = role, piRoles[role]
+	switch role {
+	case "user":
+		e.Kind, e.Mark, e.Text = User, Prompt, piText(content)
+	case "assistant":
+		e.Kind, e.Calls = Assistant, piCalls(content)
+		switch e.StopReason {
+		case "stop", "length":
+			e.Mark = End
+		case "error":
+			e.Mark = Failure
+		case "aborted":
+			e.Mark = Abort
+		default: // toolUse; and what 1.x adds, deferred and pending, is no end either
+			e.Mark = Output
+		}
+	case "toolResult":
+		e.Kind, e.Mark = ToolResult, Answer
+	}
+}
+
+// piText is what a user message says: the string that it is, or its text blocks.
+func piText(content []byte) string {
+	if isString(content) {
+		return text(content)
+	}
+	var parts []string
+	elements(content, func(block []byte) {
+		var typ, said string
+		fields(block, func(key, v []byte) {
+			switch string(key) {
+			case "type":
+				typ = text(v)
+			case "text":
+				said = text(v)
+			}
+		})
+		if typ == "text" {
+			parts = append(parts, said)
+		}
+	})
+	return strings.Join(parts, "\n")
+}
+
+// piCalls are the ids of the tool calls in a message's content.
+func piCalls(content []byte) []string {
+	var ids []string
+	elements(content, func(block []byte) {
+		var typ, id string
+		fields(block, func(key, v []byte) {
+			switch string(key) {
+			case "type":
+				typ = text(v)
+			case "id":
+				id = text(v)
+			}
+		})
+		if typ == "toolCall" {
+			ids = append(ids, id)
+		}
+	})
+	return ids
+}
+
+// piEssence is a line without what pi adds when it moves a file of version 1 to version 3.
+func piEssence(line []byte) []byte {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(line, &m) != nil {
+		return line
+	}
+	for _, name := range []string{"id", "parentId", "firstKeptEntryIndex", "firstKeptEntryId"} {
+		delete(m, name)
+	}
+	b, err := json.Marshal(m) // its members are sorted
+	if err != nil {
+		return line
+	}
+	return b
+}
+
+// piLine writes the line of a message as pi does.
+func piLine(id, parent string, at time.Time, message json.RawMessage) []byte {
+	quote := func(s string) string {
+		b, _ := json.Marshal(s) // a string always marshals
+		return string(b)
+	}
+	up := "null"
+	if parent != "" {
+		up = quote(parent)
+	}
+	return []byte(`{"type":"message","id":` + quote(id) + `,"parentId":` + up + `,"timestamp":"` + at.UTC().Format(piTime) + `","message":` + string(message) + `}`)
+}
+
+// PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file that has one; into a
+// file of its own it writes nothing before the first reply.
+func PiHeader(sessionID, cwd string, at time.Time) []byte {
+	line, _ := json.Marshal(struct { // strings always marshal
+		Type      string `json:"type"`
+		Version   int    `json:"version"`
+		ID        string `json:"id"`
+		Timestamp string `json:"timestamp"`
+		Cwd       string `json:"cwd"`
+	}{"session", 3, sessionID, at.UTC().Format(piTime), cwd})
+	return line
+}

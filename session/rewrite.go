@@ -1,0 +1,187 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+)
+
+// structural are the members whose strings say what a line is and how it hangs together, in the lines of all three agents and in the payloads
+// that are made of them. Rewrite leaves them alone: a tree whose ids have changed is lost.
+var structural = set("type", "role", "kind", "subtype", "stopReason", "stop_reason", "status", "harness", "runId", "chat",
+	"id", "parentId", "entry", "parent", "targetId", "firstKeptEntryId", "fromId", "toolCallId", "toolName", "timestamp", "ts",
+	"uuid", "parentUuid", "logicalParentUuid", "sessionId", "session_id", "call_id", "tool_use_id", "turn_id", "thread_id")
+
+// free are the members whose content is anybody's: inside them no name is structural.
+var free = set("arguments", "details", "data", "input", "toolUseResult")
+
+func set(names ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+// Rewriter changes strings in JSON. The zero value is ready. It keeps a buffer from one call to the next, so it is not safe for concurrent use.
+type Rewriter struct {
+	raw     []byte
+	f       func([]byte) []byte
+	out     []byte // what has been rewritten of raw[:done]; nil as long as nothing has changed
+	done    int
+	scratch []byte // a string with escapes, decoded
+}
+
+// keepScratch is how large a buffer is kept. A larger one served a line of a kind that comes once in a while.
+const keepScratch = 1 << 20
+
+// Rewrite passes the decoded string values of valid JSON through f and returns the JSON with what f changed, raw itself where that is nothing.
+// Keys stay, and so do ids and the other strings that hold a line together. f gets bytes that are good for the call only, and returns nil to leave
+// them. All else keeps its bytes.
+func (w *Rewriter) Rewrite(raw []byte, f func(s []byte) []byte) []byte {
+	w.raw, w.f, w.out, w.done = raw, f, nil, 0
+	w.value(space(raw, 0), false, false)
+	out := raw
+	if w.out != nil {
+		out = append(w.out, raw[w.done:]...)
+	}
+	w.raw, w.f, w.out = nil, nil, nil
+	if cap(w.scratch) > keepScratch {
+		w.scratch = nil
+	}
+	return out
+}
+
+// value handles the value at i and returns the index after it. keep: it is structural. in: it stands inside a free member.
+func (w *Rewriter) value(i int, keep, in bool) int {
+	if i >= len(w.raw) {
+		return i
+	}
+	switch w.raw[i] {
+	case '"':
+		end := skipString(w.raw, i)
+		if !keep || in {
+			w.text(i, end)
+		}
+		return end
+	case '[':
+		for i = space(w.raw, i+1); i < len(w.raw) && w.raw[i] != ']'; {
+			i = space(w.raw, w.value(i, keep, in))
+			if i < len(w.raw) && w.raw[i] == ',' {
+				i = space(w.raw, i+1)
+			}
+		}
+		return i + 1
+	case '{':
+		for i = space(w.raw, i+1); i < len(w.raw) && w.raw[i] == '"'; {
+			end := skipString(w.raw, i)
+			key := w.raw[i+1 : end-1]
+			i = space(w.raw, space(w.raw, end)+1) // over the colon
+			i = space(w.raw, w.value(i, structural[string(key)], in || free[string(key)]))
+			if i < len(w.raw) && w.raw[i] == ',' {
+				i = space(w.raw, i+1)
+			}
+		}
+		return i + 1
+	default:
+		return skip(w.raw, i)
+	}
+}
+
+// text passes the string at raw[i:end], quotes included, through f.
+func (w *Rewriter) text(i, end int) {
+	s := w.raw[i+1 : end-1]
+	if bytes.IndexByte(s, '\\') >= 0 {
+		w.scratch = unescape(slices.Grow(w.scratch[:0], len(s)), s) // at most as long: no growing of what may be 64 MiB
+		s = w.scratch
+	}
+	changed := w.f(s)
+	if changed == nil {
+		return
+	}
+	if w.out == nil {
+		w.out = make([]byte, 0, len(w.raw)/8)
+	}
+	w.out = append(w.out, w.raw[w.done:i]...)
+	w.out = Quote(w.out, changed)
+	w.done = end
+}
+
+// unescape appends the decoded text of a string's inside.
+func unescape(dst, s []byte) []byte {
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 || i+1 >= len(s) {
+			return append(dst, s...)
+		}
+		dst = append(dst, s[:i]...)
+		n := 2
+		switch c := s[i+1]; c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			// A pair of surrogates is two escapes and one character: let the library see both.
+			n = 6
+			if i+12 <= len(s) && s[i+6] == '\\' && s[i+7] == 'u' && (s[i+2] == 'd' || s[i+2] == 'D') {
+				n = 12
+			}
+			var text string
+			quoted := append(append([]byte{'"'}, s[i:min(i+n, len(s))]...), '"')
+			if json.Unmarshal(quoted, &text) != nil {
+				text = "\uFFFD"
+			}
+			dst = append(dst, text...)
+		default: // a quote, a backslash or a slash
+			dst = append(dst, c)
+		}
+		s = s[min(i+n, len(s)):]
+	}
+}
+
+// Quote appends s as a JSON string. Only what JSON asks for is escaped; bytes that are no UTF-8 become U+FFFD.
+func Quote(dst, s []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
+			i++
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRune(s[i:])
+			if r != utf8.RuneError || size > 1 {
+				i += size
+				continue
+			}
+		}
+		dst = append(dst, s[start:i]...)
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c == '\r':
+			dst = append(dst, '\\', 'r')
+		case c == '\t':
+			dst = append(dst, '\\', 't')
+		case c < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, "\uFFFD"...)
+		}
+		i++
+		start = i
+	}
+	return append(append(dst, s[start:]...), '"')
+}

@@ -1,0 +1,81 @@
+// Package session reads the JSONL files in which coding agents keep their sessions.
+//
+// A Reader gives a file's lines with their places while the agent is still writing it; a Watch says when to look again. A Dialect knows one
+// agent's lines: it decodes them into the vocabulary that all harnesses share (Entry), and puts a line together again from its parts. Nothing
+// is dropped: a line that a dialect doesn't know is still an Entry. The package writes no session file and knows no network.
+package session
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Kind says what a line is to a reader of the conversation.
+type Kind int
+
+// The kinds of a line.
+const (
+	Other      Kind = iota // anything else: a model change, a compaction, a label, a type that is not known
+	Header                 // the file's own header
+	User                   // a turn that a person or another agent wrote
+	Assistant              // an assistant turn
+	ToolResult             // a tool's result
+	Text                   // no JSON object at all
+)
+
+// Mark says what a line means for the end of the turn that it stands in.
+type Mark int
+
+// The marks of a line.
+const (
+	NoMark  Mark = iota
+	Prompt       // a turn begins: somebody real asked for something
+	Output       // the agent said something, and the turn goes on (it calls tools)
+	Answer       // a tool answered: the agent's next word is due
+	End          // the turn ended well
+	Failure      // the turn ended with a failure on record
+	Abort        // the turn was interrupted, and the record says so
+)
+
+// Entry is one line, decoded. Its slices and texts may point into the line: they are good for as long as the line is.
+type Entry struct {
+	Kind  Kind
+	Type  string // the line's own name for itself, "model_change"; for a message its role
+	Known bool   // the dialect knows this type of line
+	Mark  Mark
+
+	ID        string // the line's own id, "" where it has none
+	Parent    string // the line before it in the tree, "" for a root
+	SessionID string // of a Header
+	Cwd       string // of a Header
+	Old       bool   // of a Header: an agent that continues the file writes it anew first, with ids
+	Time      time.Time
+
+	// Message is the turn in the shape that all harnesses share, which is pi's: {role, content: [text|thinking|toolCall|image …], …}.
+	Message json.RawMessage
+	// Whole reports that ID, Parent, Time and Message are all that the line says: the dialect's Line gives it back from them, equal as JSON.
+	Whole bool
+
+	Text         string          // of a User turn: what was said, without images
+	StopReason   string          // of an Assistant turn, in pi's words
+	ErrorMessage string          // of an Assistant turn that failed
+	Provider     string          // of an Assistant turn
+	Model        string          // of an Assistant turn
+	Usage        json.RawMessage // of an Assistant turn: tokens and cost
+	Calls        []string        // of an Assistant turn: the ids of the tool calls in it
+	ToolCallID   string          // of a ToolResult
+	ToolName     string          // of a ToolResult
+	IsError      bool            // of a ToolResult
+}
+
+// Dialect is how one agent writes its lines.
+type Dialect struct {
+	// Prefix begins the ids and types of this agent's entries on a thread: "pi".
+	Prefix string
+	// Decode says what a line is. It is total: a line that makes no sense is a Text or an Other.
+	Decode func(line []byte) Entry
+	// Essence is what a line says, less what writing the file anew in a newer format gives it; nil where the agent never does that.
+	Essence func(line []byte) []byte
+	// Line puts a Whole entry's line together again: equal as JSON to the line that was decoded.
+	Line func(id, parent string, at time.Time, message json.RawMessage) []byte
+}

@@ -1,0 +1,313 @@
+// Package fakethread is a thread server for tests. It keeps entries in memory, can be told to fail each call, applied or not applied, and fails
+// the test by itself when a client does what must not happen: a gap or a wrong order in a session's lines, an id with another payload, an entry
+// after a run's end.
+package fakethread
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Call is one request that came.
+type Call struct {
+	N       int // counts from 1
+	Method  string
+	Path    string
+	Entries []thread.Entry // of a post
+	Array   bool           // they came as an array
+}
+
+// Fault says how a call goes wrong. The zero value is that it doesn't.
+type Fault struct {
+	Status  int               // the answer, instead of a success
+	Header  map[string]string // of the answer
+	Body    string            // of the answer
+	Drop    bool              // no answer: the connection breaks off
+	Hang    bool              // no answer, until the client gives up or the test ends
+	Applied bool              // the entries are kept all the same
+}
+
+// Server is one thread.
+type Server struct {
+	URL   string
+	Token string // what the client must bring
+
+	t       testing.TB
+	hook    func(Call) Fault
+	old     bool
+	gaps    bool
+	anew    bool
+	done    chan struct{}
+	mu      sync.Mutex
+	calls   int
+	list    []thread.Entry
+	grew    chan struct{} // closed, and made anew, when an entry is added
+	byID    map[string]thread.Entry
+	index   map[string]int  // of the next line, by session
+	current string          // the run that began last
+	ended   map[string]bool // runs whose terminal is there
+	beats   map[string]int  // heartbeats after the end
+	broken  []string
+	allow   map[string]bool // ids that may come with another payload
+}
+
+// New starts a server for the test. hook, if it is not nil, is asked for each call.
+func New(t testing.TB, hook func(Call) Fault) *Server {
+	s := &Server{
+		Token: "fake-thread-token", t: t, hook: hook, done: make(chan struct{}), byID: map[string]thread.Entry{}, index: map[string]int{},
+		ended: map[string]bool{}, beats: map[string]int{}, allow: map[string]bool{}, grew: make(chan struct{}),
+	}
+	srv := httptest.NewServer(s)
+	s.URL = srv.URL
+	t.Cleanup(func() {
+		close(s.done)
+		srv.CloseClientConnections()
+		srv.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, b := range s.broken {
+			t.Error("fakethread: " + b)
+		}
+	})
+	return s
+}
+
+// Old makes the server one that knows single posts only.
+func (s *Server) Old() *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.old = true
+	return s
+}
+
+// Allow lets an id come with another payload, which is answered with 409 and held against nobody.
+func (s *Server) Allow(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allow[id] = true
+}
+
+// Gaps lets lines be missing: those that the server has refused.
+func (s *Server) Gaps() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gaps = true
+}
+
+// Rewritten lets the indexes of lines begin anew: the test writes the session file anew.
+func (s *Server) Rewritten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.anew = true
+}
+
+// Client is a client of the server.
+func (s *Server) Client() *thread.Client {
+	return &thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", Token: thread.StaticToken(s.Token)}
+}
+
+// Put puts an entry on the thread, as somebody else would.
+func (s *Server) Put(e thread.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(e)
+}
+
+// Entries are those that the thread has.
+func (s *Server) Entries() []thread.Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]thread.Entry(nil), s.list...)
+}
+
+// Await waits until the thread has an entry that is meant, which it returns; the test fails when none comes within half a minute.
+func (s *Server) Await(meant func(thread.Entry) bool) thread.Entry {
+	s.t.Helper()
+	late := time.After(30 * time.Second)
+	for seen := 0; ; {
+		s.mu.Lock()
+		list, grew := s.list, s.grew
+		s.mu.Unlock()
+		for ; seen < len(list); seen++ {
+			if meant(list[seen]) {
+				return list[seen]
+			}
+		}
+		select {
+		case <-grew:
+		case <-late:
+			s.t.Fatalf("fakethread: %d entries, and none of them is the awaited one", len(list))
+		}
+	}
+}
+
+// Calls is how many requests came.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client broke off
+	}
+	s.mu.Lock()
+	s.calls++
+	call := Call{N: s.calls, Method: r.Method, Path: r.URL.Path}
+	old := s.old
+	s.mu.Unlock()
+	raws := []json.RawMessage{body}
+	if call.Array = bytes.HasPrefix(body, []byte("[")); call.Array {
+		if err := json.Unmarshal(body, &raws); err != nil {
+			s.breach("a post that is no JSON: %v", err)
+		}
+	}
+	if r.Method == http.MethodPost {
+		for _, raw := range raws {
+			e, err := thread.ParseEntry(raw)
+			if err != nil {
+				s.breach("a bad entry: %v", err)
+			}
+			call.Entries = append(call.Entries, e)
+		}
+	}
+	var f Fault
+	if s.hook != nil {
+		f = s.hook(call)
+	}
+	if f.Applied {
+		s.apply(call.Entries)
+	}
+	switch {
+	case f.Hang:
+		select {
+		case <-r.Context().Done():
+		case <-s.done:
+		}
+		return
+	case f.Drop:
+		panic(http.ErrAbortHandler)
+	case f.Status != 0:
+		for k, v := range f.Header {
+			w.Header().Set(k, v)
+		}
+		w.WriteHeader(f.Status)
+		_, _ = io.WriteString(w, f.Body)
+		return
+	case r.Header.Get("Authorization") != "Bearer "+s.Token:
+		http.Error(w, `{"error":{"code":"invalid_token","message":"bad token"}}`, http.StatusUnauthorized)
+		return
+	case r.Method == http.MethodGet:
+		s.read(w)
+		return
+	case old && call.Array:
+		http.Error(w, "id is required", http.StatusBadRequest)
+		return
+	}
+	bad := s.apply(call.Entries)
+	if bad == nil {
+		_, _ = io.WriteString(w, `{"nextOffset":"0","appended":1,"duplicates":0}`)
+		return
+	}
+	w.WriteHeader(http.StatusConflict)
+	if old {
+		_, _ = io.WriteString(w, "conflict")
+		return
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": "conflict", "message": "taken", "entries": bad}})
+}
+
+func (s *Server) read(w http.ResponseWriter) {
+	entries := s.Entries()
+	if len(entries) == 0 {
+		http.Error(w, `{"error":{"code":"not_found","message":"never written"}}`, http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for _, e := range entries {
+		_, _ = w.Write(append(e.AppendJSON(nil), '\n'))
+	}
+}
+
+func (s *Server) breach(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = append(s.broken, fmt.Sprintf(format, args...))
+}
+
+// apply appends all of the entries or none, and returns those that conflict.
+func (s *Server) apply(entries []thread.Entry) []thread.BadEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var bad []thread.BadEntry
+	for i, e := range entries {
+		if was, ok := s.byID[e.ID]; ok && !samePayload(was.Payload, e.Payload) {
+			bad = append(bad, thread.BadEntry{Index: i, ID: e.ID, Reason: "taken"})
+			if !s.allow[e.ID] {
+				s.broken = append(s.broken, fmt.Sprintf("%s came again with another payload:\nfirst %s\nnow   %s", e.ID, was.Payload, e.Payload))
+			}
+		}
+	}
+	if bad != nil {
+		return bad
+	}
+	for _, e := range entries {
+		if _, ok := s.byID[e.ID]; !ok {
+			s.add(e)
+		}
+	}
+	return nil
+}
+
+func samePayload(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// add appends an entry and looks whether it may come now.
+func (s *Server) add(e thread.Entry) {
+	var p thread.Line
+	var run struct {
+		RunID  string `json:"runId"`
+		Status string `json:"status"`
+		Type   string `json:"type"`
+	}
+	_ = json.Unmarshal(e.Payload, &run) // a type whose members mean something else is looked at below
+	if json.Unmarshal(e.Payload, &p) == nil && p.Session != nil {
+		if want := s.index[p.Session.ID]; p.Session.Index != want && !s.anew && (!s.gaps || p.Session.Index < want) {
+			s.broken = append(s.broken, fmt.Sprintf("line %d of session %s came where line %d was due", p.Session.Index, p.Session.ID, want))
+		}
+		s.index[p.Session.ID] = p.Session.Index + 1
+		if s.ended[s.current] {
+			s.broken = append(s.broken, fmt.Sprintf("line %s came after the end of run %s", e.ID, s.current))
+		}
+	}
+	if strings.HasPrefix(run.Type, "signal.") && s.ended[run.RunID] && !strings.HasPrefix(e.ID, run.RunID+".end.") {
+		if s.beats[run.RunID]++; run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 1 {
+			s.broken = append(s.broken, fmt.Sprintf("%s came after the end of run %s", e.ID, run.RunID))
+		}
+	}
+	if run.Type == thread.TypeStatus && run.Status == thread.StatusRunning {
+		s.current = run.RunID
+	} else if run.Type == thread.TypeStatus {
+		s.ended[run.RunID] = true
+	}
+	e.At = thread.Stamp(time.Now())
+	s.byID[e.ID] = e
+	s.list = append(s.list, e)
+	close(s.grew)
+	s.grew = make(chan struct{})
+}

@@ -1,0 +1,195 @@
+// Package thread is what crosses the wire between a run and its thread: the entry, the types that a payload can have, what a thread's entries
+// add up to (Fold), and the client of a thread server with its retry policy.
+//
+// Every entry has an id of its writer's choosing, so every post may be repeated, and is, whenever it is not sure to have arrived. Secrets are
+// taken out of a payload (Redactor) and a payload that is too large is cut (Cut) before it leaves the process or is written to disk.
+// The package carries tokens and signs none.
+package thread
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Limits of the log.
+const (
+	MaxEntry   = 8 << 20  // bytes of one entry as JSON
+	MaxBody    = 64 << 20 // bytes of one post
+	MaxEntries = 1000     // entries of one post
+	MaxID      = 200      // characters of an entry's id
+)
+
+// TimeFormat is the form of ts and at: RFC 3339 in UTC with milliseconds.
+const TimeFormat = "2006-01-02T15:04:05.000Z"
+
+// Stamp is t as an entry's ts.
+func Stamp(t time.Time) string { return t.UTC().Format(TimeFormat) }
+
+// Entry is one record on a thread.
+type Entry struct {
+	ID       string          `json:"id"`
+	TS       string          `json:"ts"` // the writer's clock; of a mirrored line the line's own time
+	AuthorID string          `json:"authorId,omitempty"`
+	Payload  json.RawMessage `json:"payload"`
+	At       string          `json:"at,omitempty"` // the server's clock at receipt; only in what is read
+}
+
+// Time is ts as a time; the zero time where it is not one.
+func (e Entry) Time() time.Time { return parseTime(e.TS) }
+
+// Received is at as a time; the zero time where the server doesn't say.
+func (e Entry) Received() time.Time { return parseTime(e.At) }
+
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// AppendJSON appends the entry as JSON, without at. Unlike json.Marshal it leaves the payload's bytes as they are.
+func (e Entry) AppendJSON(b []byte) []byte {
+	b = quote(append(b, `{"id":`...), e.ID)
+	b = quote(append(b, `,"ts":`...), e.TS)
+	if e.AuthorID != "" {
+		b = quote(append(b, `,"authorId":`...), e.AuthorID)
+	}
+	b = append(b, `,"payload":`...)
+	b = append(b, e.Payload...)
+	return append(b, '}')
+}
+
+// Marshal is v as JSON with <, > and & as they are. It is for payloads made here, which always marshal.
+func Marshal(v any) json.RawMessage {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("thread: a payload of our own doesn't marshal: %v", err))
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// ParseEntry reads one entry from JSON and checks it. Unknown members are an error, for they would be lost; at is allowed and dropped, so that what
+// was read can be posted again.
+func ParseEntry(raw []byte) (Entry, error) {
+	var e Entry
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&e); err != nil {
+		return e, fmt.Errorf("not an entry: %w", err)
+	}
+	if dec.More() {
+		return e, errors.New("not an entry: more than one JSON value")
+	}
+	return e, e.settle()
+}
+
+// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not more.
+func ParseEntries(raw []byte) ([]Entry, error) {
+	var entries []Entry
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&entries); err != nil {
+		return nil, err
+	}
+	if dec.More() {
+		return nil, errors.New("more than one JSON value")
+	}
+	for i := range entries {
+		if err := entries[i].settle(); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+// settle makes what was read an entry that can be stored and written as one line, and checks it.
+func (e *Entry) settle() error {
+	e.At = ""
+	if bytes.ContainsAny(e.Payload, "\r\n") {
+		// In JSON they are white space, and between entries they have a meaning.
+		var b bytes.Buffer
+		if err := json.Compact(&b, e.Payload); err != nil {
+			return fmt.Errorf("not an entry: %w", err)
+		}
+		e.Payload = b.Bytes()
+	}
+	return e.Check()
+}
+
+var typeForm = regexp.MustCompile(`^(chat|(pi|codex|claude)\.[A-Za-z0-9_-]+|signal\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)$`)
+
+// made reports whether s has 1 to most characters, letters and digits and those of more.
+func made(s string, most int, more string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte(more, c) < 0 {
+			return false
+		}
+	}
+	return s != "" && len(s) <= most
+}
+
+// ValidID reports whether id can be an entry's id.
+func ValidID(id string) bool { return made(id, MaxID, "._:~-") }
+
+// ValidThread reports whether id can be a thread's id.
+func ValidThread(id string) bool { return made(id, 128, "_-") }
+
+// ValidRun reports whether id can be a run's id: it begins the ids of the run's entries and has no ":" or "." in it.
+func ValidRun(id string) bool { return made(id, 128, "_~-") }
+
+// Check returns what is wrong with the entry, if anything.
+func (e Entry) Check() error {
+	if !ValidID(e.ID) {
+		return fmt.Errorf("id %.80q: want 1 to %d characters of A-Z a-z 0-9 . _ : ~ -", e.ID, MaxID)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, e.TS); err != nil || !strings.HasSuffix(e.TS, "Z") {
+		return fmt.Errorf("ts %.80q: want RFC 3339 in UTC, like %s", e.TS, TimeFormat)
+	}
+	if len(e.Payload) == 0 || e.Payload[0] != '{' {
+		return errors.New("payload: want an object")
+	}
+	var p struct {
+		Type *string   `json:"type"`
+		Text firstByte `json:"text"`
+	}
+	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Type == nil {
+		return errors.New("payload.type: want a string")
+	}
+	if !typeForm.MatchString(*p.Type) {
+		return fmt.Errorf("payload.type %.80q: want chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>", *p.Type)
+	}
+	if *p.Type == TypeChat && p.Text != 0 && p.Text != '"' {
+		return errors.New("payload.text: want a string")
+	}
+	return nil
+}
+
+// firstByte says of what kind a JSON value is, and takes no copy of it.
+type firstByte byte
+
+// UnmarshalJSON takes the value's first byte.
+func (f *firstByte) UnmarshalJSON(b []byte) error {
+	*f = firstByte(b[0])
+	return nil
+}
+
+// StreamName is the name of a thread's stream on a server, and the subject of its tokens.
+func StreamName(threadID string) string { return "arbe-thread-" + threadID }
+
+// BaseURL is the base of a server's thread API: url, with /api/stream behind it where it doesn't end so.
+func BaseURL(url string) string {
+	url = strings.TrimRight(url, "/")
+	if !strings.HasSuffix(url, "/api/stream") {
+		url += "/api/stream"
+	}
+	return url
+}

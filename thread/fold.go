@@ -1,0 +1,141 @@
+package thread
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// Run is one run of a thread, as its entries tell it.
+type Run struct {
+	ID      string
+	Harness string
+	Status  string // StatusRunning until a finished-signal came
+	// Provisional says that the status is the host's guess about a run that fell silent. The runner's own word, should it still come, replaces it.
+	Provisional bool
+	Orphaned    *Orphaned // why nobody can say what became of it, where that is so
+	Cause       *Failed   // why it failed
+	Totals      *Totals
+	Sandbox     *Sandbox
+	Started     *Started
+	LastSignal  time.Time // at of its newest signal, by the server's clock; its ts where the server has none
+}
+
+// Fold adds a thread's entries up to its runs. Feed it every entry in the thread's order. The zero value is an empty thread.
+type Fold struct {
+	runs map[string]*Run
+	list []*Run // in the order of their first signals
+}
+
+// Add takes the thread's next entry.
+func (f *Fold) Add(e Entry) {
+	var sig struct {
+		Signal
+		Status string `json:"status"`
+	}
+	if json.Unmarshal(e.Payload, &sig) != nil || !strings.HasPrefix(sig.Type, "signal.") {
+		return
+	}
+	switch sig.Type {
+	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
+	default:
+		return // asks something of a run or tells of another thread's: no sign of life
+	}
+	r := f.run(sig.RunID, sig.Type == TypeStatus && sig.Status == StatusRunning)
+	if sig.Harness != "" {
+		r.Harness = sig.Harness
+	}
+	if r.LastSignal = e.Received(); r.LastSignal.IsZero() {
+		r.LastSignal = e.Time()
+	}
+	switch sig.Type {
+	case TypeSandbox:
+		var p struct {
+			Sandbox *Sandbox `json:"sandbox"`
+		}
+		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox != nil {
+			r.Sandbox = p.Sandbox
+		}
+	case TypeStarted:
+		var p Started
+		if json.Unmarshal(e.Payload, &p) == nil {
+			r.Started = &p
+		}
+	case TypeFailed, TypeOrphaned:
+		f.end(r, e, StatusFailed, sig.Type)
+	case TypeStatus:
+		if sig.Status == StatusCompleted || sig.Status == StatusFailed || sig.Status == StatusCancelled {
+			f.end(r, e, sig.Status, sig.Type)
+		}
+	}
+}
+
+// run returns the run named id. A thread that other software wrote may have signals without a run id: they are one run until it ends, and the
+// next one where it is said to run again.
+func (f *Fold) run(id string, running bool) *Run {
+	if f.runs == nil {
+		f.runs = map[string]*Run{}
+	}
+	if r := f.runs[id]; r != nil && (id != "" || !running || r.Status == StatusRunning) {
+		return r
+	}
+	r := &Run{ID: id, Status: StatusRunning}
+	f.runs[id] = r
+	f.list = append(f.list, r)
+	return r
+}
+
+// end takes a finished-signal: the first one ends the run and the later ones add to it, but what the runner says replaces what the host guessed.
+func (f *Fold) end(r *Run, e Entry, status, typ string) {
+	guess := r.ID != "" && strings.HasPrefix(e.ID, r.ID+".orphan.")
+	switch {
+	case r.Status == StatusRunning:
+		r.Status, r.Provisional = status, guess
+	case r.Provisional && strings.HasPrefix(e.ID, r.ID+".end."):
+		r.Status, r.Provisional, r.Orphaned, r.Cause, r.Totals = status, false, nil, nil, nil
+	case status != r.Status || guess && !r.Provisional:
+		return // too late: the run has ended
+	}
+	switch typ {
+	case TypeOrphaned:
+		var p Orphaned
+		if r.Orphaned == nil && json.Unmarshal(e.Payload, &p) == nil {
+			r.Orphaned = &p
+		}
+	case TypeFailed:
+		var p Failed
+		if r.Cause == nil && json.Unmarshal(e.Payload, &p) == nil {
+			r.Cause = &p
+		}
+	case TypeStatus:
+		var p StatusChanged
+		if r.Totals == nil && json.Unmarshal(e.Payload, &p) == nil {
+			r.Totals = p.Totals
+		}
+	}
+}
+
+// Runs are the thread's runs, in the order of their first signals.
+func (f *Fold) Runs() []Run {
+	runs := make([]Run, len(f.list))
+	for i, r := range f.list {
+		runs[i] = *r
+	}
+	return runs
+}
+
+// Latest is the run whose first signal is the latest; false where the thread has none.
+func (f *Fold) Latest() (Run, bool) {
+	if len(f.list) == 0 {
+		return Run{}, false
+	}
+	return *f.list[len(f.list)-1], true
+}
+
+// Status is the thread's status: that of its latest run, idle before any.
+func (f *Fold) Status() string {
+	if r, ok := f.Latest(); ok {
+		return r.Status
+	}
+	return StatusIdle
+}

@@ -1,0 +1,97 @@
+package thread_test
+
+import (
+	"fmt"
+	"testing"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// sig is an entry with a signal.
+func sig(id, payload string) thread.Entry {
+	return thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", At: "2026-01-01T00:00:01.000Z", Payload: []byte(payload)}
+}
+
+func status(run, suffix, word string) thread.Entry {
+	return sig(run+"."+suffix, fmt.Sprintf(`{"type":"signal.thread.status_changed","runId":%q,"harness":"pi","status":%q}`, run, word))
+}
+
+func failed(run, suffix, class string) thread.Entry {
+	return sig(run+"."+suffix, fmt.Sprintf(`{"type":"signal.thread.pi_failed","runId":%q,"harness":"pi","errorClass":%q}`, run, class))
+}
+
+func orphaned(run, suffix, reason string) thread.Entry {
+	return sig(run+"."+suffix, fmt.Sprintf(`{"type":"signal.thread.pi_session_orphaned","runId":%q,"harness":"pi","reason":%q}`, run, reason))
+}
+
+func beat(run string, n int) thread.Entry {
+	return sig(fmt.Sprintf("%s.beat.%d", run, n), fmt.Sprintf(`{"type":"signal.dispatch.heartbeat","runId":%q,"harness":"pi","beat":%d}`, run, n))
+}
+
+func TestFold(t *testing.T) {
+	chat := sig("c1", `{"type":"chat","text":"hi"}`)
+	cancel := sig("x1", `{"type":"signal.dispatch.cancel_requested","reason":"enough","runId":"r2"}`)
+	child := sig("x2", `{"type":"signal.thread.child_finished","childThreadId":"c","status":"completed","runId":"r9"}`)
+	anon := func(id, word string) thread.Entry {
+		return sig(id, `{"type":"signal.thread.status_changed","status":"`+word+`"}`)
+	}
+	for _, tt := range []struct {
+		name    string
+		entries []thread.Entry
+		want    string // the status, and each run's
+	}{
+		{"nothing", nil, "idle"},
+		{"a chat is no run", []thread.Entry{chat}, "idle"},
+		{"a cancel is no run", []thread.Entry{cancel}, "idle"},
+		{"another thread's end is no run", []thread.Entry{child}, "idle"},
+		{"running", []thread.Entry{chat, status("r1", "running", "running")}, "running r1=running"},
+		{"completed", []thread.Entry{status("r1", "running", "running"), status("r1", "end.0", "completed")}, "completed r1=completed"},
+		{"cancelled", []thread.Entry{status("r1", "running", "running"), status("r1", "end.0", "cancelled")}, "cancelled r1=cancelled"},
+		{"failed", []thread.Entry{status("r1", "running", "running"), failed("r1", "end.0", "oom"), status("r1", "end.1", "failed")}, "failed r1=failed"},
+		{"half of a pair is enough", []thread.Entry{status("r1", "running", "running"), failed("r1", "end.0", "oom")}, "failed r1=failed"},
+		{"a launch that failed", []thread.Entry{status("r1", "running", "running"), failed("r1", "orphan.0", "launch")}, "failed r1=failed?"},
+		{"later entries do not reopen it", []thread.Entry{status("r1", "end.0", "completed"), beat("r1", 9), status("r1", "running", "running"), failed("r1", "end.0", "x")}, "completed r1=completed"},
+		{"orphaned by the host", []thread.Entry{beat("r1", 1), orphaned("r1", "orphan.0", "silent"), status("r1", "orphan.1", "failed")}, "failed r1=failed?orphaned"},
+		{"the runner's word replaces the host's", []thread.Entry{beat("r1", 1), orphaned("r1", "orphan.0", "silent"), status("r1", "orphan.1", "failed"), status("r1", "end.0", "completed")}, "completed r1=completed"},
+		{"the host's comes too late", []thread.Entry{beat("r1", 1), status("r1", "end.0", "completed"), orphaned("r1", "orphan.0", "silent"), status("r1", "orphan.1", "failed")}, "completed r1=completed"},
+		{"orphaned by the runner is for good", []thread.Entry{orphaned("r1", "end.0", "no_output"), status("r1", "end.1", "failed"), orphaned("r1", "orphan.0", "silent")}, "failed r1=failedorphaned"},
+		{"the run whose first signal is the latest", []thread.Entry{status("r1", "running", "running"), status("r2", "running", "running"), status("r2", "end.0", "completed"), beat("r1", 1)}, "completed r1=running r2=completed"},
+		{"a second run", []thread.Entry{status("r1", "running", "running"), status("r1", "end.0", "completed"), status("r2", "running", "running")}, "running r1=completed r2=running"},
+		{"no run ids", []thread.Entry{anon("a", "running"), anon("b", "completed")}, "completed =completed"},
+		{"no run ids, twice", []thread.Entry{anon("a", "running"), anon("b", "failed"), anon("c", "running")}, "running =failed =running"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var f thread.Fold
+			for _, e := range tt.entries {
+				f.Add(e)
+			}
+			got := f.Status()
+			for _, r := range f.Runs() {
+				got += " " + r.ID + "=" + r.Status
+				if r.Provisional {
+					got += "?"
+				}
+				if r.Orphaned != nil {
+					got += "orphaned"
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// The totals and the cause come from different entries of the pair.
+func TestFoldDetails(t *testing.T) {
+	var f thread.Fold
+	f.Add(failed("r1", "end.0", "killed"))
+	f.Add(sig("r1.end.1", `{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed","exitCode":null,"signal":"SIGKILL","lines":7}`))
+	r, ok := f.Latest()
+	if !ok || r.Cause == nil || r.Cause.ErrorClass != "killed" || r.Totals == nil || r.Totals.Lines != 7 || *r.Totals.ExitSignal != "SIGKILL" || r.Harness != "pi" {
+		t.Errorf("got %+v %+v %+v", r, r.Cause, r.Totals)
+	}
+	if got := thread.Stamp(r.LastSignal); got != "2026-01-01T00:00:01.000Z" {
+		t.Errorf("last signal by the wrong clock: %s", got)
+	}
+}

@@ -1,0 +1,101 @@
+package thread
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+)
+
+// policy says how hard one kind of call tries. All the client's patience is in this file.
+type policy struct {
+	tries   int           // at most; 0 for as long as the context allows
+	attempt time.Duration // for one try, answer included
+}
+
+var (
+	// appendPolicy is for lines. Whoever appends tries again anyway, so this only bridges what a moment's wait mends.
+	appendPolicy = policy{tries: 6, attempt: time.Minute}
+	// beatPolicy is for heartbeats: the next one says it better than this one again.
+	beatPolicy = policy{tries: 1, attempt: 4 * time.Second}
+	// finishPolicy is for the terminal. Its budget is the caller's context.
+	finishPolicy = policy{tries: 0, attempt: 10 * time.Second}
+	// readPolicy is for whoever reads a thread. A long-poll takes as long as the server waits.
+	readPolicy = policy{tries: 4, attempt: 0}
+)
+
+// Waits between tries.
+const (
+	firstWait = 100 * time.Millisecond
+	mostWait  = 5 * time.Second
+	mostAsked = 30 * time.Second // of what a server asks for with Retry-After
+	readIdle  = 2 * time.Minute  // without a byte, a read is given up
+)
+
+// retrying is hc with p's patience. seen is told of every try's result.
+func retrying(hc *http.Client, p policy, seen func(*http.Response, error)) *retryablehttp.Client {
+	tries := p.tries - 1
+	if p.tries == 0 {
+		tries = 1 << 30
+	}
+	one := *hc
+	one.Timeout = p.attempt
+	return &retryablehttp.Client{
+		HTTPClient:   &one,
+		RetryMax:     tries,
+		RetryWaitMin: firstWait,
+		RetryWaitMax: mostWait,
+		Backoff:      backoff,
+		CheckRetry: func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+			if ctx.Err() != nil {
+				return false, ctx.Err()
+			}
+			seen(resp, err)
+			return err != nil || again(resp.StatusCode), nil
+		},
+		ErrorHandler: retryablehttp.PassthroughErrorHandler, // the last answer says why better than "giving up"
+	}
+}
+
+// again reports whether the same request may be answered better a moment later.
+func again(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotImplemented:
+		return false
+	}
+	return status >= 500
+}
+
+// backoff doubles the wait with each try, up to most, and takes a random half off, so that many clients of a server that comes back don't come
+// all at once. What the server asks for counts, within reason.
+func backoff(first, most time.Duration, attempt int, resp *http.Response) time.Duration {
+	wait := most
+	if attempt < 30 {
+		wait = min(most, first<<attempt)
+	}
+	wait -= rand.N(wait/2 + 1)
+	return max(wait, min(retryAfter(resp), mostAsked))
+}
+
+// retryAfter is what the server asks for: seconds or a date; 0 where it asks for nothing or makes no sense.
+func retryAfter(resp *http.Response) time.Duration {
+	if resp == nil {
+		return 0
+	}
+	asked := resp.Header.Get("Retry-After")
+	if s, err := strconv.ParseFloat(asked, 64); err == nil && s > 0 && s < 1e6 {
+		return time.Duration(s * float64(time.Second))
+	}
+	if at, err := http.ParseTime(asked); err == nil {
+		// The date is by the server's clock, and so is the one it is compared with.
+		if now, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+			return max(0, at.Sub(now))
+		}
+	}
+	return 0
+}

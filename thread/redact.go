@@ -1,0 +1,120 @@
+package thread
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"sort"
+	"strings"
+)
+
+// MinSecret is the length in bytes from which on a value is taken for a secret. Shorter ones would redact half of every text.
+const MinSecret = 8
+
+// Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value knows none. It is safe for concurrent use.
+type Redactor struct {
+	secrets []secret
+}
+
+type secret struct {
+	name  string
+	value []byte
+}
+
+var numberForm = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$`)
+
+// NewRedactor takes its secrets from an environment (NAME=value …): the variables that are named in names, and all whose name has KEY, TOKEN,
+// SECRET or PASSWORD in it, in whatever case. Values of less than 8 bytes, numbers and booleans are no secrets.
+func NewRedactor(environ []string, names []string) *Redactor {
+	named := map[string]bool{}
+	for _, n := range names {
+		named[n] = true
+	}
+	r := &Redactor{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		upper := strings.ToUpper(name)
+		marked := named[name]
+		for _, word := range []string{"KEY", "TOKEN", "SECRET", "PASSWORD"} {
+			marked = marked || strings.Contains(upper, word)
+		}
+		if marked {
+			r.add(name, value)
+		}
+	}
+	return r
+}
+
+func (r *Redactor) add(name, value string) {
+	if len(value) < MinSecret || numberForm.MatchString(value) {
+		return
+	}
+	// A text may hold JSON that holds the secret (a tool prints its configuration), so it is looked for as JSON writes it, too.
+	plain := Marshal(value)
+	escaped, _ := json.Marshal(value) // a string always marshals; this one has \u003c for <
+	forms := [][]byte{[]byte(value), plain[1 : len(plain)-1], escaped[1 : len(escaped)-1]}
+	for i, form := range forms {
+		if i == 0 || !bytes.Equal(form, forms[0]) && (i == 1 || !bytes.Equal(form, forms[1])) {
+			r.secrets = append(r.secrets, secret{name, form})
+		}
+	}
+	sort.SliceStable(r.secrets, func(i, j int) bool {
+		a, b := r.secrets[i], r.secrets[j]
+		if len(a.value) != len(b.value) {
+			return len(a.value) > len(b.value)
+		}
+		return a.name < b.name
+	})
+}
+
+// span is a place in a text that a secret takes.
+type span struct {
+	from, to int
+	secret   int // index in secrets: the lower, the longer
+}
+
+// Bytes returns s without secrets, nil where it has none. Where secrets overlap, no byte of either is left, and the longer one gives the name.
+func (r *Redactor) Bytes(s []byte) []byte {
+	var spans []span
+	for n, sec := range r.secrets {
+		for at := 0; ; {
+			i := bytes.Index(s[at:], sec.value)
+			if i < 0 {
+				break
+			}
+			from, to := at+i, at+i+len(sec.value)
+			if k := len(spans) - 1; k >= 0 && spans[k].secret == n && from < spans[k].to {
+				spans[k].to = to // it overlaps itself
+			} else {
+				spans = append(spans, span{from, to, n})
+			}
+			at = from + 1
+		}
+	}
+	if spans == nil {
+		return nil
+	}
+	sort.Slice(spans, func(i, j int) bool { return spans[i].from < spans[j].from })
+	out := make([]byte, 0, len(s))
+	done := 0
+	for i := 0; i < len(spans); {
+		all := spans[i]
+		for i++; i < len(spans) && spans[i].from < all.to; i++ {
+			all.to = max(all.to, spans[i].to)
+			all.secret = min(all.secret, spans[i].secret)
+		}
+		out = append(out, s[done:all.from]...)
+		out = fmt.Appendf(out, "[redacted:%s]", r.secrets[all.secret].name)
+		done = all.to
+	}
+	return append(out, s[done:]...)
+}
+
+// Text returns s without secrets.
+func (r *Redactor) Text(s string) string {
+	if out := r.Bytes([]byte(s)); out != nil {
+		return string(out)
+	}
+	return s
+}

@@ -1,0 +1,72 @@
+package thread_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+func TestRedactor(t *testing.T) {
+	r := thread.NewRedactor([]string{
+		"API_KEY=abcdefgh", "my_token=tttttttt", "DB_PASSWORD=p\"w\\d\n<1>", "PLAIN=not-a-secret", "EXTRA=extra-secret",
+		"SHORT_KEY=abc", "NUMBER_KEY=123456789", "FLOAT_KEY=-1234.5e67", "BOOL_KEY=true", "LONG_SECRET=abcdefgh-and-more", "EMPTY_KEY=", "ODD_KEY",
+	}, []string{"EXTRA"})
+	for in, want := range map[string]string{
+		"nothing here":                    "nothing here",
+		"abcdefgh":                        "[redacted:API_KEY]",
+		"xabcdefghyabcdefghz":             "x[redacted:API_KEY]y[redacted:API_KEY]z",
+		"tttttttttt":                      "[redacted:my_token]",
+		"abcdefgh-and-more":               "[redacted:LONG_SECRET]",
+		"abcdefgh-and-less":               "[redacted:API_KEY]-and-less",
+		"not-a-secret extra-secret":       "not-a-secret [redacted:EXTRA]",
+		"abc 123456789 -1234.5e67 true":   "abc 123456789 -1234.5e67 true",
+		"p\"w\\d\n<1>":                    "[redacted:DB_PASSWORD]",
+		`{"db":"p\"w\\d\n<1>"}`:           `{"db":"[redacted:DB_PASSWORD]"}`,
+		`{"db":"p\"w\\d\n\u003c1\u003e"}`: `{"db":"[redacted:DB_PASSWORD]"}`,
+	} {
+		if got := r.Text(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Secrets that overlap leave nothing of either.
+func TestRedactorOverlap(t *testing.T) {
+	r := thread.NewRedactor([]string{"A_KEY=12345678abcd", "B_KEY=abcdefghijklmn"}, nil)
+	if got, want := r.Text("x12345678abcdefghijklmny"), "x[redacted:B_KEY]y"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// FuzzRedact: no byte of a secret's occurrence is left, in plain text or in JSON, and the rest stays.
+func FuzzRedact(f *testing.F) {
+	f.Add("before ", "sec\"ret\\value", " after", "another-secret")
+	f.Add("", "aaaaaaaaaaaa", "a", "aaaaaaaaaa")
+	f.Add("x", "\n\t\r\u2028<&>", "é", "é\u2028éééé")
+	f.Fuzz(func(t *testing.T, before, one, after, two string) {
+		r := thread.NewRedactor([]string{"ONE_KEY=" + one, "TWO_KEY=" + two}, nil)
+		secret := func(s string) bool { return thread.NewRedactor([]string{"X_KEY=" + s}, nil).Text(s) != s }
+		text := before + one + after + two
+		got := r.Text(text)
+		if !secret(one) && !secret(two) && got != text {
+			t.Fatalf("%q became %q without a secret", text, got)
+		}
+		// The marks themselves may spell a secret, if somebody's secret is made of their letters.
+		marks := strings.NewReplacer("[redacted:ONE_KEY]", "\x00", "[redacted:TWO_KEY]", "\x00").Replace(got)
+		for _, s := range []string{one, two} {
+			if secret(s) && strings.Contains(marks, s) && !strings.Contains(s, "\x00") {
+				t.Fatalf("%q is left in %q", s, got)
+			}
+		}
+		// A text that holds JSON that holds the secret.
+		for _, s := range []string{one, two} {
+			quoted := string(thread.Marshal(s))
+			inner := quoted[1 : len(quoted)-1]
+			if clean := r.Text(quoted); secret(s) && utf8.ValidString(s) && strings.Contains(clean, inner) && !strings.Contains("[redacted:ONE_KEY][redacted:TWO_KEY]", inner) {
+				t.Fatalf("%q is left in %q", s, clean)
+			}
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package mirror
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Kinds of <prefix>.session entries that are not the line's own type.
+const (
+	kindPrompt = "prompt"   // the run's prompt, whose chat is on the thread already
+	kindLong   = "long"     // a line of which only the beginning was read
+	kindStub   = "stub"     // an entry that the server refused
+	kindMoved  = "migrated" // a line that is on the thread already, under the id that it had before the agent wrote the file anew
+	kindOther  = "other"    // a JSON object that doesn't say what it is
+)
+
+const base64Name = "base64"
+
+// Sizes. A chat's text stands in its message, too, so that a long one is kept there alone and the text is its beginning: all entries of a
+// file together stay near the file's size.
+const (
+	maxLine = thread.MaxEntry - 64<<10 // bytes of a line's JSON in an entry; the rest of the entry is small
+	maxText = 8 << 10
+	maxStub = 64 << 10
+
+	payloadRest = 384 // what a payload mostly has beside its message or line: a guess, so that it is made in one piece
+)
+
+// Encoder turns the lines of a session file into entries, one for each line, in the file's order.
+type Encoder struct {
+	Namer
+	Redact *thread.Redactor
+	Author string
+
+	// Prompt is the id of the chat that began the run; its line, the run's first user line, does not become a second chat.
+	// "" where no run is mirrored. RunFrom is the index of the run's first line.
+	Prompt  string
+	RunFrom int
+
+	prompted bool
+	last     time.Time
+	rewriter session.Rewriter
+}
+
+// Encode returns the entry of the file's next line; false where the line was there before the file changed, and needs none. The entry shares no
+// memory with the line.
+func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
+	dec := e.Dialect.Decode(l.Data)
+	if l.Long > 0 {
+		dec = session.Entry{Kind: session.Text, Type: kindLong}
+	}
+	name := e.Name(l, dec)
+	if name.Again {
+		return thread.Entry{}, false
+	}
+	if at := dec.Time.UTC(); !at.IsZero() && at.Year() >= 0 && at.Year() < 10000 {
+		e.last = at
+	} else if e.last.IsZero() {
+		e.last = time.Now()
+	}
+	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}}
+	if dec.ID != "" {
+		p.Session.Entry = &dec.ID
+	}
+	if dec.Parent != "" {
+		p.Session.Parent = &dec.Parent
+	}
+	switch {
+	case name.Was != "":
+		p.Type, p.Kind, p.Was = e.kind(thread.KindSession), kindMoved, name.Was
+	case dec.Kind == session.Text:
+		e.text(&p, dec.Type, l)
+	default:
+		e.object(&p, dec, l)
+	}
+	entry := thread.Entry{ID: name.ID, TS: thread.Stamp(e.last), AuthorID: e.Author, Payload: p.AppendJSON(make([]byte, 0, len(p.Message)+len(p.Line)+len(p.Usage)+payloadRest))}
+	if len(entry.Payload) > thread.MaxEntry-1<<10 {
+		entry = stub(entry, e.Dialect.Prefix, "larger than the log takes")
+	}
+	return entry, true
+}
+
+// object fills in the payload of a line that is a JSON object.
+func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
+	// White space behind the object (the \r of CRLF) says nothing, and a raw one would disturb who splits on it.
+	data := bytes.TrimSpace(l.Data)
+	line, cut := shorten(&e.rewriter, data, maxLine, e.Redact)
+	if cut {
+		p.Truncated = true
+	}
+	if line == nil { // nothing but structure, and still too large
+		p.Type, p.Kind, p.Bytes, p.SHA256 = e.kind(thread.KindSession), kindStub, int64(len(l.Data)), digest(l.Data)
+		return
+	}
+	if !utf8.Valid(line) {
+		// JSON that travels is UTF-8. Readers get the line as the agent itself would read it, and the bytes as they stood.
+		p.Encoding, p.Line = encode64(line)
+		line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+	}
+	if len(line) != len(data) || &line[0] != &data[0] {
+		dec = e.Dialect.Decode(line)
+	}
+	asItStood := func() {
+		if p.Line == nil {
+			p.Line = line
+		}
+	}
+	whole := func() {
+		if p.Message = dec.Message; !dec.Whole {
+			asItStood()
+		}
+	}
+	switch {
+	case dec.Kind == session.User && e.isPrompt(l):
+		p.Type, p.Kind, p.Chat = e.kind(thread.KindSession), kindPrompt, e.Prompt
+		asItStood()
+	case dec.Kind == session.User:
+		text := beginning(dec.Text, maxText)
+		p.Type, p.Text = thread.TypeChat, &text
+		whole()
+	case dec.Kind == session.Assistant:
+		p.Type, p.StopReason = e.kind(thread.KindAssistant), dec.StopReason
+		p.Provider, p.Model, p.Usage = dec.Provider, dec.Model, dec.Usage
+		whole()
+	case dec.Kind == session.ToolResult:
+		p.Type, p.ToolCallID, p.ToolName, p.IsError = e.kind(thread.KindToolResult), dec.ToolCallID, dec.ToolName, &dec.IsError
+		whole()
+	default:
+		if p.Type, p.Kind = e.kind(thread.KindSession), dec.Type; p.Kind == "" {
+			p.Kind = kindOther
+		}
+		asItStood()
+	}
+}
+
+// isPrompt reports whether a user line is the one that the run's prompt made. It is asked for each user line, in order.
+func (e *Encoder) isPrompt(l session.Line) bool {
+	if e.Prompt == "" || e.prompted || l.Start.Index < e.RunFrom && !e.Restarted() {
+		return false
+	}
+	e.prompted = true
+	return true
+}
+
+func (e *Encoder) kind(kind string) string { return e.Dialect.Prefix + "." + kind }
+
+// text fills in the payload of a line that is no JSON object: its text, or its bytes where they are none.
+func (e *Encoder) text(p *thread.Line, kind string, l session.Line) {
+	p.Type, p.Kind = e.kind(thread.KindSession), kind
+	data := l.Data
+	if clean := e.Redact.Bytes(data); clean != nil {
+		data = clean
+	}
+	if l.Long > 0 {
+		p.Truncated, p.Bytes, p.SHA256 = true, l.Long, hex.EncodeToString(l.Sum[:])
+	} else if len(data) > maxLine/6 { // a byte can take six in JSON
+		p.Truncated, p.Bytes, p.SHA256 = true, int64(len(data)), digest(data)
+		data = data[:maxLine/6]
+	}
+	if p.Truncated { // the cut may go through a character
+		for i := 0; i < utf8.UTFMax && len(data) > 0 && !utf8.Valid(data[max(0, len(data)-utf8.UTFMax):]); i++ {
+			data = data[:len(data)-1]
+		}
+	}
+	if utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
+		p.Line = session.Quote(nil, data)
+		return
+	}
+	p.Encoding, p.Line = encode64(data)
+}
+
+// encode64 is how bytes that are no text travel.
+func encode64(data []byte) (encoding string, line json.RawMessage) {
+	return base64Name, json.RawMessage(`"` + base64.StdEncoding.EncodeToString(data) + `"`)
+}
+
+// trimmed is the entry with its long strings cut, so that it gets through where there is less room than the log has.
+func trimmed(e thread.Entry, prefix, reason string) thread.Entry {
+	short, _ := shorten(new(session.Rewriter), e.Payload, maxStub, &thread.Redactor{})
+	var p thread.Line
+	if short == nil || json.Unmarshal(short, &p) != nil {
+		return stub(e, prefix, reason)
+	}
+	p.Truncated = true
+	e.Payload = p.AppendJSON(nil)
+	return e
+}
+
+// stub is what stands for an entry that the server refuses: what it was and how large, without its content.
+func stub(e thread.Entry, prefix, reason string) thread.Entry {
+	var p thread.Line
+	_ = json.Unmarshal(e.Payload, &p) // it is of our own making; of anything else nothing is kept
+	e.Payload = thread.Line{
+		Type: prefix + "." + thread.KindSession, Kind: kindStub, Session: p.Session, Truncated: true, Reason: beginning(reason, 200),
+		Bytes: int64(len(e.Payload)), SHA256: digest(e.Payload),
+	}.AppendJSON(nil)
+	return e
+}
+
+// beginning is the first n bytes of s, less what would be half a character, with a mark where something is left out.
+func beginning(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	head := s[:n]
+	for len(head) > 0 && !utf8.RuneStart(s[len(head)]) {
+		head = head[:len(head)-1]
+	}
+	return head + cutMark([]byte(s))
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted or cut; false where the
+// entry doesn't hold it: a stub, a long line, or an entry that another mirror wrote.
+func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
+	var p thread.Line
+	if json.Unmarshal(e.Payload, &p) != nil || p.Session == nil {
+		return nil, false
+	}
+	if p.Type != thread.TypeChat && !strings.HasPrefix(p.Type, d.Prefix+".") {
+		return nil, false
+	}
+	switch {
+	case p.Kind == kindStub || p.Kind == kindLong:
+		return nil, false
+	case len(p.Line) > 0 && p.Line[0] == '"':
+		var text string
+		if json.Unmarshal(p.Line, &text) != nil {
+			return nil, false
+		}
+		if p.Encoding != base64Name {
+			return []byte(text), true
+		}
+		b, err := base64.StdEncoding.DecodeString(text)
+		return b, err == nil
+	case len(p.Line) > 0:
+		return p.Line, true
+	case len(p.Message) > 0 && p.Session.Entry != nil && d.Line != nil:
+		parent := ""
+		if p.Session.Parent != nil {
+			parent = *p.Session.Parent
+		}
+		return d.Line(*p.Session.Entry, parent, e.Time(), p.Message), true
+	}
+	return nil, false
+}

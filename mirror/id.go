@@ -1,0 +1,111 @@
+package mirror
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/maphash"
+	"strconv"
+
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Namer gives the lines of one session file their entries' ids. The same file, read from its start, gives the same ids always; that is why
+// mirroring it again adds nothing. The zero value but for Dialect and Session is a Namer at the start of a file.
+type Namer struct {
+	Dialect session.Dialect
+	Session string // the session's id, as long as no header has said it
+
+	seed   maphash.Seed
+	used   map[uint64]struct{} // hashes of the ids of the lines so far: 100,000 lines cost some 3 MB
+	before map[uint64]struct{} // the same of the lines before the last Restart
+
+	// A file in an old format is written anew by the agent that continues it, with ids where there were none.
+	old      bool                // the header says so
+	essences map[uint64][]string // of an old file's lines: the ids of the lines that say this
+	migrated map[uint64][]string // the same, of before the last Restart
+}
+
+// Name is what a line is called.
+type Name struct {
+	ID    string // of its entry
+	Again bool   // it had this name before the file changed
+	Was   string // the id that it had before the agent moved the file to a newer format; "" otherwise
+}
+
+// Restart tells the Namer that the file changed and is read again from its start.
+func (n *Namer) Restart() {
+	if n.before == nil {
+		n.before = n.used
+	} else {
+		for k := range n.used {
+			n.before[k] = struct{}{}
+		}
+	}
+	n.migrated = n.essences
+	n.used, n.essences, n.old = nil, nil, false
+}
+
+// Restarted reports whether the file has changed since the Namer began.
+func (n *Namer) Restarted() bool { return n.before != nil }
+
+// Name returns the name of the file's next line, which decodes to e.
+func (n *Namer) Name(l session.Line, e session.Entry) Name {
+	if n.used == nil {
+		n.used = map[uint64]struct{}{}
+		if n.before == nil {
+			n.seed = maphash.MakeSeed()
+		}
+	}
+	if e.Kind == session.Header {
+		n.Session, n.old = e.SessionID, e.Old
+	}
+	base := n.Dialect.Prefix + ":" + part(n.Session) + ":"
+	id := base + part(e.ID)
+	if e.ID == "" {
+		id = base + strconv.Itoa(l.Start.Index) + "." + lineHash(l)
+	} else if _, taken := n.used[maphash.String(n.seed, id)]; taken {
+		id += "." + lineHash(l)
+	}
+	key := maphash.String(n.seed, id)
+	n.used[key] = struct{}{}
+	name := Name{ID: id}
+	_, name.Again = n.before[key]
+	if n.Dialect.Essence == nil || e.Kind == session.Header || l.Long > 0 {
+		return name
+	}
+	if n.old {
+		said := maphash.Bytes(n.seed, n.Dialect.Essence(l.Data))
+		if n.essences == nil {
+			n.essences = map[uint64][]string{}
+		}
+		n.essences[said] = append(n.essences[said], id)
+	} else if len(n.migrated) > 0 && !name.Again {
+		said := maphash.Bytes(n.seed, n.Dialect.Essence(l.Data))
+		if ids := n.migrated[said]; len(ids) > 0 {
+			name.Was, n.migrated[said] = ids[0], ids[1:]
+		}
+	}
+	return name
+}
+
+// maxPart keeps an id with two parts and a hash within thread.MaxID.
+const maxPart = 80
+
+// part is s, or a hash of it where it can't stand in an id.
+func part(s string) string {
+	if len(s) <= maxPart && thread.ValidID(s) {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
+}
+
+// lineHash is the beginning of the line's SHA-256.
+func lineHash(l session.Line) string {
+	sum := l.Sum
+	if l.Long == 0 {
+		sum = sha256.Sum256(l.Data)
+	}
+	return hex.EncodeToString(sum[:6])
+}

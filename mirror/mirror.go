@@ -1,0 +1,265 @@
+// Package mirror ships the lines of a session file to a thread.
+//
+// A Mirror works in passes: Sync reads from its position to the end of the file, posts what it finds and moves the position when the server
+// has said that it is durable. Run decides when to pass. The session file is the spool: nothing is kept elsewhere, a pass that failed is made
+// again, and because a line's id follows from the file (Namer), a line that is posted twice is there once. Lines are posted in their order; a
+// single entry that the server won't have is replaced by a stub and holds nobody up.
+//
+// The package reads one file and writes none. It doesn't say what became of the run.
+package mirror
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Limits of one post. It is durable as a whole, so it is kept small enough to be done in a moment.
+const (
+	batchLines = 500
+	batchBytes = 512 << 10
+)
+
+// How often Run looks when nothing tells it to, and how long it waits after a pass that failed.
+const (
+	poll      = 500 * time.Millisecond
+	firstWait = 200 * time.Millisecond
+	mostWait  = 10 * time.Second
+)
+
+// Mirror ships one session file. Fill in the fields before the first call and leave them alone afterwards.
+type Mirror struct {
+	Encoder
+	Path string
+	// From is where an earlier Mirror of the same file got to; the zero value is the start.
+	From session.Position
+	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
+	Append func(context.Context, []thread.Entry) error
+	// Gate, where there is one, comes before each pass; none is made while it fails.
+	Gate func(context.Context) error
+	// Saved, where there is one, is told of each position that was reached. An error of it stops the pass.
+	Saved func(session.Position) error
+	Log   *slog.Logger
+
+	reader  *session.Reader
+	pending []thread.Entry   // read, not acknowledged
+	next    session.Position // after the last pending line
+	posted  atomic.Int64
+}
+
+// Posted is how many lines are on the thread, those that were there before From included. It may be called at any time.
+func (m *Mirror) Posted() int64 { return m.posted.Load() }
+
+// Sync makes one pass: it posts the lines up to the end of the file. It returns nil when all are durable.
+func (m *Mirror) Sync(ctx context.Context) error { return m.pass(ctx, (*session.Reader).Next) }
+
+// Drain is Sync for a file whose writer is gone: a last line without a newline is posted, too.
+func (m *Mirror) Drain(ctx context.Context) error { return m.pass(ctx, (*session.Reader).Rest) }
+
+// Close releases the file.
+func (m *Mirror) Close() error {
+	if m.reader == nil {
+		return nil
+	}
+	return m.reader.Close()
+}
+
+// Run makes a pass whenever the file may have changed, until ctx is done. It returns nil then: what went wrong is logged and tried again.
+func (m *Mirror) Run(ctx context.Context) error {
+	watch := session.NewWatch(m.Path)
+	defer watch.Close() // read only: nothing to lose
+	wait, failed := firstWait, ""
+	for ctx.Err() == nil {
+		err := m.Sync(ctx)
+		if err == nil {
+			wait, failed = firstWait, ""
+			watch.Wait(ctx, poll)
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err.Error() != failed { // the same again is not news
+			m.Log.Warn("lines wait for the thread", "error", err)
+			failed = err.Error()
+		}
+		pause(ctx, wait/2+rand.N(wait/2))
+		wait = min(2*wait, mostWait)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.Line, error)) error {
+	if m.Gate != nil {
+		if err := m.Gate(ctx); err != nil {
+			return err
+		}
+	}
+	if m.reader == nil {
+		if err := m.open(); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := m.fill(next); err != nil {
+			return err
+		}
+		if len(m.pending) == 0 {
+			return nil
+		}
+		if err := m.ship(ctx, m.pending); err != nil {
+			return err
+		}
+		m.posted.Add(int64(len(m.pending)))
+		clear(m.pending) // a line can be large: don't hold on to it
+		m.pending = m.pending[:0]
+		if m.Saved != nil {
+			if err := m.Saved(m.next); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// open starts the reader and brings the encoder to where it was at From.
+func (m *Mirror) open() error {
+	reader := session.NewReader(m.Path, session.Position{})
+	for reader.Position().Offset < m.From.Offset {
+		line, err := reader.Next()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return errors.Join(err, reader.Close())
+		}
+		if err != nil {
+			break
+		}
+		m.Encode(line)
+	}
+	if reader.Position() != m.From {
+		// Not the file that the position was made of. From its start nothing is lost, and what is there already is not doubled.
+		m.Log.Warn("the saved position does not fit the session file; mirroring it from its start", "path", m.Path)
+		if err := reader.Reset(); err != nil {
+			return err
+		}
+		m.Namer, m.prompted = Namer{Dialect: m.Dialect, Session: m.Session}, false
+	}
+	m.reader, m.next = reader, reader.Position()
+	m.posted.Store(int64(m.next.Index))
+	return nil
+}
+
+// fill reads lines until a batch is full or the file is at its end.
+func (m *Mirror) fill(next func(*session.Reader) (session.Line, error)) error {
+	if len(m.pending) > 0 {
+		return nil // the last pass failed: the same again
+	}
+	for size := 0; len(m.pending) < batchLines && size < batchBytes; {
+		line, err := next(m.reader)
+		var changed *session.ChangedError
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &changed):
+			m.Log.Warn("the session file changed; reading it from its start for what is new", "path", changed.Path, "how", changed.How)
+			m.Restart()
+			if err := m.reader.Reset(); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		entry, fresh := m.Encode(line)
+		m.next = line.End
+		if fresh {
+			m.pending = append(m.pending, entry)
+			size += len(entry.Payload)
+		}
+	}
+	return nil
+}
+
+// ship posts entries until each is on the thread or known to be refused for good.
+func (m *Mirror) ship(ctx context.Context, entries []thread.Entry) error {
+	for refused := map[string]int{}; len(entries) > 0; {
+		err := m.Append(ctx, entries)
+		var se *thread.StatusError
+		if err == nil || !errors.As(err, &se) {
+			return err
+		}
+		if len(se.Entries) == 0 {
+			switch {
+			case se.Status == http.StatusConflict && len(entries) == 1:
+				return nil
+			case se.Status == http.StatusRequestEntityTooLarge && len(entries) > 1:
+				// The post is too large for something on the way, so it goes in two.
+				if err := m.ship(ctx, entries[:len(entries)/2]); err != nil {
+					return err
+				}
+				entries = entries[len(entries)/2:]
+				continue
+			case (se.Status == http.StatusRequestEntityTooLarge || se.Status == http.StatusBadRequest) && len(entries) == 1:
+				se.Entries = []thread.BadEntry{{ID: entries[0].ID, Reason: se.Message, Status: se.Status}}
+			default:
+				return err
+			}
+		}
+		rest, mended := m.mend(entries, se.Entries, refused)
+		if !mended {
+			return err // the server complains of what was not posted
+		}
+		entries = rest
+	}
+	return nil
+}
+
+// mend is entries less those that are there already, and with something smaller for each that was refused: first the entry cut, where it was too
+// large, then a stub. What is refused even so is left out. false where bad names none of the entries.
+func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry, refused map[string]int) ([]thread.Entry, bool) {
+	by := map[string]thread.BadEntry{}
+	for _, b := range bad {
+		by[b.ID] = b
+	}
+	var rest []thread.Entry
+	mended := false
+	for _, e := range entries {
+		b, is := by[e.ID]
+		if !is {
+			rest = append(rest, e)
+			continue
+		}
+		mended = true
+		if b.Status == http.StatusConflict {
+			continue // delivered, by whomever: what is there stays
+		}
+		refused[e.ID]++
+		switch {
+		case refused[e.ID] == 1 && b.Status == http.StatusRequestEntityTooLarge:
+			m.Log.Warn("a line is too large for the server; posting it cut", "id", e.ID, "bytes", len(e.Payload), "reason", b.Reason)
+			rest = append(rest, trimmed(e, m.Dialect.Prefix, b.Reason))
+		case refused[e.ID] <= 2:
+			m.Log.Warn("the server refuses a line; posting a stub for it", "id", e.ID, "reason", b.Reason)
+			refused[e.ID] = 2
+			rest = append(rest, stub(e, m.Dialect.Prefix, b.Reason))
+		default:
+			m.Log.Error("the server refuses a line and its stub; leaving it out", "id", e.ID, "reason", b.Reason)
+		}
+	}
+	return rest, mended
+}

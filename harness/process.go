@@ -1,0 +1,256 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/outcome"
+)
+
+// Command is a process to start.
+type Command struct {
+	Path   string   // of the binary, as Find gave it
+	Args   []string // without the binary
+	Env    []string // the whole environment
+	Dir    string
+	Stdin  string // what it reads before end of input; "" for /dev/null
+	Stdout *os.File
+	Stderr *os.File
+	Group  *Group // the cgroup to start it in; nil for the runner's own
+}
+
+// NotFoundError says that the agent's binary is not there or can't be run.
+type NotFoundError struct {
+	Spec Spec
+	Err  error
+}
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%s is not installed here: %v", e.Spec.Name, e.Err)
+}
+func (e *NotFoundError) Unwrap() error { return e.Err }
+
+// Find returns the path of the agent's binary: bin where it is given, else what PATH has. A *NotFoundError says that there is none.
+func Find(s Spec, bin string) (string, error) {
+	if bin == "" {
+		bin = s.Binary
+	}
+	path, err := exec.LookPath(bin)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		var inner *exec.Error
+		if errors.As(err, &inner) {
+			err = fmt.Errorf("%s: %w", inner.Name, inner.Err)
+		}
+		return "", &NotFoundError{Spec: s, Err: err}
+	}
+	return path, nil
+}
+
+// Process is a running agent: a child of ours, or one that an earlier process of ours has started.
+type Process struct {
+	proc *os.Process
+	cmd  *exec.Cmd // nil where it is not our child
+	done chan struct{}
+	exit outcome.Exit
+}
+
+// afterKill is how long a killed process may take to go. One that hangs in the kernel may never.
+const afterKill = 5 * time.Second
+
+// agentOOMScore makes the agent the likelier victim when memory runs out: a runner that lives can say what happened.
+const agentOOMScore = "500"
+
+// Start starts c in a process group of its own. Its output goes to files, not pipes: nobody's death stops it, and a grandchild that keeps
+// the output open delays nothing.
+func Start(c Command) (*Process, error) {
+	cmd, err := c.start(c.Group)
+	if err != nil && c.Group != nil && !errors.Is(err, fs.ErrNotExist) {
+		cmd, err = c.start(nil) // a kernel or a sandbox that can't start a process in a cgroup
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{proc: cmd.Process, cmd: cmd, done: make(chan struct{})}
+	// Raising it needs no privilege. Where it can't be done, nothing else is worse for it.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID()), []byte(agentOOMScore), 0)
+	go func() {
+		defer close(p.done)
+		p.exit = waitNoReap(p.PID())
+	}()
+	return p, nil
+}
+
+func (c Command) start(group *Group) (*exec.Cmd, error) {
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, c.Stdout, c.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if group != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.dir.Fd())
+	}
+	if c.Stdin == "" {
+		return cmd, cmd.Start()
+	}
+	f, err := inputFile(c.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdin = f
+	return cmd, errors.Join(cmd.Start(), f.Close())
+}
+
+// Adopt takes a running process that is not our child. learn is asked how it ended once it has; it may wait a little, and false says that nobody
+// knows. fs.ErrNotExist where the process is gone; ticks, from its Stat, tell it from another one that got its pid.
+func Adopt(pid int, ticks uint64, learn func() (outcome.Exit, bool)) (*Process, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pidfd of %d: %w", pid, err)
+	}
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	if st, err := ReadStat(pid); err != nil || st.Started != ticks || st.State == 'Z' {
+		return nil, errors.Join(fs.ErrNotExist, unix.Close(fd))
+	}
+	p := &Process{proc: proc, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		for { // a pidfd is readable when its process has ended
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		_ = unix.Close(fd) // it was only waited on
+		p.exit, _ = learn()
+	}()
+	return p, nil
+}
+
+// inputFile is a file that has no name any more, ready to be read.
+func inputFile(content string) (f *os.File, err error) {
+	f, err = os.CreateTemp("", "arbe-input-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if err := os.Remove(f.Name()); err != nil {
+		return f, err
+	}
+	if _, err := io.Copy(f, strings.NewReader(content)); err != nil {
+		return f, err
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return f, err
+}
+
+// waitNoReap waits until a child has ended and returns how. The child stays a zombie: if we die before it is written down how it ended, whoever
+// inherits the zombie can still learn it.
+func waitNoReap(pid int) outcome.Exit {
+	// What waitid(2) fills in: the fields of siginfo_t for SIGCHLD, which x/sys leaves unnamed.
+	var info struct {
+		signo, errno, code int32
+		_                  int32
+		pid                int32
+		uid                uint32
+		status             int32
+		_                  [128 - 28]byte
+	}
+	for {
+		err := unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return outcome.Exit{} // nobody knows
+		}
+		break
+	}
+	const exited, killed, dumped = 1, 2, 3 // CLD_…
+	switch info.code {
+	case exited:
+		return outcome.ExitCode(int(info.status))
+	case killed, dumped:
+		return outcome.Signalled(int(info.status))
+	}
+	return outcome.Exit{}
+}
+
+// PID is the agent's process id.
+func (p *Process) PID() int { return p.proc.Pid }
+
+// Done is closed when the agent has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exit is how the agent ended, once Done is closed; before that it is not known.
+func (p *Process) Exit() outcome.Exit {
+	select {
+	case <-p.done:
+		return p.exit
+	default:
+		return outcome.Exit{}
+	}
+}
+
+// Release lets the kernel forget the agent. It is called when it has ended and it is written down how.
+func (p *Process) Release() {
+	if p.cmd != nil {
+		_ = p.cmd.Wait() // how it ended is known
+	}
+}
+
+// Stop ends the agent: sig to it, and after grace (or when ctx is done) KILL. It returns when the agent has ended, or a while after the KILL. said
+// is told of each signal before it is sent. What the agent leaves behind is a Tree's to end.
+func (p *Process) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration, said func(syscall.Signal)) {
+	if p.waits(ctx, 0) {
+		return
+	}
+	said(sig)
+	_ = p.proc.Signal(sig) // an error says that it has just ended, which is what we wait for
+	if p.waits(ctx, grace) {
+		return
+	}
+	said(syscall.SIGKILL)
+	_ = p.proc.Signal(syscall.SIGKILL)
+	p.waits(context.WithoutCancel(ctx), afterKill)
+}
+
+// waits reports whether the agent ends within d.
+func (p *Process) waits(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return true
+	default:
+	}
+	select {
+	case <-p.done:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}

@@ -1,0 +1,260 @@
+package harness_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/outcome"
+)
+
+// start starts a shell script as an agent, with its output in a file.
+func start(t *testing.T, script, stdin string) (*harness.Process, string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	f, err := os.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := harness.Start(harness.Command{
+		Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: t.TempDir(), Stdin: stdin, Stdout: f, Stderr: f,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, out
+}
+
+// wait is how p ended, once it has.
+func wait(p *harness.Process) outcome.Exit {
+	<-p.Done()
+	p.Release()
+	return p.Exit()
+}
+
+func TestProcessExit(t *testing.T) {
+	for script, want := range map[string]outcome.Exit{
+		"exit 0": outcome.ExitCode(0), "exit 7": outcome.ExitCode(7), "kill -KILL $$": outcome.Signalled(9), "kill -TERM $$": outcome.Signalled(15), "exit 143": outcome.ExitCode(143),
+	} {
+		p, _ := start(t, script, "")
+		if got := wait(p); got != want {
+			t.Errorf("%s: %v, want %v", script, got, want)
+		}
+	}
+}
+
+func TestProcessStdin(t *testing.T) {
+	for name, stdin := range map[string]string{"nothing": "", "some": "line\nno newline", "much": strings.Repeat("0123456789", 100_000)} {
+		p, out := start(t, "cat", stdin)
+		wait(p)
+		if got, err := os.ReadFile(out); string(got) != stdin || err != nil {
+			t.Errorf("%s: got %.20q, %v", name, got, err)
+		}
+	}
+}
+
+// A grandchild that keeps the output open does not keep Wait.
+func TestProcessGrandchild(t *testing.T) {
+	p, out := start(t, "setsid sleep 60 & echo $!; exit 3", "")
+	began := time.Now()
+	if got := wait(p); got != outcome.ExitCode(3) || time.Since(began) > 10*time.Second {
+		t.Errorf("got %v after %v", got, time.Since(began))
+	}
+	kill(t, out)
+}
+
+// kill ends the process whose pid is in a file.
+func kill(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProcessStop(t *testing.T) {
+	for _, tt := range []struct {
+		name, script string
+		want         outcome.Exit
+		signals      int
+	}{
+		{"goes", "trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done", outcome.ExitCode(143), 1},
+		{"will not go", "trap '' TERM; echo ready; while :; do sleep 0.05; done", outcome.Signalled(9), 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, out := start(t, tt.script, "")
+			for {
+				if b, err := os.ReadFile(out); err == nil && len(b) > 0 {
+					break
+				}
+				time.Sleep(5 * time.Millisecond) // until the trap is set
+			}
+			var said []syscall.Signal
+			p.Stop(t.Context(), syscall.SIGTERM, 500*time.Millisecond, func(s syscall.Signal) { said = append(said, s) })
+			if got := wait(p); got != tt.want || len(said) != tt.signals {
+				t.Errorf("got %v after %v", got, said)
+			}
+			p.Stop(t.Context(), syscall.SIGTERM, time.Second, func(s syscall.Signal) { t.Errorf("%v to a process that is gone", s) })
+		})
+	}
+}
+
+// A tree is found by descent, by its mark and by its cgroup, and ends as a whole.
+func TestTree(t *testing.T) {
+	group, err := harness.NewGroup("arbe-test-" + strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Logf("no cgroup here: %v", err) // the other traces serve
+	}
+	for _, tt := range []struct {
+		name  string
+		child string // what the agent starts; $out is where it says its pid
+		tree  func(agent int) harness.Tree
+	}{
+		{"by descent", "setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &", func(agent int) harness.Tree { return harness.Tree{Roots: []int{agent}} }},
+		{"by its mark", "(setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &) ; sleep 60", func(int) harness.Tree { return harness.Tree{Mark: "tree-by-mark"} }},
+		{"by its cgroup", "(env -i out=$out setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &) ; sleep 60", func(agent int) harness.Tree {
+			return harness.Tree{Roots: []int{agent}, Group: group}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tree := tt.tree(0)
+			if tree.Group == nil && tt.name == "by its cgroup" {
+				t.Skip("a cgroup can't be made here")
+			}
+			dir := t.TempDir()
+			out := filepath.Join(dir, "out")
+			f, err := os.Create(filepath.Join(dir, "output"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			p, err := harness.Start(harness.Command{
+				Path: "/bin/sh", Args: []string{"-c", tt.child + "\nwait"}, Dir: dir, Stdout: f, Stderr: f, Group: tree.Group,
+				Env: []string{"PATH=" + os.Getenv("PATH"), "out=" + out, harness.MarkVar + "=" + tree.Mark},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for {
+				if b, err := os.ReadFile(out); err == nil && strings.HasSuffix(string(b), "\n") {
+					break
+				}
+				time.Sleep(5 * time.Millisecond) // until the child is there
+			}
+			tree = tt.tree(p.PID())
+			began := len(tree.Members())
+			if began < 3 { // the agent, its child, and that one's
+				t.Errorf("found %d processes", began)
+			}
+			if found, left := tree.End(t.Context(), 100*time.Millisecond); found < began || left != 0 {
+				t.Errorf("found %d and left %d", found, left)
+			}
+			wait(p)
+			if n := len(tree.Members()); n != 0 {
+				t.Errorf("%d live on", n)
+			}
+		})
+	}
+	if err := group.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is excepted is not the tree's, and neither is what it starts.
+func TestTreeExcepts(t *testing.T) {
+	p, _ := start(t, "sleep 60", "")
+	has := func(tree harness.Tree, pid int) bool {
+		return slices.ContainsFunc(tree.Members(), func(m harness.Member) bool { return m.PID == pid })
+	}
+	tree := harness.Tree{Roots: []int{os.Getpid()}, Except: []int{os.Getpid()}}
+	if !has(tree, p.PID()) || has(tree, os.Getpid()) {
+		t.Error("the root's child is a member, and the root, which is excepted, is not")
+	}
+	tree.Except = append(tree.Except, p.PID())
+	if has(tree, p.PID()) {
+		t.Error("an excepted child is a member")
+	}
+	p.Stop(t.Context(), syscall.SIGKILL, time.Second, func(syscall.Signal) {})
+	wait(p)
+}
+
+// A process that is not our child can be waited for, and its end is learned from who knows it.
+func TestAdopt(t *testing.T) {
+	p, _ := start(t, "sleep 0.3; exit 7", "")
+	st, err := harness.ReadStat(p.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := harness.Adopt(p.PID(), st.Started+1, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another process with its pid was adopted: %v", err)
+	}
+	a, err := harness.Adopt(p.PID(), st.Started, func() (outcome.Exit, bool) { return outcome.ExitCode(7), true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Exit(); got.Known {
+		t.Errorf("ended with %v while it runs", got)
+	}
+	if got := wait(a); got != outcome.ExitCode(7) {
+		t.Errorf("got %v", got)
+	}
+	wait(p)
+	if _, err := harness.Adopt(p.PID(), st.Started, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a process that is gone was adopted: %v", err)
+	}
+}
+
+// The agent dies before the runner when memory runs out.
+func TestOOMScore(t *testing.T) {
+	p, _ := start(t, "sleep 60", "")
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/oom_score_adj")
+	if err != nil || strings.TrimSpace(string(b)) != "500" {
+		t.Errorf("oom_score_adj is %s, %v", b, err)
+	}
+	p.Stop(t.Context(), syscall.SIGKILL, time.Second, func(syscall.Signal) {})
+	wait(p)
+	if _, ok := harness.OOMKills(); !ok {
+		t.Log("this machine has no counter of processes killed for memory")
+	}
+}
+
+func TestFind(t *testing.T) {
+	var missing *harness.NotFoundError
+	for _, bin := range []string{"/no/such/agent", "no-such-agent", t.TempDir()} {
+		if path, err := harness.Find(pi(t), bin); !errors.As(err, &missing) || missing.Spec.Install == "" {
+			t.Errorf("%s: %s, %v", bin, path, err)
+		}
+	}
+	if path, err := harness.Find(pi(t), "sh"); err != nil || !filepath.IsAbs(path) {
+		t.Errorf("got %s, %v", path, err)
+	}
+	if _, err := harness.Lookup("emacs"); err == nil || !strings.Contains(err.Error(), "use one of pi") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReadStat(t *testing.T) {
+	st, err := harness.ReadStat(os.Getpid())
+	if err != nil || st.Parent != os.Getppid() || st.RSS < 1<<20 || st.Started == 0 || st.State == 'Z' {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	if _, err := harness.ReadStat(1 << 30); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,348 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/outcome"
+)
+
+// deed is the cause with which the runner itself ends the agent.
+type deed struct {
+	what outcome.Deed
+	why  string
+}
+
+func (d deed) Error() string { return d.why }
+
+// agentPhase brings the agent to its end, from wherever an earlier worker left it, and returns what is known of it. An error says that it could not
+// be started.
+func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outcome.Facts, *NotStartedError) {
+	p := r.progress
+	var facts outcome.Facts
+	if p.did != nil {
+		facts.Did, facts.Why = p.did.Deed, p.did.Why
+	}
+	switch {
+	case p.decided != nil:
+		return facts, notStarted // there is a terminal already: the facts are in it
+	case notStarted != nil:
+	case p.exit != nil:
+		facts.Exit = *p.exit
+		r.afterwards(&facts, r.tree())
+		return facts, nil
+	case p.spawned != nil:
+		return r.adopt(ctx, facts), nil
+	case p.spawning:
+		// The worker before died as it started the agent: it is there, or it is gone and nobody knows how it ended.
+		if pid, ticks, ok := r.lostAgent(); ok {
+			r.progress.spawned = &Fact{PID: pid, Ticks: ticks, Clock: clock()}
+			r.note(Fact{Fact: FactSpawned, PID: pid, Ticks: ticks})
+			return r.adopt(ctx, facts), nil
+		}
+		return facts, nil
+	case ctx.Err() != nil:
+		facts.Did, facts.Why = r.cause(ctx)
+		return facts, nil
+	default:
+		var err error
+		if facts, err = r.spawn(ctx); err != nil {
+			notStarted = notStartedError(err)
+		}
+	}
+	if notStarted != nil {
+		if p.notStarted == nil {
+			r.note(Fact{Fact: FactNotStarted, Why: r.Redact.Text(notStarted.Error()), Status: notStarted.Status})
+		}
+		facts = outcome.Facts{Did: outcome.DidNotStart, Why: r.Redact.Text(notStarted.Error()), DiskFull: noRoom(notStarted)}
+	}
+	return facts, notStarted
+}
+
+// noRoom reports whether an error says that a disk is full or a file as large as it may be.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
+// spawn starts the agent and sees it to its end.
+func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
+	if r.binary == "" { // the worker before has looked for it, and then died
+		var err error
+		if r.binary, err = harness.Find(r.Spec, r.Binary); err != nil {
+			return outcome.Facts{}, err
+		}
+	}
+	stdout, stderr, err := r.outputs()
+	if err != nil {
+		return outcome.Facts{}, err
+	}
+	tree := r.tree()
+	group, err := harness.NewGroup("arbe-" + r.record.Instance)
+	if err != nil {
+		r.Log.Debug("no cgroup for the agent", "error", err)
+	}
+	tree.Group = group
+	defer func() {
+		if err := group.Close(); err != nil {
+			r.Log.Debug("the agent's cgroup is still in use", "error", err)
+		}
+	}()
+
+	do := r.Spec.Command(harness.Task{Session: r.record.Session, Model: r.Model, Args: r.Args, Prompt: r.Prompt})
+	env := agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID, harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd)
+	oom := oomKills()
+	r.note(Fact{Fact: FactSpawning})
+	p, err := harness.Start(harness.Command{
+		Path: r.binary, Args: do.Args, Env: env, Dir: r.Cwd, Stdin: do.Stdin, Stdout: stdout.file, Stderr: stderr.file, Group: group,
+	})
+	if err != nil {
+		return outcome.Facts{}, errors.Join(err, stdout.file.Close(), stderr.file.Close())
+	}
+	st, _ := harness.ReadStat(p.PID()) // gone already: then there is nothing to be told apart
+	spawned := Fact{Fact: FactSpawned, PID: p.PID(), Ticks: st.Started, OOMKills: oom, Clock: clock()}
+	r.progress.spawned = &spawned
+	r.note(spawned)
+	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", r.record.Session)
+	return r.attend(ctx, p, tree, outcome.Facts{}, stdout, stderr), nil
+}
+
+// adopt sees an agent to its end that an earlier worker has started.
+func (r *run) adopt(ctx context.Context, facts outcome.Facts) outcome.Facts {
+	spawned := r.progress.spawned
+	tree := r.tree()
+	p, err := harness.Adopt(spawned.PID, spawned.Ticks, r.learnExit)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.Log.Warn("the agent can't be watched", "pid", spawned.PID, "error", err)
+		}
+		facts.Exit, _ = r.learnExit()
+		r.afterwards(&facts, tree)
+		return facts
+	}
+	stdout, stderr, err := r.outputs()
+	if err != nil {
+		r.Log.Warn("the agent's output can't be looked after", "error", err)
+	}
+	r.Log.Info("the agent is still running", "pid", p.PID())
+	return r.attend(ctx, p, tree, facts, stdout, stderr)
+}
+
+// outputs are the files that the agent's output goes to.
+func (r *run) outputs() (stdout, stderr *output, err error) {
+	if stdout, err = newOutput(r.folder.Path, "stdout"); err != nil {
+		return nil, nil, err
+	}
+	if stderr, err = newOutput(r.folder.Path, "stderr"); err != nil {
+		return nil, nil, errors.Join(err, stdout.file.Close())
+	}
+	return stdout, stderr, nil
+}
+
+// lostAgent finds an agent that was started and not written down.
+func (r *run) lostAgent() (pid int, ticks uint64, ok bool) {
+	for _, m := range r.tree().Members() {
+		if !ok || m.Ticks < ticks { // the first of the run's processes is the agent
+			pid, ticks, ok = m.PID, m.Ticks, true
+		}
+	}
+	return pid, ticks, ok
+}
+
+// learnExit asks the keeper's notes how the agent ended. The keeper needs a moment, and may be dead itself: then nobody knows.
+func (r *run) learnExit() (outcome.Exit, bool) {
+	for range 150 {
+		facts, err := readFacts(r.folder.Path)
+		if p := replay(facts); err == nil && p.exit != nil {
+			return *p.exit, true
+		}
+		if r.Keeper == 0 || os.Getppid() != r.Keeper {
+			break
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks at a file that another process writes
+	}
+	return outcome.Exit{}, false
+}
+
+// attend watches a running agent until it has ended, by itself or because ctx says so, and then over what it left.
+func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree, facts outcome.Facts, stdout, stderr *output) outcome.Facts {
+	r.agent.Store(p)
+	tree.Roots = append(tree.Roots, p.PID())
+	var outputs []*output
+	if stdout != nil {
+		outputs = []*output{stdout, stderr}
+		defer func() {
+			if err := errors.Join(stdout.settle(), stderr.settle()); err != nil {
+				r.Log.Warn("the agent's output was not put in order", "error", err)
+			}
+		}()
+	}
+	stopWatch := start(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.watch(ctx, tree, outputs) })
+	defer stopWatch()
+	if r.ByHand && stdout != nil {
+		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error { return copyOutput(ctx, stdout.path, r.Stdout) })()
+		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error { return copyOutput(ctx, stderr.path, r.Stderr) })()
+	}
+	if facts.Did != outcome.DidNothing { // the worker before was about to end it
+		r.end(deed{facts.Did, facts.Why})
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		if facts.Did == outcome.DidNothing {
+			facts.Did, facts.Why = r.cause(ctx)
+			r.note(Fact{Fact: FactDid, Deed: facts.Did, Why: facts.Why})
+		}
+		r.Log.Info("ending the agent", "because", facts.Why)
+		p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
+			r.note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
+		})
+	}
+	facts.Exit = p.Exit()
+	r.note(Fact{Fact: FactExited, Exit: &facts.Exit})
+	p.Release()
+	r.Log.Info("the agent has ended", "how", facts.Exit.String())
+	r.afterwards(&facts, tree)
+	return facts
+}
+
+// cause is what ctx was ended for, as a deed of the runner's.
+func (r *run) cause(ctx context.Context) (outcome.Deed, string) {
+	var d deed
+	if errors.As(context.Cause(ctx), &d) {
+		return d.what, r.Redact.Text(d.why)
+	}
+	return outcome.DidCancel, r.Redact.Text(context.Cause(ctx).Error())
+}
+
+// afterwards looks at what the agent has left when it is gone: processes, and traces of what it died of.
+func (r *run) afterwards(facts *outcome.Facts, tree harness.Tree) {
+	ended := facts.Did != outcome.DidNothing && facts.Did != outcome.DidLinger
+	if ended || r.KillLeftovers {
+		endTree(tree, r.Log)
+	}
+	r.leftovers = len(tree.Members())
+	if s := r.progress.spawned; s != nil && s.OOMKills != nil {
+		if now := oomKills(); now != nil && *now > *s.OOMKills {
+			facts.OOM = true
+		}
+	}
+	facts.DiskFull = full(filepath.Dir(r.record.Session)) || full(r.record.Cwd)
+}
+
+// oomKills is the cgroup's count of processes that were killed for memory; nil where it can't be known.
+func oomKills() *int64 {
+	n, ok := harness.OOMKills()
+	if !ok {
+		return nil
+	}
+	return &n
+}
+
+// fullBelow is the room in bytes below which a disk counts as full.
+const fullBelow = 64 << 10
+
+// full reports whether the file system of dir has no room left.
+func full(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Blocks > 0 && st.Bavail*uint64(st.Bsize) < fullBelow
+}
+
+// tree are the traces of the run's processes, as far as they are known before the agent is.
+func (r *run) tree() harness.Tree {
+	t := harness.Tree{Mark: r.record.Instance, Except: []int{os.Getpid()}}
+	if r.Keeper != 0 {
+		t.Roots, t.Except = []int{r.Keeper}, append(t.Except, r.Keeper)
+	}
+	return t
+}
+
+// busyCPU is how much of a core a tree uses that is at work: less is what an idle interpreter uses.
+const busyCPU = 0.02
+
+// watch looks at the agent every moment: what its session says, whether it writes or computes, and whether it is time to end it.
+func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
+	var used, looked time.Duration // by the tree, and when
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		r.look()
+		moved := r.follower.lastLine()
+		for _, o := range outputs {
+			switch grew, err := o.grown(); {
+			case err != nil:
+				r.Log.Debug("the agent's output can't be looked after", "error", err)
+			case grew:
+				moved = clock()
+			}
+		}
+		r.alive(moved)
+		if r.Stall > 0 {
+			now, cpu := clock(), time.Duration(0)
+			for _, m := range tree.Members() {
+				cpu += m.CPU
+			}
+			if looked > 0 && float64(cpu-used) > busyCPU*float64(now-looked) {
+				r.alive(now)
+			}
+			used, looked = cpu, now
+		}
+		quiet := clock() - time.Duration(r.moved.Load())
+		if r.follower.resting() && clock()-moved >= r.Patience {
+			r.end(deed{outcome.DidLinger, fmt.Sprintf("its turn ended well %v ago and it does not go", quiet.Round(time.Second))})
+		}
+		if r.Stall > 0 && quiet >= r.Stall {
+			r.end(deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))})
+		}
+		if s := r.progress.spawned; s != nil && clock()-s.Clock >= r.Guard {
+			r.end(deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", r.Guard)})
+		}
+	}
+}
+
+// alive says that the agent showed a sign of life at the time at.
+func (r *run) alive(at time.Duration) {
+	if int64(at) > r.moved.Load() {
+		r.moved.Store(int64(at))
+	}
+}
+
+// agentEnv is the agent's environment: the runner's own, without what is none of the agent's business, with what its Spec adds where the user
+// has not said otherwise, and with what is so in any case.
+func agentEnv(environ, add []string, always ...string) []string {
+	taken := map[string]bool{}
+	for _, kv := range always {
+		name, _, _ := strings.Cut(kv, "=")
+		taken[name] = true
+	}
+	env := always
+	for _, kv := range append(slices.Clone(environ), add...) {
+		name, _, _ := strings.Cut(kv, "=")
+		if taken[name] || !AgentMaySee(name) {
+			continue
+		}
+		taken[name] = true
+		env = append(env, kv)
+	}
+	return env
+}
+
+// AgentMaySee reports whether the variable name of the runner's environment may reach the agent.
+func AgentMaySee(name string) bool {
+	return !strings.HasPrefix(name, "ARBE_") && !strings.HasPrefix(name, "DAYTONA_") && name != "DURABLE_STREAMS_SECRET"
+}

@@ -1,0 +1,174 @@
+package runner
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/session"
+)
+
+// Fact is one line of facts.jsonl.
+type Fact struct {
+	At    time.Time     `json:"at"`    // for people
+	Clock time.Duration `json:"clock"` // since the machine's start, suspended time included: what durations are measured by
+	Fact  string        `json:"fact"`  // one of the Fact constants
+
+	PID      int               `json:"pid,omitempty"`      // spawned
+	Ticks    uint64            `json:"ticks,omitempty"`    // spawned: the process's start, so that its pid can't be mistaken
+	OOMKills *int64            `json:"oomKills,omitempty"` // spawned: the cgroup's counter
+	Signal   string            `json:"signal,omitempty"`   // signalled
+	Deed     outcome.Deed      `json:"deed,omitempty"`     // did
+	Why      string            `json:"why,omitempty"`      // did, not_started
+	Status   int               `json:"status,omitempty"`   // not_started: what the runner exits with
+	Exit     *outcome.Exit     `json:"exit,omitempty"`     // exited
+	Verdict  *outcome.Verdict  `json:"verdict,omitempty"`  // decided
+	End      *session.Position `json:"end,omitempty"`      // decided: where this run's lines end
+}
+
+// The facts of a run, in the order in which they mostly happen.
+const (
+	FactOpened     = "opened"      // the thread has the run's first entries
+	FactNotStarted = "not_started" // the agent could not be started
+	FactSpawning   = "spawning"    // the agent is about to be started: from here on it may be running
+	FactSpawned    = "spawned"     // the agent is running
+	FactDid        = "did"         // the runner decided to end it
+	FactSignalled  = "signalled"   // and sent a signal
+	FactExited     = "exited"      // the agent is gone
+	FactDecided    = "decided"     // the verdict stands, and terminal.json with it
+	FactDelivered  = "delivered"   // the thread has the terminal
+	FactTaken      = "taken"       // it turned out to be another runner's run, whose end is not ours to tell
+)
+
+// Record is run.json: what was asked for, and what is decided before anything happens.
+type Record struct {
+	Thread    string           `json:"thread"`
+	Run       string           `json:"run"`
+	Harness   string           `json:"harness"`
+	Cwd       string           `json:"cwd"`
+	Session   string           `json:"session"`           // the session file's path
+	SessionID string           `json:"sessionId"`         // the session's own name
+	From      session.Position `json:"from"`              // where this run's lines begin in it
+	PID       int              `json:"pid"`               // of the runner that the user started: the keeper, where there is one
+	Instance  string           `json:"instance"`          // marks the run's processes
+	Boot      string           `json:"boot"`              // the machine's start that Clock and pids belong to
+	Clock     time.Duration    `json:"clock"`             // when the run began
+	Started   time.Time        `json:"started"`           // the same, for people
+	Opening   json.RawMessage  `json:"opening,omitempty"` // the run's first entries, as they are posted
+}
+
+// progress is how far a run has come, as its facts tell.
+type progress struct {
+	opened     bool
+	notStarted *Fact
+	spawning   bool
+	spawned    *Fact
+	did        *Fact
+	exit       *outcome.Exit
+	decided    *Fact
+	delivered  bool
+	taken      bool
+	last       time.Time
+}
+
+func replay(facts []Fact) (p progress) {
+	for _, f := range facts {
+		p.last = f.At
+		switch f.Fact {
+		case FactOpened:
+			p.opened = true
+		case FactNotStarted:
+			p.notStarted = &f
+		case FactSpawning:
+			p.spawning = true
+		case FactSpawned:
+			p.spawned = &f
+		case FactDid:
+			if p.did == nil { // the first reason is the reason
+				p.did = &f
+			}
+		case FactExited:
+			p.exit = f.Exit
+		case FactDecided:
+			p.decided = &f
+		case FactDelivered:
+			p.delivered = true
+		case FactTaken:
+			p.taken = true
+		}
+	}
+	return p
+}
+
+// clock is the time since the machine's start, suspended time included. It never jumps, whatever is done to the wall clock.
+func clock() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0 // no Linux without it
+	}
+	return time.Duration(ts.Nano())
+}
+
+// bootID names this start of the machine.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// readFacts reads a run's facts. A line that is only a part is one that the machine's death cut off.
+func readFacts(folder string) ([]Fact, error) {
+	f, err := os.Open(filepath.Join(folder, "facts.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // read only: nothing to lose
+	var facts []Fact
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var fact Fact
+		if json.Unmarshal(lines.Bytes(), &fact) != nil {
+			continue
+		}
+		facts = append(facts, fact)
+	}
+	return facts, lines.Err()
+}
+
+// readRecord reads run.json; fs.ErrNotExist where the run has none.
+func readRecord(folder string) (Record, error) {
+	var rec Record
+	b, err := os.ReadFile(filepath.Join(folder, "run.json"))
+	if err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, fmt.Errorf("run.json: %w", err)
+	}
+	return rec, nil
+}
+
+// agentLives reports whether the agent that was spawned is still there.
+func (rec Record) agentLives(p progress) bool {
+	if p.spawned == nil || p.exit != nil || rec.Boot != bootID() {
+		return false
+	}
+	st, err := harness.ReadStat(p.spawned.PID)
+	return err == nil && st.Started == p.spawned.Ticks && st.State != 'Z'
+}

@@ -1,0 +1,164 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// decide reads the session to its end, decides what the run came to and writes the terminal down.
+func (r *run) decide(facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
+	if d := r.progress.decided; d != nil {
+		b, err := os.ReadFile(filepath.Join(r.folder.Path, "terminal.json"))
+		if err == nil {
+			terminal, err := ReadTerminal(b)
+			return *d.Verdict, terminal, err
+		}
+		r.Log.Warn("the run's end can't be read; deciding anew", "error", err)
+	}
+	if err := r.follower.read(true); err != nil {
+		r.Log.Error("the session can't be read to its end", "path", r.record.Session, "error", err)
+	}
+	sum := r.follower.summary()
+	facts.Turn, facts.Said = sum.turn, LastLine(r.stderrTail())
+	v := outcome.Decide(facts)
+	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
+		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"
+	}
+
+	terminal := r.terminal(v, sum)
+	if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
+		// Without the file a crash from here on would be settled by the host instead. That is no reason to keep the end back.
+		r.Log.Warn("the run's end was not written down", "error", err)
+	}
+	r.note(Fact{Fact: FactDecided, Verdict: &v, End: &sum.end})
+	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason, "error_class", v.ErrorClass, "message", v.Message)
+	return v, terminal, nil
+}
+
+// terminal are the entries that end the run: why, where it did not end well, and the status with the totals.
+func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
+	code, sig := v.Exit.Parts()
+	status := thread.StatusChanged{
+		Signal: r.signal(thread.TypeStatus),
+		Totals: &thread.Totals{
+			ExitCode: code, ExitSignal: sig, StopReason: v.StopReason, DurationMs: (clock() - r.record.Clock).Milliseconds(),
+			Lines: sum.lines, Digest: sum.digest, Usage: sum.usage, Leftovers: r.leftovers,
+		},
+	}
+	var entries []thread.Entry
+	add := func(payload any) {
+		entries = append(entries, r.entry(fmt.Sprintf("%s.end.%d", r.RunID, len(entries)), payload))
+	}
+	switch v.Outcome {
+	case outcome.Completed:
+		status.Status = thread.StatusCompleted
+	case outcome.Cancelled:
+		status.Status, status.Reason = thread.StatusCancelled, v.Message
+	case outcome.Failed:
+		status.Status = thread.StatusFailed
+		add(thread.Failed{
+			Signal: r.signal(thread.TypeFailed), ErrorClass: v.ErrorClass, Message: v.Message, ExitCode: code, ExitSignal: sig,
+			StopReason: v.StopReason, StderrTail: r.stderrTail(), Provider: v.Provider, Model: v.Model,
+		})
+	case outcome.Orphaned:
+		status.Status = thread.StatusFailed
+		add(thread.Orphaned{Signal: r.signal(thread.TypeOrphaned), Reason: v.Reason, LastEntryAt: thread.Stamp(time.Now().Add(time.Duration(r.moved.Load()) - clock()))})
+	}
+	add(status)
+	return entries
+}
+
+// stderrTail is the end of what the agent said on stderr, without secrets.
+func (r *run) stderrTail() string {
+	b, err := tailOf(filepath.Join(r.folder.Path, "stderr"), tailWindow)
+	if err != nil {
+		return "" // it never started
+	}
+	if clean := r.Redact.Bytes(b); clean != nil {
+		b = clean
+	}
+	return string(bytes.ToValidUTF8(b[max(0, len(b)-maxTail):], []byte("\uFFFD")))
+}
+
+// LastLine is the last line of a text that says something.
+func LastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// encodeEntries is entries as they are posted.
+func encodeEntries(entries []thread.Entry) []byte {
+	b := []byte{'['}
+	for i, e := range entries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = e.AppendJSON(b)
+	}
+	return append(b, ']')
+}
+
+// deliver posts what is left of the lines and then the terminal, and doesn't give up before it must: by hand after a minute, else when the machine
+// goes. ErrUndelivered says that it had to.
+func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
+	ctx := abandon
+	if r.ByHand {
+		limited, cancel := context.WithTimeout(abandon, byHandFor)
+		defer cancel()
+		ctx = limited
+	}
+	said := ""
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 15*time.Second) {
+		err := r.mirror.Drain(ctx)
+		if errors.Is(err, ErrTaken) {
+			return err
+		}
+		if err == nil {
+			err = r.finish(ctx, terminal)
+		}
+		if err == nil {
+			r.note(Fact{Fact: FactDelivered})
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", ErrUndelivered, err)
+		}
+		if err.Error() != said {
+			r.Log.Warn("the run's end waits for the thread", "error", err)
+			said = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait/2 + rand.N(wait/2)):
+		}
+	}
+}
+
+// finish posts the terminal. A conflict means that this run has a terminal of its runner's already, and that one stands.
+func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
+	err := r.Client.Finish(ctx, terminal)
+	var se *thread.StatusError
+	if errors.As(err, &se) && se.Status == http.StatusConflict {
+		r.Log.Warn("the thread has an end of this run already; that one stands", "error", err)
+		return nil
+	}
+	return err
+}
+
+// ReadTerminal reads a terminal.json.
+func ReadTerminal(b []byte) ([]thread.Entry, error) {
+	var entries []thread.Entry
+	return entries, json.Unmarshal(b, &entries)
+}

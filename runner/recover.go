@@ -1,0 +1,107 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"syscall"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/outcome"
+)
+
+// Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: an agent that still lives is ended, what the
+// session has is posted, the verdict is decided and the terminal delivered. A run whose runner lives is left alone. cfg needs ThreadID, State, Client,
+// Redact and Log; the rest comes from the runs' folders. done is told of each run that is through.
+func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict)) error {
+	cfg.defaults()
+	runs, err := List(cfg.State)
+	errs := []error{err}
+	for i := len(runs) - 1; i >= 0; i-- {
+		k := runs[i]
+		if k.Thread != cfg.ThreadID || k.State != StateLost {
+			continue
+		}
+		v, err := recoverRun(ctx, cfg, k)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("run %s: %w", k.Run, err))
+			continue
+		}
+		done(k, v)
+	}
+	return errors.Join(errs...)
+}
+
+func recoverRun(ctx context.Context, cfg Config, k Known) (outcome.Verdict, error) {
+	folder, err := NewFolder(cfg.State, k.Thread, k.Run)
+	if err != nil {
+		return outcome.Verdict{}, err // somebody was faster
+	}
+	spec, err := harness.Lookup(k.Harness)
+	if err != nil {
+		return outcome.Verdict{}, errors.Join(err, folder.Close())
+	}
+	rec, err := readRecord(folder.Path)
+	if err != nil {
+		return outcome.Verdict{}, errors.Join(err, folder.Close())
+	}
+	log := cfg.Log.With("run", k.Run)
+	endAgent(rec, folder, nil, log)
+	facts, err := readFacts(folder.Path)
+	if err != nil {
+		return outcome.Verdict{}, errors.Join(err, folder.Close())
+	}
+	if p := replay(facts); p.spawned == nil && !p.spawning && p.notStarted == nil && p.decided == nil {
+		// Its runner died before the agent was started, and nobody is going to start it now.
+		why := "the runner died before it could start the agent"
+		if err := folder.Note(Fact{Fact: FactNotStarted, Why: why, Status: StatusNotStarted}); err != nil {
+			return outcome.Verdict{}, errors.Join(err, folder.Close())
+		}
+	}
+	cfg.Spec, cfg.RunID, cfg.Folder, cfg.Log, cfg.Cwd, cfg.Session = spec, k.Run, folder, log, k.Cwd, k.Session
+	res, err := Run(ctx, ctx, cfg)
+	return res.Verdict, err
+}
+
+// stopAdopted ends an agent that is not our child.
+func stopAdopted(a *harness.Process, spec harness.Spec, note func(Fact)) {
+	a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
+		note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
+	})
+}
+
+// endTree ends what is left of a run's processes.
+func endTree(tree harness.Tree, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepFor)
+	defer cancel()
+	if found, left := tree.End(ctx, sweepGrace); found > 0 {
+		log.Info("ended what the agent had left running", "processes", found, "still_there", left)
+	}
+}
+
+// Statuses with which a runner ends whose agent was not started.
+const (
+	StatusNoSession  = 65 // the named session file is none
+	StatusNotStarted = 69 // the agent can't be started
+)
+
+// NotStartedError says why the agent was not started.
+type NotStartedError struct {
+	Status int // one of the Status constants
+	Err    error
+}
+
+func (e *NotStartedError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *NotStartedError) Unwrap() error { return e.Err }
+
+// notStartedError puts a status to the reason.
+func notStartedError(err error) *NotStartedError {
+	status := StatusNotStarted
+	if errors.Is(err, ErrNoSession) {
+		status = StatusNoSession
+	}
+	return &NotStartedError{status, err}
+}

@@ -1,0 +1,449 @@
+// Package runner is one run from its start to its terminal.
+//
+// A run is two processes of one binary. The keeper (Keep) is the reaper of all that the agent leaves, and starts the worker. The worker (Run) takes the
+// thread's run: it says so on the thread, starts the agent, ships what the agent's session says while it works, and when the agent ends, however it
+// ends, decides what the run came to and posts that. What happens is written into the run's folder as it happens, so that a worker that dies, of
+// whatever, is followed by another one that goes on from there: the agent lives on, and the keeper learns its true end. Should all of the runner die, Recover
+// finishes from the same folder.
+//
+// The terminal goes out after every line that it speaks for, and stays in the folder until the thread has it. What the runner does to the agent is
+// written down when it does it, not guessed afterwards. The order of the end is the design:
+//
+//  1. the agent ends, by itself or because it was told to
+//  2. what it left behind is ended, too, or counted
+//  3. the loops that follow the session end, so that nothing moves any more
+//  4. the verdict is decided from what is on disk, and written down
+//  5. the lines that are left are posted, the torn one at the end included
+//  6. the terminal is posted
+//  7. the heartbeat stops, last, so that a runner that is still trying can be told from a dead one
+package runner
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// How long things may take. A box that is stopped gives its processes ten seconds between TERM and KILL (Daytona), and within farewell an
+// ordered stop is through: the agent's grace, that of what it left, and then the last lines and the terminal at a server that answers.
+const (
+	farewell    = 8 * time.Second
+	grace       = farewell / 2
+	sweepGrace  = farewell / 8
+	sweepFor    = farewell / 4
+	byHandFor   = 60 * time.Second // a person who waits gets an answer after so long: the terminal could not be delivered
+	lookEvery   = time.Second      // between two looks at what the agent does
+	maxBeatless = time.Minute      // there is a heartbeat at least so often, also while lines come
+)
+
+// Defaults of a Config.
+const (
+	DefaultGuard     = 72 * time.Hour
+	DefaultHeartbeat = 5 * time.Second
+	DefaultPatience  = 30 * time.Second
+)
+
+// Config is what a run needs to know. The zero value of a field means what its comment says.
+type Config struct {
+	Spec    harness.Spec
+	Version string // this runner's
+
+	ThreadID string
+	RunID    string
+	Author   string          // of the entries; "" for none
+	Sandbox  *thread.Sandbox // the box that this runs in; nil where it is not known
+
+	Binary  string   // the agent's; "" for what PATH has
+	Args    []string // more arguments for the agent
+	Model   string   // "" for the agent's own choice
+	Prompt  string
+	Cwd     string // where the agent works, absolute
+	Session string // the session file; "" for a new one in the state folder
+	Environ []string
+	State   string // the folder for what this machine knows of its runs
+
+	Guard     time.Duration // against an agent that hangs; 0: DefaultGuard
+	Stall     time.Duration // an agent that does nothing for so long is ended; 0: never
+	Heartbeat time.Duration // between two; 0: DefaultHeartbeat
+	Patience  time.Duration // with a server that doesn't answer at the start, and with an agent that has ended well and lingers; 0: DefaultPatience
+
+	KillLeftovers bool // end what the agent left behind also after a normal end
+
+	Client *thread.Client
+	Redact *thread.Redactor
+	Log    *slog.Logger
+
+	// ByHand says that a person watches: the agent's output is copied to Stdout and Stderr, and a terminal that can't be delivered is given up
+	// after a minute.
+	ByHand         bool
+	Stdout, Stderr io.Writer
+
+	// Under a keeper: its process id, the folder that it has taken, and how many workers there were before this one.
+	Keeper   int
+	Folder   *Folder
+	Restarts int
+}
+
+// Errors of a run that the caller tells from others.
+var (
+	// ErrRefused says that the thread's server would not let this run begin: no agent was started.
+	ErrRefused = errors.New("the thread server refuses this run")
+	// ErrTaken says that another runner has this run: no agent was started, or it was ended again.
+	ErrTaken = errors.New("another runner has this run")
+	// ErrUndelivered says that the terminal could not be delivered. It stays in the run's folder.
+	ErrUndelivered = errors.New("the run's end could not be delivered")
+	// ErrNoSession says that the named session file is not one.
+	ErrNoSession = errors.New("not a session file")
+)
+
+// Result is what came of Run.
+type Result struct {
+	Verdict    outcome.Verdict
+	NotStarted *NotStartedError // why the agent was not started; nil where it was
+	Folder     string
+}
+
+// run is a Run under way.
+type run struct {
+	Config
+	folder   *Folder
+	record   Record
+	progress progress // of the workers before this one
+	created  bool     // the session file is of our making
+	binary   string
+	opening  []thread.Entry // the run's first entries, as far as the thread doesn't have them
+	opened   chan struct{}  // closed when the thread has them
+	offset   string         // of the thread, behind the first entries; "" where it is not known
+	follower *follower
+	mirror   *mirror.Mirror
+
+	end   context.CancelCauseFunc // ends the agent
+	acked atomic.Int64            // when the server last acknowledged entries: clock
+	agent atomic.Pointer[harness.Process]
+	moved atomic.Int64 // when the agent last showed a sign of life: clock
+	beats int64        // heartbeats so far; the beat loop's own
+
+	leftovers int // processes that the agent left running
+}
+
+// Run runs the agent, or goes on with the run where an earlier worker left it, and returns when the run's end is on the thread. Ending ctx ends the
+// agent in order; the cause is said on the thread. abandon, when it is done, stops all trying at once: what is not delivered then stays in the
+// run's folder (ErrUndelivered).
+func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
+	cfg.defaults()
+	folder := cfg.Folder
+	if folder == nil {
+		var err error
+		if folder, err = NewFolder(cfg.State, cfg.ThreadID, cfg.RunID); err != nil {
+			return Result{}, err
+		}
+		if folder.Used() {
+			return Result{Folder: folder.Path}, errors.Join(used(cfg.RunID), folder.Close())
+		}
+	}
+	r := &run{Config: cfg, folder: folder, opened: make(chan struct{})}
+	res, err := r.run(ctx, abandon)
+	res.Folder = folder.Path
+	return res, errors.Join(err, folder.Close())
+}
+
+func used(runID string) error {
+	return fmt.Errorf("%w: run %s was begun on this machine already", ErrTaken, runID)
+}
+
+func (c *Config) defaults() {
+	if c.Guard == 0 {
+		c.Guard = DefaultGuard
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = DefaultHeartbeat
+	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Redact == nil {
+		c.Redact = &thread.Redactor{}
+	}
+}
+
+func (r *run) run(ctx, abandon context.Context) (Result, error) {
+	notStarted, err := r.begin()
+	if err != nil {
+		return Result{}, err
+	}
+	if r.progress.taken {
+		return Result{}, ErrTaken
+	}
+	r.moved.Store(int64(clock()))
+	r.follower = newFollower(r.record.Session, r.Spec.Dialect, r.record.SessionID, r.record.From)
+	defer r.follower.close() // read only: nothing to lose
+	r.mirror = r.newMirror()
+	defer r.mirror.Close() // read only: nothing to lose
+
+	if r.opening != nil && r.progress.spawned == nil {
+		if err := r.openThread(ctx); err != nil {
+			return Result{}, errors.Join(err, r.discard())
+		}
+	}
+
+	// Ending the agent is one thing, ending all that must outlive it another.
+	agentCtx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	r.end = end
+	stopBeat := start(abandon, r.beat)
+	defer stopBeat()
+	stopMirror := start(abandon, r.mirror.Run)
+	defer stopMirror()
+	stopOrders := start(abandon, r.obey)
+	defer stopOrders()
+
+	facts, notStarted := r.agentPhase(agentCtx, notStarted)
+	r.agent.Store(nil)
+	stopOrders()
+	stopMirror()
+
+	res := Result{NotStarted: notStarted}
+	if errors.Is(context.Cause(agentCtx), ErrTaken) {
+		r.note(Fact{Fact: FactTaken})
+		return res, ErrTaken // the run is the other's: so is its end
+	}
+	verdict, terminal, err := r.decide(facts)
+	res.Verdict = verdict
+	if err != nil {
+		return res, err
+	}
+	return res, r.deliver(abandon, terminal)
+}
+
+// begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started; the run then still has its
+// beginning and its end on the thread.
+func (r *run) begin() (notStarted *NotStartedError, err error) {
+	rec, err := readRecord(r.folder.Path)
+	if err == nil {
+		facts, err := readFacts(r.folder.Path)
+		if err != nil {
+			return nil, err
+		}
+		r.record, r.progress = rec, replay(facts)
+		r.Log.Info("going on with the run where the worker before left it", "worker", r.Restarts+1)
+		if f := r.progress.notStarted; f != nil {
+			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
+		}
+		if r.progress.opened {
+			close(r.opened)
+			return notStarted, nil
+		}
+		return notStarted, json.Unmarshal(rec.Opening, &r.opening)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	binary, binaryErr := harness.Find(r.Spec, r.Binary)
+	s, sessionErr := r.prepareSession()
+	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
+		notStarted = notStartedError(cause)
+	}
+	r.binary, r.created = binary, s.created
+	r.record = Record{
+		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Session: s.path, SessionID: s.id, From: s.from,
+		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
+	}
+	r.opening = r.firstEntries()
+	r.record.Opening = encodeEntries(r.opening)
+	b, err := json.MarshalIndent(r.record, "", "  ")
+	if err == nil {
+		err = r.folder.WriteFile("run.json", append(b, '\n'))
+	}
+	if err != nil {
+		// Without a record nobody can go on with this run if this process dies. That is no reason not to run it.
+		r.Log.Warn("the run can't be written down; should the runner die, its end is for the host to tell", "error", err)
+	}
+	return notStarted, nil
+}
+
+// pid is the process that stands for this runner.
+func (r *run) pid() int {
+	if r.Keeper != 0 {
+		return r.Keeper
+	}
+	return os.Getpid()
+}
+
+// discard leaves no trace of a run that was not to be: with another token it may yet be.
+func (r *run) discard() error {
+	var err error
+	if r.created {
+		err = os.Remove(r.record.Session)
+	}
+	return errors.Join(err, os.RemoveAll(r.folder.Path))
+}
+
+func (r *run) newMirror() *mirror.Mirror {
+	return &mirror.Mirror{
+		Encoder: mirror.Encoder{
+			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
+			Prompt: promptID(r.RunID), RunFrom: r.record.From.Index,
+		},
+		Path:   r.record.Session,
+		From:   cursor(r.folder.Path),
+		Append: r.append,
+		Gate: func(ctx context.Context) error {
+			// Both see each line when it comes, also where the file changes later.
+			r.look()
+			return r.ensureOpen(ctx)
+		},
+		Saved: func(p session.Position) error {
+			// A full disk must not keep lines from the thread: a stale cursor only means posting some of them again.
+			if err := r.folder.SaveCursor(p); err != nil {
+				r.Log.Debug("the cursor was not saved", "error", err)
+			}
+			return nil
+		},
+		Log: r.Log,
+	}
+}
+
+// look lets the follower read what has come.
+func (r *run) look() {
+	if err := r.follower.read(false); err != nil {
+		r.Log.Debug("the session can't be read now", "error", err)
+	}
+}
+
+// append posts entries and notes that the server has spoken.
+func (r *run) append(ctx context.Context, entries []thread.Entry) error {
+	_, err := r.post(ctx, entries)
+	return err
+}
+
+func (r *run) post(ctx context.Context, entries []thread.Entry) (thread.Ack, error) {
+	ack, err := r.Client.Append(ctx, entries)
+	if err == nil {
+		r.acked.Store(int64(clock()))
+	}
+	return ack, err
+}
+
+// note writes a fact down. A disk that is full or broken must not end the run: the verdict doesn't hang on the note while this process lives.
+func (r *run) note(f Fact) {
+	if err := r.folder.Note(f); err != nil {
+		r.Log.Warn("a fact was not written down", "fact", f.Fact, "error", err)
+	}
+}
+
+// start runs f and returns what stops it: it cancels, waits, and may be called twice.
+func start(ctx context.Context, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = f(ctx) // the loops handle what goes wrong in them and return nil
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// sessionFile is the session of a new run.
+type sessionFile struct {
+	path    string
+	id      string           // the session's own name
+	from    session.Position // where this run's lines begin
+	created bool             // by us, for this run
+}
+
+// prepareSession makes the session file of a new run, or takes the one that was named.
+func (r *run) prepareSession() (sessionFile, error) {
+	at := time.Now()
+	s := sessionFile{path: r.Session, id: newID()}
+	if s.path == "" {
+		s.path = r.Spec.SessionFile(filepath.Join(r.State, "sessions", r.ThreadID), s.id, at)
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return s, err
+	}
+	st, err := os.Stat(s.path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
+		s.created = true
+		return s, writeFile(s.path, r.Spec.Create(s.id, r.Cwd, at), true)
+	}
+	if err != nil {
+		return s, err
+	}
+	info, err := ReadSession(s.path, r.Spec.Dialect)
+	if err != nil {
+		return s, err
+	}
+	// An agent appends to what is there, so a line without an end would take the next one with it (pi 0.78.0 then loses both).
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return s, err
+	}
+	if err := errors.Join(endLine(f), f.Close()); err != nil {
+		return s, err
+	}
+	info, err = ReadSession(s.path, r.Spec.Dialect)
+	s.id, s.from = info.ID, info.End
+	return s, err
+}
+
+// SessionInfo is what a session file says of itself.
+type SessionInfo struct {
+	ID   string           // the session's; "" where no header says it
+	End  session.Position // of the file
+	Torn bool             // the last line is only a part: it has no newline, and what is there of it is no JSON
+}
+
+// ReadSession reads a whole session file; fs.ErrNotExist where there is none. ErrNoSession says that it has no header and nothing in it that the
+// dialect understands.
+func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
+	if _, err := os.Stat(path); err != nil { // to a Reader a file that is not there is one that is still to come
+		return SessionInfo{}, err
+	}
+	reader := session.NewReader(path, session.Position{})
+	defer reader.Close() // read only: nothing to lose
+	var info SessionInfo
+	known := false
+	for {
+		line, err := reader.Rest()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return info, err
+		}
+		if info.ID != "" && !line.Torn {
+			continue // the header is there: the rest is only counted
+		}
+		e := d.Decode(line.Data)
+		known = known || e.Known
+		if e.Kind == session.Header {
+			info.ID = e.SessionID
+		}
+		info.Torn = line.Torn && e.Kind == session.Text // of a JSON object no beginning is JSON
+	}
+	info.End = reader.Position()
+	if !known {
+		return info, fmt.Errorf("%s: %w: no header, and no line that %s writes", path, ErrNoSession, d.Prefix)
+	}
+	return info, nil
+}

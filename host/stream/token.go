@@ -1,0 +1,117 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Scopes of a token.
+const (
+	ScopeRead  = "stream:read"
+	ScopeWrite = "stream:write" // includes reading
+	ScopeRenew = "stream:renew" // to get a fresh write token, and nothing else
+)
+
+// Lifetimes and limits of tokens.
+const (
+	WriteTTL   = 2 * time.Hour
+	MinSecret  = 32        // bytes
+	renewAfter = time.Hour // so long after its run's end a renew token is still good
+)
+
+// Grant is what a token allows.
+type Grant struct {
+	Thread string
+	Scope  []string
+	Run    string // "" for any; else only this run's signals may be posted
+	House  string
+	Until  time.Time
+}
+
+// Allows reports whether the grant covers a scope.
+func (g Grant) Allows(scope string) bool {
+	return slices.Contains(g.Scope, scope) || scope == ScopeRead && slices.Contains(g.Scope, ScopeWrite)
+}
+
+// claims are a token's content.
+type claims struct {
+	jwt.RegisteredClaims
+	Scope string `json:"scope"`
+	House string `json:"house,omitempty"`
+	Run   string `json:"run,omitempty"`
+}
+
+// ErrShortSecret says that a secret can be guessed.
+var ErrShortSecret = fmt.Errorf("the secret has less than %d bytes", MinSecret)
+
+// Mint signs a token with secret.
+func Mint(secret []byte, g Grant) (string, error) {
+	if len(secret) < MinSecret {
+		return "", ErrShortSecret
+	}
+	c := claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Subject: thread.StreamName(g.Thread), IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
+		},
+		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run,
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
+}
+
+// verifier checks tokens with a secret. It keeps in mind those that it has found good, for a writer shows his with each entry.
+type verifier struct {
+	secret []byte
+
+	mu   sync.Mutex
+	good map[string]Grant // by the whole token, signature included
+}
+
+// maxGood is how many tokens are kept in mind.
+const maxGood = 10_000
+
+// check is verify, at a fraction of its cost for a token that was checked before.
+func (v *verifier) check(token string) (Grant, error) {
+	v.mu.Lock()
+	g, ok := v.good[token]
+	v.mu.Unlock()
+	if ok && time.Now().Before(g.Until) {
+		return g, nil
+	}
+	g, err := verify(v.secret, token)
+	if err != nil {
+		return g, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.good == nil || len(v.good) >= maxGood {
+		v.good = map[string]Grant{}
+	}
+	v.good[token] = g
+	return g, nil
+}
+
+// verify is the one place where a token is checked: HS256 and nothing else, a good signature, not expired, and subject, scope and expiry all there.
+func verify(secret []byte, token string) (Grant, error) {
+	var c claims
+	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return secret, nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired())
+	if err != nil {
+		return Grant{}, err
+	}
+	id, ok := strings.CutPrefix(c.Subject, thread.StreamName(""))
+	if !ok || !thread.ValidThread(id) {
+		return Grant{}, errors.New("token has no thread as its subject")
+	}
+	if c.Scope == "" {
+		return Grant{}, errors.New("token has no scope")
+	}
+	return Grant{Thread: id, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/session"
+)
+
+func (p *program) decideCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "decide",
+		Usage: "say what a run came to, from its session file and how its process ended",
+		Description: `Prints one JSON object. Nothing is read but the files that are named, and nothing is posted.
+With neither --exit-code nor --signal it is not known how the process ended.
+
+  arbe-pi-runner decide --harness pi --session session.jsonl --exit-code 0`,
+		Flags: []cli.Flag{
+			harnessFlag(),
+			&cli.StringFlag{Name: "session", Usage: "the session `FILE` (required); one that is not there has no lines", TakesFile: true},
+			&cli.IntFlag{Name: "from", Value: -1, DefaultText: "the last prompt", Usage: "the index of the run's first `LINE`, from 0"},
+			&cli.StringFlag{Name: "stdout", Usage: "what the agent printed, in a `FILE`; pi's does not count for the verdict", TakesFile: true},
+			&cli.StringFlag{Name: "stderr", Usage: "what it printed on p.stderr, in a `FILE`: its last line goes into the message", TakesFile: true},
+			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with this `STATUS`, 0 to 255"},
+			&cli.StringFlag{Name: "signal", Usage: "the process died of this signal: `NAME` or number"},
+		},
+		Action: p.decideAction,
+	}
+}
+
+func (p *program) decideAction(c *cli.Context) error {
+	spec, err := harness.Lookup(c.String("harness"))
+	if err != nil {
+		return &cmdline.Exit{Status: cmdline.StatusUsage, Cause: err}
+	}
+	if c.String("session") == "" || c.Args().Present() {
+		return cmdline.Usage("want --session FILE and no arguments; see arbe-pi-runner decide --help")
+	}
+	ended, err := exitFrom(c)
+	if err != nil {
+		return err
+	}
+	turn, err := lastTurn(c.String("session"), spec.Dialect, c.Int("from"), c.IsSet("from"))
+	if err != nil {
+		return err
+	}
+	said, err := readMaybe(c.String("stderr"))
+	if err != nil {
+		return err
+	}
+	if _, err := readMaybe(c.String("stdout")); err != nil {
+		return err
+	}
+	v := outcome.Decide(outcome.Facts{Turn: turn, Exit: ended, Said: runner.LastLine(said)})
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// exitFrom is how the process ended, as the flags say.
+func exitFrom(c *cli.Context) (outcome.Exit, error) {
+	code, sig := c.Int("exit-code"), c.String("signal")
+	switch {
+	case c.IsSet("exit-code") && c.IsSet("signal"):
+		return outcome.Exit{}, cmdline.Usage("--exit-code and --signal exclude each other")
+	case c.IsSet("exit-code"):
+		if code < 0 || code > 255 {
+			return outcome.Exit{}, cmdline.Usage("--exit-code %d: want 0 to 255", code)
+		}
+		return outcome.ExitCode(code), nil
+	case c.IsSet("signal"):
+		n, err := outcome.ParseSignal(sig)
+		if err != nil {
+			return outcome.Exit{}, cmdline.Usage("--signal: %w", err)
+		}
+		return outcome.Signalled(n), nil
+	}
+	return outcome.Exit{}, nil
+}
+
+// lastTurn is what the session says of the run that begins at line from, or where that is not given, at the last real prompt.
+func lastTurn(path string, d session.Dialect, from int, given bool) (outcome.Turn, error) {
+	if given && from < 0 {
+		return outcome.Turn{}, cmdline.Usage("--from %d: want the index of a line, from 0", from)
+	}
+	reader := session.NewReader(path, session.Position{})
+	defer reader.Close() // read only: nothing to lose
+	var tally harness.Tally
+	for {
+		line, err := reader.Rest()
+		if errors.Is(err, io.EOF) {
+			return tally.Turn(), nil
+		}
+		if err != nil {
+			return outcome.Turn{}, fmt.Errorf("read the session: %w", err)
+		}
+		e := d.Decode(line.Data)
+		switch {
+		case given && line.Start.Index < from:
+			continue
+		case !given && e.Mark == session.Prompt:
+			tally = harness.Tally{} // a later prompt begins a later run
+		}
+		tally.Add(e)
+	}
+}
+
+// readMaybe reads a file that was named; one that is not there is empty.
+func readMaybe(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return string(b), err
+}

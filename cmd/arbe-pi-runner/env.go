@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// settings are what the environment says.
+type settings struct {
+	thread    string
+	base      string
+	token     func() (string, error)
+	author    string
+	runID     string
+	state     string
+	sandbox   *thread.Sandbox
+	guard     time.Duration
+	heartbeat time.Duration
+	redact    *thread.Redactor
+}
+
+// The environment, as --help shows it.
+const envHelp = `Environment:
+  ARBE_THREAD_ID           the thread to write to (required)
+  ARBE_STREAM_URL          the thread server's base URL (required)
+  ARBE_STREAM_TOKEN        a write token for the thread (required, unless there is a file)
+  ARBE_STREAM_TOKEN_FILE   a file that holds it; it may be replaced while the run goes on
+  ARBE_AUTHOR_ID           the author of the entries
+  ARBE_REDACT              names of variables, separated by commas or spaces, whose values are secrets;
+                           those with KEY, TOKEN, SECRET or PASSWORD in their name always are`
+
+// readSettings reads the environment. All that is wrong with it is said at once. late is for a run that was begun with it: a token file that is away
+// will come back.
+func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
+	var s settings
+	var problems []string
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+
+	switch s.thread = getenv("ARBE_THREAD_ID"); {
+	case s.thread == "":
+		problem("ARBE_THREAD_ID is not set")
+	case !thread.ValidThread(s.thread):
+		problem("ARBE_THREAD_ID %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", s.thread)
+	}
+	switch base := getenv("ARBE_STREAM_URL"); {
+	case base == "":
+		problem("ARBE_STREAM_URL is not set")
+	default:
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+			problem("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
+		}
+		s.base = thread.BaseURL(base)
+	}
+	token, file := getenv("ARBE_STREAM_TOKEN"), getenv("ARBE_STREAM_TOKEN_FILE")
+	switch {
+	case file != "":
+		s.token = thread.FileToken(file)
+		if _, err := s.token(); err != nil && !late {
+			problem("ARBE_STREAM_TOKEN_FILE: %v", err)
+		}
+	case token == "":
+		problem("ARBE_STREAM_TOKEN is not set, and ARBE_STREAM_TOKEN_FILE isn't either")
+	case strings.ContainsAny(token, " \t\r\n"):
+		problem("ARBE_STREAM_TOKEN has white space in it")
+	default:
+		s.token = thread.StaticToken(token)
+	}
+	s.author = getenv("ARBE_AUTHOR_ID")
+	if s.runID = getenv("ARBE_RUN_ID"); s.runID != "" && !thread.ValidRun(s.runID) {
+		problem("ARBE_RUN_ID %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", s.runID)
+	}
+	if box := getenv("ARBE_SANDBOX"); box != "" {
+		provider, ref, ok := strings.Cut(box, ":")
+		if !ok || provider == "" || ref == "" {
+			problem("ARBE_SANDBOX %q: want provider:ref", box)
+		}
+		s.sandbox = &thread.Sandbox{Provider: provider, Ref: ref}
+	}
+	duration := func(name string) time.Duration {
+		text := getenv(name)
+		if text == "" {
+			return 0
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			problem("%s %q: want a duration like 90s or 72h", name, text)
+		}
+		return d
+	}
+	s.guard, s.heartbeat = duration("ARBE_PI_TIMEOUT"), duration("ARBE_HEARTBEAT")
+	var err error
+	if s.state, err = stateDir(getenv); err != nil {
+		problem("%v", err)
+	}
+	names := strings.FieldsFunc(getenv("ARBE_REDACT"), func(r rune) bool { return r == ',' || r == ' ' })
+	s.redact = thread.NewRedactor(environ, names)
+	if problems != nil {
+		return s, &cmdline.Exit{Status: exitConfig, Cause: errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  "))}
+	}
+	return s, nil
+}
+
+// stateDir is the folder for what this machine knows of its runs.
+func stateDir(getenv func(string) string) (string, error) {
+	if dir := getenv("ARBE_STATE_DIR"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", errors.New("ARBE_STATE_DIR is not set, and HOME isn't either")
+	}
+	return filepath.Join(home, ".arbe"), nil
+}
+
+func (s settings) client(log *slog.Logger) *thread.Client {
+	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Log: log}
+}
+
+// signalled is the cause of a context that a signal ended.
+type signalled struct{ sig os.Signal }
+
+func (s signalled) Error() string {
+	if n, ok := s.sig.(syscall.Signal); ok {
+		return unix.SignalName(n)
+	}
+	return s.sig.String()
+}
+
+// untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends: somebody who presses twice means it. stop
+// ends both and waits for what it started.
+func untilSignal(parent context.Context) (first, second context.Context, stop func()) {
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+	if signal.Ignored(syscall.SIGHUP) {
+		signals = signals[:2] // nohup means it, too
+	}
+	came := make(chan os.Signal, 4)
+	signal.Notify(came, signals...)
+	first, end := context.WithCancelCause(parent)
+	second, abandon := context.WithCancelCause(context.WithoutCancel(parent))
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case sig := <-came:
+				if first.Err() != nil && sig == syscall.SIGINT {
+					abandon(signalled{sig})
+				}
+				end(signalled{sig})
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return first, second, func() {
+		signal.Stop(came)
+		close(quit)
+		<-done
+		end(nil)
+		abandon(nil)
+	}
+}
+
+// ignoreBrokenPipe keeps the program alive when whoever read its stderr is gone: a runner that was launched and left has nobody there.
+func ignoreBrokenPipe() (stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGPIPE)
+	return func() { signal.Stop(c) }
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/runner"
+)
+
+// job is what one process of a run hands on to the next: all that the user said, tokens included. It travels in memory that only the receiver has, never in
+// arguments or an environment, which others on the machine can read.
+type job struct {
+	Args    []string // the command line, as the user gave it
+	Environ []string // the environment, as the user gave it
+	RunID   string
+	State   string
+	Cwd     string // where the agent works
+	Session string // the session file; "" for a new one
+	Prompt  string // "" where the thread has it
+	Keeper  int    // the keeper's process id, for a worker
+	Worker  int    // how many workers there were before
+}
+
+// The processes of a run, as the first argument names them, and the files that they inherit.
+const (
+	argKeep = "keep"
+	argWork = "work"
+
+	fdJob    = 3
+	fdReport = 4 // a worker's
+	fdLock   = 5 // a worker's
+)
+
+// send puts the job into a file without a name.
+func (j job) send() (*os.File, error) {
+	b, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("job", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "job")
+	if _, err := f.Write(b); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return f, err
+}
+
+// receiveJob takes the job that this process was started with.
+func receiveJob() (job, error) {
+	var j job
+	f := inherited(fdJob, "job")
+	b, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return j, fmt.Errorf("no job: %w", err)
+	}
+	return j, json.Unmarshal(b, &j)
+}
+
+// inherited is a file that the process before has left open for us. The agent must not inherit it in turn.
+func inherited(fd int, name string) *os.File {
+	unix.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), name)
+}
+
+// hide keeps others of the same user from reading this process's memory and environment through /proc.
+func hide() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
+}
+
+// cleanEnviron is an environment without what must not be read there.
+func cleanEnviron(environ []string) []string {
+	var clean []string
+	for _, kv := range environ {
+		if name, _, _ := strings.Cut(kv, "="); runner.AgentMaySee(name) {
+			clean = append(clean, kv)
+		}
+	}
+	return clean
+}
+
+// self is this program, also when its file has been replaced.
+const self = "/proc/self/exe"
+
+// become turns this process into the run's keeper. The environment that it was started with, tokens and all, goes with the old image: nothing that a
+// program does to its environment changes what /proc shows of the first one.
+func (j job) become() error {
+	f, err := j.send()
+	if err != nil {
+		return err
+	}
+	if err := unix.Dup2(int(f.Fd()), fdJob); err != nil { // without close-on-exec
+		return err
+	}
+	if int(f.Fd()) == fdJob {
+		if _, err := unix.FcntlInt(fdJob, unix.F_SETFD, 0); err != nil {
+			return err
+		}
+	}
+	err = unix.Exec(self, []string{os.Args[0], argKeep, j.RunID}, cleanEnviron(os.Environ()))
+	return fmt.Errorf("start the keeper: %w", err)
+}
+
+// keep is the keeper's life.
+func keep(stderr io.Writer) int {
+	hide()
+	j, err := receiveJob()
+	if err != nil {
+		fmt.Fprintln(stderr, "arbe-pi-runner: keep:", err)
+		return cmdline.StatusUsage
+	}
+	status, err := keepJob(j, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "arbe-pi-runner:", err)
+	}
+	return status
+}
+
+func keepJob(j job, stderr io.Writer) (int, error) {
+	log := cmdline.Logger(stderr, false).With("run", j.RunID)
+	getenv := j.getenv
+	folder, err := runner.NewFolder(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
+	var busy *runner.BusyError
+	if errors.As(err, &busy) {
+		return exitConfig, err
+	}
+	if err != nil {
+		// No room, or no right to write there. The run itself needs little of it.
+		temp, tempErr := os.MkdirTemp("", "arbe-state-")
+		if tempErr != nil {
+			return exitConfig, errors.Join(err, tempErr)
+		}
+		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State, "instead", temp, "error", err)
+		j.State = temp
+		if folder, err = runner.NewFolder(j.State, getenv("ARBE_THREAD_ID"), j.RunID); err != nil {
+			return exitConfig, err
+		}
+	}
+	defer folder.Close() // the facts are synced, and the lock goes with the process
+	if folder.Used() {
+		return exitConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
+	}
+	k := runner.Keeper{Folder: folder, Log: log, Worker: func(restarts int) (*exec.Cmd, error) {
+		j.Keeper, j.Worker = os.Getpid(), restarts
+		f, err := j.send()
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.Command(self, argWork, j.RunID)
+		cmd.Args[0] = os.Args[0]
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.ExtraFiles = []*os.File{f}
+		return cmd, nil
+	}}
+	status, err := k.Keep()
+	if err != nil {
+		return exitUndelivered, fmt.Errorf("%w\nwhat there is of the run is in %s: arbe-pi-runner recover finishes it", err, folder.Path)
+	}
+	return status, nil
+}
+
+// work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.
+func work(stdout, stderr io.Writer) int {
+	hide()
+	j, err := receiveJob()
+	report, lock := inherited(fdReport, "report"), inherited(fdLock, "lock")
+	if err != nil {
+		fmt.Fprintln(stderr, "arbe-pi-runner: work:", err)
+		return 1
+	}
+	p := program{stdout: stdout, stderr: stderr, environ: j.Environ, job: &j, lock: lock}
+	status := p.run(j.Args)
+	if err := runner.Report(report, status); err != nil {
+		fmt.Fprintln(stderr, "arbe-pi-runner: report to the keeper:", err)
+	}
+	return status
+}
+
+func (j job) getenv(name string) string { return lookup(j.Environ, name) }
+
+// lookup is a variable's value in an environment, "" where it is not there.
+func lookup(environ []string, name string) string {
+	for _, kv := range environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

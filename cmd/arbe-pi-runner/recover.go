@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) recoverCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "recover",
+		Usage: "finish the thread's runs that a dead runner left on this machine",
+		Description: `An agent that still lives is ended first. What its session has is posted, and the run gets its end.
+A run whose runner lives is left alone; arbe-pi-runner status shows which are lost.
+
+` + envHelp + `
+  ARBE_STATE_DIR           where runs and sessions are kept (~/.arbe)`,
+		Flags:  []cli.Flag{cmdline.Verbose()},
+		Action: p.recoverAction,
+	}
+}
+
+func (p *program) recoverAction(c *cli.Context) error {
+	if c.Args().Present() {
+		return cmdline.Usage("recover takes no arguments")
+	}
+	s, err := readSettings(p.getenv, p.environ, false)
+	if err != nil {
+		return err
+	}
+	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	ctx, _, stop := untilSignal(c.Context)
+	defer stop()
+	_, byHand := cmdline.Terminal(p.stderr)
+	n := 0
+	err = runner.Recover(ctx, runner.Config{
+		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact, Version: version,
+		Log: log.With("thread", s.thread), ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
+	}, func(k runner.Known, v outcome.Verdict) {
+		n++
+		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, v.Outcome)
+	})
+	switch {
+	case thread.Refused(err):
+		return &cmdline.Exit{Status: exitConfig, Cause: err}
+	case err != nil:
+		return &cmdline.Exit{Status: exitUndelivered, Cause: err}
+	case n == 0:
+		fmt.Fprintf(p.stdout, "no run of thread %s is lost\n", s.thread)
+	}
+	return nil
+}

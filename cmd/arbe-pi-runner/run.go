@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// promptWait is how long the thread may take to tell the prompt.
+const promptWait = 30 * time.Second
+
+func harnessFlag() cli.Flag {
+	return &cli.StringFlag{Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", ")}
+}
+
+func (p *program) runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run the agent on a prompt, and end as it ended",
+		ArgsUsage: "[-- PROMPT]",
+		Description: `Takes the run onto the thread, starts the agent, mirrors its session line by line, and posts what the run came to.
+Without PROMPT and --prompt-file the prompt is the chat <run id>.prompt on the thread.
+
+` + envHelp + `
+  ARBE_RUN_ID              the run's id; without it a new one
+  ARBE_PI_TIMEOUT          the guard against an agent that hangs (72h)
+  ARBE_HEARTBEAT           time between heartbeats (5s)
+  ARBE_SANDBOX             provider:ref of the box, for the thread
+  ARBE_STATE_DIR           where runs and sessions are kept (~/.arbe)
+
+Exit status: 0 when the verdict is completed, else the agent's own (128+n for signal n, 1 where it said 0).
+The runner's own troubles: 64 usage, 65 the session file is none, 69 the agent can't be started, 75 the end
+could not be delivered, 78 the environment is wrong or the server refuses the token.`,
+		Flags: []cli.Flag{
+			harnessFlag(),
+			&cli.StringFlag{Name: "cwd", Usage: "where the agent works (the current folder)", TakesFile: true},
+			&cli.StringFlag{Name: "model", Usage: "the model, in the agent's own words"},
+			&cli.StringFlag{Name: "session", Usage: "the session `FILE` to work in; made where it is missing", TakesFile: true},
+			&cli.StringFlag{Name: "agent-bin", Usage: "the agent's `BINARY` (what PATH has)", TakesFile: true},
+			&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
+			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
+			&cli.DurationFlag{Name: "stall-timeout", Usage: "end an agent that writes nothing and computes nothing for so long (off)"},
+			&cli.BoolFlag{Name: "kill-leftovers", Usage: "end what the agent leaves running, also after a normal end"},
+			&cli.BoolFlag{Name: "remove-token-file", Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts"},
+			cmdline.Verbose(),
+		},
+		Action: p.runAction,
+	}
+}
+
+func (p *program) runAction(c *cli.Context) error {
+	spec, err := harness.Lookup(c.String("harness"))
+	if err != nil {
+		return &cmdline.Exit{Status: cmdline.StatusUsage, Cause: err}
+	}
+	if p.job != nil {
+		return p.runWorker(c, spec)
+	}
+	// All is looked at before anything happens, and what is wrong with the command line is said first.
+	if stall := c.Duration("stall-timeout"); stall < 0 {
+		return cmdline.Usage("--stall-timeout %v: want more than 0", stall)
+	}
+	prompt, err := p.promptFrom(c)
+	if err != nil {
+		return err
+	}
+	cwd, err := workDir(c.String("cwd"))
+	if err != nil {
+		return err
+	}
+	session := c.String("session")
+	if session != "" {
+		if session, err = filepath.Abs(session); err != nil {
+			return cmdline.Usage("--session: %w", err)
+		}
+	}
+	s, err := readSettings(p.getenv, p.environ, false)
+	if err != nil {
+		return err
+	}
+	return p.handOn(c, s, job{Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd, Session: session, Prompt: prompt})
+}
+
+// runWorker is what a worker does of a run.
+func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
+	s, err := readSettings(p.getenv, p.environ, true)
+	if err != nil {
+		return err
+	}
+	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	client := s.client(log)
+	ctx, abandon, stop := untilSignal(c.Context)
+	defer stop()
+	folder, err := runner.OpenFolder(runner.FolderPath(p.job.State, s.thread, p.job.RunID), p.lock)
+	if err != nil {
+		return err
+	}
+	prompt := p.job.Prompt
+	if prompt == "" && !folder.Begun() {
+		if prompt, err = promptOnThread(ctx, client, p.job.RunID); err != nil {
+			return err
+		}
+	}
+	_, byHand := cmdline.Terminal(p.stderr)
+	res, err := runner.Run(ctx, abandon, runner.Config{
+		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
+		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: prompt,
+		Cwd: p.job.Cwd, Session: p.job.Session, Environ: p.environ, State: p.job.State,
+		Guard: s.guard, Stall: c.Duration("stall-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
+		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
+		ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
+		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker,
+	})
+	return runStatus(spec, res, err)
+}
+
+// handOn makes this process the run's keeper, with all that it needs to know.
+func (p *program) handOn(c *cli.Context, s settings, j job) error {
+	if j.Prompt == "" && j.RunID == "" {
+		return cmdline.Usage("no prompt: give one after --, or --prompt-file, or ARBE_RUN_ID with a prompt on the thread")
+	}
+	if j.RunID == "" {
+		j.RunID = runner.NewRunID()
+	}
+	if file := p.getenv("ARBE_STREAM_TOKEN_FILE"); file != "" && c.Bool("remove-token-file") {
+		token, err := s.token()
+		if err == nil {
+			err = os.Remove(file)
+		}
+		if err != nil {
+			return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--remove-token-file: %w", err)}
+		}
+		j.Environ = append([]string{"ARBE_STREAM_TOKEN=" + token, "ARBE_STREAM_TOKEN_FILE="}, j.Environ...)
+	}
+	return j.become()
+}
+
+// runStatus is the exit status of a run, and what is still to be said of it.
+func runStatus(spec harness.Spec, res runner.Result, err error) error {
+	var busy *runner.BusyError
+	var missing *harness.NotFoundError
+	switch {
+	case errors.Is(err, runner.ErrUndelivered):
+		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("%w\nit is kept in %s; arbe-pi-runner recover sends it", err, res.Folder)}
+	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrTaken), errors.As(err, &busy):
+		return &cmdline.Exit{Status: exitConfig, Cause: err}
+	case err != nil:
+		return err
+	case res.NotStarted == nil:
+		return &cmdline.Exit{Status: res.Verdict.ExitStatus()}
+	case errors.As(res.NotStarted, &missing):
+		return &cmdline.Exit{Status: res.NotStarted.Status, Cause: fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install)}
+	}
+	return &cmdline.Exit{Status: res.NotStarted.Status, Cause: fmt.Errorf("the agent could not be started: %w", res.NotStarted)}
+}
+
+// promptFrom is the prompt that the command line gives; "" where it gives none.
+func (p *program) promptFrom(c *cli.Context) (prompt string, err error) {
+	file := c.String("prompt-file")
+	switch {
+	case c.Args().Present() && file != "":
+		return "", cmdline.Usage("a PROMPT and --prompt-file exclude each other")
+	case c.Args().Present():
+		prompt = strings.Join(c.Args().Slice(), " ")
+	case file == "-":
+		b, err := io.ReadAll(c.App.Reader)
+		if err != nil {
+			return "", cmdline.Usage("read the prompt from stdin: %w", err)
+		}
+		prompt = string(b)
+	case file != "":
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", cmdline.Usage("read the prompt: %w", err)
+		}
+		prompt = string(b)
+	default:
+		return "", nil
+	}
+	if strings.TrimSpace(prompt) == "" {
+		return "", cmdline.Usage("the prompt is empty")
+	}
+	return prompt, nil
+}
+
+// promptOnThread looks for the chat that asks for the run.
+func promptOnThread(ctx context.Context, client *thread.Client, runID string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, promptWait)
+	defer cancel()
+	prompt, err := client.ChatText(ctx, runner.PromptID(runID))
+	switch {
+	case thread.Refused(err):
+		return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("read the prompt from the thread: %w", err)}
+	case err != nil && !thread.NotFound(err):
+		return "", &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("read the prompt from the thread: %w", err)}
+	case strings.TrimSpace(prompt) == "":
+		return "", cmdline.Usage("no prompt: none was given, and the thread has no chat %s", runner.PromptID(runID))
+	}
+	return prompt, nil
+}
+
+// workDir is the folder that the agent works in, as the system names it.
+func workDir(dir string) (string, error) {
+	if dir == "" {
+		dir = "."
+	}
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return "", cmdline.Usage("--cwd: %w", err)
+	}
+	if st, err := os.Stat(abs); err != nil || !st.IsDir() {
+		return "", cmdline.Usage("--cwd: %s is no folder", abs)
+	}
+	return abs, nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/runner"
+)
+
+func (p *program) statusCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "status",
+		Usage: "list the runs that this machine knows, the newest first",
+		Description: `A run is opening, running, ending or delivered; lost, where its runner is gone and its end is not on the thread.
+The runs are read from ARBE_STATE_DIR (~/.arbe).`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON array, for programs"}},
+		Action: p.statusAction,
+	}
+}
+
+func (p *program) statusAction(c *cli.Context) error {
+	if c.Args().Present() {
+		return cmdline.Usage("status takes no arguments")
+	}
+	state, err := stateDir(p.getenv)
+	if err != nil {
+		return &cmdline.Exit{Status: exitConfig, Cause: err}
+	}
+	runs, err := runner.List(state)
+	if c.Bool("json") {
+		if runs == nil {
+			runs = []runner.Known{}
+		}
+		enc := json.NewEncoder(p.stdout)
+		enc.SetIndent("", "  ")
+		if jsonErr := enc.Encode(runs); jsonErr != nil {
+			return jsonErr
+		}
+		return err
+	}
+	if len(runs) == 0 && err == nil {
+		fmt.Fprintf(p.stdout, "no runs in %s\n", state)
+		return nil
+	}
+	for i, k := range runs {
+		if i > 0 {
+			fmt.Fprintln(p.stdout)
+		}
+		fmt.Fprintln(p.stdout, strings.Join(describe(k, time.Now()), " · "))
+		fmt.Fprintf(p.stdout, "  thread %s\n  run    %s\n", k.Thread, k.Run)
+	}
+	return err
+}
+
+// describe says in a few words how a run stands.
+func describe(k runner.Known, now time.Time) []string {
+	words := []string{k.State, k.Harness}
+	if v := k.Verdict; v != nil {
+		word := string(v.Outcome)
+		if v.ErrorClass != "" {
+			word += " (" + v.ErrorClass + ")"
+		}
+		words = append(words, word)
+	}
+	words = append(words, fmt.Sprintf("%d lines on the thread", k.OnThread), "began "+ago(now.Sub(k.Started)))
+	if k.State == "running" {
+		words = append(words, fmt.Sprintf("agent's pid %d", k.AgentPID))
+	}
+	return words
+}
+
+// ago is a time that has passed, for people.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+	}
+}

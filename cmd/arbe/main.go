@@ -1,0 +1,180 @@
+// Command arbe is the host's side of a run: it serves threads, makes their tokens, and shows them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Exit statuses beside 0, 1 and cmdline.StatusUsage.
+const (
+	exitNoReach = 69 // the thread server can't be reached or refuses
+	exitConfig  = 78 // the environment makes no sense
+)
+
+// version is stamped by the linker.
+var version = "dev"
+
+func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+
+// program is what the commands share.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// run is the whole program, but for the end of its process.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &program{stdin, stdout, stderr}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return cmdline.Run(ctx, &cli.App{
+		Name:      "arbe",
+		Usage:     "serve threads, and show what runs on them",
+		UsageText: "arbe COMMAND [flags]",
+		Description: strings.TrimSpace(`
+A thread is a durable log of what a coding agent does. The first run needs no configuration:
+
+  arbe serve &
+  arbe thread post $(arbe thread new) "hello"
+
+On this machine the commands find the server and its secret in the data folder. For a server elsewhere set
+ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
+		Reader: stdin, Writer: stdout, ErrWriter: stderr,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe", Usage: "the data `FOLDER`", TakesFile: true},
+		},
+		Commands: []*cli.Command{p.serveCommand(), p.tokenCommand(), p.threadCommand(), p.versionCommand()},
+	}, flagsFirst(args))
+}
+
+// flagsFirst moves the flags behind a thread's id before it: "thread status ID --json" is as good as "thread status --json ID", and the library
+// takes the latter only. What is posted is left alone, for a text may begin with a dash.
+func flagsFirst(args []string) []string {
+	at := slices.Index(args, "thread") + 1
+	if at == 0 || at >= len(args) || args[at] == "post" {
+		return args
+	}
+	sorted := slices.Clone(args[:at+1])
+	var rest []string
+	for _, a := range args[at+1:] {
+		if strings.HasPrefix(a, "-") && a != "-" {
+			sorted = append(sorted, a)
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	return append(sorted, rest...)
+}
+
+func (p *program) versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "version",
+		Usage: "print the version",
+		Action: func(*cli.Context) error {
+			fmt.Fprintf(p.stdout, "arbe %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return nil
+		},
+	}
+}
+
+// data is the data folder: --data, $ARBE_DATA, or the user's own.
+func data(c *cli.Context) (stream.Data, error) {
+	if dir := c.String("data"); dir != "" {
+		abs, err := filepath.Abs(dir)
+		return stream.Data(abs), err
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return stream.Data(filepath.Join(dir, "arbe")), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &cmdline.Exit{Status: exitConfig, Cause: errors.New("no data folder: set ARBE_DATA or HOME")}
+	}
+	return stream.Data(filepath.Join(home, ".local", "share", "arbe")), nil
+}
+
+// secret is what tokens are signed with here.
+func secret(d stream.Data) ([]byte, error) {
+	if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
+		if len(s) < stream.MinSecret {
+			return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("DURABLE_STREAMS_SECRET: %w", stream.ErrShortSecret)}
+		}
+		return []byte(s), nil
+	}
+	s, err := d.Secret()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("no secret to make tokens with: set DURABLE_STREAMS_SECRET, or start arbe serve on this machine (data folder %s)", d)
+	}
+	if err != nil {
+		return nil, &cmdline.Exit{Status: exitConfig, Cause: err}
+	}
+	return s, nil
+}
+
+// serverURL is where the thread server is.
+func serverURL(d stream.Data) (string, error) {
+	if url := os.Getenv("ARBE_STREAM_URL"); url != "" {
+		return url, nil
+	}
+	url, err := d.Address()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("no thread server: set ARBE_STREAM_URL, or start arbe serve on this machine (data folder %s)", d)}
+	}
+	return url, err
+}
+
+// client is a client of one thread, for who may read or write it from here.
+func (p *program) client(c *cli.Context, threadID string, scope string) (*thread.Client, error) {
+	if !thread.ValidThread(threadID) {
+		return nil, cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", threadID)
+	}
+	d, err := data(c)
+	if err != nil {
+		return nil, err
+	}
+	url, err := serverURL(d)
+	if err != nil {
+		return nil, err
+	}
+	token, err := tokenFor(d, threadID, scope)
+	if err != nil {
+		return nil, err
+	}
+	log := cmdline.Logger(p.stderr, false)
+	return &thread.Client{Base: thread.BaseURL(url), Thread: threadID, Token: token, Log: log}, nil
+}
+
+// tokenFor is a token for the thread: the one in the environment, or one that is made for each call.
+func tokenFor(d stream.Data, threadID, scope string) (func() (string, error), error) {
+	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
+		return thread.FileToken(file), nil
+	}
+	if token := os.Getenv("ARBE_STREAM_TOKEN"); token != "" {
+		return thread.StaticToken(token), nil
+	}
+	key, err := secret(d)
+	if err != nil {
+		return nil, err
+	}
+	return func() (string, error) {
+		return stream.Mint(key, stream.Grant{Thread: threadID, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute)})
+	}, nil
+}

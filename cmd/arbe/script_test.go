@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arbe": main}) }
+
+// TestScript runs the program as a user would. Beside testscript's own commands the scripts have
+//
+//	status N CMD …   the command ends with N
+//	await FILE       there will be such a file
+func TestScript(t *testing.T) {
+	paths, err := filepath.Glob("../../testdata/script/arbe/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	testscript.Run(t, testscript.Params{
+		Files: paths, RequireExplicitExec: true, RequireUniqueNames: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("DATA", filepath.Join(env.WorkDir, ".local", "share", "arbe"))
+			env.Setenv("TZ", "UTC")
+			env.Setenv("PORT", freePort(t))
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would add a second to each program
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": func(ts *testscript.TestScript, _ bool, args []string) {
+				want, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				got := 0
+				var ee *exec.ExitError
+				if err := ts.Exec(args[1], args[2:]...); errors.As(err, &ee) {
+					got = ee.ExitCode()
+				} else {
+					ts.Check(err)
+				}
+				if got != want {
+					ts.Fatalf("%s ended with %d, want %d", strings.Join(args[1:], " "), got, want)
+				}
+			},
+			"await": func(ts *testscript.TestScript, _ bool, args []string) {
+				for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks
+					if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && len(b) > 0 {
+						return
+					}
+					if time.Since(began) > 20*time.Second {
+						ts.Fatalf("waited in vain for %s", args[0])
+					}
+				}
+			},
+		},
+	})
+}
+
+// freePort is a port that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err := errors.Join(err, ln.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) threadCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "thread",
+		Usage: "make, write, read and watch threads",
+		Subcommands: []*cli.Command{
+			{
+				Name:   "new",
+				Usage:  "print the id of a new thread",
+				Action: p.threadNew,
+			},
+			{
+				Name:      "post",
+				Usage:     "post a chat, or entries from stdin (NDJSON), and print the entries' ids",
+				ArgsUsage: "ID [TEXT]",
+				Flags:     []cli.Flag{&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "the chat's author"}},
+				Action:    p.threadPost,
+			},
+			{
+				Name:      "read",
+				Usage:     "print a thread's entries, NDJSON",
+				ArgsUsage: "ID",
+				Action:    p.threadRead,
+			},
+			{
+				Name:      "tail",
+				Usage:     "show a thread as a person wants to read it, live, until its run has ended",
+				ArgsUsage: "ID",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on after the run's end"},
+					&cli.BoolFlag{Name: "no-wait", Usage: "show what is there and end"},
+					&cli.BoolFlag{Name: "full", Usage: "don't fold long outputs"},
+					&cli.BoolFlag{Name: "json", Usage: "the entries as they are, NDJSON, for programs"},
+				},
+				Action: p.threadTail,
+			},
+			{
+				Name:      "status",
+				Usage:     "print a thread's status: idle, running, completed, failed or cancelled",
+				ArgsUsage: "ID",
+				Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object with the thread's runs"}},
+				Action:    p.threadStatus,
+			},
+		},
+	}
+}
+
+// one is the command's only argument, a thread's id.
+func one(c *cli.Context) (string, error) {
+	if c.NArg() != 1 {
+		return "", cmdline.Usage("want one thread id; see %s --help", c.Command.HelpName)
+	}
+	return c.Args().First(), nil
+}
+
+func (p *program) threadNew(c *cli.Context) error {
+	if c.Args().Present() {
+		return cmdline.Usage("thread new takes no arguments")
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(p.stdout, id)
+	return nil
+}
+
+func (p *program) threadPost(c *cli.Context) error {
+	if c.NArg() < 1 {
+		return cmdline.Usage("want a thread id; see %s --help", c.Command.HelpName)
+	}
+	client, err := p.client(c, c.Args().First(), stream.ScopeWrite)
+	if err != nil {
+		return err
+	}
+	if c.NArg() > 1 {
+		text := strings.Join(c.Args().Tail(), " ")
+		return p.post(c.Context, client, []thread.Entry{{
+			ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
+			Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text}),
+		}})
+	}
+	lines := bufio.NewScanner(p.stdin)
+	lines.Buffer(nil, thread.MaxEntry+64<<10)
+	var batch []thread.Entry
+	size, n := 0, 0
+	for lines.Scan() {
+		n++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		e, err := thread.ParseEntry(lines.Bytes())
+		if err != nil {
+			return cmdline.Usage("stdin line %d: %w", n, err)
+		}
+		if batch = append(batch, e); len(batch) == thread.MaxEntries || size > thread.MaxEntry {
+			if err := p.post(c.Context, client, batch); err != nil {
+				return err
+			}
+			batch, size = nil, 0
+		}
+		size += len(e.Payload)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read stdin, line %d: %w", n+1, err)
+	}
+	return p.post(c.Context, client, batch)
+}
+
+func (p *program) post(ctx context.Context, client *thread.Client, entries []thread.Entry) error {
+	if _, err := client.Append(ctx, entries); err != nil {
+		var se *thread.StatusError
+		if errors.As(err, &se) && len(se.Entries) > 0 {
+			err = fmt.Errorf("%w (%s: %s)", err, se.Entries[0].ID, se.Entries[0].Reason)
+		}
+		return reach(err)
+	}
+	for _, e := range entries {
+		fmt.Fprintln(p.stdout, e.ID)
+	}
+	return nil
+}
+
+// reach says that the server did not do what was wanted.
+func reach(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return nil // the user ended it
+	}
+	return &cmdline.Exit{Status: exitNoReach, Cause: err}
+}
+
+func (p *program) threadRead(c *cli.Context) error {
+	id, err := one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, stream.ScopeRead)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(p.stdout)
+	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { return printEntry(out, e) })
+	return errors.Join(reach(err), out.Flush())
+}
+
+// printEntry writes an entry as a read gives it.
+func printEntry(w io.Writer, e thread.Entry) error {
+	b := e.AppendJSON(nil)
+	if e.At != "" {
+		b = append(append(append(b[:len(b)-1], `,"at":"`...), e.At...), `"}`...)
+	}
+	_, err := w.Write(append(b, '\n'))
+	return err
+}
+
+func (p *program) threadStatus(c *cli.Context) error {
+	id, err := one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, stream.ScopeRead)
+	if err != nil {
+		return err
+	}
+	var fold thread.Fold
+	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	if err != nil && !thread.NotFound(err) {
+		return reach(err)
+	}
+	if !c.Bool("json") {
+		fmt.Fprintln(p.stdout, fold.Status())
+		return nil
+	}
+	type jsonRun struct {
+		RunID       string           `json:"runId"`
+		Harness     string           `json:"harness"`
+		Status      string           `json:"status"`
+		Provisional bool             `json:"provisional"` // the host's guess, which the runner may still correct
+		LastSignal  string           `json:"lastSignalAt"`
+		Cause       *thread.Failed   `json:"cause,omitempty"`
+		Orphaned    *thread.Orphaned `json:"orphaned,omitempty"`
+		Totals      *thread.Totals   `json:"totals,omitempty"`
+		Sandbox     *thread.Sandbox  `json:"sandbox,omitempty"`
+	}
+	runs := []jsonRun{}
+	for _, r := range fold.Runs() {
+		runs = append(runs, jsonRun{r.ID, r.Harness, r.Status, r.Provisional, thread.Stamp(r.LastSignal), r.Cause, r.Orphaned, r.Totals, r.Sandbox})
+	}
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		ThreadID string    `json:"threadId"`
+		Status   string    `json:"status"`
+		Runs     []jsonRun `json:"runs"`
+	}{id, fold.Status(), runs})
+}
+
+func (p *program) threadTail(c *cli.Context) error {
+	id, err := one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, stream.ScopeRead)
+	if err != nil {
+		return err
+	}
+	width, terminal := cmdline.Terminal(p.stdout)
+	if !terminal {
+		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // what makes no sense is the default
+	}
+	show := newView(p.stdout, viewOptions{
+		live: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", full: c.Bool("full"), width: width,
+	}).entry
+	if c.Bool("json") {
+		show = func(e thread.Entry) error { return printEntry(p.stdout, e) }
+	}
+	var fold thread.Fold
+	each := func(e thread.Entry) error {
+		fold.Add(e)
+		return show(e)
+	}
+	if c.Bool("no-wait") {
+		_, err := client.Read(c.Context, "0", false, each)
+		return reach(err)
+	}
+	return reach(client.Follow(c.Context, "0", each, func() bool {
+		r, any := fold.Latest()
+		return any && r.Status != thread.StatusRunning && !c.Bool("follow")
+	}))
+}

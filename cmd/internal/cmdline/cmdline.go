@@ -1,0 +1,155 @@
+// Package cmdline is what the command lines of both programs have in common: errors that carry an exit status, usage errors that say where to read
+// more, completion for the shells, and what there is to know of a terminal.
+package cmdline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+)
+
+// StatusUsage is the exit status for a command line that makes no sense.
+const StatusUsage = 64
+
+// Exit is an error that says with which status the program ends. One without a cause is silent: what there was to say was said.
+type Exit struct {
+	Status int
+	Cause  error
+}
+
+func (e *Exit) Error() string {
+	if e.Cause == nil {
+		return ""
+	}
+	return e.Cause.Error()
+}
+
+// Unwrap is the cause.
+func (e *Exit) Unwrap() error { return e.Cause }
+
+// Usage is an error about the command line.
+func Usage(format string, args ...any) error {
+	return &Exit{StatusUsage, fmt.Errorf(format, args...)}
+}
+
+// Run runs the app's command and returns the exit status. It is the library's Run with the ways of these programs: a wrong command line is 64, errors
+// are said on stderr by one hand, and nobody but main ends the process.
+func Run(ctx context.Context, app *cli.App, args []string) int {
+	app.HideHelpCommand, app.HideVersion, app.EnableBashCompletion = true, true, true
+	app.OnUsageError, app.Action = usageError, noCommand
+	app.ExitErrHandler = func(*cli.Context, error) {} // the library would end the process by itself
+	app.Commands = append(app.Commands, completionCommand(app.Name))
+	prepare(app.Commands)
+	err := app.RunContext(ctx, args)
+	if err == nil {
+		return 0
+	}
+	if err.Error() != "" {
+		fmt.Fprintf(app.ErrWriter, "%s: %v\n", app.Name, err)
+	}
+	var e *Exit
+	if errors.As(err, &e) {
+		return e.Status
+	}
+	return 1
+}
+
+func prepare(commands []*cli.Command) {
+	for _, c := range commands {
+		c.OnUsageError, c.HideHelpCommand = usageError, true
+		if c.Subcommands != nil {
+			c.Action = noCommand
+			prepare(c.Subcommands)
+		}
+	}
+}
+
+// noCommand is for a command that only has others below it.
+func noCommand(c *cli.Context) error {
+	if c.Args().Present() {
+		return Usage("unknown command %q; see %s --help", c.Args().First(), c.Command.HelpName)
+	}
+	if len(c.Lineage()) > 2 {
+		return cli.ShowSubcommandHelp(c)
+	}
+	return cli.ShowAppHelp(c)
+}
+
+func usageError(c *cli.Context, err error, _ bool) error {
+	name := c.App.Name
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return Usage("%w; see %s --help", err, name)
+}
+
+// completions are what each shell reads. %[1]s is the program, %[2]s its name as a function.
+var completions = map[string]string{
+	"bash": bashCompletion,
+	"zsh":  "autoload -U compinit bashcompinit && compinit && bashcompinit\n" + bashCompletion,
+	"fish": `function __%[2]s
+  set -l words (commandline -opc)
+  $words --generate-bash-completion 2>/dev/null
+end
+complete -c %[1]s -a '(__%[2]s)'
+`,
+}
+
+const bashCompletion = `_%[2]s() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}")
+  [[ $cur == -* ]] && words+=("$cur")
+  COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "$cur"))
+}
+complete -o bashdefault -o default -F _%[2]s %[1]s
+`
+
+func completionCommand(program string) *cli.Command {
+	return &cli.Command{
+		Name:        "completion",
+		Usage:       "print what makes a shell complete this program's commands and flags",
+		ArgsUsage:   "bash|zsh|fish",
+		Description: "For bash, in ~/.bashrc:\n\n  source <(" + program + " completion bash)",
+		Action: func(c *cli.Context) error {
+			text, ok := completions[c.Args().First()]
+			if !ok || c.NArg() != 1 {
+				return Usage("want bash, zsh or fish")
+			}
+			_, err := fmt.Fprintf(c.App.Writer, text, program, strings.ReplaceAll(program, "-", "_"))
+			return err
+		},
+	}
+}
+
+// Verbose is the flag for a Logger that says more.
+func Verbose() cli.Flag {
+	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log what only a developer wants to know"}
+}
+
+// Logger writes a program's own log.
+func Logger(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// Terminal reports whether a person sees what is written to w, and how many columns there are to write in.
+func Terminal(w io.Writer) (columns int, is bool) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, false
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, false
+	}
+	return int(size.Col), true
+}

@@ -1,0 +1,219 @@
+package e2e_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The box's binary is put into machines that we don't know: it brings all it needs, and little more.
+func TestRunnerBinary(t *testing.T) {
+	path := filepath.Join(built, "arbe-pi-runner")
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Size() > 9_000_000 {
+		t.Errorf("it has %d bytes, more than 9 MB", st.Size())
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("it is not static")
+		}
+	}
+	if f.Section(".symtab") != nil || f.Section(".debug_info") != nil {
+		t.Error("it is not stripped")
+	}
+	t.Logf("%d bytes", st.Size())
+}
+
+// runPeak runs cmd and returns the most memory that it had, in bytes: its own and, of a run, its worker's. (What wait4 tells is at least what this
+// process had when it forked.)
+func runPeak(cmd *exec.Cmd) (peak int64, err error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, stderr.String())
+			}
+			return peak, err
+		case <-tick.C:
+			var now int64
+			for _, pid := range runnerPIDs(cmd.Process.Pid) {
+				now += highWater(pid)
+			}
+			peak = max(peak, now)
+		}
+	}
+}
+
+// runnerPIDs are the processes of a runner: the one that was started, and its worker.
+func runnerPIDs(pid int) []int {
+	pids := []int{pid}
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // each thread has its own
+	if err != nil {
+		return pids
+	}
+	var children []string
+	for _, path := range lists {
+		if b, err := os.ReadFile(path); err == nil {
+			children = append(children, strings.Fields(string(b))...)
+		}
+	}
+	for _, field := range children {
+		cmdline, err := os.ReadFile("/proc/" + field + "/cmdline")
+		if child, convErr := strconv.Atoi(field); err == nil && convErr == nil && bytes.Contains(cmdline, []byte("\x00work\x00")) {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// highWater is the most memory that a process has had, 0 where it is gone.
+func highWater(pid int) (n int64) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if _, hwm, ok := strings.Cut(string(b), "VmHWM:"); err == nil && ok {
+		if _, err := fmt.Sscan(hwm, &n); err != nil {
+			return 0
+		}
+	}
+	return n << 10
+}
+
+// However long a line is and however many there are, the box's memory is the agent's.
+func TestMemory(t *testing.T) {
+	const mib = 1 << 20
+	line := func(text string) string {
+		return `{"type":"message","id":"a1","parentId":null,"timestamp":"2026-01-01T00:00:01.000Z","message":{"role":"toolResult","toolCallId":"c","content":[{"type":"text","text":"` + text + `"}]}}` + "\n"
+	}
+	header := `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}` + "\n"
+	for _, tt := range []struct {
+		name    string
+		content []byte
+		most    int64
+	}{
+		{"a line of 64 MiB", []byte(header + line(strings.Repeat(`0123456789abc\n\"`, 4*mib-20))), 4 * 64 * mib},
+		{"a line of 64 MiB that is no JSON", []byte(header + strings.Repeat("0123456789abcdef", 4*mib) + "\n"), 4 * 64 * mib},
+		{"a line of NULs", slices.Concat([]byte(header), make([]byte, 64*mib), []byte("\n")), 4 * 64 * mib},
+		{"a line that is too long to be held", []byte(header + strings.Repeat("0123456789abcdef", 10*mib) + "\n"), 4 * 64 * mib},
+		{"100,000 lines", sessionLines(100_000), 20_000_000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s.jsonl")
+			if err := os.WriteFile(path, tt.content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := newScene(t, pi078)
+			// As it is mirrored by itself, and as a run's agent writes it.
+			cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "mirror", "--session", path)
+			cmd.Env = s.env
+			peak, err := runPeak(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("mirror: %d MiB at most", peak/mib)
+			if peak > tt.most {
+				t.Errorf("mirror takes %d bytes, more than %d", peak, tt.most)
+			}
+			s = newScene(t, pi078)
+			agent := filepath.Join(s.dir, "agent")
+			if err := os.WriteFile(agent, []byte("#!/bin/sh\ntail -n +2 "+path+" >> $2\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			cmd = exec.Command(filepath.Join(built, "arbe-pi-runner"), "run", "--agent-bin", agent, "--", "hi")
+			cmd.Env = s.env
+			peak, err = runPeak(cmd)
+			if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 { // such an agent fails
+				t.Fatal(err)
+			}
+			most := tt.most
+			if most < 64*mib {
+				most = most * 3 / 2 // a run knows its lines twice: what is posted, and what they say
+			}
+			t.Logf("run: %d MiB at most", peak/mib)
+			if peak > most {
+				t.Errorf("run takes %d bytes, more than %d", peak, most)
+			}
+			e := s.end()
+			if want := int64(bytes.Count(tt.content, []byte("\n"))); e.Totals.Lines != want {
+				t.Errorf("%d lines, want %d", e.Totals.Lines, want)
+			}
+		})
+	}
+}
+
+// BenchmarkStart measures what the runner adds to an agent's life: from its own start to the agent's, first entries on the thread included, and
+// from the agent's end to the terminal on the thread.
+func BenchmarkStart(b *testing.B) {
+	dir := b.TempDir()
+	var spawn, finish []float64
+	for b.Loop() {
+		arbe := func(args ...string) string {
+			out, err := exec.Command(filepath.Join(built, "arbe"), args...).Output()
+			if err != nil {
+				b.Fatal(err)
+			}
+			return strings.TrimSpace(string(out))
+		}
+		id := arbe("thread", "new")
+		token := arbe("token", "mint", "--thread", id)
+		cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "run", "--agent-bin", "/bin/true", "--", "hi")
+		cmd.Env = []string{"PATH=/bin:/usr/bin", "HOME=" + dir, "ARBE_THREAD_ID=" + id, "ARBE_STREAM_URL=" + server, "ARBE_STREAM_TOKEN=" + token, "ARBE_RUN_ID=r1"}
+		began := time.Now()
+		if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 { // /bin/true says nothing: orphaned
+			b.Fatal(err)
+		}
+		facts := readFacts(b, filepath.Join(dir, ".arbe", "runs", id, "r1", "facts.jsonl"))
+		spawn = append(spawn, facts["spawned"].Sub(began).Seconds()*1000)
+		finish = append(finish, facts["delivered"].Sub(facts["exited"]).Seconds()*1000)
+	}
+	for name, all := range map[string][]float64{"start": spawn, "end": finish} {
+		slices.Sort(all)
+		b.ReportMetric(all[len(all)/2], "ms-"+name+"-p50")
+		b.ReportMetric(all[len(all)*99/100], "ms-"+name+"-p99")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func readFacts(t testing.TB, path string) map[string]time.Time {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := map[string]time.Time{}
+	for line := range strings.Lines(string(b)) {
+		var f struct {
+			At   time.Time
+			Fact string
+		}
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatal(err)
+		}
+		facts[f.Fact] = f.At
+	}
+	return facts
+}

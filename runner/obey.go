@@ -3,6 +3,9 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
@@ -20,7 +23,7 @@ func (r *run) obey(ctx context.Context) error {
 	if r.offset != "" {
 		offset, began = r.offset, true
 	}
-	err := r.Client.Follow(ctx, offset, func(e thread.Entry) error {
+	heed := func(e thread.Entry) error {
 		if e.ID == startedID(r.RunID) {
 			began = true
 		}
@@ -34,12 +37,26 @@ func (r *run) obey(ctx context.Context) error {
 			return thread.ErrStop
 		}
 		return nil
-	}, nil)
-	if err != nil {
-		r.Log.Warn("the run can't be cancelled over its thread", "error", err)
 	}
-	return nil
+	for {
+		err := r.Client.Follow(ctx, offset, heed, nil)
+		var se *thread.StatusError
+		if !errors.As(err, &se) || se.Status != http.StatusUnauthorized {
+			if err != nil {
+				r.Log.Warn("the run can't be cancelled over its thread", "error", err)
+			}
+			return nil
+		}
+		select { // a token that has expired may yet be replaced
+		case <-ctx.Done():
+			return nil
+		case <-time.After(deafFor):
+		}
+	}
 }
+
+// deafFor is how long nobody is heard after the token was refused.
+const deafFor = 5 * time.Second
 
 // cancelWhy says who asked and why.
 func cancelWhy(author, reason string) string {

@@ -24,14 +24,16 @@ import (
 type Client struct {
 	Base   string                 // as BaseURL gives it
 	Thread string                 // the thread's id
-	Token  func() (string, error) // asked for each call
+	Token  func() (string, error) // a write token, asked for each call
+	Renew  string                 // a token to get fresh write tokens with; "" for none
 	Log    *slog.Logger           // nil for none. A failure is said once, and its end once
 	HTTP   *http.Client           // nil for one of the Client's own. Its Timeout is not used
 
-	once   sync.Once
-	hc     *http.Client
-	single atomic.Bool // the server takes no arrays
-	outage outage
+	once    sync.Once
+	hc      *http.Client
+	single  atomic.Bool // the server takes no arrays
+	outage  outage
+	renewal renewal
 }
 
 // StatusError is an answer of the server that is no success.
@@ -190,8 +192,26 @@ func (c *Client) do(ctx context.Context, p policy, body []byte) (Ack, error) {
 	return Ack{Next: answer.NextOffset, Duplicates: answer.Duplicates}, nil
 }
 
-// request sends one request with p's patience. The caller closes the answer's body.
+// request sends one request with p's patience, and once more with another token where the server refuses this one. The caller closes the answer's body.
 func (c *Client) request(ctx context.Context, p policy, method, query string, body []byte) (*http.Response, error) {
+	token, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.send(ctx, p, method, query, body, token)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		return resp, err
+	}
+	fresh, ok := c.another(ctx, token)
+	if !ok {
+		return resp, nil
+	}
+	drain(resp.Body)
+	return c.send(ctx, p, method, query, body, fresh)
+}
+
+// send sends one request with p's patience. more is what follows the thread's address.
+func (c *Client) send(ctx context.Context, p policy, method, more string, body []byte, token string) (*http.Response, error) {
 	c.once.Do(func() {
 		if c.hc = c.HTTP; c.hc == nil {
 			c.hc = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
@@ -201,11 +221,7 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 	if body != nil {
 		content = body
 	}
-	req, err := retryablehttp.NewRequestWithContext(ctx, method, c.Base+"/"+StreamName(c.Thread)+query, content)
-	if err != nil {
-		return nil, err
-	}
-	token, err := c.Token()
+	req, err := retryablehttp.NewRequestWithContext(ctx, method, c.Base+"/"+StreamName(c.Thread)+more, content)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +229,11 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	return retrying(c.hc, p, c.seen).Do(req)
+	resp, err := retrying(c.hc, p, c.seen).Do(req)
+	if err == nil {
+		c.heard(resp)
+	}
+	return resp, err
 }
 
 // ChatText is the text of the chat with this id, "" where the thread has none.

@@ -23,6 +23,8 @@ var (
 	beatPolicy = policy{tries: 1, attempt: 4 * time.Second}
 	// finishPolicy is for the terminal. Its budget is the caller's context.
 	finishPolicy = policy{tries: 0, attempt: 10 * time.Second}
+	// renewPolicy is for a fresh token. The one there is may still be good.
+	renewPolicy = policy{tries: 2, attempt: 10 * time.Second}
 	// readPolicy is for whoever reads a thread. A long-poll takes as long as the server waits.
 	readPolicy = policy{tries: 4, attempt: 0}
 )

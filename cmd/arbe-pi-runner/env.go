@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ type settings struct {
 	thread    string
 	base      string
 	token     func() (string, error)
+	renew     string
 	author    string
 	runID     string
 	state     string
@@ -39,6 +41,7 @@ const envHelp = `Environment:
   ARBE_STREAM_URL          the thread server's base URL (required)
   ARBE_STREAM_TOKEN        a write token for the thread (required, unless there is a file)
   ARBE_STREAM_TOKEN_FILE   a file that holds it; it may be replaced while the run goes on
+  ARBE_STREAM_RENEW_TOKEN  a token to get fresh write tokens with, for a run that outlives the first one
   ARBE_AUTHOR_ID           the author of the entries
   ARBE_REDACT              names of variables, separated by commas or spaces, whose values are secrets;
                            those with KEY, TOKEN, SECRET or PASSWORD in their name always are`
@@ -66,13 +69,18 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 		}
 		s.base = thread.BaseURL(base)
 	}
+	if s.renew = getenv("ARBE_STREAM_RENEW_TOKEN"); strings.ContainsAny(s.renew, " \t\r\n") {
+		problem("ARBE_STREAM_RENEW_TOKEN has white space in it")
+	}
 	token, file := getenv("ARBE_STREAM_TOKEN"), getenv("ARBE_STREAM_TOKEN_FILE")
 	switch {
 	case file != "":
 		s.token = thread.FileToken(file)
-		if _, err := s.token(); err != nil && !late {
+		secret, err := s.token()
+		if err != nil && !late {
 			problem("ARBE_STREAM_TOKEN_FILE: %v", err)
 		}
+		environ = append(slices.Clone(environ), "ARBE_STREAM_TOKEN="+secret) // the agent may have read it, too
 	case token == "":
 		problem("ARBE_STREAM_TOKEN is not set, and ARBE_STREAM_TOKEN_FILE isn't either")
 	case strings.ContainsAny(token, " \t\r\n"):
@@ -128,7 +136,7 @@ func stateDir(getenv func(string) string) (string, error) {
 }
 
 func (s settings) client(log *slog.Logger) *thread.Client {
-	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Log: log}
+	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log}
 }
 
 // signalled is the cause of a context that a signal ended.

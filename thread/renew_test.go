@@ -1,0 +1,175 @@
+package thread_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// office is a thread server with a clock of its own, that gives tokens for a while and takes none that has expired by its clock. It is a transport: the
+// client's time may be a bubble's.
+type office struct {
+	skew    time.Duration // of its clock
+	ttl     time.Duration
+	refuses int // how often the renewal fails with 503 before it works; -1: it is an older server that has none
+
+	mu       sync.Mutex
+	renewals int
+	refused  int // posts with 401
+	posts    int
+	shown    map[string]bool
+}
+
+// note is what the tests post.
+var note = thread.Entry{ID: "e", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}
+
+func (o *office) now() time.Time { return time.Now().Add(o.skew) }
+
+// mint is a token that says when it was issued and how long it is good, by the office's clock.
+func (o *office) mint(n int) string {
+	now := o.now()
+	claims := fmt.Sprintf(`{"n":%d,"iat":%d,"exp":%d}`, n, now.Unix(), now.Add(o.ttl).Unix())
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".sig"
+}
+
+func (o *office) RoundTrip(r *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := httptest.NewRecorder()
+	w.Header().Set("Date", o.now().UTC().Format(http.TimeFormat))
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/token") && o.refuses < 0:
+		http.Error(w, "no such page", http.StatusNotFound)
+	case strings.HasSuffix(r.URL.Path, "/token") && o.refuses > 0:
+		o.refuses--
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+	case strings.HasSuffix(r.URL.Path, "/token"):
+		if token != "the-renew-token" {
+			http.Error(w, "no", http.StatusUnauthorized)
+			break
+		}
+		o.renewals++
+		fmt.Fprintf(w, `{"jwt":"%s","expiresAt":"x"}`, o.mint(o.renewals))
+	case o.expired(token):
+		o.refused++
+		http.Error(w, `{"error":{"code":"invalid_token","message":"expired"}}`, http.StatusUnauthorized)
+	default:
+		o.posts++
+		o.shown[token] = true
+		_, _ = w.WriteString(`{"nextOffset":"1"}`)
+	}
+	return w.Result(), nil
+}
+
+func (o *office) expired(token string) bool {
+	var exp int64
+	b, err := base64.RawURLEncoding.DecodeString(strings.Split(token+"..", ".")[1])
+	if err != nil {
+		return true
+	}
+	_, after, _ := strings.Cut(string(b), `"exp":`)
+	if _, err := fmt.Sscan(strings.TrimSuffix(after, "}"), &exp); err != nil {
+		return true
+	}
+	return !o.now().Before(time.Unix(exp, 0))
+}
+
+// A run of three days with tokens of two hours, whatever the box's clock says: no post is refused.
+func TestRenewal(t *testing.T) {
+	for _, skew := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &office{skew: skew, ttl: 2 * time.Hour, shown: map[string]bool{}}
+				c := &thread.Client{
+					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token", HTTP: &http.Client{Transport: o},
+				}
+				for began := time.Now(); time.Since(began) < 72*time.Hour; time.Sleep(time.Minute) { // the bubble's time
+					if err := c.Heartbeat(t.Context(), note); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if o.refused != 0 || o.renewals < 71 || o.renewals > 73 {
+					t.Errorf("%d posts refused, %d renewals in 72 hours", o.refused, o.renewals)
+				}
+			})
+		})
+	}
+}
+
+// A token that expired while nobody could renew it is renewed when the server says so, and the post that met it goes through.
+func TestRenewalAfterPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, refuses: 2} // one failed renewal: two tries
+		var log strings.Builder
+		c := &thread.Client{
+			Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token", HTTP: &http.Client{Transport: o},
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
+		}
+		post := func() error {
+			_, err := c.Append(t.Context(), []thread.Entry{note})
+			return err
+		}
+		if err := post(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Hour) // the bubble's time
+		if err := post(); !thread.Refused(err) {
+			t.Errorf("the renewal fails, and the post says %v", err)
+		}
+		time.Sleep(2 * time.Second) // the bubble's time
+		if err := post(); err != nil {
+			t.Errorf("the renewal works, and the post says %v", err)
+		}
+		for _, want := range []string{"refuses the token", "could not be renewed", "was renewed", "takes the token again"} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("not said once: %s in\n%s", want, log.String())
+			}
+		}
+	})
+}
+
+// An older server that renews no tokens is asked once, and a token in a file that somebody renews is taken as soon as it is needed.
+func TestTokenFileRenewed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	o := &office{ttl: time.Hour, shown: map[string]bool{}, refuses: -1}
+	write := func(token string) {
+		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(o.mint(0))
+	c := &thread.Client{Base: "http://office", Thread: "t1", Token: thread.FileToken(path), Renew: "the-renew-token", HTTP: &http.Client{Transport: o}}
+	post := func() error {
+		_, err := c.Append(t.Context(), []thread.Entry{note})
+		return err
+	}
+	if err := post(); err != nil {
+		t.Fatal(err)
+	}
+	o.skew = 2 * time.Hour
+	if err := post(); !thread.Refused(err) {
+		t.Errorf("got %v", err)
+	}
+	if err := post(); !thread.Refused(err) {
+		t.Errorf("got %v", err)
+	}
+	write(o.mint(1))
+	if err := post(); err != nil {
+		t.Errorf("the file has a new token, and the post says %v", err)
+	}
+	if o.refused != 2 || o.posts != 2 {
+		t.Errorf("%d refused, %d taken", o.refused, o.posts)
+	}
+}

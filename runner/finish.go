@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,15 +147,48 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 	}
 }
 
-// finish posts the terminal. A conflict means that this run has a terminal of its runner's already, and that one stands.
+// finish posts the terminal. A conflict means that this run has a terminal of its runner's already, and that one stands. One that the server calls bad
+// or too large is posted with its bare facts instead.
 func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
 	err := r.Client.Finish(ctx, terminal)
 	var se *thread.StatusError
-	if errors.As(err, &se) && se.Status == http.StatusConflict {
+	if !errors.As(err, &se) {
+		return err
+	}
+	switch se.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		r.Log.Warn("the server refuses the run's end; posting less of it", "error", err)
+		terminal = bare(terminal)
+		if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
+			r.Log.Warn("the run's end was not written down", "error", err)
+		}
+		if err = r.Client.Finish(ctx, terminal); !errors.As(err, &se) {
+			return err
+		}
+	}
+	if se.Status == http.StatusConflict {
 		r.Log.Warn("the thread has an end of this run already; that one stands", "error", err)
 		return nil
 	}
 	return err
+}
+
+// bare is a terminal without what can be large or strange.
+func bare(terminal []thread.Entry) []thread.Entry {
+	small := slices.Clone(terminal)
+	for i, e := range small {
+		var p struct {
+			thread.Signal
+			Status     string `json:"status,omitempty"`
+			ErrorClass string `json:"errorClass,omitempty"`
+			Reason     string `json:"reason,omitempty"`
+		}
+		if json.Unmarshal(e.Payload, &p) == nil { // it is our own
+			p.Reason = p.Reason[:min(len(p.Reason), 100)]
+			small[i].Payload, small[i].AuthorID = thread.Marshal(p), ""
+		}
+	}
+	return small
 }
 
 // ReadTerminal reads a terminal.json.

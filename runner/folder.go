@@ -67,7 +67,26 @@ func NewFolder(state, thread, run string) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return OpenFolder(dir, lock)
+	f, err := OpenFolder(dir, lock)
+	if err == nil && !f.Used() {
+		err = f.reserve()
+	}
+	if err != nil && f != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, err
+}
+
+// factsRoom is more than the facts of a run take.
+const factsRoom = 16 << 10
+
+// reserve takes the room that the run's facts will need: what is to be done once, and not twice, hangs on them, also when the disk is full by then.
+func (f *Folder) reserve() error {
+	err := unix.Fallocate(int(f.facts.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, factsRoom)
+	if !noRoom(err) {
+		return nil // there is room, or such a file system can't say
+	}
+	return fmt.Errorf("%s: %w", f.facts.Name(), err)
 }
 
 // OpenFolder takes the folder of a run whose lock is held: lock is handed over, and nil where somebody else keeps it.

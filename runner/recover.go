@@ -59,6 +59,7 @@ func recoverRun(ctx context.Context, cfg Config, k Known) (outcome.Verdict, erro
 			return outcome.Verdict{}, errors.Join(err, folder.Close())
 		}
 	}
+	cfg.Restarts = maxRestarts + 1 + len(facts) // its heartbeats are none of those before
 	cfg.Spec, cfg.RunID, cfg.Folder, cfg.Log, cfg.Cwd, cfg.Session = spec, k.Run, folder, log, k.Cwd, k.Session
 	res, err := Run(ctx, ctx, cfg)
 	return res.Verdict, err

@@ -243,7 +243,7 @@ func (r *run) begin() (notStarted *NotStartedError, err error) {
 			return nil, err
 		}
 		r.record, r.progress = rec, replay(facts)
-		r.Log.Info("going on with the run where the worker before left it", "worker", r.Restarts+1)
+		r.Log.Info("going on with the run where the worker before left it")
 		if f := r.progress.notStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
 		}

@@ -100,7 +100,7 @@ func (j job) become() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Dup2(int(f.Fd()), fdJob); err != nil { // without close-on-exec
+	if err := unix.Dup3(int(f.Fd()), fdJob, 0); err != nil && int(f.Fd()) != fdJob { // without close-on-exec
 		return err
 	}
 	if int(f.Fd()) == fdJob {
@@ -136,14 +136,8 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 		return exitConfig, err
 	}
 	if err != nil {
-		// No room, or no right to write there. The run itself needs little of it.
-		temp, tempErr := os.MkdirTemp("", "arbe-state-")
-		if tempErr != nil {
-			return exitConfig, errors.Join(err, tempErr)
-		}
-		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State, "instead", temp, "error", err)
-		j.State = temp
-		if folder, err = runner.NewFolder(j.State, getenv("ARBE_THREAD_ID"), j.RunID); err != nil {
+		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State, "error", err)
+		if j.State, folder, err = elsewhere(getenv("ARBE_THREAD_ID"), j.RunID, err); err != nil {
 			return exitConfig, err
 		}
 	}
@@ -168,6 +162,21 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 		return exitUndelivered, fmt.Errorf("%w\nwhat there is of the run is in %s: arbe-pi-runner recover finishes it", err, folder.Path)
 	}
 	return status, nil
+}
+
+// elsewhere is a run's folder where the state folder, for want of room or of the right to write there, can't have it: in the folder for temporary files,
+// or in memory.
+func elsewhere(threadID, runID string, why error) (state string, folder *runner.Folder, err error) {
+	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
+		if state, err = os.MkdirTemp(dir, "arbe-state-"); err == nil {
+			folder, err = runner.NewFolder(state, threadID, runID)
+		}
+		if err == nil {
+			return state, folder, nil
+		}
+		why = errors.Join(why, err)
+	}
+	return "", nil, why
 }
 
 // work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.

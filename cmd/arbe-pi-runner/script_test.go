@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 //	payload ID REGEXP  an entry's payload matches
 //	allow ID           that id may come again with another payload
 //	post ID JSON       somebody else posts an entry
-//	server HOW         the server answers all with a status ("401"), takes single posts only ("old"), or works ("ok")
+//	server HOW         the server answers all with a status ("401"), takes single posts only ("old"), lets nobody read ("writeonly"), or works ("ok")
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../testdata/script/runner/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -56,6 +57,9 @@ func TestScript(t *testing.T) {
 				how := b.how.Load().(string)
 				if status, err := strconv.Atoi(how); err == nil {
 					return fakethread.Fault{Status: status, Body: `{"error":{"code":"x","message":"the server says so"}}`}
+				}
+				if how == "writeonly" && c.Method == http.MethodGet {
+					return fakethread.Fault{Status: 403}
 				}
 				if how == "old" && c.Array {
 					return fakethread.Fault{Status: 400, Body: "id is required"}
@@ -128,7 +132,7 @@ func TestScript(t *testing.T) {
 					ts.Fatalf("usage: post ID JSON")
 				}
 				boxOf(ts).server.Allow(args[0])
-				boxOf(ts).server.Put(thread.Entry{ID: args[0], TS: "2026-01-01T00:00:00.000Z", Payload: []byte(args[1])})
+				boxOf(ts).server.Put(thread.Entry{ID: args[0], TS: "2026-01-01T00:00:00.000Z", AuthorID: "me", Payload: []byte(args[1])})
 			},
 			"allow":  func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).server.Allow(args[0]) },
 			"server": func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).how.Store(args[0]) },

@@ -68,6 +68,9 @@ func describe(k runner.Known, now time.Time) []string {
 		words = append(words, word)
 	}
 	words = append(words, fmt.Sprintf("%d lines on the thread", k.OnThread), "began "+ago(now.Sub(k.Started)))
+	if k.State == runner.StateLost {
+		words = append(words, "arbe-pi-runner recover finishes it")
+	}
 	if k.State == "running" {
 		words = append(words, fmt.Sprintf("agent's pid %d", k.AgentPID))
 	}

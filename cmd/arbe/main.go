@@ -45,7 +45,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{stdin, stdout, stderr}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return cmdline.Run(ctx, &cli.App{
+	app := &cli.App{
 		Name:      "arbe",
 		Usage:     "serve threads, and show what runs on them",
 		UsageText: "arbe COMMAND [flags]",
@@ -61,27 +61,53 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe", Usage: "the data `FOLDER`", TakesFile: true},
 		},
-		Commands: []*cli.Command{p.serveCommand(), p.tokenCommand(), p.threadCommand(), p.versionCommand()},
-	}, flagsFirst(args))
+		Commands: []*cli.Command{p.serveCommand(), p.tokenCommand(), p.threadCommand(), p.cancelCommand(), p.versionCommand()},
+	}
+	return cmdline.Run(ctx, app, flagsFirst(app, args))
 }
 
-// flagsFirst moves the flags behind a thread's id before it: "thread status ID --json" is as good as "thread status --json ID", and the library
+// flagsFirst moves the flags behind a command's arguments before them: "thread status ID --json" is as good as "thread status --json ID", and the library
 // takes the latter only. What is posted is left alone, for a text may begin with a dash.
-func flagsFirst(args []string) []string {
-	at := slices.Index(args, "thread") + 1
-	if at == 0 || at >= len(args) || args[at] == "post" {
+func flagsFirst(app *cli.App, args []string) []string {
+	commands, at := app.Commands, 1
+	var command *cli.Command
+	for at < len(args) {
+		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(args[at]) })
+		if i < 0 && (command != nil || !strings.HasPrefix(args[at], "-")) {
+			break
+		}
+		if i >= 0 {
+			command, commands = commands[i], commands[i].Subcommands
+		}
+		at++
+	}
+	if command == nil || command.Name == "post" {
 		return args
 	}
-	sorted := slices.Clone(args[:at+1])
-	var rest []string
-	for _, a := range args[at+1:] {
-		if strings.HasPrefix(a, "-") && a != "-" {
-			sorted = append(sorted, a)
-		} else {
+	var flags, rest []string
+	for i := at; i < len(args); i++ {
+		a := args[i]
+		if !strings.HasPrefix(a, "-") || a == "-" {
 			rest = append(rest, a)
+			continue
+		}
+		flags = append(flags, a)
+		if takesValue(command, strings.TrimLeft(a, "-")) && i+1 < len(args) {
+			i++
+			flags = append(flags, args[i])
 		}
 	}
-	return append(sorted, rest...)
+	return slices.Concat(args[:at], flags, rest)
+}
+
+// takesValue reports whether the flag name of a command is followed by a value. One that is written with its value, after "=", has another name.
+func takesValue(command *cli.Command, name string) bool {
+	for _, f := range command.Flags {
+		if _, is := f.(*cli.BoolFlag); !is && slices.Contains(f.Names(), name) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *program) versionCommand() *cli.Command {

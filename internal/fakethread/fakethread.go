@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -211,15 +212,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error":{"code":"invalid_token","message":"bad token"}}`, http.StatusUnauthorized)
 		return
 	case r.Method == http.MethodGet:
-		s.read(w)
+		s.read(w, r, old)
 		return
 	case old && call.Array:
 		http.Error(w, "id is required", http.StatusBadRequest)
 		return
 	}
-	bad := s.apply(call.Entries)
+	bad, next, known := s.apply(call.Entries)
 	if bad == nil {
-		_, _ = io.WriteString(w, `{"nextOffset":"0","appended":1,"duplicates":0}`)
+		if old {
+			_, _ = io.WriteString(w, `{"ok":true}`)
+		} else {
+			fmt.Fprintf(w, `{"nextOffset":"%d","appended":%d,"duplicates":%d}`, next, len(call.Entries)-known, known)
+		}
 		return
 	}
 	w.WriteHeader(http.StatusConflict)
@@ -230,17 +235,41 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": "conflict", "message": "taken", "entries": bad}})
 }
 
-func (s *Server) read(w http.ResponseWriter) {
-	entries := s.Entries()
-	if len(entries) == 0 {
+// read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and does for a moment.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool) {
+	from, _ := strconv.Atoi(r.URL.Query().Get("offset")) // what is no number is the start
+	s.mu.Lock()
+	list, grew := s.list, s.grew
+	s.mu.Unlock()
+	if old {
+		from = 0
+	} else if r.URL.Query().Get("live") != "" && from >= len(list) {
+		late := time.NewTimer(longPoll)
+		defer late.Stop()
+		select {
+		case <-grew:
+		case <-late.C:
+		case <-s.done:
+		case <-r.Context().Done():
+		}
+		list = s.Entries()
+	}
+	if len(list) == 0 {
 		http.Error(w, `{"error":{"code":"not_found","message":"never written"}}`, http.StatusNotFound)
 		return
 	}
+	if !old {
+		w.Header().Set("Stream-Next-Offset", strconv.Itoa(len(list)))
+		w.Header().Set("Stream-Up-To-Date", "true")
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	for _, e := range entries {
+	for _, e := range list[min(from, len(list)):] {
 		_, _ = w.Write(append(e.AppendJSON(nil), '\n'))
 	}
 }
+
+// longPoll is how long a read waits for an entry.
+const longPoll = 2 * time.Second
 
 func (s *Server) breach(format string, args ...any) {
 	s.mu.Lock()
@@ -248,11 +277,10 @@ func (s *Server) breach(format string, args ...any) {
 	s.broken = append(s.broken, fmt.Sprintf(format, args...))
 }
 
-// apply appends all of the entries or none, and returns those that conflict.
-func (s *Server) apply(entries []thread.Entry) []thread.BadEntry {
+// apply appends all of the entries or none, and returns those that conflict; where none does, the offset behind them and how many were known.
+func (s *Server) apply(entries []thread.Entry) (bad []thread.BadEntry, next, known int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var bad []thread.BadEntry
 	for i, e := range entries {
 		if was, ok := s.byID[e.ID]; ok && !samePayload(was.Payload, e.Payload) {
 			bad = append(bad, thread.BadEntry{Index: i, ID: e.ID, Reason: "taken"})
@@ -262,14 +290,16 @@ func (s *Server) apply(entries []thread.Entry) []thread.BadEntry {
 		}
 	}
 	if bad != nil {
-		return bad
+		return bad, 0, 0
 	}
 	for _, e := range entries {
-		if _, ok := s.byID[e.ID]; !ok {
+		if _, ok := s.byID[e.ID]; ok {
+			known++
+		} else {
 			s.add(e)
 		}
 	}
-	return nil
+	return nil, len(s.list), known
 }
 
 func samePayload(a, b json.RawMessage) bool {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) cancelCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "cancel",
+		Usage:     "ask a thread's run to end",
+		ArgsUsage: "ID",
+		Description: `The request is an entry on the thread. The run's own runner obeys it within seconds: the agent is ended in order,
+what it wrote is kept, and the run gets its end.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "run", Usage: "the `RUN` that is meant (the one that is running)"},
+			&cli.StringFlag{Name: "reason", Usage: "`TEXT` that says why, for the run's end"},
+			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "who asks"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end, and print what it came to"},
+		},
+		Action: p.cancelAction,
+	}
+}
+
+func (p *program) cancelAction(c *cli.Context) error {
+	id, err := one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, stream.ScopeWrite)
+	if err != nil {
+		return err
+	}
+	var fold thread.Fold
+	page, err := client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	if err != nil && !thread.NotFound(err) {
+		return reach(err)
+	}
+	run, harness := c.String("run"), ""
+	for _, r := range fold.Runs() {
+		if r.Status == thread.StatusRunning && (run == "" || r.ID == run) {
+			run, harness = r.ID, r.Harness
+		}
+	}
+	if statusOf(&fold, run) != thread.StatusRunning {
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no such run of thread %s is running; the thread is %s", id, fold.Status())}
+	}
+	_, err = client.Append(c.Context, []thread.Entry{{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
+		Payload: thread.Marshal(thread.Cancel{
+			Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness}, Reason: c.String("reason"),
+		}),
+	}})
+	if err != nil {
+		return reach(err)
+	}
+	fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
+	if !c.Bool("wait") {
+		return nil
+	}
+	err = client.Follow(c.Context, page.Next, func(e thread.Entry) error {
+		if fold.Add(e); statusOf(&fold, run) != thread.StatusRunning {
+			return thread.ErrStop
+		}
+		return nil
+	}, nil)
+	if err != nil || c.Context.Err() != nil {
+		return reach(err)
+	}
+	fmt.Fprintln(p.stdout, statusOf(&fold, run))
+	return nil
+}
+
+// statusOf is the status of the run with this id, "" where the thread has none.
+func statusOf(fold *thread.Fold, id string) string {
+	for _, r := range fold.Runs() {
+		if r.ID == id {
+			return r.Status
+		}
+	}
+	return ""
+}

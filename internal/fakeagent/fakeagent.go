@@ -3,6 +3,8 @@
 //
 //	user TEXT, say TEXT, cut TEXT, fail TEXT, abort     a user's turn; a reply that ends with stop, length, error, aborted
 //	call NAME, result TEXT                              a reply that calls a tool; the tool's result
+//	tool FILE                                           a tool in a session of its own, until somebody ends it; its pid is in FILE, its result in the session
+//	big BYTES                                           a tool's result of that length
 //	line JSON, half TEXT                                a line as it is; text without a newline
 //	prompt                                              the prompt as pi got it, as a user's turn
 //	print TEXT, warn TEXT                               to stdout, to stderr
@@ -111,6 +113,22 @@ func (a *agent) do(verb, rest string) error {
 		return reply("toolUse", "calling", fmt.Sprintf(`,{"type":"toolCall","id":"c%d","name":%q,"arguments":{}}`, a.calls, rest))
 	case "result":
 		return a.message(fmt.Sprintf(`{"role":"toolResult","toolCallId":"c%d","toolName":"bash","content":[{"type":"text","text":%q}],"isError":false}`, a.calls, rest))
+	case "tool":
+		cmd := lasting(rest)
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		how := "ended"
+		if err := cmd.Wait(); err != nil {
+			how = err.Error()
+		}
+		return a.do("result", how)
+	case "big":
+		n, err := strconv.Atoi(rest)
+		if err != nil {
+			return err
+		}
+		return a.do("result", strings.Repeat("0123456789abcde ", n/16))
 	case "line":
 		return a.write(rest + "\n")
 	case "half":
@@ -148,10 +166,7 @@ func (a *agent) do(verb, rest string) error {
 	case "touch":
 		return os.WriteFile(rest, nil, 0o600)
 	case "grandchild":
-		cmd := exec.Command("sh", "-c", "echo $$ > "+rest+"; exec sleep 300")
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		return cmd.Start()
+		return lasting(rest).Start()
 	case "truncate":
 		return os.Truncate(a.session, 0)
 	case "delete":
@@ -167,6 +182,14 @@ func (a *agent) do(verb, rest string) error {
 		return err
 	}
 	return a.end(verb, rest)
+}
+
+// lasting is a process in a session of its own that keeps our output open. Its pid stands in file, as a whole or not at all.
+func lasting(file string) *exec.Cmd {
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo $$ > %[1]s.new; mv %[1]s.new %[1]s; exec sleep 300", file))
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
 }
 
 // end does what has to do with the agent's end.

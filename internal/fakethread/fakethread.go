@@ -25,6 +25,7 @@ type Call struct {
 	N       int // counts from 1
 	Method  string
 	Path    string
+	Token   string         // that it brought
 	Entries []thread.Entry // of a post
 	Array   bool           // they came as an array
 }
@@ -113,6 +114,13 @@ func (s *Server) Rewritten() {
 	s.anew = true
 }
 
+// SetToken changes what the client must bring.
+func (s *Server) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Token = token
+}
+
 // Client is a client of the server.
 func (s *Server) Client() *thread.Client {
 	return &thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", Token: thread.StaticToken(s.Token)}
@@ -167,7 +175,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.calls++
-	call := Call{N: s.calls, Method: r.Method, Path: r.URL.Path}
+	call := Call{N: s.calls, Method: r.Method, Path: r.URL.Path, Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")}
 	old := s.old
 	s.mu.Unlock()
 	raws := []json.RawMessage{body}
@@ -208,7 +216,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(f.Status)
 		_, _ = io.WriteString(w, f.Body)
 		return
-	case r.Header.Get("Authorization") != "Bearer "+s.Token:
+	case !s.knows(call.Token):
 		http.Error(w, `{"error":{"code":"invalid_token","message":"bad token"}}`, http.StatusUnauthorized)
 		return
 	case r.Method == http.MethodGet:
@@ -233,6 +241,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": "conflict", "message": "taken", "entries": bad}})
+}
+
+func (s *Server) knows(token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return token == s.Token
 }
 
 // read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and does for a moment.

@@ -1,0 +1,638 @@
+package faults_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// moment is a point in a run's life at which it can be held.
+type moment int
+
+const (
+	beforeAgent moment = iota
+	beforeLine
+	midStream
+	midTool
+	beforeExit
+	lastSync
+	midTerminal
+	after
+	moments
+)
+
+var momentNames = [moments]string{
+	"before the agent", "before the first line", "mid-stream", "mid-tool", "last line written", "during the last sync", "between the terminal's two entries", "terminal sent, not acknowledged",
+}
+
+// where a fault makes no sense, and all moments from one on or up to one.
+func from(m moment) func(moment) bool { return func(at moment) bool { return at >= m } }
+
+func at(list ...moment) func(moment) bool {
+	return func(at moment) bool { return slices.Contains(list, at) }
+}
+
+// agentLives are the moments at which there is an agent.
+func agentLives(m moment) bool { return m >= beforeLine && m <= beforeExit }
+
+// fault is something that goes wrong.
+type fault struct {
+	name string
+	on   func(moment) bool        // at which moments it can; nil for all
+	prep func(*scene)             // before the run starts
+	hit  func(*scene, moment)     // at the moment
+	mend func(*scene)             // when the run goes on
+	want func(moment) string      // the verdict; nil: as if nothing had happened
+	left int                      // processes of the agent's that stay
+	exit func(moment, string) int // what the runner ends with; nil: by the verdict
+	gone bool                     // the runner is dead: arbe-pi-runner recover finishes
+	torn bool                     // the session file is not what the agent wrote: its lines are looked for one by one
+	slow time.Duration            // what the fault itself takes
+}
+
+// undisturbed is the verdict of a run that nothing happens to.
+func undisturbed(m moment) string {
+	if m == midTerminal {
+		return "failed: provider_error" // of two entries
+	}
+	return "completed"
+}
+
+func signalKeeper(sig syscall.Signal) func(*scene, moment) {
+	return func(s *scene, _ moment) { kill(s.keeper(), sig) }
+}
+
+// cancelled is the verdict of a run whose runner was told to stop.
+func cancelled(m moment) string {
+	if m < beforeExit {
+		return "cancelled"
+	}
+	return undisturbed(m)
+}
+
+func answers(n, status int, header ...string) func(*scene, moment) {
+	f := fakethread.Fault{Status: status, Header: map[string]string{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		f.Header[header[i]] = header[i+1]
+	}
+	return func(s *scene, _ moment) { s.failCalls(n, f) }
+}
+
+// refusedAtStart is for a server that refuses the token: at the start that is an answer.
+func refusedAtStart(m moment) string {
+	if m == beforeAgent {
+		return ""
+	}
+	return undisturbed(m)
+}
+
+func refusedExit(m moment, verdict string) int {
+	if m == beforeAgent {
+		return 78
+	}
+	return exitOf(m, verdict)
+}
+
+// exitOf is the runner's exit status for a verdict: the fake agent's own where it failed by itself.
+func exitOf(_ moment, verdict string) int {
+	switch verdict {
+	case "completed":
+		return 0
+	case "failed: killed":
+		return 137
+	case "cancelled":
+		return 143
+	}
+	return 1
+}
+
+var table = []fault{
+	{name: "none", hit: func(*scene, moment) {}},
+	{name: "worker: KILL", hit: func(s *scene, _ moment) { kill(s.worker(), syscall.SIGKILL) }},
+	{name: "worker: crash (Go panics with the same status)", hit: func(s *scene, _ moment) { kill(s.worker(), syscall.SIGQUIT) }},
+	{name: "worker: KILL, three times", hit: func(s *scene, _ moment) {
+		for range 3 {
+			pid := s.worker()
+			kill(pid, syscall.SIGKILL)
+			s.until("the worker's end", func() bool { return !slices.Contains(processes("work "+s.run), pid) })
+		}
+	}},
+	{name: "keeper: KILL", hit: signalKeeper(syscall.SIGKILL), exit: func(moment, string) int { return -1 }},
+	{
+		name: "keeper and worker: KILL, then recover", gone: true, exit: func(moment, string) int { return -1 },
+		hit: func(s *scene, _ moment) {
+			worker := s.worker()
+			kill(s.keeper(), syscall.SIGKILL)
+			kill(worker, syscall.SIGKILL)
+		},
+		want: func(m moment) string {
+			switch m {
+			case beforeAgent:
+				return "failed: spawn"
+			case beforeLine, midStream, midTool:
+				return "orphaned: runner_lost" // nobody can tell how its agent ended
+			}
+			return undisturbed(m)
+		},
+	},
+	{
+		name: "agent: KILL", on: agentLives, hit: func(s *scene, _ moment) { kill(s.agent(), syscall.SIGKILL) },
+		want: func(moment) string { return "failed: killed" },
+	},
+	{
+		name: "agent and worker: KILL", on: agentLives, want: func(moment) string { return "failed: killed" },
+		hit: func(s *scene, _ moment) {
+			worker := s.worker()
+			kill(s.agent(), syscall.SIGKILL)
+			kill(worker, syscall.SIGKILL)
+		},
+	},
+	{name: "runner: TERM", hit: signalKeeper(syscall.SIGTERM), want: cancelled},
+	{name: "runner: INT", hit: signalKeeper(syscall.SIGINT), want: cancelled},
+	{name: "runner: HUP", hit: signalKeeper(syscall.SIGHUP), want: cancelled},
+	{name: "runner: TERM, worker: KILL", want: cancelled, hit: func(s *scene, _ moment) {
+		worker := s.worker()
+		kill(worker, syscall.SIGKILL)
+		s.until("the worker's end", func() bool { return !slices.Contains(processes("work "+s.run), worker) })
+		kill(s.keeper(), syscall.SIGTERM)
+	}},
+	{name: "cancel over the thread", on: agentLives, want: cancelled, hit: func(s *scene, _ moment) {
+		s.server.Put(thread.Entry{ID: "please", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(thread.Cancel{
+			Signal: thread.Signal{Type: thread.TypeCancel, RunID: s.run}, Reason: "enough",
+		})})
+		s.until("obedience", func() bool { _, ok := s.fact("did"); return ok })
+	}},
+	{name: "tool: KILL", on: at(midTool), hit: func(s *scene, _ moment) { s.endTool(syscall.SIGKILL) }},
+	{
+		name: "a process in a session of its own holds the output", left: 1, hit: func(*scene, moment) {},
+		prep: func(s *scene) {
+			s.plan = append([]string{"grandchild " + s.path("child"), "wait " + s.path("child")}, s.plan...)
+		},
+	},
+	{
+		name: "the same, and TERM to the runner", hit: signalKeeper(syscall.SIGTERM), want: cancelled, on: func(m moment) bool { return m < lastSync },
+		prep: func(s *scene) {
+			s.plan = append([]string{"grandchild " + s.path("child"), "wait " + s.path("child")}, s.plan...)
+		},
+	},
+	{name: "server: down", hit: func(s *scene, _ moment) { s.front.down() }, mend: later(300*time.Millisecond, func(s *scene) { s.front.up(s.t) }), slow: 300 * time.Millisecond},
+	{name: "server: 500 three times", hit: answers(3, 500)},
+	{name: "server: 429 with Retry-After", hit: answers(1, 429, "Retry-After", "1"), slow: time.Second},
+	{name: "server: 503 three times", hit: answers(3, 503)},
+	{name: "proxy: 502 with a page of HTML", hit: func(s *scene, _ moment) {
+		s.failCalls(2, fakethread.Fault{Status: 502, Body: "<html><title>502 Bad Gateway</title></html>", Header: map[string]string{"Content-Type": "text/html"}})
+	}},
+	{name: "server: reset, not applied", hit: func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Drop: true}) }},
+	{name: "server: reset, applied", hit: func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Drop: true, Applied: true}) }},
+	{name: "server: 500, applied", hit: func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Status: 500, Applied: true}) }},
+	{name: "server: no answer for a second", hit: func(s *scene, _ moment) {
+		n := 0
+		s.failWith(func(fakethread.Call) fakethread.Fault {
+			if n++; n > 1 {
+				return fakethread.Fault{}
+			}
+			time.Sleep(time.Second) // this is the fault
+			return fakethread.Fault{Drop: true}
+		})
+	}, slow: time.Second},
+	{name: "server: slow", hit: func(s *scene, _ moment) {
+		n := 0
+		s.failWith(func(fakethread.Call) fakethread.Fault {
+			if n++; n <= 3 {
+				time.Sleep(150 * time.Millisecond) // this is the fault
+			}
+			return fakethread.Fault{}
+		})
+	}, slow: 450 * time.Millisecond},
+	{name: "network: frozen for a second, then broken", hit: func(s *scene, _ moment) { s.front.freeze() }, mend: later(time.Second, func(s *scene) { s.front.thaw() }), slow: time.Second},
+	{name: "server: 401 three times", hit: answers(3, 401), want: refusedAtStart, exit: refusedExit},
+	{name: "server: 403 three times", hit: answers(3, 403), want: refusedAtStart, exit: refusedExit},
+	{
+		name: "token expired, a new one comes into its file", on: from(beforeLine), slow: 300 * time.Millisecond,
+		prep: func(s *scene) {
+			s.write("token", s.server.Token)
+			s.env["ARBE_STREAM_TOKEN_FILE"], s.env["ARBE_STREAM_TOKEN"] = s.path("token"), ""
+		},
+		hit: func(s *scene, _ moment) {
+			s.server.SetToken("a-new-token")
+		},
+		mend: later(300*time.Millisecond, func(s *scene) { s.write("token", "a-new-token") }),
+	},
+	{name: "server: 409 for a line that somebody else has posted", on: at(beforeLine), hit: func(s *scene, _ moment) {
+		id := "pi:" + s.sessionID() + ":m2"
+		s.server.Allow(id)
+		s.server.Gaps()
+		s.server.Put(thread.Entry{ID: id, TS: thread.Stamp(time.Now()), Payload: []byte(`{"type":"chat","text":"mine"}`)})
+	}, torn: true},
+	{name: "server: 413 for a line", on: at(beforeLine), hit: func(s *scene, _ moment) {
+		id := "pi:" + s.sessionID() + ":m2"
+		n := 0
+		s.failWith(func(c fakethread.Call) fakethread.Fault {
+			for i, e := range c.Entries {
+				if n == 0 && e.ID == id {
+					n++
+					return fakethread.Fault{Status: 413, Body: fmt.Sprintf(`{"error":{"code":"too_large","message":"no","entries":[{"index":%d,"id":%q,"reason":"too large"}]}}`, i, id)}
+				}
+			}
+			return fakethread.Fault{}
+		})
+	}, torn: true},
+	{name: "server: 413 for the terminal", on: at(beforeExit), hit: func(s *scene, _ moment) {
+		n := 0
+		s.failWith(func(c fakethread.Call) fakethread.Fault {
+			if slices.ContainsFunc(c.Entries, s.terminal) {
+				if n++; n == 1 {
+					return fakethread.Fault{Status: 413, Body: "too large"}
+				}
+			}
+			return fakethread.Fault{}
+		})
+	}},
+	{name: "a line of 64 MiB", on: at(beforeLine), torn: true, prep: func(s *scene) {
+		s.plan = slices.Insert(s.plan, len(s.plan)-1, fmt.Sprintf("big %d", 64<<20))
+	}, hit: func(*scene, moment) {}, slow: 3 * time.Second},
+	{name: "session: truncated", on: agentLives, torn: true, hit: func(s *scene, m moment) {
+		s.mirrored(m)
+		s.server.Rewritten()
+		s.try(os.Truncate(s.sessionFile(), 0))
+	}},
+	{name: "session: replaced by a copy", on: agentLives, hit: func(s *scene, m moment) {
+		s.mirrored(m)
+		path := s.sessionFile()
+		b, err := os.ReadFile(path)
+		s.try(err)
+		s.try(os.WriteFile(path+".new", b, 0o600))
+		s.try(os.Rename(path+".new", path))
+	}},
+	{name: "session: deleted", on: agentLives, torn: true, hit: func(s *scene, m moment) {
+		s.mirrored(m)
+		s.server.Rewritten()
+		s.try(os.Remove(s.sessionFile()))
+	}},
+	{
+		name: "disk full under the state folder", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") }, hit: func(s *scene, _ moment) { s.fill() },
+	},
+	{
+		name: "the same, and worker: KILL", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") },
+		hit: func(s *scene, _ moment) {
+			s.fill()
+			kill(s.worker(), syscall.SIGKILL)
+		},
+	},
+	{
+		name: "disk full under the session, too", prep: func(s *scene) { s.disk() }, hit: func(s *scene, _ moment) { s.fill() }, torn: true,
+		want: func(m moment) string {
+			if m < beforeExit {
+				return "failed: disk_full"
+			}
+			return undisturbed(m)
+		},
+		exit: func(m moment, v string) int {
+			if v == "failed: disk_full" {
+				return 97 // the fake agent's, which can't write
+			}
+			return exitOf(m, v)
+		},
+	},
+	{name: "state folder: read-only", on: at(beforeAgent), hit: func(*scene, moment) {}, prep: func(s *scene) {
+		s.disk()
+		s.file = s.path("session.jsonl")
+		s.try(syscall.Mount("", s.state, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+		s.env["ARBE_STATE_DIR"] = s.state
+		s.state = "" // what is known of the run is kept elsewhere: in a folder for temporary files
+	}},
+}
+
+// later mends a fault after a while.
+func later(d time.Duration, mend func(*scene)) func(*scene) {
+	return func(s *scene) {
+		time.Sleep(d) // this is the fault
+		mend(s)
+	}
+}
+
+func (s *scene) try(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// disk makes the state folder a disk of its own, of one mebibyte.
+func (s *scene) disk() {
+	s.try(os.MkdirAll(s.state, 0o700))
+	if err := syscall.Mount("tmpfs", s.state, "tmpfs", 0, "size=1m"); err != nil {
+		s.t.Skipf("a small disk can't be mounted here: %v", err)
+	}
+	dir := s.state
+	s.t.Cleanup(func() {
+		s.sweep()
+		s.until("the disk is free", func() bool { return syscall.Unmount(dir, syscall.MNT_DETACH) == nil })
+	})
+}
+
+// fill fills it.
+func (s *scene) fill() {
+	f, err := os.Create(filepath.Join(s.state, "filler"))
+	s.try(err)
+	b := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(b)
+	}
+	_ = f.Close() // it is full: that is what it is for
+}
+
+func (s *scene) sessionID() string {
+	var rec struct{ SessionID string }
+	s.until("a record", func() bool {
+		b, err := os.ReadFile(filepath.Join(s.folder(), "run.json"))
+		return err == nil && json.Unmarshal(b, &rec) == nil
+	})
+	return rec.SessionID
+}
+
+// terminal reports whether an entry is of the run's end.
+func (s *scene) terminal(e thread.Entry) bool { return strings.HasPrefix(e.ID, s.run+".end.") }
+
+// mirrored waits until what the agent has written by a moment is on the thread: what is then taken away is not lost.
+func (s *scene) mirrored(m moment) {
+	lines := map[moment]int{beforeLine: 1, midStream: 2, midTool: 3, beforeExit: 5}[m]
+	s.until("the lines", func() bool { return len(s.lines()) >= lines })
+}
+
+// endTool ends the agent's tool.
+func (s *scene) endTool(sig syscall.Signal) {
+	b, err := os.ReadFile(s.path("tool"))
+	s.try(err)
+	var pid int
+	_, err = fmt.Sscan(string(b), &pid)
+	s.try(err)
+	kill(pid, sig)
+}
+
+// script makes the agent's plan, with a halt at the moment.
+func (s *scene) script(m moment) {
+	halt := func(at moment) []string {
+		if at != m {
+			return nil
+		}
+		return []string{"touch " + s.path("here"), "wait " + s.path("on")}
+	}
+	tool, last := "result fine", []string{"say done"}
+	if m == midTool {
+		tool = "tool " + s.path("tool")
+	}
+	if m == midTerminal {
+		last = []string{"fail 400 no"}
+	}
+	end := "exit 0"
+	if m == midTerminal {
+		end = "exit 1"
+	}
+	s.plan = slices.Concat(halt(beforeLine), []string{"prompt"}, halt(midStream), []string{"call bash", tool}, last, halt(beforeExit), []string{end})
+}
+
+// arm prepares the halt at the moment where it is the server that holds the run.
+func (s *scene) arm(m moment) {
+	switch m {
+	case beforeAgent:
+		s.holdCalls(func(e thread.Entry) bool { return e.ID == s.run+".started" })
+	case lastSync:
+		s.holdCalls(func(e thread.Entry) bool {
+			var p thread.Line
+			return json.Unmarshal(e.Payload, &p) == nil && p.Type == "pi.assistant" && p.StopReason == "stop"
+		})
+	case midTerminal:
+		s.server.Old()
+		s.holdCalls(func(e thread.Entry) bool { return e.ID == s.run+".end.1" })
+	case after:
+		var once sync.Once
+		s.holdCalls(func(e thread.Entry) bool {
+			first := false
+			if s.terminal(e) {
+				once.Do(func() { first = true })
+			}
+			return s.terminal(e) && !first
+		})
+		s.failWith(func(c fakethread.Call) fakethread.Fault {
+			if slices.ContainsFunc(c.Entries, s.terminal) {
+				return fakethread.Fault{Applied: true, Drop: true} // until the fault says otherwise
+			}
+			return fakethread.Fault{}
+		})
+	}
+}
+
+// reach waits until the run is at the moment.
+func (s *scene) reach(m moment) {
+	switch m {
+	case midTool:
+		s.until("the tool", func() bool { return exists(s.path("tool")) })
+	case beforeLine, midStream, beforeExit:
+		s.until("the agent's halt", func() bool { return exists(s.path("here")) })
+	default:
+		s.awaitHeld()
+		if m == lastSync {
+			s.until("the agent's end", func() bool { _, ok := s.fact("exited"); return ok })
+		}
+	}
+}
+
+func (s *scene) awaitHeld() {
+	select {
+	case <-s.held:
+	case <-time.After(patience):
+		s.t.Fatal("no call came to be held")
+	}
+}
+
+// release lets the run go on.
+func (s *scene) release(m moment) {
+	s.loose.Do(func() {
+		switch m {
+		case midTool:
+			s.endTool(syscall.SIGTERM)
+		case beforeLine, midStream, beforeExit:
+			s.write("on", "")
+		default:
+			close(s.freed)
+		}
+	})
+}
+
+// cell is what came of one fault at one moment.
+type cell struct {
+	verdict string
+	took    time.Duration // from the agent's end, or the fault's where that is later, to the terminal on the thread
+	left    int
+}
+
+func (c cell) String() string {
+	text := c.verdict
+	if text == "" {
+		return "refused: 78"
+	}
+	text += fmt.Sprintf(" · %.2f s", c.took.Seconds())
+	if c.left > 0 {
+		text += fmt.Sprintf(" · %d left", c.left)
+	}
+	return text
+}
+
+// play lets a fault happen at a moment and looks at what came of it.
+func play(t *testing.T, f fault, m moment, id string) cell {
+	s := newScene(t, id)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the runner's log:\n%s", s.stderr.String())
+		}
+	})
+	s.script(m)
+	if f.prep != nil {
+		f.prep(s)
+	}
+	s.arm(m)
+	s.start()
+	s.reach(m)
+	if m == after {
+		s.failCalls(0, fakethread.Fault{})
+	}
+	f.hit(s, m)
+	s.release(m)
+	if f.mend != nil {
+		f.mend(s)
+	}
+	s.struck = time.Now()
+	status := s.finish()
+	if f.gone {
+		s.struck = time.Now()
+		if out, err := s.command("recover").CombinedOutput(); err != nil {
+			t.Fatalf("recover: %v\n%s", err, out)
+		}
+		if out, err := s.command("recover").CombinedOutput(); err != nil || !strings.Contains(string(out), "is lost") {
+			t.Errorf("a second recover: %v\n%s", err, out)
+		}
+	}
+
+	want := undisturbed(m)
+	if f.want != nil {
+		want = f.want(m)
+	}
+	verdict, at := s.verdict()
+	if verdict != want {
+		t.Errorf("the run is %q, want %q", verdict, want)
+	}
+	exit := exitOf
+	if f.exit != nil {
+		exit = f.exit
+	}
+	if want := exit(m, verdict); status != want {
+		t.Errorf("the runner ended with %d, want %d", status, want)
+	}
+	c := cell{verdict: verdict}
+	for _, pid := range s.leftovers() {
+		c.left++
+		kill(pid, syscall.SIGKILL)
+	}
+	if c.left != f.left {
+		t.Errorf("%d processes are left, want %d", c.left, f.left)
+	}
+	if verdict == "" {
+		return c
+	}
+	if !f.torn {
+		s.complete()
+	} else {
+		s.wrote(m, verdict)
+	}
+	begin := s.struck
+	if e, ok := s.fact("exited"); ok && e.At.After(begin) {
+		begin = e.At
+	}
+	c.took = max(0, at.Sub(begin))
+	if c.took > 2*time.Second+f.slow {
+		t.Errorf("the terminal took %v", c.took)
+	}
+	return c
+}
+
+// wrote checks what can be known where the session file is not what the agent wrote: the lines that it wrote are there.
+func (s *scene) wrote(m moment, verdict string) {
+	s.t.Helper()
+	if verdict != "completed" {
+		return // it could not write all of them
+	}
+	all := string(slices.Concat(s.lines()...))
+	for _, id := range []string{"m1", "m3", "m4"} {
+		if strings.Count(all, `"id":"`+id+`"`) != 1 {
+			s.t.Errorf("line %s is not there once", id)
+		}
+	}
+}
+
+// TestFaults plays each fault at each moment. With ARBE_FAULTS naming a file it writes the table of what came of them there.
+func TestFaults(t *testing.T) {
+	report := os.Getenv("ARBE_FAULTS")
+	var mu sync.Mutex
+	cells := map[[2]int]cell{}
+	t.Run("table", func(t *testing.T) {
+		for i, f := range table {
+			for m := range moments {
+				if f.on != nil && !f.on(m) {
+					continue
+				}
+				t.Run(strings.ReplaceAll(f.name+" "+momentNames[m], " ", "_"), func(t *testing.T) {
+					t.Parallel()
+					c := play(t, f, m, fmt.Sprintf("f%dm%d-%d", i, m, os.Getpid()))
+					mu.Lock()
+					defer mu.Unlock()
+					cells[[2]int{i, int(m)}] = c
+				})
+			}
+		}
+	})
+	if report == "" || t.Failed() {
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "| fault | %s |\n|---%s|\n", strings.Join(momentNames[:], " | "), strings.Repeat("|---", int(moments)))
+	for i, f := range table {
+		fmt.Fprintf(&b, "| %s", f.name)
+		for m := range int(moments) {
+			if c, ok := cells[[2]int{i, m}]; ok {
+				fmt.Fprintf(&b, " | %s", c)
+			} else {
+				b.WriteString(" | –")
+			}
+		}
+		b.WriteString(" |\n")
+	}
+	if err := writeBetween(report, "faults", b.String()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeBetween replaces what stands between the marks of a name in a document.
+func writeBetween(path, name, text string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+	head, rest, ok := strings.Cut(string(b), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no marks for %s", path, name)
+	}
+	return os.WriteFile(path, []byte(head+begin+text+end+tail), 0o644)
+}

@@ -1,0 +1,546 @@
+// Package faults breaks what a run stands on, at each moment of its life, and looks whether the run still gets its one right end and the thread every
+// line of the session, once and in order. The runner is the real binary, keeper and worker; the agent is a fake one, which can be held at a moment;
+// the thread is one that fails the test by itself on a gap, a duplicate, a changed payload or an entry after the end.
+package faults_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/fakeagent"
+	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// built is the runner's binary.
+var built string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(fakeagent.PlanVar) != "" {
+		os.Exit(fakeagent.Main())
+	}
+	status, err := withBinary(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func withBinary(run func() int) (status int, err error) {
+	dir, err := os.MkdirTemp("", "arbe-faults-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if out, err := exec.Command("make", "-s", "-C", "../..", "build", "BIN="+dir, "VERSION=v0.0.0-test").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	built = dir
+	return run(), nil
+}
+
+// patience is how long anything may take. What takes longer has failed.
+const patience = 40 * time.Second
+
+// scene is one run and what is done to it.
+type scene struct {
+	t      *testing.T
+	dir    string
+	run    string // its id, which no other scene's run has
+	server *fakethread.Server
+	front  *front
+	env    map[string]string
+	args   []string
+	plan   []string
+	state  string
+	file   string // the session's, where the scene names it; "" for the runner's choice
+
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	ended  chan struct{} // the process that was started is gone
+
+	mu    sync.Mutex
+	trap  func(fakethread.Call) bool // calls that are held
+	held  chan struct{}              // closed when one is
+	freed chan struct{}              // closed when they go on
+	fails func(fakethread.Call) fakethread.Fault
+
+	hold   sync.Once
+	loose  sync.Once
+	struck time.Time // when the fault was over
+}
+
+func newScene(t *testing.T, run string) *scene {
+	t.Helper()
+	s := &scene{
+		t: t, run: run, dir: t.TempDir(), ended: make(chan struct{}), held: make(chan struct{}), freed: make(chan struct{}), env: map[string]string{},
+	}
+	s.state = filepath.Join(s.dir, "state")
+	s.server = fakethread.New(t, s.hook)
+	s.front = newFront(t, strings.TrimPrefix(s.server.URL, "http://"))
+	t.Cleanup(s.sweep)
+	return s
+}
+
+func (s *scene) hook(c fakethread.Call) fakethread.Fault {
+	s.mu.Lock()
+	trap, fails := s.trap, s.fails
+	s.mu.Unlock()
+	if trap != nil && c.Method == "POST" && trap(c) {
+		s.hold.Do(func() { close(s.held) })
+		select {
+		case <-s.freed:
+		case <-s.t.Context().Done():
+		}
+		s.mu.Lock()
+		fails = s.fails // what has happened meanwhile
+		s.mu.Unlock()
+	}
+	if fails != nil && c.Method == "POST" {
+		return fails(c)
+	}
+	return fakethread.Fault{}
+}
+
+// holdCalls lets calls that have such an entry wait until release.
+func (s *scene) holdCalls(meant func(thread.Entry) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trap = func(c fakethread.Call) bool { return slices.ContainsFunc(c.Entries, meant) }
+}
+
+// failCalls lets the next n posts go wrong in the same way.
+func (s *scene) failCalls(n int, f fakethread.Fault) {
+	s.failWith(func(fakethread.Call) fakethread.Fault {
+		if n == 0 {
+			return fakethread.Fault{}
+		}
+		n--
+		return f
+	})
+}
+
+// failWith asks f about all posts from now on, one at a time.
+func (s *scene) failWith(f func(fakethread.Call) fakethread.Fault) {
+	var one sync.Mutex
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = func(c fakethread.Call) fakethread.Fault {
+		one.Lock()
+		defer one.Unlock()
+		return f(c)
+	}
+}
+
+func (s *scene) path(name string) string { return filepath.Join(s.dir, name) }
+
+// folder is the run's folder.
+func (s *scene) folder() string {
+	state := s.state
+	if state == "" {
+		dirs, err := filepath.Glob(s.path("arbe-state-*"))
+		if err != nil || len(dirs) == 0 {
+			return "not yet"
+		}
+		state = dirs[0]
+	}
+	return filepath.Join(state, "runs", "t1", s.run)
+}
+
+// command is the runner with a command and the scene's environment.
+func (s *scene) command(args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if args[0] == "run" {
+		args = append(args, "--agent-bin", self, "--cwd", s.dir)
+		if s.file != "" {
+			args = append(args, "--session", s.file)
+		}
+		args = append(append(args, s.args...), "--", "do it")
+	}
+	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), args...)
+	env := map[string]string{
+		"PATH": os.Getenv("PATH"), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
+		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STREAM_TOKEN": s.server.Token, "ARBE_STATE_DIR": s.state,
+		"ARBE_HEARTBEAT": "200ms",
+	}
+	for k, v := range s.env {
+		env[k] = v
+	}
+	for k, v := range env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	return cmd
+}
+
+// start starts the run.
+func (s *scene) start() {
+	s.t.Helper()
+	s.write("plan", strings.Join(s.plan, "\n"))
+	s.cmd = s.command("run")
+	s.cmd.Stderr = &s.stderr
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		defer close(s.ended)
+		_ = s.cmd.Wait() // how it ended is looked at later
+	}()
+}
+
+func (s *scene) write(name, content string) {
+	s.t.Helper()
+	if err := os.WriteFile(s.path(name), []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// until waits for something that must come.
+func (s *scene) until(what string, f func() bool) {
+	s.t.Helper()
+	for began := time.Now(); !f(); time.Sleep(2 * time.Millisecond) { // between two looks
+		if time.Since(began) > patience {
+			s.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// keeper is the keeper's process id.
+func (s *scene) keeper() int { return s.cmd.Process.Pid }
+
+// worker is the worker's process id, once there is one.
+func (s *scene) worker() (pid int) {
+	s.until("a worker", func() bool {
+		pids := processes("work " + s.run)
+		if len(pids) > 0 {
+			pid = pids[0]
+		}
+		return pid != 0
+	})
+	return pid
+}
+
+// agent is the agent's process id, once there is one.
+func (s *scene) agent() (pid int) {
+	s.until("an agent", func() bool {
+		f, ok := s.fact("spawned")
+		pid = f.PID
+		return ok
+	})
+	return pid
+}
+
+// processes are those whose arguments end in tail, zombies not counted.
+func processes(tail string) (pids []int) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil
+	}
+	want := strings.ReplaceAll(tail, " ", "\x00") + "\x00"
+	for _, dir := range dirs {
+		b, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || !strings.HasSuffix(string(b), want) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// leftovers are the processes that came of the agent.
+func (s *scene) leftovers() (pids []int) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil
+	}
+	for _, dir := range dirs {
+		b, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || !bytes.Contains(b, []byte("\x00ARBE_RUN_ID="+s.run+"\x00")) && !bytes.HasPrefix(b, []byte("ARBE_RUN_ID="+s.run+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// sweep ends what is left when a test is through.
+func (s *scene) sweep() {
+	for _, pid := range slices.Concat(processes("keep "+s.run), processes("work "+s.run), s.leftovers()) {
+		kill(pid, syscall.SIGKILL)
+	}
+}
+
+func kill(pid int, sig syscall.Signal) {
+	if pid > 1 {
+		_ = syscall.Kill(pid, sig) // gone is as good
+	}
+}
+
+// fact is a line of facts.jsonl.
+type fact struct {
+	At   time.Time
+	Fact string
+	PID  int
+}
+
+func (s *scene) fact(name string) (found fact, ok bool) {
+	b, err := os.ReadFile(filepath.Join(s.folder(), "facts.jsonl"))
+	if err != nil {
+		return found, false
+	}
+	for line := range strings.Lines(string(b)) {
+		var f fact
+		if json.Unmarshal([]byte(line), &f) == nil && f.Fact == name {
+			found, ok = f, true
+		}
+	}
+	return found, ok
+}
+
+// sessionFile is where the session is, once that is decided.
+func (s *scene) sessionFile() (path string) {
+	s.until("a session", func() bool {
+		var rec struct{ Session string }
+		b, err := os.ReadFile(filepath.Join(s.folder(), "run.json"))
+		path = rec.Session
+		if err == nil && json.Unmarshal(b, &rec) == nil {
+			path = rec.Session
+		}
+		return path != ""
+	})
+	return path
+}
+
+// finish waits until no process of the runner is left, and returns the exit status of the one that was started; -1 where it was killed.
+func (s *scene) finish() int {
+	s.t.Helper()
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		s.t.Fatalf("the runner does not end:\n%s", s.stderr.String())
+	}
+	s.until("the end of all of the runner", func() bool { return len(processes("keep "+s.run))+len(processes("work "+s.run)) == 0 })
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// verdict is what the thread says of the run: its outcome, and where it failed of what. The second value is when that was said, by the server's clock.
+func (s *scene) verdict() (word string, at time.Time) {
+	s.t.Helper()
+	ends := 0
+	for _, e := range s.server.Entries() {
+		if !strings.HasPrefix(e.ID, s.run+".end.") {
+			continue
+		}
+		var p struct{ Type, Status, ErrorClass, Reason string }
+		if err := json.Unmarshal(e.Payload, &p); err != nil {
+			s.t.Fatal(err)
+		}
+		switch p.Type {
+		case thread.TypeFailed:
+			word = "failed: " + p.ErrorClass
+		case thread.TypeOrphaned:
+			word = "orphaned: " + p.Reason
+		default:
+			ends++
+			if word == "" {
+				word = p.Status
+			}
+		}
+		if at.IsZero() {
+			at = e.Received()
+		}
+	}
+	if ends > 1 {
+		s.t.Errorf("%d terminals", ends)
+	}
+	return word, at
+}
+
+// complete checks that the thread gives back each line of the session file, in order.
+func (s *scene) complete() {
+	s.t.Helper()
+	content, err := os.ReadFile(s.sessionFile())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	want := bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
+	got := s.lines()
+	if len(got) != len(want) {
+		s.t.Fatalf("%d lines on the thread, %d in the file", len(got), len(want))
+	}
+	for i := range want {
+		var x, y any
+		if json.Unmarshal(want[i], &y) != nil {
+			x, y = string(got[i]), string(want[i])
+		} else if json.Unmarshal(got[i], &x) != nil {
+			x = string(got[i])
+		}
+		if !reflect.DeepEqual(x, y) {
+			s.t.Errorf("line %d:\ngot  %.300s\nwant %.300s", i, got[i], want[i])
+		}
+	}
+}
+
+// lines are the session's lines as the thread gives them back.
+func (s *scene) lines() (lines [][]byte) {
+	s.t.Helper()
+	for _, e := range s.server.Entries() {
+		if strings.HasPrefix(e.ID, "pi:") {
+			line, ok := mirror.Rebuild(e, session.Pi)
+			if !ok {
+				s.t.Errorf("%s can't be rebuilt", e.ID)
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// front is a way to the server that can be cut.
+type front struct {
+	addr   string
+	target string
+
+	mu     sync.Mutex
+	l      net.Listener // nil while it is down
+	frozen chan struct{}
+	conns  map[net.Conn]bool
+}
+
+func newFront(t *testing.T, target string) *front {
+	f := &front{addr: "127.0.0.1:0", target: target, conns: map[net.Conn]bool{}}
+	f.up(t)
+	t.Cleanup(func() {
+		f.thaw()
+		f.down()
+	})
+	return f
+}
+
+// up lets connections come.
+func (f *front) up(t *testing.T) {
+	var l net.Listener
+	for began := time.Now(); ; time.Sleep(time.Millisecond) { // the port was ours a moment ago
+		var err error
+		if l, err = net.Listen("tcp", f.addr); err == nil {
+			break
+		}
+		if time.Since(began) > patience {
+			t.Error(err)
+			return
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.l, f.addr = l, l.Addr().String()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // down
+			}
+			go f.serve(c)
+		}
+	}()
+}
+
+// down refuses connections and breaks those that there are.
+func (f *front) down() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.l != nil {
+		_ = f.l.Close() // a listener holds nothing back
+		f.l = nil
+	}
+	for c := range f.conns {
+		_ = c.Close() // that is the fault
+	}
+}
+
+// freeze lets nothing through and says nothing, as a network does that has lost its way.
+func (f *front) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen == nil {
+		f.frozen = make(chan struct{})
+	}
+}
+
+// thaw ends a freeze. The connections that it met are gone.
+func (f *front) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen == nil {
+		return
+	}
+	close(f.frozen)
+	f.frozen = nil
+	for c := range f.conns {
+		_ = c.Close() // that is the fault
+	}
+}
+
+func (f *front) serve(c net.Conn) {
+	to, err := net.Dial("tcp", f.target)
+	if err != nil {
+		_ = c.Close() // so is its other end
+		return
+	}
+	f.mu.Lock()
+	f.conns[c], f.conns[to] = true, true
+	f.mu.Unlock()
+	done := make(chan struct{}, 2)
+	pass := func(from, to net.Conn) {
+		defer func() { done <- struct{}{} }()
+		b := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(b)
+			f.mu.Lock()
+			frozen := f.frozen
+			f.mu.Unlock()
+			if frozen != nil {
+				<-frozen
+			}
+			if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	go pass(c, to)
+	go pass(to, c)
+	<-done
+	_, _ = c.Close(), to.Close()
+	<-done
+	f.mu.Lock()
+	delete(f.conns, c)
+	delete(f.conns, to)
+	f.mu.Unlock()
+}

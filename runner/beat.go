@@ -10,7 +10,8 @@ import (
 )
 
 // beat says every few seconds that the runner lives, unless lines have just said so. Only the newest heartbeat is ever on its way: one that
-// could not be posted is not worth a second try.
+// could not be posted is not worth a second try. Once the terminal is on its way it says more than a heartbeat does, which would come after the end
+// where the terminal got through and the answer did not: then there is one a minute.
 func (r *run) beat(ctx context.Context) error {
 	last := clock() // the last heartbeat
 	tick := time.NewTicker(r.Heartbeat)
@@ -25,7 +26,7 @@ func (r *run) beat(ctx context.Context) error {
 		if spoke == 0 && !r.progress.opened {
 			continue // the thread doesn't know of the run yet
 		}
-		if clock()-spoke < r.Heartbeat*9/10 && clock()-last < maxBeatless {
+		if (clock()-spoke < r.Heartbeat*9/10 || r.closing.Load()) && clock()-last < maxBeatless {
 			continue
 		}
 		last = clock()

@@ -127,6 +127,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 			return err
 		}
 		if err == nil {
+			r.closing.Store(true)
 			err = r.finish(ctx, terminal)
 		}
 		if err == nil {

@@ -77,16 +77,26 @@ func NewFolder(state, thread, run string) (*Folder, error) {
 	return f, err
 }
 
-// factsRoom is more than the facts of a run take.
-const factsRoom = 16 << 10
+// Room that a run takes before a disk is full: what its facts need, and its terminal.
+const (
+	factsRoom = 16 << 10
+	spareRoom = 32 << 10
+	spareFile = ".spare" // is given up for the terminal
+)
 
-// reserve takes the room that the run's facts will need: what is to be done once, and not twice, hangs on them, also when the disk is full by then.
+// reserve takes the room that the run will need: what is to be done once, and not twice, hangs on what is written down.
 func (f *Folder) reserve() error {
-	err := unix.Fallocate(int(f.facts.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, factsRoom)
-	if !noRoom(err) {
-		return nil // there is room, or such a file system can't say
+	spare, err := os.OpenFile(filepath.Join(f.Path, spareFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s: %w", f.facts.Name(), err)
+	for file, room := range map[*os.File]int64{f.facts: factsRoom, spare: spareRoom} {
+		// An error that is not about room says that such a file system has no answer.
+		if room := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, room); noRoom(room) {
+			err = errors.Join(err, fmt.Errorf("%s: %w", file.Name(), room))
+		}
+	}
+	return errors.Join(err, spare.Close())
 }
 
 // OpenFolder takes the folder of a run whose lock is held: lock is handed over, and nil where somebody else keeps it.
@@ -141,9 +151,14 @@ func (f *Folder) Note(fact Fact) error {
 	return f.facts.Sync()
 }
 
-// WriteFile makes the file name of the folder hold b: as a whole or not at all, and on disk when it returns.
+// WriteFile makes the file name of the folder hold b: as a whole or not at all, and on disk when it returns. On a full disk it takes the room that
+// was kept for that.
 func (f *Folder) WriteFile(name string, b []byte) error {
-	return writeFile(filepath.Join(f.Path, name), b, true)
+	err := writeFile(filepath.Join(f.Path, name), b, true)
+	if noRoom(err) && os.Remove(filepath.Join(f.Path, spareFile)) == nil {
+		err = writeFile(filepath.Join(f.Path, name), b, true)
+	}
+	return err
 }
 
 // SaveCursor writes down how far the session is on the thread. It is not synced: an older one serves as well.

@@ -30,14 +30,14 @@ const (
 // worker can't, and starts the worker again. It has no network and no secrets but the job that it hands on.
 type Keeper struct {
 	Folder *Folder
-	// Worker is the command of the worker that follows so many others. The Keeper adds to its ExtraFiles the pipe that it reports on, and then the
-	// lock, which it is to keep as long as it lives, and closes the others when it has started.
-	Worker func(restarts int) (*exec.Cmd, error)
+	// Worker is the command of the worker that follows so many others, and is to act as if it had got the signals that came before it. The Keeper adds
+	// to its ExtraFiles the pipe that it reports on, and then the lock, which it is to keep as long as it lives, and closes the others when it has started.
+	Worker func(restarts int, came []syscall.Signal) (*exec.Cmd, error)
 	Log    *slog.Logger
 
 	worker   int // its pid, 0 between two
 	restarts int
-	pending  []os.Signal // that came between two workers
+	came     []syscall.Signal // for the worker: a dead one may not have heard it, and the next one is told of all
 }
 
 // ErrGivenUp says that no worker could bring the run to its end. What there is of it stays in its folder.
@@ -62,7 +62,7 @@ func (k *Keeper) Keep() (status int, err error) {
 		return 0, err
 	}
 	for {
-		sig := <-signals
+		sig := (<-signals).(syscall.Signal)
 		if sig != syscall.SIGCHLD {
 			k.forward(sig)
 			continue
@@ -95,7 +95,7 @@ func (k *Keeper) start() (report func() (int, bool), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := k.Worker(k.restarts)
+	cmd, err := k.Worker(k.restarts, k.came)
 	if err == nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, w, k.Folder.Lock())
 		// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear it from us, once.
@@ -115,10 +115,6 @@ func (k *Keeper) start() (report func() (int, bool), err error) {
 	}
 	k.worker = cmd.Process.Pid
 	// It is waited for by the loop, like everything else that ends below us.
-	for _, sig := range k.pending {
-		k.forward(sig)
-	}
-	k.pending = nil
 	return func() (int, bool) {
 		defer r.Close() // read only: nothing to lose
 		b := make([]byte, 64)
@@ -141,13 +137,11 @@ func Report(pipe *os.File, status int) error {
 	return errors.Join(err, pipe.Close())
 }
 
-// forward passes a signal on to the worker, or keeps it for the next one.
-func (k *Keeper) forward(sig os.Signal) {
-	n, ok := sig.(syscall.Signal)
-	if k.worker == 0 {
-		k.pending = append(k.pending, sig)
-	} else if ok {
-		_ = syscall.Kill(k.worker, n) // it is not reaped, so the pid is its own
+// forward passes a signal on to the worker, and keeps it for the next one: this one may be dead, or too young to hear.
+func (k *Keeper) forward(sig syscall.Signal) {
+	k.came = append(k.came, sig)
+	if k.worker != 0 {
+		_ = syscall.Kill(k.worker, sig) // it is not reaped, so the pid is its own
 	}
 }
 

@@ -138,6 +138,8 @@ type run struct {
 	moved atomic.Int64 // when the agent last showed a sign of life: clock
 	beats int64        // heartbeats so far; the beat loop's own
 
+	closing atomic.Bool // the terminal is on its way
+
 	leftovers int // processes that the agent left running
 }
 

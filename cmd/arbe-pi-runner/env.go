@@ -150,8 +150,8 @@ func (s signalled) Error() string {
 }
 
 // untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends: somebody who presses twice means it. stop
-// ends both and waits for what it started.
-func untilSignal(parent context.Context) (first, second context.Context, stop func()) {
+// ends both and waits for what it started. The signals in before count as if they came now.
+func untilSignal(parent context.Context, before ...syscall.Signal) (first, second context.Context, stop func()) {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	if signal.Ignored(syscall.SIGHUP) {
 		signals = signals[:2] // nohup means it, too
@@ -161,15 +161,21 @@ func untilSignal(parent context.Context) (first, second context.Context, stop fu
 	first, end := context.WithCancelCause(parent)
 	second, abandon := context.WithCancelCause(context.WithoutCancel(parent))
 	quit, done := make(chan struct{}), make(chan struct{})
+	take := func(sig os.Signal) {
+		if first.Err() != nil && sig == syscall.SIGINT {
+			abandon(signalled{sig})
+		}
+		end(signalled{sig})
+	}
+	for _, sig := range before {
+		take(sig)
+	}
 	go func() {
 		defer close(done)
 		for {
 			select {
 			case sig := <-came:
-				if first.Err() != nil && sig == syscall.SIGINT {
-					abandon(signalled{sig})
-				}
-				end(signalled{sig})
+				take(sig)
 			case <-quit:
 				return
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -22,11 +23,12 @@ type job struct {
 	Environ []string // the environment, as the user gave it
 	RunID   string
 	State   string
-	Cwd     string // where the agent works
-	Session string // the session file; "" for a new one
-	Prompt  string // "" where the thread has it
-	Keeper  int    // the keeper's process id, for a worker
-	Worker  int    // how many workers there were before
+	Cwd     string           // where the agent works
+	Session string           // the session file; "" for a new one
+	Prompt  string           // "" where the thread has it
+	Keeper  int              // the keeper's process id, for a worker
+	Worker  int              // how many workers there were before
+	Signals []syscall.Signal // that came before this one
 }
 
 // The processes of a run, as the first argument names them, and the files that they inherit.
@@ -145,8 +147,8 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	if folder.Used() {
 		return exitConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
 	}
-	k := runner.Keeper{Folder: folder, Log: log, Worker: func(restarts int) (*exec.Cmd, error) {
-		j.Keeper, j.Worker = os.Getpid(), restarts
+	k := runner.Keeper{Folder: folder, Log: log, Worker: func(restarts int, came []syscall.Signal) (*exec.Cmd, error) {
+		j.Keeper, j.Worker, j.Signals = os.Getpid(), restarts, came
 		f, err := j.send()
 		if err != nil {
 			return nil, err

@@ -101,7 +101,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	client := s.client(log)
-	ctx, abandon, stop := untilSignal(c.Context)
+	ctx, abandon, stop := untilSignal(c.Context, p.job.Signals...)
 	defer stop()
 	folder, err := runner.OpenFolder(runner.FolderPath(p.job.State, s.thread, p.job.RunID), p.lock)
 	if err != nil {

@@ -186,7 +186,7 @@ func (a *agent) do(verb, rest string) error {
 
 // lasting is a process in a session of its own that keeps our output open. Its pid stands in file, as a whole or not at all.
 func lasting(file string) *exec.Cmd {
-	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo $$ > %[1]s.new; mv %[1]s.new %[1]s; exec sleep 300", file))
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo $$ > '%[1]s.new'; mv '%[1]s.new' '%[1]s'; exec sleep 300", file))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd

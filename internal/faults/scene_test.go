@@ -65,6 +65,7 @@ type scene struct {
 	dir    string
 	run    string // its id, which no other scene's run has
 	server *fakethread.Server
+	alien  string // the id of a line that somebody else has posted, as something else
 	front  *front
 	env    map[string]string
 	args   []string
@@ -413,7 +414,7 @@ func (s *scene) complete() {
 func (s *scene) lines() (lines [][]byte) {
 	s.t.Helper()
 	for _, e := range s.server.Entries() {
-		if strings.HasPrefix(e.ID, "pi:") {
+		if strings.HasPrefix(e.ID, "pi:") && e.ID != s.alien {
 			line, ok := mirror.Rebuild(e, session.Pi)
 			if !ok {
 				s.t.Errorf("%s can't be rebuilt", e.ID)

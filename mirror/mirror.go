@@ -50,8 +50,10 @@ type Mirror struct {
 	Log   *slog.Logger
 
 	reader  *session.Reader
-	pending []thread.Entry   // read, not acknowledged
-	next    session.Position // after the last pending line
+	batch   []thread.Entry   // read, and not all of it acknowledged
+	pending []thread.Entry   // what is left of the batch, as it is posted
+	refused map[string]int   // how often the server has refused one of the batch, by id
+	next    session.Position // after the last line of the batch
 	posted  atomic.Int64
 }
 
@@ -121,15 +123,15 @@ func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.L
 		if err := m.fill(next); err != nil {
 			return err
 		}
-		if len(m.pending) == 0 {
+		if len(m.batch) == 0 {
 			return nil
 		}
-		if err := m.ship(ctx, m.pending); err != nil {
+		if err := m.ship(ctx); err != nil {
 			return err
 		}
-		m.posted.Add(int64(len(m.pending)))
-		clear(m.pending) // a line can be large: don't hold on to it
-		m.pending = m.pending[:0]
+		m.posted.Add(int64(len(m.batch)))
+		clear(m.batch) // a line can be large: don't hold on to it
+		m.batch, m.pending, m.refused = m.batch[:0], nil, nil
 		if m.Saved != nil {
 			if err := m.Saved(m.next); err != nil {
 				return err
@@ -169,7 +171,8 @@ func (m *Mirror) fill(next func(*session.Reader) (session.Line, error)) error {
 	if len(m.pending) > 0 {
 		return nil // the last pass failed: the same again
 	}
-	for size := 0; len(m.pending) < batchLines && size < batchBytes; {
+	defer func() { m.pending = m.batch }()
+	for size := 0; len(m.batch) < batchLines && size < batchBytes; {
 		line, err := next(m.reader)
 		var changed *session.ChangedError
 		switch {
@@ -188,50 +191,53 @@ func (m *Mirror) fill(next func(*session.Reader) (session.Line, error)) error {
 		entry, fresh := m.Encode(line)
 		m.next = line.End
 		if fresh {
-			m.pending = append(m.pending, entry)
+			m.batch = append(m.batch, entry)
 			size += len(entry.Payload)
 		}
 	}
 	return nil
 }
 
-// ship posts entries until each is on the thread or known to be refused for good.
-func (m *Mirror) ship(ctx context.Context, entries []thread.Entry) error {
-	for refused := map[string]int{}; len(entries) > 0; {
-		err := m.Append(ctx, entries)
+// ship posts what is pending until each is on the thread or known to be refused for good. What it has changed of an entry stays changed: should the
+// answer have been lost, the same is posted again.
+func (m *Mirror) ship(ctx context.Context) error {
+	for most := len(m.pending); len(m.pending) > 0; {
+		now := m.pending[:min(most, len(m.pending))]
+		err := m.Append(ctx, now)
+		if err == nil {
+			m.pending = m.pending[len(now):]
+			continue
+		}
 		var se *thread.StatusError
-		if err == nil || !errors.As(err, &se) {
+		if !errors.As(err, &se) {
 			return err
 		}
 		if len(se.Entries) == 0 {
-			switch {
-			case se.Status == http.StatusConflict && len(entries) == 1:
-				return nil
-			case se.Status == http.StatusRequestEntityTooLarge && len(entries) > 1:
-				// The post is too large for something on the way, so it goes in two.
-				if err := m.ship(ctx, entries[:len(entries)/2]); err != nil {
-					return err
-				}
-				entries = entries[len(entries)/2:]
+			switch large := se.Status == http.StatusRequestEntityTooLarge; {
+			case large && len(now) > 1:
+				most = len(now) / 2 // the post is too large for something on the way
 				continue
-			case (se.Status == http.StatusRequestEntityTooLarge || se.Status == http.StatusBadRequest) && len(entries) == 1:
-				se.Entries = []thread.BadEntry{{ID: entries[0].ID, Reason: se.Message, Status: se.Status}}
+			case (large || se.Status == http.StatusBadRequest || se.Status == http.StatusConflict) && len(now) == 1:
+				se.Entries = []thread.BadEntry{{ID: now[0].ID, Reason: se.Message, Status: se.Status}}
 			default:
 				return err
 			}
 		}
-		rest, mended := m.mend(entries, se.Entries, refused)
+		rest, mended := m.mend(now, se.Entries)
 		if !mended {
 			return err // the server complains of what was not posted
 		}
-		entries = rest
+		m.pending = append(rest, m.pending[len(now):]...)
 	}
 	return nil
 }
 
 // mend is entries less those that are there already, and with something smaller for each that was refused: first the entry cut, where it was too
 // large, then a stub. What is refused even so is left out. false where bad names none of the entries.
-func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry, refused map[string]int) ([]thread.Entry, bool) {
+func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry) ([]thread.Entry, bool) {
+	if m.refused == nil {
+		m.refused = map[string]int{}
+	}
 	by := map[string]thread.BadEntry{}
 	for _, b := range bad {
 		by[b.ID] = b
@@ -248,14 +254,14 @@ func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry, refused map
 		if b.Status == http.StatusConflict {
 			continue // delivered, by whomever: what is there stays
 		}
-		refused[e.ID]++
+		m.refused[e.ID]++
 		switch {
-		case refused[e.ID] == 1 && b.Status == http.StatusRequestEntityTooLarge:
+		case m.refused[e.ID] == 1 && b.Status == http.StatusRequestEntityTooLarge:
 			m.Log.Warn("a line is too large for the server; posting it cut", "id", e.ID, "bytes", len(e.Payload), "reason", b.Reason)
 			rest = append(rest, trimmed(e, m.Dialect.Prefix, b.Reason))
-		case refused[e.ID] <= 2:
+		case m.refused[e.ID] <= 2:
 			m.Log.Warn("the server refuses a line; posting a stub for it", "id", e.ID, "reason", b.Reason)
-			refused[e.ID] = 2
+			m.refused[e.ID] = 2
 			rest = append(rest, stub(e, m.Dialect.Prefix, b.Reason))
 		default:
 			m.Log.Error("the server refuses a line and its stub; leaving it out", "id", e.ID, "reason", b.Reason)

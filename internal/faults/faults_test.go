@@ -55,6 +55,7 @@ type fault struct {
 	want func(moment) string      // the verdict; nil: as if nothing had happened
 	left int                      // processes of the agent's that stay
 	exit func(moment, string) int // what the runner ends with; nil: by the verdict
+	real bool                     // the thread is arbe serve's
 	gone bool                     // the runner is dead: arbe-pi-runner recover finishes
 	torn bool                     // the session file is not what the agent wrote: its lines are looked for one by one
 	keep bool                     // the agent is held on
@@ -206,6 +207,10 @@ var table = []fault{
 			return fakethread.Fault{Drop: true}
 		})
 	}, slow: time.Second},
+	{
+		name: "server: KILL and restart (arbe serve)", real: true, on: func(m moment) bool { return m != midTerminal }, // which are one post
+		hit: func(s *scene, _ moment) { s.real.kill(s.t) }, mend: func(s *scene) { s.real.start(s.t) }, slow: 2 * time.Second,
+	},
 	{name: "server: slow", hit: func(s *scene, _ moment) {
 		n := 0
 		s.failWith(func(fakethread.Call) fakethread.Fault {
@@ -410,6 +415,17 @@ func (s *scene) script(m moment) {
 
 // arm prepares the halt at the moment where it is the server that holds the run.
 func (s *scene) arm(m moment) {
+	if s.real != nil {
+		switch m {
+		case beforeAgent:
+			s.front.hold(s.run+".started", s.held, s.freed)
+		case lastSync:
+			s.front.hold(`"stopReason":"stop"`, s.held, s.freed)
+		case after:
+			s.front.hold(s.run+".end.0", s.held, s.freed)
+		}
+		return
+	}
 	switch m {
 	case beforeAgent:
 		s.holdCalls(func(e thread.Entry) bool { return e.ID == s.run+".started" })
@@ -506,6 +522,11 @@ func play(t *testing.T, f fault, m moment, id string) cell {
 	s.script(m)
 	if f.prep != nil {
 		f.prep(s)
+	}
+	if f.real {
+		s.real = newService(t)
+		s.real.start(t)
+		s.front.lead(s.real.addr)
 	}
 	s.arm(m)
 	s.start()

@@ -5,6 +5,8 @@ package faults_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,7 +67,8 @@ type scene struct {
 	dir    string
 	run    string // its id, which no other scene's run has
 	server *fakethread.Server
-	alien  string // the id of a line that somebody else has posted, as something else
+	alien  string   // the id of a line that somebody else has posted, as something else
+	real   *service // arbe serve, where it has the thread instead of server
 	front  *front
 	env    map[string]string
 	args   []string
@@ -118,6 +121,14 @@ func (s *scene) hook(c fakethread.Call) fakethread.Fault {
 		return fails(c)
 	}
 	return fakethread.Fault{}
+}
+
+// entries are those that the thread has.
+func (s *scene) entries() []thread.Entry {
+	if s.real != nil {
+		return s.real.entries(s.t, "t1")
+	}
+	return s.server.Entries()
 }
 
 // holdCalls lets calls that have such an entry wait until release.
@@ -183,6 +194,9 @@ func (s *scene) command(args ...string) *exec.Cmd {
 		"PATH": os.Getenv("PATH"), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
 		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STREAM_TOKEN": s.server.Token, "ARBE_STATE_DIR": s.state,
 		"ARBE_HEARTBEAT": "200ms",
+	}
+	if s.real != nil {
+		env["ARBE_STREAM_TOKEN"] = s.real.token
 	}
 	for k, v := range s.env {
 		env[k] = v
@@ -356,7 +370,7 @@ func (s *scene) finish() int {
 func (s *scene) verdict() (word string, at time.Time) {
 	s.t.Helper()
 	ends := 0
-	for _, e := range s.server.Entries() {
+	for _, e := range s.entries() {
 		if !strings.HasPrefix(e.ID, s.run+".end.") {
 			continue
 		}
@@ -413,7 +427,7 @@ func (s *scene) complete() {
 // lines are the session's lines as the thread gives them back.
 func (s *scene) lines() (lines [][]byte) {
 	s.t.Helper()
-	for _, e := range s.server.Entries() {
+	for _, e := range s.entries() {
 		if strings.HasPrefix(e.ID, "pi:") && e.ID != s.alien {
 			line, ok := mirror.Rebuild(e, session.Pi)
 			if !ok {
@@ -425,6 +439,17 @@ func (s *scene) lines() (lines [][]byte) {
 	return lines
 }
 
+// digest is what the terminal must say of the lines on the thread.
+func (s *scene) digest() string {
+	h := sha256.New()
+	for _, e := range s.entries() {
+		if strings.HasPrefix(e.ID, "pi:") {
+			fmt.Fprintln(h, e.ID)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // front is a way to the server that can be cut.
 type front struct {
 	addr   string
@@ -432,6 +457,9 @@ type front struct {
 
 	mu     sync.Mutex
 	l      net.Listener // nil while it is down
+	trap   []byte       // what is held back until freed is closed
+	held   chan struct{}
+	freed  chan struct{}
 	frozen chan struct{}
 	conns  map[net.Conn]bool
 }
@@ -444,6 +472,13 @@ func newFront(t *testing.T, target string) *front {
 		f.down()
 	})
 	return f
+}
+
+// lead makes target the server that is behind it.
+func (f *front) lead(target string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.target = target
 }
 
 // up lets connections come.
@@ -486,6 +521,13 @@ func (f *front) down() {
 	}
 }
 
+// hold lets the first bytes that have text in them wait, and all that follow on their connection. held is closed when they have come.
+func (f *front) hold(text string, held, freed chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trap, f.held, f.freed = []byte(text), held, freed
+}
+
 // freeze lets nothing through and says nothing, as a network does that has lost its way.
 func (f *front) freeze() {
 	f.mu.Lock()
@@ -510,7 +552,10 @@ func (f *front) thaw() {
 }
 
 func (f *front) serve(c net.Conn) {
-	to, err := net.Dial("tcp", f.target)
+	f.mu.Lock()
+	target := f.target
+	f.mu.Unlock()
+	to, err := net.Dial("tcp", target)
 	if err != nil {
 		_ = c.Close() // so is its other end
 		return
@@ -526,6 +571,10 @@ func (f *front) serve(c net.Conn) {
 			n, err := from.Read(b)
 			f.mu.Lock()
 			frozen := f.frozen
+			if f.trap != nil && bytes.Contains(b[:n], f.trap) {
+				f.trap, frozen = nil, f.freed
+				close(f.held)
+			}
 			f.mu.Unlock()
 			if frozen != nil {
 				<-frozen

@@ -29,6 +29,9 @@ type Command struct {
 	Stdout *os.File
 	Stderr *os.File
 	Group  *Group // the cgroup to start it in; nil for the runner's own
+
+	// Spawned, where there is one, is told the process's id before the agent's first instruction. Should we die before it returns, there never is an agent.
+	Spawned func(pid int)
 }
 
 // NotFoundError says that the agent's binary is not there or can't be run.
@@ -78,16 +81,27 @@ const agentOOMScore = "500"
 // Start starts c in a process group of its own. Its output goes to files, not pipes: nobody's death stops it, and a grandchild that keeps
 // the output open delays nothing.
 func Start(c Command) (*Process, error) {
-	cmd, err := c.start(c.Group)
-	if err != nil && c.Group != nil && !errors.Is(err, fs.ErrNotExist) {
-		cmd, err = c.start(nil) // a kernel or a sandbox that can't start a process in a cgroup
-	}
+	gates, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, its := os.NewFile(uintptr(gates[0]), "gate"), os.NewFile(uintptr(gates[1]), "gate")
+	cmd, err := c.start(its, c.Group)
+	if err != nil && c.Group != nil {
+		cmd, err = c.start(its, nil) // a kernel or a sandbox that can't start a process in a cgroup
+	}
+	if err = errors.Join(err, its.Close()); err != nil {
+		return nil, errors.Join(err, ours.Close())
 	}
 	p := &Process{proc: cmd.Process, cmd: cmd, done: make(chan struct{})}
 	// Raising it needs no privilege. Where it can't be done, nothing else is worse for it.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID()), []byte(agentOOMScore), 0)
+	if c.Spawned != nil {
+		c.Spawned(p.PID())
+	}
+	if err := errors.Join(open(ours, c.Path), ours.Close()); err != nil {
+		return nil, errors.Join(err, cmd.Wait())
+	}
 	go func() {
 		defer close(p.done)
 		p.exit = waitNoReap(p.PID())
@@ -95,9 +109,11 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-func (c Command) start(group *Group) (*exec.Cmd, error) {
-	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, c.Stdout, c.Stderr
+// start starts the process that is to become the agent. It waits at the gate.
+func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{starterName, c.Path}, c.Args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = c.Env, c.Dir, c.Stdout, c.Stderr, []*os.File{gate}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if group != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.dir.Fd())

@@ -38,22 +38,26 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 	case p.decided != nil:
 		return facts, notStarted // there is a terminal already: the facts are in it
 	case notStarted != nil:
-	case p.exit != nil:
-		facts.Exit = *p.exit
-		r.afterwards(&facts, r.tree())
-		return facts, nil
 	case p.spawned != nil:
-		return r.adopt(ctx, facts), nil
-	case p.spawning:
-		// The worker before died as it started the agent: it is there, or it is gone and nobody knows how it ended.
-		if pid, ticks, ok := r.lostAgent(); ok {
-			r.progress.spawned = &Fact{PID: pid, Ticks: ticks, Clock: clock()}
-			r.note(Fact{Fact: FactSpawned, PID: pid, Ticks: ticks})
-			return r.adopt(ctx, facts), nil
+		if p.exit != nil {
+			facts.Exit = *p.exit
+			r.afterwards(&facts, r.tree())
+		} else {
+			facts = r.adopt(ctx, facts)
 		}
-		return facts, nil
+		r.look()
+		if facts.Exit != harness.NotBegun || r.follower.summary().turn.Lines > 0 || r.Keeper == 0 {
+			return facts, nil
+		}
+		// The worker before died when it had made the agent's process and not yet let it begin.
+		facts.Exit = outcome.Exit{}
+	}
+	switch {
+	case notStarted != nil:
 	case ctx.Err() != nil:
-		facts.Did, facts.Why = r.cause(ctx)
+		if facts.Did == outcome.DidNothing {
+			facts.Did, facts.Why = r.cause(ctx)
+		}
 		return facts, nil
 	default:
 		var err error
@@ -102,17 +106,18 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	do := r.Spec.Command(harness.Task{Session: r.record.Session, Model: r.Model, Args: r.Args, Prompt: r.Prompt})
 	env := agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID, harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd)
 	oom := oomKills()
-	r.note(Fact{Fact: FactSpawning})
 	p, err := harness.Start(harness.Command{
 		Path: r.binary, Args: do.Args, Env: env, Dir: r.Cwd, Stdin: do.Stdin, Stdout: stdout.file, Stderr: stderr.file, Group: group,
+		Spawned: func(pid int) {
+			st, _ := harness.ReadStat(pid) // our own child is there
+			spawned := Fact{Fact: FactSpawned, PID: pid, Ticks: st.Started, OOMKills: oom, Clock: clock()}
+			r.progress.spawned = &spawned
+			r.note(spawned)
+		},
 	})
 	if err != nil {
 		return outcome.Facts{}, errors.Join(err, stdout.file.Close(), stderr.file.Close())
 	}
-	st, _ := harness.ReadStat(p.PID()) // gone already: then there is nothing to be told apart
-	spawned := Fact{Fact: FactSpawned, PID: p.PID(), Ticks: st.Started, OOMKills: oom, Clock: clock()}
-	r.progress.spawned = &spawned
-	r.note(spawned)
 	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", r.record.Session)
 	return r.attend(ctx, p, tree, outcome.Facts{}, stdout, stderr), nil
 }
@@ -147,16 +152,6 @@ func (r *run) outputs() (stdout, stderr *output, err error) {
 		return nil, nil, errors.Join(err, stdout.file.Close())
 	}
 	return stdout, stderr, nil
-}
-
-// lostAgent finds an agent that was started and not written down.
-func (r *run) lostAgent() (pid int, ticks uint64, ok bool) {
-	for _, m := range r.tree().Members() {
-		if !ok || m.Ticks < ticks { // the first of the run's processes is the agent
-			pid, ticks, ok = m.PID, m.Ticks, true
-		}
-	}
-	return pid, ticks, ok
 }
 
 // learnExit asks the keeper's notes how the agent ended. The keeper needs a moment, and may be dead itself: then nobody knows.

@@ -39,9 +39,9 @@ type Fact struct {
 // The facts of a run, in the order in which they mostly happen.
 const (
 	FactOpened     = "opened"      // the thread has the run's first entries
+	FactTurnedAway = "turned_away" // the thread's server refused the run
 	FactNotStarted = "not_started" // the agent could not be started
-	FactSpawning   = "spawning"    // the agent is about to be started: from here on it may be running
-	FactSpawned    = "spawned"     // the agent is running
+	FactSpawned    = "spawned"     // the agent's process is there; the agent itself begins only then
 	FactDid        = "did"         // the runner decided to end it
 	FactSignalled  = "signalled"   // and sent a signal
 	FactExited     = "exited"      // the agent is gone
@@ -70,8 +70,8 @@ type Record struct {
 // progress is how far a run has come, as its facts tell.
 type progress struct {
 	opened     bool
+	turnedAway bool
 	notStarted *Fact
-	spawning   bool
 	spawned    *Fact
 	did        *Fact
 	exit       *outcome.Exit
@@ -86,13 +86,13 @@ func replay(facts []Fact) (p progress) {
 		p.last = f.At
 		switch f.Fact {
 		case FactOpened:
-			p.opened = true
+			p.opened, p.turnedAway = true, false
+		case FactTurnedAway:
+			p.turnedAway = true
 		case FactNotStarted:
 			p.notStarted = &f
-		case FactSpawning:
-			p.spawning = true
 		case FactSpawned:
-			p.spawned = &f
+			p.spawned, p.exit = &f, nil // after one that has not begun
 		case FactDid:
 			if p.did == nil { // the first reason is the reason
 				p.did = &f

@@ -126,16 +126,19 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// Used reports whether a runner has begun the run here before.
+// Used reports whether a runner has begun the run here before. One that the thread's server turned away has not.
 func (f *Folder) Used() bool {
-	_, err := os.Stat(filepath.Join(f.Path, "run.json"))
-	return err == nil
+	if _, err := os.Stat(filepath.Join(f.Path, "run.json")); err != nil {
+		return false
+	}
+	facts, err := readFacts(f.Path)
+	return err != nil || !replay(facts).turnedAway
 }
 
-// Begun reports whether the agent was started, or was about to be.
+// Begun reports whether the agent was started.
 func (f *Folder) Begun() bool {
 	facts, err := readFacts(f.Path)
-	return err == nil && replay(facts).spawning
+	return err == nil && replay(facts).spawned != nil
 }
 
 // Note writes a fact down, to disk.

@@ -52,7 +52,7 @@ func recoverRun(ctx context.Context, cfg Config, k Known) (outcome.Verdict, erro
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
-	if p := replay(facts); p.spawned == nil && !p.spawning && p.notStarted == nil && p.decided == nil {
+	if p := replay(facts); p.spawned == nil && p.notStarted == nil && p.decided == nil {
 		// Its runner died before the agent was started, and nobody is going to start it now.
 		why := "the runner died before it could start the agent"
 		if err := folder.Note(Fact{Fact: FactNotStarted, Why: why, Status: StatusNotStarted}); err != nil {

@@ -202,7 +202,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 
 	if r.opening != nil && r.progress.spawned == nil {
 		if err := r.openThread(ctx); err != nil {
-			return Result{}, errors.Join(err, r.discard())
+			return Result{}, errors.Join(err, r.turnedAway(err))
 		}
 	}
 
@@ -289,9 +289,13 @@ func (r *run) pid() int {
 	return os.Getpid()
 }
 
-// discard leaves no trace of a run that was not to be: with another token it may yet be.
-func (r *run) discard() error {
-	var err error
+// turnedAway ends a run that was not to be. Another runner's is none of ours. One that the server refuses may yet be begun, with another token; until
+// then its folder says that the thread may know of it, for an answer can have been lost: Recover gives it an end.
+func (r *run) turnedAway(why error) (err error) {
+	if !errors.Is(why, ErrTaken) {
+		r.note(Fact{Fact: FactTurnedAway, Why: r.Redact.Text(why.Error())})
+		return nil
+	}
 	if r.created {
 		err = os.Remove(r.record.Session)
 	}

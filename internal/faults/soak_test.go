@@ -110,7 +110,7 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	})
 
 	s.start()
-	killed, told, lost := false, false, false // the agent; the runner, to stop; the runner altogether
+	killed, told, lost, refused := false, false, false, false // the agent; the runner, to stop; the runner altogether; the token
 	for _, st := range steps {
 		select {
 		case <-s.ended:
@@ -123,6 +123,8 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 			told = true
 		case "keeper KILL", "all KILL":
 			lost = true
+		case "401":
+			refused = true
 		}
 		s.strike(st.what)
 	}
@@ -137,11 +139,12 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	case word == natural:
 	case killed && word == "failed: killed":
 	case told && word == "cancelled":
-	case (lost || told) && word == "":
+	case (lost || told || refused) && word == "":
 		if len(s.entries()) > 0 && s.begun() {
 			t.Error("the run has no end")
 		}
 		return "never begun", 0
+	case refused && word == "failed: spawn": // at the start that is an answer
 	case lost && (word == "orphaned: runner_lost" || word == "failed: spawn" || word == "cancelled"):
 	default:
 		t.Errorf("the run is %q; undisturbed it is %q", word, natural)
@@ -243,9 +246,7 @@ func (s *scene) strike(what string) {
 	case "reset applied":
 		s.failCalls(2, fakethread.Fault{Drop: true, Applied: true})
 	case "401":
-		if s.begun() { // before, it is an answer
-			s.failCalls(2, fakethread.Fault{Status: 401})
-		}
+		s.failCalls(2, fakethread.Fault{Status: 401})
 	case "slow":
 		n := 0
 		s.failWith(func(fakethread.Call) fakethread.Fault {

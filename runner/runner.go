@@ -308,14 +308,14 @@ func (r *run) newMirror() *mirror.Mirror {
 			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
 			Prompt: promptID(r.RunID), RunFrom: r.record.From.Index,
 		},
-		Path:   r.record.Session,
-		From:   cursor(r.folder.Path),
-		Append: r.append,
-		Gate: func(ctx context.Context) error {
-			// Both see each line when it comes, also where the file changes later.
-			r.look()
-			return r.ensureOpen(ctx)
+		Path: r.record.Session,
+		From: cursor(r.folder.Path),
+		Append: func(ctx context.Context, entries []thread.Entry) error {
+			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards
+			_, err := r.post(ctx, entries)
+			return err
 		},
+		Gate: r.ensureOpen,
 		Saved: func(p session.Position) error {
 			// A full disk must not keep lines from the thread: a stale cursor only means posting some of them again.
 			if err := r.folder.SaveCursor(p); err != nil {
@@ -334,12 +334,7 @@ func (r *run) look() {
 	}
 }
 
-// append posts entries and notes that the server has spoken.
-func (r *run) append(ctx context.Context, entries []thread.Entry) error {
-	_, err := r.post(ctx, entries)
-	return err
-}
-
+// post posts entries and notes that the server has spoken.
 func (r *run) post(ctx context.Context, entries []thread.Entry) (thread.Ack, error) {
 	ack, err := r.Client.Append(ctx, entries)
 	if err == nil {

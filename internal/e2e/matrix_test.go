@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/agents"
 	"arbe.0sk.ar/runner/internal/model"
 	"arbe.0sk.ar/runner/thread"
@@ -47,6 +48,20 @@ func TestPiMatrix(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	brief := model.Reply{Text: strings.Repeat("word ", 30), Pace: model.Duration(50 * time.Millisecond)}
+	second := bash("echo $$ > tool.pid; sleep 1; echo two")
+	toWorker := func(t *testing.T, _ *scene, r *runner) {
+		pids := runnerPIDs(r.Process.Pid)
+		if len(pids) != 2 {
+			t.Fatalf("the runner is %d processes", len(pids))
+		}
+		if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := func(t *testing.T, s *scene) {
+		until(t, "the run's end", func() bool { return s.arbe("thread", "status", s.thread) != thread.StatusRunning })
 	}
 	for _, tt := range []struct {
 		name    string
@@ -98,6 +113,34 @@ func TestPiMatrix(t *testing.T) {
 			pid := pidIn(filepath.Join(s.dir, "work", "tool.pid"))
 			until(t, "the tool is gone, too", func() bool { return syscall.Kill(pid, 0) != nil })
 		}},
+		{name: "KILL to the worker in mid-stream", replies: []model.Reply{brief}, when: asked(1), strike: toWorker, want: "completed  stop"},
+		{name: "KILL to the worker in mid-tool", replies: []model.Reply{second, say("Done.")}, when: tool, strike: toWorker, want: "completed  stop"},
+		{name: "KILL to the worker and then to pi", replies: []model.Reply{slow}, when: asked(1), strike: func(t *testing.T, s *scene, r *runner) {
+			pid := agentPID(t, s)
+			toWorker(t, s, r)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}, want: "failed killed none", status: 137},
+		{name: "KILL to the keeper in mid-stream", replies: []model.Reply{brief}, when: asked(1), strike: func(t *testing.T, s *scene, r *runner) {
+			toRunner(syscall.SIGKILL)(t, s, r)
+			ended(t, s)
+		}, want: "completed  stop", status: -1},
+		{name: "KILL to all of the runner, then recover", replies: []model.Reply{slow}, when: asked(1), strike: func(t *testing.T, s *scene, r *runner) {
+			pid := agentPID(t, s)
+			toRunner(syscall.SIGSTOP)(t, s, r) // it must not see its worker die
+			toWorker(t, s, r)
+			toRunner(syscall.SIGKILL)(t, s, r)
+			until(t, "the runner's end", func() bool { _, err := os.ReadFile("/proc/" + strconv.Itoa(r.Process.Pid) + "/environ"); return err != nil })
+			cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "recover")
+			cmd.Env = s.env
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "run r1: orphaned") {
+				t.Errorf("recover: %v\n%s", err, out)
+			}
+			if st, err := harness.ReadStat(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet
+				t.Error("pi lives on")
+			}
+		}, want: "failed  none", status: -1},
 		{name: "a child in a session of its own holds stdout", replies: []model.Reply{bash("setsid sleep 300 & echo $! > tool.pid; echo left it"), say("Done.")}, want: "completed  stop", check: func(t *testing.T, s *scene, _ []thread.Entry) {
 			if err := syscall.Kill(pidIn(filepath.Join(s.dir, "work", "tool.pid")), syscall.SIGKILL); err != nil {
 				t.Errorf("the child did not outlive a run that ended well: %v", err)

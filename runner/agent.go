@@ -232,7 +232,7 @@ func (r *run) afterwards(facts *outcome.Facts, tree harness.Tree) {
 			facts.OOM = true
 		}
 	}
-	facts.DiskFull = full(filepath.Dir(r.record.Session)) || full(r.record.Cwd)
+	facts.DiskFull = full(filepath.Dir(r.record.Session)) || full(r.record.Cwd) || atLimit(r.record.Session)
 }
 
 // oomKills is the cgroup's count of processes that were killed for memory; nil where it can't be known.
@@ -251,6 +251,13 @@ const fullBelow = 64 << 10
 func full(dir string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(dir, &st) == nil && st.Blocks > 0 && st.Bavail*uint64(st.Bsize) < fullBelow
+}
+
+// atLimit reports whether a file is as large as files may be here.
+func atLimit(path string) bool {
+	var limit unix.Rlimit
+	st, err := os.Stat(path)
+	return err == nil && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && uint64(st.Size()) >= limit.Cur
 }
 
 // tree are the traces of the run's processes, as far as they are known before the agent is.

@@ -91,9 +91,10 @@ func (f *Folder) reserve() error {
 		return err
 	}
 	for file, room := range map[*os.File]int64{f.facts: factsRoom, spare: spareRoom} {
-		// An error that is not about room says that such a file system has no answer.
-		if room := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, room); noRoom(room) {
-			err = errors.Join(err, fmt.Errorf("%s: %w", file.Name(), room))
+		// An error that is not about the disk says that such a file system has no answer, or that files must be small here.
+		failed := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, room)
+		if errors.Is(failed, unix.ENOSPC) || errors.Is(failed, unix.EDQUOT) {
+			err = errors.Join(err, fmt.Errorf("%s: %w", file.Name(), failed))
 		}
 	}
 	return errors.Join(err, spare.Close())

@@ -5,6 +5,8 @@
 //	call NAME, result TEXT                              a reply that calls a tool; the tool's result
 //	tool FILE                                           a tool in a session of its own, until somebody ends it; its pid is in FILE, its result in the session
 //	big BYTES                                           a tool's result of that length
+//	skew DURATION                                       the clock jumps, for the lines that follow
+//	eat BYTES                                           so much memory is taken, and used
 //	line JSON, half TEXT                                a line as it is; text without a newline
 //	prompt                                              the prompt as pi got it, as a user's turn
 //	print TEXT, warn TEXT                               to stdout, to stderr
@@ -19,6 +21,7 @@ package fakeagent
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,6 +44,8 @@ type agent struct {
 	parent  string
 	n       int // lines written
 	calls   int
+	skew    time.Duration
+	eaten   []byte
 }
 
 // Main is the agent's life. It returns the status to exit with.
@@ -129,6 +134,16 @@ func (a *agent) do(verb, rest string) error {
 			return err
 		}
 		return a.do("result", strings.Repeat("0123456789abcde ", n/16))
+	case "skew":
+		d, err := time.ParseDuration(rest)
+		a.skew += d
+		return err
+	case "eat":
+		n, err := strconv.Atoi(rest)
+		if err == nil {
+			a.eaten = bytes.Repeat([]byte{1}, n)
+		}
+		return err
 	case "line":
 		return a.write(rest + "\n")
 	case "half":
@@ -235,7 +250,7 @@ var signals = map[string]syscall.Signal{
 func (a *agent) message(body string) error {
 	a.n++
 	id := fmt.Sprintf("m%d", a.n)
-	line := fmt.Sprintf(`{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":%s}`, id, a.parent, time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), body)
+	line := fmt.Sprintf(`{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":%s}`, id, a.parent, time.Now().Add(a.skew).UTC().Format("2006-01-02T15:04:05.000Z"), body)
 	a.parent = id
 	return a.write(line + "\n")
 }

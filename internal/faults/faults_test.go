@@ -315,6 +315,30 @@ var table = []fault{
 			return exitOf(m, v)
 		},
 	},
+	{
+		name: "files must be small (ulimit -f)", on: at(beforeLine, midStream), torn: true, hit: func(*scene, moment) {},
+		prep: func(s *scene) {
+			s.wrap = "ulimit -f 32" // of 512 bytes
+			s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash")+1, "big 20000")
+		},
+		want: func(moment) string { return "failed: disk_full" },
+		exit: func(moment, string) int { return 97 }, // the fake agent's, which can't write
+	},
+	{
+		name: "memory: the kernel kills the agent", on: at(midStream), hit: func(*scene, moment) {},
+		prep: func(s *scene) {
+			s.wrap = "echo $$ > " + s.memory(96<<20) + "/cgroup.procs"
+			s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), fmt.Sprintf("eat %d", 400<<20))
+		},
+		want: func(moment) string { return "failed: oom" },
+		exit: func(moment, string) int { return 137 },
+	},
+	{name: "clock: jumps back a day", on: at(beforeLine, midStream), hit: func(*scene, moment) {}, prep: func(s *scene) {
+		s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), "skew -24h")
+	}},
+	{name: "clock: jumps ahead a day", on: at(beforeLine, midStream), hit: func(*scene, moment) {}, prep: func(s *scene) {
+		s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), "skew 24h")
+	}},
 	{name: "state folder: read-only", on: at(beforeAgent), hit: func(*scene, moment) {}, prep: func(s *scene) {
 		s.disk()
 		s.file = s.path("session.jsonl")
@@ -350,6 +374,23 @@ func (s *scene) disk() {
 		s.sweep()
 		s.until("the disk is free", func() bool { return syscall.Unmount(dir, syscall.MNT_DETACH) == nil })
 	})
+}
+
+// memory makes a cgroup that has no more than so many bytes.
+func (s *scene) memory(limit int) string {
+	dir := filepath.Join("/sys/fs/cgroup/memory", "arbe-test-"+s.run)
+	err := os.Mkdir(dir, 0o755)
+	if err == nil {
+		s.t.Cleanup(func() {
+			s.sweep()
+			s.until("the cgroup is empty", func() bool { return os.Remove(dir) == nil })
+		})
+		err = os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), fmt.Append(nil, limit), 0)
+	}
+	if err != nil {
+		s.t.Skipf("memory can't be limited here: %v", err)
+	}
+	return dir
 }
 
 // fill fills it.

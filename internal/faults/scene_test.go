@@ -74,6 +74,7 @@ type scene struct {
 	args   []string
 	plan   []string
 	state  string
+	wrap   string // what a shell does before it becomes the runner
 	file   string // the session's, where the scene names it; "" for the runner's choice
 
 	cmd    *exec.Cmd
@@ -189,7 +190,11 @@ func (s *scene) command(args ...string) *exec.Cmd {
 		}
 		args = append(append(args, s.args...), "--", "do it")
 	}
-	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), args...)
+	path := filepath.Join(built, "arbe-pi-runner")
+	cmd := exec.Command(path, args...)
+	if s.wrap != "" {
+		cmd = exec.Command("sh", append([]string{"-c", s.wrap + `; exec "$0" "$@"`, path}, args...)...)
+	}
 	env := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
 		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STREAM_TOKEN": s.server.Token, "ARBE_STATE_DIR": s.state,

@@ -1,0 +1,49 @@
+package faults_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// To an agent of the same user the runner's memory and environment are closed. (Nothing is closed to one that is root.)
+func TestSecrets(t *testing.T) {
+	s := newScene(t, "secrets")
+	spy := s.path("spy")
+	s.write("spy", `#!/bin/sh
+worker=$PPID
+keeper=$(cut -d ' ' -f 4 /proc/$worker/stat)
+for p in $worker $keeper; do
+	for f in environ mem maps fd/3; do
+		if cat /proc/$p/$f >/dev/null 2>&1; then echo "$f of $p is open" >>seen; fi
+	done
+	tr '\0' ' ' </proc/$p/cmdline >>seen
+done
+env >>seen
+`)
+	s.try(os.Chmod(spy, 0o755))
+	s.args = []string{"--agent-bin", spy}
+	cmd := s.command("run")
+	if os.Getuid() == 0 {
+		const nobody = 65534
+		for _, dir := range []string{built, filepath.Dir(s.dir)} {
+			s.try(os.Chmod(dir, 0o755))
+		}
+		s.try(os.Chown(s.dir, nobody, nobody))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 { // such an agent says nothing
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(s.path("seen"))
+	s.try(err)
+	seen := string(b)
+	if strings.Contains(seen, "is open") || strings.Contains(seen, s.server.Token) {
+		t.Errorf("the agent has seen\n%s", seen)
+	}
+	if !strings.Contains(seen, "work secrets ") || !strings.Contains(seen, "keep secrets ") || !strings.Contains(seen, "ARBE_RUN_ID=secrets") {
+		t.Errorf("the agent has looked at something else:\n%s", seen)
+	}
+}

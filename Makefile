@@ -1,5 +1,8 @@
 # make demo and make test are all that a newcomer needs. What they install goes into the cache folder.
 
+SHELL       = bash
+.SHELLFLAGS = -o pipefail -c
+
 CACHE   ?= $(or $(ARBE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/arbe-runner)
 BIN     ?= bin
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
@@ -48,6 +51,20 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
 	go test -run '^$$' -bench 'Mirror|Append|Idle' -benchtime 3x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
+
+N    ?= 500
+SEED ?=
+FAULTS_REPORT ?= $(CURDIR)/docs/FAULTS.md
+
+.PHONY: faults
+faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
+	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/faults | grep -vE '^=== |--- PASS: TestFaults/'
+	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
+	go test -count=1 -v -run 'TestRenew' ./thread | grep -v '^=== '
+
+.PHONY: soak
+soak: ## N (500) random runs against random faults; SEED plays one again
+	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/faults | grep -vE '^=== |--- PASS: TestSoak/'
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database

@@ -131,9 +131,8 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	s.struck = time.Now()
 	s.finish()
 	// What nobody was left to finish is found by whoever comes next.
-	if out, err := s.command("recover").CombinedOutput(); err != nil {
-		t.Fatalf("recover: %v\n%s", err, out)
-	}
+	s.failCalls(0, fakethread.Fault{})
+	s.recover()
 	word, at := s.verdict()
 	switch {
 	case word == natural:

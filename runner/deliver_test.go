@@ -63,7 +63,10 @@ func TestDeliverAfterPartition(t *testing.T) {
 				r := &run{Config: Config{Client: client, Log: slog.New(slog.DiscardHandler)}, folder: folder}
 				r.mirror = &mirror.Mirror{
 					Encoder: mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s1"}, Redact: &thread.Redactor{}}, Path: path, Log: r.Log,
-					Append: func(ctx context.Context, entries []thread.Entry) error { _, err := client.Append(ctx, entries); return err },
+					Append: func(ctx context.Context, entries []thread.Entry) error {
+						_, err := client.Append(ctx, entries)
+						return err
+					},
 				}
 				defer r.mirror.Close()
 				began := time.Now()

@@ -50,6 +50,7 @@ type Mirror struct {
 	Log   *slog.Logger
 
 	reader  *session.Reader
+	watch   *session.Watch   // of Run
 	batch   []thread.Entry   // read, and not all of it acknowledged
 	pending []thread.Entry   // what is left of the batch, as it is posted
 	refused map[string]int   // how often the server has refused one of the batch, by id
@@ -66,24 +67,28 @@ func (m *Mirror) Sync(ctx context.Context) error { return m.pass(ctx, (*session.
 // Drain is Sync for a file whose writer is gone: a last line without a newline is posted, too.
 func (m *Mirror) Drain(ctx context.Context) error { return m.pass(ctx, (*session.Reader).Rest) }
 
-// Close releases the file.
-func (m *Mirror) Close() error {
-	if m.reader == nil {
-		return nil
+// Close releases the file, and what Run watched it with. (The kernel takes a while to end a watch, which nobody who waits for a run's end should.)
+func (m *Mirror) Close() (err error) {
+	if m.watch != nil {
+		err = m.watch.Close()
 	}
-	return m.reader.Close()
+	if m.reader != nil {
+		err = errors.Join(err, m.reader.Close())
+	}
+	return err
 }
 
 // Run makes a pass whenever the file may have changed, until ctx is done. It returns nil then: what went wrong is logged and tried again.
 func (m *Mirror) Run(ctx context.Context) error {
-	watch := session.NewWatch(m.Path)
-	defer watch.Close() // read only: nothing to lose
+	if m.watch == nil {
+		m.watch = session.NewWatch(m.Path)
+	}
 	wait, failed := firstWait, ""
 	for ctx.Err() == nil {
 		err := m.Sync(ctx)
 		if err == nil {
 			wait, failed = firstWait, ""
-			watch.Wait(ctx, poll)
+			m.watch.Wait(ctx, poll)
 			continue
 		}
 		if ctx.Err() != nil {

@@ -96,12 +96,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	if err != nil {
 		r.Log.Debug("no cgroup for the agent", "error", err)
 	}
-	tree.Group = group
-	defer func() {
-		if err := group.Close(); err != nil {
-			r.Log.Debug("the agent's cgroup is still in use", "error", err)
-		}
-	}()
+	tree.Group, r.group = group, group
 
 	do := r.Spec.Command(harness.Task{Session: r.record.Session, Model: r.Model, Args: r.Args, Prompt: r.Prompt})
 	env := agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID, harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd)

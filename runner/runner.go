@@ -140,7 +140,8 @@ type run struct {
 
 	closing atomic.Bool // the terminal is on its way
 
-	leftovers int // processes that the agent left running
+	leftovers int            // processes that the agent left running
+	group     *harness.Group // of the agent's processes; nil where there is none
 }
 
 // Run runs the agent, or goes on with the run where an earlier worker left it, and returns when the run's end is on the thread. Ending ctx ends the
@@ -229,10 +230,13 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	}
 	verdict, terminal, err := r.decide(facts)
 	res.Verdict = verdict
-	if err != nil {
-		return res, err
+	if err == nil {
+		err = r.deliver(abandon, terminal)
 	}
-	return res, r.deliver(abandon, terminal)
+	if err := r.group.Close(); err != nil { // last, for the kernel takes its time
+		r.Log.Debug("the agent's cgroup is still in use", "error", err)
+	}
+	return res, err
 }
 
 // begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started; the run then still has its

@@ -346,7 +346,7 @@ func (s *Server) add(e thread.Entry) {
 	}
 	if run.Type == thread.TypeStatus && run.Status == thread.StatusRunning {
 		s.current = run.RunID
-	} else if run.Type == thread.TypeStatus {
+	} else if run.Type == thread.TypeStatus && !strings.HasPrefix(e.ID, run.RunID+".orphan.") { // which is the host's guess
 		s.ended[run.RunID] = true
 	}
 	e.At = thread.Stamp(time.Now())

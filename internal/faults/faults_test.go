@@ -148,6 +148,44 @@ var table = []fault{
 		},
 	},
 	{
+		name: "all: KILL, and a reboot, then recover", gone: true, keep: true, exit: func(moment, string) int { return -1 },
+		hit: func(s *scene, m moment) {
+			worker := s.worker()
+			kill(s.keeper(), syscall.SIGSTOP) // it dies with the others, not after them
+			kill(worker, syscall.SIGKILL)
+			if agentLives(m) {
+				kill(s.agent(), syscall.SIGKILL)
+			}
+			kill(s.keeper(), syscall.SIGKILL)
+			path := filepath.Join(s.folder(), "run.json")
+			b, err := os.ReadFile(path)
+			s.try(err)
+			var rec map[string]any
+			s.try(json.Unmarshal(b, &rec))
+			rec["boot"] = "the boot before" // so that pids and clocks of then mean nothing
+			b, err = json.Marshal(rec)
+			s.try(err)
+			s.try(os.WriteFile(path, b, 0o600))
+		},
+		want: func(m moment) string {
+			switch m {
+			case beforeAgent:
+				return "failed: spawn"
+			case beforeLine, midStream, midTool:
+				return "orphaned: runner_lost"
+			}
+			return undisturbed(m)
+		},
+	},
+	{name: "the host has given the run up (orphan)", on: agentLives, hit: func(s *scene, _ moment) {
+		for i, payload := range []any{
+			thread.Orphaned{Signal: thread.Signal{Type: thread.TypeOrphaned, RunID: s.run}, Reason: "silent"},
+			thread.StatusChanged{Signal: thread.Signal{Type: thread.TypeStatus, RunID: s.run}, Status: thread.StatusFailed},
+		} {
+			s.server.Put(thread.Entry{ID: fmt.Sprintf("%s.orphan.%d", s.run, i), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)})
+		}
+	}},
+	{
 		name: "agent: KILL", on: agentLives, hit: func(s *scene, _ moment) { kill(s.agent(), syscall.SIGKILL) },
 		want: func(moment) string { return "failed: killed" },
 	},
@@ -188,9 +226,9 @@ var table = []fault{
 		},
 	},
 	{name: "server: down", hit: func(s *scene, _ moment) { s.front.down() }, mend: later(300*time.Millisecond, func(s *scene) { s.front.up(s.t) }), slow: 300 * time.Millisecond},
-	{name: "server: 500 three times", hit: answers(3, 500)},
+	{name: "server: 500 three times", slow: 2 * time.Second, hit: answers(3, 500)},
 	{name: "server: 429 with Retry-After", hit: answers(1, 429, "Retry-After", "1"), slow: time.Second},
-	{name: "server: 503 three times", hit: answers(3, 503)},
+	{name: "server: 503 three times", slow: 2 * time.Second, hit: answers(3, 503)},
 	{name: "proxy: 502 with a page of HTML", hit: func(s *scene, _ moment) {
 		s.failCalls(2, fakethread.Fault{Status: 502, Body: "<html><title>502 Bad Gateway</title></html>", Header: map[string]string{"Content-Type": "text/html"}})
 	}},
@@ -221,8 +259,8 @@ var table = []fault{
 		})
 	}, slow: 450 * time.Millisecond},
 	{name: "network: frozen for a second, then broken", hit: func(s *scene, _ moment) { s.front.freeze() }, mend: later(time.Second, func(s *scene) { s.front.thaw() }), slow: time.Second},
-	{name: "server: 401 three times", hit: answers(3, 401), want: refusedAtStart, exit: refusedExit},
-	{name: "server: 403 three times", hit: answers(3, 403), want: refusedAtStart, exit: refusedExit},
+	{name: "server: 401 three times", slow: 2 * time.Second, hit: answers(3, 401), want: refusedAtStart, exit: refusedExit},
+	{name: "server: 403 three times", slow: 2 * time.Second, hit: answers(3, 403), want: refusedAtStart, exit: refusedExit},
 	{
 		name: "token expired, a new one comes into its file", on: from(beforeLine), slow: 300 * time.Millisecond,
 		prep: func(s *scene) {

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -221,39 +220,4 @@ func beginning(s string, n int) string {
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
-}
-
-// Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted or cut; false where the
-// entry doesn't hold it: a stub, a long line, or an entry that another mirror wrote.
-func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
-	var p thread.Line
-	if json.Unmarshal(e.Payload, &p) != nil || p.Session == nil {
-		return nil, false
-	}
-	if p.Type != thread.TypeChat && !strings.HasPrefix(p.Type, d.Prefix+".") {
-		return nil, false
-	}
-	switch {
-	case p.Kind == kindStub || p.Kind == kindLong:
-		return nil, false
-	case len(p.Line) > 0 && p.Line[0] == '"':
-		var text string
-		if json.Unmarshal(p.Line, &text) != nil {
-			return nil, false
-		}
-		if p.Encoding != base64Name {
-			return []byte(text), true
-		}
-		b, err := base64.StdEncoding.DecodeString(text)
-		return b, err == nil
-	case len(p.Line) > 0:
-		return p.Line, true
-	case len(p.Message) > 0 && p.Session.Entry != nil && d.Line != nil:
-		parent := ""
-		if p.Session.Parent != nil {
-			parent = *p.Session.Parent
-		}
-		return d.Line(*p.Session.Entry, parent, e.Time(), p.Message), true
-	}
-	return nil, false
 }

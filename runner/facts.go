@@ -59,6 +59,8 @@ type Record struct {
 	Session   string           `json:"session"`           // the session file's path
 	SessionID string           `json:"sessionId"`         // the session's own name
 	From      session.Position `json:"from"`              // where this run's lines begin in it
+	Posted    session.Position `json:"posted"`            // the lines before it were on the thread when the run began
+	Resume    string           `json:"resume"`            // how it came by its session: one of the Resume constants
 	PID       int              `json:"pid"`               // of the runner that the user started: the keeper, where there is one
 	Instance  string           `json:"instance"`          // marks the run's processes
 	Boot      string           `json:"boot"`              // the machine's start that Clock and pids belong to

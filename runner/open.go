@@ -46,7 +46,7 @@ func (r *run) firstEntries() []thread.Entry {
 	running := thread.StatusChanged{Signal: r.signal(thread.TypeStatus), Status: thread.StatusRunning}
 	started := thread.Started{
 		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: r.Spec.Version(r.binary), Cwd: r.Redact.Text(r.Cwd),
-		PID: r.record.PID, Instance: r.record.Instance, SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: "none",
+		PID: r.record.PID, Instance: r.record.Instance, SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
 	}
 	prompt := thread.Chat{Type: thread.TypeChat, Text: r.Redact.Text(r.Prompt), RunID: r.RunID}
 	return []thread.Entry{

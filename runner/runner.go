@@ -74,8 +74,13 @@ type Config struct {
 	Prompt  string
 	Cwd     string // where the agent works, absolute
 	Session string // the session file; "" for a new one in the state folder
-	Environ []string
-	State   string // the folder for what this machine knows of its runs
+
+	Resume    bool // go on with the session of the thread's last run
+	Hydrate   bool // and rebuild it from the thread in any case
+	CwdGiven  bool // Cwd is where it is to go on, not where it happens to be
+	NextIndex int  // the lines of Session below this index are on the thread already, if the one before it is; 0 where nobody says so
+	Environ   []string
+	State     string // the folder for what this machine knows of its runs
 
 	Guard     time.Duration // against an agent that hangs; 0: DefaultGuard
 	Stall     time.Duration // an agent that does nothing for so long is ended; 0: never
@@ -188,7 +193,7 @@ func (c *Config) defaults() {
 }
 
 func (r *run) run(ctx, abandon context.Context) (Result, error) {
-	notStarted, err := r.begin()
+	notStarted, err := r.begin(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -241,14 +246,14 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 
 // begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started; the run then still has its
 // beginning and its end on the thread.
-func (r *run) begin() (notStarted *NotStartedError, err error) {
+func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
 	rec, err := readRecord(r.folder.Path)
 	if err == nil {
 		facts, err := readFacts(r.folder.Path)
 		if err != nil {
 			return nil, err
 		}
-		r.record, r.progress = rec, replay(facts)
+		r.record, r.progress, r.Cwd = rec, replay(facts), rec.Cwd
 		r.Log.Info("going on with the run where the worker before left it")
 		if f := r.progress.notStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
@@ -263,13 +268,13 @@ func (r *run) begin() (notStarted *NotStartedError, err error) {
 		return nil, err
 	}
 	binary, binaryErr := harness.Find(r.Spec, r.Binary)
-	s, sessionErr := r.prepareSession()
+	s, sessionErr := r.prepareSession(ctx)
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		notStarted = notStartedError(cause)
 	}
 	r.binary, r.created = binary, s.created
 	r.record = Record{
-		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Session: s.path, SessionID: s.id, From: s.from,
+		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Session: s.path, SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
 		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
 	}
 	r.opening = r.firstEntries()
@@ -313,7 +318,7 @@ func (r *run) newMirror() *mirror.Mirror {
 			Prompt: promptID(r.RunID), RunFrom: r.record.From.Index,
 		},
 		Path: r.record.Session,
-		From: cursor(r.folder.Path),
+		From: r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards
 			_, err := r.post(ctx, entries)
@@ -329,6 +334,14 @@ func (r *run) newMirror() *mirror.Mirror {
 		},
 		Log: r.Log,
 	}
+}
+
+// cursor is from where on the session is to be posted.
+func (r *run) cursor() session.Position {
+	if p := cursor(r.folder.Path); p.Index > r.record.Posted.Index {
+		return p
+	}
+	return r.record.Posted
 }
 
 // look lets the follower read what has come.
@@ -374,10 +387,17 @@ type sessionFile struct {
 	id      string           // the session's own name
 	from    session.Position // where this run's lines begin
 	created bool             // by us, for this run
+	posted  session.Position // the lines before are on the thread
+	resume  string           // one of the Resume constants; "" for none
 }
 
 // prepareSession makes the session file of a new run, or takes the one that was named.
-func (r *run) prepareSession() (sessionFile, error) {
+func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
+	if r.Resume {
+		if s, err := r.resume(ctx); err != nil || s.path != "" {
+			return s, err
+		}
+	}
 	at := time.Now()
 	s := sessionFile{path: r.Session, id: newID()}
 	if s.path == "" {
@@ -399,15 +419,20 @@ func (r *run) prepareSession() (sessionFile, error) {
 		return s, err
 	}
 	// An agent appends to what is there, so a line without an end would take the next one with it (pi 0.78.0 then loses both).
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_APPEND, 0)
-	if err != nil {
-		return s, err
-	}
-	if err := errors.Join(endLine(f), f.Close()); err != nil {
+	if err := endFile(s.path); err != nil {
 		return s, err
 	}
 	info, err = ReadSession(s.path, r.Spec.Dialect)
 	s.id, s.from = info.ID, info.End
+	if err == nil && r.NextIndex > 0 {
+		if s.posted, err = r.nextIndex(ctx, s.path); err == nil && s.posted.Index == 0 {
+			r.Log.Warn("the line before the first one to mirror is not on the thread; mirroring the session from its start", "next_index", r.NextIndex)
+		}
+		if err != nil {
+			r.Log.Warn("the thread can't be read; mirroring the session from its start", "error", err)
+			err = nil
+		}
+	}
 	return s, err
 }
 

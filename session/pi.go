@@ -10,7 +10,9 @@ import (
 
 // Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits, usage lines) and what
 // versions 1 and 2 leave out (ids and parents).
-var Pi = Dialect{Prefix: "pi", Decode: decodePi, Essence: piEssence, Line: piLine}
+var Pi = Dialect{
+	Prefix: "pi", Decode: decodePi, Essence: piEssence, Line: piLine, Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
+}
 
 // piTypes are the line types that pi writes, 0.78.0 to 1.5.2.
 var piTypes = map[string]bool{
@@ -196,30 +198,4 @@ func piEssence(line []byte) []byte {
 		return line
 	}
 	return b
-}
-
-// piLine writes the line of a message as pi does.
-func piLine(id, parent string, at time.Time, message json.RawMessage) []byte {
-	quote := func(s string) string {
-		b, _ := json.Marshal(s) // a string always marshals
-		return string(b)
-	}
-	up := "null"
-	if parent != "" {
-		up = quote(parent)
-	}
-	return []byte(`{"type":"message","id":` + quote(id) + `,"parentId":` + up + `,"timestamp":"` + at.UTC().Format(piTime) + `","message":` + string(message) + `}`)
-}
-
-// PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file that has one; into a
-// file of its own it writes nothing before the first reply.
-func PiHeader(sessionID, cwd string, at time.Time) []byte {
-	line, _ := json.Marshal(struct { // strings always marshal
-		Type      string `json:"type"`
-		Version   int    `json:"version"`
-		ID        string `json:"id"`
-		Timestamp string `json:"timestamp"`
-		Cwd       string `json:"cwd"`
-	}{"session", 3, sessionID, at.UTC().Format(piTime), cwd})
-	return line
 }

@@ -78,4 +78,28 @@ type Dialect struct {
 	Essence func(line []byte) []byte
 	// Line puts a Whole entry's line together again: equal as JSON to the line that was decoded.
 	Line func(id, parent string, at time.Time, message json.RawMessage) []byte
+
+	// What a session file is made of where it is made anew, without newlines: its header; the header for another directory; a line that stands for one that was
+	// lost, so that its children find their way to its parent; a line (or header, without id) of an old format as the agent itself would bring it up to
+	// date, idAt being the id of the file's line with an index; and the message of a turn that no line is known of, false where it says nothing.
+	Header  func(sessionID, cwd string, at time.Time) []byte
+	SetCwd  func(header []byte, cwd string) []byte
+	Filler  func(id, parent string, at time.Time) []byte
+	Upgrade func(line []byte, id, parent string, idAt func(int) string) []byte
+	Turn    func(Turn) (message json.RawMessage, ok bool)
+}
+
+// Turn is a turn of which only a thread's entry is known, written by whatever mirror. All but the Kind may be missing.
+type Turn struct {
+	Kind       Kind // User, Assistant or ToolResult
+	Text       *string
+	Message    json.RawMessage // in the shape that all harnesses share, more or less
+	StopReason string
+	Provider   string
+	Model      string
+	Usage      json.RawMessage
+	ToolCallID string
+	ToolName   string
+	IsError    bool
+	Time       time.Time
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,7 @@ type settings struct {
 	runID     string
 	state     string
 	sandbox   *thread.Sandbox
+	next      int // index of the first line to mirror; 0 where nobody says
 	guard     time.Duration
 	heartbeat time.Duration
 	redact    *thread.Redactor
@@ -109,6 +111,13 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 			problem("%s %q: want a duration like 90s or 72h", name, text)
 		}
 		return d
+	}
+	if text := getenv("ARBE_PI_MIRROR_NEXT_INDEX"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			problem("ARBE_PI_MIRROR_NEXT_INDEX %q: want the index of a line, from 0", text)
+		}
+		s.next = n
 	}
 	s.guard, s.heartbeat = duration("ARBE_PI_TIMEOUT"), duration("ARBE_HEARTBEAT")
 	var err error

@@ -78,7 +78,7 @@ By hand, with a thread server on this machine (arbe serve):
   arbe-pi-runner run -- "Write a haiku into haiku.txt"
   arbe thread tail $ARBE_THREAD_ID`),
 		Reader: p.stdin, Writer: p.stdout, ErrWriter: p.stderr,
-		Commands: []*cli.Command{p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.decideCommand(), p.statusCommand(), p.versionCommand()},
+		Commands: []*cli.Command{p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.hydrateCommand(), p.decideCommand(), p.statusCommand(), p.versionCommand()},
 	}, args)
 }
 

@@ -37,6 +37,7 @@ Without PROMPT and --prompt-file the prompt is the chat <run id>.prompt on the t
   ARBE_RUN_ID              the run's id; without it a new one
   ARBE_PI_TIMEOUT          the guard against an agent that hangs (72h)
   ARBE_HEARTBEAT           time between heartbeats (5s)
+  ARBE_PI_MIRROR_NEXT_INDEX  of --session's lines those below this index are on the thread already
   ARBE_SANDBOX             provider:ref of the box, for the thread
   ARBE_STATE_DIR           where runs and sessions are kept (~/.arbe)
 
@@ -48,6 +49,8 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 			&cli.StringFlag{Name: "cwd", Usage: "where the agent works (the current folder)", TakesFile: true},
 			&cli.StringFlag{Name: "model", Usage: "the model, in the agent's own words"},
 			&cli.StringFlag{Name: "session", Usage: "the session `FILE` to work in; made where it is missing", TakesFile: true},
+			&cli.BoolFlag{Name: "resume", Usage: "go on with the session of the thread's last run: this box's own file, or rebuilt from the thread"},
+			&cli.BoolFlag{Name: "hydrate", Usage: "with --resume: rebuild it from the thread in any case"},
 			&cli.StringFlag{Name: "agent-bin", Usage: "the agent's `BINARY` (what PATH has)", TakesFile: true},
 			&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
 			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
@@ -71,6 +74,9 @@ func (p *program) runAction(c *cli.Context) error {
 	// All is looked at before anything happens, and what is wrong with the command line is said first.
 	if stall := c.Duration("stall-timeout"); stall < 0 {
 		return cmdline.Usage("--stall-timeout %v: want more than 0", stall)
+	}
+	if c.Bool("hydrate") && !c.Bool("resume") {
+		return cmdline.Usage("--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
 	}
 	prompt, err := p.promptFrom(c)
 	if err != nil {
@@ -117,7 +123,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	res, err := runner.Run(ctx, abandon, runner.Config{
 		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
 		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: prompt,
-		Cwd: p.job.Cwd, Session: p.job.Session, Environ: p.environ, State: p.job.State,
+		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
 		Guard: s.guard, Stall: c.Duration("stall-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
 		ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,

@@ -1,0 +1,261 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Ways for a run to have a session, as its session_started says.
+const (
+	ResumeNone     = "none"     // a new one
+	ResumeContinue = "continue" // this box's own file
+	ResumeHydrate  = "hydrate"  // one that is rebuilt from the thread
+)
+
+// threadLines are the ids of the lines that a thread has, by session.
+type threadLines struct {
+	seed maphash.Seed
+	ids  map[string]map[uint64]bool // by session
+	last string                     // the session of the last line
+}
+
+func (l *threadLines) add(e thread.Entry, prefix string) {
+	rest, ok := strings.CutPrefix(e.ID, prefix+":")
+	if !ok {
+		return
+	}
+	sid, _, ok := strings.Cut(rest, ":")
+	if !ok {
+		return
+	}
+	if l.ids == nil {
+		l.seed, l.ids = maphash.MakeSeed(), map[string]map[uint64]bool{}
+	}
+	if l.ids[sid] == nil {
+		l.ids[sid] = map[uint64]bool{}
+	}
+	l.ids[sid][maphash.String(l.seed, e.ID)] = true
+	l.last = sid
+}
+
+func (l *threadLines) has(sid, id string) bool { return l.ids[sid][maphash.String(l.seed, id)] }
+
+// compared is how a session file stands to what the thread has of it.
+type compared struct {
+	info    SessionInfo
+	cwd     string
+	missing int              // lines that the thread has and the file doesn't
+	posted  session.Position // from here on the thread has not all lines
+}
+
+// compare reads a session file beside the thread's lines.
+func (l *threadLines) compare(path string, d session.Dialect) (c compared, err error) {
+	if c.info, err = ReadSession(path, d); err != nil {
+		return c, err
+	}
+	reader := session.NewReader(path, session.Position{})
+	defer reader.Close() // read only: nothing to lose
+	namer := mirror.Namer{Dialect: d, Session: c.info.ID}
+	found, sid, ahead := 0, "", false
+	for {
+		line, err := reader.Rest()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return c, err
+		}
+		e := d.Decode(line.Data)
+		if line.Long > 0 {
+			e = session.Entry{Kind: session.Text}
+		}
+		if e.Kind == session.Header {
+			c.cwd = e.Cwd
+		}
+		id := namer.Name(line, e).ID
+		if sid == "" {
+			_, rest, _ := strings.Cut(id, ":")
+			sid, _, _ = strings.Cut(rest, ":")
+		}
+		switch {
+		case l.has(sid, id):
+			found++
+		case !ahead:
+			c.posted, ahead = line.Start, true
+		}
+	}
+	if !ahead {
+		c.posted = c.info.End
+	}
+	c.missing = len(l.ids[sid]) - found
+	if l.last != "" && l.last != sid {
+		c.missing = len(l.ids[l.last]) // of another session than the one that goes on
+	}
+	return c, nil
+}
+
+// resume finds the session that goes on: the one that the thread's last run used. It is this box's own file where that has all that the thread has, and else one that
+// is rebuilt from the thread. The zero sessionFile says that there is nothing to go on from.
+func (r *run) resume(ctx context.Context) (sessionFile, error) {
+	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
+	defer rebuilder.Close() // what it had is in the file by then
+	var lines threadLines
+	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
+		lines.add(e, r.Spec.Dialect.Prefix)
+		return rebuilder.Add(e)
+	})
+	if err != nil && !thread.NotFound(err) {
+		return sessionFile{}, fmt.Errorf("read the thread: %w", err)
+	}
+	if !r.Hydrate {
+		s, why := r.ownFile(&lines)
+		if why == "" {
+			return s, nil
+		}
+		r.Log.Info("rebuilding the session from the thread", "because", why)
+	}
+	return r.hydrate(rebuilder)
+}
+
+// ownFile is this box's own session file of the thread's last run; why says what is against it.
+func (r *run) ownFile(lines *threadLines) (s sessionFile, why string) {
+	if s.path = r.Session; s.path == "" {
+		runs, err := List(r.State)
+		if err != nil {
+			r.Log.Warn("not all that this box knows of its runs can be read", "error", err)
+		}
+		for _, k := range runs { // the newest first
+			if k.Thread == r.ThreadID && k.Run != r.RunID && k.Harness == r.Spec.Name && s.path == "" {
+				s.path = k.Session
+			}
+		}
+	}
+	if s.path == "" {
+		return s, "this box has no session of the thread"
+	}
+	c, err := lines.compare(s.path, r.Spec.Dialect)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s, "the session file is gone: " + s.path
+	case err != nil:
+		return s, err.Error()
+	case c.info.Torn:
+		return s, "the session file ends in the middle of a line: " + s.path
+	case c.missing > 0:
+		return s, fmt.Sprintf("the thread has %d lines that the session file does not have", c.missing)
+	}
+	switch st, err := os.Stat(c.cwd); {
+	case c.cwd == "":
+	case r.CwdGiven && c.cwd != r.Cwd:
+		return s, fmt.Sprintf("the session is of %s, and is to go on in %s", c.cwd, r.Cwd)
+	case err != nil || !st.IsDir():
+		return s, "the session's directory is gone: " + c.cwd
+	default:
+		r.Cwd = c.cwd
+	}
+	if err := endFile(s.path); err != nil {
+		return s, err.Error()
+	}
+	info, err := ReadSession(s.path, r.Spec.Dialect)
+	if err != nil {
+		return s, err.Error()
+	}
+	s.id, s.from, s.posted, s.resume = info.ID, info.End, c.posted, ResumeContinue
+	return s, ""
+}
+
+// hydrate makes the session file from what the rebuilder has read.
+func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
+	now := time.Now()
+	plan, err := rebuilder.Write("", newID(), now)
+	if errors.Is(err, mirror.ErrNoSession) {
+		r.Log.Info("the thread has nothing to go on from; a new session")
+		return sessionFile{}, nil
+	}
+	if err != nil {
+		return sessionFile{}, err
+	}
+	// The agent runs where the header says. That may be a directory of another box.
+	if st, err := os.Stat(plan.OldCwd); r.CwdGiven || plan.OldCwd == "" || err != nil || !st.IsDir() {
+		rebuilder.Cwd = r.Cwd
+	} else {
+		r.Cwd = plan.OldCwd
+	}
+	s := sessionFile{path: r.Session, id: plan.Session, resume: ResumeHydrate}
+	if s.path == "" {
+		s.path = r.Spec.SessionFile(filepath.Join(r.State, "sessions", r.ThreadID), s.id, now)
+	}
+	done, err := rebuilder.Write(s.path, s.id, now)
+	if err != nil {
+		return sessionFile{}, err
+	}
+	info, err := ReadSession(s.path, r.Spec.Dialect)
+	if err != nil {
+		return sessionFile{}, err
+	}
+	s.from, s.posted = info.End, info.End
+	r.Log.Info("the session is rebuilt from the thread", "session", s.path, "lines", done.Lines, "lost", len(done.Lost), "cut", done.Cut, "redacted", done.Redacted)
+	for _, lost := range done.Lost {
+		r.Log.Warn("not on the thread", "what", lost)
+	}
+	if done.OldCwd != "" && done.OldCwd != done.Cwd {
+		r.Log.Info("the session goes on in another directory", "was", done.OldCwd, "is", done.Cwd)
+	}
+	return s, nil
+}
+
+// endFile gives a file's last line its newline.
+func endFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(endLine(f), f.Close())
+}
+
+// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was given, if the line before it is on the thread.
+func (r *run) nextIndex(ctx context.Context, path string) (session.Position, error) {
+	var lines threadLines
+	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect.Prefix); return nil })
+	if err != nil && !thread.NotFound(err) {
+		return session.Position{}, err
+	}
+	reader := session.NewReader(path, session.Position{})
+	defer reader.Close() // read only: nothing to lose
+	namer := mirror.Namer{Dialect: r.Spec.Dialect}
+	for {
+		line, err := reader.Rest()
+		if errors.Is(err, io.EOF) {
+			return session.Position{}, nil // beyond the file
+		}
+		if err != nil {
+			return session.Position{}, err
+		}
+		e := r.Spec.Dialect.Decode(line.Data)
+		if line.Long > 0 {
+			e = session.Entry{Kind: session.Text}
+		}
+		id := namer.Name(line, e).ID
+		if line.Start.Index != r.NextIndex-1 {
+			continue
+		}
+		for sid := range lines.ids {
+			if lines.has(sid, id) {
+				return line.End, nil
+			}
+		}
+		return session.Position{}, nil
+	}
+}

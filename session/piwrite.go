@@ -1,0 +1,205 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// What pi's session files are made of where we make them.
+
+// PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file that has one; into a
+// file of its own it writes nothing before the first reply.
+func PiHeader(sessionID, cwd string, at time.Time) []byte {
+	line, _ := json.Marshal(struct { // strings always marshal
+		Type      string `json:"type"`
+		Version   int    `json:"version"`
+		ID        string `json:"id"`
+		Timestamp string `json:"timestamp"`
+		Cwd       string `json:"cwd"`
+	}{"session", 3, sessionID, at.UTC().Format(piTime), cwd})
+	return line
+}
+
+// piLine writes the line of a message as pi does.
+func piLine(id, parent string, at time.Time, message json.RawMessage) []byte {
+	return []byte(`{"type":"message",` + piPlace(id, parent, at) + `,"message":` + string(message) + `}`)
+}
+
+// piFiller is a line that pi keeps in the tree and shows to no model: what an extension might have stored.
+func piFiller(id, parent string, at time.Time) []byte {
+	return []byte(`{"type":"custom","customType":"arbe.lost",` + piPlace(id, parent, at) + `}`)
+}
+
+// piPlace are the members that say where a line stands.
+func piPlace(id, parent string, at time.Time) string {
+	up := "null"
+	if parent != "" {
+		up = quoted(parent)
+	}
+	return `"id":` + quoted(id) + `,"parentId":` + up + `,"timestamp":"` + at.UTC().Format(piTime) + `"`
+}
+
+func quoted(s string) string {
+	b, _ := json.Marshal(s) // a string always marshals
+	return string(b)
+}
+
+func piSetCwd(header []byte, cwd string) []byte {
+	return change(header, func(m map[string]json.RawMessage) { m["cwd"] = json.RawMessage(quoted(cwd)) })
+}
+
+// piUpgrade brings a line of version 1 to version 3, as pi 0.78.0 does when it loads such a file: lines get ids, a compaction names the first entry
+// that it keeps by its id, and one role has another name.
+func piUpgrade(line []byte, id, parent string, idAt func(int) string) []byte {
+	return change(line, func(m map[string]json.RawMessage) {
+		if id == "" {
+			m["version"] = json.RawMessage("3")
+			return
+		}
+		m["id"], m["parentId"] = json.RawMessage(quoted(id)), json.RawMessage("null")
+		if parent != "" {
+			m["parentId"] = json.RawMessage(quoted(parent))
+		}
+		if i, err := strconv.Atoi(string(m["firstKeptEntryIndex"])); err == nil {
+			delete(m, "firstKeptEntryIndex")
+			if kept := idAt(i); kept != "" {
+				m["firstKeptEntryId"] = json.RawMessage(quoted(kept))
+			}
+		}
+		if message := m["message"]; bytes.Contains(message, []byte(`"hookMessage"`)) {
+			m["message"] = change(message, func(m map[string]json.RawMessage) {
+				if string(m["role"]) == `"hookMessage"` {
+					m["role"] = json.RawMessage(`"custom"`)
+				}
+			})
+		}
+	})
+}
+
+// change is a JSON object with some of its members changed; what is none stays as it is.
+func change(object []byte, f func(map[string]json.RawMessage)) []byte {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(object, &m) != nil || m == nil {
+		return object
+	}
+	f(m)
+	b, err := marshal(m)
+	if err != nil {
+		return object
+	}
+	return b
+}
+
+// marshal is v as JSON, without the escapes that only HTML needs.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// piTurn is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers, without which pi 0.78.0 ends with an error.
+func piTurn(t Turn) (json.RawMessage, bool) {
+	m := map[string]json.RawMessage{}
+	if isObject(t.Message) && json.Valid(t.Message) {
+		if json.Unmarshal(t.Message, &m) != nil {
+			m = map[string]json.RawMessage{}
+		}
+	}
+	set := func(name, value string) {
+		if _, has := m[name]; !has && value != "" {
+			m[name] = json.RawMessage(quoted(value))
+		}
+	}
+	content := m["content"]
+	if t.Kind != User || !isString(content) {
+		if m["content"] = piContent(content); len(content) == 0 && t.Text != nil && *t.Text != "" {
+			m["content"] = piContent([]byte(quoted(*t.Text)))
+		}
+	}
+	if _, has := m["timestamp"]; !has {
+		m["timestamp"] = strconv.AppendInt(nil, t.Time.UnixMilli(), 10)
+	}
+	switch t.Kind {
+	case User:
+		m["role"] = json.RawMessage(`"user"`)
+	case Assistant:
+		m["role"] = json.RawMessage(`"assistant"`)
+		set("provider", t.Provider)
+		set("model", t.Model)
+		set("provider", "unknown")
+		set("model", "unknown")
+		set("api", "unknown")
+		set("stopReason", t.StopReason)
+		set("stopReason", "stop")
+		usage := m["usage"]
+		if !isObject(usage) {
+			usage = t.Usage
+		}
+		m["usage"] = piUsage(usage)
+	case ToolResult:
+		m["role"] = json.RawMessage(`"toolResult"`)
+		set("toolCallId", t.ToolCallID)
+		set("toolName", t.ToolName)
+		if _, has := m["isError"]; !has {
+			m["isError"] = strconv.AppendBool(nil, t.IsError)
+		}
+	}
+	if t.Kind == User && (len(m["content"]) <= len("[]") || len(m["content"]) == 0) {
+		return nil, false
+	}
+	b, err := marshal(m)
+	return b, err == nil
+}
+
+// piContent is a message's content as a list of blocks, whatever it was.
+func piContent(content []byte) json.RawMessage {
+	blocks := []json.RawMessage{}
+	add := func(raw []byte) {
+		switch {
+		case isObject(raw):
+			blocks = append(blocks, raw)
+		case isString(raw):
+			blocks = append(blocks, json.RawMessage(`{"type":"text","text":`+string(raw)+`}`))
+		}
+	}
+	if elements(content, add); len(blocks) == 0 && len(content) > 0 && content[0] != '[' {
+		add(content)
+	}
+	b, err := marshal(blocks)
+	if err != nil {
+		return json.RawMessage("[]")
+	}
+	return b
+}
+
+// piUsage is a usage with all the numbers that pi adds up.
+func piUsage(usage []byte) json.RawMessage {
+	var u struct {
+		Input       json.Number     `json:"input"`
+		Output      json.Number     `json:"output"`
+		CacheRead   json.Number     `json:"cacheRead"`
+		CacheWrite  json.Number     `json:"cacheWrite"`
+		TotalTokens json.Number     `json:"totalTokens"`
+		Cost        json.RawMessage `json:"cost"`
+	}
+	if json.Unmarshal(usage, &u) != nil {
+		u.Cost = nil // what made no sense is nought
+	}
+	for _, n := range []*json.Number{&u.Input, &u.Output, &u.CacheRead, &u.CacheWrite, &u.TotalTokens} {
+		if *n == "" {
+			*n = "0"
+		}
+	}
+	if !isObject(u.Cost) {
+		u.Cost = json.RawMessage(`{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}`)
+	}
+	b, err := marshal(u)
+	if err != nil {
+		return json.RawMessage(`{}`)
+	}
+	return b
+}

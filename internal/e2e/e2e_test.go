@@ -134,6 +134,14 @@ func (s *scene) arbe(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// box is what the box's binary prints.
+func (s *scene) box(args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), args...)
+	cmd.Env = s.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // runner is a runner under way.
 type runner struct {
 	*exec.Cmd

@@ -131,14 +131,8 @@ func TestPiMatrix(t *testing.T) {
 			toRunner(syscall.SIGSTOP)(t, s, r) // it must not see its worker die
 			toWorker(t, s, r)
 			toRunner(syscall.SIGKILL)(t, s, r)
-			box := func(args ...string) (string, error) {
-				cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), args...)
-				cmd.Env = s.env
-				out, err := cmd.CombinedOutput()
-				return string(out), err
-			}
-			until(t, "the run is lost", func() bool { out, err := box("status"); return err == nil && strings.HasPrefix(out, "lost") })
-			if out, err := box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
+			until(t, "the run is lost", func() bool { out, err := s.box("status"); return err == nil && strings.HasPrefix(out, "lost") })
+			if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
 				t.Errorf("recover: %v\n%s", err, out)
 			}
 			if st, err := harness.ReadStat(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet

@@ -33,6 +33,13 @@ func (s *Server) Requests() []Request {
 	return append([]Request(nil), s.requests...)
 }
 
+// More adds replies to the script.
+func (s *Server) More(replies ...Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Script.Replies = append(s.Script.Replies, replies...)
+}
+
 // take notes a request and returns its reply, and the reply's number.
 func (s *Server) take(r Request) (Reply, int) {
 	s.mu.Lock()

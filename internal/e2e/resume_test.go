@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -108,7 +109,6 @@ func TestPiResume(t *testing.T) {
 		change  func(*testing.T, *scene)
 		strike  func(*testing.T, *scene, *runner)
 		want    []string // in what the model is asked after the resume
-		without []string
 	}{
 		{name: "a tool turn", replies: tools, want: []string{"do it", "the-tool-says-this", "I have seen it.", "echo the-tool-says-this"}},
 		{name: "an error turn", replies: []model.Reply{{Status: 400, Message: "no such luck"}}, want: []string{"do it"}},
@@ -124,6 +124,29 @@ func TestPiResume(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, want: []string{"do it", "exec sleep 3"}},
+		{name: "a line torn by a KILL", replies: tools, change: func(t *testing.T, s *scene) {
+			// As pi leaves its file where it is killed in the middle of a write.
+			wrap := filepath.Join(s.dir, "torn-pi")
+			if err := os.WriteFile(wrap, []byte("#!/bin/sh\npi \"$@\"\nprintf '{\"type\":\"message\",\"id\":\"deadbeef\",\"par' >>\"$2\"\nkill -9 $$\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s.args = append(s.args, "--agent-bin", wrap)
+		}, want: []string{"do it", "the-tool-says-this", "I have seen it."}},
+		{name: "an image", replies: []model.Reply{say("A pixel.")}, change: func(t *testing.T, s *scene) {
+			b, err := base64.StdEncoding.DecodeString(pixel)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(s.dir, "work", "x.png"), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.args = append(s.args, "--agent-arg", "@x.png")
+		}, want: []string{"do it", "A pixel.", pixel}},
+		{name: "a compaction", replies: []model.Reply{
+			{Text: "I will call a tool.", Tools: []model.Tool{{Name: "bash", Arguments: map[string]any{"command": "seq 1 3000"}}}, InputTokens: 2000},
+			{Text: "Long: " + strings.Repeat("many words ", 9000), InputTokens: 120000},
+			{Text: "A summary.", Times: -1},
+		}, want: []string{"A summary."}},
 		{name: "thinking", replies: []model.Reply{{Thinking: "I ponder this", Text: "Pondered."}}, want: []string{"do it", "Pondered."}},
 	} {
 		for _, pair := range [][2]string{{pi078, pi078}, {"0.87.1", "0.87.1"}, {pi078, "0.87.1"}, {"0.87.1", pi078}} {
@@ -139,6 +162,9 @@ func TestPiResume(t *testing.T) {
 				}
 				s.status(r)
 				before := s.entries()
+				if tt.name == "a compaction" && !strings.Contains(textOf(before), `"kind":"compaction"`) {
+					t.Error("there was no compaction")
+				}
 				if err := os.RemoveAll(s.dir); err != nil { // the box is gone
 					t.Fatal(err)
 				}
@@ -168,12 +194,15 @@ func TestPiResume(t *testing.T) {
 					seen[key] = true
 				}
 				n.whole("r2")
-				// And on, in the same box.
+				// And on, in the same box, and in a third one.
 				n.again("r3", "once more")
 				if how := n.started("r3").Resume; how != "continue" {
 					t.Errorf("resumed by %s", how)
 				}
 				n.whole("r3")
+				third := n.next(pair[0], "r4", bash("echo second-tool"))
+				third.again("r4", "and a third time")
+				third.whole("r4")
 			})
 		}
 	}
@@ -189,7 +218,87 @@ func (s *scene) again(run, prompt string) {
 	if got := s.status(s.start()); got != 0 {
 		s.t.Fatalf("exit status %d", got)
 	}
-	if asked := s.asked(); !strings.Contains(asked, prompt) || !strings.Contains(asked, "second-tool") || strings.Count(asked, "second-tool") > 4 {
+	if asked := s.asked(); !strings.Contains(asked, prompt) || !strings.Contains(asked, "second-tool") || strings.Count(asked, "second-tool") > 6 {
 		s.t.Errorf("the model was asked %.3000s", asked)
+	}
+}
+
+// Where this box's own file is not what the thread has, the thread is.
+func TestPiResumeFallsBack(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, s *scene, file string)
+		how    string
+		said   string
+	}{
+		{"nothing is wrong", func(*testing.T, *scene, string) {}, "continue", ""},
+		{"gone", func(t *testing.T, _ *scene, file string) {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "the session file is gone"},
+		{"torn", func(t *testing.T, _ *scene, file string) {
+			f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := f.WriteString(`{"type":"mess`); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "ends in the middle of a line"},
+		{"behind", func(t *testing.T, _ *scene, file string) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.SplitAfter(string(b), "\n")
+			if err := os.WriteFile(file, []byte(strings.Join(lines[:len(lines)-2], "")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "the thread has 1 lines that the session file does not have"},
+		{"no session at all", func(t *testing.T, _ *scene, file string) {
+			if err := os.WriteFile(file, []byte("words\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "not a session file"},
+		{"another session's", func(t *testing.T, _ *scene, file string) {
+			if err := os.WriteFile(file, []byte(`{"type":"session","version":3,"id":"another","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}`+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "lines that the session file does not have"},
+		{"another directory", func(t *testing.T, s *scene, _ string) {
+			other := filepath.Join(s.dir, "other")
+			if err := os.Mkdir(other, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s.args = append(s.args, "--cwd", other)
+		}, "hydrate", "is to go on in"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, pi078, bash("echo second-tool"), say("Seen."))
+			if got := s.status(s.start()); got != 0 {
+				t.Fatalf("exit status %d", got)
+			}
+			file := s.started("r1").SessionFile
+			s.args = []string{"--resume"}
+			tt.change(t, s, file)
+			s.without("ARBE_RUN_ID")
+			s.env = append(s.env, "ARBE_RUN_ID=r2")
+			s.model.More(say("And on."))
+			s.prompt = "go on"
+			r := s.start()
+			if got := s.status(r); got != 0 {
+				t.Fatalf("exit status %d", got)
+			}
+			if how := s.started("r2").Resume; how != tt.how || !strings.Contains(r.stderr.String(), tt.said) {
+				t.Errorf("resumed by %s", how)
+			}
+			if asked := s.asked(); !strings.Contains(asked, "second-tool") || !strings.Contains(asked, "Seen.") || !strings.Contains(asked, "go on") {
+				t.Errorf("the model was asked %.3000s", asked)
+			}
+			s.whole("r2")
+		})
 	}
 }

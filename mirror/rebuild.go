@@ -413,6 +413,18 @@ func deref(s *string) string {
 	return *s
 }
 
+// Was is the id of the entry whose line an entry stands for since the agent has moved the file to a newer format; "" for any other entry.
+func Was(e thread.Entry) string {
+	if !bytes.Contains(e.Payload, []byte(`"kind":"`+kindMoved+`"`)) {
+		return ""
+	}
+	var p thread.Line
+	if json.Unmarshal(e.Payload, &p) != nil || p.Kind != kindMoved {
+		return ""
+	}
+	return p.Was
+}
+
 // Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted or cut; false where the
 // entry doesn't hold it: a stub, a long line, or an entry that another mirror wrote.
 func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {

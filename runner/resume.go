@@ -47,6 +47,9 @@ func (l *threadLines) add(e thread.Entry, prefix string) {
 		l.ids[sid] = map[uint64]bool{}
 	}
 	l.ids[sid][maphash.String(l.seed, e.ID)] = true
+	if was := mirror.Was(e); was != "" {
+		delete(l.ids[sid], maphash.String(l.seed, was)) // which is in the file as this one now
+	}
 	l.last = sid
 }
 

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,12 @@ var versions = []string{pi078, "0.87.1"}
 
 // pixel is a picture of one pixel, PNG.
 const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// oldSession is a session as pi wrote it in version 1, of the directory that is put in.
+const oldSession = `{"type":"session","id":"old-one","timestamp":"2025-11-01T00:00:00.000Z","cwd":"%s","provider":"scripted","modelId":"scripted-1","thinkingLevel":"off"}
+{"type":"message","timestamp":"2025-11-01T00:00:01.000Z","message":{"role":"user","content":"before","timestamp":1761955201000}}
+{"type":"message","timestamp":"2025-11-01T00:00:02.000Z","message":{"role":"assistant","content":[{"type":"text","text":"yes"}],"api":"openai-completions","provider":"scripted","model":"scripted-1","usage":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"totalTokens":2,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason":"stop","timestamp":1761955202000}}
+`
 
 // TestPiMatrix: what can become of a run of the real pi, in each of its versions.
 func TestPiMatrix(t *testing.T) {
@@ -187,12 +194,8 @@ func TestPiMatrix(t *testing.T) {
 			s.args = []string{"--cwd", long}
 		}, want: "completed  stop"},
 		{name: "a session of version 1", replies: []model.Reply{say("Done.")}, change: func(t *testing.T, s *scene) {
-			old := `{"type":"session","id":"old-one","timestamp":"2025-11-01T00:00:00.000Z","cwd":"` + filepath.Join(s.dir, "work") + `","provider":"scripted","modelId":"scripted-1","thinkingLevel":"off"}
-{"type":"message","timestamp":"2025-11-01T00:00:01.000Z","message":{"role":"user","content":"before","timestamp":1761955201000}}
-{"type":"message","timestamp":"2025-11-01T00:00:02.000Z","message":{"role":"assistant","content":[{"type":"text","text":"yes"}],"api":"openai-completions","provider":"scripted","model":"scripted-1","usage":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"totalTokens":2,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason":"stop","timestamp":1761955202000}}
-`
 			path := filepath.Join(s.dir, "old.jsonl")
-			if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(fmt.Sprintf(oldSession, filepath.Join(s.dir, "work"))), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			s.args, s.rewritten = append(s.args, "--session", path), true

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,9 +66,18 @@ func (s *scene) whole(run string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	want, got := strings.Split(string(content), "\n"), strings.Split(string(rebuilt), "\n")
-	if len(got) != len(want) {
-		s.t.Fatalf("rebuilt %d lines, the file has %d\n%s", len(got), len(want), rebuilt)
+	if n, m := strings.Count(string(rebuilt), "\n"), strings.Count(string(content), "\n"); n != m {
+		s.t.Errorf("rebuilt %d lines, the file has %d\n%s", n, m, rebuilt)
+	}
+	s.begins(string(rebuilt), string(content))
+}
+
+// begins checks that a session file begins with all the lines of another one, but for the directory that it is of.
+func (s *scene) begins(file, with string) {
+	s.t.Helper()
+	want, got := strings.Split(strings.TrimSuffix(with, "\n"), "\n"), strings.Split(file, "\n")
+	if len(got) < len(want) {
+		s.t.Fatalf("%d lines, want %d and more:\n%s", len(got), len(want), file)
 	}
 	for i := range want {
 		var x, y map[string]any
@@ -132,6 +142,13 @@ func TestPiResume(t *testing.T) {
 			}
 			s.args = append(s.args, "--agent-bin", wrap)
 		}, want: []string{"do it", "the-tool-says-this", "I have seen it."}},
+		{name: "a session of version 1", replies: tools, change: func(t *testing.T, s *scene) {
+			path := filepath.Join(s.dir, "old.jsonl")
+			if err := os.WriteFile(path, []byte(fmt.Sprintf(oldSession, filepath.Join(s.dir, "work"))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.args = append(s.args, "--session", path)
+		}, want: []string{"before", "do it", "the-tool-says-this"}},
 		{name: "an image", replies: []model.Reply{say("A pixel.")}, change: func(t *testing.T, s *scene) {
 			b, err := base64.StdEncoding.DecodeString(pixel)
 			if err == nil {
@@ -165,6 +182,10 @@ func TestPiResume(t *testing.T) {
 				if tt.name == "a compaction" && !strings.Contains(textOf(before), `"kind":"compaction"`) {
 					t.Error("there was no compaction")
 				}
+				first, err := os.ReadFile(s.started("r1").SessionFile)
+				if err != nil {
+					t.Fatal(err)
+				}
 				if err := os.RemoveAll(s.dir); err != nil { // the box is gone
 					t.Fatal(err)
 				}
@@ -176,6 +197,11 @@ func TestPiResume(t *testing.T) {
 				if how := n.started("r2").Resume; how != "hydrate" {
 					t.Errorf("resumed by %s", how)
 				}
+				then, err := os.ReadFile(n.started("r2").SessionFile)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.begins(string(then), string(first))
 				asked := n.asked()
 				for _, want := range append(tt.want, "go on", "second-tool") {
 					if !strings.Contains(asked, want) {

@@ -301,6 +301,61 @@ func BenchmarkMirror(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// BenchmarkHydrate: a session of 100,000 lines rebuilt from its thread, against plainly downloading the thread.
+func BenchmarkHydrate(b *testing.B) {
+	content := sessionLines(100_000)
+	dir := b.TempDir()
+	path := filepath.Join(dir, "s.jsonl")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	id, token, environ := env(b, server)
+	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "mirror", "--session", path)
+	cmd.Env = environ
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	var rebuilt, plain time.Duration
+	var rss int64
+	for range b.N {
+		cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "hydrate", "--out", filepath.Join(dir, "out.jsonl"))
+		cmd.Env = environ
+		began := time.Now()
+		peak, err := runPeak(cmd)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rebuilt += time.Since(began)
+		rss = max(rss, peak)
+
+		began = time.Now()
+		req, err := http.NewRequest(http.MethodGet, server+"/api/stream/arbe-thread-"+id+"?offset=0", nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f, err := os.Create(filepath.Join(dir, "plain"))
+		if err == nil {
+			_, err = io.Copy(f, resp.Body)
+			err = errors.Join(err, f.Sync(), f.Close(), resp.Body.Close())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		plain += time.Since(began)
+	}
+	mb := float64(len(content)) / 1e6 * float64(b.N)
+	b.ReportMetric(mb/rebuilt.Seconds(), "MB/s-rebuilt")
+	b.ReportMetric(mb/plain.Seconds(), "MB/s-plain")
+	b.ReportMetric(rebuilt.Seconds()/plain.Seconds(), "ratio")
+	b.ReportMetric(float64(rss)/(1<<20), "MiB-rss")
+	b.ReportMetric(0, "ns/op")
+}
+
 // (c) BenchmarkAppend: durable appends of 1 KB entries by several writers over HTTP, one entry a post, against Pebble called directly.
 func BenchmarkAppend(b *testing.B) {
 	entry := func(w, i int) []byte {

@@ -72,8 +72,9 @@ type draft struct {
 	ids    map[uint64]struct{} // of the lines so far
 	calls  map[string]bool     // tool calls that have no result yet, where lines are made
 	header bool
-	lost   int  // lines lost since the last one that was not
-	made   bool // the last line was made
+	lost   int             // lines lost since the last one that was not
+	made   bool            // the last line was made
+	own    map[string]bool // the ids of the lines that were made
 
 	// A file in an old format, which the agent has written anew: the lines' places, by entry.
 	old    bool
@@ -90,7 +91,11 @@ func (r *Rebuilder) Add(e thread.Entry) error {
 	ours := strings.HasPrefix(p.Type, r.Dialect.Prefix+".")
 	switch {
 	case p.Session != nil && (ours || p.Type == thread.TypeChat && strings.HasPrefix(e.ID, r.Dialect.Prefix+":")):
-		r.left += len(r.chats)
+		for _, chat := range r.chats {
+			if chat.ID != p.Chat { // which is this very line
+				r.left++
+			}
+		}
 		r.chats = nil
 		return r.line(e, p)
 	case p.Type == thread.TypeChat:
@@ -275,12 +280,15 @@ func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
 		d.calls[call] = true
 	}
 	d.Made++
-	d.made = true
+	d.made, d.own[id] = true, true
 	return d.put(line, r.Dialect, e.ID)
 }
 
 // begin begins a session.
 func (r *Rebuilder) begin(id string) (*draft, error) {
+	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
+		return nil, err
+	}
 	f, err := os.CreateTemp(r.Dir, ".rebuild-")
 	if err != nil {
 		return nil, err
@@ -291,7 +299,7 @@ func (r *Rebuilder) begin(id string) (*draft, error) {
 	if r.all == nil {
 		r.all = map[string]*draft{}
 	}
-	d := &draft{file: f, out: bufio.NewWriterSize(f, 256<<10), seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, calls: map[string]bool{}, places: map[string][2]int64{}}
+	d := &draft{file: f, out: bufio.NewWriterSize(f, 256<<10), seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, calls: map[string]bool{}, own: map[string]bool{}, places: map[string][2]int64{}}
 	d.Session = id
 	return d, nil
 }
@@ -328,6 +336,14 @@ func (d *draft) put(line []byte, dialect session.Dialect, entry string) error {
 	d.Last = entry
 	_, err := d.out.Write(line)
 	return errors.Join(err, d.out.WriteByte('\n'))
+}
+
+// MadeLines are the own ids of the lines that would be made: of turns that the thread has and a file of our mirror's may not have.
+func (r *Rebuilder) MadeLines() map[string]bool {
+	if r.last == nil {
+		return nil
+	}
+	return r.last.own
 }
 
 // Write makes the file at path: complete or not at all, for nobody else to read. With path "" it only tells what the file would be. ErrNoSession where the

@@ -63,15 +63,15 @@ type compared struct {
 	posted  session.Position // from here on the thread has not all lines
 }
 
-// compare reads a session file beside the thread's lines.
-func (l *threadLines) compare(path string, d session.Dialect) (c compared, err error) {
+// compare reads a session file beside the thread's lines. made are the ids of lines that it must have, too, without there being entries for them.
+func (l *threadLines) compare(path string, d session.Dialect, made map[string]bool) (c compared, err error) {
 	if c.info, err = ReadSession(path, d); err != nil {
 		return c, err
 	}
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
 	namer := mirror.Namer{Dialect: d, Session: c.info.ID}
-	found, sid, ahead := 0, "", false
+	found, turns, sid, ahead := 0, 0, "", false
 	for {
 		line, err := reader.Rest()
 		if errors.Is(err, io.EOF) {
@@ -95,6 +95,9 @@ func (l *threadLines) compare(path string, d session.Dialect) (c compared, err e
 		switch {
 		case l.has(sid, id):
 			found++
+		case made[e.ID]:
+			turns++
+		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
 		case !ahead:
 			c.posted, ahead = line.Start, true
 		}
@@ -102,7 +105,7 @@ func (l *threadLines) compare(path string, d session.Dialect) (c compared, err e
 	if !ahead {
 		c.posted = c.info.End
 	}
-	c.missing = len(l.ids[sid]) - found
+	c.missing = len(l.ids[sid]) - found + len(made) - turns
 	if l.last != "" && l.last != sid {
 		c.missing = len(l.ids[l.last]) // of another session than the one that goes on
 	}
@@ -123,7 +126,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 		return sessionFile{}, fmt.Errorf("read the thread: %w", err)
 	}
 	if !r.Hydrate {
-		s, why := r.ownFile(&lines)
+		s, why := r.ownFile(&lines, rebuilder.MadeLines())
 		if why == "" {
 			return s, nil
 		}
@@ -133,7 +136,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 }
 
 // ownFile is this box's own session file of the thread's last run; why says what is against it.
-func (r *run) ownFile(lines *threadLines) (s sessionFile, why string) {
+func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, why string) {
 	if s.path = r.Session; s.path == "" {
 		runs, err := List(r.State)
 		if err != nil {
@@ -148,7 +151,7 @@ func (r *run) ownFile(lines *threadLines) (s sessionFile, why string) {
 	if s.path == "" {
 		return s, "this box has no session of the thread"
 	}
-	c, err := lines.compare(s.path, r.Spec.Dialect)
+	c, err := lines.compare(s.path, r.Spec.Dialect, made)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return s, "the session file is gone: " + s.path

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 //	payload ID REGEXP  an entry's payload matches
 //	allow ID           that id may come again with another payload
 //	post ID JSON       somebody else posts an entry
-//	server HOW         the server answers all with a status ("401"), takes single posts only ("old"), lets nobody read ("writeonly"), or works ("ok")
+//	server HOW         the server answers all with a status ("401"), takes single posts only ("old"), lets nobody read ("writeonly"), works ("ok"),
+//	                   or works and is told that the indexes of lines may have gaps ("gaps")
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../testdata/script/runner/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -135,7 +136,12 @@ func TestScript(t *testing.T) {
 				boxOf(ts).server.Put(thread.Entry{ID: args[0], TS: "2026-01-01T00:00:00.000Z", AuthorID: "me", Payload: []byte(args[1])})
 			},
 			"allow":  func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).server.Allow(args[0]) },
-			"server": func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).how.Store(args[0]) },
+			"server": func(ts *testscript.TestScript, _ bool, args []string) {
+				if args[0] == "gaps" {
+					boxOf(ts).server.Gaps()
+				}
+				boxOf(ts).how.Store(args[0])
+			},
 		},
 	})
 }

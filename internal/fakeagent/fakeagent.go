@@ -28,6 +28,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,6 +78,13 @@ func (a *agent) run(args []string, plan string) error {
 	}
 	defer f.Close()
 	a.parent = "start"
+	if b, err := os.ReadFile(a.session); err == nil { // one that it goes on with
+		for _, id := range regexp.MustCompile(`"id":"m([0-9]+)"`).FindAllStringSubmatch(string(b), -1) {
+			if n, err := strconv.Atoi(id[1]); err == nil {
+				a.n, a.parent = n, "m"+id[1]
+			}
+		}
+	}
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
 		text := strings.TrimSpace(lines.Text())

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,8 +85,8 @@ type draft struct {
 
 // Add takes the thread's next entry.
 func (r *Rebuilder) Add(e thread.Entry) error {
-	var p thread.Line
-	if err := json.Unmarshal(e.Payload, &p); err != nil && p.Type == "" || strings.HasPrefix(p.Type, "signal.") {
+	p := parseLine(e.Payload)
+	if strings.HasPrefix(p.Type, "signal.") {
 		return nil // an entry of no session
 	}
 	ours := strings.HasPrefix(p.Type, r.Dialect.Prefix+".")
@@ -135,7 +136,7 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 	if p.Kind == kindMoved {
 		return d.moved(e, p, r.Dialect)
 	}
-	line, ok := Rebuild(e, r.Dialect)
+	line, ok := rebuild(e, p, r.Dialect)
 	if !ok {
 		d.lose(p)
 		if p.Session.Entry == nil {
@@ -152,7 +153,8 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 	}
 	if d.lost > 0 && dec.Parent != "" && !d.has(dec.Parent) {
 		// The line that it follows was lost, and with it its id.
-		if err := d.put(r.Dialect.Filler(dec.Parent, d.Leaf, e.Time()), r.Dialect, e.ID); err != nil {
+		filler := r.Dialect.Filler(dec.Parent, d.Leaf, e.Time())
+		if err := d.put(filler, r.Dialect.Decode(filler), e.ID); err != nil {
 			return err
 		}
 	}
@@ -163,7 +165,7 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 	if d.old {
 		d.places[e.ID] = [2]int64{d.Size, int64(len(line))}
 	}
-	return d.put(line, r.Dialect, e.ID)
+	return d.put(line, dec, e.ID)
 }
 
 // lose notes a line that can't be given back.
@@ -196,12 +198,13 @@ func (d *draft) moved(e thread.Entry, p thread.Line, dialect session.Dialect) er
 		d.anew = append(d.anew, "")
 	}
 	d.anew[p.Session.Index] = *p.Session.Entry
-	return d.put(dialect.Upgrade(line, *p.Session.Entry, deref(p.Session.Parent), func(i int) string {
+	line = dialect.Upgrade(line, *p.Session.Entry, deref(p.Session.Parent), func(i int) string {
 		if i < 0 || i >= len(d.anew) {
 			return ""
 		}
 		return d.anew[i]
-	}), dialect, e.ID)
+	})
+	return d.put(line, dialect.Decode(line), e.ID)
 }
 
 // restart begins the file again, behind the old one, whose lines are still looked up.
@@ -217,7 +220,8 @@ func (d *draft) restart(dialect session.Dialect) error {
 	d.Rebuilt = Rebuilt{Session: keep.Session, OldCwd: keep.OldCwd, Size: keep.Size, Lost: keep.Lost, Redacted: keep.Redacted, Cut: keep.Cut}
 	d.anew, d.ids, d.old = []string{""}, map[uint64]struct{}{}, false
 	d.places["start"] = [2]int64{keep.Size, 0}
-	return d.put(dialect.Upgrade(bytes.TrimSpace(first), "", "", nil), dialect, keep.Last)
+	header := dialect.Upgrade(bytes.TrimSpace(first), "", "", nil)
+	return d.put(header, dialect.Decode(header), keep.Last)
 }
 
 // start is where the file begins among all that was written for it.
@@ -228,11 +232,7 @@ func (r *Rebuilder) spoken() error {
 	chats := r.chats
 	r.chats = nil
 	for _, e := range chats {
-		var p thread.Line
-		if json.Unmarshal(e.Payload, &p) != nil {
-			continue // it was read before
-		}
-		if err := r.turn(e, p); err != nil {
+		if err := r.turn(e, parseLine(e.Payload)); err != nil {
 			return err
 		}
 	}
@@ -281,7 +281,7 @@ func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
 	}
 	d.Made++
 	d.made, d.own[id] = true, true
-	return d.put(line, r.Dialect, e.ID)
+	return d.put(line, dec, e.ID)
 }
 
 // begin begins a session.
@@ -309,9 +309,8 @@ func (d *draft) has(id string) bool {
 	return ok
 }
 
-// put appends a line.
-func (d *draft) put(line []byte, dialect session.Dialect, entry string) error {
-	dec := dialect.Decode(line)
+// put appends a line, which decodes to dec.
+func (d *draft) put(line []byte, dec session.Entry, entry string) error {
 	switch dec.Kind {
 	case session.Header:
 		d.OldCwd = dec.Cwd
@@ -445,7 +444,93 @@ func Was(e thread.Entry) string {
 // entry doesn't hold it: a stub, a long line, or an entry that another mirror wrote.
 func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
 	var p thread.Line
-	if json.Unmarshal(e.Payload, &p) != nil || p.Session == nil {
+	if json.Unmarshal(e.Payload, &p) != nil {
+		return nil, false
+	}
+	return rebuild(e, p, d)
+}
+
+// parseLine reads a payload that the server has checked, of whatever type, as a Line: what is not as in a Line is left out. Its raw members are not copies.
+func parseLine(payload []byte) (p thread.Line) {
+	session.Members(payload, func(key, v []byte) {
+		switch string(key) {
+		case "type":
+			p.Type = session.String(v)
+		case "kind":
+			p.Kind = session.String(v)
+		case "chat":
+			p.Chat = session.String(v)
+		case "was":
+			p.Was = session.String(v)
+		case "text":
+			if len(v) > 0 && v[0] == '"' {
+				text := session.String(v)
+				p.Text = &text
+			}
+		case "toolCallId":
+			p.ToolCallID = session.String(v)
+		case "toolName":
+			p.ToolName = session.String(v)
+		case "isError":
+			is := string(v) == "true"
+			p.IsError = &is
+		case "stopReason":
+			p.StopReason = session.String(v)
+		case "provider":
+			p.Provider = session.String(v)
+		case "model":
+			p.Model = session.String(v)
+		case "usage":
+			p.Usage = v
+		case "message":
+			p.Message = v
+		case "encoding":
+			p.Encoding = session.String(v)
+		case "line":
+			p.Line = v
+		case "truncated":
+			p.Truncated = string(v) == "true"
+		case "bytes":
+			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 where it is none
+		case "reason":
+			p.Reason = session.String(v)
+		case "session":
+			p.Session = parseRef(v)
+		}
+	})
+	return p
+}
+
+// parseRef reads where in its session a line stood; nil where that is not said.
+func parseRef(raw []byte) (ref *thread.SessionRef) {
+	session.Members(raw, func(key, v []byte) {
+		if ref == nil {
+			ref = &thread.SessionRef{}
+		}
+		own := func() *string {
+			if len(v) == 0 || v[0] != '"' {
+				return nil
+			}
+			s := session.String(v)
+			return &s
+		}
+		switch string(key) {
+		case "id":
+			ref.ID = session.String(v)
+		case "entry":
+			ref.Entry = own()
+		case "parent":
+			ref.Parent = own()
+		case "index":
+			ref.Index, _ = strconv.Atoi(string(v)) // 0 where it is none
+		}
+	})
+	return ref
+}
+
+// rebuild is Rebuild for an entry whose payload is p.
+func rebuild(e thread.Entry, p thread.Line, d session.Dialect) ([]byte, bool) {
+	if p.Session == nil {
 		return nil, false
 	}
 	if p.Type != thread.TypeChat && !strings.HasPrefix(p.Type, d.Prefix+".") {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // What pi's session files are made of where we make them.
@@ -42,6 +44,13 @@ func piPlace(id, parent string, at time.Time) string {
 }
 
 func quoted(s string) string {
+	plain := utf8.ValidString(s)
+	for i := 0; plain && i < len(s); i++ {
+		plain = s[i] >= ' ' && s[i] < 0x7f && !strings.ContainsRune(`"\\<>&`, rune(s[i]))
+	}
+	if plain {
+		return `"` + s + `"`
+	}
 	b, _ := json.Marshal(s) // a string always marshals
 	return string(b)
 }

@@ -9,6 +9,13 @@ import (
 // The functions here read JSON that json.Valid has accepted, without copying it: a session line can be 64 MiB of one string,
 // and what is wanted of it are a few short fields.
 
+// Members calls f for each member of the JSON object obj, with the member's decoded key and its raw value, neither of which is a copy. It checks nothing: what
+// is no JSON gives members that make no sense. For anything but an object it does nothing.
+func Members(obj []byte, f func(key, value []byte)) { fields(obj, f) }
+
+// String is the decoded string of a raw JSON value, "" where it is none.
+func String(raw []byte) string { return text(raw) }
+
 // fields calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but an object it does nothing.
 func fields(obj []byte, f func(key, value []byte)) {
 	i := space(obj, 0)

@@ -135,7 +135,7 @@ func TestScript(t *testing.T) {
 				boxOf(ts).server.Allow(args[0])
 				boxOf(ts).server.Put(thread.Entry{ID: args[0], TS: "2026-01-01T00:00:00.000Z", AuthorID: "me", Payload: []byte(args[1])})
 			},
-			"allow":  func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).server.Allow(args[0]) },
+			"allow": func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).server.Allow(args[0]) },
 			"server": func(ts *testscript.TestScript, _ bool, args []string) {
 				if args[0] == "gaps" {
 					boxOf(ts).server.Gaps()

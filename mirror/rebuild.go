@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -452,40 +453,40 @@ func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
 
 // parseLine reads a payload that the server has checked, of whatever type, as a Line: what is not as in a Line is left out. Its raw members are not copies.
 func parseLine(payload []byte) (p thread.Line) {
-	session.Members(payload, func(key, v []byte) {
+	jsonscan.Members(payload, func(key, v []byte) {
 		switch string(key) {
 		case "type":
-			p.Type = session.String(v)
+			p.Type = jsonscan.String(v)
 		case "kind":
-			p.Kind = session.String(v)
+			p.Kind = jsonscan.String(v)
 		case "chat":
-			p.Chat = session.String(v)
+			p.Chat = jsonscan.String(v)
 		case "was":
-			p.Was = session.String(v)
+			p.Was = jsonscan.String(v)
 		case "text":
 			if len(v) > 0 && v[0] == '"' {
-				text := session.String(v)
+				text := jsonscan.String(v)
 				p.Text = &text
 			}
 		case "toolCallId":
-			p.ToolCallID = session.String(v)
+			p.ToolCallID = jsonscan.String(v)
 		case "toolName":
-			p.ToolName = session.String(v)
+			p.ToolName = jsonscan.String(v)
 		case "isError":
 			is := string(v) == "true"
 			p.IsError = &is
 		case "stopReason":
-			p.StopReason = session.String(v)
+			p.StopReason = jsonscan.String(v)
 		case "provider":
-			p.Provider = session.String(v)
+			p.Provider = jsonscan.String(v)
 		case "model":
-			p.Model = session.String(v)
+			p.Model = jsonscan.String(v)
 		case "usage":
 			p.Usage = v
 		case "message":
 			p.Message = v
 		case "encoding":
-			p.Encoding = session.String(v)
+			p.Encoding = jsonscan.String(v)
 		case "line":
 			p.Line = v
 		case "truncated":
@@ -493,7 +494,7 @@ func parseLine(payload []byte) (p thread.Line) {
 		case "bytes":
 			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 where it is none
 		case "reason":
-			p.Reason = session.String(v)
+			p.Reason = jsonscan.String(v)
 		case "session":
 			p.Session = parseRef(v)
 		}
@@ -503,7 +504,7 @@ func parseLine(payload []byte) (p thread.Line) {
 
 // parseRef reads where in its session a line stood; nil where that is not said.
 func parseRef(raw []byte) (ref *thread.SessionRef) {
-	session.Members(raw, func(key, v []byte) {
+	jsonscan.Members(raw, func(key, v []byte) {
 		if ref == nil {
 			ref = &thread.SessionRef{}
 		}
@@ -511,12 +512,12 @@ func parseRef(raw []byte) (ref *thread.SessionRef) {
 			if len(v) == 0 || v[0] != '"' {
 				return nil
 			}
-			s := session.String(v)
+			s := jsonscan.String(v)
 			return &s
 		}
 		switch string(key) {
 		case "id":
-			ref.ID = session.String(v)
+			ref.ID = jsonscan.String(v)
 		case "entry":
 			ref.Entry = own()
 		case "parent":

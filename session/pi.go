@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits, usage lines) and what
@@ -32,7 +34,7 @@ var piRoles = map[string]bool{
 const piTime = "2006-01-02T15:04:05.000Z"
 
 func decodePi(line []byte) Entry {
-	if !json.Valid(line) || !isObject(bytes.TrimSpace(line)) {
+	if !json.Valid(line) || !jsonscan.IsObject(bytes.TrimSpace(line)) {
 		return Entry{Kind: Text, Type: "text"}
 	}
 	var e Entry
@@ -40,20 +42,20 @@ func decodePi(line []byte) Entry {
 	var parent, message []byte
 	version := 1   // has no number
 	extra := false // members beyond those that a message line always has
-	fields(line, func(key, v []byte) {
+	jsonscan.Members(line, func(key, v []byte) {
 		switch string(key) {
 		case "type":
-			typ = text(v)
+			typ = jsonscan.String(v)
 		case "id":
-			e.ID = text(v)
+			e.ID = jsonscan.String(v)
 		case "parentId":
-			parent, e.Parent = v, text(v)
+			parent, e.Parent = v, jsonscan.String(v)
 		case "timestamp":
-			stamp = text(v)
+			stamp = jsonscan.String(v)
 		case "message":
 			message = v
 		case "cwd":
-			e.Cwd, extra = text(v), true
+			e.Cwd, extra = jsonscan.String(v), true
 		case "version":
 			if n, err := strconv.Atoi(string(v)); err == nil {
 				version = n
@@ -77,7 +79,7 @@ func decodePi(line []byte) Entry {
 		// Version 2 has ids already: what changes on the way to 3 is one role's name.
 		e.Kind, e.SessionID, e.Old = Header, e.ID, version < 2
 	case "message":
-		if !isObject(message) {
+		if !jsonscan.IsObject(message) {
 			e.Known = false
 			return e
 		}
@@ -94,28 +96,28 @@ func decodePi(line []byte) Entry {
 func decodePiMessage(e *Entry) {
 	var role string
 	var content []byte
-	fields(e.Message, func(key, v []byte) {
+	jsonscan.Members(e.Message, func(key, v []byte) {
 		switch string(key) {
 		case "role":
-			role = text(v)
+			role = jsonscan.String(v)
 		case "content":
 			content = v
 		case "stopReason":
-			e.StopReason = text(v)
+			e.StopReason = jsonscan.String(v)
 		case "errorMessage":
-			e.ErrorMessage = text(v)
+			e.ErrorMessage = jsonscan.String(v)
 		case "provider":
-			e.Provider = text(v)
+			e.Provider = jsonscan.String(v)
 		case "model":
-			e.Model = text(v)
+			e.Model = jsonscan.String(v)
 		case "usage":
-			if isObject(v) {
+			if jsonscan.IsObject(v) {
 				e.Usage = v
 			}
 		case "toolCallId":
-			e.ToolCallID = text(v)
+			e.ToolCallID = jsonscan.String(v)
 		case "toolName":
-			e.ToolName = text(v)
+			e.ToolName = jsonscan.String(v)
 		case "isError":
 			e.IsError = string(v) == "true"
 		}
@@ -143,18 +145,18 @@ func decodePiMessage(e *Entry) {
 
 // piText is what a user message says: the string that it is, or its text blocks.
 func piText(content []byte) string {
-	if isString(content) {
-		return text(content)
+	if jsonscan.IsString(content) {
+		return jsonscan.String(content)
 	}
 	var parts []string
-	elements(content, func(block []byte) {
+	jsonscan.Elements(content, func(block []byte) {
 		var typ, said string
-		fields(block, func(key, v []byte) {
+		jsonscan.Members(block, func(key, v []byte) {
 			switch string(key) {
 			case "type":
-				typ = text(v)
+				typ = jsonscan.String(v)
 			case "text":
-				said = text(v)
+				said = jsonscan.String(v)
 			}
 		})
 		if typ == "text" {
@@ -167,14 +169,14 @@ func piText(content []byte) string {
 // piCalls are the ids of the tool calls in a message's content.
 func piCalls(content []byte) []string {
 	var ids []string
-	elements(content, func(block []byte) {
+	jsonscan.Elements(content, func(block []byte) {
 		var typ, id string
-		fields(block, func(key, v []byte) {
+		jsonscan.Members(block, func(key, v []byte) {
 			switch string(key) {
 			case "type":
-				typ = text(v)
+				typ = jsonscan.String(v)
 			case "id":
-				id = text(v)
+				id = jsonscan.String(v)
 			}
 		})
 		if typ == "toolCall" {

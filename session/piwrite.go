@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // What pi's session files are made of where we make them.
@@ -113,7 +115,7 @@ func marshal(v any) ([]byte, error) {
 // piTurn is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers, without which pi 0.78.0 ends with an error.
 func piTurn(t Turn) (json.RawMessage, bool) {
 	m := map[string]json.RawMessage{}
-	if isObject(t.Message) && json.Valid(t.Message) {
+	if jsonscan.IsObject(t.Message) && json.Valid(t.Message) {
 		if json.Unmarshal(t.Message, &m) != nil {
 			m = map[string]json.RawMessage{}
 		}
@@ -124,7 +126,7 @@ func piTurn(t Turn) (json.RawMessage, bool) {
 		}
 	}
 	content := m["content"]
-	if t.Kind != User || !isString(content) {
+	if t.Kind != User || !jsonscan.IsString(content) {
 		if m["content"] = piContent(content); len(content) == 0 && t.Text != nil && *t.Text != "" {
 			m["content"] = piContent([]byte(quoted(*t.Text)))
 		}
@@ -145,7 +147,7 @@ func piTurn(t Turn) (json.RawMessage, bool) {
 		set("stopReason", t.StopReason)
 		set("stopReason", "stop")
 		usage := m["usage"]
-		if !isObject(usage) {
+		if !jsonscan.IsObject(usage) {
 			usage = t.Usage
 		}
 		m["usage"] = piUsage(usage)
@@ -169,13 +171,13 @@ func piContent(content []byte) json.RawMessage {
 	blocks := []json.RawMessage{}
 	add := func(raw []byte) {
 		switch {
-		case isObject(raw):
+		case jsonscan.IsObject(raw):
 			blocks = append(blocks, raw)
-		case isString(raw):
+		case jsonscan.IsString(raw):
 			blocks = append(blocks, json.RawMessage(`{"type":"text","text":`+string(raw)+`}`))
 		}
 	}
-	if elements(content, add); len(blocks) == 0 && len(content) > 0 && content[0] != '[' {
+	if jsonscan.Elements(content, add); len(blocks) == 0 && len(content) > 0 && content[0] != '[' {
 		add(content)
 	}
 	b, err := marshal(blocks)
@@ -203,7 +205,7 @@ func piUsage(usage []byte) json.RawMessage {
 			*n = "0"
 		}
 	}
-	if !isObject(u.Cost) {
+	if !jsonscan.IsObject(u.Cost) {
 		u.Cost = json.RawMessage(`{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}`)
 	}
 	b, err := marshal(u)

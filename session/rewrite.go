@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // structural are the members whose strings say what a line is and how it hangs together, in the lines of all three agents and in the payloads
@@ -41,7 +43,7 @@ const keepScratch = 1 << 20
 // them. All else keeps its bytes.
 func (w *Rewriter) Rewrite(raw []byte, f func(s []byte) []byte) []byte {
 	w.raw, w.f, w.out, w.done = raw, f, nil, 0
-	w.value(space(raw, 0), false, false)
+	w.value(jsonscan.Space(raw, 0), false, false)
 	out := raw
 	if w.out != nil {
 		out = append(w.out, raw[w.done:]...)
@@ -60,32 +62,32 @@ func (w *Rewriter) value(i int, keep, in bool) int {
 	}
 	switch w.raw[i] {
 	case '"':
-		end := skipString(w.raw, i)
+		end := jsonscan.SkipString(w.raw, i)
 		if !keep || in {
 			w.text(i, end)
 		}
 		return end
 	case '[':
-		for i = space(w.raw, i+1); i < len(w.raw) && w.raw[i] != ']'; {
-			i = space(w.raw, w.value(i, keep, in))
+		for i = jsonscan.Space(w.raw, i+1); i < len(w.raw) && w.raw[i] != ']'; {
+			i = jsonscan.Space(w.raw, w.value(i, keep, in))
 			if i < len(w.raw) && w.raw[i] == ',' {
-				i = space(w.raw, i+1)
+				i = jsonscan.Space(w.raw, i+1)
 			}
 		}
 		return i + 1
 	case '{':
-		for i = space(w.raw, i+1); i < len(w.raw) && w.raw[i] == '"'; {
-			end := skipString(w.raw, i)
+		for i = jsonscan.Space(w.raw, i+1); i < len(w.raw) && w.raw[i] == '"'; {
+			end := jsonscan.SkipString(w.raw, i)
 			key := w.raw[i+1 : end-1]
-			i = space(w.raw, space(w.raw, end)+1) // over the colon
-			i = space(w.raw, w.value(i, structural[string(key)], in || free[string(key)]))
+			i = jsonscan.Space(w.raw, jsonscan.Space(w.raw, end)+1) // over the colon
+			i = jsonscan.Space(w.raw, w.value(i, structural[string(key)], in || free[string(key)]))
 			if i < len(w.raw) && w.raw[i] == ',' {
-				i = space(w.raw, i+1)
+				i = jsonscan.Space(w.raw, i+1)
 			}
 		}
 		return i + 1
 	default:
-		return skip(w.raw, i)
+		return jsonscan.Skip(w.raw, i)
 	}
 }
 

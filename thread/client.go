@@ -374,8 +374,8 @@ func (c *Client) read(ctx context.Context, offset string, wait bool, f func(Entr
 	lines.Buffer(nil, MaxEntry+64<<10) // the server adds to what was posted
 	n := 0
 	for ; lines.Scan(); n++ {
-		var e Entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		e, err := parseRead(lines.Bytes())
+		if err != nil {
 			// The last line of a connection that broke is only a part, and why it broke says more.
 			return Page{}, fmt.Errorf("read entry %d after offset %s: %w", n, offset, cmp.Or(lines.Err(), err))
 		}

@@ -1,0 +1,151 @@
+// Package jsonscan finds its way in JSON without copying it and without building anything: a session line can be 64 MiB of one string, and what is wanted of it are
+// a few short fields. It checks nothing. What is no JSON gives members and values that make no sense, and no more harm; who must know asks json.Valid first.
+package jsonscan
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but an object it does nothing.
+func Members(obj []byte, f func(key, value []byte)) {
+	i := Space(obj, 0)
+	if i >= len(obj) || obj[i] != '{' {
+		return
+	}
+	for i = Space(obj, i+1); i < len(obj) && obj[i] == '"'; {
+		end := Skip(obj, i)
+		key := obj[i+1 : end-1]
+		if bytes.IndexByte(key, '\\') >= 0 {
+			key = []byte(String(obj[i:end]))
+		}
+		i = Space(obj, Space(obj, end)+1) // over the colon
+		end = Skip(obj, i)
+		f(key, obj[i:end])
+		if i = Space(obj, end); i < len(obj) && obj[i] == ',' {
+			i = Space(obj, i+1)
+		}
+	}
+}
+
+// Elements calls f for each raw element of the array arr. For anything but an array it does nothing.
+func Elements(arr []byte, f func(value []byte)) {
+	i := Space(arr, 0)
+	if i >= len(arr) || arr[i] != '[' {
+		return
+	}
+	for i = Space(arr, i+1); i < len(arr) && arr[i] != ']'; {
+		end := Skip(arr, i)
+		f(arr[i:end])
+		if i = Space(arr, end); i < len(arr) && arr[i] == ',' {
+			i = Space(arr, i+1)
+		}
+	}
+}
+
+// String is the decoded string of a raw value, "" where it is not a string.
+func String(raw []byte) string {
+	if !IsString(raw) {
+		return ""
+	}
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+		return string(inner)
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// IsString reports whether a raw value is a string.
+func IsString(raw []byte) bool { return len(raw) >= 2 && raw[0] == '"' }
+
+// IsObject reports whether a raw value is an object.
+func IsObject(raw []byte) bool { return len(raw) >= 2 && raw[0] == '{' }
+
+// Space is the index of the first byte from i on that is not white space.
+func Space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// Skip is the index after the value that begins at i.
+func Skip(b []byte, i int) int {
+	if i >= len(b) {
+		return i
+	}
+	switch b[i] {
+	case '"':
+		return SkipString(b, i)
+	case '{', '[':
+		for depth := 0; i < len(b); {
+			switch b[i] {
+			case '"':
+				i = SkipString(b, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return i
+	default:
+		for i < len(b) && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] > ' ' {
+			i++
+		}
+		return i
+	}
+}
+
+// SkipString is the index after the string that begins at i.
+func SkipString(b []byte, i int) int {
+	for i++; ; {
+		q := bytes.IndexByte(b[i:], '"')
+		if q < 0 {
+			return len(b)
+		}
+		i += q
+		// A quote is the end unless an odd number of backslashes stands before it.
+		n := 0
+		for b[i-1-n] == '\\' {
+			n++
+		}
+		i++
+		if n%2 == 0 {
+			return i
+		}
+	}
+}
+
+// Whole reports whether obj is one object from its first byte to its last, as far as its braces and quotes tell: not one that was cut off.
+func Whole(obj []byte) bool {
+	depth := 0
+	for i := 0; i < len(obj); {
+		switch obj[i] {
+		case '"':
+			end := SkipString(obj, i)
+			if end == len(obj) {
+				return false // it is still open, or nothing closes the object
+			}
+			i = end
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i == len(obj)-1 && obj[0] == '{'
+			}
+		}
+		i++
+	}
+	return false
+}

@@ -44,7 +44,7 @@ lint: ## vet, staticcheck, gofumpt
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@set -e; for f in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z]+' . | cut -c6-); do \
 		dir=$$(dirname $$(grep -rlE --include='*_test.go' "^func $$f\(" .)); \
-		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$dir; done
+		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$dir; done
 
 .PHONY: bench
 bench: agents ## the figures in docs/PERFORMANCE.md

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/mirror"
@@ -60,6 +61,55 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 			if !bytes.Equal(got, line) && !equalNumbers(t, got, line) {
 				t.Fatalf("%q came back as %q", line, got)
+			}
+		}
+	})
+}
+
+// FuzzRebuild: a thread gives a whole session file back, line by line; one without a header gets one.
+func FuzzRebuild(f *testing.F) {
+	seedSessions(f, func(content []byte) { f.Add(content) })
+	f.Fuzz(func(t *testing.T, content []byte) {
+		e := newEncoder()
+		r := &mirror.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
+		defer r.Close()
+		var want [][]byte
+		ids := map[string]bool{}
+		for raw := range bytes.Lines(content) {
+			line := bytes.TrimSuffix(raw, []byte("\n"))
+			if dec := session.Pi.Decode(line); dec.Kind == session.Header {
+				if ids[dec.SessionID] = true; len(ids) > 1 || dec.Old {
+					return // several sessions in a file; or one that the agent writes anew
+				}
+			}
+			entry, _ := e.Encode(session.Line{Start: session.Position{Index: len(want)}, Data: line})
+			want = append(want, line)
+			if err := r.Add(entry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(want) == 0 {
+			return
+		}
+		path := filepath.Join(t.TempDir(), "s.jsonl")
+		done, err := r.Write(path, "made", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
+		if len(ids) == 0 {
+			got = got[1:]
+		}
+		if len(got) != len(want) || done.Made != 0 || len(done.Lost) != 0 {
+			t.Fatalf("%d lines of %d, %+v:\n%q", len(got), len(want), done, b)
+		}
+		for i, line := range want {
+			if !bytes.Equal(got[i], line) && !equalNumbers(t, got[i], line) {
+				t.Fatalf("line %d: %q came back as %q", i, line, got[i])
 			}
 		}
 	})

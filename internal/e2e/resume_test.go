@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -325,6 +326,54 @@ func TestPiResumeFallsBack(t *testing.T) {
 				t.Errorf("the model was asked %.3000s", asked)
 			}
 			s.whole("r2")
+		})
+	}
+}
+
+// A thread that another mirror wrote, which knows turns and nothing of the session file, goes on all the same: pi loads what is made of it, and of all that is
+// posted then nothing was on the thread before.
+func TestPiResumeForeign(t *testing.T) {
+	const foreign = `{"id":"f1","ts":"2026-01-01T00:00:01.000Z","payload":{"type":"chat","text":"the first question"}}
+{"id":"f2","ts":"2026-01-01T00:00:02.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}]}}}
+{"id":"f3","ts":"2026-01-01T00:00:03.000Z","payload":{"type":"pi.tool_result","toolCallId":"c1","toolName":"bash","message":{"role":"toolResult","content":"a-file.txt"}}}
+{"id":"f4","ts":"2026-01-01T00:00:04.000Z","authorId":"another-agent","payload":{"type":"chat","text":"and I ask, too"}}
+{"id":"f5","ts":"2026-01-01T00:00:05.000Z","payload":{"type":"pi.assistant","message":{"role":"assistant","content":"There is one file."}}}
+{"id":"f6","ts":"2026-01-01T00:00:06.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"toolCall","id":"c2","name":"bash","arguments":{"command":"never-answered"}}]}}}
+`
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, version, say("I know it all."))
+			post := exec.Command(filepath.Join(built, "arbe"), "thread", "post", s.thread)
+			post.Stdin = strings.NewReader(foreign)
+			if out, err := post.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			s.args, s.prompt = append(s.args, "--resume"), "the last question"
+			if got := s.status(s.start()); got != 0 {
+				t.Fatalf("exit status %d", got)
+			}
+			asked := s.asked()
+			for _, want := range []string{"the first question", "I look.", "a-file.txt", "and I ask, too", "There is one file.", "never-answered", "the last question"} {
+				if strings.Count(asked, want) != 1 {
+					t.Errorf("the model was told %q %d times:\n%.3000s", want, strings.Count(asked, want), asked)
+				}
+			}
+			all := textOf(s.entries())
+			for _, once := range []string{"the first question", "I look.", "There is one file.", "I know it all."} {
+				if strings.Count(all, once) != 1 {
+					t.Errorf("%q is on the thread %d times", once, strings.Count(all, once))
+				}
+			}
+			if how := s.started("r1").Resume; how != "hydrate" {
+				t.Errorf("resumed by %s", how)
+			}
+			// And on in another box: made lines and mirrored ones hang together.
+			n := s.next(version, "r2", bash("echo second-tool"))
+			n.again("r2", "once more")
+			if asked := n.asked(); strings.Count(asked, "the first question") != 1 || strings.Count(asked, "I know it all.") != 1 {
+				t.Errorf("the model was asked %.3000s", asked)
+			}
 		})
 	}
 }

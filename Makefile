@@ -49,7 +49,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 .PHONY: bench
 bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
-	go test -run '^$$' -bench 'Mirror|Append|Idle' -benchtime 3x ./internal/e2e
+	go test -run '^$$' -bench 'Mirror|Hydrate|Append|Idle' -benchtime 3x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
 
 N    ?= 500

@@ -44,7 +44,8 @@ type Task struct {
 	Session string   // the session file's path
 	Model   string   // "" for the agent's own choice
 	Args    []string // further arguments, as the user gave them
-	Prompt  string   // not empty
+	Prompt  string   // not empty, but where it may be left out
+	Person  bool     // a person sits at the agent's own terminal interface, and may have no prompt
 }
 
 // Invocation is how a Task is put to an agent.

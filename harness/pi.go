@@ -40,13 +40,21 @@ func piCommand(t Task) Invocation {
 	if t.Model != "" {
 		args = append(args, "--model", t.Model)
 	}
-	args = append(append(args, t.Args...), "-p")
+	args = append(args, t.Args...)
+	// What pi asks the network for on its own account. With PI_OFFLINE its grep and find tools could not fetch what they need.
+	env := []string{"PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}
+	if t.Person {
+		if t.Prompt != "" {
+			args = append(args, t.Prompt)
+		}
+		return Invocation{Args: args, Env: env}
+	}
+	args = append(args, "-p")
 	stdin, arg := piPrompt(t.Prompt)
 	if arg != "" {
 		args = append(args, arg)
 	}
-	// What pi asks the network for on its own account. With PI_OFFLINE its grep and find tools could not fetch what they need.
-	return Invocation{Args: args, Stdin: stdin, Env: []string{"PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}}
+	return Invocation{Args: args, Stdin: stdin, Env: env}
 }
 
 // piPrompt divides a prompt into what pi reads from stdin and one argument. pi joins the two, after it has trimmed what came from stdin.

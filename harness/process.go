@@ -28,7 +28,8 @@ type Command struct {
 	Stdin  string // what it reads before end of input; "" for /dev/null
 	Stdout *os.File
 	Stderr *os.File
-	Group  *Group // the cgroup to start it in; nil for the runner's own
+	TTY    *os.File // the agent's own terminal, instead of all three; nil for none
+	Group  *Group   // the cgroup to start it in; nil for the runner's own
 
 	// Spawned, where there is one, is told the process's id before the agent's first instruction. Should we die before it returns, there never is an agent.
 	Spawned func(pid int)
@@ -117,6 +118,11 @@ func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if group != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.dir.Fd())
+	}
+	if c.TTY != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
+		// A terminal belongs to a session. Its leader has a group of its own, too; to ask for one besides is an error.
+		cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = false, true, true
 	}
 	if c.Stdin == "" {
 		return cmd, cmd.Start()

@@ -87,8 +87,15 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 			return outcome.Facts{}, err
 		}
 	}
-	stdout, stderr, err := r.outputs()
-	if err != nil {
+	var stdout, stderr *output
+	var screen *terminal
+	var err error
+	if r.TTY != nil {
+		if screen, err = newTerminal(r.TTY, r.TTY); err != nil {
+			return outcome.Facts{}, fmt.Errorf("the terminal: %w", err)
+		}
+		defer screen.close() // there is nobody to tell
+	} else if stdout, stderr, err = r.outputs(); err != nil {
 		return outcome.Facts{}, err
 	}
 	tree := r.tree()
@@ -98,20 +105,35 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	}
 	tree.Group, r.group = group, group
 
-	do := r.Spec.Command(harness.Task{Session: r.record.Session, Model: r.Model, Args: r.Args, Prompt: r.Prompt})
+	do := r.Spec.Command(harness.Task{Session: r.record.Session, Model: r.Model, Args: r.Args, Prompt: r.Prompt, Person: r.TTY != nil})
 	env := agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID, harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd)
 	oom := oomKills()
-	p, err := harness.Start(harness.Command{
-		Path: r.binary, Args: do.Args, Env: env, Dir: r.Cwd, Stdin: do.Stdin, Stdout: stdout.file, Stderr: stderr.file, Group: group,
+	command := harness.Command{
+		Path: r.binary, Args: do.Args, Env: env, Dir: r.Cwd, Stdin: do.Stdin, Group: group,
 		Spawned: func(pid int) {
 			st, _ := harness.ReadStat(pid) // our own child is there
 			spawned := Fact{Fact: FactSpawned, PID: pid, Ticks: st.Started, OOMKills: oom, Clock: clock()}
 			r.progress.spawned = &spawned
 			r.note(spawned)
 		},
-	})
+	}
+	if screen != nil {
+		command.TTY = screen.agent
+	} else {
+		command.Stdout, command.Stderr = stdout.file, stderr.file
+	}
+	p, err := harness.Start(command)
+	if err != nil && screen == nil {
+		err = errors.Join(err, stdout.file.Close(), stderr.file.Close())
+	}
 	if err != nil {
-		return outcome.Facts{}, errors.Join(err, stdout.file.Close(), stderr.file.Close())
+		return outcome.Facts{}, err
+	}
+	if screen != nil {
+		if err := screen.started(); err != nil {
+			r.Log.Warn("the agent's end of its terminal", "error", err)
+		}
+		defer start(context.WithoutCancel(ctx), screen.pass)()
 	}
 	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", r.record.Session)
 	return r.attend(ctx, p, tree, outcome.Facts{}, stdout, stderr), nil
@@ -300,7 +322,7 @@ func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) e
 			used, looked = cpu, now
 		}
 		quiet := clock() - time.Duration(r.moved.Load())
-		if r.follower.resting() && clock()-moved >= r.Patience {
+		if r.TTY == nil && r.follower.resting() && clock()-moved >= r.Patience {
 			r.end(deed{outcome.DidLinger, fmt.Sprintf("its turn ended well %v ago and it does not go", quiet.Round(time.Second))})
 		}
 		if r.Stall > 0 && quiet >= r.Stall {

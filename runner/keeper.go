@@ -34,6 +34,9 @@ type Keeper struct {
 	// to its ExtraFiles the pipe that it reports on, and then the lock, which it is to keep as long as it lives, and closes the others when it has started.
 	Worker func(restarts int, came []syscall.Signal) (*exec.Cmd, error)
 	Log    *slog.Logger
+	// TTY is the terminal of a person at the agent's own interface; nil where there is none. The worker uses it, so it stays in its foreground; and it is made what
+	// it was when a worker is gone, however that went.
+	TTY *os.File
 
 	worker   int // its pid, 0 between two
 	restarts int
@@ -57,6 +60,12 @@ func (k *Keeper) Keep() (status int, err error) {
 	signal.Notify(signals, append(forward, syscall.SIGCHLD)...)
 	defer signal.Stop(signals)
 
+	var was *unix.Termios
+	if k.TTY != nil {
+		if was, err = unix.IoctlGetTermios(int(k.TTY.Fd()), unix.TCGETS); err != nil {
+			return 0, fmt.Errorf("the terminal: %w", err)
+		}
+	}
 	report, err := k.start()
 	if err != nil {
 		return 0, err
@@ -70,6 +79,11 @@ func (k *Keeper) Keep() (status int, err error) {
 		how, ended := k.reap()
 		if !ended {
 			continue
+		}
+		if was != nil {
+			if err := RestoreTerminal(k.TTY, was); err != nil {
+				k.Log.Warn("the terminal is not what it was", "error", err)
+			}
 		}
 		if status, ok := report(); ok {
 			return status, nil
@@ -99,7 +113,7 @@ func (k *Keeper) start() (report func() (int, bool), err error) {
 	if err == nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, w, k.Folder.Lock())
 		// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear it from us, once.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil}
 		err = cmd.Start()
 	}
 	if cmd != nil { // the worker has its own by now

@@ -48,10 +48,20 @@ func (r *run) firstEntries() []thread.Entry {
 		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: r.Spec.Version(r.binary), Cwd: r.Redact.Text(r.Cwd),
 		PID: r.record.PID, Instance: r.record.Instance, SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
 	}
-	prompt := thread.Chat{Type: thread.TypeChat, Text: r.Redact.Text(r.Prompt), RunID: r.RunID}
-	return []thread.Entry{
-		r.entry(runningID(r.RunID), running), r.entry(startedID(r.RunID), started), r.entry(promptID(r.RunID), prompt),
+	first := []thread.Entry{r.entry(runningID(r.RunID), running), r.entry(startedID(r.RunID), started)}
+	if r.Prompt != "" {
+		prompt := thread.Chat{Type: thread.TypeChat, Text: r.Redact.Text(r.Prompt), RunID: r.RunID}
+		first = append(first, r.entry(promptID(r.RunID), prompt))
 	}
+	return first
+}
+
+// promptChat is the id of the chat that the run's first turn repeats; "" where a person begins without one.
+func (r *run) promptChat() string {
+	if r.TTY != nil && r.Prompt == "" {
+		return ""
+	}
+	return promptID(r.RunID)
 }
 
 // openThread posts the first entries. ErrRefused and ErrTaken say that this run must not be. A server that doesn't answer is waited for, and then the
@@ -84,7 +94,7 @@ func (r *run) ensureOpen(ctx context.Context) error {
 	for len(r.opening) > 0 {
 		ack, err := r.post(ctx, r.opening)
 		if err == nil {
-			if ack.Duplicates == 0 && len(r.opening) == 3 {
+			if ack.Duplicates == 0 && r.opening[0].ID == runningID(r.RunID) {
 				r.offset = ack.Next // nobody knew of the run before: what is said of it comes behind
 			}
 			r.opening = nil

@@ -98,6 +98,10 @@ type Config struct {
 	ByHand         bool
 	Stdout, Stderr io.Writer
 
+	// TTY is the terminal of a person who is to have the agent's own interface in it, and who then ends the agent: it may linger, and needs no Prompt. nil
+	// for an agent that works by itself.
+	TTY *os.File
+
 	// Under a keeper: its process id, the folder that it has taken, and how many workers there were before this one.
 	Keeper   int
 	Folder   *Folder
@@ -315,7 +319,7 @@ func (r *run) newMirror() *mirror.Mirror {
 	return &mirror.Mirror{
 		Encoder: mirror.Encoder{
 			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
-			Prompt: promptID(r.RunID), RunFrom: r.record.From.Index,
+			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
 		},
 		Path: r.record.Session,
 		From: r.cursor(),

@@ -26,6 +26,7 @@ type job struct {
 	Cwd     string           // where the agent works
 	Session string           // the session file; "" for a new one
 	Prompt  string           // "" where the thread has it
+	PTY     bool             // a person has the agent's own interface in the terminal
 	Keeper  int              // the keeper's process id, for a worker
 	Worker  int              // how many workers there were before
 	Signals []syscall.Signal // that came before this one
@@ -147,7 +148,11 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	if folder.Used() {
 		return exitConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
 	}
-	k := runner.Keeper{Folder: folder, Log: log, Worker: func(restarts int, came []syscall.Signal) (*exec.Cmd, error) {
+	k := runner.Keeper{Folder: folder, Log: log}
+	if j.PTY {
+		k.TTY = os.Stdin
+	}
+	k.Worker = func(restarts int, came []syscall.Signal) (*exec.Cmd, error) {
 		j.Keeper, j.Worker, j.Signals = os.Getpid(), restarts, came
 		f, err := j.send()
 		if err != nil {
@@ -157,8 +162,11 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 		cmd.Args[0] = os.Args[0]
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.ExtraFiles = []*os.File{f}
+		if j.PTY {
+			cmd.Stdin = os.Stdin
+		}
 		return cmd, nil
-	}}
+	}
 	status, err := k.Keep()
 	if err != nil {
 		return exitUndelivered, fmt.Errorf("%w\nwhat there is of the run is in %s: arbe-pi-runner recover finishes it", err, folder.Path)

@@ -54,6 +54,7 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 			&cli.StringFlag{Name: "agent-bin", Usage: "the agent's `BINARY` (what PATH has)", TakesFile: true},
 			&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
 			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
+			&cli.BoolFlag{Name: "pty", Usage: "the agent's own interface in this terminal, with or without a PROMPT to begin with"},
 			&cli.DurationFlag{Name: "stall-timeout", Usage: "end an agent that writes nothing and computes nothing for so long (off)"},
 			&cli.BoolFlag{Name: "kill-leftovers", Usage: "end what the agent leaves running, also after a normal end"},
 			&cli.BoolFlag{Name: "remove-token-file", Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts"},
@@ -78,6 +79,9 @@ func (p *program) runAction(c *cli.Context) error {
 	if c.Bool("hydrate") && !c.Bool("resume") {
 		return cmdline.Usage("--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
 	}
+	if _, is := cmdline.Terminal(os.Stdin); c.Bool("pty") && !is {
+		return cmdline.Usage("--pty is for a terminal, and stdin is none")
+	}
 	prompt, err := p.promptFrom(c)
 	if err != nil {
 		return err
@@ -96,7 +100,7 @@ func (p *program) runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.handOn(c, s, job{Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd, Session: session, Prompt: prompt})
+	return p.handOn(c, s, job{Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd, Session: session, Prompt: prompt, PTY: c.Bool("pty")})
 }
 
 // runWorker is what a worker does of a run.
@@ -105,7 +109,16 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	if err != nil {
 		return err
 	}
-	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	said := p.stderr
+	if p.job.PTY { // where nothing else must be written
+		f, err := os.OpenFile(filepath.Join(runner.FolderPath(p.job.State, s.thread, p.job.RunID), "log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // a log
+		said = f
+	}
+	log := cmdline.Logger(said, c.Bool("verbose"))
 	client := s.client(log)
 	ctx, abandon, stop := untilSignal(c.Context, p.job.Signals...)
 	defer stop()
@@ -114,19 +127,23 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		return err
 	}
 	prompt := p.job.Prompt
-	if prompt == "" && !folder.Begun() {
+	if prompt == "" && !folder.Begun() && !p.job.PTY {
 		if prompt, err = promptOnThread(ctx, client, p.job.RunID); err != nil {
 			return err
 		}
 	}
 	_, byHand := cmdline.Terminal(p.stderr)
+	var tty *os.File
+	if p.job.PTY {
+		tty = os.Stdin
+	}
 	res, err := runner.Run(ctx, abandon, runner.Config{
 		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
 		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: prompt,
 		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
 		Guard: s.guard, Stall: c.Duration("stall-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
-		ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
+		ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr, TTY: tty,
 		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker,
 	})
 	return runStatus(spec, res, err)
@@ -134,7 +151,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 
 // handOn makes this process the run's keeper, with all that it needs to know.
 func (p *program) handOn(c *cli.Context, s settings, j job) error {
-	if j.Prompt == "" && j.RunID == "" {
+	if j.Prompt == "" && j.RunID == "" && !j.PTY {
 		return cmdline.Usage("no prompt: give one after --, or --prompt-file, or ARBE_RUN_ID with a prompt on the thread")
 	}
 	if j.RunID == "" {

@@ -1,0 +1,148 @@
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/internal/model"
+)
+
+// seen is what a terminal shows.
+type seen struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (s *seen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Write(b)
+}
+
+func (s *seen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.String()
+}
+
+// atTerminal starts the runner in a terminal of its own, and returns that and what it shows.
+func (s *scene) atTerminal(args ...string) (*exec.Cmd, *os.File, *seen) {
+	s.t.Helper()
+	master, tty, err := pty.Open()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(s.t.Context(), filepath.Join(built, "arbe-pi-runner"), args...)
+	cmd.Env = append(s.env, "TERM=xterm-256color", "PI_OFFLINE=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	screen := &seen{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 4096)
+		for {
+			n, err := master.Read(b)
+			_, _ = screen.Write(b[:n]) // memory takes it
+			if err != nil {
+				return
+			}
+		}
+	}()
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			s.t.Logf("the terminal has shown\n%.6000q", screen.String())
+		}
+		_, _ = tty.Close(), master.Close() // the test is over
+		<-done
+	})
+	return cmd, tty, screen
+}
+
+// cooked reports whether a terminal echoes and waits for whole lines, as a shell leaves it.
+func cooked(t *testing.T, tty *os.File) bool {
+	t.Helper()
+	state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.Lflag&unix.ECHO != 0 && state.Lflag&unix.ICANON != 0
+}
+
+// A person has pi's own interface on the session of the run before, and all that is said there is on the thread.
+func TestPiPTY(t *testing.T) {
+	for _, version := range versions {
+		for _, crash := range []bool{false, true} {
+			name := version
+			if crash {
+				name += "/the worker dies"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t, version, say("I am the first reply."), model.Reply{Text: "I am the reply at the terminal."})
+				if got := s.status(s.start()); got != 0 {
+					t.Fatalf("exit status %d", got)
+				}
+				s.without("ARBE_RUN_ID")
+				s.env = append(s.env, "ARBE_RUN_ID=r2")
+				cmd, tty, screen := s.atTerminal("run", "--resume", "--pty", "--", "asked at the terminal")
+				until(t, "the reply at the terminal", func() bool { return strings.Contains(screen.String(), "I am the reply at the terminal.") })
+				if cooked(t, tty) {
+					t.Error("keys are not passed on as they are")
+				}
+				if crash {
+					pids := runnerPIDs(cmd.Process.Pid)
+					if len(pids) != 2 {
+						t.Fatalf("the runner is %d processes", len(pids))
+					}
+					if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					if _, err := tty.Stat(); err != nil {
+						t.Fatal(err)
+					}
+					if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var ee *exec.ExitError
+				if err := cmd.Wait(); err != nil && !errors.As(err, &ee) {
+					t.Fatal(err)
+				}
+				if !cooked(t, tty) {
+					t.Error("the terminal is not what it was")
+				}
+				if got := s.arbe("thread", "status", s.thread); got != "completed" {
+					t.Errorf("the run is %s", got)
+				}
+				all := textOf(s.entries())
+				for _, once := range []string{"I am the first reply.", "I am the reply at the terminal."} {
+					if strings.Count(all, once) != 1 {
+						t.Errorf("%q is on the thread %d times", once, strings.Count(all, once))
+					}
+				}
+				if how := s.started("r2").Resume; how != "continue" {
+					t.Errorf("resumed by %s", how)
+				}
+				s.whole("r2")
+			})
+		}
+	}
+}

@@ -35,8 +35,8 @@ func (s *seen) String() string {
 	return s.all.String()
 }
 
-// atTerminal starts the runner in a terminal of its own, and returns that and what it shows.
-func (s *scene) atTerminal(args ...string) (*exec.Cmd, *os.File, *seen) {
+// atTerminal starts the runner in a terminal of its own, and returns the terminal's two ends and what it shows.
+func (s *scene) atTerminal(args ...string) (cmd *exec.Cmd, keys, tty *os.File, screen *seen) {
 	s.t.Helper()
 	master, tty, err := pty.Open()
 	if err != nil {
@@ -45,14 +45,14 @@ func (s *scene) atTerminal(args ...string) (*exec.Cmd, *os.File, *seen) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
 		s.t.Fatal(err)
 	}
-	cmd := exec.CommandContext(s.t.Context(), filepath.Join(built, "arbe-pi-runner"), args...)
+	cmd = exec.CommandContext(s.t.Context(), filepath.Join(built, "arbe-pi-runner"), args...)
 	cmd.Env = append(s.env, "TERM=xterm-256color", "PI_OFFLINE=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	screen := &seen{}
+	screen = &seen{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -72,7 +72,15 @@ func (s *scene) atTerminal(args ...string) (*exec.Cmd, *os.File, *seen) {
 		_, _ = tty.Close(), master.Close() // the test is over
 		<-done
 	})
-	return cmd, tty, screen
+	return cmd, master, tty, screen
+}
+
+// press presses keys.
+func press(t *testing.T, keys *os.File, text string) {
+	t.Helper()
+	if _, err := keys.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // cooked reports whether a terminal echoes and waits for whole lines, as a shell leaves it.
@@ -101,7 +109,15 @@ func TestPiPTY(t *testing.T) {
 				}
 				s.without("ARBE_RUN_ID")
 				s.env = append(s.env, "ARBE_RUN_ID=r2")
-				cmd, tty, screen := s.atTerminal("run", "--resume", "--pty", "--", "asked at the terminal")
+				args := []string{"run", "--resume", "--pty"}
+				if crash {
+					args = append(args, "--", "asked at the terminal")
+				}
+				cmd, keys, tty, screen := s.atTerminal(args...)
+				if !crash { // the person types
+					until(t, "the session in pi's interface", func() bool { return strings.Contains(screen.String(), "I am the first reply.") })
+					press(t, keys, "asked at the terminal\r")
+				}
 				until(t, "the reply at the terminal", func() bool { return strings.Contains(screen.String(), "I am the reply at the terminal.") })
 				if cooked(t, tty) {
 					t.Error("keys are not passed on as they are")
@@ -115,12 +131,11 @@ func TestPiPTY(t *testing.T) {
 						t.Fatal(err)
 					}
 				} else {
-					if _, err := tty.Stat(); err != nil {
+					until(t, "the reply on the thread", func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") })
+					if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 72}); err != nil {
 						t.Fatal(err)
 					}
-					if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-						t.Fatal(err)
-					}
+					press(t, keys, "\x04") // the end of input, at an empty prompt
 				}
 				var ee *exec.ExitError
 				if err := cmd.Wait(); err != nil && !errors.As(err, &ee) {
@@ -129,8 +144,14 @@ func TestPiPTY(t *testing.T) {
 				if !cooked(t, tty) {
 					t.Error("the terminal is not what it was")
 				}
-				if got := s.arbe("thread", "status", s.thread); got != "completed" {
-					t.Errorf("the run is %s", got)
+				if got := s.arbe("thread", "status", s.thread); got != "completed" || cmd.ProcessState.ExitCode() != 0 {
+					t.Errorf("the run is %s, exit status %d", got, cmd.ProcessState.ExitCode())
+				}
+				if asked := s.asked(); !strings.Contains(asked, "I am the first reply.") || !strings.Contains(asked, "asked at the terminal") {
+					t.Errorf("the model was asked %.3000s", asked)
+				}
+				if n := ofType(s.entries(), "chat"); n != 2 {
+					t.Errorf("%d chats on the thread", n)
 				}
 				all := textOf(s.entries())
 				for _, once := range []string{"I am the first reply.", "I am the reply at the terminal."} {

@@ -1,0 +1,154 @@
+package faults_test
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// front is a way to the server that can be cut.
+type front struct {
+	addr   string
+	target string
+
+	mu     sync.Mutex
+	l      net.Listener // nil while it is down
+	trap   []byte       // what is held back until freed is closed
+	held   chan struct{}
+	freed  chan struct{}
+	frozen chan struct{}
+	conns  map[net.Conn]bool
+}
+
+func newFront(t *testing.T, target string) *front {
+	f := &front{addr: "127.0.0.1:0", target: target, conns: map[net.Conn]bool{}}
+	f.up(t)
+	t.Cleanup(func() {
+		f.thaw()
+		f.down()
+	})
+	return f
+}
+
+// lead makes target the server that is behind it.
+func (f *front) lead(target string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.target = target
+}
+
+// up lets connections come.
+func (f *front) up(t *testing.T) {
+	var l net.Listener
+	for began := time.Now(); ; time.Sleep(time.Millisecond) { // the port was ours a moment ago
+		var err error
+		if l, err = net.Listen("tcp", f.addr); err == nil {
+			break
+		}
+		if time.Since(began) > patience {
+			t.Error(err)
+			return
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.l, f.addr = l, l.Addr().String()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // down
+			}
+			go f.serve(c)
+		}
+	}()
+}
+
+// down refuses connections and breaks those that there are.
+func (f *front) down() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.l != nil {
+		_ = f.l.Close() // a listener holds nothing back
+		f.l = nil
+	}
+	for c := range f.conns {
+		_ = c.Close() // that is the fault
+	}
+}
+
+// hold lets the first bytes that have text in them wait, and all that follow on their connection. held is closed when they have come.
+func (f *front) hold(text string, held, freed chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trap, f.held, f.freed = []byte(text), held, freed
+}
+
+// freeze lets nothing through and says nothing, as a network does that has lost its way.
+func (f *front) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen == nil {
+		f.frozen = make(chan struct{})
+	}
+}
+
+// thaw ends a freeze. The connections that it met are gone.
+func (f *front) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen == nil {
+		return
+	}
+	close(f.frozen)
+	f.frozen = nil
+	for c := range f.conns {
+		_ = c.Close() // that is the fault
+	}
+}
+
+func (f *front) serve(c net.Conn) {
+	f.mu.Lock()
+	target := f.target
+	f.mu.Unlock()
+	to, err := net.Dial("tcp", target)
+	if err != nil {
+		_ = c.Close() // so is its other end
+		return
+	}
+	f.mu.Lock()
+	f.conns[c], f.conns[to] = true, true
+	f.mu.Unlock()
+	done := make(chan struct{}, 2)
+	pass := func(from, to net.Conn) {
+		defer func() { done <- struct{}{} }()
+		b := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(b)
+			f.mu.Lock()
+			frozen := f.frozen
+			if f.trap != nil && bytes.Contains(b[:n], f.trap) {
+				f.trap, frozen = nil, f.freed
+				close(f.held)
+			}
+			f.mu.Unlock()
+			if frozen != nil {
+				<-frozen
+			}
+			if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	go pass(c, to)
+	go pass(to, c)
+	<-done
+	_, _ = c.Close(), to.Close()
+	<-done
+	f.mu.Lock()
+	delete(f.conns, c)
+	delete(f.conns, to)
+	f.mu.Unlock()
+}

@@ -1,0 +1,426 @@
+package mirror
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Rebuilder makes an agent's session file out of a thread: feed it the thread's entries in their order, and Write the file.
+//
+// What our own mirror has written gives the file back line by line. What other mirrors wrote (turns, and nothing of the file) becomes a conversation without
+// branches that the agent loads. A thread may hold several sessions; the one that its last line belongs to is the one that goes on. Each is kept in a file
+// of its own until that is known: memory doesn't grow with a thread, but for a hash of each line's id.
+type Rebuilder struct {
+	Dialect session.Dialect
+	Cwd     string // where the agent is to work; "" for where it worked
+	Here    string // where it is to work where the thread doesn't say
+	Skip    string // the id of a chat that is no turn yet: the prompt of the run to come
+	Dir     string // for files that are gone after Close
+
+	all   map[string]*draft
+	last  *draft
+	chats []thread.Entry // that nobody has answered yet
+	left  int            // chats that are no turns of the session
+}
+
+// Rebuilt is what a Rebuilder made of a thread.
+type Rebuilt struct {
+	Session  string   `json:"session"`   // its id
+	Lines    int      `json:"lines"`     // the header included
+	Turns    int      `json:"turns"`     // of people, of agents, and tools' results
+	Branches int      `json:"branches"`  // turns that go on from another one than the last before them
+	Made     int      `json:"made"`      // lines made of entries that had none: another mirror's
+	Redacted int      `json:"redacted"`  // lines with a secret taken out
+	Cut      int      `json:"cut"`       // lines with text cut out
+	Lost     []string `json:"lost"`      // lines that the thread doesn't hold, and why
+	Aside    int      `json:"aside"`     // chats on the thread that are no part of the session
+	OldCwd   string   `json:"oldCwd"`    // where the agent worked
+	Cwd      string   `json:"cwd"`       // where it will
+	Leaf     string   `json:"leaf"`      // the line that goes on
+	Size     int64    `json:"bytes"`     // of the file
+	Last     string   `json:"lastEntry"` // the id of the last entry that is in it
+}
+
+// ErrNoSession says that a thread holds nothing to go on from.
+var ErrNoSession = errors.New("the thread holds no session")
+
+// maxChats is how many chats in a row can become turns. Older ones are left out.
+const maxChats = 1000
+
+// draft is one session's file in the making.
+type draft struct {
+	Rebuilt
+	file   *os.File
+	out    *bufio.Writer
+	seed   maphash.Seed
+	ids    map[uint64]struct{} // of the lines so far
+	calls  map[string]bool     // tool calls that have no result yet, where lines are made
+	header bool
+	lost   int             // lines lost since the last one that was not
+	made   bool            // the last line was made
+	own    map[string]bool // the ids of the lines that were made
+
+	// A file in an old format, which the agent has written anew: the lines' places, by entry.
+	old    bool
+	places map[string][2]int64
+	anew   []string // the ids of the new file's lines, by index
+}
+
+// Add takes the thread's next entry.
+func (r *Rebuilder) Add(e thread.Entry) error {
+	p := parseLine(e.Payload)
+	if strings.HasPrefix(p.Type, "signal.") {
+		return nil // an entry of no session
+	}
+	ours := strings.HasPrefix(p.Type, r.Dialect.Prefix+".")
+	switch {
+	case p.Session != nil && (ours || p.Type == thread.TypeChat && strings.HasPrefix(e.ID, r.Dialect.Prefix+":")):
+		for _, chat := range r.chats {
+			if chat.ID != p.Chat { // which is this very line
+				r.left++
+			}
+		}
+		r.chats = nil
+		return r.line(e, p)
+	case p.Type == thread.TypeChat:
+		if e.ID == r.Skip {
+			return nil
+		}
+		if r.chats = append(r.chats, e); len(r.chats) > maxChats {
+			r.chats = r.chats[1:]
+			r.left++
+		}
+		return nil
+	case p.Type == r.Dialect.Prefix+"."+thread.KindAssistant, p.Type == r.Dialect.Prefix+"."+thread.KindToolResult:
+		if err := r.spoken(); err != nil {
+			return err
+		}
+		return r.turn(e, p)
+	}
+	return nil
+}
+
+// line takes an entry that our mirror made of a line.
+func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
+	d := r.all[p.Session.ID]
+	switch {
+	case d != nil:
+	case p.Session.Index > 0 && r.all[""] != nil:
+		// It goes on where a file ended that was made of turns.
+		d = r.all[""]
+		delete(r.all, "")
+	default:
+		var err error
+		if d, err = r.begin(p.Session.ID); err != nil {
+			return err
+		}
+	}
+	d.Session, r.all[p.Session.ID], r.last = p.Session.ID, d, d
+	if p.Kind == kindMoved {
+		return d.moved(e, p, r.Dialect)
+	}
+	line, ok := rebuild(e, p, r.Dialect)
+	if !ok {
+		d.lose(p)
+		if p.Session.Entry == nil {
+			return nil
+		}
+		line = r.Dialect.Filler(*p.Session.Entry, deref(p.Session.Parent), e.Time()) // so that what follows it finds its way back
+	}
+	dec := r.Dialect.Decode(line)
+	if dec.Kind == session.Header {
+		d.header, d.old = true, dec.Old
+	}
+	if p.Truncated && ok {
+		d.Cut++
+	}
+	if d.lost > 0 && dec.Parent != "" && !d.has(dec.Parent) {
+		// The line that it follows was lost, and with it its id.
+		filler := r.Dialect.Filler(dec.Parent, d.Leaf, e.Time())
+		if err := d.put(filler, r.Dialect.Decode(filler), e.ID); err != nil {
+			return err
+		}
+	}
+	d.lost, d.made = 0, false
+	if !ok {
+		d.lost = 1
+	}
+	if d.old {
+		d.places[e.ID] = [2]int64{d.Size, int64(len(line))}
+	}
+	return d.put(line, dec, e.ID)
+}
+
+// lose notes a line that can't be given back.
+func (d *draft) lose(p thread.Line) {
+	why := p.Reason
+	if p.Kind == kindLong {
+		why = "longer than what is read of a line"
+	}
+	d.Lost = append(d.Lost, fmt.Sprintf("line %d, %d bytes: %s", p.Session.Index, p.Bytes, why))
+	d.lost++
+}
+
+// moved takes a line of a file that the agent has written anew in a newer format.
+func (d *draft) moved(e thread.Entry, p thread.Line, dialect session.Dialect) error {
+	if d.anew == nil {
+		if err := d.restart(dialect); err != nil {
+			return err
+		}
+	}
+	place, ok := d.places[p.Was]
+	if !ok || p.Session.Entry == nil {
+		d.lose(p)
+		return nil
+	}
+	line := make([]byte, place[1])
+	if _, err := d.file.ReadAt(line, place[0]); err != nil {
+		return err
+	}
+	for len(d.anew) <= p.Session.Index {
+		d.anew = append(d.anew, "")
+	}
+	d.anew[p.Session.Index] = *p.Session.Entry
+	line = dialect.Upgrade(line, *p.Session.Entry, deref(p.Session.Parent), func(i int) string {
+		if i < 0 || i >= len(d.anew) {
+			return ""
+		}
+		return d.anew[i]
+	})
+	return d.put(line, dialect.Decode(line), e.ID)
+}
+
+// restart begins the file again, behind the old one, whose lines are still looked up.
+func (d *draft) restart(dialect session.Dialect) error {
+	if err := d.out.Flush(); err != nil {
+		return err
+	}
+	first, err := bufio.NewReader(io.NewSectionReader(d.file, d.start(), d.Size)).ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	keep := d.Rebuilt
+	d.Rebuilt = Rebuilt{Session: keep.Session, OldCwd: keep.OldCwd, Size: keep.Size, Lost: keep.Lost, Redacted: keep.Redacted, Cut: keep.Cut}
+	d.anew, d.ids, d.old = []string{""}, map[uint64]struct{}{}, false
+	d.places["start"] = [2]int64{keep.Size, 0}
+	header := dialect.Upgrade(bytes.TrimSpace(first), "", "", nil)
+	return d.put(header, dialect.Decode(header), keep.Last)
+}
+
+// start is where the file begins among all that was written for it.
+func (d *draft) start() int64 { return d.places["start"][0] }
+
+// spoken makes turns of the chats that came before an answer.
+func (r *Rebuilder) spoken() error {
+	chats := r.chats
+	r.chats = nil
+	for _, e := range chats {
+		if err := r.turn(e, parseLine(e.Payload)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn makes a line of an entry that has none.
+func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
+	d := r.last
+	if d == nil {
+		var err error
+		if d, err = r.begin(""); err != nil {
+			return err
+		}
+		r.all[""], r.last = d, d
+	}
+	t := session.Turn{
+		Kind: session.User, Text: p.Text, Message: p.Message, ToolCallID: p.ToolCallID, ToolName: p.ToolName, IsError: p.IsError != nil && *p.IsError,
+		StopReason: p.StopReason, Provider: p.Provider, Model: p.Model, Usage: p.Usage, Time: e.Time(),
+	}
+	switch p.Type {
+	case r.Dialect.Prefix + "." + thread.KindAssistant:
+		t.Kind = session.Assistant
+	case r.Dialect.Prefix + "." + thread.KindToolResult:
+		t.Kind = session.ToolResult
+	}
+	message, ok := r.Dialect.Turn(t)
+	if !ok {
+		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: it says nothing", e.ID))
+		return nil
+	}
+	sum := sha256.Sum256([]byte(e.ID))
+	id := hex.EncodeToString(sum[:4])
+	for n := 5; d.has(id) && n <= len(sum); n++ {
+		id = hex.EncodeToString(sum[:n])
+	}
+	line := r.Dialect.Line(id, d.Leaf, e.Time(), message)
+	dec := r.Dialect.Decode(line)
+	if dec.Kind == session.ToolResult && !d.calls[dec.ToolCallID] {
+		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: the result of a tool call that is not on the thread", e.ID))
+		return nil // a model would refuse it
+	}
+	delete(d.calls, dec.ToolCallID)
+	for _, call := range dec.Calls {
+		d.calls[call] = true
+	}
+	d.Made++
+	d.made, d.own[id] = true, true
+	return d.put(line, dec, e.ID)
+}
+
+// begin begins a session.
+func (r *Rebuilder) begin(id string) (*draft, error) {
+	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(r.Dir, ".rebuild-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil { // open, it lives on
+		return nil, errors.Join(err, f.Close())
+	}
+	if r.all == nil {
+		r.all = map[string]*draft{}
+	}
+	d := &draft{file: f, out: bufio.NewWriterSize(f, 256<<10), seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, calls: map[string]bool{}, own: map[string]bool{}, places: map[string][2]int64{}}
+	d.Session = id
+	return d, nil
+}
+
+func (d *draft) has(id string) bool {
+	_, ok := d.ids[maphash.String(d.seed, id)]
+	return ok
+}
+
+// put appends a line, which decodes to dec.
+func (d *draft) put(line []byte, dec session.Entry, entry string) error {
+	switch dec.Kind {
+	case session.Header:
+		d.OldCwd = dec.Cwd
+	case session.User, session.Assistant, session.ToolResult:
+		d.Turns++
+		if dec.Parent != d.Leaf && d.Leaf != "" {
+			d.Branches++
+		}
+	}
+	for _, call := range dec.Calls {
+		d.calls[call] = true
+	}
+	if bytes.Contains(line, []byte("[redacted:")) {
+		d.Redacted++
+	}
+	if dec.ID != "" && dec.Kind != session.Header {
+		d.ids[maphash.String(d.seed, dec.ID)] = struct{}{}
+		d.Leaf = dec.ID
+	}
+	d.Lines++
+	d.Size += int64(len(line)) + 1
+	d.Last = entry
+	_, err := d.out.Write(line)
+	return errors.Join(err, d.out.WriteByte('\n'))
+}
+
+// MadeLines are the own ids of the lines that would be made: of turns that the thread has and a file of our mirror's may not have.
+func (r *Rebuilder) MadeLines() map[string]bool {
+	if r.last == nil {
+		return nil
+	}
+	return r.last.own
+}
+
+// Write makes the file at path: complete or not at all, for nobody else to read. With path "" it only tells what the file would be. ErrNoSession where the
+// thread holds none. sessionID names a session that has no name yet, as one that is made of turns.
+func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Rebuilt, error) {
+	if r.last == nil && len(r.chats) > 0 || r.last != nil && r.last.made {
+		if err := r.spoken(); err != nil {
+			return Rebuilt{}, err
+		}
+	}
+	d := r.last
+	if d == nil {
+		return Rebuilt{}, ErrNoSession
+	}
+	if err := d.out.Flush(); err != nil {
+		return d.Rebuilt, err
+	}
+	d.Aside, d.Cwd = r.left+len(r.chats), cmp.Or(r.Cwd, d.OldCwd, r.Here)
+	if d.Session == "" {
+		d.Session = sessionID
+	}
+	body := bufio.NewReaderSize(io.NewSectionReader(d.file, d.start(), d.Size-d.start()), 256<<10)
+	var first []byte
+	if d.header || d.anew != nil {
+		line, err := body.ReadBytes('\n')
+		if err != nil {
+			return d.Rebuilt, err
+		}
+		if first = line[:len(line)-1]; d.Cwd != d.OldCwd && r.Dialect.Decode(first).Kind == session.Header {
+			first = r.Dialect.SetCwd(first, d.Cwd)
+		}
+	} else {
+		first = r.Dialect.Header(d.Session, d.Cwd, now)
+		d.Lines++
+	}
+	done := d.Rebuilt
+	done.Size -= d.start()
+	if path == "" {
+		return done, nil
+	}
+	var err error
+	done.Size, err = writeWhole(path, io.MultiReader(bytes.NewReader(append(first, '\n')), body))
+	return done, err
+}
+
+// writeWhole makes path hold what r gives: as a whole or not at all, and on disk when it returns.
+func writeWhole(path string, r io.Reader) (n int64, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return 0, err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // 0600
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	n, err = io.Copy(tmp, r)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return n, err
+	}
+	return n, os.Rename(tmp.Name(), path)
+}
+
+// Close gives up what the Rebuilder has on disk.
+func (r *Rebuilder) Close() error {
+	var err error
+	for _, d := range r.all {
+		err = errors.Join(err, d.file.Close())
+	}
+	return err
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -35,6 +35,7 @@ type Rebuilder struct {
 	last  *draft
 	chats []thread.Entry // that nobody has answered yet
 	left  int            // chats that are no turns of the session
+	count int            // lines so far
 }
 
 // Rebuilt is what a Rebuilder made of a thread.
@@ -58,21 +59,26 @@ type Rebuilt struct {
 // ErrNoSession says that a thread holds nothing to go on from.
 var ErrNoSession = errors.New("the thread holds no session")
 
-// maxChats is how many chats in a row can become turns. Older ones are left out.
-const maxChats = 1000
+// What is kept in memory, or open, is bounded. Of more chats in a row than this the older ones are left out, and of more sessions those that were silent longest.
+const (
+	maxChats     = 1000
+	maxChatBytes = 16 << 20
+	maxSessions  = 32
+)
 
 // draft is one session's file in the making.
 type draft struct {
 	Rebuilt
-	file   *os.File
-	out    *bufio.Writer
-	seed   maphash.Seed
-	ids    map[uint64]struct{} // of the lines so far
-	calls  map[string]bool     // tool calls that have no result yet, where lines are made
-	header bool
-	lost   int             // lines lost since the last one that was not
-	made   bool            // the last line was made
-	own    map[string]bool // the ids of the lines that were made
+	file    *os.File
+	out     *bufio.Writer
+	seed    maphash.Seed
+	ids     map[uint64]struct{} // of the lines so far
+	calls   map[string]bool     // tool calls that have no result yet, where lines are made
+	header  bool
+	touched int             // when its last line came: the Rebuilder's count
+	lost    int             // lines lost since the last one that was not
+	made    bool            // the last line was made
+	own     map[string]bool // the ids of the lines that were made
 
 	// A file in an old format, which the agent has written anew: the lines' places, by entry.
 	old    bool
@@ -100,9 +106,10 @@ func (r *Rebuilder) Add(e thread.Entry) error {
 		if e.ID == r.Skip {
 			return nil
 		}
-		if r.chats = append(r.chats, e); len(r.chats) > maxChats {
+		r.chats = append(r.chats, e)
+		for size := r.chatBytes(); len(r.chats) > maxChats || size > maxChatBytes; r.left++ {
+			size -= len(r.chats[0].Payload)
 			r.chats = r.chats[1:]
-			r.left++
 		}
 		return nil
 	case p.Type == r.Dialect.Prefix+"."+thread.KindAssistant, p.Type == r.Dialect.Prefix+"."+thread.KindToolResult:
@@ -112,6 +119,13 @@ func (r *Rebuilder) Add(e thread.Entry) error {
 		return r.turn(e, p)
 	}
 	return nil
+}
+
+func (r *Rebuilder) chatBytes() (n int) {
+	for _, e := range r.chats {
+		n += len(e.Payload)
+	}
+	return n
 }
 
 // line takes an entry that our mirror made of a line.
@@ -129,7 +143,8 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 			return err
 		}
 	}
-	d.Session, r.all[p.Session.ID], r.last = p.Session.ID, d, d
+	r.count++
+	d.Session, d.touched, r.all[p.Session.ID], r.last = p.Session.ID, r.count, d, d
 	if p.Kind == kindMoved {
 		return d.moved(e, p, r.Dialect)
 	}
@@ -283,6 +298,18 @@ func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
 
 // begin begins a session.
 func (r *Rebuilder) begin(id string) (*draft, error) {
+	if len(r.all) >= maxSessions {
+		silent := ""
+		for id, d := range r.all {
+			if old := r.all[silent]; d != r.last && (old == nil || old == r.last || d.touched < old.touched) {
+				silent = id
+			}
+		}
+		if err := r.all[silent].file.Close(); err != nil {
+			return nil, err
+		}
+		delete(r.all, silent)
+	}
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, err
 	}

@@ -240,6 +240,15 @@ func TestRebuildLastSession(t *testing.T) {
 	got, _ := hydrated(t, server.Entries(), "")
 	sameFile(t, got, []byte(second))
 
+	// However many there are, only some are kept at a time.
+	for i := range 100 {
+		s := strings.Replace(head, `"s1"`, fmt.Sprintf(`"many-%d"`, i), 1)
+		sync(t, newMirror(t, writeFile(t, []byte(s)), "", server))
+	}
+	if _, done := hydrated(t, server.Entries(), ""); done.Session != "many-99" || done.Lines != 1 {
+		t.Errorf("got %+v", done)
+	}
+
 	r := &mirror.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
 	if _, err := r.Write("", "x", time.Now()); err != mirror.ErrNoSession {
 		t.Errorf("of an empty thread: %v", err)

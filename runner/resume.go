@@ -53,7 +53,10 @@ func (l *threadLines) add(e thread.Entry, prefix string) {
 	l.last = sid
 }
 
-func (l *threadLines) has(sid, id string) bool { return l.ids[sid][maphash.String(l.seed, id)] }
+func (l *threadLines) has(sid, id string) bool {
+	ids := l.ids[sid]
+	return ids != nil && ids[maphash.String(l.seed, id)]
+}
 
 // compared is how a session file stands to what the thread has of it.
 type compared struct {
@@ -113,20 +116,32 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 }
 
 // resume finds the session that goes on: the one that the thread's last run used. It is this box's own file where that has all that the thread has, and else one that
-// is rebuilt from the thread. The zero sessionFile says that there is nothing to go on from.
+// is rebuilt from the thread. A server that doesn't answer is waited for, and then the file has to do. The zero sessionFile says that there is nothing to go on from.
 func (r *run) resume(ctx context.Context) (sessionFile, error) {
-	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
-	defer rebuilder.Close() // what it had is in the file by then
-	var lines threadLines
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
-		lines.add(e, r.Spec.Dialect.Prefix)
-		return rebuilder.Add(e)
-	})
-	if err != nil && !thread.NotFound(err) {
+	patience, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	var lines *threadLines
+	var rebuilder *mirror.Rebuilder
+	var err error
+	for {
+		if lines, rebuilder, err = r.readThread(patience); err == nil || thread.Refused(err) || patience.Err() != nil {
+			break
+		}
+		select {
+		case <-patience.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	if err != nil {
+		if s, why := r.ownFile(nil, nil); why == "" && !r.Hydrate && !thread.Refused(err) {
+			r.Log.Warn("the thread can't be read; going on with this box's own session file as it is", "session", s.path, "error", err)
+			return s, nil
+		}
 		return sessionFile{}, fmt.Errorf("read the thread: %w", err)
 	}
+	defer rebuilder.Close() // what it had is in the file by then
 	if !r.Hydrate {
-		s, why := r.ownFile(&lines, rebuilder.MadeLines())
+		s, why := r.ownFile(lines, rebuilder.MadeLines())
 		if why == "" {
 			return s, nil
 		}
@@ -135,7 +150,22 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 	return r.hydrate(rebuilder)
 }
 
-// ownFile is this box's own session file of the thread's last run; why says what is against it.
+// readThread reads the whole thread, for what it has of sessions.
+func (r *run) readThread(ctx context.Context) (*threadLines, *mirror.Rebuilder, error) {
+	lines := &threadLines{}
+	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
+	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
+		lines.add(e, r.Spec.Dialect.Prefix)
+		return rebuilder.Add(e)
+	})
+	if err != nil && !thread.NotFound(err) {
+		return nil, nil, errors.Join(err, rebuilder.Close())
+	}
+	return lines, rebuilder, nil
+}
+
+// ownFile is this box's own session file of the thread's last run; why says what is against it. Where the thread can't be read lines is nil: the file is as good as
+// it is, and what the run before has posted of it is known from that one's folder.
 func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, why string) {
 	if s.path = r.Session; s.path == "" {
 		runs, err := List(r.State)
@@ -144,14 +174,21 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 		}
 		for _, k := range runs { // the newest first
 			if k.Thread == r.ThreadID && k.Run != r.RunID && k.Harness == r.Spec.Name && s.path == "" {
-				s.path = k.Session
+				s.path, s.posted = k.Session, cursor(k.Path)
 			}
 		}
 	}
 	if s.path == "" {
 		return s, "this box has no session of the thread"
 	}
-	c, err := lines.compare(s.path, r.Spec.Dialect, made)
+	known := lines
+	if known == nil {
+		known = &threadLines{}
+	}
+	c, err := known.compare(s.path, r.Spec.Dialect, made)
+	if lines != nil {
+		s.posted = c.posted
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return s, "the session file is gone: " + s.path
@@ -178,7 +215,7 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 	if err != nil {
 		return s, err.Error()
 	}
-	s.id, s.from, s.posted, s.resume = info.ID, info.End, c.posted, ResumeContinue
+	s.id, s.from, s.resume = info.ID, info.End, ResumeContinue
 	return s, ""
 }
 

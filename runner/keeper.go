@@ -18,9 +18,11 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// How often a worker is brought back, and with what waits between. A worker that dies again and again is not mended by one more.
+// How often a worker is brought back, and with what waits between. A worker that dies again and again is not mended by one more; one that has lived for a
+// while is.
 const (
 	maxRestarts     = 10
+	steadyFor       = time.Minute
 	firstRestart    = 50 * time.Millisecond
 	slowestRestart  = 5 * time.Second
 	keeperStopGrace = grace
@@ -38,8 +40,11 @@ type Keeper struct {
 	// it was when a worker is gone, however that went.
 	TTY *os.File
 
-	worker   int // its pid, 0 between two
-	restarts int
+	worker   int           // its pid, 0 between two
+	began    time.Duration // when it began: clock
+	restarts int           // in all
+	inARow   int           // without one that lived for steadyFor
+	givenUp  bool
 	came     []syscall.Signal // for the worker: a dead one may not have heard it, and the next one is told of all
 }
 
@@ -91,12 +96,15 @@ func (k *Keeper) Keep() (status int, err error) {
 		if status, ok := k.settled(); ok {
 			return status, nil
 		}
-		k.restarts++
+		if clock()-k.began > steadyFor {
+			k.inARow = 0
+		}
+		k.restarts, k.inARow = k.restarts+1, k.inARow+1
 		k.Log.Warn("the runner's worker died; the agent lives on", "how", how.String(), "restarts", k.restarts)
-		if k.restarts > maxRestarts {
+		if k.inARow > maxRestarts {
 			return 0, k.giveUp()
 		}
-		time.Sleep(min(firstRestart<<(k.restarts-1), slowestRestart)) // children that end meanwhile are zombies until the next look
+		time.Sleep(min(firstRestart<<(k.inARow-1), slowestRestart)) // children that end meanwhile are zombies until the next look
 		if report, err = k.start(); err != nil {
 			return 0, errors.Join(err, k.giveUp())
 		}
@@ -127,7 +135,7 @@ func (k *Keeper) start() (report func() (int, bool), err error) {
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	k.worker = cmd.Process.Pid
+	k.worker, k.began = cmd.Process.Pid, clock()
 	// It is waited for by the loop, like everything else that ends below us.
 	return func() (int, bool) {
 		defer r.Close() // read only: nothing to lose
@@ -184,6 +192,9 @@ func (k *Keeper) reap() (how outcome.Exit, worker bool) {
 
 // adopted writes down how the agent ended, if it is the agent that has, and no worker could see it.
 func (k *Keeper) adopted(pid int, exit outcome.Exit) {
+	if k.givenUp {
+		return // it is we who end it then: that says nothing of how it would have ended
+	}
 	facts, err := readFacts(k.Folder.Path)
 	if err != nil {
 		k.Log.Warn("the run's facts can't be read", "error", err)
@@ -215,6 +226,7 @@ func (k *Keeper) settled() (status int, ok bool) {
 
 // giveUp ends the agent, which nobody watches any more, and what it left.
 func (k *Keeper) giveUp() error {
+	k.givenUp = true
 	rec, err := readRecord(k.Folder.Path)
 	if err != nil {
 		return errors.Join(ErrGivenUp, err)

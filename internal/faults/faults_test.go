@@ -320,3 +320,38 @@ func writeBetween(path, name, text string) error {
 	}
 	return os.WriteFile(path, []byte(head+begin+text+end+tail), 0o644)
 }
+
+// A worker that dies again and again is given up in the end: the agent is ended, and the run waits for whoever calls recover.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, fmt.Sprintf("givenup-%d", os.Getpid()))
+	s.script(midStream)
+	s.start()
+	s.reach(midStream)
+	agent := s.agent()
+	killed := 0
+	s.until("the keeper's end", func() bool {
+		for _, pid := range processes("work " + s.run) {
+			kill(pid, syscall.SIGKILL)
+			killed++
+			s.until("its end", func() bool { return !slices.Contains(processes("work "+s.run), pid) })
+		}
+		select {
+		case <-s.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if status := s.finish(); status != 75 || killed != 11 {
+		t.Errorf("the runner ended with %d after %d workers:\n%s", status, killed, s.stderr.String())
+	}
+	if slices.Contains(s.leftovers(), agent) {
+		t.Error("the agent lives on, and nobody watches it")
+	}
+	s.recover()
+	if word, _ := s.verdict(); word != "orphaned: runner_lost" {
+		t.Errorf("the run is %s", word)
+	}
+	s.complete()
+}

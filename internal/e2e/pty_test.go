@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +95,29 @@ func cooked(t *testing.T, tty *os.File) bool {
 	return state.Lflag&unix.ECHO != 0 && state.Lflag&unix.ICANON != 0
 }
 
+// columns is how wide the terminal of the newest run's agent is.
+func columns(t *testing.T, s *scene) int {
+	t.Helper()
+	out, err := s.box("status", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []struct{ AgentPID int }
+	if err := json.Unmarshal([]byte(out), &runs); err != nil || len(runs) == 0 {
+		t.Fatalf("status says %s, %v", out, err)
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/0", runs[0].AgentPID), unix.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(size.Col)
+}
+
 // A person has pi's own interface on the session of the run before, and all that is said there is on the thread.
 func TestPiPTY(t *testing.T) {
 	for _, version := range versions {
@@ -135,6 +160,7 @@ func TestPiPTY(t *testing.T) {
 					if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 72}); err != nil {
 						t.Fatal(err)
 					}
+					until(t, "pi's terminal is as wide as the person's", func() bool { return columns(t, s) == 72 })
 					press(t, keys, "\x04") // the end of input, at an empty prompt
 				}
 				var ee *exec.ExitError

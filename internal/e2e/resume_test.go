@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -375,5 +376,49 @@ func TestPiResumeForeign(t *testing.T) {
 				t.Errorf("the model was asked %.3000s", asked)
 			}
 		})
+	}
+}
+
+// Whatever other mirrors have written, pi loads what is made of it. (A sample of threads of chance; the seed is in the test's name.)
+func TestPiResumeForeignOfChance(t *testing.T) {
+	for _, version := range versions {
+		for range 4 {
+			seed := rand.Uint64()
+			t.Run(fmt.Sprintf("%s/%d", version, seed), func(t *testing.T) {
+				t.Parallel()
+				r := rand.New(rand.NewPCG(seed, 0))
+				pick := func(of ...string) string { return of[r.IntN(len(of))] }
+				var lines strings.Builder
+				for i := range 3 + r.IntN(12) {
+					content := pick(`"a text"`, `[]`, `[{"type":"text","text":"in a block"}]`, `null`, `["bare"]`, `{"type":"text","text":"no list"}`,
+						fmt.Sprintf(`[{"type":"toolCall","id":"c%d","name":"bash","arguments":{}}]`, r.IntN(4)), `[{"type":"thinking","thinking":"hm"}]`)
+					usage := pick(``, `,"usage":{}`, `,"usage":null`, `,"usage":{"input":"x"}`, `,"usage":{"input":1,"cost":{}}`)
+					stop := pick(``, `,"stopReason":"stop"`, `,"stopReason":"toolUse"`, `,"stopReason":"error"`, `,"stopReason":"aborted"`)
+					payload := pick(
+						`{"type":"chat","text":"said by somebody"}`,
+						`{"type":"pi.assistant","text":"words"`+stop+`}`,
+						`{"type":"pi.assistant"`+stop+`,"message":{"role":"assistant","content":`+content+usage+stop+`}}`,
+						`{"type":"pi.assistant","message":{"content":`+content+`}`+usage+`}`,
+						fmt.Sprintf(`{"type":"pi.tool_result","toolCallId":"c%d","message":{"content":%s}}`, r.IntN(4), content),
+						fmt.Sprintf(`{"type":"pi.tool_result","toolCallId":"c%d","toolName":"bash","isError":true,"text":"no"}`, r.IntN(4)),
+						`{"type":"pi.session","kind":"model_change"}`,
+					)
+					fmt.Fprintf(&lines, `{"id":"x%d","ts":"2026-01-01T00:00:%02d.000Z","payload":%s}`+"\n", i, i, payload)
+				}
+				s := newScene(t, version, say("I am there."))
+				post := exec.Command(filepath.Join(built, "arbe"), "thread", "post", s.thread)
+				post.Stdin = strings.NewReader(lines.String())
+				if out, err := post.CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s\n%s", err, out, lines.String())
+				}
+				s.args, s.prompt = append(s.args, "--resume"), "the last question"
+				if got := s.status(s.start()); got != 0 {
+					t.Fatalf("exit status %d with\n%s", got, lines.String())
+				}
+				if !strings.Contains(s.asked(), "the last question") {
+					t.Errorf("the model was asked %.2000s", s.asked())
+				}
+			})
+		}
 	}
 }

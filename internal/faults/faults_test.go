@@ -176,6 +176,10 @@ func play(t *testing.T, f fault, m moment, id string) cell {
 	if f.prep != nil {
 		f.prep(s)
 	}
+	if f.keep && m == beforeAgent {
+		// Where the fault is slower than the agent's start, there is an agent. It must not be through before the fault is there.
+		s.plan = append([]string{"wait " + s.path("never")}, s.plan...)
+	}
 	if f.real {
 		s.real = newService(t)
 		s.real.start(t)

@@ -101,7 +101,8 @@ func Start(c Command) (*Process, error) {
 		c.Spawned(p.PID())
 	}
 	if err := errors.Join(open(ours, c.Path), ours.Close()); err != nil {
-		return nil, errors.Join(err, cmd.Wait())
+		_ = cmd.Wait() // it ends by itself: why it is no agent has just been said
+		return nil, err
 	}
 	go func() {
 		defer close(p.done)

@@ -258,3 +258,15 @@ func TestReadStat(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What can't be run is said as such, and leaves no process and no other error behind.
+func TestStartRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(path, []byte("\x00no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := harness.Start(harness.Command{Path: path, Dir: filepath.Dir(path)})
+	if !errors.Is(err, syscall.ENOEXEC) || strings.Contains(err.Error(), "exit status") || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -7,6 +7,7 @@ package harness
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
@@ -21,31 +22,67 @@ type Spec struct {
 	Name string
 	// Binary is looked for in PATH where no path is given.
 	Binary string
+	// Native are the places, below a node_modules folder, where npm's packages keep the program itself: what stands in PATH then is a wrapper, which would
+	// stand between us and the agent. None where the program is what npm links.
+	Native []string
 	// Install is the command that installs the agent, for whoever has not.
 	Install string
-	// Dialect is how the agent writes its session.
-	Dialect session.Dialect
-	// Stop is the signal that lets the agent end in order: it ends its tools and records what it can.
-	Stop syscall.Signal
-
-	// SessionFile is where a new session is kept: a path in dir, the folder of one thread's sessions.
-	SessionFile func(dir, sessionID string, at time.Time) string
-	// Create makes the first bytes of a new session file for an agent that runs in cwd.
-	Create func(sessionID, cwd string, at time.Time) []byte
-	// Command is what to start for one run.
-	Command func(Task) Invocation
 	// Version is the version of the agent whose binary has the given path, read from its files; "" where they don't say.
 	// It starts no process: asking pi 0.78.0 for its version takes 0.9 s.
 	Version func(binary string) string
+	// Versions are those that this Spec is proven with.
+	Versions []string
+
+	// Dialect is how the agent writes its session.
+	Dialect session.Dialect
+	// Said is what a line of the agent's stdout tells; nil where that doesn't count.
+	Said func(line []byte) Said
+	// EndsOnStdout says that the agent's turn is over when stdout says so, and not before.
+	EndsOnStdout bool
+
+	// Stop is the signal that lets the agent end in order: it ends its tools and records what it can.
+	Stop syscall.Signal
+	// Unreachable is how long an agent may wait for a provider that it can't reach, as Said tells; 0 for one that gives up by itself.
+	Unreachable time.Duration
+
+	// SessionFile is where a session with the given id is put: one that was rebuilt, or a new one that is made beforehand.
+	SessionFile func(b Box, id string, at time.Time) string
+	// Create makes the first bytes of a new session file for an agent that runs in cwd. nil for an agent that makes its own file: it goes by the session's id.
+	Create func(id, cwd string, at time.Time) []byte
+	// FindSession is the path of the session that has the id, "" where there is none; nil for an agent that goes by the path.
+	FindSession func(b Box, id string) string
+	// TellsID says that the agent chooses the id of a new session, and says it on stdout.
+	TellsID bool
+	// Subagents are the sessions of the subagents of the one at path that were written to since; nil for an agent that has none. others is the caller's: it
+	// holds what was found to be somebody else's.
+	Subagents func(path, id string, since time.Time, others map[string]bool) []Session
+
+	// Prepare makes what the agent needs in the box; nil where that is nothing.
+	Prepare func(Box) error
+	// Command is what to start for one run.
+	Command func(Box, Task) Invocation
+}
+
+// Box is what an agent finds where it runs.
+type Box struct {
+	Getenv func(string) string // the agent's environment
+	Dir    string              // the folder for one thread's sessions, for an agent that goes by the path
+}
+
+// Session is one session file.
+type Session struct {
+	Path string `json:"path"`
+	ID   string `json:"id"`
 }
 
 // Task is what an agent is asked to do in one run.
 type Task struct {
-	Session string   // the session file's path
-	Model   string   // "" for the agent's own choice
-	Args    []string // further arguments, as the user gave them
-	Prompt  string   // not empty, but where it may be left out
-	Person  bool     // a person sits at the agent's own terminal interface, and may have no prompt
+	Session        // to work in; the parts that the agent goes by
+	Resume  bool   // the session is there already, with turns in it
+	Model   string // "" for the agent's own choice
+	Args    []string
+	Prompt  string // not empty, but where it may be left out
+	Person  bool   // a person sits at the agent's own terminal interface, and may have no prompt
 }
 
 // Invocation is how a Task is put to an agent.
@@ -55,11 +92,17 @@ type Invocation struct {
 	Stdin string   // what the agent reads before its input ends; "" for an input that is empty
 }
 
+// Proven reports whether the Spec is proven with a version.
+func (s Spec) Proven(version string) bool { return slices.Contains(s.Versions, version) }
+
 // maxArg is how long one argument may be. Linux takes 131,071 bytes (MAX_ARG_STRLEN).
 const maxArg = 128<<10 - 1
 
+// fits reports whether a prompt can be an argument.
+func fits(prompt string) bool { return len(prompt) <= maxArg && strings.IndexByte(prompt, 0) < 0 }
+
 // specs are the harnesses by name.
-var specs = map[string]Spec{"pi": pi}
+var specs = map[string]Spec{pi.Name: pi, codex.Name: codex}
 
 // Lookup returns the Spec named name.
 func Lookup(name string) (Spec, error) {

@@ -1,8 +1,6 @@
 package harness
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -12,31 +10,32 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// pi is @earendil-works/pi-coding-agent, proven with 0.78.0 in print mode.
+// pi is @earendil-works/pi-coding-agent, in print mode.
 //
 // Its session is a path that we choose, made beforehand with a header and nothing else: with such a file pi 0.78.0 writes from the first line
 // on, without it only when the first reply is whole, and a run that is killed before leaves nothing. pi runs in the header's cwd.
 var pi = Spec{
-	Name:    "pi",
-	Binary:  "pi",
-	Install: "npm i -g @earendil-works/pi-coding-agent@0.78.0",
-	Dialect: session.Pi,
+	Name:     "pi",
+	Binary:   "pi",
+	Install:  "npm i -g @earendil-works/pi-coding-agent@0.78.0",
+	Version:  func(binary string) string { return npmVersion(binary, "/pi-coding-agent") },
+	Versions: []string{"0.78.0", "0.87.1"},
+	Dialect:  session.Pi,
 	// On TERM pi ends its tools and exits with 143 within 50 ms (1.5.2 records the abort, too). On INT it just dies and its tools live on.
 	Stop: syscall.SIGTERM,
-	SessionFile: func(dir, sessionID string, at time.Time) string {
+	SessionFile: func(b Box, id string, at time.Time) string {
 		// As pi names its own, so that its --session-dir finds them.
 		stamp := strings.NewReplacer(":", "-", ".", "-").Replace(at.UTC().Format("2006-01-02T15:04:05.000Z"))
-		return filepath.Join(dir, stamp+"_"+sessionID+".jsonl")
+		return filepath.Join(b.Dir, stamp+"_"+id+".jsonl")
 	},
-	Create: func(sessionID, cwd string, at time.Time) []byte {
-		return append(session.PiHeader(sessionID, cwd, at), '\n')
+	Create: func(id, cwd string, at time.Time) []byte {
+		return append(session.PiHeader(id, cwd, at), '\n')
 	},
 	Command: piCommand,
-	Version: piVersion,
 }
 
-func piCommand(t Task) Invocation {
-	args := []string{"--session", t.Session}
+func piCommand(_ Box, t Task) Invocation {
+	args := []string{"--session", t.Path}
 	if t.Model != "" {
 		args = append(args, "--model", t.Model)
 	}
@@ -62,7 +61,7 @@ func piCommand(t Task) Invocation {
 // An argument is the whole prompt where it can be: pi has no "--", takes what begins with - for a flag and with @ for a file, and an argument
 // can't hold a NUL or be long. Such a prompt comes through stdin, and white space at its end, which pi would trim there, as the argument.
 func piPrompt(prompt string) (stdin, arg string) {
-	if len(prompt) <= maxArg && prompt[0] != '-' && prompt[0] != '@' && strings.IndexByte(prompt, 0) < 0 {
+	if fits(prompt) && prompt[0] != '-' && prompt[0] != '@' {
 		return "", prompt
 	}
 	head := strings.TrimRightFunc(prompt, func(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' }) // what JavaScript's trim takes
@@ -70,24 +69,4 @@ func piPrompt(prompt string) (stdin, arg string) {
 		return head, tail
 	}
 	return prompt, ""
-}
-
-// piVersion reads the package.json of the package that binary, an npm link mostly, belongs to.
-func piVersion(binary string) string {
-	path, err := filepath.EvalSymlinks(binary)
-	if err != nil {
-		return ""
-	}
-	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		b, err := os.ReadFile(filepath.Join(dir, "package.json"))
-		if err != nil {
-			continue
-		}
-		var pkg struct{ Name, Version string }
-		if json.Unmarshal(b, &pkg) == nil && strings.HasSuffix(pkg.Name, "/pi-coding-agent") {
-			return pkg.Version
-		}
-		return ""
-	}
-	return ""
 }

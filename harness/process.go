@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -33,36 +32,6 @@ type Command struct {
 
 	// Spawned, where there is one, is told the process's id before the agent's first instruction. Should we die before it returns, there never is an agent.
 	Spawned func(pid int)
-}
-
-// NotFoundError says that the agent's binary is not there or can't be run.
-type NotFoundError struct {
-	Spec Spec
-	Err  error
-}
-
-func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("%s is not installed here: %v", e.Spec.Name, e.Err)
-}
-func (e *NotFoundError) Unwrap() error { return e.Err }
-
-// Find returns the path of the agent's binary: bin where it is given, else what PATH has. A *NotFoundError says that there is none.
-func Find(s Spec, bin string) (string, error) {
-	if bin == "" {
-		bin = s.Binary
-	}
-	path, err := exec.LookPath(bin)
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
-	if err != nil {
-		var inner *exec.Error
-		if errors.As(err, &inner) {
-			err = fmt.Errorf("%s: %w", inner.Name, inner.Err)
-		}
-		return "", &NotFoundError{Spec: s, Err: err}
-	}
-	return path, nil
 }
 
 // Process is a running agent: a child of ours, or one that an earlier process of ours has started.

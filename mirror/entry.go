@@ -29,7 +29,9 @@ const base64Name = "base64"
 const (
 	maxLine = thread.MaxEntry - 64<<10 // bytes of a line's JSON in an entry; the rest of the entry is small
 	maxText = 8 << 10
-	maxStub = 64 << 10
+
+	messageRoom = 1 << 20 // at least, for the message of a line that stands beside it
+	maxStub     = 64 << 10
 
 	payloadRest = 384 // what a payload mostly has beside its message or line: a guess, so that it is made in one piece
 )
@@ -45,6 +47,10 @@ type Encoder struct {
 	Prompt  string
 	RunFrom int
 
+	// Subagent is the id of the session whose subagent's file this is; "" for any other file. Its turns are marked with it, and none of them is a chat.
+	Subagent string
+
+	decoder  session.Decoder
 	prompted bool
 	last     time.Time
 	rewriter session.Rewriter
@@ -53,7 +59,8 @@ type Encoder struct {
 // Encode returns the entry of the file's next line; false where the line was there before the file changed, and needs none. The entry shares no
 // memory with the line.
 func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
-	dec := e.Dialect.Decode(l.Data)
+	e.decoder.Dialect = e.Dialect
+	dec := e.decoder.Next(l.Data)
 	if l.Long > 0 {
 		dec = session.Entry{Kind: session.Text, Type: kindLong}
 	}
@@ -66,7 +73,10 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 	} else if e.last.IsZero() {
 		e.last = time.Now()
 	}
-	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}}
+	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}, SubagentOf: e.Subagent}
+	if dec.Side && e.Subagent == "" {
+		p.SubagentOf = e.Session // which keeps them among its own lines
+	}
 	if dec.ID != "" {
 		p.Session.Entry = &dec.ID
 	}
@@ -92,7 +102,11 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 	// White space behind the object (the \r of CRLF) says nothing, and a raw one would disturb who splits on it.
 	data := bytes.TrimSpace(l.Data)
-	line, cut := shorten(&e.rewriter, data, maxLine, e.Redact)
+	most := maxLine
+	if !dec.Whole && len(dec.Message) > 0 {
+		most -= messageRoom
+	}
+	line, cut := shorten(&e.rewriter, data, most, e.Redact)
 	if cut {
 		p.Truncated = true
 	}
@@ -106,7 +120,13 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 		line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
 	}
 	if len(line) != len(data) || &line[0] != &data[0] {
-		dec = e.Dialect.Decode(line)
+		dec = e.decoder.Again(line, dec)
+	}
+	if !dec.Whole && len(dec.Message) > 0 {
+		// Made of the line, so that it says things in other words: arguments that were a text are an object. The line says them whole.
+		if dec.Message, _ = shorten(&e.rewriter, dec.Message, maxLine-len(line), e.Redact); dec.Message == nil {
+			dec.Message = json.RawMessage("null")
+		}
 	}
 	asItStood := func() {
 		if p.Line == nil {
@@ -119,6 +139,9 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 		}
 	}
 	switch {
+	case dec.Kind == session.User && p.SubagentOf != "":
+		p.Type, p.Kind = e.kind(thread.KindSession), "user"
+		asItStood()
 	case dec.Kind == session.User && e.isPrompt(l):
 		p.Type, p.Kind, p.Chat = e.kind(thread.KindSession), kindPrompt, e.Prompt
 		asItStood()

@@ -38,32 +38,39 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 func FuzzRoundTrip(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
-		e := newEncoder()
-		seen := map[string]bool{}
-		n := 0
-		for raw := range bytes.Lines(content) {
-			line := bytes.TrimSuffix(raw, []byte("\n"))
-			entry, fresh := e.Encode(session.Line{Start: session.Position{Index: n}, Data: line})
-			n++
-			if err := entry.Check(); err != nil || !fresh {
-				t.Fatalf("%q: %v, fresh %v", line, err, fresh)
-			}
-			if !json.Valid(entry.AppendJSON(nil)) || !utf8.Valid(entry.Payload) {
-				t.Fatalf("%q became %q", line, entry.Payload)
-			}
-			if seen[entry.ID] {
-				t.Fatalf("two lines are %s", entry.ID)
-			}
-			seen[entry.ID] = true
-			got, ok := mirror.Rebuild(entry, session.Pi)
-			if !ok {
-				t.Fatalf("%q can't be rebuilt from %s", line, entry.Payload)
-			}
-			if !bytes.Equal(got, line) && !equalNumbers(t, got, line) {
-				t.Fatalf("%q came back as %q", line, got)
-			}
+		for _, d := range session.Dialects() {
+			roundTrip(t, d, content)
 		}
 	})
+}
+
+func roundTrip(t *testing.T, d session.Dialect, content []byte) {
+	e := newEncoder()
+	e.Dialect = d
+	seen := map[string]bool{}
+	n := 0
+	for raw := range bytes.Lines(content) {
+		line := bytes.TrimSuffix(raw, []byte("\n"))
+		entry, fresh := e.Encode(session.Line{Start: session.Position{Index: n}, Data: line})
+		n++
+		if err := entry.Check(); err != nil || !fresh {
+			t.Fatalf("%s, %q: %v, fresh %v", d.Prefix, line, err, fresh)
+		}
+		if !json.Valid(entry.AppendJSON(nil)) || !utf8.Valid(entry.Payload) {
+			t.Fatalf("%s, %q became %q", d.Prefix, line, entry.Payload)
+		}
+		if seen[entry.ID] {
+			t.Fatalf("two lines are %s", entry.ID)
+		}
+		seen[entry.ID] = true
+		got, ok := mirror.Rebuild(entry, d)
+		if !ok {
+			t.Fatalf("%s, %q can't be rebuilt from %s", d.Prefix, line, entry.Payload)
+		}
+		if !bytes.Equal(got, line) && !equalNumbers(t, got, line) {
+			t.Fatalf("%s, %q came back as %q", d.Prefix, line, got)
+		}
+	}
 }
 
 // FuzzRebuild: a thread gives a whole session file back, line by line; one without a header gets one.

@@ -31,6 +31,7 @@ const (
 // How often Run looks when nothing tells it to, and how long it waits after a pass that failed.
 const (
 	poll      = 500 * time.Millisecond
+	findEvery = 20 * time.Millisecond // for a file that is not known yet
 	firstWait = 200 * time.Millisecond
 	mostWait  = 10 * time.Second
 )
@@ -38,7 +39,9 @@ const (
 // Mirror ships one session file. Fill in the fields before the first call and leave them alone afterwards.
 type Mirror struct {
 	Encoder
+	// Path is the file's. Where it is "", Find is asked for it and for the session's id before each pass, and gives "" as long as there is none.
 	Path string
+	Find func() (path, sessionID string)
 	// From is where an earlier Mirror of the same file got to; the zero value is the start.
 	From session.Position
 	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
@@ -80,15 +83,12 @@ func (m *Mirror) Close() (err error) {
 
 // Run makes a pass whenever the file may have changed, until ctx is done. It returns nil then: what went wrong is logged and tried again.
 func (m *Mirror) Run(ctx context.Context) error {
-	if m.watch == nil {
-		m.watch = session.NewWatch(m.Path)
-	}
 	wait, failed := firstWait, ""
 	for ctx.Err() == nil {
 		err := m.Sync(ctx)
 		if err == nil {
 			wait, failed = firstWait, ""
-			m.watch.Wait(ctx, poll)
+			m.wait(ctx)
 			continue
 		}
 		if ctx.Err() != nil {
@@ -102,6 +102,18 @@ func (m *Mirror) Run(ctx context.Context) error {
 		wait = min(2*wait, mostWait)
 	}
 	return nil
+}
+
+// wait returns when there may be more to post.
+func (m *Mirror) wait(ctx context.Context) {
+	if m.Path == "" {
+		pause(ctx, findEvery)
+		return
+	}
+	if m.watch == nil {
+		m.watch = session.NewWatch(m.Path)
+	}
+	m.watch.Wait(ctx, poll)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -118,6 +130,12 @@ func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.L
 		if err := m.Gate(ctx); err != nil {
 			return err
 		}
+	}
+	if m.Path == "" && m.Find != nil {
+		m.Path, m.Session = m.Find()
+	}
+	if m.Path == "" {
+		return nil
 	}
 	if m.reader == nil {
 		if err := m.open(); err != nil {
@@ -164,7 +182,7 @@ func (m *Mirror) open() error {
 		if err := reader.Reset(); err != nil {
 			return err
 		}
-		m.Namer, m.prompted = Namer{Dialect: m.Dialect, Session: m.Session}, false
+		m.Namer, m.prompted, m.decoder = Namer{Dialect: m.Dialect, Session: m.Session}, false, session.Decoder{}
 	}
 	m.reader, m.next = reader, reader.Position()
 	m.posted.Store(int64(m.next.Index))

@@ -31,9 +31,13 @@ func (l testLog) Write(b []byte) (int, error) {
 }
 
 func newMirror(t testing.TB, path, sid string, server *fakethread.Server) *mirror.Mirror {
+	return newMirrorOf(t, session.Pi, path, sid, server)
+}
+
+func newMirrorOf(t testing.TB, d session.Dialect, path, sid string, server *fakethread.Server) *mirror.Mirror {
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: session.Pi, Session: sid}, Redact: &thread.Redactor{},
+			Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &thread.Redactor{},
 		},
 		Path: path, Append: appendTo(server), Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 	}
@@ -62,12 +66,17 @@ func sameJSON(a, b []byte) bool {
 // rebuilt checks that the thread's entries give the file back, line by line.
 func rebuilt(t testing.TB, content []byte, entries []thread.Entry) {
 	t.Helper()
+	rebuiltAs(t, session.Pi, content, entries)
+}
+
+func rebuiltAs(t testing.TB, d session.Dialect, content []byte, entries []thread.Entry) {
+	t.Helper()
 	lines := bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
 	if len(lines) != len(entries) {
 		t.Fatalf("%d entries for %d lines", len(entries), len(lines))
 	}
 	for i, e := range entries {
-		got, ok := mirror.Rebuild(e, session.Pi)
+		got, ok := mirror.Rebuild(e, d)
 		if !ok {
 			t.Errorf("line %d can't be rebuilt from %s", i, e.Payload)
 		} else if !bytes.Equal(got, lines[i]) && !sameJSON(got, lines[i]) {
@@ -78,35 +87,58 @@ func rebuilt(t testing.TB, content []byte, entries []thread.Entry) {
 
 func recordings(t testing.TB) map[string][]byte {
 	t.Helper()
-	paths, err := filepath.Glob("../testdata/sessions/pi/*/session.jsonl")
+	paths, err := filepath.Glob("../testdata/sessions/*/*/session.jsonl")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no recorded sessions: %v", err)
 	}
-	all := map[string][]byte{}
+	all := map[string][]byte{} // by harness and case
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[filepath.Base(filepath.Dir(p))] = b
+		dir := filepath.Dir(p)
+		all[filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)] = b
+	}
+	for _, d := range session.Dialects() {
+		found := false
+		for name := range all {
+			found = found || strings.HasPrefix(name, d.Prefix)
+		}
+		if !found {
+			t.Fatalf("no recorded sessions of %s", d.Prefix)
+		}
 	}
 	return all
+}
+
+// dialectOf is that of a recording.
+func dialectOf(t testing.TB, name string) session.Dialect {
+	t.Helper()
+	for _, d := range session.Dialects() {
+		if strings.HasPrefix(name, d.Prefix) {
+			return d
+		}
+	}
+	t.Fatalf("nobody knows how %s is written", name)
+	return session.Dialect{}
 }
 
 func TestMirrorRecordings(t *testing.T) {
 	for name, content := range recordings(t) {
 		t.Run(name, func(t *testing.T) {
+			d := dialectOf(t, name)
 			path := filepath.Join(t.TempDir(), "s.jsonl")
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			server := fakethread.New(t, nil)
-			sync(t, newMirror(t, path, "", server))
+			sync(t, newMirrorOf(t, d, path, "s0", server))
 			entries := server.Entries()
-			rebuilt(t, content, entries)
+			rebuiltAs(t, d, content, entries)
 
 			// Again, whole, from the start: nothing new.
-			sync(t, newMirror(t, path, "", server))
+			sync(t, newMirrorOf(t, d, path, "s0", server))
 			if n := len(server.Entries()); n != len(entries) {
 				t.Errorf("mirroring again added %d entries", n-len(entries))
 			}

@@ -24,6 +24,15 @@ func Was(e thread.Entry) string {
 	return p.Was
 }
 
+// Aside reports whether an entry is of the session of a subagent: a file of its own, which no conversation goes on from.
+func Aside(e thread.Entry) bool {
+	return bytes.Contains(e.Payload, []byte(`"subagentOf":"`)) && aside(parseLine(e.Payload))
+}
+
+func aside(p thread.Line) bool {
+	return p.SubagentOf != "" && (p.Session == nil || p.Session.ID != p.SubagentOf)
+}
+
 // Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted or cut; false where the
 // entry doesn't hold it: a stub, a long line, or an entry that another mirror wrote.
 func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
@@ -68,6 +77,8 @@ func parseLine(payload []byte) (p thread.Line) {
 			p.Usage = v
 		case "message":
 			p.Message = v
+		case "subagentOf":
+			p.SubagentOf = jsonscan.String(v)
 		case "encoding":
 			p.Encoding = jsonscan.String(v)
 		case "line":

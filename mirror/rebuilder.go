@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,20 +41,21 @@ type Rebuilder struct {
 
 // Rebuilt is what a Rebuilder made of a thread.
 type Rebuilt struct {
-	Session  string   `json:"session"`   // its id
-	Lines    int      `json:"lines"`     // the header included
-	Turns    int      `json:"turns"`     // of people, of agents, and tools' results
-	Branches int      `json:"branches"`  // turns that go on from another one than the last before them
-	Made     int      `json:"made"`      // lines made of entries that had none: another mirror's
-	Redacted int      `json:"redacted"`  // lines with a secret taken out
-	Cut      int      `json:"cut"`       // lines with text cut out
-	Lost     []string `json:"lost"`      // lines that the thread doesn't hold, and why
-	Aside    int      `json:"aside"`     // chats on the thread that are no part of the session
-	OldCwd   string   `json:"oldCwd"`    // where the agent worked
-	Cwd      string   `json:"cwd"`       // where it will
-	Leaf     string   `json:"leaf"`      // the line that goes on
-	Size     int64    `json:"bytes"`     // of the file
-	Last     string   `json:"lastEntry"` // the id of the last entry that is in it
+	Session  string         `json:"session"`          // its id
+	Lines    int            `json:"lines"`            // the header included
+	Turns    int            `json:"turns"`            // of people, of agents, and tools' results
+	Branches int            `json:"branches"`         // turns that go on from another one than the last before them
+	Made     int            `json:"made"`             // lines made of entries that had none: another mirror's
+	Redacted int            `json:"redacted"`         // lines with a secret taken out
+	Cut      int            `json:"cut"`              // lines with text cut out
+	Unsaid   map[string]int `json:"unsaid,omitempty"` // what the lines that were made don't say of their turns: how many turns, by what
+	Lost     []string       `json:"lost"`             // lines that the thread doesn't hold, and why
+	Aside    int            `json:"aside"`            // chats on the thread that are no part of the session
+	OldCwd   string         `json:"oldCwd"`           // where the agent worked
+	Cwd      string         `json:"cwd"`              // where it will
+	Leaf     string         `json:"leaf"`             // the line that goes on
+	Size     int64          `json:"bytes"`            // of the file
+	Last     string         `json:"lastEntry"`        // the id of the last entry that is in it
 }
 
 // ErrNoSession says that a thread holds nothing to go on from.
@@ -76,6 +78,7 @@ type draft struct {
 	calls   map[string]bool     // tool calls that have no result yet, where lines are made
 	header  bool
 	touched int             // when its last line came: the Rebuilder's count
+	next    int             // the number of the line to come, where lines carry one
 	lost    int             // lines lost since the last one that was not
 	made    bool            // the last line was made
 	own     map[string]bool // the ids of the lines that were made
@@ -91,6 +94,9 @@ func (r *Rebuilder) Add(e thread.Entry) error {
 	p := parseLine(e.Payload)
 	if strings.HasPrefix(p.Type, "signal.") {
 		return nil // an entry of no session
+	}
+	if aside(p) {
+		return nil
 	}
 	ours := strings.HasPrefix(p.Type, r.Dialect.Prefix+".")
 	switch {
@@ -112,13 +118,31 @@ func (r *Rebuilder) Add(e thread.Entry) error {
 			r.chats = r.chats[1:]
 		}
 		return nil
-	case p.Type == r.Dialect.Prefix+"."+thread.KindAssistant, p.Type == r.Dialect.Prefix+"."+thread.KindToolResult:
+	case p.SubagentOf != "":
+		return nil
+	case turnKind(p.Type) != session.Other:
 		if err := r.spoken(); err != nil {
 			return err
 		}
 		return r.turn(e, p)
 	}
 	return nil
+}
+
+// turnKind is which turn a payload of any harness is, Other for one that is none.
+func turnKind(typ string) session.Kind {
+	if typ == thread.TypeChat {
+		return session.User
+	}
+	prefix, kind, _ := strings.Cut(typ, ".")
+	switch {
+	case !slices.ContainsFunc(session.Dialects(), func(d session.Dialect) bool { return d.Prefix == prefix }):
+	case kind == thread.KindAssistant:
+		return session.Assistant
+	case kind == thread.KindToolResult:
+		return session.ToolResult
+	}
+	return session.Other
 }
 
 func (r *Rebuilder) chatBytes() (n int) {
@@ -154,6 +178,9 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 		if p.Session.Entry == nil {
 			return nil
 		}
+		if r.Dialect.Filler == nil {
+			return nil
+		}
 		line = r.Dialect.Filler(*p.Session.Entry, deref(p.Session.Parent), e.Time()) // so that what follows it finds its way back
 	}
 	dec := r.Dialect.Decode(line)
@@ -163,7 +190,7 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 	if p.Truncated && ok {
 		d.Cut++
 	}
-	if d.lost > 0 && dec.Parent != "" && !d.has(dec.Parent) {
+	if d.lost > 0 && dec.Parent != "" && !d.has(dec.Parent) && r.Dialect.Filler != nil {
 		// The line that it follows was lost, and with it its id.
 		filler := r.Dialect.Filler(dec.Parent, d.Leaf, e.Time())
 		if err := d.put(filler, r.Dialect.Decode(filler), e.ID); err != nil {
@@ -262,38 +289,49 @@ func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
 		r.all[""], r.last = d, d
 	}
 	t := session.Turn{
-		Kind: session.User, Text: p.Text, Message: p.Message, ToolCallID: p.ToolCallID, ToolName: p.ToolName, IsError: p.IsError != nil && *p.IsError,
+		Kind: turnKind(p.Type), Text: p.Text, Message: p.Message, ToolCallID: p.ToolCallID, ToolName: p.ToolName, IsError: p.IsError != nil && *p.IsError,
 		StopReason: p.StopReason, Provider: p.Provider, Model: p.Model, Usage: p.Usage, Time: e.Time(),
-	}
-	switch p.Type {
-	case r.Dialect.Prefix + "." + thread.KindAssistant:
-		t.Kind = session.Assistant
-	case r.Dialect.Prefix + "." + thread.KindToolResult:
-		t.Kind = session.ToolResult
-	}
-	message, ok := r.Dialect.Turn(t)
-	if !ok {
-		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: it says nothing", e.ID))
-		return nil
 	}
 	sum := sha256.Sum256([]byte(e.ID))
 	id := hex.EncodeToString(sum[:4])
 	for n := 5; d.has(id) && n <= len(sum); n++ {
 		id = hex.EncodeToString(sum[:n])
 	}
-	line := r.Dialect.Line(id, d.Leaf, e.Time(), message)
-	dec := r.Dialect.Decode(line)
-	if dec.Kind == session.ToolResult && !d.calls[dec.ToolCallID] {
-		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: the result of a tool call that is not on the thread", e.ID))
-		return nil // a model would refuse it
+	lines, unsaid := r.Dialect.Turn(t, session.Place{ID: id, Parent: d.Leaf, Next: d.next})
+	if unsaid != "" {
+		if d.Unsaid == nil {
+			d.Unsaid = map[string]int{}
+		}
+		d.Unsaid[unsaid]++
 	}
-	delete(d.calls, dec.ToolCallID)
-	for _, call := range dec.Calls {
-		d.calls[call] = true
+	if len(lines) == 0 && unsaid == "" {
+		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: it says nothing that %s could go on from", e.ID, r.Dialect.Prefix))
 	}
-	d.Made++
-	d.made, d.own[id] = true, true
-	return d.put(line, dec, e.ID)
+	for _, line := range lines {
+		dec := r.Dialect.Decode(line)
+		if dec.Kind == session.ToolResult && !d.calls[dec.ToolCallID] {
+			d.Lost = append(d.Lost, fmt.Sprintf("entry %s: the result of a tool call that is not on the thread", e.ID))
+			return nil // a model would refuse it
+		}
+		delete(d.calls, dec.ToolCallID)
+		for _, call := range dec.Calls {
+			d.calls[call.ID] = true
+		}
+		d.Made++
+		d.made, d.own[MadeKey(line, dec)] = true, true
+		if err := d.put(line, dec, e.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MadeKey tells a line that was made from others: its own id, or what it says.
+func MadeKey(line []byte, dec session.Entry) string {
+	if dec.ID != "" {
+		return dec.ID
+	}
+	return digest(line)
 }
 
 // begin begins a session.
@@ -325,6 +363,9 @@ func (r *Rebuilder) begin(id string) (*draft, error) {
 	}
 	d := &draft{file: f, out: bufio.NewWriterSize(f, 256<<10), seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, calls: map[string]bool{}, own: map[string]bool{}, places: map[string][2]int64{}}
 	d.Session = id
+	if r.Dialect.Header != nil { // which is made in the end, unless a line of the thread is one
+		d.next = r.Dialect.Decode(r.Dialect.Header("made", "", time.Time{})).Next
+	}
 	return d, nil
 }
 
@@ -335,9 +376,10 @@ func (d *draft) has(id string) bool {
 
 // put appends a line, which decodes to dec.
 func (d *draft) put(line []byte, dec session.Entry, entry string) error {
-	switch dec.Kind {
-	case session.Header:
+	if dec.Cwd != "" {
 		d.OldCwd = dec.Cwd
+	}
+	switch dec.Kind {
 	case session.User, session.Assistant, session.ToolResult:
 		d.Turns++
 		if dec.Parent != d.Leaf && d.Leaf != "" {
@@ -345,7 +387,7 @@ func (d *draft) put(line []byte, dec session.Entry, entry string) error {
 		}
 	}
 	for _, call := range dec.Calls {
-		d.calls[call] = true
+		d.calls[call.ID] = true
 	}
 	if bytes.Contains(line, []byte("[redacted:")) {
 		d.Redacted++
@@ -354,6 +396,9 @@ func (d *draft) put(line []byte, dec session.Entry, entry string) error {
 		d.ids[maphash.String(d.seed, dec.ID)] = struct{}{}
 		d.Leaf = dec.ID
 	}
+	if dec.Next > 0 || dec.Kind == session.Header {
+		d.next = dec.Next
+	}
 	d.Lines++
 	d.Size += int64(len(line)) + 1
 	d.Last = entry
@@ -361,7 +406,7 @@ func (d *draft) put(line []byte, dec session.Entry, entry string) error {
 	return errors.Join(err, d.out.WriteByte('\n'))
 }
 
-// MadeLines are the own ids of the lines that would be made: of turns that the thread has and a file of our mirror's may not have.
+// MadeLines are the keys (MadeKey) of the lines that would be made: of turns that the thread has and a file of our mirror's may not have.
 func (r *Rebuilder) MadeLines() map[string]bool {
 	if r.last == nil {
 		return nil
@@ -390,16 +435,17 @@ func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Rebuilt, error
 	}
 	body := bufio.NewReaderSize(io.NewSectionReader(d.file, d.start(), d.Size-d.start()), 256<<10)
 	var first []byte
-	if d.header || d.anew != nil {
+	switch {
+	case d.header || d.anew != nil:
 		line, err := body.ReadBytes('\n')
 		if err != nil {
 			return d.Rebuilt, err
 		}
-		if first = line[:len(line)-1]; d.Cwd != d.OldCwd && r.Dialect.Decode(first).Kind == session.Header {
-			first = r.Dialect.SetCwd(first, d.Cwd)
+		if first = line; d.Cwd != d.OldCwd && r.Dialect.SetCwd != nil && r.Dialect.Decode(first).Kind == session.Header {
+			first = append(r.Dialect.SetCwd(bytes.TrimSpace(first), d.Cwd), '\n')
 		}
-	} else {
-		first = r.Dialect.Header(d.Session, d.Cwd, now)
+	case r.Dialect.Header != nil:
+		first = append(r.Dialect.Header(d.Session, d.Cwd, now), '\n')
 		d.Lines++
 	}
 	done := d.Rebuilt
@@ -408,7 +454,7 @@ func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Rebuilt, error
 		return done, nil
 	}
 	var err error
-	done.Size, err = writeWhole(path, io.MultiReader(bytes.NewReader(append(first, '\n')), body))
+	done.Size, err = writeWhole(path, io.MultiReader(bytes.NewReader(first), body))
 	return done, err
 }
 

@@ -19,7 +19,12 @@ import (
 // hydrated is the file that is rebuilt from entries.
 func hydrated(t testing.TB, entries []thread.Entry, cwd string) ([]byte, mirror.Rebuilt) {
 	t.Helper()
-	r := &mirror.Rebuilder{Dialect: session.Pi, Cwd: cwd, Here: "/here", Skip: "next.prompt", Dir: t.TempDir()}
+	return hydratedAs(t, session.Pi, entries, cwd)
+}
+
+func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd string) ([]byte, mirror.Rebuilt) {
+	t.Helper()
+	r := &mirror.Rebuilder{Dialect: d, Cwd: cwd, Here: "/here", Skip: "next.prompt", Dir: t.TempDir()}
 	defer r.Close()
 	for _, e := range entries {
 		if err := r.Add(e); err != nil {
@@ -63,15 +68,16 @@ func sameFile(t testing.TB, got, want []byte) {
 func TestRebuildRecordings(t *testing.T) {
 	for name, content := range recordings(t) {
 		t.Run(name, func(t *testing.T) {
+			d := dialectOf(t, name)
 			server := fakethread.New(t, nil)
-			sync(t, newMirror(t, writeFile(t, content), "", server))
-			got, done := hydrated(t, server.Entries(), "")
+			sync(t, newMirrorOf(t, d, writeFile(t, content), "s0", server))
+			got, done := hydratedAs(t, d, server.Entries(), "")
 			sameFile(t, got, content)
 			if len(done.Lost) != 0 || done.Made != 0 || done.Cut != 0 {
 				t.Errorf("got %+v", done)
 			}
 			n := len(server.Entries())
-			sync(t, newMirror(t, writeFile(t, got), "", server))
+			sync(t, newMirrorOf(t, d, writeFile(t, got), "s0", server))
 			if now := len(server.Entries()); now != n {
 				t.Errorf("mirroring the rebuilt file adds %d entries", now-n)
 			}

@@ -133,7 +133,8 @@ func Decide(f Facts) Verdict {
 	if v.StopReason == StopLength && f.Exit == ExitCode(1) {
 		quiet = true
 	}
-	if t.State == Ended && quiet {
+	unknown := t.Lines > 0 && t.Understood == 0
+	if t.State == Ended && quiet && !unknown {
 		return is(Completed, "", "ended_well", "")
 	}
 
@@ -155,7 +156,7 @@ func Decide(f Facts) Verdict {
 	case DidNothing, DidLinger:
 	}
 
-	if t.Lines > 0 && t.Understood == 0 {
+	if unknown {
 		return is(Failed, ClassUnknownFormat, "unknown_format", "none of the session's lines is in a shape that this runner understands")
 	}
 	switch t.State {

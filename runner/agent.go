@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,12 @@ func noRoom(err error) bool {
 func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	if r.binary == "" { // the worker before has looked for it, and then died
 		var err error
-		if r.binary, err = harness.Find(r.Spec, r.Binary); err != nil {
+		if r.binary, err = harness.Find(r.Spec, r.Binary, r.getenv); err != nil {
+			return outcome.Facts{}, err
+		}
+	}
+	if r.Spec.Prepare != nil {
+		if err := r.Spec.Prepare(r.box()); err != nil {
 			return outcome.Facts{}, err
 		}
 	}
@@ -105,7 +111,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	}
 	tree.Group, r.group = group, group
 
-	do := r.Spec.Command(harness.Task{Session: r.record.Session, Model: r.Model, Args: r.Args, Prompt: r.Prompt, Person: r.TTY != nil})
+	do := r.Spec.Command(r.box(), harness.Task{Session: harness.Session{Path: r.record.Session, ID: r.record.SessionID}, Resume: r.record.From.Index > 0, Model: r.Model, Args: r.Args, Prompt: r.Prompt, Person: r.TTY != nil})
 	env := agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID, harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd)
 	oom := oomKills()
 	command := harness.Command{
@@ -135,7 +141,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 		}
 		defer start(context.WithoutCancel(ctx), screen.pass)()
 	}
-	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", r.record.Session)
+	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", cmp.Or(r.record.Session, r.record.SessionID))
 	return r.attend(ctx, p, tree, outcome.Facts{}, stdout, stderr), nil
 }
 
@@ -199,6 +205,7 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 			}
 		}()
 	}
+	defer start(context.WithoutCancel(ctx), r.locate)()
 	stopWatch := start(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.watch(ctx, tree, outputs) })
 	defer stopWatch()
 	if r.ByHand && stdout != nil {
@@ -249,7 +256,10 @@ func (r *run) afterwards(facts *outcome.Facts, tree harness.Tree) {
 			facts.OOM = true
 		}
 	}
-	facts.DiskFull = full(filepath.Dir(r.record.Session)) || full(r.record.Cwd) || atLimit(r.record.Session)
+	facts.DiskFull = full(r.record.Cwd) || full(r.folder.Path)
+	if path, _ := r.session(); path != "" {
+		facts.DiskFull = facts.DiskFull || full(filepath.Dir(path)) || atLimit(path)
+	}
 }
 
 // oomKills is the cgroup's count of processes that were killed for memory; nil where it can't be known.
@@ -327,6 +337,9 @@ func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) e
 		}
 		if r.Stall > 0 && quiet >= r.Stall {
 			r.end(deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))})
+		}
+		if away := r.follower.offlineFor(); r.Unreachable > 0 && away >= r.Unreachable {
+			r.end(deed{outcome.DidUnreachable, fmt.Sprintf("the agent has waited for it for %v", away.Round(time.Second))})
 		}
 		if s := r.progress.spawned; s != nil && clock()-s.Clock >= r.Guard {
 			r.end(deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", r.Guard)})

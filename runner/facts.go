@@ -32,6 +32,7 @@ type Fact struct {
 	Why      string            `json:"why,omitempty"`      // did, not_started
 	Status   int               `json:"status,omitempty"`   // not_started: what the runner exits with
 	Exit     *outcome.Exit     `json:"exit,omitempty"`     // exited
+	Session  *harness.Session  `json:"session,omitempty"`  // located
 	Verdict  *outcome.Verdict  `json:"verdict,omitempty"`  // decided
 	End      *session.Position `json:"end,omitempty"`      // decided: where this run's lines end
 }
@@ -42,6 +43,7 @@ const (
 	FactTurnedAway = "turned_away" // the thread's server refused the run
 	FactNotStarted = "not_started" // the agent could not be started
 	FactSpawned    = "spawned"     // the agent's process is there; the agent itself begins only then
+	FactLocated    = "located"     // the session of an agent that makes it by itself was found
 	FactDid        = "did"         // the runner decided to end it
 	FactSignalled  = "signalled"   // and sent a signal
 	FactExited     = "exited"      // the agent is gone
@@ -56,8 +58,8 @@ type Record struct {
 	Run       string           `json:"run"`
 	Harness   string           `json:"harness"`
 	Cwd       string           `json:"cwd"`
-	Session   string           `json:"session"`           // the session file's path
-	SessionID string           `json:"sessionId"`         // the session's own name
+	Session   string           `json:"session"`           // the session file's path; "" as long as the agent has not made it
+	SessionID string           `json:"sessionId"`         // the session's own name; "" as long as the agent has not said it
 	From      session.Position `json:"from"`              // where this run's lines begin in it
 	Posted    session.Position `json:"posted"`            // the lines before it were on the thread when the run began
 	Resume    string           `json:"resume"`            // how it came by its session: one of the Resume constants
@@ -75,6 +77,7 @@ type progress struct {
 	turnedAway bool
 	notStarted *Fact
 	spawned    *Fact
+	located    *harness.Session
 	did        *Fact
 	exit       *outcome.Exit
 	decided    *Fact
@@ -95,6 +98,8 @@ func replay(facts []Fact) (p progress) {
 			p.notStarted = &f
 		case FactSpawned:
 			p.spawned, p.exit = &f, nil // after one that has not begun
+		case FactLocated:
+			p.located = f.Session
 		case FactDid:
 			if p.did == nil { // the first reason is the reason
 				p.did = &f

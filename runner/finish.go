@@ -28,8 +28,12 @@ func (r *run) decide(facts outcome.Facts) (outcome.Verdict, []thread.Entry, erro
 		}
 		r.Log.Warn("the run's end can't be read; deciding anew", "error", err)
 	}
+	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil {
+		r.findSession() // nobody may have looked since it came
+	}
 	if err := r.follower.read(true); err != nil {
-		r.Log.Error("the session can't be read to its end", "path", r.record.Session, "error", err)
+		path, _ := r.session()
+		r.Log.Error("the session can't be read to its end", "path", path, "error", err)
 	}
 	sum := r.follower.summary()
 	facts.Turn, facts.Said = sum.turn, LastLine(r.stderrTail())
@@ -125,6 +129,9 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		err := r.mirror.Drain(ctx)
 		if errors.Is(err, ErrTaken) {
 			return err
+		}
+		if err == nil {
+			err = r.drainSubagents(ctx)
 		}
 		if err == nil {
 			r.closing.Store(true)

@@ -299,6 +299,9 @@ func know(dir string) (Known, error) {
 	if p.exit != nil || p.notStarted != nil || p.decided != nil {
 		k.State = "ending"
 	}
+	if p.located != nil {
+		k.Session, k.SessionID = p.located.Path, p.located.ID
+	}
 	if p.decided != nil {
 		k.Verdict = p.decided.Verdict
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -16,59 +17,121 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// follower reads the session beside the mirror, for what the run came to: it must get to the end of the file also when the thread can't be reached
+// follower reads the session and the agent's stdout beside the mirror, for what the run came to: it must get to the end of the file also when the thread can't be reached
 // and the mirror stands still. It is safe for concurrent use.
 type follower struct {
 	dialect session.Dialect
 	from    session.Position // where this run's lines begin
 
-	mu     sync.Mutex
-	reader *session.Reader
-	namer  mirror.Namer
-	tally  harness.Tally
-	digest hash.Hash // over the ids of this run's lines
-	total  int64     // lines of the file, earlier runs' included
-	lines  int64     // of this run
-	usage  any
-	moved  time.Duration // when the last line came: clock
+	find func() (path, id string) // where the session is, once it is known
+	said func(line []byte) harness.Said
+
+	mu      sync.Mutex
+	reader  *session.Reader // nil as long as there is none
+	stdout  *session.Reader // nil where it doesn't count
+	decoder session.Decoder
+	namer   mirror.Namer
+	tally   harness.Tally
+	told    string        // the session's id, as the agent tells it
+	offline time.Duration // since when the agent waits for its provider: clock; 0 where it doesn't
+	digest  hash.Hash     // over the ids of this run's lines
+	total   int64         // lines of the file, earlier runs' included
+	lines   int64         // of this run
+	usage   any
+	moved   time.Duration // when the last line came: clock
 }
 
-func newFollower(path string, d session.Dialect, sessionID string, from session.Position) *follower {
-	return &follower{
-		dialect: d, from: from, reader: session.NewReader(path, session.Position{}), namer: mirror.Namer{Dialect: d, Session: sessionID},
-		digest: sha256.New(), moved: clock(),
+func (r *run) newFollower() *follower {
+	f := &follower{
+		dialect: r.Spec.Dialect, from: r.record.From, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
+	if r.Spec.Said != nil && r.TTY == nil {
+		f.said, f.stdout = r.Spec.Said, session.NewReader(filepath.Join(r.folder.Path, "stdout"), session.Position{})
+		f.tally.OnStdout = r.Spec.EndsOnStdout
+	}
+	return f
 }
 
-// read takes the lines that have come, last reports that the agent is gone, so that a line without a newline is one, too.
+// read takes the lines that have come. last reports that the agent is gone, so that a line without a newline is one, too.
 func (f *follower) read(last bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next := f.reader.Next
+	heard := f.hear(last)
+	if f.reader == nil {
+		path, id := f.find()
+		if path == "" {
+			return heard
+		}
+		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id}
+	}
+	return errors.Join(heard, each(f.reader, last, f.take, func() { f.namer.Restart() }))
+}
+
+// each gives the lines that have come to take. A file that has changed is read again from its start; changed is told.
+func each(reader *session.Reader, last bool, take func(session.Line), changed func()) error {
+	next := reader.Next
 	if last {
-		next = f.reader.Rest
+		next = reader.Rest
 	}
 	for {
 		line, err := next()
-		var changed *session.ChangedError
+		var other *session.ChangedError
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.As(err, &changed):
-			if err := f.reader.Reset(); err != nil {
+		case errors.As(err, &other):
+			if err := reader.Reset(); err != nil {
 				return err
 			}
-			f.namer.Restart()
+			changed()
 			continue
 		case err != nil:
 			return err
 		}
-		f.take(line)
+		take(line)
 	}
 }
 
+// hear takes what has come on stdout. Of a file that was shortened meanwhile the end is what counts.
+func (f *follower) hear(last bool) error {
+	if f.stdout == nil {
+		return nil
+	}
+	return each(f.stdout, last, func(line session.Line) {
+		said := f.said(line.Data)
+		f.tally.Hear(said)
+		if said.SessionID != "" {
+			f.told = said.SessionID
+		}
+		switch {
+		case !said.Offline:
+			f.offline = 0
+		case f.offline == 0:
+			f.offline = clock()
+		}
+	}, func() {})
+}
+
+// tells is the session's id, as the agent has told it on stdout so far; "" where it has not.
+func (f *follower) tells() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.hear(false) // what can't be read now is read the next time
+	return f.told
+}
+
+// offlineFor is how long the agent has waited for its provider; 0 where it doesn't.
+func (f *follower) offlineFor() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.offline == 0 {
+		return 0
+	}
+	return clock() - f.offline
+}
+
 func (f *follower) take(line session.Line) {
-	e := f.dialect.Decode(line.Data)
+	e := f.decoder.Next(line.Data)
 	if line.Long > 0 {
 		e = session.Entry{Kind: session.Text, Type: "long"}
 	}
@@ -80,7 +143,7 @@ func (f *follower) take(line session.Line) {
 	if line.Start.Index < f.from.Index && !f.namer.Restarted() {
 		return
 	}
-	f.moved = clock()
+	f.moved, f.offline = clock(), 0
 	f.lines++
 	_, _ = io.WriteString(f.digest, name.ID+"\n") // a hash takes everything
 	f.tally.Add(e)
@@ -146,11 +209,21 @@ type summary struct {
 func (f *follower) summary() summary {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := summary{turn: f.tally.Turn(), lines: f.lines, digest: hex.EncodeToString(f.digest.Sum(nil)), end: f.reader.Position()}
+	s := summary{turn: f.tally.Turn(), lines: f.lines, digest: hex.EncodeToString(f.digest.Sum(nil))}
+	if f.reader != nil {
+		s.end = f.reader.Position()
+	}
 	if f.usage != nil {
 		s.usage, _ = json.Marshal(f.usage) // it came from JSON
 	}
 	return s
 }
 
-func (f *follower) close() error { return f.reader.Close() }
+func (f *follower) close() (err error) {
+	for _, r := range []*session.Reader{f.reader, f.stdout} {
+		if r != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}
+	return err
+}

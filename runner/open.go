@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,12 @@ func (r *run) entry(id string, payload any) thread.Entry {
 // firstEntries are what the thread gets before the agent starts, in order.
 func (r *run) firstEntries() []thread.Entry {
 	running := thread.StatusChanged{Signal: r.signal(thread.TypeStatus), Status: thread.StatusRunning}
+	version := r.Spec.Version(r.binary)
+	if r.binary != "" && !r.Spec.Proven(version) {
+		r.Log.Warn("this runner is not proven with this version of the agent", "harness", r.Spec.Name, "version", cmp.Or(version, "unknown"), "proven", r.Spec.Versions)
+	}
 	started := thread.Started{
-		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: r.Spec.Version(r.binary), Cwd: r.Redact.Text(r.Cwd),
+		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: version, AgentProven: r.Spec.Proven(version), Cwd: r.Redact.Text(r.Cwd),
 		PID: r.record.PID, Instance: r.record.Instance, SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
 	}
 	first := []thread.Entry{r.entry(runningID(r.RunID), running), r.entry(startedID(r.RunID), started)}

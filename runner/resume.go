@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,7 +36,7 @@ func (l *threadLines) add(e thread.Entry, prefix string) {
 		return
 	}
 	sid, _, ok := strings.Cut(rest, ":")
-	if !ok {
+	if !ok || mirror.Aside(e) {
 		return
 	}
 	if l.ids == nil {
@@ -87,7 +86,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 		if line.Long > 0 {
 			e = session.Entry{Kind: session.Text}
 		}
-		if e.Kind == session.Header {
+		if e.Cwd != "" {
 			c.cwd = e.Cwd
 		}
 		id := namer.Name(line, e).ID
@@ -98,7 +97,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 		switch {
 		case l.has(sid, id):
 			found++
-		case made[e.ID]:
+		case made[mirror.MadeKey(line.Data, e)]:
 			turns++
 		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
 		case !ahead:
@@ -178,6 +177,9 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 			}
 		}
 	}
+	if s.path == "" && r.Spec.FindSession != nil && lines != nil && lines.last != "" {
+		s.path = r.Spec.FindSession(r.box(), lines.last)
+	}
 	if s.path == "" {
 		return s, "this box has no session of the thread"
 	}
@@ -212,10 +214,13 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 		return s, err.Error()
 	}
 	info, err := ReadSession(s.path, r.Spec.Dialect)
+	s.id, s.from, s.resume = info.ID, info.End, ResumeContinue
+	if err == nil {
+		err = r.mustFind(s)
+	}
 	if err != nil {
 		return s, err.Error()
 	}
-	s.id, s.from, s.resume = info.ID, info.End, ResumeContinue
 	return s, ""
 }
 
@@ -237,8 +242,11 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 		r.Cwd = plan.OldCwd
 	}
 	s := sessionFile{path: r.Session, id: plan.Session, resume: ResumeHydrate}
+	if s.path == "" && r.Spec.FindSession != nil {
+		s.path = r.Spec.FindSession(r.box(), s.id)
+	}
 	if s.path == "" {
-		s.path = r.Spec.SessionFile(filepath.Join(r.State, "sessions", r.ThreadID), s.id, now)
+		s.path = r.Spec.SessionFile(r.box(), s.id, now)
 	}
 	done, err := rebuilder.Write(s.path, s.id, now)
 	if err != nil {
@@ -249,7 +257,13 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 		return sessionFile{}, err
 	}
 	s.from, s.posted = info.End, info.End
+	if err := r.mustFind(s); err != nil {
+		return sessionFile{}, err
+	}
 	r.Log.Info("the session is rebuilt from the thread", "session", s.path, "lines", done.Lines, "lost", len(done.Lost), "cut", done.Cut, "redacted", done.Redacted)
+	for what, turns := range done.Unsaid {
+		r.Log.Warn("another harness can't be told all", "turns", turns, "without", what)
+	}
 	for _, lost := range done.Lost {
 		r.Log.Warn("not on the thread", "what", lost)
 	}

@@ -82,10 +82,11 @@ type Config struct {
 	Environ   []string
 	State     string // the folder for what this machine knows of its runs
 
-	Guard     time.Duration // against an agent that hangs; 0: DefaultGuard
-	Stall     time.Duration // an agent that does nothing for so long is ended; 0: never
-	Heartbeat time.Duration // between two; 0: DefaultHeartbeat
-	Patience  time.Duration // with a server that doesn't answer at the start, and with an agent that has ended well and lingers; 0: DefaultPatience
+	Guard       time.Duration // against an agent that hangs; 0: DefaultGuard
+	Unreachable time.Duration // an agent that waits for its provider so long is ended; 0: as its Spec says, where that says so
+	Stall       time.Duration // an agent that does nothing for so long is ended; 0: never
+	Heartbeat   time.Duration // between two; 0: DefaultHeartbeat
+	Patience    time.Duration // with a server that doesn't answer at the start, and with an agent that has ended well and lingers; 0: DefaultPatience
 
 	KillLeftovers bool // end what the agent left behind also after a normal end
 
@@ -130,22 +131,24 @@ type Result struct {
 // run is a Run under way.
 type run struct {
 	Config
-	folder   *Folder
-	record   Record
-	progress progress // of the workers before this one
-	created  bool     // the session file is of our making
-	binary   string
-	opening  []thread.Entry // the run's first entries, as far as the thread doesn't have them
-	opened   chan struct{}  // closed when the thread has them
-	offset   string         // of the thread, behind the first entries; "" where it is not known
-	follower *follower
-	mirror   *mirror.Mirror
+	folder    *Folder
+	record    Record
+	progress  progress // of the workers before this one
+	created   bool     // the session file is of our making
+	binary    string
+	opening   []thread.Entry // the run's first entries, as far as the thread doesn't have them
+	opened    chan struct{}  // closed when the thread has them
+	offset    string         // of the thread, behind the first entries; "" where it is not known
+	follower  *follower
+	mirror    *mirror.Mirror
+	subagents subagents
 
 	end   context.CancelCauseFunc // ends the agent
 	acked atomic.Int64            // when the server last acknowledged entries: clock
 	agent atomic.Pointer[harness.Process]
-	moved atomic.Int64 // when the agent last showed a sign of life: clock
-	beats int64        // heartbeats so far; the beat loop's own
+	place atomic.Pointer[harness.Session] // the session, once it is known
+	moved atomic.Int64                    // when the agent last showed a sign of life: clock
+	beats int64                           // heartbeats so far; the beat loop's own
 
 	closing atomic.Bool // the terminal is on its way
 
@@ -188,6 +191,9 @@ func (c *Config) defaults() {
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
 	}
+	if c.Unreachable == 0 {
+		c.Unreachable = c.Spec.Unreachable
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -205,10 +211,11 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 		return Result{}, ErrTaken
 	}
 	r.moved.Store(int64(clock()))
-	r.follower = newFollower(r.record.Session, r.Spec.Dialect, r.record.SessionID, r.record.From)
+	r.follower = r.newFollower()
 	defer r.follower.close() // read only: nothing to lose
 	r.mirror = r.newMirror()
 	defer r.mirror.Close() // read only: nothing to lose
+	defer r.closeSubagents()
 
 	if r.opening != nil && r.progress.spawned == nil {
 		if err := r.openThread(ctx); err != nil {
@@ -224,12 +231,15 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	defer stopBeat()
 	stopMirror := start(abandon, r.mirror.Run)
 	defer stopMirror()
+	stopSubagents := start(abandon, r.followSubagents)
+	defer stopSubagents()
 	stopOrders := start(abandon, r.obey)
 	defer stopOrders()
 
 	facts, notStarted := r.agentPhase(agentCtx, notStarted)
 	r.agent.Store(nil)
 	stopOrders()
+	stopSubagents()
 	stopMirror()
 
 	res := Result{NotStarted: notStarted}
@@ -258,6 +268,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 			return nil, err
 		}
 		r.record, r.progress, r.Cwd = rec, replay(facts), rec.Cwd
+		r.locatedAt(cmp.Or(r.progress.located, &harness.Session{Path: rec.Session, ID: rec.SessionID}))
 		r.Log.Info("going on with the run where the worker before left it")
 		if f := r.progress.notStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
@@ -271,7 +282,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	binary, binaryErr := harness.Find(r.Spec, r.Binary)
+	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	s, sessionErr := r.prepareSession(ctx)
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		notStarted = notStartedError(cause)
@@ -281,6 +292,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Session: s.path, SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
 		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
 	}
+	r.locatedAt(&harness.Session{Path: s.path, ID: s.id})
 	r.opening = r.firstEntries()
 	r.record.Opening = encodeEntries(r.opening)
 	b, err := json.MarshalIndent(r.record, "", "  ")
@@ -321,7 +333,7 @@ func (r *run) newMirror() *mirror.Mirror {
 			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
 			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
 		},
-		Path: r.record.Session,
+		Find: r.session,
 		From: r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards
@@ -402,20 +414,8 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 			return s, err
 		}
 	}
-	at := time.Now()
 	s := sessionFile{path: r.Session, id: newID()}
-	if s.path == "" {
-		s.path = r.Spec.SessionFile(filepath.Join(r.State, "sessions", r.ThreadID), s.id, at)
-	}
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
-		return s, err
-	}
-	st, err := os.Stat(s.path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
-		s.created = true
-		return s, writeFile(s.path, r.Spec.Create(s.id, r.Cwd, at), true)
-	}
-	if err != nil {
+	if made, err := r.newSession(&s); made || err != nil {
 		return s, err
 	}
 	info, err := ReadSession(s.path, r.Spec.Dialect)
@@ -428,6 +428,9 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	}
 	info, err = ReadSession(s.path, r.Spec.Dialect)
 	s.id, s.from = info.ID, info.End
+	if err == nil {
+		err = r.mustFind(s)
+	}
 	if err == nil && r.NextIndex > 0 {
 		if s.posted, err = r.nextIndex(ctx, s.path); err == nil && s.posted.Index == 0 {
 			r.Log.Warn("the line before the first one to mirror is not on the thread; mirroring the session from its start", "next_index", r.NextIndex)
@@ -440,9 +443,49 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	return s, err
 }
 
+// newSession is for a run without a session to go on with: it makes the file that the agent is to work in, or leaves that to an agent which does it by itself.
+func (r *run) newSession(s *sessionFile) (made bool, err error) {
+	if r.Spec.Create == nil {
+		if s.path == "" && r.Spec.TellsID {
+			s.id = ""
+		}
+		return s.path == "", nil
+	}
+	at := time.Now()
+	if s.path == "" {
+		s.path = r.Spec.SessionFile(r.box(), s.id, at)
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return false, err
+	}
+	st, err := os.Stat(s.path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
+		s.created = true
+		return true, writeFile(s.path, r.Spec.Create(s.id, r.Cwd, at), true)
+	}
+	return false, err
+}
+
+// mustFind makes sure of an agent that goes by a session's id that it takes the very file that is meant.
+func (r *run) mustFind(s sessionFile) error {
+	if r.Spec.FindSession == nil {
+		return nil
+	}
+	found := r.Spec.FindSession(r.box(), s.id)
+	meant, err := os.Stat(s.path)
+	if err != nil {
+		return err
+	}
+	if st, err := os.Stat(found); err != nil || !os.SameFile(st, meant) {
+		return fmt.Errorf("%s looks for session %s by its id, and does not find %s; it would have to be %s", r.Spec.Name, s.id, s.path,
+			cmp.Or(found, r.Spec.SessionFile(r.box(), s.id, time.Now())))
+	}
+	return nil
+}
+
 // SessionInfo is what a session file says of itself.
 type SessionInfo struct {
-	ID   string           // the session's; "" where no header says it
+	ID   string           // the session's; "" where no line says it
 	End  session.Position // of the file
 	Torn bool             // the last line is only a part: it has no newline, and what is there of it is no JSON
 }
@@ -465,12 +508,12 @@ func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
 		if err != nil {
 			return info, err
 		}
-		if info.ID != "" && !line.Torn {
-			continue // the header is there: the rest is only counted
+		if info.ID != "" && known && !line.Torn {
+			continue // what is looked for is found: the rest is only counted
 		}
 		e := d.Decode(line.Data)
 		known = known || e.Known
-		if e.Kind == session.Header {
+		if info.ID == "" {
 			info.ID = e.SessionID
 		}
 		info.Torn = line.Torn && e.Kind == session.Text // of a JSON object no beginning is JSON

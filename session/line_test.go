@@ -208,7 +208,7 @@ func TestReaderDeletedFile(t *testing.T) {
 
 // FuzzFraming: however a file's bytes are cut into writes, the lines are the same.
 func FuzzFraming(f *testing.F) {
-	for _, path := range recorded(f) {
+	for _, path := range recorded(f, "*") {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -241,10 +241,11 @@ func FuzzFraming(f *testing.F) {
 	})
 }
 
-// recorded are the session files of real runs. There must be some: a test that found none would say nothing.
-func recorded(t testing.TB) []string {
+// recorded are the session files of real runs, of the harness whose folder that is ("*": of all). There must be some: a test that found none would say
+// nothing.
+func recorded(t testing.TB, harness string) []string {
 	t.Helper()
-	paths, err := filepath.Glob("../testdata/sessions/pi/*/session.jsonl")
+	paths, err := filepath.Glob("../testdata/sessions/" + harness + "/*/session.jsonl")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no recorded sessions: %v", err)
 	}

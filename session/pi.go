@@ -166,24 +166,27 @@ func piText(content []byte) string {
 	return strings.Join(parts, "\n")
 }
 
-// piCalls are the ids of the tool calls in a message's content.
-func piCalls(content []byte) []string {
-	var ids []string
+// piCalls are the tool calls in a message's content.
+func piCalls(content []byte) []Call {
+	var calls []Call
 	jsonscan.Elements(content, func(block []byte) {
-		var typ, id string
+		var typ string
+		var call Call
 		jsonscan.Members(block, func(key, v []byte) {
 			switch string(key) {
 			case "type":
 				typ = jsonscan.String(v)
 			case "id":
-				id = jsonscan.String(v)
+				call.ID = jsonscan.String(v)
+			case "name":
+				call.Name = jsonscan.String(v)
 			}
 		})
 		if typ == "toolCall" {
-			ids = append(ids, id)
+			calls = append(calls, call)
 		}
 	})
-	return ids
+	return calls
 }
 
 // piEssence is a line without what pi adds when it moves a file of version 1 to version 3.

@@ -62,7 +62,7 @@ func TestPiDecode(t *testing.T) {
 			"assistant, tools", msg(`{"role":"assistant","content":[{"type":"toolCall","id":"c1","name":"bash","arguments":{"type":"toolCall","id":"no"}},{"type":"toolCall","id":"c2"}],"stopReason":"toolUse"}`),
 			session.Entry{
 				Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, ID: "e1", Parent: "e0", StopReason: "toolUse",
-				Calls: []string{"c1", "c2"}, Whole: true,
+				Calls: []session.Call{{ID: "c1", Name: "bash"}, {ID: "c2"}}, Whole: true,
 			},
 		},
 		{
@@ -132,7 +132,7 @@ func TestPiNotWhole(t *testing.T) {
 
 func TestPiLine(t *testing.T) {
 	n := 0
-	for _, path := range recorded(t) {
+	for _, path := range recorded(t, "pi") {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestPiLine(t *testing.T) {
 
 // FuzzPi: Decode takes everything, and what it calls whole comes back equal.
 func FuzzPi(f *testing.F) {
-	for _, path := range recorded(f) {
+	for _, path := range recorded(f, "pi") {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -180,7 +180,7 @@ func FuzzPi(f *testing.F) {
 
 // FuzzRewrite: what is not changed keeps its bytes, what is changed stays JSON with the same keys.
 func FuzzRewrite(f *testing.F) {
-	for _, path := range recorded(f) {
+	for _, path := range recorded(f, "*") {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -112,8 +112,16 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// piTurn is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers, without which pi 0.78.0 ends with an error.
-func piTurn(t Turn) (json.RawMessage, bool) {
+func piTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
+	message, ok := piMessage(t)
+	if !ok {
+		return nil, ""
+	}
+	return [][]byte{piLine(at.ID, at.Parent, t.Time, message)}, ""
+}
+
+// piMessage is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers, without which pi 0.78.0 ends with an error.
+func piMessage(t Turn) (json.RawMessage, bool) {
 	m := map[string]json.RawMessage{}
 	if jsonscan.IsObject(t.Message) && json.Valid(t.Message) {
 		if json.Unmarshal(t.Message, &m) != nil {

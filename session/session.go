@@ -30,6 +30,7 @@ type Mark int
 const (
 	NoMark  Mark = iota
 	Prompt       // a turn begins: somebody real asked for something
+	Begin        // a turn begins, whatever for
 	Output       // the agent said something, and the turn goes on (it calls tools)
 	Answer       // a tool answered: the agent's next word is due
 	End          // the turn ended well
@@ -46,9 +47,12 @@ type Entry struct {
 
 	ID        string // the line's own id, "" where it has none
 	Parent    string // the line before it in the tree, "" for a root
-	SessionID string // of a Header
-	Cwd       string // of a Header
+	SessionID string // of a Header, and of any line that says it
+	Cwd       string // of a line that says where the agent works from here on
 	Old       bool   // of a Header: an agent that continues the file writes it anew first, with ids
+	Side      bool   // a subagent's line: no part of the conversation
+	Next      int    // where lines carry their number: that of the line to come
+	Reply     string // the reply of a model that the line is a part of, where a reply takes several lines
 	Time      time.Time
 
 	// Message is the turn in the shape that all harnesses share, which is pi's: {role, content: [text|thinking|toolCall|image …], …}.
@@ -57,36 +61,50 @@ type Entry struct {
 	Whole bool
 
 	Text         string          // of a User turn: what was said, without images
-	StopReason   string          // of an Assistant turn, in pi's words
-	ErrorMessage string          // of an Assistant turn that failed
-	Provider     string          // of an Assistant turn
-	Model        string          // of an Assistant turn
-	Usage        json.RawMessage // of an Assistant turn: tokens and cost
-	Calls        []string        // of an Assistant turn: the ids of the tool calls in it
+	StopReason   string          // of an Assistant turn and of a turn's end, in pi's words
+	ErrorMessage string          // of what failed
+	Provider     string          // of an Assistant turn, and of a line that says who will speak
+	Model        string          // the same
+	Usage        json.RawMessage // tokens and cost of one reply
+	Calls        []Call          // of an Assistant turn: the tool calls in it
 	ToolCallID   string          // of a ToolResult
 	ToolName     string          // of a ToolResult
 	IsError      bool            // of a ToolResult
 }
 
-// Dialect is how one agent writes its lines.
+// Call is a call of a tool.
+type Call struct{ ID, Name string }
+
+// Dialect is how one agent writes its lines. A func that is nil is for something that this agent never does, or doesn't need.
 type Dialect struct {
 	// Prefix begins the ids and types of this agent's entries on a thread: "pi".
 	Prefix string
-	// Decode says what a line is. It is total: a line that makes no sense is a Text or an Other.
+	// Decode says what a line is, by itself; a Decoder knows the lines before it, too. It is total: a line that makes no sense is a Text or an Other.
 	Decode func(line []byte) Entry
-	// Essence is what a line says, less what writing the file anew in a newer format gives it; nil where the agent never does that.
+	// Essence is what a line says, less what writing the file anew in a newer format gives it.
 	Essence func(line []byte) []byte
 	// Line puts a Whole entry's line together again: equal as JSON to the line that was decoded.
 	Line func(id, parent string, at time.Time, message json.RawMessage) []byte
 
-	// What a session file is made of where it is made anew, without newlines: its header; the header for another directory; a line that stands for one that was
-	// lost, so that its children find their way to its parent; a line (or header, without id) of an old format as the agent itself would bring it up to
-	// date, idAt being the id of the file's line with an index; and the message of a turn that no line is known of, false where it says nothing.
+	// What a session file is made of where it is made anew, without newlines: its header; the header for another directory, where the agent goes by that and
+	// not by the directory that it is started in; a line that stands for one that was lost, so that its children find their way to its parent; a line (or
+	// header, without id) of an old format as the agent itself would bring it up to date, idAt being the id of the file's line with an index; and the
+	// lines of a turn that no line is known of, none where it says nothing, and what of the turn they can't say ("thinking").
 	Header  func(sessionID, cwd string, at time.Time) []byte
 	SetCwd  func(header []byte, cwd string) []byte
 	Filler  func(id, parent string, at time.Time) []byte
 	Upgrade func(line []byte, id, parent string, idAt func(int) string) []byte
-	Turn    func(Turn) (message json.RawMessage, ok bool)
+	Turn    func(t Turn, at Place) (lines [][]byte, unsaid string)
+}
+
+// Dialects are those there are.
+func Dialects() []Dialect { return []Dialect{Pi, Codex} }
+
+// Place is where in a session a turn is to stand.
+type Place struct {
+	ID     string // for the one line that it takes where lines have ids
+	Parent string // the line before it, "" for a root
+	Next   int    // the number of its first line, 0 where lines have none
 }
 
 // Turn is a turn of which only a thread's entry is known, written by whatever mirror. All but the Kind may be missing.

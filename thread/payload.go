@@ -59,6 +59,7 @@ type Started struct {
 	Signal
 	RunnerVersion string   `json:"runnerVersion"`
 	AgentVersion  string   `json:"agentVersion,omitempty"` // as far as the agent's files say
+	AgentProven   bool     `json:"agentProven"`            // the runner is proven with this version
 	Cwd           string   `json:"cwd"`
 	PID           int      `json:"pid"`      // of the runner
 	Instance      string   `json:"instance"` // random: no two runners' entries are equal, so only one of them gets the run
@@ -155,8 +156,9 @@ type Line struct {
 	Model      string          `json:"model,omitempty"`
 	Usage      json.RawMessage `json:"usage,omitempty"`
 	Message    json.RawMessage `json:"message,omitempty"`
-	Session    *SessionRef     `json:"session,omitempty"`  // none where another mirror wrote the entry
-	Encoding   string          `json:"encoding,omitempty"` // base64 where line is bytes that are no text
+	Session    *SessionRef     `json:"session,omitempty"`    // none where another mirror wrote the entry
+	SubagentOf string          `json:"subagentOf,omitempty"` // a subagent's line: the session that the subagent works for
+	Encoding   string          `json:"encoding,omitempty"`   // base64 where line is bytes that are no text
 	Line       json.RawMessage `json:"line,omitempty"`
 	Truncated  bool            `json:"truncated,omitempty"`
 	Bytes      int64           `json:"bytes,omitempty"`  // kinds long and stub: the line's length
@@ -201,6 +203,7 @@ func (l Line) AppendJSON(b []byte) []byte {
 		b = strconv.AppendInt(append(b, `,"index":`...), int64(s.Index), 10)
 		b = append(b, '}')
 	}
+	text(`,"subagentOf":`, l.SubagentOf)
 	text(`,"encoding":`, l.Encoding)
 	raw(`,"line":`, l.Line)
 	if l.Truncated {

@@ -29,8 +29,8 @@ With neither --exit-code nor --signal it is not known how the process ended.
 			harnessFlag(),
 			&cli.StringFlag{Name: "session", Usage: "the session `FILE` (required); one that is not there has no lines", TakesFile: true},
 			&cli.IntFlag{Name: "from", Value: -1, DefaultText: "the last prompt", Usage: "the index of the run's first `LINE`, from 0"},
-			&cli.StringFlag{Name: "stdout", Usage: "what the agent printed, in a `FILE`; pi's does not count for the verdict", TakesFile: true},
-			&cli.StringFlag{Name: "stderr", Usage: "what it printed on p.stderr, in a `FILE`: its last line goes into the message", TakesFile: true},
+			&cli.StringFlag{Name: "stdout", Usage: "what the agent printed, in a `FILE`: codex and claude-code say there how the turn ended", TakesFile: true},
+			&cli.StringFlag{Name: "stderr", Usage: "what it printed on stderr, in a `FILE`: its last line goes into the message", TakesFile: true},
 			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with this `STATUS`, 0 to 255"},
 			&cli.StringFlag{Name: "signal", Usage: "the process died of this signal: `NAME` or number"},
 		},
@@ -50,7 +50,7 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	turn, err := lastTurn(c.String("session"), spec.Dialect, c.Int("from"), c.IsSet("from"))
+	tally, err := lastTurn(c.String("session"), spec.Dialect, c.Int("from"), c.IsSet("from"))
 	if err != nil {
 		return err
 	}
@@ -58,10 +58,10 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := readMaybe(c.String("stdout")); err != nil {
+	if err := hear(&tally, c.String("stdout"), spec); err != nil {
 		return err
 	}
-	v := outcome.Decide(outcome.Facts{Turn: turn, Exit: ended, Said: runner.LastLine(said)})
+	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Said: runner.LastLine(said)})
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -89,29 +89,46 @@ func exitFrom(c *cli.Context) (outcome.Exit, error) {
 }
 
 // lastTurn is what the session says of the run that begins at line from, or where that is not given, at the last real prompt.
-func lastTurn(path string, d session.Dialect, from int, given bool) (outcome.Turn, error) {
+func lastTurn(path string, d session.Dialect, from int, given bool) (tally harness.Tally, err error) {
 	if given && from < 0 {
-		return outcome.Turn{}, cmdline.Usage("--from %d: want the index of a line, from 0", from)
+		return tally, cmdline.Usage("--from %d: want the index of a line, from 0", from)
 	}
-	reader := session.NewReader(path, session.Position{})
-	defer reader.Close() // read only: nothing to lose
-	var tally harness.Tally
-	for {
-		line, err := reader.Rest()
-		if errors.Is(err, io.EOF) {
-			return tally.Turn(), nil
-		}
-		if err != nil {
-			return outcome.Turn{}, fmt.Errorf("read the session: %w", err)
-		}
-		e := d.Decode(line.Data)
+	decoder := session.Decoder{Dialect: d}
+	err = lines(path, func(line session.Line) {
+		e := decoder.Next(line.Data)
 		switch {
 		case given && line.Start.Index < from:
-			continue
+			return
 		case !given && e.Mark == session.Prompt:
 			tally = harness.Tally{} // a later prompt begins a later run
 		}
 		tally.Add(e)
+	})
+	return tally, err
+}
+
+// hear adds what the agent said on stdout.
+func hear(tally *harness.Tally, path string, spec harness.Spec) error {
+	if path == "" || spec.Said == nil {
+		return nil
+	}
+	tally.OnStdout = spec.EndsOnStdout
+	return lines(path, func(line session.Line) { tally.Hear(spec.Said(line.Data)) })
+}
+
+// lines gives f the lines of a file; one that is not there has none.
+func lines(path string, f func(session.Line)) error {
+	reader := session.NewReader(path, session.Position{})
+	defer reader.Close() // read only: nothing to lose
+	for {
+		line, err := reader.Rest()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		f(line)
 	}
 }
 

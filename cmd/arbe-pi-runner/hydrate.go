@@ -33,7 +33,7 @@ What the thread does not hold of it is said. Nothing is posted, and no agent is 
 			&cli.StringFlag{Name: "out", Usage: "the `FILE` to write: complete or not at all (required, but for --dry-run)", TakesFile: true},
 			&cli.StringFlag{Name: "cwd", Usage: "the `FOLDER` where the agent is to go on (where it worked)", TakesFile: true},
 			&cli.StringFlag{Name: "until", Usage: "stop after the entry with this `ID`"},
-			&cli.StringFlag{Name: "format", Usage: "the `HARNESS` whose file is written: " + strings.Join(harness.Names(), ", ") + " (that of --harness)"},
+			&cli.StringFlag{Name: "format", Usage: "the `HARNESS` whose file is written, whichever wrote the thread: " + strings.Join(harness.Names(), ", ") + " (that of --harness)"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be rebuilt, and write nothing"},
 			&cli.BoolFlag{Name: "json", Usage: "say it as one JSON object"},
 			cmdline.Verbose(),
@@ -46,13 +46,11 @@ What the thread does not hold of it is said. Nothing is posted, and no agent is 
 var errUntil = errors.New("this was the last one that is wanted")
 
 func (p *program) hydrateAction(c *cli.Context) error {
-	spec, err := harness.Lookup(c.String("harness"))
-	if err == nil && c.String("format") != "" && c.String("format") != spec.Name {
-		_, err = harness.Lookup(c.String("format"))
-		if err == nil {
-			err = fmt.Errorf("a session of %s can't be written as one of %s", spec.Name, c.String("format"))
-		}
+	name := c.String("harness")
+	if c.IsSet("format") {
+		name = c.String("format")
 	}
+	spec, err := harness.Lookup(name)
 	if err != nil {
 		return &cmdline.Exit{Status: cmdline.StatusUsage, Cause: err}
 	}
@@ -138,7 +136,10 @@ func (p *program) told(out string, d mirror.Rebuilt) {
 	}
 	say(d.Turns, "turn", "turns")
 	say(d.Branches, "branch", "branches")
-	say(d.Made, "line made of an entry that another mirror wrote", "lines made of entries that another mirror wrote")
+	say(d.Made, "line made of an entry of another harness or mirror", "lines made of entries of another harness or mirror")
+	for what, n := range d.Unsaid {
+		say(n, "turn without its "+what, "turns without their "+what)
+	}
 	say(d.Redacted, "line with a secret taken out", "lines with a secret taken out")
 	say(d.Cut, "line with text cut out", "lines with text cut out")
 	say(d.Aside, "chat on the thread that is no part of it", "chats on the thread that are no part of it")

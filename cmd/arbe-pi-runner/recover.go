@@ -40,7 +40,7 @@ func (p *program) recoverAction(c *cli.Context) error {
 	n := 0
 	err = runner.Recover(ctx, runner.Config{
 		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact, Version: version,
-		Log: log.With("thread", s.thread), ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
+		Environ: p.environ, Log: log.With("thread", s.thread), ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
 	}, func(k runner.Known, v outcome.Verdict) {
 		n++
 		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, v.Outcome)

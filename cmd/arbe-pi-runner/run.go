@@ -56,6 +56,7 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
 			&cli.BoolFlag{Name: "pty", Usage: "the agent's own interface in this terminal, with or without a PROMPT to begin with"},
 			&cli.DurationFlag{Name: "stall-timeout", Usage: "end an agent that writes nothing and computes nothing for so long (off)"},
+			&cli.DurationFlag{Name: "unreachable-timeout", Usage: "end an agent that waits so long for a provider that it can't reach (codex: 10m; the others give up by themselves)"},
 			&cli.BoolFlag{Name: "kill-leftovers", Usage: "end what the agent leaves running, also after a normal end"},
 			&cli.BoolFlag{Name: "remove-token-file", Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts"},
 			cmdline.Verbose(),
@@ -73,8 +74,13 @@ func (p *program) runAction(c *cli.Context) error {
 		return p.runWorker(c, spec)
 	}
 	// All is looked at before anything happens, and what is wrong with the command line is said first.
-	if stall := c.Duration("stall-timeout"); stall < 0 {
-		return cmdline.Usage("--stall-timeout %v: want more than 0", stall)
+	for _, name := range []string{"stall-timeout", "unreachable-timeout"} {
+		if d := c.Duration(name); d < 0 {
+			return cmdline.Usage("--%s %v: want more than 0", name, d)
+		}
+	}
+	if c.Bool("pty") && spec.TellsID {
+		return cmdline.Usage("--pty: in its own interface %s does not tell the id of its session", spec.Name)
 	}
 	if c.Bool("hydrate") && !c.Bool("resume") {
 		return cmdline.Usage("--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
@@ -141,7 +147,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
 		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: prompt,
 		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
-		Guard: s.guard, Stall: c.Duration("stall-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
+		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
 		ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr, TTY: tty,
 		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker,

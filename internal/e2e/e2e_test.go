@@ -19,9 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/agents"
 	"arbe.0sk.ar/runner/internal/model"
 	"arbe.0sk.ar/runner/mirror"
+	box "arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -89,35 +91,73 @@ type scene struct {
 	args   []string // of the runner, before --
 	prompt string
 
-	version   string // of the agent
-	rewritten bool   // the agent writes the session file anew: its lines are not one to one on the thread
+	agent     agents.Agent
+	rewritten bool // the agent writes the session file anew: its lines are not one to one on the thread
 }
 
 // newScene prepares a run of the given pi against a model with the given replies.
 func newScene(t *testing.T, version string, replies ...model.Reply) *scene {
 	t.Helper()
-	pi, err := agents.FindPi(version)
+	return newSceneOf(t, "pi", version, replies...)
+}
+
+// newSceneOf prepares a run of the given agent against a model with the given replies.
+func newSceneOf(t *testing.T, name, version string, replies ...model.Reply) *scene {
+	t.Helper()
+	agent, err := agents.Find(name, version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{t: t, version: version, dir: t.TempDir(), model: &model.Server{Script: model.Script{Replies: replies}}, prompt: "do it"}
+	s := &scene{t: t, agent: agent, dir: t.TempDir(), model: &model.Server{Script: model.Script{Replies: replies}}, prompt: "do it"}
 	srv := httptest.NewServer(s.model)
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	if err := pi.Home(s.dir, srv.URL, 50); err != nil {
+	if err := agent.Home(s.dir, srv.URL, 50); err != nil {
 		t.Fatal(err)
 	}
 	work := filepath.Join(s.dir, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.args = []string{"--cwd", work}
+	s.args = []string{"--harness", name, "--cwd", work}
 	s.thread = s.arbe("thread", "new")
-	s.env = append(pi.Env(s.dir), "ARBE_THREAD_ID="+s.thread, "ARBE_STREAM_URL="+server, "ARBE_STREAM_TOKEN="+s.arbe("token", "mint", "--thread", s.thread),
+	s.env = append(agent.Env(s.dir), "ARBE_THREAD_ID="+s.thread, "ARBE_STREAM_URL="+server, "ARBE_STREAM_TOKEN="+s.arbe("token", "mint", "--thread", s.thread),
 		"ARBE_RUN_ID=r1", "ARBE_AUTHOR_ID=e2e")
 	return s
+}
+
+// dialect is how the scene's agent writes its session.
+func (s *scene) dialect() session.Dialect {
+	s.t.Helper()
+	spec, err := harness.Lookup(s.agent.Harness)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return spec.Dialect
+}
+
+// known is what the box knows of its run.
+func (s *scene) known(run string) (k box.Known) {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "status", "--json")
+	cmd.Env = s.env
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var runs []box.Known
+	if err := json.Unmarshal(out, &runs); err != nil {
+		s.t.Fatalf("%v in %s", err, out)
+	}
+	for _, k = range runs {
+		if k.Run == run {
+			return k
+		}
+	}
+	s.t.Fatalf("the box doesn't know run %s: %s", run, out)
+	return k
 }
 
 // arbe is what the host's binary prints.
@@ -214,23 +254,17 @@ func (s *scene) end() (e end) {
 // complete checks that the thread has each line of the run's session, once and in order, and gives it back, and nothing after the end.
 func (s *scene) complete(entries []thread.Entry) {
 	s.t.Helper()
-	var file string
+	dialect := s.dialect()
 	var got [][]byte
 	ended := false
 	for _, e := range entries {
-		var p struct {
-			Type, Status, SessionFile string
-		}
-		_ = json.Unmarshal(e.Payload, &p) // lines have none of it
-		if p.SessionFile != "" {
-			file = p.SessionFile
-		}
+		p := payload[struct{ Type, Status, SubagentOf string }](s.t, e)
 		if ended && p.Type != thread.TypeHeartbeat {
 			s.t.Errorf("%s came after the end", e.ID)
 		}
 		ended = ended || p.Type == thread.TypeStatus && p.Status != thread.StatusRunning
-		if strings.HasPrefix(e.ID, "pi:") {
-			line, ok := mirror.Rebuild(e, session.Pi)
+		if strings.HasPrefix(e.ID, dialect.Prefix+":") && p.SubagentOf == "" {
+			line, ok := mirror.Rebuild(e, dialect)
 			if !ok {
 				s.t.Errorf("%s can't be rebuilt", e.ID)
 			}
@@ -240,11 +274,17 @@ func (s *scene) complete(entries []thread.Entry) {
 	if !ended {
 		s.t.Error("the thread has no end")
 	}
-	content, err := os.ReadFile(file)
-	if err != nil {
-		s.t.Fatal(err)
+	var content []byte
+	if file := s.known("r1").Session; file != "" {
+		var err error
+		if content, err = os.ReadFile(file); err != nil {
+			s.t.Fatal(err)
+		}
 	}
-	want := bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
+	var want [][]byte
+	if len(content) > 0 {
+		want = bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
+	}
 	if len(got) != len(want) {
 		s.t.Fatalf("%d lines on the thread, %d in the file", len(got), len(want))
 	}
@@ -282,18 +322,9 @@ func payload[P any](t *testing.T, e thread.Entry) (p P) {
 // agentPID is the agent's process id, as the runner's status tells it.
 func agentPID(t *testing.T, s *scene) int {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "status", "--json")
-	cmd.Env = s.env
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
+	k := s.known("r1")
+	if k.State != "running" {
+		t.Fatalf("the run is %+v", k)
 	}
-	var runs []struct {
-		AgentPID int
-		State    string
-	}
-	if err := json.Unmarshal(out, &runs); err != nil || len(runs) != 1 || runs[0].State != "running" {
-		t.Fatalf("status says %s, %v", out, err)
-	}
-	return runs[0].AgentPID
+	return k.AgentPID
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
-	"arbe.0sk.ar/runner/internal/agents"
 	"arbe.0sk.ar/runner/internal/model"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -103,11 +102,7 @@ func TestPiMatrix(t *testing.T) {
 			s.args = append(s.args, "--model", "scripted/no-such-model")
 		}, want: "failed provider_error error", status: 1},
 		{name: "provider refused", change: func(t *testing.T, s *scene) {
-			pi, err := agents.FindPi(s.version)
-			if err == nil {
-				err = pi.Home(s.dir, "http://127.0.0.1:1", 50)
-			}
-			if err != nil {
+			if err := s.agent.Home(s.dir, "http://127.0.0.1:1", 50); err != nil {
 				t.Fatal(err)
 			}
 		}, want: "failed provider_error error", status: 1},
@@ -191,7 +186,7 @@ func TestPiMatrix(t *testing.T) {
 			if err := os.MkdirAll(long, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			s.args = []string{"--cwd", long}
+			s.args = append(s.args, "--cwd", long)
 		}, want: "completed  stop"},
 		{name: "a session of version 1", replies: []model.Reply{say("Done.")}, change: func(t *testing.T, s *scene) {
 			path := filepath.Join(s.dir, "old.jsonl")

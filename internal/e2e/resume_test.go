@@ -19,7 +19,13 @@ import (
 // next is a fresh box, with nothing but the thread of the one before.
 func (s *scene) next(version, run string, replies ...model.Reply) *scene {
 	s.t.Helper()
-	n := newScene(s.t, version, replies...)
+	return s.nextOf(s.agent.Harness, version, run, replies...)
+}
+
+// nextOf is a fresh box with another agent in it.
+func (s *scene) nextOf(name, version, run string, replies ...model.Reply) *scene {
+	s.t.Helper()
+	n := newSceneOf(s.t, name, version, replies...)
 	n.thread = s.thread
 	for _, name := range []string{"ARBE_THREAD_ID", "ARBE_STREAM_TOKEN", "ARBE_RUN_ID"} {
 		n.without(name)
@@ -58,12 +64,12 @@ func (s *scene) asked() string {
 // whole checks that the thread gives the box's session file back, and has no line twice.
 func (s *scene) whole(run string) {
 	s.t.Helper()
-	content, err := os.ReadFile(s.started(run).SessionFile)
+	content, err := os.ReadFile(s.known(run).Session)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	out := filepath.Join(s.dir, "rebuilt.jsonl")
-	s.hydrate("--out", out)
+	s.hydrate("--harness", s.agent.Harness, "--out", out)
 	rebuilt, err := os.ReadFile(out)
 	if err != nil {
 		s.t.Fatal(err)
@@ -310,7 +316,7 @@ func TestPiResumeFallsBack(t *testing.T) {
 				t.Fatalf("exit status %d", got)
 			}
 			file := s.started("r1").SessionFile
-			s.args = []string{"--resume"}
+			s.args = append(s.args[:2:2], "--resume")
 			tt.change(t, s, file)
 			s.without("ARBE_RUN_ID")
 			s.env = append(s.env, "ARBE_RUN_ID=r2")

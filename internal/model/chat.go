@@ -1,48 +1,43 @@
 package model
 
-import (
-	"encoding/json"
-	"fmt"
-	"strings"
-)
+import "fmt"
 
-// writeChat writes a reply as a chat-completions stream, as OpenAI-compatible servers do.
-func writeChat(s *stream, r Reply, n int) {
-	type delta = map[string]any
-	chunk := func(d delta, finish any, usage any) {
-		event := map[string]any{
-			"id": fmt.Sprintf("chatcmpl-%d", n), "object": "chat.completion.chunk", "created": 0, "model": "scripted",
-			"choices": []any{map[string]any{"index": 0, "delta": d, "finish_reason": finish}},
+// chat is the chat-completions API, as OpenAI-compatible servers speak it.
+var chat = api{say: sayChat, fault: chatFault, broken: func(s *stream, message string) { s.data(chatFault(0, message)) }}
+
+func chatFault(_ int, message string) any {
+	return object{"error": object{"message": message, "type": "scripted"}}
+}
+
+func sayChat(s *stream, r Reply) bool {
+	chunk := func(delta object, finish any, usage any) {
+		event := object{
+			"id": fmt.Sprintf("chatcmpl-%d", s.n), "object": "chat.completion.chunk", "created": 0, "model": "scripted",
+			"choices": []any{object{"index": 0, "delta": delta, "finish_reason": finish}},
 		}
 		if usage != nil {
 			event["usage"] = usage
 		}
-		s.event(event)
+		s.data(event)
 	}
-	chunk(delta{"role": "assistant", "content": ""}, nil, nil)
-	if r.Thinking != "" {
-		s.words(r.Thinking, r.Pace, func(word string) { chunk(delta{"reasoning_content": word}, nil, nil) })
+	chunk(object{"role": "assistant", "content": ""}, nil, nil)
+	if !s.words(r.Thinking, func(word string) { chunk(object{"reasoning_content": word}, nil, nil) }) {
+		return false
 	}
-	if r.Text != "" {
-		s.words(r.Text, r.Pace, func(word string) { chunk(delta{"content": word}, nil, nil) })
+	if !s.words(r.Text, func(word string) { chunk(object{"content": word}, nil, nil) }) {
+		return false
 	}
 	for i, tool := range r.Tools {
-		args, err := json.Marshal(tool.Arguments)
-		if err != nil {
-			panic(err) // they came from JSON
-		}
-		chunk(delta{"tool_calls": []any{map[string]any{
-			"index": i, "id": fmt.Sprintf("call_%d_%d", n, i), "type": "function",
-			"function": map[string]any{"name": tool.Name, "arguments": string(args)},
+		chunk(object{"tool_calls": []any{object{
+			"index": i, "id": fmt.Sprintf("call_%d_%d", s.n, i), "type": "function",
+			"function": object{"name": tool.Name, "arguments": tool.arguments()},
 		}}}, nil, nil)
 	}
-	in, out := r.InputTokens, r.OutputTokens
-	if in == 0 {
-		in = 100 + 10*n
+	if r.Error != "" {
+		return false
 	}
-	if out == 0 {
-		out = len(strings.Fields(r.Text)) + 10*len(r.Tools)
-	}
-	chunk(delta{}, r.finish(), map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out})
+	in, out := r.tokens(s.n)
+	chunk(object{}, r.finish(), object{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out})
 	s.raw("data: [DONE]\n\n")
+	return true
 }

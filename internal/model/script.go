@@ -1,23 +1,28 @@
 // Package model is a model server that says what a script tells it to. Agents under test and the demo talk to it as they would to a provider: each
-// request takes the script's next reply, which can be text, tool calls, an error, a delay or a connection that breaks off.
+// request takes a reply of the script, which can be text, tool calls, an error, a delay or a connection that breaks off.
 //
-// A Reply knows nothing of any wire format; a file for each API writes it (chat.go: chat-completions).
+// A Reply knows nothing of any wire format; a file for each API writes it: chat.go is chat-completions, responses.go is OpenAI's Responses,
+// messages.go is Anthropic's Messages.
 package model
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
-// Script is what the server answers, request by request.
+// Script is what the server answers, request by request: a request takes the first reply that is not used up and whose When it has.
 type Script struct {
 	Replies []Reply `json:"replies"`
 }
 
-// Reply is one answer.
+// Reply is one answer. With neither text nor tools it is an empty one.
 type Reply struct {
+	// When is a text that a request has in its JSON, "" for any: it tells the requests of agents that ask at the same time apart.
+	When string `json:"when,omitempty"`
+
 	Text     string `json:"text,omitempty"`
 	Thinking string `json:"thinking,omitempty"`
 	Tools    []Tool `json:"tools,omitempty"`
@@ -29,14 +34,15 @@ type Reply struct {
 
 	Wait  Duration `json:"wait,omitempty"`  // before the first byte
 	Pace  Duration `json:"pace,omitempty"`  // between two words of the text
-	Cut   int      `json:"cut,omitempty"`   // the connection breaks off after so many words
+	Cut   int      `json:"cut,omitempty"`   // the connection breaks off after so many words, of the thinking and the text; 0 is never
+	Error string   `json:"error,omitempty"` // instead of ending well or breaking off, the stream says this error: after Cut words, 0 is at once
 	Times int      `json:"times,omitempty"` // the reply serves so many requests; 0 is one, -1 is all that are left
 
 	InputTokens  int `json:"inputTokens,omitempty"`  // 0 is a guess
 	OutputTokens int `json:"outputTokens,omitempty"` // 0 is a guess
 }
 
-// Tool is one tool call.
+// Tool is one tool call. Of a name with a dot, Responses makes a namespace and a name.
 type Tool struct {
 	Name      string         `json:"name"`
 	Arguments map[string]any `json:"arguments"`
@@ -80,4 +86,28 @@ func (r Reply) finish() string {
 	default:
 		return "stop"
 	}
+}
+
+// tokens are what the reply is said to have cost, the n-th of its server.
+func (r Reply) tokens(n int) (in, out int) {
+	in, out = r.InputTokens, r.OutputTokens
+	if in == 0 {
+		in = 100 + 10*n
+	}
+	if out == 0 {
+		out = len(strings.Fields(r.Text)) + 10*len(r.Tools)
+	}
+	return in, out
+}
+
+// arguments are a tool call's as JSON.
+func (t Tool) arguments() string {
+	if t.Arguments == nil {
+		return "{}"
+	}
+	b, err := json.Marshal(t.Arguments)
+	if err != nil {
+		panic(err) // they came from JSON
+	}
+	return string(b)
 }

@@ -1,10 +1,10 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -15,18 +15,17 @@ type Server struct {
 
 	mu       sync.Mutex
 	requests []Request
-	served   int // requests that the current reply has answered
-	next     int // the current reply
+	served   []int // requests that each reply has answered
 }
 
 // Request is what an agent asked.
 type Request struct {
 	Path string
-	Auth string // the Authorization header
+	Auth string // the Authorization header, else X-Api-Key
 	Body json.RawMessage
 }
 
-// Requests are those that came so far.
+// Requests are those that came so far; what an agent asks besides its model is not among them.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,93 +39,96 @@ func (s *Server) More(replies ...Reply) {
 	s.Script.Replies = append(s.Script.Replies, replies...)
 }
 
-// take notes a request and returns its reply, and the reply's number.
+// Drop drops what is left of the script.
+func (s *Server) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Script.Replies, s.served = nil, nil
+}
+
+// take notes a request and returns its reply, and the request's number.
 func (s *Server) take(r Request) (Reply, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.requests)
 	s.requests = append(s.requests, r)
-	if s.next >= len(s.Script.Replies) {
-		return Reply{Status: http.StatusTeapot, Message: "the script has no more replies"}, n
+	for i, reply := range s.Script.Replies {
+		if i == len(s.served) {
+			s.served = append(s.served, 0)
+		}
+		used := reply.Times >= 0 && s.served[i] >= max(1, reply.Times)
+		if !used && bytes.Contains(r.Body, []byte(reply.When)) {
+			s.served[i]++
+			return reply, n
+		}
 	}
-	reply := s.Script.Replies[s.next]
-	if s.served++; reply.Times >= 0 && s.served >= max(1, reply.Times) {
-		s.next, s.served = s.next+1, 0
-	}
-	return reply, n
+	return Reply{Status: http.StatusTeapot, Message: "the script has no more replies"}, n
 }
 
-// ServeHTTP speaks chat-completions below /v1.
+// object is a JSON object.
+type object = map[string]any
+
+// api is how a wire format says a reply.
+type api struct {
+	// say writes a reply as a stream, and reports whether it came to its end. Where it did not, nothing of an end is written.
+	say    func(*stream, Reply) bool
+	whole  func(*stream, Reply) any             // the reply where no stream is asked for; nil is an API of which only streams are asked
+	fault  func(status int, message string) any // the body of an error instead of a stream
+	broken func(s *stream, message string)      // writes an error into a stream
+}
+
+// ServeHTTP speaks the APIs below /v1.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	speak, known := map[string]api{"/v1/chat/completions": chat, "/v1/responses": responses, "/v1/messages": messages}[r.URL.Path]
+	switch {
+	case r.Method == http.MethodHead: // claude asks so whether it is online, unless it is told to ask nothing but its model
+		return
+	case r.Method == http.MethodGet && known: // codex's own provider asks for a websocket first; this status, and no other, it takes for an answer
+		http.Error(w, "no websockets here", http.StatusUpgradeRequired)
+		return
+	case r.Method != http.MethodPost || !known:
+		http.NotFound(w, r)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil || !json.Valid(body) {
 		http.Error(w, "want JSON", http.StatusBadRequest)
 		return
 	}
-	write := map[string]func(*stream, Reply, int){"/v1/chat/completions": writeChat}[r.URL.Path]
-	if r.Method != http.MethodPost || write == nil {
-		http.NotFound(w, r)
-		return
+	auth := r.Header.Get("Authorization")
+	if auth == "" {
+		auth = r.Header.Get("X-Api-Key")
 	}
-	reply, n := s.take(Request{Path: r.URL.Path, Auth: r.Header.Get("Authorization"), Body: body})
-	st := &stream{w: w, r: r, left: reply.Cut}
+	reply, n := s.take(Request{Path: r.URL.Path, Auth: auth, Body: body})
+	st := newStream(w, r, reply, n, body)
 	st.pause(time.Duration(reply.Wait))
 	if reply.Status != 0 {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(reply.Status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": reply.Message, "type": "scripted"}}) // the agent may be gone
+		writeJSON(w, reply.Status, speak.fault(reply.Status, reply.Message))
+		return
+	}
+	if speak.whole != nil && !st.asked.Stream {
+		switch {
+		case reply.Error != "":
+			writeJSON(w, http.StatusInternalServerError, speak.fault(http.StatusInternalServerError, reply.Error))
+		case reply.Cut > 0:
+			panic(http.ErrAbortHandler)
+		default:
+			writeJSON(w, http.StatusOK, speak.whole(st, reply))
+		}
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	write(st, reply, n)
-}
-
-// stream is one answer under way.
-type stream struct {
-	w    http.ResponseWriter
-	r    *http.Request
-	left int // words until the connection breaks off; 0 for never
-}
-
-// event sends one server-sent event. It ends the handler when the agent is gone.
-func (s *stream) event(data any) {
-	b, err := json.Marshal(data)
-	if err != nil {
-		panic(err) // our own shapes marshal
-	}
-	s.raw("data: " + string(b) + "\n\n")
-}
-
-func (s *stream) raw(text string) {
-	if _, err := io.WriteString(s.w, text); err != nil {
+	switch {
+	case speak.say(st, reply):
+	case reply.Error != "":
+		speak.broken(st, reply.Error)
+	default:
 		panic(http.ErrAbortHandler)
 	}
-	_ = http.NewResponseController(s.w).Flush() // an agent that is gone is seen at the next write
 }
 
-// words calls f for each word of text, with the pace of the reply, and breaks the connection off where the script says so.
-func (s *stream) words(text string, pace Duration, f func(word string)) {
-	for _, word := range strings.SplitAfter(text, " ") {
-		f(word)
-		if s.left > 0 {
-			if s.left--; s.left == 0 {
-				panic(http.ErrAbortHandler)
-			}
-		}
-		s.pause(time.Duration(pace))
-	}
-}
-
-// pause waits, unless the agent goes.
-func (s *stream) pause(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.r.Context().Done():
-		panic(http.ErrAbortHandler)
-	}
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the agent may be gone
 }

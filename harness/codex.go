@@ -1,0 +1,207 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/session"
+)
+
+// codex is @openai/codex in exec mode, with JSON on stdout.
+//
+// It makes its session file by itself and chooses the session's id, which is a version 7 UUID and the first thing that it says on stdout.
+var codex = Spec{
+	Name:   "codex",
+	Binary: "codex",
+	// The npm link is a Node script that stays between us and codex; killed, it leaves codex and its tools alive.
+	Native:   []string{"@openai/codex-linux-" + arch() + "/vendor/*/bin/codex"},
+	Install:  "npm i -g @openai/codex@0.169.0",
+	Version:  func(binary string) string { return npmVersion(binary, "@openai/codex") },
+	Versions: []string{"0.169.0"},
+	Dialect:  session.Codex,
+	Said:     codexSaid,
+	// On INT codex ends its tools, records the abort and exits with 1. On TERM it dies at once, its tools live on and nothing is recorded.
+	Stop: syscall.SIGINT,
+	// A provider that can't be reached is waited for, for ever.
+	Unreachable: 10 * time.Minute,
+	SessionFile: func(b Box, id string, at time.Time) string {
+		at = at.Local() // as codex names its own
+		return filepath.Join(codexHome(b), "sessions", at.Format("2006/01/02"), "rollout-"+at.Format("2006-01-02T15-04-05")+"-"+id+".jsonl")
+	},
+	FindSession: func(b Box, id string) string {
+		return newest(glob(filepath.Join(codexHome(b), "sessions"), "*/*/*/rollout-*-"+id+".jsonl"))
+	},
+	TellsID:   true,
+	Subagents: codexSubagents,
+	// Without its home codex ends at once.
+	Prepare: func(b Box) error { return os.MkdirAll(codexHome(b), 0o700) },
+	Command: codexCommand,
+}
+
+// codexHome is where codex keeps its configuration and its sessions.
+func codexHome(b Box) string {
+	if dir := b.Getenv("CODEX_HOME"); dir != "" {
+		return dir
+	}
+	return filepath.Join(b.Getenv("HOME"), ".codex")
+}
+
+// codexQuiet is what codex asks the network for on its own account.
+var codexQuiet = []string{"check_for_update_on_startup", "analytics.enabled", "features.plugins", "features.remote_plugin", "features.apps"}
+
+func codexCommand(b Box, t Task) Invocation {
+	var args []string
+	if !t.Person {
+		args = append(args, "exec")
+	}
+	if t.Resume {
+		args = append(args, "resume")
+	}
+	if !t.Person {
+		args = append(args, "--json", "--skip-git-repo-check")
+	}
+	args = append(args, "--dangerously-bypass-approvals-and-sandbox")
+	config, _ := os.ReadFile(filepath.Join(codexHome(b), "config.toml")) // none is as good as an empty one
+	for _, key := range codexQuiet {
+		_, last, dotted := strings.Cut(key, ".")
+		if !dotted {
+			last = key
+		}
+		if set, err := regexp.Match(`(?m)^[^#\n]*\b`+last+`"?\s*=`, config); err == nil && set && last != "enabled" {
+			continue // the box says itself what it wants
+		}
+		args = append(args, "-c", key+"=false")
+	}
+	if t.Model != "" {
+		args = append(args, "--model", t.Model)
+	}
+	args = append(append(args, t.Args...), "--")
+	if t.Resume {
+		args = append(args, t.ID)
+	}
+	switch {
+	case t.Prompt == "":
+		return Invocation{Args: args}
+	case fits(t.Prompt) && t.Prompt != "-":
+		return Invocation{Args: append(args, t.Prompt)}
+	}
+	return Invocation{Args: append(args, "-"), Stdin: t.Prompt} // codex reads it as it is
+}
+
+// codexSaid reads a line of exec --json. How a turn ended well is for the session to say. An error event ends none: codex tries again.
+func codexSaid(line []byte) (s Said) {
+	var e struct {
+		Type     string
+		ThreadID string `json:"thread_id"`
+		Message  string
+		Error    struct{ Message string }
+	}
+	if json.Unmarshal(line, &e) != nil {
+		return s
+	}
+	switch e.Type {
+	case "thread.started":
+		s.SessionID = e.ThreadID
+	case "turn.failed":
+		s.Mark, s.StopReason, s.Message = session.Failure, "error", e.Error.Message
+		if strings.Contains(s.Message, "max_output_tokens") {
+			s.StopReason = "length"
+		}
+	case "error":
+		s.Offline = strings.Contains(e.Message, "waiting for network")
+	}
+	return s
+}
+
+// codexSubagents looks for rollouts that name the session as their root. They stand in the folder of the day that they began on; a file's own name
+// tells when that was.
+func codexSubagents(path, id string, since time.Time, others map[string]bool) []Session {
+	sessions := filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(path))))
+	first := since.Add(-24 * time.Hour).Local().Format("2006/01/02")
+	var found []Session
+	for _, day := range glob(sessions, "*/*/*") {
+		if rel, err := filepath.Rel(sessions, day); err != nil || rel < first {
+			continue
+		}
+		for _, file := range glob(day, "rollout-*.jsonl") {
+			name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
+			if others[file] || file == path || len(name) < 36 {
+				continue
+			}
+			sub := name[len(name)-36:]
+			uid, err := uuid.Parse(sub)
+			if err != nil || sub == id || uid.Version() == 7 && madeAt(uid).Before(since.Add(-time.Minute)) {
+				others[file] = true
+				continue
+			}
+			switch root, ok := codexRoot(file); {
+			case ok && root == id:
+				found = append(found, Session{file, sub})
+			case ok:
+				others[file] = true
+			}
+		}
+	}
+	return found
+}
+
+// madeAt is when a version 7 UUID was made.
+func madeAt(id uuid.UUID) time.Time {
+	ms := int64(0)
+	for _, b := range id[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return time.UnixMilli(ms)
+}
+
+// codexRoot is the session that a rollout belongs to, false as long as it has no first line.
+func codexRoot(file string) (root string, ok bool) {
+	reader := session.NewReader(file, session.Position{})
+	defer reader.Close() // read only: nothing to lose
+	line, err := reader.Next()
+	if err != nil {
+		return "", false
+	}
+	var meta struct {
+		Payload struct {
+			SessionID string `json:"session_id"`
+			Parent    string `json:"parent_thread_id"`
+		}
+	}
+	if json.Unmarshal(bytes.TrimSpace(line.Data), &meta) != nil {
+		return "", true
+	}
+	if meta.Payload.SessionID == "" {
+		return meta.Payload.Parent, true
+	}
+	return meta.Payload.SessionID, true
+}
+
+// glob are the files in dir that a pattern of ours names. dir is taken as it is.
+func glob(dir, pattern string) (paths []string) {
+	names, _ := fs.Glob(os.DirFS(dir), pattern)
+	for _, name := range names {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
+// newest is the file that was written to last, "" where there is none.
+func newest(files []string) (path string) {
+	var last time.Time
+	for _, file := range files {
+		if st, err := os.Stat(file); err == nil && (path == "" || st.ModTime().After(last)) {
+			path, last = file, st.ModTime()
+		}
+	}
+	return path
+}

@@ -1,0 +1,91 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// subagents are the sessions of the agent's subagents, each with a mirror of its own. What they say decides nothing.
+type subagents struct {
+	mirrors []*mirror.Mirror
+	known   map[string]bool // by path
+	others  map[string]bool // files that were looked at and are somebody else's
+}
+
+// followSubagents mirrors the subagents' sessions until ctx is done.
+func (r *run) followSubagents(ctx context.Context) error {
+	if r.Spec.Subagents == nil {
+		return nil
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		for _, m := range r.newSubagents() {
+			defer start(ctx, m.Run)()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// newSubagents are mirrors for the sessions that have come.
+func (r *run) newSubagents() (fresh []*mirror.Mirror) {
+	path, id := r.session()
+	if path == "" || id == "" || r.Spec.Subagents == nil {
+		return nil
+	}
+	if r.subagents.known == nil {
+		r.subagents.known, r.subagents.others = map[string]bool{}, map[string]bool{}
+	}
+	for _, s := range r.Spec.Subagents(path, id, r.record.Started, r.subagents.others) {
+		if r.subagents.known[s.Path] {
+			continue
+		}
+		r.subagents.known[s.Path] = true
+		r.Log.Info("a subagent's session", "path", s.Path)
+		fresh = append(fresh, &mirror.Mirror{
+			Encoder: mirror.Encoder{
+				Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID}, Redact: r.Redact, Author: r.Author, Subagent: id,
+			},
+			Path: s.Path, Log: r.Log.With("subagent", s.ID),
+			Gate: func(ctx context.Context) error {
+				select {
+				case <-r.opened:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			},
+			Append: func(ctx context.Context, entries []thread.Entry) error {
+				r.alive(clock())
+				_, err := r.post(ctx, entries)
+				return err
+			},
+		})
+	}
+	r.subagents.mirrors = append(r.subagents.mirrors, fresh...)
+	return fresh
+}
+
+// drainSubagents posts what is left of the subagents' sessions, when the agent is gone.
+func (r *run) drainSubagents(ctx context.Context) error {
+	r.newSubagents()
+	for _, m := range r.subagents.mirrors {
+		if err := m.Drain(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) closeSubagents() {
+	for _, m := range r.subagents.mirrors {
+		_ = m.Close() // read only: nothing to lose
+	}
+}

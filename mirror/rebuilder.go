@@ -78,6 +78,7 @@ type draft struct {
 	calls   map[string]bool     // tool calls that have no result yet, where lines are made
 	header  bool
 	touched int             // when its last line came: the Rebuilder's count
+	reply   string          // the reply that is being made, of the turns right before
 	next    int             // the number of the line to come, where lines carry one
 	lost    int             // lines lost since the last one that was not
 	made    bool            // the last line was made
@@ -197,7 +198,7 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 			return err
 		}
 	}
-	d.lost, d.made = 0, false
+	d.lost, d.made, d.reply = 0, false, ""
 	if !ok {
 		d.lost = 1
 	}
@@ -297,7 +298,12 @@ func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
 	for n := 5; d.has(id) && n <= len(sum); n++ {
 		id = hex.EncodeToString(sum[:n])
 	}
-	lines, unsaid := r.Dialect.Turn(t, session.Place{ID: id, Parent: d.Leaf, Next: d.next})
+	if t.Kind != session.Assistant {
+		d.reply = ""
+	} else if d.reply == "" {
+		d.reply = id
+	}
+	lines, unsaid := r.Dialect.Turn(t, session.Place{ID: id, Parent: d.Leaf, Reply: d.reply, Next: d.next})
 	if unsaid != "" {
 		if d.Unsaid == nil {
 			d.Unsaid = map[string]int{}

@@ -104,6 +104,7 @@ func Dialects() []Dialect { return []Dialect{Pi, Codex} }
 type Place struct {
 	ID     string // for the one line that it takes where lines have ids
 	Parent string // the line before it, "" for a root
+	Reply  string // of an Assistant turn: what names the reply that it is a part of, together with those right before it
 	Next   int    // the number of its first line, 0 where lines have none
 }
 

@@ -102,7 +102,7 @@ const maxArg = 128<<10 - 1
 func fits(prompt string) bool { return len(prompt) <= maxArg && strings.IndexByte(prompt, 0) < 0 }
 
 // specs are the harnesses by name.
-var specs = map[string]Spec{pi.Name: pi, codex.Name: codex}
+var specs = map[string]Spec{pi.Name: pi, codex.Name: codex, claude.Name: claude}
 
 // Lookup returns the Spec named name.
 func Lookup(name string) (Spec, error) {

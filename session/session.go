@@ -98,7 +98,7 @@ type Dialect struct {
 }
 
 // Dialects are those there are.
-func Dialects() []Dialect { return []Dialect{Pi, Codex} }
+func Dialects() []Dialect { return []Dialect{Pi, Codex, Claude} }
 
 // Place is where in a session a turn is to stand.
 type Place struct {

@@ -1,0 +1,121 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/session"
+)
+
+// claude is @anthropic-ai/claude-code in print mode, with JSON on stdout.
+//
+// It makes its session file by itself, in a folder that it names after the directory, under the id that we choose.
+var claude = Spec{
+	Name:   "claude-code",
+	Binary: "claude",
+	// Where npm runs no scripts, its link leads to a text that says so.
+	Native:   []string{"@anthropic-ai/claude-code-linux-" + arch() + "/claude", "@anthropic-ai/claude-code-linux-" + arch() + "-musl/claude"},
+	Install:  "npm i -g @anthropic-ai/claude-code@2.1.329",
+	Version:  func(binary string) string { return npmVersion(binary, "@anthropic-ai/claude-code") },
+	Versions: []string{"2.1.329"},
+	Dialect:  session.Claude,
+	Said:     claudeSaid,
+	// A reply that is whole is not the end: there may be hooks, and work in the background. Interrupted then, claude exits with 0 and says no result.
+	EndsOnStdout: true,
+	// On INT claude ends its tools and records the interruption. It exits with 0. On TERM it records less.
+	Stop: syscall.SIGINT,
+	SessionFile: func(b Box, id string, _ time.Time) string {
+		return filepath.Join(claudeHome(b), "projects", "arbe", id+".jsonl") // claude looks into all of them
+	},
+	FindSession: func(b Box, id string) string {
+		return newest(glob(filepath.Join(claudeHome(b), "projects"), "*/"+id+".jsonl"))
+	},
+	Subagents: claudeSubagents,
+	Command:   claudeCommand,
+}
+
+// claudeHome is where claude keeps its configuration and its sessions.
+func claudeHome(b Box) string {
+	if dir := b.Getenv("CLAUDE_CONFIG_DIR"); dir != "" {
+		return dir
+	}
+	return filepath.Join(b.Getenv("HOME"), ".claude")
+}
+
+func claudeCommand(_ Box, t Task) Invocation {
+	// Without IS_SANDBOX root may not skip permissions. The other keeps claude from all connections but the one to its provider.
+	do := Invocation{Env: []string{"IS_SANDBOX=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}}
+	if !t.Person {
+		do.Args = append(do.Args, "-p", "--output-format", "stream-json", "--verbose")
+	}
+	do.Args = append(do.Args, "--dangerously-skip-permissions")
+	if t.Resume {
+		do.Args = append(do.Args, "--resume", t.ID)
+	} else {
+		do.Args = append(do.Args, "--session-id", t.ID)
+	}
+	if t.Model != "" {
+		do.Args = append(do.Args, "--model", t.Model)
+	}
+	do.Args = append(do.Args, t.Args...)
+	switch {
+	case t.Prompt == "":
+	case fits(t.Prompt):
+		do.Args = append(do.Args, "--", t.Prompt)
+	default:
+		do.Stdin = t.Prompt // claude reads it as it is
+	}
+	return do
+}
+
+// claudeSaid reads a line of stream-json. A result's subtype is "success" for most failures, too.
+func claudeSaid(line []byte) (s Said) {
+	var e struct {
+		Type           string
+		Subtype        string
+		SessionID      string `json:"session_id"`
+		IsError        bool   `json:"is_error"`
+		TerminalReason string `json:"terminal_reason"`
+		Result         string
+		Errors         []string
+	}
+	if json.Unmarshal(line, &e) != nil {
+		return s
+	}
+	switch {
+	case e.Type == "system" && e.Subtype == "init":
+		s.SessionID, s.Mark = e.SessionID, session.Begin // of another turn, where something in the background has ended
+	case e.Type != "result":
+	case strings.HasPrefix(e.TerminalReason, "aborted"):
+		s.Mark, s.StopReason = session.Abort, outcome.StopAborted
+	case e.IsError:
+		s.Mark, s.StopReason, s.Message = session.Failure, outcome.StopError, e.Result
+		if s.Message == "" {
+			s.Message = strings.Join(e.Errors, "; ")
+		}
+		if strings.HasPrefix(e.Subtype, "error_max_") || e.Subtype == "error_during_execution" { // its own limits, not the provider's
+			s.Class = outcome.ClassExit
+		}
+	default:
+		s.Mark, s.StopReason = session.End, outcome.StopStop
+	}
+	return s
+}
+
+// claudeSubagents are the files in the folder beside the session that has its name.
+func claudeSubagents(path, id string, since time.Time, _ map[string]bool) (found []Session) {
+	dir := filepath.Join(filepath.Dir(path), id, "subagents")
+	for _, pattern := range []string{"*.jsonl", "*/*.jsonl", "*/*/*.jsonl"} {
+		for _, file := range glob(dir, pattern) {
+			if st, err := os.Stat(file); err == nil && !st.ModTime().Before(since) {
+				found = append(found, Session{file, strings.TrimSuffix(filepath.Base(file), ".jsonl")})
+			}
+		}
+	}
+	return found
+}

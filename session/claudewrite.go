@@ -1,0 +1,115 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// What claude's session files are made of where we make them. claude 2.1.329 reads them only as compact JSON.
+
+// claudePlace are the members that say where a line stands.
+type claudePlace struct {
+	Parent    *string `json:"parentUuid"`
+	Side      bool    `json:"isSidechain"`
+	Type      string  `json:"type"`
+	UUID      string  `json:"uuid"`
+	Timestamp string  `json:"timestamp"`
+}
+
+func claudeAt(typ, id, parent string, at time.Time) claudePlace {
+	p := claudePlace{Type: typ, UUID: id, Timestamp: at.UTC().Format(piTime)}
+	if parent != "" {
+		p.Parent = &parent
+	}
+	return p
+}
+
+// claudeFiller is a line that claude keeps in the chain and shows to no model.
+func claudeFiller(id, parent string, at time.Time) []byte {
+	b, _ := marshal(struct {
+		claudePlace
+		Subtype string `json:"subtype"`
+		Content string `json:"content"`
+		Level   string `json:"level"`
+	}{claudeAt("system", id, parent, at), "informational", "a line of this session was lost", "info"})
+	return b
+}
+
+// claudeTurn writes a turn as one line. What another model thought is left out: the API takes only what it has signed itself.
+func claudeTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
+	m := t.spoken()
+	var content []any
+	for _, b := range m.Content {
+		switch {
+		case b.Type == "text" && b.Text != nil && strings.TrimSpace(*b.Text) != "": // the API refuses an empty one
+			content = append(content, struct {
+				Type string `json:"type"`
+				Text string `json:"text"`
+			}{"text", *b.Text})
+		case b.Type == "image" && b.Data != "" && t.Kind != Assistant:
+			type source struct {
+				Type      string `json:"type"`
+				MediaType string `json:"media_type"`
+				Data      string `json:"data"`
+			}
+			content = append(content, struct {
+				Type   string `json:"type"`
+				Source source `json:"source"`
+			}{"image", source{"base64", b.MimeType, b.Data}})
+		case b.Type == "toolCall" && t.Kind == Assistant:
+			content = append(content, struct {
+				Type  string          `json:"type"`
+				ID    string          `json:"id"`
+				Name  string          `json:"name"`
+				Input json.RawMessage `json:"input"`
+			}{"tool_use", claudeCall(b.ID), b.Name, orEmpty(b.Arguments)})
+		}
+	}
+	if t.Kind == ToolResult {
+		content = []any{struct {
+			Type      string `json:"type"`
+			ToolUseID string `json:"tool_use_id"`
+			Content   []any  `json:"content"`
+			IsError   bool   `json:"is_error"`
+		}{"tool_result", claudeCall(m.ToolCallID), content, t.IsError}}
+	}
+	if len(content) == 0 {
+		return nil, m.Content.unsaid()
+	}
+	said := struct {
+		Role    string `json:"role"`
+		ID      string `json:"id,omitempty"`
+		Type    string `json:"type,omitempty"`
+		Model   string `json:"model,omitempty"`
+		Content []any  `json:"content"`
+		Stop    string `json:"stop_reason,omitempty"`
+	}{Role: "user", Content: content}
+	typ := "user"
+	if t.Kind == Assistant {
+		typ, said.Role, said.ID, said.Type, said.Model, said.Stop = "assistant", "assistant", "msg_"+at.Reply, "message", m.Model, "end_turn"
+		if len(m.Content.calls()) > 0 {
+			said.Stop = "tool_use"
+		}
+	}
+	b, _ := marshal(struct {
+		claudePlace
+		Message any `json:"message"`
+	}{claudeAt(typ, at.ID, at.Parent, t.Time), said})
+	return [][]byte{b}, m.Content.unsaid()
+}
+
+// claudeCall is a call's id as the API takes it: of letters, digits, _ and -.
+func claudeCall(id string) string {
+	plain := id != "" && len(id) <= 64
+	for _, r := range id {
+		plain = plain && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+	}
+	if plain {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "toolu_" + hex.EncodeToString(sum[:12])
+}

@@ -446,10 +446,16 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 // newSession is for a run without a session to go on with: it makes the file that the agent is to work in, or leaves that to an agent which does it by itself.
 func (r *run) newSession(s *sessionFile) (made bool, err error) {
 	if r.Spec.Create == nil {
-		if s.path == "" && r.Spec.TellsID {
+		if s.path != "" {
+			if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+				return false, fmt.Errorf("%s: %w: %s makes its own; name one that is there, or none", s.path, ErrNoSession, r.Spec.Name)
+			}
+			return false, nil
+		}
+		if r.Spec.TellsID {
 			s.id = ""
 		}
-		return s.path == "", nil
+		return true, nil
 	}
 	at := time.Now()
 	if s.path == "" {

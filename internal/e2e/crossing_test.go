@@ -13,13 +13,14 @@ import (
 )
 
 // onFrom is a run in the scene's box, which is to go on with what was before.
-func (s *scene) onFrom(run, how string, told ...string) {
+func (s *scene) onFrom(run, how string, told ...string) *runner {
 	s.t.Helper()
 	s.without("ARBE_RUN_ID")
 	s.env = append(s.env, "ARBE_RUN_ID="+run)
 	s.model.More(say("This is said in " + run + "."))
 	s.prompt = "go on with " + run
-	if got := s.status(s.start()); got != 0 {
+	r := s.start()
+	if got := s.status(r); got != 0 {
 		s.t.Fatalf("exit status %d", got)
 	}
 	if got := s.started(run).Resume; got != how {
@@ -31,6 +32,7 @@ func (s *scene) onFrom(run, how string, told ...string) {
 			s.t.Errorf("in %s the model was told %q %d times", run, want, strings.Count(asked, want))
 		}
 	}
+	return r
 }
 
 // once checks that no line is on the thread twice, and none of a run before has changed its place.
@@ -169,5 +171,81 @@ func TestAcrossHarnesses(t *testing.T) {
 				s.once()
 			})
 		}
+	}
+}
+
+// Where this box's own file is not what the thread has, the thread is. A file that is named goes on, too.
+func TestAgentFallsBack(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, s *scene, file string)
+		how    string
+		said   string // in the runner's log
+	}{
+		{"gone", func(t *testing.T, _ *scene, file string) {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "the session file is gone"},
+		{"torn", func(t *testing.T, _ *scene, file string) { appendTo(t, file, `{"type":"mess`) }, "hydrate", "ends in the middle of a line"},
+		{"behind", func(t *testing.T, _ *scene, file string) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.SplitAfter(string(b), "\n")
+			if err := os.WriteFile(file, []byte(strings.Join(lines[:len(lines)-2], "")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "the thread has 1 lines that the session file does not have"},
+		{"of a box that knows nothing of its runs", func(t *testing.T, s *scene, _ string) {
+			if err := os.RemoveAll(filepath.Join(s.dir, ".arbe")); err != nil {
+				t.Fatal(err)
+			}
+		}, "continue", ""},
+		{"another directory", func(t *testing.T, s *scene, _ string) {
+			other := filepath.Join(s.dir, "other")
+			if err := os.Mkdir(other, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s.args = append(s.args, "--cwd", other)
+		}, "hydrate", "is to go on in"},
+		{"named", func(_ *testing.T, s *scene, file string) {
+			s.args = append(s.args[:len(s.args)-1:len(s.args)-1], "--session", file)
+		}, "none", ""},
+	} {
+		for name, version := range others(t) {
+			t.Run(tt.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				s := newSceneOf(t, name, version, calling(name, "echo the-tool-says-$((40+2))"), say("Seen."))
+				s.prompt = "the first question"
+				if got := s.status(s.start()); got != 0 {
+					t.Fatalf("exit status %d", got)
+				}
+				s.args = append(s.args, "--resume")
+				tt.change(t, s, s.known("r1").Session)
+				r := s.onFrom("r2", tt.how, "the first question", "the-tool-says-42", "Seen.")
+				if !strings.Contains(r.stderr.String(), tt.said) {
+					t.Errorf("the log does not say %q", tt.said)
+				}
+				if cwd := s.started("r2").Cwd; tt.name == "another directory" && filepath.Base(cwd) != "other" {
+					t.Errorf("it went on in %s", cwd)
+				}
+				s.whole("r2")
+				s.once()
+			})
+		}
+	}
+}
+
+func appendTo(t *testing.T, file, text string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -33,6 +33,7 @@ type view struct {
 	w io.Writer
 	viewOptions
 	fold   thread.Fold
+	who    string        // whose turn was shown last, as long as nobody else's was
 	beat   bool          // the last line on the screen is the heartbeat
 	silent time.Duration // of the last heartbeat that was written as a line of its own
 	err    error
@@ -101,6 +102,9 @@ func (v *view) entry(e thread.Entry) error {
 		v.silent = 0
 	}
 	_, kind, _ := strings.Cut(p.Type, ".")
+	if p.SubagentOf != "" && !v.full {
+		return v.err // what it came to is in the session that it works for
+	}
 	switch {
 	case p.Type == thread.TypeChat:
 		who := e.AuthorID
@@ -126,7 +130,7 @@ func (v *view) entry(e thread.Entry) error {
 		v.assistant(e, p.Line)
 	case kind == thread.KindToolResult:
 		v.result(p.Line)
-	case kind == thread.KindSession && p.Kind == "compaction":
+	case kind == thread.KindSession && summaries[p.Kind]:
 		v.printf("%s\n", v.paint(dim, "the conversation so far was summarised"))
 	case kind == thread.KindSession && p.Kind == "stub":
 		v.printf("%s\n", v.paint(dim, fmt.Sprintf("a line of %s was refused by the server: %s", size(p.Bytes), clean(p.Reason))))
@@ -134,7 +138,11 @@ func (v *view) entry(e thread.Entry) error {
 	return v.err
 }
 
+// summaries are the kinds of lines with which the harnesses say that a conversation was made shorter.
+var summaries = map[string]bool{"compaction": true, "compacted": true, "compact_boundary": true}
+
 func (v *view) heading(style, who string, e thread.Entry) {
+	v.who = ""
 	at := ""
 	if t := e.Time(); !t.IsZero() {
 		at = t.Local().Format("15:04:05")
@@ -191,7 +199,13 @@ func (v *view) assistant(e thread.Entry, p thread.Line) {
 	if p.Model != "" {
 		who = p.Model
 	}
-	v.heading(cyan, who, e)
+	if p.SubagentOf != "" && p.Session != nil {
+		who += " (subagent " + p.Session.ID + ")"
+	}
+	if v.who != who { // some agents write a line for each part of a reply
+		v.heading(cyan, who, e)
+	}
+	v.who = who
 	for _, b := range blocks(m.Content) {
 		switch b.Type {
 		case "text":
@@ -207,8 +221,10 @@ func (v *view) assistant(e thread.Entry, p thread.Line) {
 	switch p.StopReason {
 	case "error":
 		v.lines(red, "", "error: "+m.ErrorMessage)
+		v.who = "" // what comes is another try
 	case "aborted":
 		v.printf("%s\n", v.paint(yellow, "aborted"))
+		v.who = ""
 	case "length":
 		v.printf("%s\n", v.paint(yellow, "cut at the output limit"))
 	}
@@ -219,8 +235,8 @@ func (v *view) call(name string, raw json.RawMessage) {
 	var args map[string]any
 	text := string(raw)
 	if json.Unmarshal(raw, &args) == nil {
-		for _, main := range []string{"command", "path", "file_path"} {
-			if s, ok := args[main].(string); ok && (len(args) == 1 || main != "command" || !v.full) {
+		for _, main := range []string{"command", "cmd", "path", "file_path"} {
+			if s, ok := args[main].(string); ok && (len(args) == 1 || main != "command" && main != "cmd" || !v.full) {
 				text = s
 				break
 			}
@@ -242,6 +258,7 @@ func (v *view) call(name string, raw json.RawMessage) {
 }
 
 func (v *view) result(p thread.Line) {
+	v.who = ""
 	var m message
 	_ = json.Unmarshal(p.Message, &m) // what is missing is not shown
 	style := dim

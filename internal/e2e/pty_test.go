@@ -193,3 +193,43 @@ func TestPiPTY(t *testing.T) {
 		}
 	}
 }
+
+// claude's own interface does the same, where it has been through its first questions.
+func TestClaudePTY(t *testing.T) {
+	t.Parallel()
+	s := newSceneOf(t, "claude-code", others(t)["claude-code"], say("I am the first reply."), say("I am the reply at the terminal."))
+	answered := `{"hasCompletedOnboarding":true,"theme":"dark","bypassPermissionsModeAccepted":true,"customApiKeyResponses":{"approved":["scripted-key-0001"]},` +
+		`"projects":{"` + filepath.Join(s.dir, "work") + `":{"hasTrustDialogAccepted":true}}}`
+	if err := os.WriteFile(filepath.Join(s.dir, ".claude.json"), []byte(answered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.status(s.start()); got != 0 {
+		t.Fatalf("exit status %d", got)
+	}
+	s.without("ARBE_RUN_ID")
+	s.env = append(s.env, "ARBE_RUN_ID=r2")
+	cmd, keys, tty, screen := s.atTerminal("run", "--harness", "claude-code", "--resume", "--pty", "--", "asked at the terminal")
+	until(t, "the reply on the screen", func() bool { return strings.Contains(screen.String(), "terminal.") && len(s.model.Requests()) == 2 })
+	until(t, "the reply on the thread", func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") })
+	until(t, "claude is idle, as the title says", func() bool { return strings.LastIndex(screen.String(), "✳") > strings.LastIndex(screen.String(), "◐") })
+	press(t, keys, "\x03")
+	until(t, "claude asks back", func() bool { return strings.Contains(screen.String(), "again") })
+	press(t, keys, "\x03")
+	var ee *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &ee) {
+		t.Fatal(err)
+	}
+	if !cooked(t, tty) {
+		t.Error("the terminal is not what it was")
+	}
+	if got := s.arbe("thread", "status", s.thread); got != "completed" || cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("the run is %s, exit status %d", got, cmd.ProcessState.ExitCode())
+	}
+	if n := ofType(s.entries(), "chat"); n != 2 {
+		t.Errorf("%d chats on the thread", n)
+	}
+	if how := s.started("r2").Resume; how != "continue" {
+		t.Errorf("resumed by %s", how)
+	}
+	s.whole("r2")
+}

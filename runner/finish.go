@@ -29,7 +29,9 @@ func (r *run) decide(facts outcome.Facts) (outcome.Verdict, []thread.Entry, erro
 		r.Log.Warn("the run's end can't be read; deciding anew", "error", err)
 	}
 	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil {
-		r.findSession() // nobody may have looked since it came
+		if !r.findSession() && facts.Did != outcome.DidNotStart { // nobody may have looked since it came
+			r.Log.Warn("the agent has made no session that could be found")
+		}
 	}
 	if err := r.follower.read(true); err != nil {
 		path, _ := r.session()

@@ -211,7 +211,9 @@ func TestClaudePTY(t *testing.T) {
 	cmd, keys, tty, screen := s.atTerminal("run", "--harness", "claude-code", "--resume", "--pty", "--", "asked at the terminal")
 	until(t, "the reply on the screen", func() bool { return strings.Contains(screen.String(), "terminal.") && len(s.model.Requests()) == 2 })
 	until(t, "the reply on the thread", func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") })
-	until(t, "claude is idle, as the title says", func() bool { return strings.LastIndex(screen.String(), "✳") > strings.LastIndex(screen.String(), "◐") })
+	until(t, "claude is idle, as the title says", func() bool {
+		return strings.LastIndex(screen.String(), "✳") > strings.LastIndex(screen.String(), "◐")
+	})
 	press(t, keys, "\x03")
 	until(t, "claude asks back", func() bool { return strings.Contains(screen.String(), "again") })
 	press(t, keys, "\x03")

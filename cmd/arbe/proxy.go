@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+)
+
+func (p *program) proxyCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "proxy",
+		Usage: "pass requests on to a thread server elsewhere",
+		Description: `For boxes that can't reach the thread server. Requests and answers go through as they are; tokens are verified by the server alone, and
+nothing is needed here but its address.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8788", Usage: "listen on `HOST:PORT`; port 0 is any"},
+			&cli.StringFlag{Name: "upstream", EnvVars: []string{"ARBE_WORKER_URL"}, Usage: "the thread server's `URL` (required)"},
+			cmdline.Verbose(),
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return cmdline.Usage("proxy takes no arguments")
+			}
+			if c.String("upstream") == "" {
+				return cmdline.Usage("no thread server: give --upstream, or set ARBE_WORKER_URL")
+			}
+			upstream, err := stream.ParseUpstream(c.String("upstream"))
+			if err != nil {
+				return cmdline.Usage("--upstream: %w", err)
+			}
+			log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+			return stream.ServeProxy(c.Context, c.String("addr"), stream.Proxy{Upstream: upstream, Logger: log}, func(url string) {
+				log.Info("passing on to a thread server", "url", url, "upstream", upstream.String())
+			})
+		},
+	}
+}

@@ -1,0 +1,144 @@
+package fakedaytona_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+func TestSessionShapes(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	_, url := c.box()
+	s := c.session(url, "s1")
+	for _, tt := range []struct {
+		header, value string
+		output        string
+		split, json   bool
+	}{
+		{"X-None", "x", "o\ne\n", false, false},
+		{"X-Daytona-Split-Output", "true", "\x01\x01\x01o\n\x02\x02\x02e\n", false, false},
+		{"X-Daytona-SDK-Version", "0.218.0", "o\ne\n", true, true},
+		{"X-Daytona-SDK-Version", "0.167.0", "o\ne\n", true, true},
+		{"X-Daytona-SDK-Version", "0.166.9", "o\ne\n", false, false},
+		{"X-Daytona-SDK-Version", "1.0.0", "o\ne\n", true, true},
+	} {
+		c := c.with(tt.header, tt.value)
+		a := c.exec(s, "echo o; sleep 0.05; echo e >&2", false)
+		if a.str("output") != tt.output || tt.split && (a.str("stdout") != "o\n" || a.str("stderr") != "e\n") || !tt.split && a.json["stdout"] != nil {
+			t.Errorf("%s %s: %s", tt.header, tt.value, a.body)
+		}
+		logs := c.do("GET", s+"/command/"+a.str("cmdId")+"/logs?follow=true", nil) // which is for websockets
+		switch {
+		case tt.json && (logs.str("output") != tt.output || logs.str("stdout") != "o\n" || logs.str("stderr") != "e\n"):
+			t.Errorf("%s %s: logs %s", tt.header, tt.value, logs.body)
+		case !tt.json && (logs.body != tt.output || !strings.HasPrefix(logs.header.Get("Content-Type"), "text/plain")):
+			t.Errorf("%s %s: logs %q", tt.header, tt.value, logs.body)
+		}
+	}
+}
+
+// follow reads a log to its end.
+func (c *client) follow(url string) (log string, frames int, err error) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(url, "http")+"/logs?follow=true", &websocket.DialOptions{HTTPHeader: c.header})
+	if err != nil {
+		if resp != nil {
+			err = fmt.Errorf("%d", resp.StatusCode)
+		}
+		return "", 0, err
+	}
+	defer ws.CloseNow()
+	for {
+		kind, b, err := ws.Read(ctx)
+		if err != nil {
+			return log, frames, err
+		}
+		if kind != websocket.MessageBinary {
+			return log, frames, fmt.Errorf("a frame that is not binary: %q", b)
+		}
+		log += string(b)
+		frames++
+	}
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	_, url := c.box()
+	s := c.session(url, "s1")
+	marked := c.with("X-Daytona-SDK-Version", "0.218.0")
+	for _, tt := range []struct {
+		as            *client
+		command, want string
+	}{
+		{marked, "echo a; sleep 0.1; echo b >&2; sleep 0.1; printf ü", "\x01\x01\x01a\n\x02\x02\x02b\n\x01\x01\x01ü\n"},
+		{c, "echo a; sleep 0.1; echo b >&2", "a\nb\n"},
+		{c, "seq 30000", ""},
+		{c, "true", ""},
+	} {
+		a := c.exec(s, tt.command, true)
+		got, frames, err := tt.as.follow(s + "/command/" + a.str("cmdId"))
+		if websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+			t.Errorf("%s: %v", tt.command, err)
+		}
+		if tt.command == "seq 30000" {
+			if n := strings.Count(got, "\n"); n != 30000 || len(got) != 168894 {
+				t.Errorf("%d lines of %d bytes", n, len(got))
+			}
+		} else if got != tt.want {
+			t.Errorf("%s: %q", tt.command, got)
+		}
+		if tt.as == marked && frames < 6 {
+			t.Errorf("the marks were not cut: %d frames", frames)
+		}
+	}
+	if _, _, err := c.follow(s + "/command/none"); err == nil || err.Error() != "404" {
+		t.Errorf("a command that there is not: %v", err)
+	}
+
+	a := c.exec(s, "echo here; sleep 1000", true)
+	type followed struct {
+		log string
+		err error
+	}
+	done := make(chan followed)
+	go func() {
+		log, _, err := c.follow(s + "/command/" + a.str("cmdId"))
+		done <- followed{log, err}
+	}()
+	await(t, "it says something", func() bool { return c.do("GET", s+"/command/"+a.str("cmdId")+"/logs", nil).body == "here\n" })
+	time.Sleep(50 * time.Millisecond) // for the follower to have read it
+	c.do("DELETE", s, nil)
+	if f := <-done; f.log != "here\n" || websocket.CloseStatus(f.err) != websocket.StatusNormalClosure {
+		t.Errorf("the session was deleted: %q, %v", f.log, f.err)
+	}
+}
+
+func TestInput(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	_, url := c.box()
+	s := c.session(url, "s1")
+	for _, quiet := range []bool{false, true} {
+		a := c.do("POST", s+"/exec", map[string]any{"command": "read x; echo got $x", "runAsync": true, "suppressInputEcho": quiet})
+		cmd := s + "/command/" + a.str("cmdId")
+		if a := c.do("POST", cmd+"/input", map[string]any{"data": "a line"}); a.status != 204 {
+			t.Errorf("got %d %s", a.status, a.body)
+		}
+		await(t, "it has ended", func() bool { return c.do("GET", cmd, nil).json["exitCode"] == 0. })
+		log := c.do("GET", cmd+"/logs", nil).body
+		if echoed := strings.Contains(log, "a line\n"+"got") || strings.HasSuffix(log, "\na line\n"); !strings.Contains(log, "got a line\n") || echoed == quiet {
+			t.Errorf("quiet %v: %q", quiet, log)
+		}
+		if a := c.do("POST", cmd+"/input", map[string]any{"data": "late"}); a.status != http.StatusGone {
+			t.Errorf("got %d %s", a.status, a.body)
+		}
+	}
+}

@@ -330,8 +330,9 @@ var errIdle = fmt.Errorf("nothing came for %v", readIdle)
 
 // Page is what a read came to.
 type Page struct {
-	Next     string // the offset to read on from; "" where the server gives none
-	UpToDate bool   // the server says that this was all there is
+	Next     string    // the offset to read on from; "" where the server gives none
+	UpToDate bool      // the server says that this was all there is
+	Now      time.Time // the server's clock when it answered; zero where it doesn't say
 }
 
 // Read passes the thread's entries from offset on to f, in order, to the tail. Offset is "0" for the start or a Page's Next. With wait the server is
@@ -367,6 +368,7 @@ func (c *Client) read(ctx context.Context, offset string, wait bool, f func(Entr
 		return Page{}, statusError(resp)
 	}
 	page := Page{Next: resp.Header.Get(headerNext), UpToDate: resp.Header.Get(headerUpToDate) == "true"}
+	page.Now, _ = http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
 	if resp.StatusCode == http.StatusNoContent {
 		return page, nil
 	}

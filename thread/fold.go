@@ -16,7 +16,9 @@ type Run struct {
 	Orphaned    *Orphaned // why nobody can say what became of it, where that is so
 	Cause       *Failed   // why it failed
 	Totals      *Totals
-	Sandbox     *Sandbox
+	Sandbox     *Sandbox // where it runs, as far as that is known
+	Ephemeral   bool     // the box is for this work alone
+	Parent      *Parent  // for whom it is done, where it was delegated
 	Started     *Started
 	LastSignal  time.Time // at of its newest signal, by the server's clock; its ts where the server has none
 }
@@ -50,16 +52,16 @@ func (f *Fold) Add(e Entry) {
 	}
 	switch sig.Type {
 	case TypeSandbox:
-		var p struct {
-			Sandbox *Sandbox `json:"sandbox"`
-		}
-		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox != nil {
-			r.Sandbox = p.Sandbox
+		var p SandboxOf
+		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox.Ref != "" {
+			r.Sandbox, r.Ephemeral, r.Parent = &p.Sandbox.Sandbox, p.Sandbox.Ephemeral, p.Parent
 		}
 	case TypeStarted:
 		var p Started
 		if json.Unmarshal(e.Payload, &p) == nil {
-			r.Started = &p
+			if r.Started = &p; p.Sandbox != nil {
+				r.Sandbox = p.Sandbox
+			}
 		}
 	case TypeFailed, TypeOrphaned:
 		f.end(r, e, StatusFailed, sig.Type)

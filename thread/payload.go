@@ -54,6 +54,33 @@ type Sandbox struct {
 	Ref      string `json:"ref"`
 }
 
+// Parent is the thread that a delegated run works for, and who asked there.
+type Parent struct {
+	ThreadID string `json:"threadId"`
+	AuthorID string `json:"authorId,omitempty"`
+}
+
+// Box is the box of a run, as the host says it. Ephemeral says that it is for this work alone.
+type Box struct {
+	Sandbox
+	Ephemeral bool `json:"ephemeral"`
+}
+
+// SandboxOf says which box a run has.
+type SandboxOf struct {
+	Signal
+	Sandbox Box     `json:"sandbox"`
+	Parent  *Parent `json:"parent,omitempty"`
+}
+
+// ChildFinished tells a parent's thread what became of a delegated run.
+type ChildFinished struct {
+	Signal
+	ChildThreadID string `json:"childThreadId"`
+	Status        string `json:"status"`
+	Text          string `json:"text"`
+}
+
 // Started says that a runner has taken the run and is about to start the agent.
 type Started struct {
 	Signal

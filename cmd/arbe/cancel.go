@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -52,16 +53,9 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if statusOf(&fold, run) != thread.StatusRunning {
 		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no such run of thread %s is running; the thread is %s", id, fold.Status())}
 	}
-	_, err = client.Append(c.Context, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
-		Payload: thread.Marshal(thread.Cancel{
-			Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness}, Reason: c.String("reason"),
-		}),
-	}})
-	if err != nil {
-		return reach(err)
+	if err := p.askToEnd(c.Context, client, run, harness, c.String("author"), c.String("reason")); err != nil {
+		return err
 	}
-	fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
 	if !c.Bool("wait") {
 		return nil
 	}
@@ -75,6 +69,19 @@ func (p *program) cancelAction(c *cli.Context) error {
 		return reach(err)
 	}
 	fmt.Fprintln(p.stdout, statusOf(&fold, run))
+	return nil
+}
+
+// askToEnd asks a run to end.
+func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harness, author, reason string) error {
+	_, err := client.Append(ctx, []thread.Entry{{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
+		Payload: thread.Marshal(thread.Cancel{Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness}, Reason: reason}),
+	}})
+	if err != nil {
+		return reach(err)
+	}
+	fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
 	return nil
 }
 

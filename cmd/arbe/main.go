@@ -61,7 +61,7 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe", Usage: "the data `FOLDER`", TakesFile: true},
 		},
-		Commands: []*cli.Command{p.serveCommand(), p.tokenCommand(), p.threadCommand(), p.cancelCommand(), p.versionCommand()},
+		Commands: []*cli.Command{p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(), p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.versionCommand()},
 	}
 	return cmdline.Run(ctx, app, flagsFirst(app, args))
 }

@@ -22,6 +22,8 @@ other commands find it. On any other address DURABLE_STREAMS_SECRET (32 bytes or
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8787", Usage: "listen on `HOST:PORT`; port 0 is any"},
 			&cli.DurationFlag{Name: "long-poll", Value: 20 * time.Second, Usage: "how long a waiting reader is kept"},
+			&cli.BoolFlag{Name: "reconcile", Usage: "settle runs that died, once a minute, as arbe reconcile does"},
+			orphanAfterFlag(),
 			cmdline.Verbose(),
 		},
 		Action: func(c *cli.Context) error {
@@ -39,6 +41,9 @@ other commands find it. On any other address DURABLE_STREAMS_SECRET (32 bytes or
 			cfg := stream.Config{Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Logger: log}
 			if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
 				cfg.Secret = []byte(s)
+			}
+			if c.Bool("reconcile") {
+				cfg.Beside = p.reconciling(d, c.Duration("orphan-after"), cfg)
 			}
 			err = stream.Serve(c.Context, cfg, func(url string) { log.Info("serving threads", "url", url, "data", string(d)) })
 			if errors.Is(err, stream.ErrNoSecret) || errors.Is(err, stream.ErrShortSecret) {

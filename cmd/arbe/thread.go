@@ -227,13 +227,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	width, terminal := cmdline.Terminal(p.stdout)
-	if !terminal {
-		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // what makes no sense is the default
-	}
-	show := newView(p.stdout, viewOptions{
-		live: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", full: c.Bool("full"), width: width,
-	}).entry
+	show := p.show(c.Bool("full"))
 	if c.Bool("json") {
 		show = func(e thread.Entry) error { return printEntry(p.stdout, e) }
 	}
@@ -250,4 +244,15 @@ func (p *program) threadTail(c *cli.Context) error {
 		r, any := fold.Latest()
 		return any && r.Status != thread.StatusRunning && !c.Bool("follow")
 	}))
+}
+
+// show shows a thread's entries to who sits at the terminal.
+func (p *program) show(full bool) func(thread.Entry) error {
+	width, terminal := cmdline.Terminal(p.stdout)
+	if !terminal {
+		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // what makes no sense is the default
+	}
+	return newView(p.stdout, viewOptions{
+		live: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", full: full, width: width,
+	}).entry
 }

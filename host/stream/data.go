@@ -72,6 +72,9 @@ type Config struct {
 	Secret   []byte // nil for one of the server's own, on a loopback address
 	LongPoll time.Duration
 	Logger   *slog.Logger
+
+	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret, and ends when ctx does.
+	Beside func(ctx context.Context, url string, log *Log, secret []byte) error
 }
 
 // Serve runs a server until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the log closed. ready is told of
@@ -115,6 +118,15 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	ready(url)
+	if cfg.Beside != nil {
+		beside, end := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- cfg.Beside(beside, url, log, secret) }()
+		defer func() {
+			end()
+			err = errors.Join(err, <-done)
+		}()
+	}
 	select {
 	case err := <-served:
 		return err

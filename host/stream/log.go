@@ -303,6 +303,29 @@ func (l *Log) load(threadID string, t *tail) error {
 	return nil
 }
 
+// Threads tells f of each thread, in the order of their ids, and of the seq of its last entry. It stops at f's first error and returns it.
+func (l *Log) Threads(f func(id string, last uint64) error) error {
+	iter, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyEntry}, UpperBound: []byte{keyEntry + 1}})
+	if err != nil {
+		return err
+	}
+	for ok := iter.First(); ok && err == nil; {
+		key := iter.Key()
+		id := string(key[1 : len(key)-9]) // between the kind and the NUL before seq
+		next := prefixed(keyEntry, id, 0)
+		next[len(next)-1]++ // beyond all of this thread's
+		if ok = iter.SeekLT(next); !ok {
+			break
+		}
+		key = iter.Key()
+		last := binary.BigEndian.Uint64(key[len(key)-8:])
+		if err = f(id, last); err == nil {
+			ok = iter.SeekGE(next)
+		}
+	}
+	return errors.Join(err, iter.Error(), iter.Close())
+}
+
 func entryKey(threadID string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(prefixed(keyEntry, threadID, 8), seq)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/internal/agents"
 	"arbe.0sk.ar/runner/internal/model"
 )
 
@@ -69,6 +70,7 @@ func typed(t *testing.T, block string) {
 			continue
 		}
 		command = strings.ReplaceAll(command, "8787", port)
+		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
 		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:"+port+" 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
 			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\n"

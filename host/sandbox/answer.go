@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// apiError is an answer that is no success.
+type apiError struct {
+	doing   string
+	status  int
+	message string
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("daytona: %s: %d %s", e.doing, e.status, e.message)
+}
+
+// answered reports whether err is an answer with one of the statuses.
+func answered(err error, statuses ...int) bool {
+	var e *apiError
+	if errors.As(err, &e) {
+		for _, s := range statuses {
+			if e.status == s {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// whole reads each answer to its end, so that one which breaks off is no answer, and is asked for again where that can't harm.
+type whole struct{ next http.RoundTripper }
+
+func (w whole) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := w.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, err
+	}
+	if len(body) > mostAnswer {
+		return nil, fmt.Errorf("the answer has more than %d bytes", mostAnswer)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+// read makes of an answer what q wants of it, or an error that says what was being done.
+func (c *client) read(q request, resp *http.Response, err error) error {
+	secrets := append([]string{c.key}, q.secrets...)
+	if err != nil {
+		if resp != nil { // there may be an answer, too, where ctx has ended meanwhile
+			err = errors.Join(err, resp.Body.Close())
+		}
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), secrets...)
+	}
+	body, err := io.ReadAll(resp.Body) // it is whole
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return fmt.Errorf("daytona: %s: %w", q.doing, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		message := problem(resp.Header.Get("Content-Type"), body)
+		if message == "" {
+			message = http.StatusText(resp.StatusCode)
+		}
+		return &apiError{doing: q.doing, status: resp.StatusCode, message: redact(message, secrets...)}
+	}
+	if q.into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(body, q.into); err != nil {
+		return fmt.Errorf("daytona: %s: the answer can't be read: %w", q.doing, err)
+	}
+	return nil
+}
+
+// problem is what an answer says of what went wrong. Each part of Daytona has its own way to say it, and some say nothing.
+func problem(contentType string, body []byte) string {
+	var p struct {
+		Message json.RawMessage `json:"message"`
+		Errors  []string        `json:"errors"`
+		Error   json.RawMessage `json:"error"`
+		Code    string          `json:"code"`
+	}
+	if json.Unmarshal(body, &p) != nil {
+		if strings.HasPrefix(contentType, "text/html") {
+			return "" // somebody's page, which explains nothing
+		}
+		return clip(string(body))
+	}
+	var list []string
+	for _, raw := range []json.RawMessage{p.Message, p.Error} {
+		var one string
+		if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+			return clip(strings.Join(list, "; "))
+		}
+		if json.Unmarshal(raw, &one) == nil && one != "" {
+			return clip(one)
+		}
+		if len(p.Errors) > 0 {
+			return clip(strings.Join(p.Errors, "; "))
+		}
+	}
+	return clip(p.Code)
+}

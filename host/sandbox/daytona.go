@@ -1,0 +1,219 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DaytonaName is Daytona's part of a Ref.
+const DaytonaName = "daytona"
+
+// DaytonaURL is Daytona's own control plane, version 0.
+const DaytonaURL = "https://app.daytona.io/api"
+
+// Config says which Daytona to use, and how.
+type Config struct {
+	Key       string            // of the API
+	URL       string            // of the control plane; "" for DaytonaURL
+	Target    string            // the region, where Options name none; "" for the account's
+	Snapshot  string            // the image, where Options name none; "" for Daytona's default
+	GitHub    string            // what org/repo is below; "" for GitHub
+	Pace      time.Duration     // the first wait between two tries, or two looks at something that takes a while; each is longer than the last. 0: 100 ms
+	Transport http.RoundTripper // nil for http.DefaultTransport
+}
+
+// daytona makes boxes at Daytona, over version 0 of its API.
+type daytona struct {
+	*client
+	conf Config
+}
+
+// NewDaytona is the provider whose boxes are Daytona's.
+func NewDaytona(c Config) (Provider, error) {
+	if c.Key == "" {
+		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)") //lint:ignore ST1005 the name has a capital
+	}
+	if c.URL == "" {
+		c.URL = DaytonaURL
+	}
+	if c.GitHub == "" {
+		c.GitHub = GitHub
+	}
+	if c.Pace <= 0 {
+		c.Pace = 100 * time.Millisecond
+	}
+	c.URL, c.GitHub = strings.TrimRight(c.URL, "/"), strings.TrimRight(c.GitHub, "/")
+	return &daytona{client: newClient(c), conf: c}, nil
+}
+
+func (p *daytona) Name() string { return DaytonaName }
+
+// info is what the control plane says of a box.
+type info struct {
+	ID          string            `json:"id"`
+	State       string            `json:"state"`
+	ErrorReason string            `json:"errorReason"`
+	Labels      map[string]string `json:"labels"`
+	Created     time.Time         `json:"createdAt"`
+	Toolbox     string            `json:"toolboxProxyUrl"`
+}
+
+// why is the box's state, and what led to it where that is known.
+func (i info) why() string {
+	if i.ErrorReason != "" {
+		return i.State + ": " + clip(i.ErrorReason)
+	}
+	return i.State
+}
+
+// gone are the states that no box comes back from. Destroying may take an hour; the name removing is not Daytona's own.
+func (i info) gone() bool {
+	return slices.Contains([]string{"destroyed", "destroying", "removing", "error", "build_failed"}, i.State)
+}
+
+// asleep are the states in which nothing runs in a box, although it is there.
+func (i info) asleep() bool {
+	return slices.Contains([]string{"stopped", "archived", "archiving"}, i.State)
+}
+
+// boxID matches ids and names. Anything else in an address could ask for something else: an empty one is the list of all boxes.
+var boxID = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,128}\z`)
+
+func (p *daytona) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
+
+func (p *daytona) get(ctx context.Context, id string) (i info, err error) {
+	if !boxID.MatchString(id) {
+		return i, fmt.Errorf("daytona: %q is not the id of a box", id)
+	}
+	err = p.do(ctx, request{doing: "look at the box " + id, method: http.MethodGet, url: p.boxURL(id), into: &i})
+	return i, err
+}
+
+func (p *daytona) Probe(ctx context.Context, id string) (Health, string, error) {
+	i, err := p.get(ctx, id)
+	switch {
+	case answered(err, http.StatusNotFound):
+		return Gone, "not found", nil
+	case err != nil:
+		return Unknown, "", err
+	case i.State == "":
+		return Unknown, "", fmt.Errorf("daytona: look at the box %s: the answer names no state", id)
+	case i.gone():
+		return Gone, i.why(), nil
+	}
+	return Live, i.why(), nil
+}
+
+// Open starts a box that was stopped: who opens one means to use it.
+func (p *daytona) Open(ctx context.Context, id string) (Sandbox, error) {
+	i, err := p.get(ctx, id)
+	if answered(err, http.StatusNotFound) || err == nil && i.gone() {
+		return nil, fmt.Errorf("open the box %s: %w", id, ErrGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if i.asleep() {
+		err := p.do(ctx, request{doing: "start the box " + id, method: http.MethodPost, url: p.boxURL(id) + "/start"})
+		if err != nil && !answered(err, http.StatusConflict) { // somebody else starts it
+			return nil, err
+		}
+	}
+	if i, err = p.started(ctx, i); err != nil {
+		return nil, err
+	}
+	return p.box(ctx, i)
+}
+
+// startPatience is how long a box may take to start. One whose image has to be fetched takes minutes.
+const startPatience = 10 * time.Minute
+
+// started waits until a box is started.
+func (p *daytona) started(ctx context.Context, i info) (info, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it has not started within %v", startPatience))
+	defer cancel()
+	for wait := p.pace; i.State != "started"; wait = min(wait*5/4, 20*p.pace) {
+		if i.gone() {
+			return i, fmt.Errorf("daytona: start the box %s: %s", i.ID, i.why())
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return i, fmt.Errorf("daytona: start the box %s: %w; its state is %s", i.ID, err, i.State)
+		}
+		next, err := p.get(ctx, i.ID)
+		if err != nil {
+			return i, err
+		}
+		i = next
+	}
+	return i, nil
+}
+
+// pages is where List gives up on a server that always has one more.
+const pages = 1000
+
+func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, error) {
+	query := url.Values{"limit": {"200"}}
+	if len(labels) > 0 {
+		filter, err := json.Marshal(labels)
+		if err != nil {
+			return nil, err
+		}
+		query.Set("labels", string(filter))
+	}
+	var boxes []Box
+	seen := map[string]bool{}
+	for range pages {
+		var page struct {
+			Items []info `json:"items"`
+			Next  string `json:"nextCursor"`
+		}
+		if err := p.do(ctx, request{doing: "list the boxes", method: http.MethodGet, url: p.conf.URL + "/sandbox?" + query.Encode(), into: &page}); err != nil {
+			return nil, err
+		}
+		for _, i := range page.Items {
+			// The list lags behind, and pages may overlap where it moves.
+			if i.State != "destroyed" && has(i.Labels, labels) && !seen[i.ID] {
+				seen[i.ID] = true
+				boxes = append(boxes, Box{Ref: Ref{DaytonaName, i.ID}, State: i.State, Labels: i.Labels, Created: i.Created})
+			}
+		}
+		if page.Next == "" {
+			return boxes, nil
+		}
+		query.Set("cursor", page.Next)
+	}
+	return nil, fmt.Errorf("daytona: list the boxes: no end after %d pages", pages)
+}
+
+// destroyPatience is how long a box that is busy is asked to go. It can't be deleted while it starts, for one.
+const destroyPatience = 2 * time.Minute
+
+// destroy deletes a box. It returns when Daytona has said that it will, which then takes its time.
+func (p *daytona) destroy(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, destroyPatience)
+	defer cancel()
+	for wait := p.pace; ; wait = min(wait*5/4, 20*p.pace) {
+		err := p.do(ctx, request{doing: "delete the box " + id, method: http.MethodDelete, url: p.boxURL(id)})
+		switch {
+		case err == nil, answered(err, http.StatusNotFound):
+			return nil
+		case !answered(err, http.StatusConflict, http.StatusBadRequest):
+			return err
+		}
+		// It may be busy because it goes.
+		if i, lerr := p.get(ctx, id); answered(lerr, http.StatusNotFound) || lerr == nil && (i.State == "destroying" || i.State == "destroyed") {
+			return nil
+		}
+		if serr := sleep(ctx, wait); serr != nil {
+			return errors.Join(err, serr)
+		}
+	}
+}

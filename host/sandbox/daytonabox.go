@@ -1,0 +1,167 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// daytonaBox is a box at Daytona.
+type daytonaBox struct {
+	running
+
+	p       *daytona
+	id      string
+	toolbox string // the address of the daemon in the box
+	home    string
+	work    string
+}
+
+func (b *daytonaBox) Ref() Ref        { return Ref{DaytonaName, b.id} }
+func (b *daytonaBox) WorkDir() string { return b.work }
+func (b *daytonaBox) Home() string    { return b.home }
+
+func (b *daytonaBox) Destroy(ctx context.Context) error {
+	b.Stop()
+	return b.p.destroy(ctx, b.id)
+}
+
+// call sends a request to the daemon in the box; q.url is what follows its address.
+func (b *daytonaBox) call(ctx context.Context, q request) error {
+	q.url = b.toolbox + q.url
+	return b.judge(ctx, b.p.do(ctx, q))
+}
+
+// judge asks the control plane what an error of the toolbox means. The proxy says of a deleted box that the key is wrong, of a stopped one that the request is
+// bad, of an archived one that it is not there, and nothing at all where the daemon is dead.
+func (b *daytonaBox) judge(ctx context.Context, err error) error {
+	if !answered(err, http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusBadGateway) {
+		return err
+	}
+	i, lerr := b.p.get(ctx, b.id)
+	switch {
+	case answered(lerr, http.StatusNotFound):
+		return fmt.Errorf("%w (%w)", ErrGone, err)
+	case lerr != nil:
+		return errors.Join(err, lerr)
+	case i.gone():
+		return fmt.Errorf("%w: %s (%w)", ErrGone, i.why(), err)
+	case i.asleep():
+		return &asleepError{i.why(), err}
+	}
+	return err
+}
+
+// asleepError says that a box is there, and that nothing runs in it.
+type asleepError struct {
+	why string
+	err error
+}
+
+func (e *asleepError) Error() string { return "the box is " + e.why + ": " + e.err.Error() }
+func (e *asleepError) Unwrap() error { return e.err }
+
+// script is a small program for the box's shell, with its arguments. It runs to its end at once, and its two outputs come as one.
+type script struct {
+	doing string
+	argv  []string
+	env   map[string]string
+	limit time.Duration
+	quiet bool
+}
+
+// sh is a script in the language of sh.
+func sh(doing, text string, args ...string) script {
+	return script{doing: doing, argv: append([]string{"sh", "-c", text, "sh"}, args...)}
+}
+
+// execute runs a script.
+func (b *daytonaBox) execute(ctx context.Context, s script) (said string, code int, err error) {
+	line, err := ShellQuote(s.argv)
+	if err != nil {
+		return "", -1, fmt.Errorf("daytona: %s: %w", s.doing, err)
+	}
+	if s.limit == 0 {
+		s.limit = attempt
+	}
+	body := map[string]any{
+		"command": line + " </dev/null", // the daemon's shell reads the command from its input, and who else reads that eats it
+		"timeout": int(s.limit / time.Second),
+	}
+	if len(s.env) > 0 {
+		body["envs"] = s.env // in no command line; the daemon ignores what is called env
+	}
+	var answer struct {
+		ExitCode int    `json:"exitCode"`
+		Result   string `json:"result"`
+	}
+	err = b.call(ctx, request{
+		doing: s.doing, method: http.MethodPost, url: "/process/execute", body: body, into: &answer, once: true, quiet: s.quiet,
+		attempt: s.limit + attempt, // the daemon's limit does not hold where somebody has left the group and keeps the output open
+		secrets: slices.Collect(maps.Values(s.env)),
+	})
+	return answer.Result, answer.ExitCode, err
+}
+
+// Detach goes through a call of its own: whoever deletes a session kills all that was ever started from it, detached or not.
+func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process, error) {
+	if len(c.Argv) == 0 {
+		return Process{}, errors.New("empty argv")
+	}
+	if err := checkEnv(c.Env); err != nil {
+		return Process{}, err
+	}
+	dir, err := confine(b.work, c.Dir)
+	if err != nil {
+		return Process{}, err
+	}
+	file, err := confineFile(b.home, log)
+	if err != nil {
+		return Process{}, err
+	}
+	s := sh("detach "+c.Argv[0], detachScript, append([]string{dir, file}, c.Argv...)...)
+	s.env = c.Env
+	said, _, err := b.execute(ctx, s)
+	if err != nil {
+		return Process{}, err
+	}
+	p, err := parseDetached(redact(said, slices.Collect(maps.Values(c.Env))...))
+	if err != nil {
+		return Process{}, fmt.Errorf("daytona: detach %s: %w", c.Argv[0], err)
+	}
+	return p, nil
+}
+
+// Alive asks without keeping the box awake. In a box that was stopped nothing is alive.
+func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
+	s := sh("look at a process", `cat "/proc/$1/stat" 2>/dev/null || echo gone`, fmt.Sprint(p.PID))
+	s.quiet = true
+	said, code, err := b.execute(ctx, s)
+	var asleep *asleepError
+	if errors.As(err, &asleep) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if code == 0 && strings.TrimSpace(said) == "gone" {
+		return false, nil
+	}
+	st, err := parseStat(said)
+	if err != nil {
+		return false, fmt.Errorf("daytona: look at a process: exit %d: %w", code, err)
+	}
+	return st.is(p), nil
+}
+
+// folder makes a folder and those above it.
+func (b *daytonaBox) folder(ctx context.Context, dir string, mode uint32) error {
+	query := url.Values{"path": {dir}, "mode": {fmt.Sprintf("%04o", mode)}}
+	return b.call(ctx, request{doing: "make the folder " + dir, method: http.MethodPost, url: "/files/folder?" + query.Encode()})
+}

@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// detachScript starts $3… in the directory $1, with its output in the file $2, and says its process id and when it began.
+//
+// It is a session of its own, so nothing that is sent to ours reaches it, and a child of the first process: nobody here waits for it. It says who it is before
+// it becomes the command, so that its answer can't be about another; its end of that pipe is closed when the command takes its place. A background job of the
+// shell (&) would ignore SIGINT for good. A process's name may hold spaces and parentheses, so its stat is read from behind the last one.
+const detachScript = `cd "$1" && mkdir -p "${2%/*}" && (umask 077; : >"$2") || exit
+log=$2
+shift 2
+setsid --fork sh -c '
+	stat=$(cat /proc/$$/stat) || exit
+	began() { shift 19; echo "$$ $1"; }
+	began ${stat##*) }
+	exec "$@" </dev/null >"$0" 2>&1
+' "$log" "$@" | cat`
+
+var detached = regexp.MustCompile(`(?m)^([1-9][0-9]*) ([0-9]+)$`)
+
+// parseDetached reads what detachScript says.
+func parseDetached(said string) (Process, error) {
+	m := detached.FindStringSubmatch(said)
+	if m == nil {
+		return Process{}, fmt.Errorf("no process began: %s", clip(said))
+	}
+	pid, err := strconv.Atoi(m[1])
+	return Process{PID: pid, Start: m[2]}, err
+}
+
+// stat is a line of /proc/<pid>/stat.
+type stat struct {
+	pid, parent, session int
+	state                string
+	start                string
+}
+
+func parseStat(line string) (stat, error) {
+	end := strings.LastIndexByte(line, ')')
+	if end < 0 {
+		return stat{}, fmt.Errorf("no process's stat: %s", clip(line))
+	}
+	name, fields := line[:end], strings.Fields(line[end+1:])
+	if len(fields) < 20 {
+		return stat{}, fmt.Errorf("no process's stat: %s", clip(line))
+	}
+	pid, _, _ := strings.Cut(name, " ")
+	s := stat{state: fields[0], start: fields[19]}
+	for _, n := range []struct {
+		to   *int
+		from string
+	}{{&s.pid, pid}, {&s.parent, fields[1]}, {&s.session, fields[3]}} {
+		v, err := strconv.Atoi(n.from)
+		if err != nil {
+			return stat{}, fmt.Errorf("no process's stat: %s", clip(line))
+		}
+		*n.to = v
+	}
+	return s, nil
+}
+
+// is reports whether the stat is that of p, alive. A zombie is dead: only its parent has not looked yet.
+func (s stat) is(p Process) bool {
+	return s.pid == p.PID && s.start == p.Start && s.state != "Z" && s.state != "X"
+}
+
+// clip is text that goes into an error: one line, not too long.
+func clip(text string) string {
+	const most = 300
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

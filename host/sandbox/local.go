@@ -1,0 +1,194 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// LocalName is the local provider's part of a Ref.
+const LocalName = "local"
+
+// local makes boxes of folders on this machine. What runs in one is kept apart from others by its folders alone.
+type local struct{ dir string }
+
+// NewLocal is the provider whose boxes are folders in dir, which is made when it is needed. A box has the folders home and work, a record of what it is, and a
+// list of what was detached in it. Image, region and AutoStop mean nothing to it.
+func NewLocal(dir string) Provider {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs // else the working directory is gone, and so is dir
+	}
+	return &local{dir: dir}
+}
+
+func (p *local) Name() string { return LocalName }
+
+// record is what stands in a box's box.json. It is written first and the folder removed last: there is no box that List doesn't know.
+type record struct {
+	Labels  map[string]string `json:"labels,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Repo    string            `json:"repo,omitempty"` // where Push goes
+	Created time.Time         `json:"created"`
+}
+
+const recordFile = "box.json"
+
+func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
+	if err := checkEnv(o.Env); err != nil {
+		return nil, err
+	}
+	rec := record{Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
+	if o.Repo != "" {
+		if rec.Repo, err = localRepo(o.Repo); err != nil {
+			return nil, err
+		}
+	}
+	if o.Branch != "" {
+		if err := checkBranch(o.Branch); err != nil {
+			return nil, err
+		}
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	o.step("creating the box")
+	b := &localBox{id: id.String(), dir: filepath.Join(p.dir, id.String()), rec: rec}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("create a local box: %w", err), b.Destroy(context.WithoutCancel(ctx)))
+		}
+	}()
+	if err := b.make(); err != nil {
+		return nil, err
+	}
+	if rec.Repo != "" {
+		o.step("cloning " + plain(rec.Repo))
+		if err := b.clone(ctx, o.Branch, o.Token); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// step tells whoever wants to know what is being done.
+func (o Options) step(what string) {
+	if o.Progress != nil {
+		o.Progress(what)
+	}
+}
+
+// boxLabels are the labels of a box with these options.
+func boxLabels(o Options) map[string]string {
+	labels := maps.Clone(o.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if o.Ephemeral {
+		labels[LabelEphemeral] = "true"
+	}
+	return labels
+}
+
+// localRepo is repo as git takes it: a folder here by its absolute path, org/repo by its address.
+func localRepo(repo string) (string, error) {
+	if _, err := os.Stat(repo); err == nil {
+		return filepath.Abs(repo)
+	}
+	if owner, name, err := ParseRepo(repo); err == nil {
+		return GitHub + "/" + owner + "/" + name + ".git", nil
+	}
+	if strings.HasPrefix(repo, "-") {
+		return "", fmt.Errorf("not a repository: %q", repo)
+	}
+	return repo, nil
+}
+
+// at is the folder of the box with the id. An id that isn't one could lead anywhere.
+func (p *local) at(id string) (string, error) {
+	if u, err := uuid.Parse(id); err != nil || u.String() != id {
+		return "", fmt.Errorf("%q is not the id of a local box", id)
+	}
+	return filepath.Join(p.dir, id), nil
+}
+
+func (p *local) Open(_ context.Context, id string) (Sandbox, error) {
+	dir, err := p.at(id)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := readRecord(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open the local box %s: %w", id, ErrGone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the local box %s: %w", id, err)
+	}
+	return &localBox{id: id, dir: dir, rec: rec}, nil
+}
+
+func readRecord(dir string) (rec record, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err == nil {
+		err = json.Unmarshal(data, &rec)
+	}
+	return rec, err
+}
+
+func (p *local) Probe(_ context.Context, id string) (Health, string, error) {
+	dir, err := p.at(id)
+	if err != nil {
+		return Unknown, "", err
+	}
+	switch _, err := os.Stat(dir); {
+	case err == nil:
+		return Live, "its folder is there", nil
+	case errors.Is(err, fs.ErrNotExist):
+		return Gone, "its folder is gone", nil
+	default:
+		return Unknown, "", err
+	}
+}
+
+func (p *local) List(_ context.Context, labels map[string]string) ([]Box, error) {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the local boxes: %w", err)
+	}
+	var boxes []Box
+	for _, e := range entries {
+		dir, err := p.at(e.Name())
+		if err != nil {
+			continue // no folder of ours
+		}
+		rec, err := readRecord(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is on its way, in or out
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the local boxes: %s: %w", e.Name(), err)
+		}
+		if has(rec.Labels, labels) {
+			boxes = append(boxes, Box{Ref: Ref{LocalName, e.Name()}, State: "live", Labels: rec.Labels, Created: rec.Created})
+		}
+	}
+	return boxes, nil
+}
+
+// has reports whether all of want are among labels.
+func has(labels, want map[string]string) bool {
+	return !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(key string) bool {
+		v, there := labels[key]
+		return !there || v != want[key]
+	})
+}

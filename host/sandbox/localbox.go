@@ -1,0 +1,188 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// localBox is a box of the local provider.
+type localBox struct {
+	running
+
+	id  string
+	dir string
+	rec record
+}
+
+func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }
+func (b *localBox) WorkDir() string { return filepath.Join(b.dir, "work") }
+func (b *localBox) Home() string    { return filepath.Join(b.dir, "home") }
+
+// make makes the box's folders, of which other users see nothing.
+func (b *localBox) make() error {
+	data, err := json.Marshal(b.rec)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, recordFile), append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(os.Mkdir(b.Home(), 0o755), os.Mkdir(b.WorkDir(), 0o755))
+}
+
+// there is ErrGone where the box is not there any more.
+func (b *localBox) there() error {
+	if _, err := os.Stat(filepath.Join(b.dir, recordFile)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the local box %s: %w", b.id, ErrGone)
+	}
+	return nil
+}
+
+// env is what a command of the box sees. Of our own environment it has but what it takes to find programs: all else is none of its business.
+func (b *localBox) env(more map[string]string) []string {
+	env := map[string]string{"HOME": b.Home(), "PATH": os.Getenv("PATH"), "LANG": "C.UTF-8"}
+	if dir := os.Getenv("TMPDIR"); dir != "" {
+		env["TMPDIR"] = dir
+	}
+	maps.Copy(env, b.rec.Env)
+	maps.Copy(env, more)
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, key+"="+env[key])
+	}
+	return list
+}
+
+func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
+	places := make([]string, len(files))
+	for i, f := range files {
+		if places[i], err = f.place(b.WorkDir(), b.Home()); err != nil {
+			return err
+		}
+	}
+	if err := b.there(); err != nil {
+		return err
+	}
+	// The root keeps links in the box from leading a file out of it.
+	root, err := os.OpenRoot(b.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	staged := map[string]string{}
+	defer func() {
+		for temp := range staged {
+			_ = root.Remove(temp) // what is left of an upload that failed, which has been said
+		}
+	}()
+	for i, f := range files {
+		rel, err := filepath.Rel(b.dir, places[i])
+		if err != nil {
+			return err
+		}
+		temp := tempName(rel)
+		staged[temp] = rel
+		if err := stage(root, temp, f); err != nil {
+			return fmt.Errorf("upload %s: %w", f.Path, err)
+		}
+	}
+	for temp, rel := range staged {
+		if err := root.Rename(temp, rel); err != nil {
+			return fmt.Errorf("upload %s: %w", rel, err)
+		}
+		delete(staged, temp)
+	}
+	return nil
+}
+
+// tempName is a name beside file, for what is to be renamed to it.
+func tempName(file string) string {
+	dir, base := filepath.Split(file)
+	return dir + ".arbe-" + uuid.NewString()[:8] + "-" + base[:min(len(base), 100)]
+}
+
+// stage writes f's content to the file temp.
+func stage(root *os.Root, temp string, f File) error {
+	if err := root.MkdirAll(filepath.Dir(temp), 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(file, f.content())
+	if err == nil && n != f.Size {
+		err = fmt.Errorf("the content has %d bytes, not %d", n, f.Size)
+	}
+	return errors.Join(err, file.Chmod(f.mode()), file.Close())
+}
+
+func (f File) content() io.Reader {
+	if f.Content == nil {
+		return strings.NewReader("")
+	}
+	return f.Content
+}
+
+func (f File) mode() fs.FileMode {
+	if f.Mode == 0 {
+		return 0o644
+	}
+	return f.Mode.Perm()
+}
+
+// endPatience is how long what was killed in a box may take to go.
+const endPatience = 5 * time.Second
+
+func (b *localBox) Destroy(ctx context.Context) error {
+	b.Stop()
+	// Without its record it is no box any more; should we be cut short, the rest is found by its folder.
+	procs, err := b.readDetached()
+	if err != nil {
+		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	if err := endAll(ctx, procs); err != nil {
+		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
+	}
+	err = os.RemoveAll(b.dir)
+	if errors.Is(err, fs.ErrPermission) {
+		// Go's module cache, for one, is made of folders that can't be written to.
+		err = errors.Join(unlock(b.dir), os.RemoveAll(b.dir))
+	}
+	if err != nil {
+		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
+	}
+	return nil
+}
+
+// unlock lets the folders below dir be emptied.
+func unlock(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			if e := os.Chmod(path, 0o700); e != nil {
+				return e
+			}
+			if errors.Is(err, fs.ErrPermission) {
+				return unlock(path) // it could not be read before
+			}
+		}
+		return err
+	})
+}

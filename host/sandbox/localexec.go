@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
+	failed := Result{ExitCode: -1}
+	if len(c.Argv) == 0 {
+		return failed, errors.New("empty argv")
+	}
+	if err := checkEnv(c.Env); err != nil {
+		return failed, err
+	}
+	dir, err := confine(b.WorkDir(), c.Dir)
+	if err != nil {
+		return failed, err
+	}
+	if err := b.there(); err != nil {
+		return failed, err
+	}
+	run, end := b.begin(ctx, c.Timeout)
+	defer end()
+	env := b.env(c.Env)
+	cmd := exec.CommandContext(run, lookPath(c.Argv[0], env), c.Argv[1:]...)
+	cmd.Args[0] = c.Argv[0]
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, env, c.Stdin
+	out := newOutput(c)
+	cmd.Stdout, cmd.Stderr = out.to(Stdout), out.to(Stderr)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var cause error // written before Wait returns, by whom it waits for
+	cmd.Cancel = func() error {
+		cause = context.Cause(run)
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return os.ErrProcessDone
+	}
+	cmd.WaitDelay = lingering
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
+	}
+	err = cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in its group; mostly there is nothing
+	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
+	out.fill(&res)
+	var ended *exec.ExitError
+	switch {
+	case cause != nil && !cmd.ProcessState.Success():
+		return res, res.cutShort(cause)
+	case err == nil, cause != nil, errors.As(err, &ended), errors.Is(err, exec.ErrWaitDelay):
+		return res, nil
+	}
+	return res, fmt.Errorf("exec %s: %w", c.Argv[0], err) // its input could not be read
+}
+
+// lookPath finds a command as the shell of the box would: in the box's PATH, not in ours. Where it is not found, starting it says so.
+func lookPath(name string, env []string) string {
+	cmd := exec.Command("/bin/sh", "-c", `command -v "$1"`, "sh", name)
+	cmd.Env = env
+	if found, err := cmd.Output(); err == nil && bytes.HasPrefix(found, []byte("/")) {
+		return string(bytes.TrimRight(found, "\n"))
+	}
+	return name
+}
+
+func (b *localBox) Detach(ctx context.Context, c Command, log string) (Process, error) {
+	if len(c.Argv) == 0 {
+		return Process{}, errors.New("empty argv")
+	}
+	if err := checkEnv(c.Env); err != nil {
+		return Process{}, err
+	}
+	dir, err := confine(b.WorkDir(), c.Dir)
+	if err != nil {
+		return Process{}, err
+	}
+	file, err := confineFile(b.Home(), log)
+	if err != nil {
+		return Process{}, err
+	}
+	if err := b.there(); err != nil {
+		return Process{}, err
+	}
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", detachScript, "sh", dir, file}, c.Argv...)...)
+	cmd.Dir, cmd.Env = b.dir, b.env(c.Env)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.WaitDelay = lingering
+	err = cmd.Run()
+	p, perr := parseDetached(said.String())
+	if perr != nil {
+		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(perr, err))
+	}
+	if err := b.noteDetached(p); err != nil {
+		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, endAll(ctx, []Process{p})))
+	}
+	return p, nil
+}
+
+func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
+	if err := b.there(); err != nil {
+		return false, err
+	}
+	s, ok, err := readStat(p.PID)
+	return ok && s.is(p), err
+}

@@ -1,0 +1,56 @@
+package sandbox
+
+import "sync"
+
+// output keeps what a command says, up to a limit, and tells it on.
+type output struct {
+	limit int
+	tell  func(Stream, []byte)
+
+	mu   sync.Mutex // one call of tell at a time
+	kept [2][]byte
+	cut  bool
+}
+
+func newOutput(c Command) *output {
+	limit := c.MaxOutput
+	if limit <= 0 {
+		limit = DefaultMaxOutput
+	}
+	return &output{limit: limit, tell: c.Output}
+}
+
+func (o *output) add(s Stream, b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := &o.kept[s-Stdout]
+	room := min(o.limit-len(*kept), len(b))
+	*kept = append(*kept, b[:room]...)
+	o.cut = o.cut || room < len(b)
+	if o.tell != nil {
+		o.tell(s, b)
+	}
+}
+
+// fill puts what was said into r.
+func (o *output) fill(r *Result) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.Stdout, r.Stderr, r.Truncated = o.kept[0], o.kept[1], o.cut
+}
+
+// to is where one of the two outputs goes.
+func (o *output) to(s Stream) streamWriter { return streamWriter{o, s} }
+
+type streamWriter struct {
+	o *output
+	s Stream
+}
+
+func (w streamWriter) Write(b []byte) (int, error) {
+	w.o.add(w.s, b)
+	return len(b), nil
+}

@@ -28,6 +28,11 @@ build: ## both binaries, static, into bin/
 	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) $(RUNNER_GC) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
 
+.PHONY: runners
+runners: ## the box's binary for each architecture, for arbe to find beside itself, into bin/
+	@set -e; for arch in amd64 arm64; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -tags $(RUNNER_TAGS) $(RUNNER_GC) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
+
 .PHONY: demo
 demo: build agents ## one run of the real pi, live, against a scripted model
 	@go run ./internal/demo $(BIN)

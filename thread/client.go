@@ -230,10 +230,14 @@ func (c *Client) send(ctx context.Context, p policy, method, more string, body [
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := retrying(c.hc, p, c.seen).Do(req)
-	if err == nil {
-		c.heard(resp)
+	if err != nil {
+		if resp != nil { // the last one before ctx ended: its body is still open
+			drain(resp.Body)
+		}
+		return nil, err
 	}
-	return resp, err
+	c.heard(resp)
+	return resp, nil
 }
 
 // ChatText is the text of the chat with this id, "" where the thread has none.

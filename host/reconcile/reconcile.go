@@ -250,17 +250,25 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 
 var verbs = map[string]string{thread.StatusCompleted: "completed", thread.StatusFailed: "failed", thread.StatusCancelled: "been cancelled"}
 
-// reap releases the thread's ephemeral box, when no run is open. A run that was given up for its silence may be alive behind a network that is down: its
-// box is left to it, and to the provider's own clock.
+// reap releases the thread's ephemeral boxes, when no run is open. A run that was given up for its silence may be alive behind a network that is down: its
+// box is left to it, and to the provider's own clock. A box that the thread doesn't name was made by a launch that died before it could say so.
 func (t *settling) reap(ctx context.Context) error {
 	run, ok := t.fold.Latest()
-	if !ok || run.Sandbox == nil || !run.Ephemeral || run.Provisional && run.Orphaned != nil && run.Orphaned.Reason == "silent" {
+	silent := run.Provisional && run.Orphaned != nil && run.Orphaned.Reason == "silent"
+	if !ok || run.Sandbox != nil && (!run.Ephemeral || silent) {
 		return nil
 	}
-	provider := t.Providers[run.Sandbox.Provider]
-	if provider == nil {
-		return nil
+	var errs []error
+	for name, provider := range t.Providers {
+		if run.Sandbox == nil || run.Sandbox.Provider == name {
+			errs = append(errs, t.release(ctx, provider, run.ID))
+		}
 	}
+	return errors.Join(errs...)
+}
+
+// release releases the thread's ephemeral boxes of one provider.
+func (t *settling) release(ctx context.Context, provider sandbox.Provider, run string) error {
 	boxes, err := provider.List(ctx, map[string]string{sandbox.LabelThread: t.id, sandbox.LabelEphemeral: "true"})
 	if err != nil {
 		return fmt.Errorf("list the sandboxes of thread %s: %w", t.id, err)
@@ -278,7 +286,7 @@ func (t *settling) reap(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("release the sandbox %s: %w", b.Ref, err))
 			continue
 		}
-		t.did(run.ID, Reaped, b.Ref.String())
+		t.did(run, Reaped, b.Ref.String())
 	}
 	return errors.Join(errs...)
 }

@@ -284,6 +284,8 @@ func TestReap(t *testing.T) {
 		{"ended", []string{running, inBox("b1", true, ""), completed}, 0, "b1"},
 		{"open", []string{running, inBox("b1", true, "")}, 0, ""},
 		{"to be kept", []string{running, inBox("b1", false, ""), completed}, 0, ""},
+		{"a launch that died before it could name it", []string{running}, time.Hour, "b1"},
+		{"a launch that may be under way", []string{running}, 0, ""},
 		{"silent: it may be alive", []string{running, inBox("b1", true, "")}, time.Hour, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +20,9 @@ func TestMain(m *testing.M) {
 	http.DefaultTransport = &http.Transport{DialContext: dialLoopback}
 	before := runtime.NumGoroutine()
 	code := m.Run()
+	if f := flag.Lookup("test.fuzz"); f != nil && f.Value.String() != "" {
+		os.Exit(code) // the fuzzer has children of its own
+	}
 	for end := time.Now().Add(10 * time.Second); code == 0; time.Sleep(10 * time.Millisecond) {
 		kids, more := children(), runtime.NumGoroutine()-before
 		if kids == "" && more <= 0 {

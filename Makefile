@@ -39,7 +39,7 @@ demo: build agents ## one run of the real pi, live, against a scripted model
 
 .PHONY: test
 test: agents ## everything, race detector on, the real pi included
-	go test -race -shuffle=on ./...
+	go test -race -shuffle=on -timeout 20m ./...
 
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt
@@ -58,6 +58,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
 	go test -run '^$$' -bench 'Mirror|Hydrate|Append|Idle' -benchtime 3x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
+	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
 
 N    ?= 500
 SEED ?=

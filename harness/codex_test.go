@@ -110,14 +110,18 @@ func TestCodexSessions(t *testing.T) {
 	}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local)
 	const root, sub, old, other = "019aa114-3e30-7a27-b9b2-0123456789ab", "019aa115-3e30-7a27-b9b2-0123456789ab", "018aa114-3e30-7a27-b9b2-0123456789ab", "019aa116-3e30-7a27-b9b2-0123456789ab"
-	path := s.SessionFile(b, root, at)
-	if want := filepath.Join(home, "sessions/2026/11/20/rollout-2026-11-20T12-00-00-"+root+".jsonl"); path != want {
+	began := time.UnixMilli(0x019aa1143e30).Local() // as the id says
+	path := s.SessionFile(b, root, began)
+	if want := filepath.Join(home, "sessions", began.Format("2006/01/02"), "rollout-"+began.Format("2006-01-02T15-04-05")+"-"+root+".jsonl"); path != want {
 		t.Errorf("a session is kept in %s, want %s", path, want)
+	}
+	if got, want := s.SessionFile(b, "not-by-time", at), filepath.Join(home, "sessions/2026/11/20/rollout-2026-11-20T12-00-00-not-by-time.jsonl"); got != want {
+		t.Errorf("a session is kept in %s, want %s", got, want)
 	}
 	meta := func(id, of string) string {
 		return `{"type":"session_meta","payload":{"id":"` + id + `","session_id":"` + of + `"}}` + "\n"
 	}
-	next := filepath.Join(home, "sessions/2026/11/21")
+	next := filepath.Join(home, "sessions", began.Add(24*time.Hour).Format("2006/01/02"))
 	write(t, "/", map[string]string{
 		path: meta(root, root),
 		filepath.Join(filepath.Dir(path), "rollout-2026-11-20T12-00-01-"+old+".jsonl"): meta(old, root), // which has ended long ago
@@ -133,7 +137,7 @@ func TestCodexSessions(t *testing.T) {
 	}
 	for range 2 { // the second time with what was learned
 		others := map[string]bool{}
-		got := s.Subagents(path, root, time.UnixMilli(0x019aa1143e30), others)
+		got := s.Subagents(path, root, began, others)
 		if len(got) != 1 || got[0].ID != sub || !others[filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl")] {
 			t.Errorf("found %+v, and others %v", got, others)
 		}

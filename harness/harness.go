@@ -45,7 +45,8 @@ type Spec struct {
 	// Unreachable is how long an agent may wait for a provider that it can't reach, as Said tells; 0 for one that gives up by itself.
 	Unreachable time.Duration
 
-	// SessionFile is where a session with the given id is put: one that was rebuilt, or a new one that is made beforehand.
+	// SessionFile is where a session with the given id, which began at at, is put: one that was rebuilt, or a new one that is made beforehand. It is where the
+	// agent itself would have it, as far as that can be known: codex's own index may have it there, and then it is looked for nowhere else.
 	SessionFile func(b Box, id string, at time.Time) string
 	// Create makes the first bytes of a new session file for an agent that runs in cwd. nil for an agent that makes its own file: it goes by the session's id.
 	Create func(id, cwd string, at time.Time) []byte

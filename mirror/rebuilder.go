@@ -54,6 +54,7 @@ type Rebuilt struct {
 	OldCwd   string         `json:"oldCwd"`           // where the agent worked
 	Cwd      string         `json:"cwd"`              // where it will
 	Leaf     string         `json:"leaf"`             // the line that goes on
+	Began    time.Time      `json:"-"`                // when the session began, as its header says; zero where it doesn't
 	Size     int64          `json:"bytes"`            // of the file
 	Last     string         `json:"lastEntry"`        // the id of the last entry that is in it
 }
@@ -401,6 +402,9 @@ func (d *draft) put(line []byte, dec session.Entry, entry string) error {
 	if dec.ID != "" && dec.Kind != session.Header {
 		d.ids[maphash.String(d.seed, dec.ID)] = struct{}{}
 		d.Leaf = dec.ID
+	}
+	if !dec.Began.IsZero() {
+		d.Began = dec.Began
 	}
 	if dec.Next > 0 || dec.Kind == session.Header {
 		d.next = dec.Next

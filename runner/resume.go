@@ -243,10 +243,16 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 	}
 	s := sessionFile{path: r.Session, id: plan.Session, resume: ResumeHydrate}
 	if s.path == "" && r.Spec.FindSession != nil {
-		s.path = r.Spec.FindSession(r.box(), s.id)
+		if s.path = r.Spec.FindSession(r.box(), s.id); s.path == "" {
+			s.path = r.formerFile(s.id)
+		}
 	}
 	if s.path == "" {
-		s.path = r.Spec.SessionFile(r.box(), s.id, now)
+		at := now
+		if !plan.Began.IsZero() {
+			at = plan.Began
+		}
+		s.path = r.Spec.SessionFile(r.box(), s.id, at)
 	}
 	done, err := rebuilder.Write(s.path, s.id, now)
 	if err != nil {
@@ -271,6 +277,20 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 		r.Log.Info("the session goes on in another directory", "was", done.OldCwd, "is", done.Cwd)
 	}
 	return s, nil
+}
+
+// formerFile is where this box once had the session; "" where it never had. The agent may look for it there, although it is gone.
+func (r *run) formerFile(id string) string {
+	runs, err := List(r.State)
+	if err != nil {
+		r.Log.Debug("not all that this box knows of its runs can be read", "error", err)
+	}
+	for _, k := range runs {
+		if k.Harness == r.Spec.Name && k.SessionID == id && k.Session != "" {
+			return k.Session
+		}
+	}
+	return ""
 }
 
 // endFile gives a file's last line its newline.

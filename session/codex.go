@@ -44,7 +44,7 @@ func decodeCodex(line []byte) Entry {
 	switch e.Type {
 	case "session_meta":
 		if e.SessionID = str(p["id"]); e.SessionID != "" {
-			e.Kind, e.Known, e.Cwd, e.Provider = Header, true, str(p["cwd"]), str(p["model_provider"])
+			e.Kind, e.Known, e.Cwd, e.Provider, e.Began = Header, true, str(p["cwd"]), str(p["model_provider"]), stamp(p["timestamp"])
 		}
 	case "event_msg":
 		e.Type = str(p["type"])

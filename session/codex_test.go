@@ -27,8 +27,8 @@ func TestCodexDecode(t *testing.T) {
 		want       session.Entry
 		message    string
 	}{
-		{"header", codexLine("session_meta", `{"id":"s1","cwd":"/w","model_provider":"p"}`), session.Entry{
-			Kind: session.Header, Type: "session_meta", Known: true, SessionID: "s1", Cwd: "/w", Provider: "p",
+		{"header", codexLine("session_meta", `{"id":"s1","cwd":"/w","model_provider":"p","timestamp":"2026-11-20T12:07:54.421Z"}`), session.Entry{
+			Kind: session.Header, Type: "session_meta", Known: true, SessionID: "s1", Cwd: "/w", Provider: "p", Began: codexAt,
 		}, ""},
 		{"turn context", codexLine("turn_context", `{"cwd":"/w","model":"m"}`), session.Entry{Type: "turn_context", Known: true, Cwd: "/w", Model: "m"}, ""},
 		{"usage", codexLine("token_usage_record", `{"usage":{"input_tokens":100,"cached_input_tokens":30,"output_tokens":5}}`), session.Entry{

@@ -45,14 +45,15 @@ type Entry struct {
 	Known bool   // the dialect knows this type of line
 	Mark  Mark
 
-	ID        string // the line's own id, "" where it has none
-	Parent    string // the line before it in the tree, "" for a root
-	SessionID string // of a Header, and of any line that says it
-	Cwd       string // of a line that says where the agent works from here on
-	Old       bool   // of a Header: an agent that continues the file writes it anew first, with ids
-	Side      bool   // a subagent's line: no part of the conversation
-	Next      int    // where lines carry their number: that of the line to come
-	Reply     string // the reply of a model that the line is a part of, where a reply takes several lines
+	ID        string    // the line's own id, "" where it has none
+	Parent    string    // the line before it in the tree, "" for a root
+	SessionID string    // of a Header, and of any line that says it
+	Cwd       string    // of a line that says where the agent works from here on
+	Old       bool      // of a Header: an agent that continues the file writes it anew first, with ids
+	Began     time.Time // of a Header that says when the session began
+	Side      bool      // a subagent's line: no part of the conversation
+	Next      int       // where lines carry their number: that of the line to come
+	Reply     string    // the reply of a model that the line is a part of, where a reply takes several lines
 	Time      time.Time
 
 	// Message is the turn in the shape that all harnesses share, which is pi's: {role, content: [text|thinking|toolCall|image …], …}.

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -187,6 +188,11 @@ func TestAgentFallsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "hydrate", "the session file is gone"},
+		{"gone, from a box that knows nothing of its runs", func(t *testing.T, s *scene, file string) {
+			if err := errors.Join(os.Remove(file), os.RemoveAll(filepath.Join(s.dir, ".arbe"))); err != nil {
+				t.Fatal(err)
+			}
+		}, "hydrate", "this box has no session of the thread"},
 		{"torn", func(t *testing.T, _ *scene, file string) { appendTo(t, file, `{"type":"mess`) }, "hydrate", "ends in the middle of a line"},
 		{"behind", func(t *testing.T, _ *scene, file string) {
 			b, err := os.ReadFile(file)

@@ -38,7 +38,11 @@ func TestDaytonaLaunch(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
-	// npm asks where and as this machine's does.
+	// npm asks where and as this machine's does, and takes what "make agents" has fetched.
+	stored, err := exec.Command(npm, "config", "get", "cache").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +54,7 @@ func TestDaytonaLaunch(t *testing.T) {
 	if ca := os.Getenv("NODE_EXTRA_CA_CERTS"); ca != "" {
 		npmrc = append(npmrc, "\ncafile="+ca+"\n"...)
 	}
+	npmrc = append(npmrc, "\nprefer-offline=true\ncache="+strings.TrimSpace(string(stored))+"\n"...)
 	rc := filepath.Join(h.dir, "npmrc")
 	if err := os.WriteFile(rc, npmrc, 0o600); err != nil {
 		t.Fatal(err)

@@ -225,8 +225,12 @@ func TestAttachedRun(t *testing.T) {
 					t.Errorf("cancel: %v\n%s", err, out)
 				}
 			}
-			if out, err := h.try("reconcile", "--all"); err != nil || !strings.Contains(out, "reaped "+h.thread) {
-				t.Errorf("reconcile: %v\n%s", err, out)
+			look := []string{"reconcile", "--all"}
+			if tt.name == "completed" {
+				look = []string{"sandbox", "list", "--reconcile"}
+			}
+			if out, err := h.try(look...); err != nil || !strings.Contains(out, "reaped "+h.thread) {
+				t.Errorf("%v: %v\n%s", look, err, out)
 			}
 		})
 	}

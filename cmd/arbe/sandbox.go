@@ -11,11 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v2"
+
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/stream"
-	"github.com/urfave/cli/v2"
 )
 
 func (p *program) sandboxCommand() *cli.Command {

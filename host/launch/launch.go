@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -141,7 +142,7 @@ func (l *Launcher) history(ctx context.Context) (*thread.Fold, error) {
 		return nil, fmt.Errorf("read the thread: %w", err)
 	}
 	if r, ok := fold.Latest(); ok && r.Status == thread.StatusRunning {
-		return nil, fmt.Errorf("thread %s has a run that is still running (%s): wait for it, or arbe cancel it", l.Client.Thread, r.ID)
+		return nil, fmt.Errorf("thread %s has a run that is still running (%s): wait for it, arbe cancel it, or arbe reconcile it where it is dead", l.Client.Thread, r.ID)
 	}
 	return &fold, nil
 }
@@ -236,6 +237,18 @@ func (l *Launcher) former(ctx context.Context, before *thread.Fold) sandbox.Sand
 	return nil
 }
 
+// redactor knows what was handed to the box and must not be on the thread: a command may have printed it.
+func (t Task) redactor() *thread.Redactor {
+	environ := []string{"GITHUB_TOKEN=" + t.Box.Token}
+	var names []string
+	for _, env := range []map[string]string{t.Env, t.Setup.Env} {
+		for name, value := range env {
+			environ, names = append(environ, name+"="+value), append(names, name)
+		}
+	}
+	return thread.NewRedactor(environ, names)
+}
+
 // failed tells the thread that the launch has failed, and takes the box away that was made for it.
 func (l *Launcher) failed(ctx context.Context, t Task, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, sayFor)
@@ -245,7 +258,7 @@ func (l *Launcher) failed(ctx context.Context, t Task, box sandbox.Sandbox, fres
 		err = box.Destroy(ctx)
 	}
 	said := l.post(ctx,
-		l.entry(t, t.Run+".orphan.0", thread.Failed{Signal: t.signal(thread.TypeFailed), ErrorClass: "launch", Message: cause.Error()}),
+		l.entry(t, t.Run+".orphan.0", thread.Failed{Signal: t.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch, Message: t.redactor().Text(cause.Error())}),
 		l.entry(t, t.Run+".orphan.1", thread.StatusChanged{Signal: t.signal(thread.TypeStatus), Status: thread.StatusFailed}))
 	return errors.Join(err, said)
 }

@@ -115,8 +115,6 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 		Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
 	ready(url)
 	if cfg.Beside != nil {
 		beside, end := context.WithCancel(ctx)
@@ -127,21 +125,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 			err = errors.Join(err, <-done)
 		}()
 	}
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	err = srv.Shutdown(stop)
-	if err != nil {
-		err = errors.Join(err, srv.Close())
-	}
-	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
-		err = errors.Join(err, serveErr)
-	}
-	return err
+	return serveUntil(ctx, srv, ln)
 }
 
 // loopback reports whether only this machine can reach addr.

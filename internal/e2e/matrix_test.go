@@ -41,31 +41,8 @@ func TestPiMatrix(t *testing.T) {
 	tool := func(t *testing.T, s *scene) {
 		until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
 	}
-	toRunner := func(sig syscall.Signal) func(*testing.T, *scene, *runner) {
-		return func(t *testing.T, _ *scene, r *runner) {
-			if err := r.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	toAgent := func(sig syscall.Signal) func(*testing.T, *scene, *runner) {
-		return func(t *testing.T, s *scene, _ *runner) {
-			if err := syscall.Kill(agentPID(t, s), sig); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	brief := model.Reply{Text: strings.Repeat("word ", 30), Pace: model.Duration(50 * time.Millisecond)}
 	second := bash("echo $$ > tool.pid; sleep 1; echo two")
-	toWorker := func(t *testing.T, _ *scene, r *runner) {
-		pids := runnerPIDs(r.Process.Pid)
-		if len(pids) != 2 {
-			t.Fatalf("the runner is %d processes", len(pids))
-		}
-		if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
 	ended := func(t *testing.T, s *scene) {
 		until(t, "the run's end", func() bool { return s.arbe("thread", "status", s.thread) != thread.StatusRunning })
 	}
@@ -298,4 +275,33 @@ func textOf(entries []thread.Entry) string {
 		all = append(all, string(thread.Marshal(v)))
 	}
 	return strings.NewReplacer(`\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.Join(all, "\n"))
+}
+
+// toRunner sends a signal to the runner.
+func toRunner(sig syscall.Signal) func(*testing.T, *scene, *runner) {
+	return func(t *testing.T, _ *scene, r *runner) {
+		if err := r.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// toAgent sends a signal to the agent itself.
+func toAgent(sig syscall.Signal) func(*testing.T, *scene, *runner) {
+	return func(t *testing.T, s *scene, _ *runner) {
+		if err := syscall.Kill(agentPID(t, s), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// toWorker kills the worker.
+func toWorker(t *testing.T, _ *scene, r *runner) {
+	pids := runnerPIDs(r.Process.Pid)
+	if len(pids) != 2 {
+		t.Fatalf("the runner is %d processes", len(pids))
+	}
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,75 +1,162 @@
-// Package stream is a thread server: a durable, ordered log of entries for each thread, on an embedded Pebble store, behind the thread API over
-// HTTP, with access by signed tokens.
+// Package stream is a thread server: a durable, ordered log of entries for each thread, behind the thread API and the Durable Streams protocol over
+// HTTP, with access by signed tokens. What keeps the log is an engine of package store.
 //
-// An append is on disk, synced, before it is answered, and readers see nothing that is not. A post of several entries is there as a whole or not
+// An append is durable before it is answered, and readers see nothing that is not. A post of several entries is there as a whole or not
 // at all. An entry's id is good for ever: posting it again with an equal payload changes nothing, with another payload it is a conflict.
 package stream
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
-
+	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Keys of the store, where T is a thread's id, which has no NUL in it:
-//
-//	e T NUL seq    an entry: when it was received, in milliseconds since 1970 (8 bytes), and its JSON
-//	i T NUL id     the seq of the entry with that id
-//
-// seq is 8 bytes, big endian, and counts a thread's entries from 1.
-const (
-	keyEntry = 'e'
-	keyID    = 'i'
-)
-
-// Log keeps the entries of all threads in one folder. It is safe for concurrent use. Close it when done.
+// Log keeps streams, those of threads among them, in an engine. It is safe for concurrent use. Close it when done.
 type Log struct {
-	db *pebble.DB
+	engine store.Engine
 
 	mu      sync.Mutex
-	threads map[string]*tail // those in use, and some that were lately
+	streams map[string]*live // those in use, and some that were lately
 }
 
-// tail is the end of one thread.
-type tail struct {
-	users int // guarded by Log.mu
+// live is a stream as this process knows it.
+type live struct {
+	users int           // guarded by Log.mu
+	grown chan struct{} // guarded by Log.mu: closed when the stream has changed
 
-	mu     sync.Mutex // held by whoever appends, commit included: a thread's entries have one order
-	loaded bool
-	seq    uint64        // of the last durable entry, 0 for none
-	grown  chan struct{} // closed when seq grows
+	mu    sync.Mutex // held by whoever changes the stream: those of this process stand in line
+	known bool
+	head  store.Head // where it stood last. On a cluster another server may have gone on since
 }
 
-// maxIdle is how many threads that nobody uses are kept in mind.
+// maxIdle is how many streams that nobody uses are kept in mind.
 const maxIdle = 10_000
 
-// OpenLog opens the log in dir, and makes it where there is none. One process at a time can have it.
+// NewLog is a log in an engine, which it closes in the end.
+func NewLog(engine store.Engine) *Log { return &Log{engine: engine, streams: map[string]*live{}} }
+
+// OpenLog opens the log in the folder dir, and makes it where there is none. One process at a time can have it.
 func OpenLog(dir string, log *slog.Logger) (*Log, error) {
-	opts := &pebble.Options{
-		FormatMajorVersion: pebble.FormatNewest,
-		MemTableSize:       32 << 20,
-		Logger:             pebbleLog{log},
-	}
-	for i := range opts.Levels {
-		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // "is this id new?" mostly costs no read
-	}
-	db, err := pebble.Open(dir, opts)
+	engine, err := store.OpenPebble(dir, log)
 	if err != nil {
-		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+		return nil, err
 	}
-	return &Log{db: db, threads: map[string]*tail{}}, nil
+	return NewLog(engine), nil
 }
 
-// Close closes the store. Nobody may be using it any more.
-func (l *Log) Close() error { return l.db.Close() }
+// Close closes the engine. Nobody may be using it any more.
+func (l *Log) Close() error { return l.engine.Close() }
+
+// Watch wakes those who wait for what other servers append, until ctx is done. It returns nil then.
+func (l *Log) Watch(ctx context.Context) error { return l.engine.Watch(ctx, l.tell) }
+
+// maxAttempts bounds how often others may be faster than an append. Each time one of them gets through.
+const maxAttempts = 200
+
+// update changes a stream. decide says what to append to a stream that stands at head, nil for nothing; it is asked again where another server was
+// faster. What it says on what this process remembers is only believed once the engine has taken it, or the engine was asked anew.
+func (l *Log) update(ctx context.Context, name string, decide func(head store.Head) (*store.Append, error)) (store.Head, error) {
+	s := l.acquire(name)
+	defer l.release(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := false
+	for range maxAttempts {
+		if !s.known {
+			head, err := l.engine.Head(ctx, name)
+			if err != nil {
+				return head, err
+			}
+			s.head, s.known, fresh = head, true, true
+		}
+		a, err := decide(s.head)
+		if err != nil || a == nil {
+			if fresh {
+				return s.head, err
+			}
+			s.known = false
+			continue
+		}
+		a.After = s.head.Last
+		head, err := l.engine.Append(ctx, name, *a)
+		if err == nil {
+			s.head = head
+			l.tell(name)
+			return head, nil
+		}
+		s.known = false
+		if !errors.Is(err, store.ErrConflict) {
+			return head, err
+		}
+	}
+	return store.Head{}, fmt.Errorf("append to %s: %w, %d times", name, store.ErrConflict, maxAttempts)
+}
+
+// follower is somebody who reads a stream and may wait for more. It is to be closed.
+type follower struct {
+	log  *Log
+	live *live
+	name string
+}
+
+func (l *Log) follow(name string) *follower { return &follower{l, l.acquire(name), name} }
+
+func (f *follower) close() { f.log.release(f.live) }
+
+// look tells where the stream stands, and of a channel that is closed when it has changed.
+func (f *follower) look(ctx context.Context) (store.Head, <-chan struct{}, error) {
+	f.log.mu.Lock()
+	grown := f.live.grown // before the look: what comes after it is heard of
+	f.log.mu.Unlock()
+	head, err := f.log.engine.Head(ctx, f.name)
+	return head, grown, err
+}
+
+// tell wakes those who wait for a stream.
+func (l *Log) tell(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.streams[name]; s != nil {
+		close(s.grown)
+		s.grown = make(chan struct{})
+	}
+}
+
+// acquire returns what is known of a stream, which stays in mind until it is released.
+func (l *Log) acquire(name string) *live {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.streams[name]
+	if s == nil {
+		if len(l.streams) >= maxIdle {
+			for name, idle := range l.streams { // whichever come first: it costs a look-up to bring one back
+				if idle.users == 0 {
+					delete(l.streams, name)
+				}
+				if len(l.streams) < maxIdle*9/10 {
+					break
+				}
+			}
+		}
+		s = &live{grown: make(chan struct{})}
+		l.streams[name] = s
+	}
+	s.users++
+	return s
+}
+
+func (l *Log) release(s *live) {
+	l.mu.Lock()
+	s.users--
+	l.mu.Unlock()
+}
 
 // ConflictError says that ids are taken by entries with other payloads.
 type ConflictError struct{ Entries []thread.BadEntry }
@@ -80,274 +167,95 @@ func (e *ConflictError) Error() string {
 
 // Appended is what an append came to.
 type Appended struct {
-	Next       uint64 // the seq after which a reader finds what comes later
+	Next       uint64 // the offset after which a reader finds what comes later
 	Appended   int
 	Duplicates int // were there already
 }
 
-// Append appends entries to a thread, in order, all or none, and returns when they are on disk. Entries that are there already, with an equal
+// Append appends entries to a thread, in order, all or none, and returns when they are durable. Entries that are there already, with an equal
 // payload, are counted and nothing more. A *ConflictError lists those whose id is taken.
-func (l *Log) Append(threadID string, entries []thread.Entry) (Appended, error) {
-	t := l.acquire(threadID)
-	defer l.release(threadID, t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := l.load(threadID, t); err != nil {
-		return Appended{}, err
-	}
+func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entry) (Appended, error) {
+	name := thread.StreamName(threadID)
+	var res Appended
+	head, err := l.update(ctx, name, func(head store.Head) (*store.Append, error) {
+		res = Appended{}
+		a := &store.Append{State: head.State}
+		err := l.addEntries(ctx, name, a, entries, &res)
+		if err != nil || len(a.Records) == 0 {
+			return nil, err
+		}
+		return a, nil
+	})
+	res.Next = head.Data
+	return res, err
+}
 
-	batch := l.db.NewBatch()
-	defer batch.Close() // after a commit there is nothing left in it
-	res := Appended{Next: t.seq}
+// addEntries adds those entries to an append that are new.
+func (l *Log) addEntries(ctx context.Context, name string, a *store.Append, entries []thread.Entry, res *Appended) error {
 	var conflicts []thread.BadEntry
-	fresh := map[string]thread.Entry{} // by id, of this append
-	now := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixMilli()))
+	var fresh map[string]thread.Entry // by id, of this append
+	if len(entries) > 1 {
+		fresh = make(map[string]thread.Entry, len(entries))
+	}
+	now := time.Now()
+	a.Records = make([]store.Record, 0, len(entries))
 	for i, e := range entries {
 		before, taken := fresh[e.ID]
+		same := taken && equalJSON(before.Payload, e.Payload)
 		if !taken {
-			var err error
-			if before, taken, err = l.byID(threadID, e.ID); err != nil {
-				return Appended{}, err
+			r, found, err := l.engine.Lookup(ctx, name, e.ID)
+			if err != nil {
+				return err
+			}
+			if taken = found; found {
+				same = len(r.Data) == 0 // it was removed since: nobody can say any more
+				if !same {
+					old, err := thread.ParseEntry(r.Data)
+					if err != nil {
+						return fmt.Errorf("entry %s in the log: %w", e.ID, err)
+					}
+					same = equalJSON(old.Payload, e.Payload)
+				}
 			}
 		}
 		switch {
-		case taken && equalJSON(before.Payload, e.Payload):
+		case same:
 			res.Duplicates++
 		case taken:
 			conflicts = append(conflicts, thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"})
 		default:
-			res.Next++
-			seq := binary.BigEndian.AppendUint64(nil, res.Next)
-			err := batch.Set(entryKey(threadID, res.Next), e.AppendJSON(now[:8:8]), nil)
-			if err = errors.Join(err, batch.Set(idKey(threadID, e.ID), seq, nil)); err != nil {
-				return Appended{}, err
-			}
+			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
+			a.Records = append(a.Records, store.Record{At: now, Key: e.ID, Data: data})
 			res.Appended++
-			fresh[e.ID] = e
+			if fresh != nil {
+				fresh[e.ID] = e
+			}
 		}
 	}
 	if conflicts != nil {
-		return Appended{}, &ConflictError{conflicts}
+		return &ConflictError{conflicts}
 	}
-	if res.Appended == 0 {
-		return res, nil
-	}
-	if err := batch.Commit(pebble.Sync); err != nil {
-		// It may or may not be on disk: what is there is looked up anew before the next append.
-		t.loaded = false
-		return Appended{}, fmt.Errorf("append to the log: %w", err)
-	}
-	l.mu.Lock()
-	t.seq = res.Next
-	close(t.grown)
-	t.grown = make(chan struct{})
-	l.mu.Unlock()
-	return res, nil
-}
-
-// Tail returns the seq of the thread's last durable entry, 0 for a thread that was never written, and a channel that is closed when there is more.
-func (l *Log) Tail(threadID string) (uint64, <-chan struct{}, error) {
-	t := l.acquire(threadID)
-	defer l.release(threadID, t)
-	t.mu.Lock()
-	err := l.load(threadID, t)
-	t.mu.Unlock()
-	if err != nil {
-		return 0, nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return t.seq, t.grown, nil
-}
-
-// record is an entry as it is stored.
-type record struct {
-	seq uint64
-	at  time.Time
-	raw []byte // the entry's JSON
-}
-
-// Read returns the thread's entries after seq after and up to seq upTo, as many as fit into some bytes, at least one where there is one.
-func (l *Log) Read(threadID string, after, upTo uint64, bytes int) ([]record, error) {
-	iter, err := l.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(threadID, after+1), UpperBound: entryKey(threadID, upTo+1)})
-	if err != nil {
-		return nil, err
-	}
-	var records []record
-	for ok := iter.First(); ok && bytes > 0; ok = iter.Next() {
-		value, err := iter.ValueAndErr()
-		if err != nil {
-			return nil, errors.Join(err, iter.Close())
-		}
-		key := iter.Key()
-		r, err := parseRecord(binary.BigEndian.Uint64(key[len(key)-8:]), value)
-		if err != nil {
-			return nil, errors.Join(err, iter.Close())
-		}
-		r.raw = append([]byte(nil), r.raw...)
-		records = append(records, r)
-		bytes -= len(value)
-	}
-	return records, iter.Close()
-}
-
-func parseRecord(seq uint64, value []byte) (record, error) {
-	if len(value) < 10 {
-		return record{}, fmt.Errorf("entry %d in the log is damaged: %d bytes", seq, len(value))
-	}
-	return record{seq, time.UnixMilli(int64(binary.BigEndian.Uint64(value))), value[8:]}, nil
-}
-
-// EndedAt returns when the thread's server received the entry with this id; false where there is none.
-func (l *Log) EndedAt(threadID, id string) (time.Time, bool, error) {
-	seq, ok, err := l.seqOf(threadID, id)
-	if err != nil || !ok {
-		return time.Time{}, false, err
-	}
-	var at time.Time
-	err = l.get(entryKey(threadID, seq), func(value []byte) error {
-		r, err := parseRecord(seq, value)
-		at = r.at
-		return err
-	})
-	return at, true, err
-}
-
-// byID returns the entry with this id; false where there is none.
-func (l *Log) byID(threadID, id string) (e thread.Entry, ok bool, err error) {
-	seq, ok, err := l.seqOf(threadID, id)
-	if err != nil || !ok {
-		return thread.Entry{}, false, err
-	}
-	err = l.get(entryKey(threadID, seq), func(value []byte) error {
-		r, err := parseRecord(seq, value)
-		if err == nil {
-			e, err = thread.ParseEntry(r.raw)
-		}
-		return err
-	})
-	return e, true, err
-}
-
-func (l *Log) seqOf(threadID, id string) (seq uint64, ok bool, err error) {
-	err = l.get(idKey(threadID, id), func(value []byte) error {
-		if len(value) != 8 {
-			return fmt.Errorf("the index of entry %s in the log is damaged", id)
-		}
-		seq, ok = binary.BigEndian.Uint64(value), true
-		return nil
-	})
-	if errors.Is(err, pebble.ErrNotFound) {
-		err = nil
-	}
-	return seq, ok, err
-}
-
-func (l *Log) get(key []byte, f func(value []byte) error) error {
-	value, closer, err := l.db.Get(key)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(value), closer.Close())
-}
-
-// acquire returns the thread's tail, which stays in mind until it is released.
-func (l *Log) acquire(threadID string) *tail {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.threads[threadID]
-	if t == nil {
-		if len(l.threads) >= maxIdle {
-			for id, idle := range l.threads { // whichever come first: it costs a look-up to bring one back
-				if idle.users == 0 {
-					delete(l.threads, id)
-				}
-				if len(l.threads) < maxIdle*9/10 {
-					break
-				}
-			}
-		}
-		t = &tail{grown: make(chan struct{})}
-		l.threads[threadID] = t
-	}
-	t.users++
-	return t
-}
-
-func (l *Log) release(_ string, t *tail) {
-	l.mu.Lock()
-	t.users--
-	l.mu.Unlock()
-}
-
-// load finds the thread's last entry. The caller holds t.mu.
-func (l *Log) load(threadID string, t *tail) error {
-	if t.loaded {
-		return nil
-	}
-	iter, err := l.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(threadID, 0), UpperBound: entryKey(threadID, 1<<63)})
-	if err != nil {
-		return err
-	}
-	var seq uint64
-	if iter.Last() {
-		key := iter.Key()
-		seq = binary.BigEndian.Uint64(key[len(key)-8:])
-	}
-	if err := iter.Close(); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	t.seq, t.loaded = seq, true
-	l.mu.Unlock()
 	return nil
 }
 
-// Threads tells f of each thread, in the order of their ids, and of the seq of its last entry. It stops at f's first error and returns it.
-func (l *Log) Threads(f func(id string, last uint64) error) error {
-	iter, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyEntry}, UpperBound: []byte{keyEntry + 1}})
-	if err != nil {
-		return err
-	}
-	for ok := iter.First(); ok && err == nil; {
-		key := iter.Key()
-		id := string(key[1 : len(key)-9]) // between the kind and the NUL before seq
-		next := prefixed(keyEntry, id, 0)
-		next[len(next)-1]++ // beyond all of this thread's
-		if ok = iter.SeekLT(next); !ok {
-			break
+// EndedAt returns when the thread's server received the entry with this id; false where there is none.
+func (l *Log) EndedAt(ctx context.Context, threadID, id string) (time.Time, bool, error) {
+	r, ok, err := l.engine.Lookup(ctx, thread.StreamName(threadID), id)
+	return r.At, ok, err
+}
+
+// Threads tells f of each thread and of the offset of its last entry. It stops at f's first error and returns it.
+func (l *Log) Threads(ctx context.Context, f func(id string, last uint64) error) error {
+	return l.engine.Streams(ctx, func(name string, h store.Head) error {
+		if id, ok := threadOf(name); ok && h.Data > 0 {
+			return f(id, h.Data)
 		}
-		key = iter.Key()
-		last := binary.BigEndian.Uint64(key[len(key)-8:])
-		if err = f(id, last); err == nil {
-			ok = iter.SeekGE(next)
-		}
-	}
-	return errors.Join(err, iter.Error(), iter.Close())
+		return nil
+	})
 }
 
-func entryKey(threadID string, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(prefixed(keyEntry, threadID, 8), seq)
-}
-
-func idKey(threadID, id string) []byte { return append(prefixed(keyID, threadID, len(id)), id...) }
-
-func prefixed(kind byte, threadID string, room int) []byte {
-	key := make([]byte, 0, 2+len(threadID)+room)
-	key = append(key, kind)
-	key = append(key, threadID...)
-	return append(key, 0)
-}
-
-// pebbleLog passes on what the store has to say.
-type pebbleLog struct{ log *slog.Logger }
-
-func (p pebbleLog) Infof(format string, args ...any)  { p.log.Debug(fmt.Sprintf(format, args...)) }
-func (p pebbleLog) Errorf(format string, args ...any) { p.log.Error(fmt.Sprintf(format, args...)) }
-
-// Fatalf is called where the store can't go on: a damaged file, a disk that fails. It must not return.
-func (p pebbleLog) Fatalf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	p.log.Error("the log can't go on", "error", msg)
-	panic(msg)
+// threadOf is the thread whose stream has this name; false for another stream.
+func threadOf(name string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(name, thread.StreamName(""))
+	return id, ok && thread.ValidThread(id)
 }

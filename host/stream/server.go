@@ -153,7 +153,7 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	if err != nil {
 		return err
 	}
-	res, err := s.Log.Append(g.Thread, entries)
+	res, err := s.Log.Append(r.Context(), g.Thread, entries)
 	var conflict *ConflictError
 	if errors.As(err, &conflict) {
 		return &problem{http.StatusConflict, "conflict", conflict.Error(), conflict.Entries}
@@ -249,19 +249,22 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 	default:
 		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll", live)
 	}
-	last, grown, err := s.Log.Tail(g.Thread)
+	f := s.Log.follow(thread.StreamName(g.Thread))
+	defer f.close()
+	head, grown, err := f.look(r.Context())
 	if err != nil {
 		return err
 	}
-	if last == 0 {
+	if !head.Exists() {
 		return refuse(http.StatusNotFound, "not_found", "the thread was never written")
 	}
+	last := head.Data
 	after, err := parseOffset(q["offset"], last)
 	if err != nil {
 		return err
 	}
 	if wait && after == last {
-		if last, err = s.await(r.Context(), g.Thread, grown); err != nil {
+		if last, err = s.await(r.Context(), f, grown); err != nil {
 			return err
 		}
 	}
@@ -273,11 +276,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	return s.send(w, g.Thread, after, last)
+	return s.send(r.Context(), w, g.Thread, after, last)
 }
 
-// await returns the thread's last seq once it has grown, or when it was waited for long enough.
-func (s *Server) await(ctx context.Context, threadID string, grown <-chan struct{}) (uint64, error) {
+// await returns the offset of the last entry once the thread has grown, or when it was waited for long enough.
+func (s *Server) await(ctx context.Context, f *follower, grown <-chan struct{}) (uint64, error) {
 	limit := s.LongPoll
 	if limit == 0 {
 		limit = 20 * time.Second
@@ -291,17 +294,17 @@ func (s *Server) await(ctx context.Context, threadID string, grown <-chan struct
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	last, _, err := s.Log.Tail(threadID)
-	return last, err
+	head, _, err := f.look(ctx)
+	return head.Data, err
 }
 
 // send writes the entries after seq after up to seq last.
-func (s *Server) send(w http.ResponseWriter, threadID string, after, last uint64) error {
+func (s *Server) send(ctx context.Context, w http.ResponseWriter, threadID string, after, last uint64) error {
 	rc := http.NewResponseController(w)
 	w.WriteHeader(http.StatusOK)
 	var buf []byte
 	for after < last {
-		records, err := s.Log.Read(threadID, after, last, readChunk)
+		records, err := s.Log.engine.Read(ctx, thread.StreamName(threadID), after, last, readChunk)
 		if err == nil && len(records) == 0 {
 			err = errors.New("entries are missing in the log")
 		}
@@ -312,11 +315,11 @@ func (s *Server) send(w http.ResponseWriter, threadID string, after, last uint64
 		}
 		buf = buf[:0]
 		for _, rec := range records {
-			buf = append(buf, rec.raw[:len(rec.raw)-1]...)
+			buf = append(buf, rec.Data[:len(rec.Data)-1]...)
 			buf = append(buf, `,"at":"`...)
-			buf = rec.at.UTC().AppendFormat(buf, thread.TimeFormat)
+			buf = rec.At.UTC().AppendFormat(buf, thread.TimeFormat)
 			buf = append(buf, "\"}\n"...)
-			after = rec.seq
+			after = rec.Seq
 		}
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is a test's
 		if _, err := w.Write(buf); err != nil {
@@ -327,9 +330,9 @@ func (s *Server) send(w http.ResponseWriter, threadID string, after, last uint64
 }
 
 // renew gives a fresh write token for the renew token's thread and run.
-func (s *Server) renew(w http.ResponseWriter, _ *http.Request, g Grant) error {
+func (s *Server) renew(w http.ResponseWriter, r *http.Request, g Grant) error {
 	if g.Run != "" {
-		ended, ok, err := s.Log.EndedAt(g.Thread, g.Run+".end.0")
+		ended, ok, err := s.Log.EndedAt(r.Context(), g.Thread, g.Run+".end.0")
 		if err != nil {
 			return err
 		}

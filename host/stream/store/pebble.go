@@ -1,0 +1,399 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Pebble is the engine in a folder of this machine. One process at a time has the folder.
+type Pebble struct {
+	db    *pebble.DB
+	space *space
+
+	mu    sync.Mutex
+	heads map[string]*place // of the streams in use, and of some that were lately
+}
+
+// place is where a stream stands.
+type place struct {
+	users int // guarded by Pebble.mu
+
+	mu     sync.Mutex // held by whoever appends, commit included: a stream has one order
+	loaded bool
+	head   Head
+}
+
+// maxIdle is how many streams that nobody uses are kept in mind.
+const maxIdle = 10_000
+
+// OpenPebble opens the store in dir, and makes it where there is none.
+func OpenPebble(dir string, log *slog.Logger) (*Pebble, error) {
+	return openPebble(vfs.Default, dir, log)
+}
+
+func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
+	space, err := newSpace(fs, dir, log)
+	if err != nil {
+		return nil, err
+	}
+	db, err := pebble.Open(dir, options(fs, space, log))
+	if err == nil {
+		err = migrate(db)
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+	}
+	if err := space.refill(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), db.Close())
+	}
+	return &Pebble{db: db, space: space, heads: map[string]*place{}}, nil
+}
+
+// Close closes the store. Nobody may be using it any more.
+func (p *Pebble) Close() error { return p.db.Close() }
+
+// Append commits with one sync, which appends to other streams share.
+func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error) {
+	at := p.acquire(stream)
+	defer p.release(at)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if err := p.load(stream, at); err != nil {
+		return Head{}, err
+	}
+	if at.head.Last != a.After {
+		return at.head, ErrConflict
+	}
+	batch := p.db.NewBatch()
+	defer batch.Close() // after a commit there is nothing left in it
+	head, err := p.fill(batch, stream, at.head, a)
+	if err != nil {
+		return Head{}, err
+	}
+	if err := p.space.room(batch.Len()); err != nil {
+		return at.head, err
+	}
+	if err := batch.Commit(pebble.Sync); err != nil {
+		at.loaded = false // it may or may not be on disk: what is there is looked up before the next append
+		return Head{}, fmt.Errorf("append to the log: %w", err)
+	}
+	at.head = head
+	return head, nil
+}
+
+// fill puts an append into a batch.
+func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (Head, error) {
+	var errs error
+	set := func(key, value []byte) { errs = errors.Join(errs, batch.Set(key, value, nil)) }
+	name := keyName(stream)
+	var buf []byte
+	for _, r := range a.Records {
+		head.Last++
+		head.Data = head.Last
+		buf = appendRecord(buf[:0], r)
+		set(recordKey(name, head.Last), buf)
+		if r.Key != "" {
+			set(textKey(kindKey, name, r.Key), binary.BigEndian.AppendUint64(nil, head.Last))
+		}
+	}
+	if len(a.Records) == 0 {
+		head.Last++
+		set(recordKey(name, head.Last), appendControl(nil, head.Data))
+	}
+	if !bytes.Equal(a.State, head.State) || (a.State == nil) != (head.State == nil) {
+		if a.State == nil {
+			errs = errors.Join(errs, batch.Delete(stateKey(name), nil))
+		} else {
+			set(stateKey(name), a.State)
+		}
+		head.State = a.State
+	}
+	for k, v := range a.Values {
+		if v == nil {
+			errs = errors.Join(errs, batch.Delete(textKey(kindValue, name, k), nil))
+		} else {
+			set(textKey(kindValue, name, k), v)
+		}
+	}
+	return head, errs
+}
+
+// Head is known for a stream in use.
+func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
+	at := p.acquire(stream)
+	defer p.release(at)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	err := p.load(stream, at)
+	return at.head, err
+}
+
+// load finds where the stream stands. The caller holds at.mu.
+func (p *Pebble) load(stream string, at *place) error {
+	if at.loaded {
+		return nil
+	}
+	name := keyName(stream)
+	head, err := p.last(name)
+	if err != nil {
+		return err
+	}
+	err = p.get(stateKey(name), func(v []byte) error {
+		head.State = append([]byte{}, v...)
+		return nil
+	})
+	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
+		return err
+	}
+	at.head, at.loaded = head, true
+	return nil
+}
+
+// last is the stream's head without its state.
+func (p *Pebble) last(name []byte) (head Head, err error) {
+	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: recordKey(name, 0), UpperBound: recordKey(name, 1<<63)})
+	if err != nil {
+		return head, err
+	}
+	if iter.Last() {
+		head, err = headAt(iter)
+		return head, errors.Join(err, iter.Close())
+	}
+	if err := errors.Join(iter.Error(), iter.Close()); err != nil {
+		return head, err
+	}
+	err = p.get(textKey(kindGone, name, ""), func(v []byte) (err error) {
+		head.Last, err = seqValue(v)
+		return err
+	})
+	if errors.Is(err, pebble.ErrNotFound) {
+		err = nil
+	}
+	return head, err
+}
+
+// headAt is the head of a stream whose last record iter is at.
+func headAt(iter *pebble.Iterator) (Head, error) {
+	seq := keySeq(iter.Key())
+	value, err := iter.ValueAndErr()
+	if err != nil {
+		return Head{}, err
+	}
+	if data, control, err := controlValue(value); control {
+		return Head{Last: seq, Data: data}, err
+	}
+	return Head{Last: seq, Data: seq}, nil
+}
+
+// Read reads what is committed; who asks for no more than a head has, reads what is on disk.
+func (p *Pebble) Read(_ context.Context, stream string, after, upTo uint64, most int) ([]Record, error) {
+	name := keyName(stream)
+	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: recordKey(name, after+1), UpperBound: recordKey(name, upTo+1)})
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	var room []byte // many records share one piece of memory
+	for ok := iter.First(); ok && most > 0; ok = iter.Next() {
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			return nil, errors.Join(err, iter.Close())
+		}
+		r, control, err := parseRecord(keySeq(iter.Key()), value)
+		if err != nil {
+			return nil, errors.Join(err, iter.Close())
+		}
+		if control {
+			continue
+		}
+		if cap(room)-len(room) < len(r.Data) {
+			room = make([]byte, 0, max(len(r.Data), min(most, 256<<10)))
+		}
+		start := len(room)
+		room = append(room, r.Data...)
+		r.Data = room[start:len(room):len(room)]
+		records = append(records, r)
+		most -= len(value)
+	}
+	return records, errors.Join(iter.Error(), iter.Close())
+}
+
+// Lookup mostly costs no read where there is no such record.
+func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok bool, err error) {
+	name := keyName(stream)
+	var seq uint64
+	err = p.get(textKey(kindKey, name, key), func(v []byte) (err error) {
+		seq, err = seqValue(v)
+		return err
+	})
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, fmt.Errorf("look up %.80q in the log: %w", key, err)
+	}
+	err = p.get(recordKey(name, seq), func(v []byte) (err error) {
+		r, _, err = parseRecord(seq, v)
+		r.Data = append([]byte{}, r.Data...)
+		return err
+	})
+	if errors.Is(err, pebble.ErrNotFound) {
+		r, err = Record{Seq: seq}, nil // it was removed
+	}
+	r.Key = key
+	return r, err == nil, err
+}
+
+// Values are few.
+func (p *Pebble) Values(_ context.Context, stream, prefix string) (map[string][]byte, error) {
+	name := keyName(stream)
+	from := textKey(kindValue, name, prefix)
+	cut := len(from) - len(prefix)
+	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: textKey(kindValue, name, prefix+"\xff\xff")})
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	for ok := iter.First(); ok; ok = iter.Next() {
+		v, err := iter.ValueAndErr()
+		if err != nil {
+			return nil, errors.Join(err, iter.Close())
+		}
+		values[string(iter.Key()[cut:])] = append([]byte{}, v...)
+	}
+	return values, errors.Join(iter.Error(), iter.Close())
+}
+
+// Remove leaves the keys, and the last record, which says where the stream stands.
+func (p *Pebble) Remove(ctx context.Context, stream string, seqs []uint64) error {
+	head, err := p.Head(ctx, stream)
+	if err != nil {
+		return err
+	}
+	batch := p.db.NewBatch()
+	defer batch.Close()
+	name := keyName(stream)
+	for _, seq := range seqs {
+		if seq >= head.Last {
+			continue
+		}
+		if err := batch.Delete(recordKey(name, seq), nil); err != nil {
+			return err
+		}
+	}
+	return batch.Commit(pebble.Sync)
+}
+
+// Delete leaves the stream's last seq behind.
+func (p *Pebble) Delete(_ context.Context, stream string) error {
+	at := p.acquire(stream)
+	defer p.release(at)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if err := p.load(stream, at); err != nil || !at.head.Exists() {
+		return err
+	}
+	batch := p.db.NewBatch()
+	defer batch.Close()
+	name := keyName(stream)
+	var errs error
+	for _, kind := range []byte{kindRecord, kindKey, kindState, kindValue} {
+		errs = errors.Join(errs, batch.DeleteRange(textKey(kind, name, ""), textKey(kind, name, "\xff\xff"), nil))
+	}
+	errs = errors.Join(errs, batch.Set(textKey(kindGone, name, ""), binary.BigEndian.AppendUint64(nil, at.head.Last), nil))
+	if errs != nil {
+		return errs
+	}
+	if err := batch.Commit(pebble.Sync); err != nil {
+		at.loaded = false
+		return fmt.Errorf("delete from the log: %w", err)
+	}
+	at.head = Head{Last: at.head.Last}
+	return nil
+}
+
+// Streams goes in the order of the keys.
+func (p *Pebble) Streams(ctx context.Context, f func(stream string, h Head) error) error {
+	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindRecord}, UpperBound: []byte{kindRecord + 1}})
+	if err != nil {
+		return err
+	}
+	for ok := iter.First(); ok && err == nil; {
+		name := append([]byte{}, keyNameOf(iter.Key())...)
+		next := textKey(kindRecord, name, "")
+		next[len(next)-1]++ // beyond all of this stream's
+		var h Head
+		if h, err = p.Head(ctx, streamName(name)); err == nil && h.Exists() {
+			err = f(streamName(name), h)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		ok = err == nil && iter.SeekGE(next)
+	}
+	return errors.Join(err, iter.Error(), iter.Close())
+}
+
+// Watch has nothing to tell: nobody else has the folder.
+func (p *Pebble) Watch(ctx context.Context, _ func(string)) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Check tells whether there is room.
+func (p *Pebble) Check(context.Context) error { return p.space.room(0) }
+
+// get calls f with the value of key; pebble.ErrNotFound where there is none.
+func (p *Pebble) get(key []byte, f func(value []byte) error) error {
+	value, closer, err := p.db.Get(key)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(value), closer.Close())
+}
+
+// acquire returns the stream's place, which stays in mind until it is released.
+func (p *Pebble) acquire(stream string) *place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.heads[stream]
+	if at == nil {
+		if len(p.heads) >= maxIdle {
+			for name, idle := range p.heads { // whichever come first: it costs a look-up to bring one back
+				if idle.users == 0 {
+					delete(p.heads, name)
+				}
+				if len(p.heads) < maxIdle*9/10 {
+					break
+				}
+			}
+		}
+		at = &place{}
+		p.heads[stream] = at
+	}
+	at.users++
+	return at
+}
+
+func (p *Pebble) release(at *place) {
+	p.mu.Lock()
+	at.users--
+	p.mu.Unlock()
+}
+
+// stampTime is t as it is stored.
+func stampTime(b []byte, t time.Time) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
+}

@@ -56,9 +56,17 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 .PHONY: bench
 bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
-	go test -run '^$$' -bench 'Mirror|Hydrate|Append|Idle' -benchtime 3x ./internal/e2e
+	go test -run '^$$' -bench 'Mirror|Hydrate|Idle' -benchtime 3x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
+	go test -run '^$$' -bench 'Append|Threads' -benchtime 1x -timeout 30m ./host/stream
+	go test -run '^$$' -bench 'Replay|FanOut' ./host/stream
+	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/stream | grep -v '^=== '
+	go test -run '^$$' -bench Growth -benchtime 1x -timeout 60m ./host/stream/store
+
+.PHONY: conformance
+conformance: agents ## the Durable Streams protocol's own suite, all of it, on both engines
+	ARBE_CONFORMANCE=1 go test -count=1 -v -run 'TestConformance|TestOfficialClient' ./host/stream | grep -vE '^=== |level='
 
 N    ?= 500
 SEED ?=

@@ -67,7 +67,7 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 }
 
 // flagsFirst moves the flags behind a command's arguments before them: "thread status ID --json" is as good as "thread status --json ID", and the library
-// takes the latter only. What is posted is left alone, for a text may begin with a dash.
+// takes the latter only. The flags of the whole program go before the command. What is posted is left alone, for a text may begin with a dash.
 func flagsFirst(app *cli.App, args []string) []string {
 	commands, at := app.Commands, 1
 	var command *cli.Command
@@ -84,25 +84,34 @@ func flagsFirst(app *cli.App, args []string) []string {
 	if command == nil || command.Name == "post" {
 		return args
 	}
-	var flags, rest []string
+	var global, flags, rest []string
 	for i := at; i < len(args); i++ {
 		a := args[i]
 		if !strings.HasPrefix(a, "-") || a == "-" {
 			rest = append(rest, a)
 			continue
 		}
-		flags = append(flags, a)
-		if takesValue(command, strings.TrimLeft(a, "-")) && i+1 < len(args) {
+		to, name := &flags, strings.TrimLeft(a, "-")
+		plain, _, _ := strings.Cut(name, "=")
+		if hasFlag(app.Flags, plain) && !hasFlag(command.Flags, plain) {
+			to = &global
+		}
+		*to = append(*to, a)
+		if (takesValue(command.Flags, name) || takesValue(app.Flags, name)) && i+1 < len(args) {
 			i++
-			flags = append(flags, args[i])
+			*to = append(*to, args[i])
 		}
 	}
-	return slices.Concat(args[:at], flags, rest)
+	return slices.Concat(args[:1], global, args[1:at], flags, rest)
 }
 
-// takesValue reports whether the flag name of a command is followed by a value. One that is written with its value, after "=", has another name.
-func takesValue(command *cli.Command, name string) bool {
-	for _, f := range command.Flags {
+func hasFlag(flags []cli.Flag, name string) bool {
+	return slices.ContainsFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+}
+
+// takesValue reports whether the flag name is followed by a value. One that is written with its value, after "=", has another name.
+func takesValue(flags []cli.Flag, name string) bool {
+	for _, f := range flags {
 		if _, is := f.(*cli.BoolFlag); !is && slices.Contains(f.Names(), name) {
 			return true
 		}
@@ -137,22 +146,32 @@ func data(c *cli.Context) (stream.Data, error) {
 	return stream.Data(filepath.Join(home, ".local", "share", "arbe")), nil
 }
 
-// secret is what tokens are signed with here.
-func secret(d stream.Data) ([]byte, error) {
+// secrets are what tokens are verified with here, and the first one signs them.
+func secrets(d stream.Data) ([][]byte, error) {
 	if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
-		if len(s) < stream.MinSecret {
-			return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("DURABLE_STREAMS_SECRET: %w", stream.ErrShortSecret)}
+		keys, err := stream.ParseSecrets(s)
+		if err != nil {
+			return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("DURABLE_STREAMS_SECRET: %w", err)}
 		}
-		return []byte(s), nil
+		return keys, nil
 	}
-	s, err := d.Secret()
+	keys, err := d.Secrets()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("no secret to make tokens with: set DURABLE_STREAMS_SECRET, or start arbe serve on this machine (data folder %s)", d)
 	}
 	if err != nil {
 		return nil, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
-	return s, nil
+	return keys, nil
+}
+
+// secret is what tokens are signed with here.
+func secret(d stream.Data) ([]byte, error) {
+	keys, err := secrets(d)
+	if err != nil {
+		return nil, err
+	}
+	return keys[0], nil
 }
 
 // serverURL is where the thread server is.

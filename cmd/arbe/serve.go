@@ -2,102 +2,130 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/host/stream/store"
 )
 
 func (p *program) serveCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
-		Usage: "serve threads from a log on this machine's disk",
+		Usage: "serve threads, from a log on this machine's disk or in a NATS cluster",
 		Description: `On a loopback address it needs no configuration: it makes its secret and keeps it, with the log, in the data folder, where the
-other commands find it. On any other address DURABLE_STREAMS_SECRET (32 bytes or more) is required.`,
-		Flags: []cli.Flag{
+other commands find it. On any other address DURABLE_STREAMS_SECRET (32 bytes or more) is required. With two secrets, a comma between them, the first
+signs and both verify: so a secret is changed without a pause. docs/SERVE.md has the rest.`,
+		Subcommands: []*cli.Command{p.backupCommand(), p.restoreCommand()},
+		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8787", Usage: "listen on `HOST:PORT`; port 0 is any"},
 			&cli.DurationFlag{Name: "long-poll", Value: 20 * time.Second, Usage: "how long a waiting reader is kept"},
+			&cli.StringFlag{Name: "tls-cert", Usage: "serve TLS with the certificate in `FILE` (PEM), which may change", TakesFile: true},
+			&cli.StringFlag{Name: "tls-key", Usage: "the certificate's key, in `FILE` (PEM)", TakesFile: true},
+			&cli.Float64Flag{Name: "rate", Usage: "requests a second for one token; 0 is no limit"},
+			&cli.IntFlag{Name: "max-connections", Value: 20_000, Usage: "open at the same time; those above are closed at once"},
+			&cli.StringFlag{Name: "access-log", Usage: "write a line of JSON for each request to `FILE`, - for stderr", TakesFile: true},
+			&cli.StringFlag{Name: "debug-addr", Usage: "serve profiles (pprof) on `HOST:PORT`, a loopback address"},
+			&cli.DurationFlag{Name: "heartbeat-retention", Usage: "take away the heartbeats of runs that ended so long ago, but for each run's last one; 0 keeps all"},
+			&cli.BoolFlag{Name: "insecure-loopback", Usage: "serve /v1/stream/ without tokens, on a loopback address: for the protocol's test suites only"},
 			&cli.BoolFlag{Name: "reconcile", Usage: "settle runs that died, once a minute, as arbe reconcile does"},
 			orphanAfterFlag(),
 			cmdline.Verbose(),
-		},
-		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
-				return cmdline.Usage("serve takes no arguments")
-			}
-			if c.Duration("long-poll") <= 0 {
-				return cmdline.Usage("--long-poll: want more than 0")
-			}
-			d, err := data(c)
-			if err != nil {
-				return err
-			}
-			log := cmdline.Logger(p.stderr, c.Bool("verbose"))
-			cfg := stream.Config{Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Logger: log}
-			if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
-				cfg.Secret = []byte(s)
-			}
-			if c.Bool("reconcile") {
-				cfg.Beside = p.reconciling(d, c.Duration("orphan-after"), cfg)
-			}
-			err = stream.Serve(c.Context, cfg, func(url string) { log.Info("serving threads", "url", url, "data", string(d)) })
-			if errors.Is(err, stream.ErrNoSecret) || errors.Is(err, stream.ErrShortSecret) {
-				return &cmdline.Exit{Status: exitConfig, Cause: err}
-			}
+		}, natsFlags()),
+		Action: p.serve,
+	}
+}
+
+// natsFlags say where a cluster is that keeps the log.
+func natsFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "engine", Value: "pebble", Usage: "what keeps the log: pebble, in the data folder, or nats, a JetStream cluster"},
+		&cli.StringFlag{Name: "nats-url", EnvVars: []string{"ARBE_NATS_URL"}, Usage: "the cluster's servers, `URL`s with commas between; in the environment where a password is in it"},
+		&cli.StringFlag{Name: "nats-creds", Usage: "a credentials `FILE` for it", TakesFile: true},
+		&cli.StringFlag{Name: "nats-prefix", Value: "arbe", Usage: "of the streams' names and subjects there"},
+		&cli.IntFlag{Name: "nats-shards", Value: 16, Usage: "how many streams to make, where there are none"},
+		&cli.IntFlag{Name: "nats-replicas", Value: 3, Usage: "of each stream that is made"},
+		&cli.BoolFlag{Name: "nats-allow-unsafe", Usage: "go on where the cluster can lose what it has acknowledged"},
+	}
+}
+
+// serve runs a server until it is told to end.
+func (p *program) serve(c *cli.Context) (err error) {
+	switch engine := c.String("engine"); {
+	case c.Args().Present():
+		return cmdline.Usage("serve takes no arguments")
+	case c.Duration("long-poll") <= 0:
+		return cmdline.Usage("--long-poll: want more than 0")
+	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
+		return cmdline.Usage("--rate, --max-connections, --heartbeat-retention: want no less than 0, and at least one connection")
+	case engine != "pebble" && engine != "nats":
+		return cmdline.Usage("--engine %q: want pebble or nats", engine)
+	case (engine == "nats") != (c.String("nats-url") != "") && (engine == "nats" || c.IsSet("nats-url")):
+		return cmdline.Usage("--engine nats and --nats-url need each other")
+	case (c.String("tls-cert") == "") != (c.String("tls-key") == ""):
+		return cmdline.Usage("--tls-cert and --tls-key need each other")
+	}
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	cfg := stream.Config{
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Open: c.Bool("insecure-loopback"),
+		Limits: stream.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections")},
+		Rules:  stream.Rules{Heartbeats: c.Duration("heartbeat-retention")},
+		Cert:   c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: log,
+	}
+	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
+		if cfg.Secrets, err = secrets(d); err != nil {
 			return err
-		},
+		}
 	}
+	if c.String("engine") == "nats" {
+		cfg.NATS = &store.NATSConfig{
+			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"), Shards: c.Int("nats-shards"),
+			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: log,
+		}
+	}
+	access, err := p.accessLog(c.String("access-log"))
+	if err != nil {
+		return err
+	}
+	if access != nil {
+		cfg.Access = access
+		defer func() { err = errors.Join(err, access.Close()) }()
+	}
+	if c.Bool("reconcile") {
+		cfg.Beside = p.reconciling(d, c.Duration("orphan-after"), cfg)
+	}
+	err = stream.Serve(c.Context, cfg, func(url string) {
+		log.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
+	})
+	var unsafe *store.UnsafeError
+	if errors.Is(err, stream.ErrNoSecret) || errors.Is(err, stream.ErrOpen) || errors.Is(err, stream.ErrShortSecret) || errors.Is(err, stream.ErrDebugAddress) || errors.As(err, &unsafe) {
+		return &cmdline.Exit{Status: exitConfig, Cause: err}
+	}
+	return err
 }
 
-// scopes are the scopes of tokens as --scope names them.
-var scopes = map[string]string{"read": stream.ScopeRead, "write": stream.ScopeWrite, "renew": stream.ScopeRenew}
-
-func (p *program) tokenCommand() *cli.Command {
-	mint := &cli.Command{
-		Name:  "mint",
-		Usage: "print a token for one thread",
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "thread", Usage: "the thread's `ID` (required)"},
-			&cli.StringFlag{Name: "scope", Value: "write", Usage: "write (includes reading), read, or renew"},
-			&cli.StringFlag{Name: "run", Usage: "the `ID` of the only run whose signals may be posted with it"},
-			&cli.DurationFlag{Name: "ttl", Value: stream.WriteTTL, Usage: "how long it lives"},
-		},
-		Action: func(c *cli.Context) error {
-			scope, ok := scopes[c.String("scope")]
-			switch {
-			case c.Args().Present():
-				return cmdline.Usage("token mint takes no arguments")
-			case !thread.ValidThread(c.String("thread")):
-				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
-			case !ok:
-				return cmdline.Usage("--scope %q: want write, read or renew", c.String("scope"))
-			case c.String("run") != "" && !thread.ValidRun(c.String("run")):
-				return cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", c.String("run"))
-			case c.Duration("ttl") <= 0:
-				return cmdline.Usage("--ttl: want more than 0")
-			}
-			d, err := data(c)
-			if err != nil {
-				return err
-			}
-			key, err := secret(d)
-			if err != nil {
-				return err
-			}
-			token, err := stream.Mint(key, stream.Grant{
-				Thread: c.String("thread"), Scope: []string{scope}, Run: c.String("run"), Until: time.Now().Add(c.Duration("ttl")),
-			})
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(p.stdout, token)
-			return nil
-		},
+// accessLog is where a line for each request goes; nil for nowhere.
+func (p *program) accessLog(name string) (io.WriteCloser, error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "-":
+		return keptOpen{p.stderr}, nil
 	}
-	return &cli.Command{Name: "token", Usage: "make tokens for threads", Subcommands: []*cli.Command{mint}}
+	return os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
+
+// keptOpen is a writer that others still need.
+type keptOpen struct{ io.Writer }
+
+// Close does nothing.
+func (keptOpen) Close() error { return nil }

@@ -24,7 +24,7 @@ import (
 func (p *program) threadCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "thread",
-		Usage: "make, write, read and watch threads",
+		Usage: "make, write, read, watch, copy and delete threads",
 		Subcommands: []*cli.Command{
 			{
 				Name:   "new",
@@ -63,6 +63,9 @@ func (p *program) threadCommand() *cli.Command {
 				Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object with the thread's runs"}},
 				Action:    p.threadStatus,
 			},
+			p.exportCommand(),
+			p.importCommand(),
+			p.deleteCommand(),
 		},
 	}
 }

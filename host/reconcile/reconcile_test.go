@@ -100,7 +100,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, key: []byte(strings.Repeat("k", 32)), boxes: &boxes{health: map[string]sandbox.Health{}, labels: map[string]map[string]string{}}}
-	s := &stream.Server{Log: log, Secret: w.key, LongPoll: time.Second, Closing: t.Context(), Logger: slog.New(slog.DiscardHandler)}
+	s := &stream.Server{Log: log, Secrets: [][]byte{w.key}, LongPoll: time.Second, Closing: t.Context(), Logger: slog.New(slog.DiscardHandler)}
 	handler := s.Handler()
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.ahead.Load())).UTC().Format(http.TimeFormat))

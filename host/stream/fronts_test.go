@@ -155,7 +155,7 @@ func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	threads := (&stream.Server{Log: log, Secret: secret, LongPoll: longPoll, Closing: context.Background(), Logger: logger}).Handler()
+	threads := (&stream.Server{Log: log, Secrets: [][]byte{secret}, LongPoll: longPoll, Closing: context.Background(), Logger: logger}).Handler()
 	u := &upstream{waits: make(chan struct{}, 1000), seen: make(chan string), more: make(chan struct{}), gone: make(chan struct{})}
 	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The path as it was sent: cleaning it is not what is tested here.

@@ -20,7 +20,8 @@ import (
 
 // Log keeps streams, those of threads among them, in an engine. It is safe for concurrent use. Close it when done.
 type Log struct {
-	engine store.Engine
+	engine  store.Engine
+	metrics *metrics
 
 	mu      sync.Mutex
 	streams map[string]*live // those in use, and some that were lately
@@ -177,15 +178,29 @@ type Appended struct {
 func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entry) (Appended, error) {
 	name := thread.StreamName(threadID)
 	var res Appended
+	began, size := time.Now(), 0
 	head, err := l.update(ctx, name, func(head store.Head) (*store.Append, error) {
 		res = Appended{}
+		if head.State != nil {
+			if v, err := newView(name, head); err != nil || v.Gone {
+				return nil, errors.Join(err, errGone)
+			}
+		}
 		a := &store.Append{State: head.State}
 		err := l.addEntries(ctx, name, a, entries, &res)
 		if err != nil || len(a.Records) == 0 {
 			return nil, err
 		}
+		size = sizeOf(a.Records)
 		return a, nil
 	})
+	var conflict *ConflictError
+	switch {
+	case err == nil:
+		l.metrics.appended(res.Appended, res.Duplicates, size, time.Since(began))
+	case errors.As(err, &conflict):
+		l.metrics.conflicts(len(conflict.Entries))
+	}
 	res.Next = head.Data
 	return res, err
 }
@@ -236,6 +251,13 @@ func (l *Log) addEntries(ctx context.Context, name string, a *store.Append, entr
 		return &ConflictError{conflicts}
 	}
 	return nil
+}
+
+func sizeOf(records []store.Record) (n int) {
+	for _, r := range records {
+		n += len(r.Data)
+	}
+	return n
 }
 
 // EndedAt returns when the thread's server received the entry with this id; false where there is none.

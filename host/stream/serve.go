@@ -1,13 +1,142 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"arbe.0sk.ar/runner/host/stream/store"
 )
+
+// Config is what Serve needs to know.
+type Config struct {
+	Addr     string // to listen on, "127.0.0.1:8787"
+	Data     Data
+	Secrets  [][]byte // nil for one of the server's own, on a loopback address
+	LongPoll time.Duration
+	Open     bool // the Durable Streams protocol asks for no token. Only on a loopback address
+	Limits   Limits
+
+	NATS  *store.NATSConfig // the cluster that keeps the log; nil for the data folder
+	Rules Rules             // what is taken out of the log in time
+
+	Cert, Key string    // files of a certificate and its key; "" for no TLS
+	Debug     string    // a loopback address to serve profiles on; "" for none
+	Access    io.Writer // of a line for each request; nil for none
+	Version   string    // of the program, for the measurements
+	Logger    *slog.Logger
+
+	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret that signs, and ends when ctx does.
+	Beside func(ctx context.Context, url string, log *Log, secret []byte) error
+}
+
+// check returns why a server must not begin, if so.
+func (c Config) check() error {
+	for _, secret := range c.Secrets {
+		if len(secret) < MinSecret {
+			return fmt.Errorf("DURABLE_STREAMS_SECRET: %w", ErrShortSecret)
+		}
+	}
+	switch public := !loopback(c.Addr); {
+	case public && c.Secrets == nil:
+		return ErrNoSecret
+	case public && c.Open:
+		return ErrOpen
+	}
+	return nil
+}
+
+// tendEvery is how often the log is looked through for what its time is over.
+const tendEvery = 10 * time.Minute
+
+// Serve runs a server until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the log closed. ready is told of
+// the base URL once it can be used.
+func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(string(cfg.Data), 0o700); err != nil {
+		return err
+	}
+	log, err := cfg.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	secrets := cfg.Secrets
+	if secrets == nil {
+		if secrets, err = cfg.Data.makeSecret(); err != nil {
+			return err
+		}
+	}
+	disk := cfg.Data.log()
+	if cfg.NATS != nil {
+		disk = ""
+	}
+	m := newMetrics(cmp.Or(cfg.Version, "dev"), log.engine.Check, disk)
+	log.metrics = m
+
+	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
+	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
+	srv := newServer(front(s.Handler(), m, cfg.Limits, cfg.Access), cfg.Logger)
+	scheme := "http"
+	if cfg.Cert != "" || cfg.Key != "" {
+		scheme = "https"
+		if srv.TLSConfig, err = loadTLS(cfg.Cert, cfg.Key, cfg.Logger, m); err != nil {
+			return err
+		}
+	}
+	ln, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return err
+	}
+	url := scheme + "://" + ln.Addr().String()
+	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer func() { err = errors.Join(err, os.Remove(cfg.Data.addressFile())) }()
+
+	together.Go(func() error { return serveUntil(ctx, srv, cfg.Limits.listener(ln, m)) })
+	together.Go(func() error { return log.Watch(ctx) })
+	together.Go(func() error { return log.TendLoop(ctx, tendEvery, cfg.Rules, cfg.Logger) })
+	if cfg.Debug != "" {
+		together.Go(func() error { return serveDebug(ctx, cfg.Debug, cfg.Logger) })
+	}
+	if cfg.Beside != nil {
+		together.Go(func() error { return cfg.Beside(ctx, url, log, secrets[0]) })
+	}
+	ready(url)
+	return together.Wait()
+}
+
+// open opens the log where it is kept.
+func (c Config) open(ctx context.Context) (*Log, error) {
+	if c.NATS == nil {
+		return OpenLog(c.Data.log(), c.Logger)
+	}
+	engine, err := store.OpenNATS(ctx, *c.NATS)
+	if err != nil {
+		return nil, err
+	}
+	return NewLog(engine), nil
+}
+
+// newServer is a server that waits for nobody for ever. How long a body and an answer may take, their handlers say.
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
 
 // ServeProxy runs p on addr until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the others given 10 s. ready
 // is told of the base URL once it can be used. p's Closing is set to ctx.
@@ -17,10 +146,7 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 		return err
 	}
 	p.Closing = ctx
-	srv := &http.Server{
-		Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
-	}
+	srv := newServer(p.Handler(), p.Logger)
 	ready("http://" + ln.Addr().String())
 	return serveUntil(ctx, srv, ln)
 }
@@ -28,7 +154,13 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 // serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.
 func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() {
+		if srv.TLSConfig != nil {
+			served <- srv.ServeTLS(ln, "", "")
+		} else {
+			served <- srv.Serve(ln)
+		}
+	}()
 	select {
 	case err := <-served:
 		return err

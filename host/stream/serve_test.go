@@ -42,8 +42,12 @@ func TestServe(t *testing.T) {
 		if at, err := data.Address(); at != url || err != nil {
 			t.Errorf("address %q, %v, want %q", at, err, url)
 		}
-		key, err := data.Secret()
-		if err != nil || len(key) < stream.MinSecret || secretBefore != "" && secretBefore != string(key) {
+		keys, err := data.Secrets()
+		if err != nil || len(keys) != 1 {
+			t.Fatalf("%d secrets, %v", len(keys), err)
+		}
+		key := keys[0]
+		if len(key) < stream.MinSecret || secretBefore != "" && secretBefore != string(key) {
 			t.Fatalf("secret of %d bytes, %v", len(key), err)
 		}
 		secretBefore = string(key)
@@ -88,7 +92,7 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", addr, err, want)
 		}
 	}
-	_, stop := serve(t, stream.Config{Addr: "127.0.0.1:0", Data: stream.Data(t.TempDir()), Secret: []byte("short")})
+	_, stop := serve(t, stream.Config{Addr: "127.0.0.1:0", Data: stream.Data(t.TempDir()), Secrets: [][]byte{[]byte("short")}})
 	if err := stop(); !errors.Is(err, stream.ErrShortSecret) {
 		t.Errorf("got %v", err)
 	}

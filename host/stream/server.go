@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,39 +15,39 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // Server is the thread API over a Log. Its fields must not change while it serves.
 type Server struct {
-	Log    *Log
-	Secret []byte // signs and verifies tokens; at least MinSecret bytes
+	Log     *Log
+	Secrets [][]byte // verify tokens, and the first one signs them; each has at least MinSecret bytes
+	// Open serves the Durable Streams protocol to everybody. It is for the protocol's test suite.
+	Open bool
 	// LongPoll is how long a reader is kept waiting for something new; 0 is 20 s.
 	LongPoll time.Duration
+	// Patience is how long a reader may take to accept a piece of what he reads, before he is dropped; 0 is 10 s. He comes again from where he was.
+	Patience time.Duration
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
 
-	tokens verifier
+	tokens  verifier
+	metrics *metrics
 }
 
-// Sizes of what is read from the log at once for one reader, and how long he may take to accept it: a slow reader is dropped, and comes again
-// where he was.
+// Limits of one request.
 const (
-	readChunk    = 1 << 20
-	writeTimeout = 30 * time.Second
+	readChunk    = 1 << 20 // bytes read from the log at once for one reader
+	writeTimeout = 10 * time.Second
 	bodyTimeout  = 2 * time.Minute // for a client to send what it appends
+	readyTimeout = 5 * time.Second
 )
 
-// Headers of the Durable Streams protocol.
-const (
-	headerNext     = "Stream-Next-Offset"
-	headerUpToDate = "Stream-Up-To-Date"
-)
-
-// Handler serves the thread API below /api/stream, and /healthz and /readyz.
+// Handler serves the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and /healthz, /readyz and /metrics.
 func (s *Server) Handler() http.Handler {
-	s.tokens.secret = s.Secret
+	s.tokens.secrets = s.Secrets
 	mux := http.NewServeMux()
 	name := "/api/stream/" + "{stream}"
 	mux.HandleFunc("POST "+name, s.as(ScopeWrite, s.append))
@@ -57,8 +58,32 @@ func (s *Server) Handler() http.Handler {
 		fmt.Fprintln(w, "ok")
 	}
 	mux.HandleFunc("GET /healthz", ok)
-	mux.HandleFunc("GET /readyz", ok)
-	return mux
+	if s.metrics != nil {
+		mux.Handle("GET /metrics", s.metrics.handler())
+	}
+	mux.HandleFunc(BackupPath, s.backup)
+	mux.HandleFunc("GET /readyz", s.ready)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, protocolRoot) {
+			s.protocol(w, r) // its names are not tidied
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// ready tells whether the log can be written.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := s.Log.engine.Check(ctx); err != nil {
+		s.Logger.Warn("not ready", "error", err)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "the log can't be written")
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }
 
 // problem is an answer that is no success.
@@ -67,6 +92,7 @@ type problem struct {
 	code    string
 	message string
 	entries []thread.BadEntry
+	header  map[string]string
 }
 
 func (p *problem) Error() string { return p.message }
@@ -82,42 +108,64 @@ func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, Gra
 		if err == nil {
 			err = h(w, r, g)
 		}
-		if err == nil {
-			return
-		}
-		var p *problem
-		if !errors.As(err, &p) {
-			if r.Context().Err() != nil {
-				return // the client is gone
-			}
-			s.Logger.Error("request failed", "method", r.Method, "stream", r.PathValue("stream"), "error", err)
-			p = refuse(http.StatusServiceUnavailable, "unavailable", "the log can't do this now")
-			w.Header().Set("Retry-After", "1")
-		}
-		if p.status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(p.status)
-		var body struct {
-			Error struct {
-				Code    string            `json:"code"`
-				Message string            `json:"message"`
-				Entries []thread.BadEntry `json:"entries,omitempty"`
-			} `json:"error"`
-		}
-		body.Error.Code, body.Error.Message, body.Error.Entries = p.code, p.message, p.entries
-		_, _ = w.Write(append(thread.Marshal(body), '\n')) // the client may be gone
+		s.answerError(w, r, err)
 	}
+}
+
+// answerError answers a request that failed.
+func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	if err == nil {
+		return
+	}
+	h := w.Header()
+	var p *problem
+	var conflict *ConflictError
+	switch {
+	case errors.As(err, &p):
+	case errors.As(err, &conflict):
+		p = &problem{status: http.StatusConflict, code: "conflict", message: conflict.Error(), entries: conflict.Entries}
+	case errors.Is(err, store.ErrFull):
+		p = refuse(http.StatusInsufficientStorage, "full", "the log's disk is full: nothing can be appended until there is room")
+		h.Set("Retry-After", "30")
+	case r.Context().Err() != nil:
+		return // the client is gone
+	default:
+		s.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		p = refuse(http.StatusServiceUnavailable, "unavailable", "the log can't do this now")
+		h.Set("Retry-After", "1")
+	}
+	if p.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer error="invalid_token"`)
+	}
+	for name, value := range p.header {
+		h.Set(name, value)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Del(headerEncoding)
+	w.WriteHeader(p.status)
+	var body struct {
+		Error struct {
+			Code    string            `json:"code"`
+			Message string            `json:"message"`
+			Entries []thread.BadEntry `json:"entries,omitempty"`
+		} `json:"error"`
+	}
+	body.Error.Code, body.Error.Message, body.Error.Entries = p.code, p.message, p.entries
+	_, _ = w.Write(append(thread.Marshal(body), '\n')) // the client may be gone
 }
 
 // authorize checks the request's token and that it is for the thread in the path.
 func (s *Server) authorize(r *http.Request, scope string) (Grant, error) {
-	id, ok := strings.CutPrefix(r.PathValue("stream"), thread.StreamName(""))
-	if !ok || !thread.ValidThread(id) {
+	name := r.PathValue("stream")
+	if _, ok := threadOf(name); !ok {
 		return Grant{}, refuse(http.StatusNotFound, "not_found", "no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -", thread.StreamName(""))
 	}
-	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return s.permit(r.Header.Get("Authorization"), name, scope)
+}
+
+// permit checks what an Authorization header allows on a stream.
+func (s *Server) permit(authorization, name, scope string) (Grant, error) {
+	kind, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(kind, "Bearer") || token == "" {
 		return Grant{}, refuse(http.StatusUnauthorized, "no_token", "a bearer token is required")
 	}
@@ -125,7 +173,9 @@ func (s *Server) authorize(r *http.Request, scope string) (Grant, error) {
 	switch {
 	case err != nil:
 		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "%s", err)
-	case g.Thread != id:
+	case g.Thread == "" && strings.HasPrefix(name, thread.StreamName("")):
+		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "token has no thread as its subject")
+	case g.name() != name:
 		return Grant{}, refuse(http.StatusForbidden, "wrong_thread", "the token is for another thread")
 	case !g.Allows(scope):
 		return Grant{}, refuse(http.StatusForbidden, "missing_scope", "the token lacks the scope %s", scope)
@@ -138,28 +188,17 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, thread.MaxBody))
-	_ = rc.SetReadDeadline(time.Time{})
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", thread.MaxBody)
-	case err != nil:
-		return refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
+	body, err := readBody(w, r, thread.MaxBody)
+	if err != nil {
+		return err
 	}
 	entries, err := parseBody(body, g.Run)
 	if err != nil {
 		return err
 	}
 	res, err := s.Log.Append(r.Context(), g.Thread, entries)
-	var conflict *ConflictError
-	if errors.As(err, &conflict) {
-		return &problem{http.StatusConflict, "conflict", conflict.Error(), conflict.Entries}
-	}
 	if err != nil {
-		return err
+		return asAnswer(err)
 	}
 	w.Header().Set(headerNext, offset(res.Next))
 	return answer(w, struct {
@@ -167,6 +206,26 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 		Appended   int    `json:"appended"`
 		Duplicates int    `json:"duplicates"`
 	}{offset(res.Next), res.Appended, res.Duplicates})
+}
+
+// readAll reads a body, which a client has some time to send.
+func readAll(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	tooLarge := refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
+	if r.ContentLength > most {
+		return nil, tooLarge
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	_ = rc.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
+	}
+	return body, nil
 }
 
 // parseBody reads one entry or an array of entries. What is wrong is said of each entry, and the first kind of trouble decides the status.
@@ -238,95 +297,115 @@ func ofRun(e thread.Entry, run string) bool {
 	return !strings.HasPrefix(sig.Type, "signal.") || sig.RunID == run
 }
 
-// read gives a thread's entries as NDJSON.
+// read gives a thread's entries as NDJSON, or as events.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 	q := r.URL.Query()
-	wait := false
-	switch live := q.Get("live"); live {
-	case "":
-	case "long-poll":
-		wait = true
-	default:
-		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll", live)
+	live := q.Get("live")
+	if live == "sse" {
+		w.Header().Set("Cache-Control", "no-store")
+		return s.get(w, r, thread.StreamName(g.Thread))
+	}
+	if live != "" && live != "long-poll" {
+		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
 	}
 	f := s.Log.follow(thread.StreamName(g.Thread))
 	defer f.close()
-	head, grown, err := f.look(r.Context())
+	v, grown, err := s.thread(r.Context(), f)
 	if err != nil {
 		return err
 	}
-	if !head.Exists() {
-		return refuse(http.StatusNotFound, "not_found", "the thread was never written")
-	}
-	last := head.Data
-	after, err := parseOffset(q["offset"], last)
+	after, err := parseOffset(q["offset"], v.tail())
 	if err != nil {
 		return err
 	}
-	if wait && after == last {
-		if last, err = s.await(r.Context(), f, grown); err != nil {
+	if live != "" && after == v.tail() {
+		done := s.metrics.reader(readerLongPoll)
+		err := s.await(r.Context(), grown)
+		done()
+		if err == nil {
+			v, _, err = s.thread(r.Context(), f)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	w.Header().Set(headerNext, offset(last))
+	w.Header().Set(headerNext, offset(v.tail()))
 	w.Header().Set(headerUpToDate, "true")
 	w.Header().Set("Cache-Control", "no-store")
-	if wait && after == last {
+	if live != "" && after == v.tail() {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	return s.send(r.Context(), w, g.Thread, after, last)
+	return s.send(r.Context(), w, v, after)
 }
 
-// await returns the offset of the last entry once the thread has grown, or when it was waited for long enough.
-func (s *Server) await(ctx context.Context, f *follower, grown <-chan struct{}) (uint64, error) {
-	limit := s.LongPoll
-	if limit == 0 {
-		limit = 20 * time.Second
+// thread is the thread that f follows, as it is now.
+func (s *Server) thread(ctx context.Context, f *follower) (view, <-chan struct{}, error) {
+	head, grown, err := f.look(ctx)
+	if err != nil {
+		return view{}, nil, err
 	}
-	timer := time.NewTimer(limit)
+	v, err := s.Log.judge(ctx, f.name, head)
+	if errors.Is(err, errAbsent) {
+		err = refuse(http.StatusNotFound, "not_found", "the thread was never written")
+	}
+	return v, grown, asAnswer(err)
+}
+
+// await returns when the thread has grown, or was waited for long enough.
+func (s *Server) await(ctx context.Context, grown <-chan struct{}) error {
+	timer := time.NewTimer(s.longPoll())
 	defer timer.Stop()
 	select {
 	case <-grown:
 	case <-timer.C:
-	case <-s.Closing.Done():
+	case <-s.closing().Done():
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return ctx.Err()
 	}
-	head, _, err := f.look(ctx)
-	return head.Data, err
+	return nil
 }
 
-// send writes the entries after seq after up to seq last.
-func (s *Server) send(ctx context.Context, w http.ResponseWriter, threadID string, after, last uint64) error {
+// send writes a thread's entries after an offset, up to its end as v has it.
+func (s *Server) send(ctx context.Context, w http.ResponseWriter, v view, after uint64) error {
 	rc := http.NewResponseController(w)
 	w.WriteHeader(http.StatusOK)
 	var buf []byte
-	for after < last {
-		records, err := s.Log.engine.Read(ctx, thread.StreamName(threadID), after, last, readChunk)
-		if err == nil && len(records) == 0 {
-			err = errors.New("entries are missing in the log")
-		}
+	for after < v.tail() {
+		records, err := s.Log.records(ctx, v, after, v.tail(), readChunk)
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil // the reader is gone
+			}
 			// The status is out already. A connection that breaks says that this was not all.
-			s.Logger.Error("a read broke off", "stream", thread.StreamName(threadID), "error", err)
+			s.Logger.Error("a read broke off", "stream", v.name, "error", err)
 			panic(http.ErrAbortHandler)
+		}
+		if len(records) == 0 {
+			return nil // the rest was removed
 		}
 		buf = buf[:0]
 		for _, rec := range records {
-			buf = append(buf, rec.Data[:len(rec.Data)-1]...)
-			buf = append(buf, `,"at":"`...)
-			buf = rec.At.UTC().AppendFormat(buf, thread.TimeFormat)
-			buf = append(buf, "\"}\n"...)
-			after = rec.Seq
+			buf = append(appendEntry(buf, rec), '\n')
 		}
-		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is a test's
-		if _, err := w.Write(buf); err != nil {
-			return nil // the reader is gone
+		after = records[len(records)-1].Seq
+		if !s.write(ctx, w, rc, buf) {
+			return nil // the reader is gone, or too slow
 		}
 	}
 	return nil
+}
+
+// write writes a piece of an answer to a reader who may be slow, and reports whether he took it.
+func (s *Server) write(ctx context.Context, w http.ResponseWriter, rc *http.ResponseController, b []byte) bool {
+	_ = rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.Patience, writeTimeout))) // a writer without deadlines is a test's
+	n, err := w.Write(b)
+	s.metrics.sent(n)
+	if err != nil && ctx.Err() == nil {
+		s.metrics.dropped()
+	}
+	return err == nil
 }
 
 // renew gives a fresh write token for the renew token's thread and run.
@@ -341,7 +420,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g Grant) error {
 		}
 	}
 	until := time.Now().Add(WriteTTL)
-	token, err := Mint(s.Secret, Grant{Thread: g.Thread, Scope: []string{ScopeWrite}, Run: g.Run, House: g.House, Until: until})
+	token, err := Mint(s.Secrets[0], Grant{Thread: g.Thread, Scope: []string{ScopeWrite}, Run: g.Run, House: g.House, Until: until})
 	if err != nil {
 		return err
 	}
@@ -361,24 +440,30 @@ func answer(w http.ResponseWriter, v any) error {
 // offset is a place in a thread, as clients know it: opaque, and sorted as text.
 func offset(seq uint64) string { return fmt.Sprintf("%020d", seq) }
 
-// parseOffset is the seq after which to read.
-func parseOffset(given []string, last uint64) (uint64, error) {
+// parseOffset is the offset after which to read.
+func parseOffset(given []string, tail uint64) (uint64, error) {
 	if len(given) > 1 {
 		return 0, refuse(http.StatusBadRequest, "offset", "more than one offset")
 	}
 	if len(given) == 0 {
 		return 0, nil
 	}
-	switch o := given[0]; o {
-	case "0", "-1":
-		return 0, nil
-	case "now":
-		return last, nil
-	default:
-		seq, err := strconv.ParseUint(o, 10, 63)
-		if err != nil || len(o) != 20 || seq > last {
-			return 0, refuse(http.StatusBadRequest, "offset", "offset %.40q is none of this thread's: want 0, -1, now or a %s", o, headerNext)
-		}
-		return seq, nil
+	if given[0] == "now" {
+		return tail, nil
 	}
+	at, ok := parsePlace(given[0])
+	if !ok || at > tail {
+		return 0, refuse(http.StatusBadRequest, "offset", "offset %.40q is none of this stream's: want 0, -1, now or a %s", given[0], headerNext)
+	}
+	return at, nil
+}
+
+// parsePlace reads a place in a stream. The last of these is the start as other servers of the protocol write it.
+func parsePlace(s string) (uint64, bool) {
+	switch s {
+	case "0", "-1", "0000000000000000_0000000000000000":
+		return 0, true
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	return n, err == nil && len(s) == 20
 }

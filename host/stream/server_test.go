@@ -51,7 +51,7 @@ func (s *server) open() {
 		s.t.Fatal(err)
 	}
 	s.log = log
-	h := &stream.Server{Log: log, Secret: secret, LongPoll: 300 * time.Millisecond, Closing: context.Background(), Logger: logger}
+	h := &stream.Server{Log: log, Secrets: [][]byte{secret}, LongPoll: 300 * time.Millisecond, Closing: context.Background(), Logger: logger}
 	s.srv = httptest.NewServer(h.Handler())
 }
 

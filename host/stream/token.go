@@ -18,6 +18,9 @@ const (
 	ScopeRead  = "stream:read"
 	ScopeWrite = "stream:write" // includes reading
 	ScopeRenew = "stream:renew" // to get a fresh write token, and nothing else
+
+	// ScopeDelete deletes a stream. No writer has it: what runs in a box must not be able to take away what it has said.
+	ScopeDelete = "stream:delete"
 )
 
 // Lifetimes and limits of tokens.
@@ -30,6 +33,7 @@ const (
 // Grant is what a token allows.
 type Grant struct {
 	Thread string
+	Stream string // the name of a stream that is no thread's, where Thread is ""
 	Scope  []string
 	Run    string // "" for any; else only this run's signals may be posted
 	House  string
@@ -39,6 +43,14 @@ type Grant struct {
 // Allows reports whether the grant covers a scope.
 func (g Grant) Allows(scope string) bool {
 	return slices.Contains(g.Scope, scope) || scope == ScopeRead && slices.Contains(g.Scope, ScopeWrite)
+}
+
+// name is the stream that the grant is for.
+func (g Grant) name() string {
+	if g.Thread == "" {
+		return g.Stream
+	}
+	return thread.StreamName(g.Thread)
 }
 
 // claims are a token's content.
@@ -59,16 +71,16 @@ func Mint(secret []byte, g Grant) (string, error) {
 	}
 	c := claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Subject: thread.StreamName(g.Thread), IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
+			Subject: g.name(), IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
 		},
 		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run,
 	}
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
 }
 
-// verifier checks tokens with a secret. It keeps in mind those that it has found good, for a writer shows his with each entry.
+// verifier checks tokens with the secrets. It keeps in mind those that it has found good, for a writer shows his with each entry.
 type verifier struct {
-	secret []byte
+	secrets [][]byte
 
 	mu   sync.Mutex
 	good map[string]Grant // by the whole token, signature included
@@ -85,7 +97,7 @@ func (v *verifier) check(token string) (Grant, error) {
 	if ok && time.Now().Before(g.Until) {
 		return g, nil
 	}
-	g, err := verify(v.secret, token)
+	g, err := verify(v.secrets, token)
 	if err != nil {
 		return g, err
 	}
@@ -99,19 +111,27 @@ func (v *verifier) check(token string) (Grant, error) {
 }
 
 // verify is the one place where a token is checked: HS256 and nothing else, a good signature, not expired, and subject, scope and expiry all there.
-func verify(secret []byte, token string) (Grant, error) {
+func verify(secrets [][]byte, token string) (Grant, error) {
 	var c claims
-	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return secret, nil },
+	keys := jwt.VerificationKeySet{}
+	for _, secret := range secrets {
+		keys.Keys = append(keys.Keys, secret)
+	}
+	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return keys, nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired())
 	if err != nil {
 		return Grant{}, err
 	}
-	id, ok := strings.CutPrefix(c.Subject, thread.StreamName(""))
-	if !ok || !thread.ValidThread(id) {
-		return Grant{}, errors.New("token has no thread as its subject")
-	}
 	if c.Scope == "" {
 		return Grant{}, errors.New("token has no scope")
 	}
-	return Grant{Thread: id, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
+	id, ok := threadOf(c.Subject)
+	if c.Subject == "" || !ok && strings.HasPrefix(c.Subject, thread.StreamName("")) {
+		return Grant{}, errors.New("token has no stream as its subject")
+	}
+	stream := ""
+	if !ok {
+		id, stream = "", c.Subject
+	}
+	return Grant{Thread: id, Stream: stream, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
 }

@@ -1,14 +1,12 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,15 +15,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/mirror"
@@ -76,61 +69,6 @@ func post(b *testing.B, client *http.Client, url, token string, body []byte) {
 	if out, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 		b.Fatalf("%s %s %v", resp.Status, out, err)
 	}
-}
-
-// writer is a client of one thread that costs next to nothing, so that what is measured is the server: one connection, requests written as they
-// are, and of an answer only the status and the length read.
-type writer struct {
-	conn net.Conn
-	in   *bufio.Reader
-	head string
-	buf  []byte
-}
-
-func newWriter(b *testing.B, url, threadID, token string) *writer {
-	host := strings.TrimPrefix(url, "http://")
-	conn, err := net.Dial("tcp", host)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = conn.Close() })
-	head := "POST /api/stream/arbe-thread-" + threadID + " HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + token +
-		"\r\nContent-Type: application/json\r\nContent-Length: "
-	return &writer{conn: conn, in: bufio.NewReader(conn), head: head}
-}
-
-// post posts a body and reports whether it was taken.
-func (w *writer) post(body []byte) error {
-	w.buf = append(w.buf[:0], w.head...)
-	w.buf = append(strconv.AppendInt(w.buf, int64(len(body)), 10), "\r\n\r\n"...)
-	if _, err := w.conn.Write(append(w.buf, body...)); err != nil {
-		return err
-	}
-	length, status := 0, ""
-	for {
-		line, err := w.in.ReadSlice('\n')
-		if err != nil {
-			return err
-		}
-		if status == "" {
-			status = string(line)
-		}
-		if rest, is := bytes.CutPrefix(line, []byte("Content-Length: ")); is {
-			if length, err = strconv.Atoi(string(bytes.TrimSpace(rest))); err != nil {
-				return err
-			}
-		}
-		if len(line) == 2 {
-			break
-		}
-	}
-	if _, err := w.in.Discard(length); err != nil {
-		return err
-	}
-	if !strings.HasPrefix(status, "HTTP/1.1 200") {
-		return errors.New(status)
-	}
-	return nil
 }
 
 // sessionLines is a session of n lines of some 1.2 KB, with the mix of a run: prompts, replies, results.
@@ -191,7 +129,7 @@ func batches(content []byte) [][]byte {
 	return append(all, append(body, ']'))
 }
 
-// (a) BenchmarkLatency: from a line in the session file to its entry durable on the thread, against a bare post of the same entry. A proxy in
+// BenchmarkLatency: from a line in the session file to its entry durable on the thread, against a bare post of the same entry. A proxy in
 // this process sees both pass.
 func BenchmarkLatency(b *testing.B) {
 	target, err := url.Parse(server)
@@ -263,7 +201,7 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// (b) BenchmarkMirror: a session of 100,000 lines, against a bare loop of bulk posts of the same bytes.
+// BenchmarkMirror: a session of 100,000 lines, against a bare loop of bulk posts of the same bytes.
 func BenchmarkMirror(b *testing.B) {
 	content := sessionLines(100_000)
 	path := filepath.Join(b.TempDir(), "s.jsonl")
@@ -356,86 +294,7 @@ func BenchmarkHydrate(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// (c) BenchmarkAppend: durable appends of 1 KB entries by several writers over HTTP, one entry a post, against Pebble called directly.
-func BenchmarkAppend(b *testing.B) {
-	entry := func(w, i int) []byte {
-		return fmt.Appendf(nil, `{"id":"w%d.%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`, w, i, strings.Repeat("x", 920))
-	}
-	for _, writers := range []int{1, 16, 64} {
-		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-			var clients []*writer
-			for range writers {
-				id, token, _ := env(b, server)
-				clients = append(clients, newWriter(b, server, id, token))
-			}
-			perSecond := func(f func(w, i int)) (float64, []time.Duration) {
-				var all sync.WaitGroup
-				var n atomic.Int64
-				lat := make([][]time.Duration, writers)
-				began := time.Now()
-				for w := range writers {
-					all.Add(1)
-					go func() {
-						defer all.Done()
-						for i := 0; time.Since(began) < 3*time.Second; i++ {
-							t := time.Now()
-							f(w, i)
-							lat[w] = append(lat[w], time.Since(t))
-							n.Add(1)
-						}
-					}()
-				}
-				all.Wait()
-				return float64(n.Load()) / time.Since(began).Seconds(), slices.Concat(lat...)
-			}
-			for range b.N {
-				http, lat := perSecond(func(w, i int) {
-					if err := clients[w].post(entry(w, i)); err != nil {
-						b.Error(err)
-					}
-				})
-
-				db, err := pebble.Open(filepath.Join(b.TempDir(), "direct"), &pebble.Options{FormatMajorVersion: pebble.FormatNewest, MemTableSize: 32 << 20, Logger: quiet{}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				direct, _ := perSecond(func(w, i int) {
-					batch := db.NewBatch()
-					e := entry(w, i)
-					key := fmt.Appendf(nil, "%d/%d", w, i)
-					if err := batch.Set(key, e, nil); err != nil {
-						b.Error(err)
-					}
-					if err := batch.Set(append([]byte("i"), key...), key, nil); err != nil {
-						b.Error(err)
-					}
-					if err := batch.Commit(pebble.Sync); err != nil {
-						b.Error(err)
-					}
-				})
-				if err := db.Close(); err != nil {
-					b.Fatal(err)
-				}
-				report(b, "http", lat)
-				b.ReportMetric(http, "appends/s-http")
-				b.ReportMetric(direct, "appends/s-pebble")
-				b.ReportMetric(http/direct, "ratio")
-				b.ReportMetric(0, "ns/op")
-			}
-		})
-	}
-}
-
-// quiet keeps Pebble from telling.
-type quiet struct{}
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(format string, args ...any) {
-	panic(fmt.Sprintf(format, args...))
-}
-
-// (e) BenchmarkIdle: what a runner costs while its agent is silent: a share of a core, and memory.
+// BenchmarkIdle: what a runner costs while its agent is silent: a share of a core, and memory.
 func BenchmarkIdle(b *testing.B) {
 	for range b.N {
 		dir := b.TempDir()

@@ -65,7 +65,9 @@ func prepare(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError, c.HideHelpCommand = usageError, true
 		if c.Subcommands != nil {
-			c.Action = noCommand
+			if c.Action == nil {
+				c.Action = noCommand
+			}
 			prepare(c.Subcommands)
 		}
 	}

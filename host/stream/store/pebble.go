@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -21,6 +23,9 @@ type Pebble struct {
 
 	mu    sync.Mutex
 	heads map[string]*place // of the streams in use, and of some that were lately
+
+	dead   atomic.Pointer[error] // why nothing can be appended any more
+	backup sync.Mutex            // held while a backup is made, and for good once the store is closed
 }
 
 // place is where a stream stands.
@@ -30,7 +35,14 @@ type place struct {
 	mu     sync.Mutex // held by whoever appends, commit included: a stream has one order
 	loaded bool
 	head   Head
+
+	// keys are those that the stream has, for one that many are looked up of; nil else.
+	keys    *seen
+	lookups int
 }
+
+// filterAfter is how many keys are looked up of a stream before all that it has are read into a filter.
+const filterAfter = 8
 
 // maxIdle is how many streams that nobody uses are kept in mind.
 const maxIdle = 10_000
@@ -55,14 +67,18 @@ func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
 	}
-	if err := space.refill(); err != nil {
+	err = errors.Join(space.refill(), os.RemoveAll(copyFolder(dir))) // the latter of a backup that did not come to its end
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), db.Close())
 	}
 	return &Pebble{db: db, space: space, heads: map[string]*place{}}, nil
 }
 
-// Close closes the store. Nobody may be using it any more.
-func (p *Pebble) Close() error { return p.db.Close() }
+// Close closes the store, once a backup that is under way has ended. Nobody else may be using it any more.
+func (p *Pebble) Close() error {
+	p.backup.Lock()
+	return p.db.Close()
+}
 
 // Append commits with one sync, which appends to other streams share.
 func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error) {
@@ -82,14 +98,23 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	if err != nil {
 		return Head{}, err
 	}
-	if err := p.space.room(batch.Len()); err != nil {
+	least := p.space.reserve
+	if len(a.Records) == 0 {
+		least /= 2 // to delete something begins with such an append, and is what makes room
+	}
+	if err := p.space.room(batch.Len(), least); err != nil {
 		return at.head, err
 	}
-	if err := batch.Commit(pebble.Sync); err != nil {
-		at.loaded = false // it may or may not be on disk: what is there is looked up before the next append
+	if err := p.commit(batch); err != nil {
+		at.loaded, at.keys = false, nil // it may or may not be on disk: what is there is looked up before the next append
 		return Head{}, fmt.Errorf("append to the log: %w", err)
 	}
 	at.head = head
+	if at.keys != nil {
+		for _, r := range a.Records {
+			at.keys.add(seenHash([]byte(r.Key)))
+		}
+	}
 	return head, nil
 }
 
@@ -99,10 +124,11 @@ func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (
 	set := func(key, value []byte) { errs = errors.Join(errs, batch.Set(key, value, nil)) }
 	name := keyName(stream)
 	var buf []byte
-	for _, r := range a.Records {
+	for i := range a.Records {
+		r := &a.Records[i]
 		head.Last++
 		head.Data = head.Last
-		buf = appendRecord(buf[:0], r)
+		buf = appendRecord(buf[:0], *r)
 		set(recordKey(name, head.Last), buf)
 		if r.Key != "" {
 			set(textKey(kindKey, name, r.Key), binary.BigEndian.AppendUint64(nil, head.Last))
@@ -230,9 +256,12 @@ func (p *Pebble) Read(_ context.Context, stream string, after, upTo uint64, most
 	return records, errors.Join(iter.Error(), iter.Close())
 }
 
-// Lookup mostly costs no read where there is no such record.
+// Lookup mostly costs no read where there is no such record. It waits for an append to the same stream.
 func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok bool, err error) {
 	name := keyName(stream)
+	if known, err := p.known(stream, name, key); err != nil || !known {
+		return Record{}, false, err
+	}
 	var seq uint64
 	err = p.get(textKey(kindKey, name, key), func(v []byte) (err error) {
 		seq, err = seqValue(v)
@@ -254,6 +283,32 @@ func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok boo
 	}
 	r.Key = key
 	return r, err == nil, err
+}
+
+// known reports whether a stream may have a key.
+func (p *Pebble) known(stream string, name []byte, key string) (bool, error) {
+	at := p.acquire(stream)
+	defer p.release(at)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.keys == nil {
+		if at.lookups++; at.lookups < filterAfter {
+			return true, nil
+		}
+		iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: textKey(kindKey, name, ""), UpperBound: textKey(kindKey, name, "\xff")})
+		if err != nil {
+			return false, err
+		}
+		keys := &seen{}
+		for ok := iter.First(); ok; ok = iter.Next() {
+			keys.add(seenHash(iter.Key()[len(name)+2:]))
+		}
+		if err := errors.Join(iter.Error(), iter.Close()); err != nil {
+			return false, err
+		}
+		at.keys = keys
+	}
+	return at.keys.has(seenHash([]byte(key))), nil
 }
 
 // Values are few.
@@ -293,7 +348,7 @@ func (p *Pebble) Remove(ctx context.Context, stream string, seqs []uint64) error
 			return err
 		}
 	}
-	return batch.Commit(pebble.Sync)
+	return p.commit(batch)
 }
 
 // Delete leaves the stream's last seq behind.
@@ -316,11 +371,11 @@ func (p *Pebble) Delete(_ context.Context, stream string) error {
 	if errs != nil {
 		return errs
 	}
-	if err := batch.Commit(pebble.Sync); err != nil {
+	if err := p.commit(batch); err != nil {
 		at.loaded = false
 		return fmt.Errorf("delete from the log: %w", err)
 	}
-	at.head = Head{Last: at.head.Last}
+	at.head, at.keys, at.lookups = Head{Last: at.head.Last}, nil, 0
 	return nil
 }
 
@@ -351,9 +406,6 @@ func (p *Pebble) Watch(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
 	return nil
 }
-
-// Check tells whether there is room.
-func (p *Pebble) Check(context.Context) error { return p.space.room(0) }
 
 // get calls f with the value of key; pebble.ErrNotFound where there is none.
 func (p *Pebble) get(key []byte, f func(value []byte) error) error {
@@ -393,7 +445,7 @@ func (p *Pebble) release(at *place) {
 	p.mu.Unlock()
 }
 
-// stampTime is t as it is stored.
+// stampTime is t as it is stored. What was before 1970 was then.
 func stampTime(b []byte, t time.Time) []byte {
-	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
+	return binary.BigEndian.AppendUint64(b, uint64(max(t.UnixMilli(), 0)))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -43,18 +45,39 @@ func migrate(db *pebble.DB) error {
 	return db.Set([]byte(keyFormat), []byte(strconv.Itoa(format)), pebble.Sync)
 }
 
-// options are for many small values that are written in the order of their arrival and read in that of their streams.
+// options are for many small values that are written in the order of their arrival and read in that of their streams. What they cost as a store grows is
+// BenchmarkGrowth's.
 func options(fs vfs.FS, space *space, log *slog.Logger) *pebble.Options {
 	opts := &pebble.Options{
-		FS:                 vfs.OnDiskFull(fs, space.full),
-		FormatMajorVersion: pebble.FormatNewest,
-		MemTableSize:       space.share(16, 1<<20, 32<<20),
-		Logger:             pebbleLog{log},
+		FS:                          vfs.OnDiskFull(fs, space.full),
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                space.share(16, 1<<20, 64<<20),
+		MemTableStopWritesThreshold: 4,  // a flush that waits for its turn holds nobody up
+		L0StopWritesThreshold:       40, // nor does a compaction
+		LBaseMaxBytes:               256 << 20,
+		CacheSize:                   128 << 20, // of which the filters take 25 MB for 10 million records
+		Logger:                      pebbleLog{log},
+		EventListener:               &pebble.EventListener{DataCorruption: damage(log)},
+	}
+	// Records are moved once, from the write-ahead log into files of their own, and not with their keys each time that these are merged.
+	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
+		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 10, RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.5}
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // "is this key new?" mostly costs no read
+		opts.TargetFileSizes[i] = 16 << 20
 	}
 	return opts
+}
+
+// damage says of each file that is damaged that it is, once. Who reads what it had is refused; by default the process would end.
+func damage(log *slog.Logger) func(pebble.DataCorruptionInfo) {
+	var said sync.Map
+	return func(info pebble.DataCorruptionInfo) {
+		if _, again := said.LoadOrStore(info.Path, true); !again {
+			log.Error("a file of the log is damaged: what it has can't be read", "file", info.Path, "error", info.Details)
+		}
+	}
 }
 
 // pebbleLog passes on what the store has to say.
@@ -63,9 +86,9 @@ type pebbleLog struct{ log *slog.Logger }
 func (p pebbleLog) Infof(format string, args ...any)  { p.log.Debug(fmt.Sprintf(format, args...)) }
 func (p pebbleLog) Errorf(format string, args ...any) { p.log.Error(fmt.Sprintf(format, args...)) }
 
-// Fatalf is called where the store can't go on: a damaged file, a disk that fails. It must not return.
+// Fatalf is called where the store can't go on: a disk that fails. It must not return.
 func (p pebbleLog) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	p.log.Error("the log can't go on", "error", msg)
-	panic(msg)
+	panic(fatal(msg))
 }

@@ -92,13 +92,12 @@ func (s *space) look(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("free room in %s: %w", s.dir, err)
 	}
-	s.size = usage.TotalBytes
 	s.free.Store(int64(min(usage.AvailBytes, 1<<62)))
 	return nil
 }
 
-// room returns ErrFull where there is not enough of it for n bytes more.
-func (s *space) room(n int) error {
+// room returns ErrFull where there is not enough of it for n bytes more, so that least remains.
+func (s *space) room(n int, least int64) error {
 	if now := time.Now(); now.UnixNano()-s.looked.Load() > int64(lookEvery) {
 		if err := s.look(now); err != nil {
 			return err
@@ -109,9 +108,9 @@ func (s *space) room(n int) error {
 			}
 		}
 	}
-	if left := s.free.Add(-int64(n)); left < s.reserve {
+	if left := s.free.Add(-int64(n)); left < least {
 		s.free.Add(int64(n)) // it is not going to be written
-		return fmt.Errorf("%w: %d MiB free in %s, %d MiB are kept for what is there", ErrFull, left>>20, s.dir, s.reserve>>20)
+		return fmt.Errorf("%w: %d MiB free in %s, %d MiB are kept for what is there", ErrFull, left>>20, s.dir, least>>20)
 	}
 	return nil
 }

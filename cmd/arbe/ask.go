@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// askIdle is how long a server may say nothing before it is given up.
+const askIdle = 2 * time.Minute
+
+// ask sends a request that is not one of the thread API's to the server at url, and returns its answer's body, which the caller closes. An answer that is no
+// success is a *thread.StatusError.
+func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("nothing came for %v", askIdle)) })
+	body := &answerBody{idle: idle, ctx: ctx, end: func() { idle.Stop(); cancel(nil) }}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(thread.BaseURL(url), "/api/stream")+path, nil)
+	if err != nil {
+		body.end()
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		body.end()
+		return nil, err
+	}
+	body.ReadCloser = resp.Body
+	if resp.StatusCode/100 == 2 {
+		return body, nil
+	}
+	defer body.Close()                              // there is nothing more to be had from it
+	b, _ := io.ReadAll(io.LimitReader(body, 1<<16)) // what came of it is said
+	var answer struct {
+		Error struct{ Code, Message string } `json:"error"`
+	}
+	if json.Unmarshal(b, &answer) != nil {
+		answer.Error.Message, _, _ = strings.Cut(strings.ToValidUTF8(string(b[:min(len(b), 200)]), "\uFFFD"), "\n")
+	}
+	return nil, &thread.StatusError{Status: resp.StatusCode, Code: answer.Error.Code, Message: answer.Error.Message}
+}
+
+// answerBody is an answer that may be long, and may not stop coming.
+type answerBody struct {
+	io.ReadCloser
+	idle *time.Timer
+	ctx  context.Context // says why it ended
+	end  func()
+}
+
+func (a *answerBody) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	a.idle.Reset(askIdle)
+	if err != nil && a.ctx.Err() != nil {
+		err = context.Cause(a.ctx)
+	}
+	return n, err
+}
+
+func (a *answerBody) Close() error {
+	err := a.ReadCloser.Close()
+	a.end()
+	return err
+}

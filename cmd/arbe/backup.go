@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+)
+
+func (p *program) backupCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "backup",
+		Usage:     "write a copy of the log to FILE, - for stdout, while the server runs",
+		ArgsUsage: "FILE",
+		Description: `The copy has every entry that was acknowledged when it began. It is a tar file, checked as it comes: what is called FILE in the end is
+whole. Where no server runs, the log in the data folder is copied.
+
+The secret that tokens are signed with is not in it.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "replace FILE"}},
+		Action: p.backupAction,
+	}
+}
+
+func (p *program) backupAction(c *cli.Context) error {
+	if c.NArg() != 1 || c.Args().First() == "" {
+		return cmdline.Usage("want one file, or -; see %s --help", c.Command.HelpName)
+	}
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	source, err := p.backupSource(d)
+	if err != nil {
+		return err
+	}
+	file := c.Args().First()
+	if file == "-" {
+		b, err := receive(c.Context, source, p.stdout)
+		if err == nil {
+			fmt.Fprintf(p.stderr, "stdout: %d bytes in %d files\n", b.Bytes, b.Files)
+		}
+		return err
+	}
+	if _, err := os.Lstat(file); err == nil && !c.Bool("force") {
+		return cmdline.Usage("%s is there; --force replaces it", file)
+	}
+	b, err := receiveFile(c.Context, source, file)
+	if err == nil {
+		fmt.Fprintf(p.stdout, "%s: %d bytes in %d files\n", file, b.Bytes, b.Files)
+	}
+	return err
+}
+
+// backupSource is what writes a backup: the running server, or where there is none the log in the data folder.
+func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) error, error) {
+	local := func(ctx context.Context, w io.Writer) error {
+		err := d.Backup(ctx, w, cmdline.Logger(p.stderr, false))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &cmdline.Exit{Status: exitConfig, Cause: err}
+		}
+		return err
+	}
+	elsewhere := os.Getenv("ARBE_STREAM_URL") != ""
+	if _, err := d.Address(); !elsewhere && errors.Is(err, fs.ErrNotExist) {
+		return local, nil
+	}
+	url, err := serverURL(d)
+	if err != nil {
+		return nil, err
+	}
+	key, err := secret(d)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, w io.Writer) error {
+		token, err := stream.Mint(key, stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeBackup}, Until: time.Now().Add(10 * time.Minute)})
+		if err != nil {
+			return err
+		}
+		body, err := ask(ctx, http.MethodGet, url, stream.BackupPath, token)
+		if !elsewhere && errors.Is(err, syscall.ECONNREFUSED) {
+			return local(ctx, w) // a server that was killed has left its address behind
+		}
+		if err != nil {
+			return &cmdline.Exit{Status: exitNoReach, Cause: err}
+		}
+		defer body.Close() // it was only read
+		if _, err = io.Copy(w, body); err != nil {
+			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("the backup broke off: %w", err)}
+		}
+		return nil
+	}, nil
+}
+
+// receive passes a backup on to w, and checks it.
+func receive(ctx context.Context, source func(context.Context, io.Writer) error, w io.Writer) (stream.Backup, error) {
+	r, in := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := source(ctx, in)
+		in.CloseWithError(err)
+		done <- err
+	}()
+	b, err := stream.CheckBackup(ctx, io.TeeReader(r, w))
+	r.CloseWithError(err) // ends the source, should it not have
+	sent := <-done
+	switch {
+	case ctx.Err() != nil:
+		return b, errors.New("interrupted: there is no backup")
+	case err != nil && sent != nil && !errors.Is(sent, err):
+		return b, sent
+	}
+	return b, err
+}
+
+// receiveFile puts a backup into a file, which is there when it is whole and on disk.
+func receiveFile(ctx context.Context, source func(context.Context, io.Writer) error, file string) (b stream.Backup, err error) {
+	partial := file + ".partial"
+	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return b, err
+	}
+	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return b, err
+	}
+	b, err = receive(ctx, source, f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return b, errors.Join(err, os.Remove(partial))
+	}
+	if err := os.Rename(partial, file); err != nil {
+		return b, err
+	}
+	folder, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return b, err
+	}
+	return b, errors.Join(folder.Sync(), folder.Close())
+}
+
+func (p *program) restoreCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "restore",
+		Usage:     "make the log of a backup in FILE, - for stdin, in a data folder that has none",
+		ArgsUsage: "FILE",
+		Description: `The log is there as a whole or not at all. The secret that tokens are signed with is not in a backup: keep it by itself, in
+DURABLE_STREAMS_SECRET or in the data folder's file "secret". With another one the tokens that are out there are refused.`,
+		Action: p.restoreAction,
+	}
+}
+
+func (p *program) restoreAction(c *cli.Context) error {
+	if c.NArg() != 1 || c.Args().First() == "" {
+		return cmdline.Usage("want one file, or -; see %s --help", c.Command.HelpName)
+	}
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	in := p.stdin
+	if file := c.Args().First(); file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // it was only read
+		in = f
+	}
+	b, err := d.Restore(c.Context, in)
+	switch {
+	case errors.Is(err, stream.ErrLogExists):
+		return &cmdline.Exit{Status: exitConfig, Cause: err}
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(p.stdout, "%s: %d bytes in %d files, as of %s\n", d, b.Bytes, b.Files, b.Made.Format(time.RFC3339))
+	return nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) deleteCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "delete",
+		Usage:     "delete a thread, for good",
+		ArgsUsage: "ID",
+		Description: `A thread whose run has not ended is left alone. A token for it (arbe token mint --scope delete) is not what runs have: what runs in a
+box can't take away what it has said.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete it even where a run is open: what its runner still has to say is a new thread"}},
+		Action: p.deleteAction,
+	}
+}
+
+func (p *program) deleteAction(c *cli.Context) error {
+	id, err := one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, stream.ScopeRead)
+	if err != nil {
+		return err
+	}
+	if !c.Bool("force") {
+		var fold thread.Fold
+		_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+		if err != nil {
+			return reach(err)
+		}
+		for _, r := range fold.Runs() {
+			if r.Status == thread.StatusRunning {
+				return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("run %s of thread %s has not ended; --force deletes the thread all the same", r.ID, id)}
+			}
+		}
+	}
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	url, err := serverURL(d)
+	if err != nil {
+		return err
+	}
+	tokens, err := tokenFor(d, id, stream.ScopeDelete)
+	if err != nil {
+		return err
+	}
+	token, err := tokens()
+	if err != nil {
+		return err
+	}
+	body, err := ask(c.Context, http.MethodDelete, url, "/v1/stream/"+thread.StreamName(id), token)
+	if err != nil {
+		return reach(err)
+	}
+	forget(d, id)
+	return body.Close()
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) exportCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "export",
+		Usage:     "print a thread for arbe thread import: NDJSON, and a summary on stderr",
+		ArgsUsage: "ID",
+		Description: `Each entry is a line, as the log has it, with the time of its receipt (at). The summary has the number of entries and a SHA-256 over
+their lines without that time, which an import prints as well.`,
+		Action: p.exportAction,
+	}
+}
+
+func (p *program) exportAction(c *cli.Context) error {
+	id, err := one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, stream.ScopeRead)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(p.stdout)
+	sum := newSummary()
+	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error {
+		sum.add(e)
+		return printEntry(out, e)
+	})
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	if err != nil {
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries were read", err, sum.n)}
+	}
+	fmt.Fprintf(p.stderr, "%d entries, sha256 %x\n", sum.n, sum.hash.Sum(nil))
+	return nil
+}
+
+// summary tells whether two servers have the same entries in the same order.
+type summary struct {
+	n    int
+	hash hash.Hash
+	buf  []byte
+}
+
+func newSummary() *summary { return &summary{hash: sha256.New()} }
+
+func (s *summary) add(e thread.Entry) {
+	s.n++
+	s.buf = append(e.AppendJSON(s.buf[:0]), '\n')
+	_, _ = s.hash.Write(s.buf) // a hash takes anything
+}
+
+func (p *program) importCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "import",
+		Usage:     "post what arbe thread export has printed, from FILE or stdin",
+		ArgsUsage: "ID [FILE]",
+		Description: `Entries that are there already are left as they are, so an import that broke off is begun again. The time of receipt (at) of the
+others is that of this server. The summary on stderr has the same SHA-256 as the export's where all of it came through.`,
+		Action: p.importAction,
+	}
+}
+
+func (p *program) importAction(c *cli.Context) error {
+	if c.NArg() < 1 || c.NArg() > 2 {
+		return cmdline.Usage("want a thread id, and a file at most; see %s --help", c.Command.HelpName)
+	}
+	client, err := p.client(c, c.Args().First(), stream.ScopeWrite)
+	if err != nil {
+		return err
+	}
+	i := &importing{client: client, name: "stdin", sum: newSummary()}
+	in := p.stdin
+	if file := c.Args().Get(1); file != "" && file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // it was only read
+		i.name, in = file, f
+	}
+	if err := i.all(c.Context, in); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stderr, "%d entries, %d new, sha256 %x\n", i.sum.n, i.fresh, i.sum.hash.Sum(nil))
+	return nil
+}
+
+// importing is an export on its way to a server.
+type importing struct {
+	client *thread.Client
+	name   string // of the file
+	sum    *summary
+	fresh  int // entries that the server did not have
+
+	batch []thread.Entry // to be posted next
+	lines []int          // where they stand in the file
+	size  int
+}
+
+// importBatch is how many bytes are enough for one post. One entry more may come to them.
+const importBatch = 8 << 20
+
+func (i *importing) all(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, thread.MaxEntry+64<<10)
+	n := 0
+	for lines.Scan() {
+		n++
+		e, err := thread.ParseEntry(lines.Bytes())
+		switch {
+		case len(bytes.TrimSpace(lines.Bytes())) == 0:
+			return cmdline.Usage("%s line %d is empty: not what arbe thread export prints", i.name, n)
+		case err != nil:
+			return cmdline.Usage("%s line %d: %w", i.name, n, err)
+		}
+		i.sum.add(e)
+		i.batch, i.lines, i.size = append(i.batch, e), append(i.lines, n), i.size+len(e.Payload)
+		if len(i.batch) == thread.MaxEntries || i.size > importBatch {
+			if err := i.post(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return cmdline.Usage("%s line %d: an entry has %d bytes at most", i.name, n+1, thread.MaxEntry)
+	case err != nil:
+		return fmt.Errorf("read %s, line %d: %w", i.name, n+1, err)
+	case n == 0:
+		return cmdline.Usage("%s has no entries", i.name)
+	}
+	return i.post(ctx)
+}
+
+func (i *importing) post(ctx context.Context) error {
+	if len(i.batch) == 0 {
+		return nil
+	}
+	ack, err := i.client.Append(ctx, i.batch)
+	if err != nil {
+		where := fmt.Sprintf("lines %d to %d", i.lines[0], i.lines[len(i.lines)-1])
+		var se *thread.StatusError
+		if errors.As(err, &se) && len(se.Entries) > 0 && se.Entries[0].Index < len(i.lines) {
+			bad := se.Entries[0]
+			where = fmt.Sprintf("line %d, %s: %s", i.lines[bad.Index], bad.ID, bad.Reason)
+		}
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w (%s %s)", err, i.name, where)}
+	}
+	i.fresh += len(i.batch) - ack.Duplicates
+	i.batch, i.lines, i.size = i.batch[:0], i.lines[:0], 0
+	return nil
+}

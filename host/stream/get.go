@@ -1,0 +1,206 @@
+package stream
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// chunk is how much of a stream one answer of the protocol has, in bytes, but for a message that is larger. Its clients come again for the rest.
+const chunk = 4 << 20
+
+// get serves GET.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, name string) error {
+	q := r.URL.Query()
+	live, err := parseLive(q)
+	if err != nil {
+		return err
+	}
+	f := s.Log.follow(name)
+	defer f.close()
+	head, grown, err := f.look(r.Context())
+	if err != nil {
+		return err
+	}
+	v, err := s.Log.judge(r.Context(), name, head)
+	if err != nil {
+		return asAnswer(err)
+	}
+	offsets := q["offset"]
+	if last := r.Header.Get("Last-Event-ID"); live == "sse" && last != "" {
+		offsets = []string{last} // a browser that comes again
+	}
+	after, err := parseOffset(offsets, v.tail())
+	if err != nil {
+		return err
+	}
+	if err := s.Log.touch(r.Context(), v); err != nil {
+		return err
+	}
+	switch live {
+	case "sse":
+		return s.events(w, r, f, v, after)
+	case "long-poll":
+		return s.poll(w, r, f, grown, v, after)
+	}
+	return s.catchUp(w, r, v, after)
+}
+
+// parseLive reads how a reader wants to wait, if at all.
+func parseLive(q url.Values) (string, error) {
+	live := q.Get("live")
+	switch live {
+	case "":
+	case "long-poll", "sse":
+		if _, there := q["offset"]; !there {
+			return "", refuse(http.StatusBadRequest, "offset", "live=%s needs an offset", live)
+		}
+	default:
+		return "", refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
+	}
+	return live, nil
+}
+
+// catchUp gives what is there.
+func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v view, after uint64) error {
+	body, next, err := s.content(r.Context(), v, after)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	if r.URL.Query().Get("offset") != "now" {
+		visibility := "private"
+		if s.Open {
+			visibility = "public"
+		}
+		h.Set("Cache-Control", visibility+", max-age=60, stale-while-revalidate=300")
+		h.Set("ETag", etag(v, after, next))
+		if r.Header.Get("If-None-Match") == h.Get("ETag") {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	return s.give(w, r, v, body, next)
+}
+
+// content is what a stream has after an offset, as much as one answer has of it, and the offset that follows.
+func (s *Server) content(ctx context.Context, v view, after uint64) (body []byte, next uint64, err error) {
+	records, err := s.Log.records(ctx, v, after, v.tail(), chunk)
+	if err != nil {
+		return nil, 0, err
+	}
+	next = v.tail()
+	if n := len(records); n > 0 {
+		next = records[n-1].Seq
+	}
+	return render(v, records), next, nil
+}
+
+// render writes records as the stream's content type wants them.
+func render(v view, records []store.Record) []byte {
+	size := 2
+	for _, r := range records {
+		size += len(r.Data) + 40
+	}
+	body := make([]byte, 0, size)
+	if !v.isJSON() {
+		for _, r := range records {
+			body = append(body, r.Data...)
+		}
+		return body
+	}
+	_, isThread := threadOf(v.name)
+	body = append(body, '[')
+	for i, r := range records {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		if isThread {
+			body = appendEntry(body, r)
+		} else {
+			body = append(body, r.Data...)
+		}
+	}
+	return append(body, ']')
+}
+
+// appendEntry writes a thread's entry with the time of its receipt.
+func appendEntry(b []byte, r store.Record) []byte {
+	b = append(b, r.Data[:len(r.Data)-1]...)
+	b = append(b, `,"at":"`...)
+	b = r.At.UTC().AppendFormat(b, thread.TimeFormat)
+	return append(b, `"}`...)
+}
+
+// give answers with a stream's content.
+func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, body []byte, next uint64) error {
+	h := w.Header()
+	h.Set("Content-Type", v.Type)
+	h.Set(headerNext, offset(next))
+	if next >= v.tail() {
+		h.Set(headerUpToDate, "true")
+		if v.Closed {
+			h.Set(headerClosed, "true")
+		}
+	}
+	w.WriteHeader(http.StatusOK)
+	s.write(r.Context(), w, http.NewResponseController(w), body)
+	return nil
+}
+
+// poll gives what is there, or waits for it.
+func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown <-chan struct{}, v view, after uint64) error {
+	h := w.Header()
+	limit := time.NewTimer(s.longPoll())
+	defer limit.Stop()
+	done := s.metrics.reader(readerLongPoll)
+	defer done()
+	for more := true; more && after >= v.tail() && !v.Closed; {
+		select {
+		case <-grown:
+		case <-limit.C:
+			more = false
+		case <-s.closing().Done():
+			more = false
+		case <-r.Context().Done():
+			return nil
+		}
+		head, again, err := f.look(r.Context())
+		if err != nil {
+			return err
+		}
+		if v, err = s.Log.judge(r.Context(), v.name, head); err != nil {
+			return asAnswer(err)
+		}
+		grown = again
+	}
+	if !v.Closed {
+		h.Set(headerCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))
+	}
+	if after >= v.tail() {
+		h.Set(headerNext, offset(v.tail()))
+		h.Set(headerUpToDate, "true")
+		if v.Closed {
+			h.Set(headerClosed, "true")
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	body, next, err := s.content(r.Context(), v, after)
+	if err != nil {
+		return err
+	}
+	return s.give(w, r, v, body, next)
+}
+
+// longPoll is how long a reader is kept waiting.
+func (s *Server) longPoll() time.Duration {
+	if s.LongPoll == 0 {
+		return 20 * time.Second
+	}
+	return s.LongPoll
+}

@@ -1,0 +1,85 @@
+package stream
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// meta is what a stream is, as PUT made it and what came since has made of it. It is the stream's state in the store. A thread has none, but for one that
+// was made by PUT.
+type meta struct {
+	Type     string     `json:"type"`
+	TTL      int64      `json:"ttl,omitempty"` // seconds since it was used last
+	HasTTL   bool       `json:"hasTtl,omitempty"`
+	Expires  *time.Time `json:"expires,omitempty"`
+	Used     time.Time  `json:"used,omitzero"` // only with a TTL. Readers put it ahead by what they are late to write it down again
+	Closed   bool       `json:"closed,omitempty"`
+	ClosedBy *producer  `json:"closedBy,omitempty"` // whose append closed it
+	Seq      string     `json:"seq,omitempty"`      // the last Stream-Seq
+	Fork     *fork      `json:"fork,omitempty"`
+	Gone     bool       `json:"gone,omitempty"` // deleted, and kept for its forks
+	Born     string     `json:"born,omitempty"` // tells it from others that had its name before
+}
+
+// fork is where a stream branches off. Up to offset At it is the other stream.
+type fork struct {
+	From  string `json:"from"`
+	Born  string `json:"born"` // the other's
+	At    uint64 `json:"at"`
+	Sub   uint64 `json:"sub,omitempty"` // so much of what follows At was copied
+	Depth int    `json:"depth"`
+}
+
+// view is a stream at one moment.
+type view struct {
+	name string
+	head store.Head
+	meta
+}
+
+// newView reads a stream's state.
+func newView(name string, head store.Head) (view, error) {
+	v := view{name: name, head: head}
+	if head.State == nil {
+		v.Type = jsonType
+		return v, nil
+	}
+	if err := json.Unmarshal(head.State, &v.meta); err != nil {
+		return v, fmt.Errorf("the state of %s in the log: %w", name, err)
+	}
+	return v, nil
+}
+
+const jsonType = "application/json"
+
+func (v view) isJSON() bool { return v.Type == jsonType }
+
+// base is the offset where what the stream has of its own begins.
+func (v view) base() uint64 {
+	if v.Fork == nil {
+		return 0
+	}
+	return v.Fork.At
+}
+
+// tail is the offset of the stream's end.
+func (v view) tail() uint64 { return v.base() + v.head.Data }
+
+// expired reports whether the stream's time is over.
+func (v view) expired(now time.Time) bool {
+	return v.Expires != nil && !now.Before(*v.Expires) || v.HasTTL && !now.Before(v.Used.Add(time.Duration(v.TTL)*time.Second))
+}
+
+// lazy is by how much a reader's use of a stream may be written down too late: it is put so far ahead, so that a stream never expires early.
+func (v view) lazy() time.Duration { return time.Duration(v.TTL) * time.Second / 20 }
+
+// state is the meta as it is stored.
+func (m meta) state() []byte { return thread.Marshal(m) }
+
+// born is a new stream's mark.
+func born() string { return rand.Text()[:12] }

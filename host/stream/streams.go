@@ -1,0 +1,231 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/stream/store"
+)
+
+// Names of a stream's values.
+const (
+	valueProducer = "p/" // + the producer's id
+	valueFork     = "f/" // + the name of a stream that was forked from this one: its Born
+)
+
+// Errors of streams that callers tell apart.
+var (
+	errAbsent = errors.New("there is no such stream")
+	errGone   = errors.New("the stream was deleted")
+)
+
+// state tells what a stream is now: errAbsent for one that does not exist or has expired, errGone for one that is kept for its forks only.
+func (l *Log) state(ctx context.Context, name string) (view, error) {
+	head, err := l.engine.Head(ctx, name)
+	if err != nil {
+		return view{}, err
+	}
+	return l.judge(ctx, name, head)
+}
+
+// judge is state for a head. What has expired is deleted.
+func (l *Log) judge(ctx context.Context, name string, head store.Head) (view, error) {
+	v, err := newView(name, head)
+	switch {
+	case err != nil:
+		return v, err
+	case !head.Exists():
+		return v, errAbsent
+	case v.Gone:
+		return v, errGone
+	case v.expired(time.Now()):
+		switch err := l.drop(ctx, name, func(v view) bool { return v.expired(time.Now()) }); {
+		case err == nil:
+			l.metrics.expired(1)
+		case !errors.Is(err, errAbsent) && !errors.Is(err, errGone):
+			return v, err
+		}
+		return v, errAbsent
+	}
+	return v, nil
+}
+
+// touch writes down that a stream was used, where its time depends on it.
+func (l *Log) touch(ctx context.Context, v view) error {
+	if !v.HasTTL || time.Now().Before(v.Used) {
+		return nil
+	}
+	_, err := l.update(ctx, v.name, func(head store.Head) (*store.Append, error) {
+		now, err := newView(v.name, head)
+		if err != nil || now.Born != v.Born || now.Gone {
+			return nil, err
+		}
+		now.Used = time.Now().Add(now.lazy())
+		return &store.Append{State: now.state()}, nil
+	})
+	return err
+}
+
+// records returns what a stream has after one offset up to another, as much as fits into some bytes, at least one record where there is one. The seqs are
+// offsets.
+func (l *Log) records(ctx context.Context, v view, after, upTo uint64, most int) ([]store.Record, error) {
+	base := v.base()
+	var records []store.Record
+	if after < base {
+		source, err := l.source(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		for most > 0 {
+			some, err := l.records(ctx, source, after, min(upTo, base), most)
+			if err != nil {
+				return nil, err
+			}
+			if len(some) == 0 {
+				break // now its own come
+			}
+			for _, r := range some {
+				most -= len(r.Data)
+			}
+			records, after = append(records, some...), some[len(some)-1].Seq
+		}
+		if most <= 0 || upTo <= base {
+			return records, nil
+		}
+		after = base
+	}
+	own, err := l.engine.Read(ctx, v.name, after-base, upTo-base, most)
+	for i := range own {
+		own[i].Seq += base
+	}
+	return append(records, own...), err
+}
+
+// source is the stream that v was forked from.
+func (l *Log) source(ctx context.Context, v view) (view, error) {
+	head, err := l.engine.Head(ctx, v.Fork.From)
+	if err != nil {
+		return view{}, err
+	}
+	source, err := newView(v.Fork.From, head)
+	if err == nil && (!head.Exists() || source.Born != v.Fork.Born) {
+		err = errors.New("the stream that " + v.name + " was forked from is missing in the log")
+	}
+	return source, err
+}
+
+// remove deletes a stream. errAbsent or errGone: there is nothing to delete.
+func (l *Log) remove(ctx context.Context, name string) error {
+	if _, err := l.state(ctx, name); err != nil { // one that has expired is not there
+		return err
+	}
+	err := l.drop(ctx, name, func(view) bool { return true })
+	if err == nil {
+		l.metrics.deleted()
+	}
+	return err
+}
+
+// drop deletes a stream, where it is still to be. One with forks is kept for them, and said to be gone; the last of them takes it along.
+func (l *Log) drop(ctx context.Context, name string, still func(view) bool) error {
+	// First it is said to be gone: from then on there are no new forks, and nothing is appended.
+	var v view
+	_, err := l.update(ctx, name, func(head store.Head) (a *store.Append, err error) {
+		v, err = newView(name, head)
+		switch {
+		case err != nil:
+			return nil, err
+		case !head.Exists() || !still(v):
+			return nil, errAbsent
+		case v.Gone:
+			return nil, errGone
+		}
+		v.Gone = true
+		return &store.Append{State: v.state()}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return l.bury(ctx, v)
+}
+
+// bury takes a stream that is gone out of the log, unless there are forks of it, and then those that were kept for it alone.
+func (l *Log) bury(ctx context.Context, v view) error {
+	for {
+		forks, err := l.forks(ctx, v)
+		if err != nil || len(forks) > 0 {
+			return err
+		}
+		if err := l.engine.Delete(ctx, v.name); err != nil {
+			return err
+		}
+		l.forget(v.name)
+		if v.Fork == nil {
+			return nil
+		}
+		source, err := l.source(ctx, v)
+		if err != nil {
+			return nil //nolint:nilerr // it is gone as well
+		}
+		if err := l.setFork(ctx, source.name, v.name, nil); err != nil {
+			return err
+		}
+		if !source.Gone {
+			return nil
+		}
+		v = source
+	}
+}
+
+// forks are the streams that were forked from v and live. Those that a creation left which did not come to its end are not.
+func (l *Log) forks(ctx context.Context, v view) ([]string, error) {
+	values, err := l.engine.Values(ctx, v.name, valueFork)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for key := range values {
+		name := strings.TrimPrefix(key, valueFork)
+		head, err := l.engine.Head(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		f, err := newView(name, head)
+		if err != nil {
+			return nil, err
+		}
+		if head.Exists() && f.Fork != nil && f.Fork.From == v.name && f.Fork.Born == v.Born {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// setFork writes down that a stream was forked from source, or with nil that it is not there any more.
+func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) error {
+	_, err := l.update(ctx, source, func(head store.Head) (*store.Append, error) {
+		v, err := newView(source, head)
+		switch {
+		case err != nil:
+			return nil, err
+		case !head.Exists():
+			return nil, errAbsent
+		case v.Gone && mark != nil:
+			return nil, errGone
+		}
+		return &store.Append{State: head.State, Values: map[string][]byte{valueFork + name: mark}}, nil
+	})
+	return err
+}
+
+// forget takes what is known of a stream out of mind, and wakes those who wait for it.
+func (l *Log) forget(name string) {
+	s := l.acquire(name)
+	s.mu.Lock()
+	s.known = false
+	s.mu.Unlock()
+	l.release(s)
+	l.tell(name)
+}

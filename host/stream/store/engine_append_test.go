@@ -172,7 +172,7 @@ func TestLarge(t *testing.T) {
 			{"records", 1000, 200},
 			{"thousand", 1000, 3 << 10},
 			{"limit", 1, 1 << 20},
-			{"body", 8, 8 << 20},
+			{"body", 4, 8 << 20},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				random := rand.NewChaCha8([32]byte{1})

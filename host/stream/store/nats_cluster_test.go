@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,8 +17,8 @@ import (
 	"arbe.0sk.ar/runner/host/stream/store"
 )
 
-// Servers of a cluster go away and come back, one by one, the shards' leaders among them, while two engines append to the same streams: two take their
-// leave, one is killed. Whatever was acknowledged is there once, in the order of its writer.
+// A server of a cluster is killed while two engines append to the same streams, some of which it leads, and comes back; in make faults the two others
+// take their leave before that. Whatever was acknowledged is there once, in the order of its writer.
 func TestNATSCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -83,6 +84,9 @@ func TestNATSCluster(t *testing.T) {
 	defer conn.Close()
 	js := must(jetstream.New(conn, jetstream.WithDefaultTimeout(time.Second)))(t)
 	for i := range c.opts {
+		if i < len(c.opts)-1 && os.Getenv("ARBE_NATS_FAULTS") == "" {
+			continue
+		}
 		c.lead(js, 0, i)
 		c.replace(i, progress)
 		until(t, func() bool { return c.whole(js) })

@@ -120,22 +120,29 @@ func TestPebbleTornTail(t *testing.T) {
 	}
 }
 
-// A bit that flips in a table is noticed: who reads it gets an error, and never something else than was written. The rest can be read.
+// A bit that flips in a table, or in a file of values, is noticed: who reads it gets an error, and never something else than was written. The rest can be
+// read.
 func TestPebbleFlippedBit(t *testing.T) {
+	for _, kind := range []string{".sst", ".blob"} {
+		t.Run(kind[1:], func(t *testing.T) { flipBits(t, kind) })
+	}
+}
+
+func flipBits(t *testing.T, kind string) {
 	dir := filepath.Join(t.TempDir(), "log")
 	p, want := filled(t, dir, 300, func() {})
 	if err := errors.Join(p.Flush(), p.Close()); err != nil {
 		t.Fatal(err)
 	}
-	table := must(os.ReadFile(newest(t, dir, ".sst")))(t)
-	const flips = 20
+	table := must(os.ReadFile(newest(t, dir, kind)))(t)
+	const flips = 5
 	refused, whole := 0, 0
 	for i := range flips {
 		to := killed(t, dir)
 		at := len(table) / flips * i
 		bad := bytes.Clone(table)
 		bad[at] ^= 1 << rand.N(8)
-		if err := os.WriteFile(newest(t, to, ".sst"), bad, 0o600); err != nil {
+		if err := os.WriteFile(newest(t, to, kind), bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		q, err := store.OpenPebble(to, logger(t))

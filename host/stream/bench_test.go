@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("ARBE_BENCH_SERVE") == "" {
 		os.Exit(m.Run())
 	}
+	debug.SetGCPercent(300) // as arbe serve does
 	cfg := stream.Config{Addr: "127.0.0.1:0", Data: stream.Data(os.Getenv("ARBE_BENCH_SERVE")), Secrets: [][]byte{secret}, Debug: os.Getenv("ARBE_BENCH_DEBUG"), Logger: slog.New(slog.DiscardHandler)}
 	if url := os.Getenv("ARBE_BENCH_NATS"); url != "" {
 		cfg.NATS = &store.NATSConfig{URL: url, Replicas: 1, AllowUnsafe: true, Logger: cfg.Logger}
@@ -257,15 +259,28 @@ func appends(b *testing.B, engine string, writers int) {
 	for i := range heads {
 		heads[i] = head(b, "POST", i)
 	}
-	clients := make([]*benchWriter, writers)
 	rnd := make([]*rand.Rand, writers)
-	for w := range clients {
-		clients[w], rnd[w] = newWriter(b, s.url), rand.New(rand.NewPCG(uint64(w), 1))
+	for w := range rnd {
+		rnd[w] = rand.New(rand.NewPCG(uint64(w), 1))
 	}
-	http, took := during(b, writers, func(w, i int) error {
-		_, err := clients[w].request(heads[rnd[w].IntN(benchThreads)], kilobyte(rnd[w], fmt.Sprintf("w%d.%d", w, i)))
-		return err
+	r := rnd[0]
+	texts := make([][]byte, 512) // made beforehand: what is measured is the server
+	for i := range texts {
+		texts[i] = kilobyte(r, "0123456789012345")
+	}
+	began := time.Now()
+	took, err := load(strings.TrimPrefix(s.url, "http://"), writers, 5*time.Second, func(buf []byte, n int) []byte {
+		text := texts[r.IntN(len(texts))]
+		buf = append(append(buf, heads[r.IntN(benchThreads)]...), "Content-Length: "...)
+		buf = append(strconv.AppendInt(buf, int64(len(text)), 10), "\r\n\r\n"...)
+		buf = append(buf, text...)
+		copy(buf[len(buf)-len(text)+len(`{"id":"`):], fmt.Sprintf("%016d", n))
+		return buf
 	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	http := float64(len(took)) / time.Since(began).Seconds()
 	percentiles(b, took, "")
 	b.ReportMetric(http, "appends/s-http")
 	b.ReportMetric(s.rss(b), "MiB-server")

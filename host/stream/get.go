@@ -196,11 +196,3 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown
 	}
 	return s.give(w, r, v, body, next)
 }
-
-// longPoll is how long a reader is kept waiting.
-func (s *Server) longPoll() time.Duration {
-	if s.LongPoll == 0 {
-		return 20 * time.Second
-	}
-	return s.LongPoll
-}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+// The systemd unit calls the program as it wants to be called.
+func TestUnit(t *testing.T) {
+	unit, err := os.ReadFile("../../deploy/systemd/arbe-serve.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(unit), "\nExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	args := strings.Fields(strings.ReplaceAll(line, "%S", t.TempDir()))
+	for _, tt := range []struct {
+		more []string
+		want int
+	}{{[]string{"--help"}, 0}, {[]string{"--no-such-flag", "--help"}, 64}} {
+		var out, errs bytes.Buffer
+		if got := run(append(args, tt.more...), strings.NewReader(""), &out, &errs); got != tt.want || len(args) < 5 {
+			t.Errorf("%q: %d, want %d: %s", append(args, tt.more...), got, tt.want, errs.String())
+		}
+	}
+}

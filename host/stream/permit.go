@@ -1,0 +1,63 @@
+package stream
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// authorize checks the request's token and that it is for the thread in the path.
+func (s *Server) authorize(r *http.Request, scope string) (Grant, error) {
+	name := r.PathValue("stream")
+	if _, ok := threadOf(name); !ok {
+		return Grant{}, refuse(http.StatusNotFound, "not_found", "no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -", thread.StreamName(""))
+	}
+	return s.permit(r.Header.Get("Authorization"), name, scope)
+}
+
+// permit checks what an Authorization header allows on a stream.
+func (s *Server) permit(authorization, name, scope string) (Grant, error) {
+	kind, token, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(kind, "Bearer") || token == "" {
+		return Grant{}, refuse(http.StatusUnauthorized, "no_token", "a bearer token is required")
+	}
+	g, err := s.tokens.check(strings.TrimSpace(token))
+	switch {
+	case err != nil:
+		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "%s", err)
+	case g.Thread == "" && strings.HasPrefix(name, thread.StreamName("")):
+		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "token has no thread as its subject")
+	case g.name() != name:
+		return Grant{}, refuse(http.StatusForbidden, "wrong_thread", "the token is for another thread")
+	case !g.Allows(scope):
+		return Grant{}, refuse(http.StatusForbidden, "missing_scope", "the token lacks the scope %s", scope)
+	}
+	return g, nil
+}
+
+// renew gives a fresh write token for the renew token's thread and run.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request, g Grant) error {
+	if g.Run != "" {
+		ended, ok, err := s.Log.EndedAt(r.Context(), g.Thread, g.Run+".end.0")
+		if err != nil {
+			return err
+		}
+		if ok && time.Since(ended) > renewAfter {
+			return refuse(http.StatusUnauthorized, "run_ended", "run %s ended more than %v ago", g.Run, renewAfter)
+		}
+	}
+	until := time.Now().Add(WriteTTL)
+	token, err := Mint(s.Secrets[0], Grant{Thread: g.Thread, Scope: []string{ScopeWrite}, Run: g.Run, House: g.House, Until: until})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(thread.Marshal(struct {
+		JWT       string `json:"jwt"`
+		ExpiresAt string `json:"expiresAt"`
+	}{token, thread.Stamp(until)}), '\n')) // the client may be gone
+	return nil
+}

@@ -1,0 +1,151 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// read gives a thread's entries as NDJSON, or as events.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
+	q := r.URL.Query()
+	live := q.Get("live")
+	if live == "sse" {
+		w.Header().Set("Cache-Control", "no-store")
+		return s.get(w, r, thread.StreamName(g.Thread))
+	}
+	if live != "" && live != "long-poll" {
+		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
+	}
+	f := s.Log.follow(thread.StreamName(g.Thread))
+	defer f.close()
+	v, grown, err := s.thread(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	after, err := parseOffset(q["offset"], v.tail())
+	if err != nil {
+		return err
+	}
+	if live != "" && after == v.tail() {
+		done := s.metrics.reader(readerLongPoll)
+		err := s.await(r.Context(), grown)
+		done()
+		if err == nil {
+			v, _, err = s.thread(r.Context(), f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	w.Header().Set(headerNext, offset(v.tail()))
+	w.Header().Set(headerUpToDate, "true")
+	w.Header().Set("Cache-Control", "no-store")
+	if live != "" && after == v.tail() {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	return s.send(r.Context(), w, v, after)
+}
+
+// thread is the thread that f follows, as it is now.
+func (s *Server) thread(ctx context.Context, f *follower) (view, <-chan struct{}, error) {
+	head, grown, err := f.look(ctx)
+	if err != nil {
+		return view{}, nil, err
+	}
+	v, err := s.Log.judge(ctx, f.name, head)
+	if errors.Is(err, errAbsent) {
+		err = refuse(http.StatusNotFound, "not_found", "the thread was never written")
+	}
+	return v, grown, asAnswer(err)
+}
+
+// await returns when the thread has grown, or was waited for long enough.
+func (s *Server) await(ctx context.Context, grown <-chan struct{}) error {
+	timer := time.NewTimer(s.longPoll())
+	defer timer.Stop()
+	select {
+	case <-grown:
+	case <-timer.C:
+	case <-s.closing().Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// send writes a thread's entries after an offset, up to its end as v has it.
+func (s *Server) send(ctx context.Context, w http.ResponseWriter, v view, after uint64) error {
+	rc := http.NewResponseController(w)
+	w.WriteHeader(http.StatusOK)
+	var buf []byte
+	for after < v.tail() {
+		records, err := s.Log.records(ctx, v, after, v.tail(), readChunk)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // the reader is gone
+			}
+			// The status is out already. A connection that breaks says that this was not all.
+			s.Logger.Error("a read broke off", "stream", v.name, "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		if len(records) == 0 {
+			return nil // the rest was removed
+		}
+		buf = buf[:0]
+		for _, rec := range records {
+			buf = append(appendEntry(buf, rec), '\n')
+		}
+		after = records[len(records)-1].Seq
+		if !s.write(ctx, w, rc, buf) {
+			return nil // the reader is gone, or too slow
+		}
+	}
+	return nil
+}
+
+// longPoll is how long a reader is kept waiting.
+func (s *Server) longPoll() time.Duration {
+	if s.LongPoll == 0 {
+		return 20 * time.Second
+	}
+	return s.LongPoll
+}
+
+// parseOffset is the offset after which to read.
+func parseOffset(given []string, tail uint64) (uint64, error) {
+	if len(given) > 1 {
+		return 0, refuse(http.StatusBadRequest, "offset", "more than one offset")
+	}
+	if len(given) == 0 {
+		return 0, nil
+	}
+	if given[0] == "now" {
+		return tail, nil
+	}
+	at, ok := parsePlace(given[0])
+	if !ok || at > tail {
+		return 0, refuse(http.StatusBadRequest, "offset", "offset %.40q is none of this stream's: want 0, -1, now or a %s", given[0], headerNext)
+	}
+	return at, nil
+}
+
+// parsePlace reads a place in a stream. The last of these is the start as other servers of the protocol write it.
+func parsePlace(s string) (uint64, bool) {
+	switch s {
+	case "0", "-1", "0000000000000000_0000000000000000":
+		return 0, true
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	return n, err == nil && len(s) == 20
+}
+
+// offset is a place in a stream, as clients know it: opaque, and sorted as text.
+func offset(seq uint64) string { return fmt.Sprintf("%020d", seq) }

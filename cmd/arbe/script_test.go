@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"arbe.0sk.ar/runner/internal/natsserver"
 )
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arbe": main}) }
@@ -20,6 +22,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arbe": main}
 //
 //	status N CMD …   the command ends with N
 //	await FILE       there will be such a file
+//	nats             a nats-server runs for the script, and ARBE_NATS_URL says where
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../testdata/script/arbe/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -49,6 +52,12 @@ func TestScript(t *testing.T) {
 				if got != want {
 					ts.Fatalf("%s ended with %d, want %d", strings.Join(args[1:], " "), got, want)
 				}
+			},
+			"nats": func(ts *testscript.TestScript, _ bool, _ []string) {
+				s, err := natsserver.Start(ts.MkAbs("jetstream"))
+				ts.Check(err)
+				ts.Defer(func() { natsserver.Stop(s) })
+				ts.Setenv("ARBE_NATS_URL", s.ClientURL())
 			},
 			"await": func(ts *testscript.TestScript, _ bool, args []string) {
 				for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks

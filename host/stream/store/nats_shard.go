@@ -46,6 +46,9 @@ func (n *NATS) openShards(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if n.config.Replicas < 3 && infos[n.shardName(0)] == nil && !n.config.AllowUnsafe {
+		return &UnsafeError{[]string{fmt.Sprintf("there are none yet, and %d of 3 replicas were asked for", n.config.Replicas)}}
+	}
 	// The first shard is made last: where it is there, all are. Another server may be making them, too, which comes to the same.
 	for i := count - 1; i >= 0; i-- {
 		if infos[n.shardName(i)] == nil {

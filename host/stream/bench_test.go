@@ -253,30 +253,30 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-func appends(b *testing.B, engine string, writers int) {
-	s := startServer(b, engine)
-	heads := make([]string, benchThreads)
+// entries makes requests that append an entry each to one of 1,000 threads.
+func entries(b *testing.B) func(buf []byte, n int) []byte {
+	heads, texts := make([]string, benchThreads), make([][]byte, 512)
 	for i := range heads {
 		heads[i] = head(b, "POST", i)
 	}
-	rnd := make([]*rand.Rand, writers)
-	for w := range rnd {
-		rnd[w] = rand.New(rand.NewPCG(uint64(w), 1))
-	}
-	r := rnd[0]
-	texts := make([][]byte, 512) // made beforehand: what is measured is the server
-	for i := range texts {
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range texts { // made beforehand: what is measured is the server
 		texts[i] = kilobyte(r, "0123456789012345")
 	}
-	began := time.Now()
-	took, err := load(strings.TrimPrefix(s.url, "http://"), writers, 5*time.Second, func(buf []byte, n int) []byte {
+	return func(buf []byte, n int) []byte {
 		text := texts[r.IntN(len(texts))]
 		buf = append(append(buf, heads[r.IntN(benchThreads)]...), "Content-Length: "...)
 		buf = append(strconv.AppendInt(buf, int64(len(text)), 10), "\r\n\r\n"...)
 		buf = append(buf, text...)
 		copy(buf[len(buf)-len(text)+len(`{"id":"`):], fmt.Sprintf("%016d", n))
 		return buf
-	})
+	}
+}
+
+func appends(b *testing.B, engine string, writers int) {
+	s := startServer(b, engine)
+	began := time.Now()
+	took, err := load(strings.TrimPrefix(s.url, "http://"), writers, func(int) bool { return time.Since(began) < 5*time.Second }, entries(b))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -284,6 +284,10 @@ func appends(b *testing.B, engine string, writers int) {
 	percentiles(b, took, "")
 	b.ReportMetric(http, "appends/s-http")
 	b.ReportMetric(s.rss(b), "MiB-server")
+	rnd := make([]*rand.Rand, writers)
+	for w := range rnd {
+		rnd[w] = rand.New(rand.NewPCG(uint64(w), 1))
+	}
 
 	log := stream.NewLog(engines[engine](b))
 	local, _ := during(b, writers, func(w, i int) error {
@@ -316,6 +320,50 @@ func appends(b *testing.B, engine string, writers int) {
 	if err := db.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// BenchmarkGrowth appends to one server's threads over HTTP, from 64 writers, and tells what an append costs as its store grows to 10^7 entries, or GROWTH.
+func BenchmarkGrowth(b *testing.B) {
+	total := 10_000_000
+	if g := os.Getenv("GROWTH"); g != "" {
+		var err error
+		if total, err = strconv.Atoi(g); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s, request := startServer(b, "pebble"), entries(b)
+	from, first := 0, 0.0
+	for upTo := 10_000; upTo <= total; upTo *= 10 {
+		began, used := time.Now(), s.cpu(b)
+		took, err := load(strings.TrimPrefix(s.url, "http://"), 64, func(done int) bool { return from+done < upTo }, func(buf []byte, n int) []byte { return request(buf, from+from/10+n) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		slices.Sort(took)
+		cost := float64((s.cpu(b) - used).Microseconds()) / float64(len(took))
+		if first == 0 {
+			first = cost
+		}
+		b.Logf("to %8d: %6.0f appends/s, p50 %.1f ms, p99 %.1f ms, %5.1f µs of the server's processors each, %.2f times the first, %4.0f MiB", upTo, float64(len(took))/time.Since(began).Seconds(),
+			took[len(took)/2].Seconds()*1000, took[len(took)*99/100].Seconds()*1000, cost, cost/first, s.rss(b))
+		from = upTo
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// cpu is the time on processors that the server has had.
+func (s *benchServer) cpu(b testing.TB) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	var user, system int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // noLog keeps Pebble from telling.

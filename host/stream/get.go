@@ -20,6 +20,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, name string) error 
 	if err != nil {
 		return err
 	}
+	return s.getFrom(w, r, name, live, q["offset"])
+}
+
+// getFrom gives what a stream has from an offset, the start where there is none, and waits for more as live says.
+func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live string, offsets []string) error {
 	f := s.Log.follow(name)
 	defer f.close()
 	head, grown, err := f.look(r.Context())
@@ -30,7 +35,6 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, name string) error 
 	if err != nil {
 		return asAnswer(err)
 	}
-	offsets := q["offset"]
 	if last := r.Header.Get("Last-Event-ID"); live == "sse" && last != "" {
 		offsets = []string{last} // a browser that comes again
 	}

@@ -128,11 +128,14 @@ func TestEvents(t *testing.T) {
 			if got := listen(t, t.Context(), base+p+first.next, token).until(""); got != "d" {
 				t.Errorf("from %s: %q", first.next, got)
 			}
+			if got := listen(t, t.Context(), base+"/arbe-thread-t1?live=sse", token).until(""); got != "a b c d" {
+				t.Errorf("without an offset: %q", got)
+			}
 			// As a browser does that comes again by itself.
 			if got := listen(t, t.Context(), base+p+"0", token, "Last-Event-ID", first.next).until(""); got != "d" {
 				t.Errorf("after event %s: %q", first.next, got)
 			}
-			for path, want := range map[string]int{p + "7": 400, "/arbe-thread-t1?live=sse": 400, "/arbe-thread-t1?live=pigeon&offset=0": 400} {
+			for path, want := range map[string]int{p + "7": 400, "/arbe-thread-t1?live=pigeon&offset=0": 400} {
 				if a := (call{method: "GET", path: path, token: token}).do(t, base); a.status != want {
 					t.Errorf("%s: %+v", path, a)
 				}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load sends requests on several connections, on each the next one when the last is answered, for some time, and tells how long each took. It is one loop around
+// load sends requests on several connections, on each the next one when the last is answered, until more says that it is enough, and tells how long each took. It is one loop around
 // epoll: clients of the usual kind would take as much of two cores as the server does. request makes the nth request.
-func load(addr string, conns int, d time.Duration, request func(buf []byte, n int) []byte) (took []time.Duration, err error) {
+func load(addr string, conns int, more func(done int) bool, request func(buf []byte, n int) []byte) (took []time.Duration, err error) {
 	tcp, err := net.ResolveTCPAddr("tcp4", addr)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func load(addr string, conns int, d time.Duration, request func(buf []byte, n in
 		}
 	}
 	events, in := make([]unix.EpollEvent, conns), make([]byte, 64<<10)
-	for began := time.Now(); time.Since(began) < d; {
+	for more(len(took)) {
 		ready, err := unix.EpollWait(ep, events, 10_000)
 		if errors.Is(err, unix.EINTR) {
 			continue

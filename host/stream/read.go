@@ -17,7 +17,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 	live := q.Get("live")
 	if live == "sse" {
 		w.Header().Set("Cache-Control", "no-store")
-		return s.get(w, r, thread.StreamName(g.Thread))
+		return s.getFrom(w, r, thread.StreamName(g.Thread), live, q["offset"])
 	}
 	if live != "" && live != "long-poll" {
 		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)

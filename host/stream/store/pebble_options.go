@@ -53,7 +53,8 @@ func options(fs vfs.FS, space *space, log *slog.Logger) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                space.share(16, 1<<20, 64<<20),
 		MemTableStopWritesThreshold: 4,  // a flush that waits for its turn holds nobody up
-		L0StopWritesThreshold:       40, // nor does a compaction
+		L0CompactionThreshold:       8,  // the more is merged at once, the less often each key is; who looks a key up seldom gets here
+		L0StopWritesThreshold:       64, // a compaction that is late holds nobody up
 		LBaseMaxBytes:               256 << 20,
 		CacheSize:                   128 << 20, // of which the filters take 25 MB for 10 million records
 		Logger:                      pebbleLog{log},
@@ -61,7 +62,7 @@ func options(fs vfs.FS, space *space, log *slog.Logger) *pebble.Options {
 	}
 	// Records are moved once, from the write-ahead log into files of their own, and not with their keys each time that these are merged.
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
-		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 10, RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.5}
+		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 64, RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.5}
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // "is this key new?" mostly costs no read

@@ -60,7 +60,7 @@ func options(fs vfs.FS, space *space, log *slog.Logger) *pebble.Options {
 		Logger:                      pebbleLog{log},
 		EventListener:               &pebble.EventListener{DataCorruption: damage(log)},
 	}
-	// Records are moved once, from the write-ahead log into files of their own, and not with their keys each time that these are merged.
+	// Records come from the write-ahead log into files of their own, and mostly stay there while their keys are merged.
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 64, RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.5}
 	}

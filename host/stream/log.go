@@ -89,7 +89,11 @@ func (l *Log) update(ctx context.Context, name string, decide func(head store.He
 		head, err := l.engine.Append(ctx, name, *a)
 		if err == nil {
 			s.head = head
-			l.tell(name)
+			l.mu.Lock()
+			if s.users > 1 { // somebody waits for it, or for his turn
+				s.wake()
+			}
+			l.mu.Unlock()
 			return head, nil
 		}
 		s.known = false
@@ -125,9 +129,14 @@ func (l *Log) tell(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.streams[name]; s != nil {
-		close(s.grown)
-		s.grown = make(chan struct{})
+		s.wake()
 	}
+}
+
+// wake wakes those who wait for the stream. The caller holds Log.mu.
+func (s *live) wake() {
+	close(s.grown)
+	s.grown = make(chan struct{})
 }
 
 // acquire returns what is known of a stream, which stays in mind until it is released.

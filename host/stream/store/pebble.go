@@ -24,8 +24,9 @@ type Pebble struct {
 	mu    sync.Mutex
 	heads map[string]*place // of the streams in use, and of some that were lately
 
-	dead   atomic.Pointer[error] // why nothing can be appended any more
-	backup sync.Mutex            // held while a backup is made, and for good once the store is closed
+	committing *atomic.Int32         // appends that wait for the disk
+	dead       atomic.Pointer[error] // why nothing can be appended any more
+	backup     sync.Mutex            // held while a backup is made, and for good once the store is closed
 }
 
 // place is where a stream stands.
@@ -57,7 +58,8 @@ func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := pebble.Open(dir, options(fs, space, log))
+	committing := &atomic.Int32{}
+	db, err := pebble.Open(dir, options(fs, space, committing, log))
 	if err == nil {
 		err = migrate(db)
 		if err != nil {
@@ -71,7 +73,7 @@ func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), db.Close())
 	}
-	return &Pebble{db: db, space: space, heads: map[string]*place{}}, nil
+	return &Pebble{db: db, space: space, committing: committing, heads: map[string]*place{}}, nil
 }
 
 // Close closes the store, once a backup that is under way has ended. Nobody else may be using it any more.

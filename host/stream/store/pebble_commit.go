@@ -26,6 +26,8 @@ func (p *Pebble) commit(batch *pebble.Batch) (err error) {
 			panic(r)
 		}
 	}()
+	p.committing.Add(1)
+	defer p.committing.Add(-1)
 	return batch.Commit(pebble.Sync)
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -45,9 +46,15 @@ func migrate(db *pebble.DB) error {
 	return db.Set([]byte(keyFormat), []byte(strconv.Itoa(format)), pebble.Sync)
 }
 
+// Where so many appends wait for the disk, syncs are this far apart, so that each is for more of them.
+const (
+	many    = 32
+	crowded = 500 * time.Microsecond
+)
+
 // options are for many small values that are written in the order of their arrival and read in that of their streams. What they cost as a store grows is
 // BenchmarkGrowth's.
-func options(fs vfs.FS, space *space, log *slog.Logger) *pebble.Options {
+func options(fs vfs.FS, space *space, committing *atomic.Int32, log *slog.Logger) *pebble.Options {
 	opts := &pebble.Options{
 		FS:                          vfs.OnDiskFull(fs, space.full),
 		FormatMajorVersion:          pebble.FormatNewest,
@@ -59,6 +66,12 @@ func options(fs vfs.FS, space *space, log *slog.Logger) *pebble.Options {
 		CacheSize:                   128 << 20, // of which the filters take 25 MB for 10 million records
 		Logger:                      pebbleLog{log},
 		EventListener:               &pebble.EventListener{DataCorruption: damage(log)},
+	}
+	opts.WALMinSyncInterval = func() time.Duration {
+		if committing.Load() < many {
+			return 0
+		}
+		return crowded
 	}
 	// Records come from the write-ahead log into files of their own, and mostly stay there while their keys are merged.
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {

@@ -54,6 +54,10 @@ func (b *boxes) Probe(_ context.Context, id string) (sandbox.Health, string, err
 	return b.health[id], "as the test says", b.broken
 }
 
+func (b *boxes) Destroy(ctx context.Context, id string) error {
+	return (&box{provider: b, id: id}).Destroy(ctx)
+}
+
 func (b *boxes) List(_ context.Context, labels map[string]string) (all []sandbox.Box, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -196,6 +196,13 @@ func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 // destroyPatience is how long a box that is busy is asked to go. It can't be deleted while it starts, for one.
 const destroyPatience = 2 * time.Minute
 
+func (p *daytona) Destroy(ctx context.Context, id string) error {
+	if !boxID.MatchString(id) {
+		return fmt.Errorf("daytona: %q is not the id of a box", id)
+	}
+	return p.destroy(ctx, id)
+}
+
 // destroy deletes a box. It returns when Daytona has said that it will, which then takes its time.
 func (p *daytona) destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyPatience)

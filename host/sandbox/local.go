@@ -137,6 +137,14 @@ func (p *local) Open(_ context.Context, id string) (Sandbox, error) {
 	return &localBox{id: id, dir: dir, rec: rec}, nil
 }
 
+func (p *local) Destroy(ctx context.Context, id string) error {
+	dir, err := p.at(id)
+	if err != nil {
+		return err
+	}
+	return (&localBox{id: id, dir: dir}).Destroy(ctx)
+}
+
 func readRecord(dir string) (rec record, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err == nil {

@@ -40,6 +40,8 @@ type Sandbox interface {
 	Alive(ctx context.Context, p Process) (bool, error)
 	// Upload makes files, whole or not at all, with the folders that they need.
 	Upload(ctx context.Context, files ...File) error
+	// Download copies the file at path, relative to the home folder, to w. After an error w may hold a part of it.
+	Download(ctx context.Context, path string, w io.Writer) error
 	// Snapshot commits all that is in the working directory, also where that is nothing new, and returns the commit.
 	Snapshot(ctx context.Context, message string) (commit string, err error)
 	// Push pushes the branch to the repository that the box was made with.
@@ -145,6 +147,10 @@ const (
 	LabelThread      = "arbe.thread"
 	LabelEnvironment = "arbe.environment"
 	LabelEphemeral   = "arbe.ephemeral" // "true" where the box may be reaped
+	// LabelInstallation is the id of the thread server's installation that the box was made for. Boxes of others are never touched.
+	LabelInstallation = "arbe.installation"
+	// LabelRun is the run that the box was made for.
+	LabelRun = "arbe.run"
 )
 
 // Provider makes boxes and knows those it has made.
@@ -157,6 +163,8 @@ type Provider interface {
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// Probe asks what became of the box with the id. why says it in the provider's words. An error means Unknown.
 	Probe(ctx context.Context, id string) (h Health, why string, err error)
+	// Destroy releases the box with the id, without opening or starting it. A box that is gone already is no error.
+	Destroy(ctx context.Context, id string) error
 	// List are the boxes that have all these labels.
 	List(ctx context.Context, labels map[string]string) ([]Box, error)
 }

@@ -20,7 +20,16 @@ type Run struct {
 	Ephemeral   bool     // the box is for this work alone
 	Parent      *Parent  // for whom it is done, where it was delegated
 	Started     *Started
+	After       *After  // what its launch wants done once it has ended
+	Push        *Pushed // the newest result of pushing its work
+	Sync        *Synced // the newest result of copying its work back
+	Kept        *SandboxKept
+	Pushes      int       // results of pushing so far: the number of the next one
+	Syncs       int       // results of copying back so far
+	Setups      int       // steps of making its box so far
 	LastSignal  time.Time // at of its newest signal, by the server's clock; its ts where the server has none
+	LastEntry   time.Time // like LastSignal, mirrored lines included
+	Ended       time.Time // at of the entry that gave it the status that it has; zero while it runs
 }
 
 // Fold adds a thread's entries up to its runs. Feed it every entry in the thread's order. The zero value is an empty thread.
@@ -35,26 +44,44 @@ func (f *Fold) Add(e Entry) {
 		Signal
 		Status string `json:"status"`
 	}
-	if json.Unmarshal(e.Payload, &sig) != nil || !strings.HasPrefix(sig.Type, "signal.") {
+	if json.Unmarshal(e.Payload, &sig) != nil {
+		return
+	}
+	at := e.Received()
+	if at.IsZero() {
+		at = e.Time()
+	}
+	if !strings.HasPrefix(sig.Type, "signal.") {
+		f.line(sig.Type, at)
 		return
 	}
 	switch sig.Type {
 	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
+	case TypePush, TypeSync, TypeSandboxKept:
+		f.after(sig.Signal, e)
+		return
 	default:
-		return // asks something of a run or tells of another thread's: no sign of life
+		if !IsSetup(sig.Type) {
+			return // asks something of a run or reports on another thread's: no sign of life
+		}
 	}
 	r := f.run(sig.RunID, sig.Type == TypeStatus && sig.Status == StatusRunning)
 	if sig.Harness != "" {
 		r.Harness = sig.Harness
 	}
-	if r.LastSignal = e.Received(); r.LastSignal.IsZero() {
-		r.LastSignal = e.Time()
+	r.LastSignal, r.LastEntry = at, at
+	status, provisional := r.Status, r.Provisional
+	if IsSetup(sig.Type) {
+		r.Setups++
 	}
 	switch sig.Type {
 	case TypeSandbox:
 		var p SandboxOf
 		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox.Ref != "" {
-			r.Sandbox, r.Ephemeral, r.Parent = &p.Sandbox.Sandbox, p.Sandbox.Ephemeral, p.Parent
+			r.Sandbox, r.Ephemeral, r.After = &p.Sandbox.Sandbox, p.Sandbox.Ephemeral, p.After
+			if p.Parent != nil {
+				r.Parent = p.Parent
+			}
 		}
 	case TypeStarted:
 		var p Started
@@ -66,8 +93,46 @@ func (f *Fold) Add(e Entry) {
 	case TypeFailed, TypeOrphaned:
 		f.end(r, e, StatusFailed, sig.Type)
 	case TypeStatus:
+		var p StatusChanged
 		if sig.Status == StatusCompleted || sig.Status == StatusFailed || sig.Status == StatusCancelled {
 			f.end(r, e, sig.Status, sig.Type)
+		} else if json.Unmarshal(e.Payload, &p) == nil && p.Parent != nil {
+			r.Parent = p.Parent
+		}
+	}
+	if r.Status != StatusRunning && (r.Ended.IsZero() || status != r.Status || provisional != r.Provisional) {
+		r.Ended = at
+	}
+}
+
+// line takes a mirrored line: it is a sign of life of the latest run.
+func (f *Fold) line(typ string, at time.Time) {
+	if n := len(f.list); n > 0 && typ != TypeChat && f.list[n-1].Status == StatusRunning {
+		f.list[n-1].LastEntry = at
+	}
+}
+
+// after takes what a host reports on a run that has ended. It is no sign of the run's life.
+func (f *Fold) after(sig Signal, e Entry) {
+	r := f.runs[sig.RunID]
+	if r == nil {
+		return
+	}
+	switch sig.Type {
+	case TypePush:
+		var p Pushed
+		if json.Unmarshal(e.Payload, &p) == nil {
+			r.Push, r.Pushes = &p, r.Pushes+1
+		}
+	case TypeSync:
+		var p Synced
+		if json.Unmarshal(e.Payload, &p) == nil {
+			r.Sync, r.Syncs = &p, r.Syncs+1
+		}
+	case TypeSandboxKept:
+		var p SandboxKept
+		if json.Unmarshal(e.Payload, &p) == nil {
+			r.Kept = &p
 		}
 	}
 }

@@ -71,6 +71,7 @@ type SandboxOf struct {
 	Signal
 	Sandbox Box     `json:"sandbox"`
 	Parent  *Parent `json:"parent,omitempty"`
+	After   *After  `json:"after,omitempty"`
 }
 
 // ChildFinished tells a parent's thread what became of a delegated run.
@@ -79,6 +80,7 @@ type ChildFinished struct {
 	ChildThreadID string `json:"childThreadId"`
 	Status        string `json:"status"`
 	Text          string `json:"text"`
+	Corrected     bool   `json:"corrected,omitempty"` // replaces what was posted when the verdict was provisional
 }
 
 // Started says that a runner has taken the run and is about to start the agent.
@@ -119,10 +121,12 @@ type AgentProgress struct {
 	QuietMs  int64 `json:"quietMs"` // since its last new line or output
 }
 
-// StatusChanged says what a run's status is now. Running carries nothing else; at the end it has the totals.
+// StatusChanged is a run's new status. Running carries nothing else, but the parent where the host posts it; at the end
+// it has the totals.
 type StatusChanged struct {
 	Signal
-	Status string `json:"status"`
+	Status string  `json:"status"`
+	Parent *Parent `json:"parent,omitempty"`
 	*Totals
 }
 

@@ -1,0 +1,253 @@
+// Package lease records who needs a box, on a stream of the box's own, so that a box is released only when nobody does.
+//
+// A box is held by records, each with a holder: a run, from before it uses the box until its thread reports its end; and a
+// host that copies from the box or pushes from it, for a time that it renews. A box that nobody holds may be released:
+// that, too, is a record, and after it nobody gets a hold any more. Only then the box is deleted, by anybody, as often as it takes.
+//
+// The n-th record of a stream has the id lease.<n>. A record is decided on what its writer has read, and is refused (409)
+// where another one came first; then the writer reads on and decides again. So two hosts never act on the same
+// state, and neither clocks nor the provider's labels decide anything but whether a hold with a time has expired,
+// which goes by the thread server's clock.
+package lease
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// TypeLease is the payload type of a record.
+const TypeLease = "signal.sandbox.lease"
+
+// Operations of a record.
+const (
+	opHold    = "hold"
+	opDrop    = "drop"
+	opRelease = "release"
+)
+
+// ErrReleased is returned where the box has been released: it is deleted, or about to be.
+var ErrReleased = errors.New("the sandbox has been released")
+
+// Hold is a holder's need of the box.
+type Hold struct {
+	Holder   string        // unique: of two holds with one holder the newer counts
+	ThreadID string        // the run's thread
+	RunID    string        // the run that the box is held by, or for
+	TTL      time.Duration // 0: until the run has ended
+	At       time.Time     // the server's clock; set when it is read
+}
+
+// Expired reports whether the hold's time has passed. One without a time never expires by itself.
+func (h Hold) Expired(now time.Time) bool { return h.TTL > 0 && now.Sub(h.At) >= h.TTL }
+
+// OfRun is the hold of a run.
+func OfRun(threadID, runID string) Hold {
+	return Hold{Holder: "run:" + threadID + "/" + runID, ThreadID: threadID, RunID: runID}
+}
+
+// Record is the payload of one entry of a box's stream.
+type Record struct {
+	Type     string `json:"type"`
+	Op       string `json:"op"`
+	Holder   string `json:"holder"`
+	ThreadID string `json:"threadId,omitempty"`
+	RunID    string `json:"runId,omitempty"`
+	TTLMs    int64  `json:"ttlMs,omitempty"`
+}
+
+// State is what the records of a box add up to.
+type State struct {
+	Holds    []Hold // in the order in which they began
+	Released bool
+	Now      time.Time // the server's clock when the records were read
+
+	records int
+	offset  string
+}
+
+// Held returns the first hold that counts: one with a time counts until that has passed, one of a run as long as open
+// reports that its run has not ended.
+func (s State) Held(open func(Hold) bool) (Hold, bool) {
+	for _, h := range s.Holds {
+		if h.TTL > 0 && !h.Expired(s.Now) || h.TTL == 0 && open(h) {
+			return h, true
+		}
+	}
+	return Hold{}, false
+}
+
+func (s *State) add(r Record, at time.Time) {
+	s.records++
+	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return h.Holder == r.Holder })
+	switch r.Op {
+	case opHold:
+		if !s.Released {
+			s.Holds = append(s.Holds, Hold{r.Holder, r.ThreadID, r.RunID, time.Duration(r.TTLMs) * time.Millisecond, at})
+		}
+	case opRelease:
+		s.Released, s.Holds = true, nil
+	}
+}
+
+// Stream is the id of the thread that has a box's records.
+func Stream(box sandbox.Ref) string {
+	id := "_box_" + box.Provider + "_" + box.ID
+	if !thread.ValidThread(id) {
+		sum := sha256.Sum256([]byte(box.String()))
+		id = "_box_" + hex.EncodeToString(sum[:])
+	}
+	return id
+}
+
+// Lease is the lease of one box. It is safe for concurrent use.
+type Lease struct {
+	Client *thread.Client // of the box's stream, which is that of Stream
+}
+
+// Read reads the records.
+func (l Lease) Read(ctx context.Context) (State, error) {
+	var s State
+	return s, l.readOn(ctx, &s)
+}
+
+func (l Lease) readOn(ctx context.Context, s *State) error {
+	from := s.offset
+	if from == "" {
+		from = "0"
+		*s = State{}
+	}
+	page, err := l.Client.Read(ctx, from, false, func(e thread.Entry) error {
+		var r Record
+		if e.ID != recordID(s.records) || json.Unmarshal(e.Payload, &r) != nil || r.Type != TypeLease {
+			return fmt.Errorf("entry %s is no record of a lease", e.ID)
+		}
+		s.add(r, e.Received())
+		return nil
+	})
+	if err != nil && !thread.NotFound(err) {
+		return fmt.Errorf("read the lease %s: %w", l.Client.Thread, err)
+	}
+	s.offset, s.Now = page.Next, page.Now
+	if s.Now.IsZero() {
+		s.Now = time.Now()
+	}
+	return nil
+}
+
+func recordID(n int) string { return "lease." + strconv.Itoa(n) }
+
+// Hold holds the box, or renews a hold. It returns ErrReleased where the box has been released.
+func (l Lease) Hold(ctx context.Context, h Hold) error {
+	return l.append(ctx, func(s State) (Record, error) {
+		if s.Released {
+			return Record{}, ErrReleased
+		}
+		return Record{Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds()}, nil
+	})
+}
+
+// Try is Hold where nobody else's hold with a time counts; it reports whether it got the hold.
+func (l Lease) Try(ctx context.Context, h Hold) (bool, error) {
+	got := true
+	err := l.append(ctx, func(s State) (Record, error) {
+		if s.Released {
+			return Record{}, ErrReleased
+		}
+		other, held := s.Held(func(Hold) bool { return false })
+		if got = !held || other.Holder == h.Holder; !got {
+			return Record{}, nil
+		}
+		return Record{Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds()}, nil
+	})
+	return got && err == nil, err
+}
+
+// Drop ends a hold. One that is not there is no error.
+func (l Lease) Drop(ctx context.Context, holder string) error {
+	return l.append(ctx, func(s State) (Record, error) {
+		if !slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Holder == holder }) {
+			return Record{}, nil
+		}
+		return Record{Op: opDrop, Holder: holder}, nil
+	})
+}
+
+// Release records that the box is released, where may returns nil for the state in which it is. Again is harmless.
+func (l Lease) Release(ctx context.Context, by string, may func(State) error) error {
+	return l.append(ctx, func(s State) (Record, error) {
+		if s.Released {
+			return Record{}, nil
+		}
+		if err := may(s); err != nil {
+			return Record{}, err
+		}
+		return Record{Op: opRelease, Holder: by}, nil
+	})
+}
+
+// attempts bounds how often a record is decided again because others came first.
+const attempts = 20
+
+// append appends the record that decide gives for the present state; none where it gives the zero Record.
+func (l Lease) append(ctx context.Context, decide func(State) (Record, error)) error {
+	var s State
+	for n := range attempts {
+		if err := l.readOn(ctx, &s); err != nil {
+			return err
+		}
+		r, err := decide(s)
+		if err != nil || r == (Record{}) {
+			return err
+		}
+		r.Type = TypeLease
+		_, err = l.Client.Append(ctx, []thread.Entry{{ID: recordID(s.records), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(r)}})
+		var taken *thread.StatusError
+		switch {
+		case err == nil:
+			return nil
+		case !errors.As(err, &taken) || taken.Status != http.StatusConflict:
+			return fmt.Errorf("write the lease %s: %w", l.Client.Thread, err)
+		}
+		select {
+		case <-time.After(rand.N(time.Duration(n+1) * 20 * time.Millisecond)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("write the lease %s: others came first %d times", l.Client.Thread, attempts)
+}
+
+// Renewal of a hold with a time.
+const (
+	TTL        = 10 * time.Minute
+	renewAfter = TTL / 4
+)
+
+// Keep renews a hold, which the caller has, until ctx is done. A renewal that fails is tried again with the next one: the
+// hold lasts for several.
+func (l Lease) Keep(ctx context.Context, h Hold) {
+	tick := time.NewTicker(renewAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if errors.Is(l.Hold(ctx, h), ErrReleased) {
+				return
+			}
+		}
+	}
+}

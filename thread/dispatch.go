@@ -1,0 +1,96 @@
+package thread
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The types of payloads that only the host posts.
+const (
+	TypeClaim       = "signal.dispatch.claimed"      // id run.<k>: the k-th run of the thread is this one
+	TypePush        = "signal.dispatch.push"         // the result of pushing a run's work
+	TypeSync        = "signal.dispatch.sync"         // the result of copying a run's work back
+	TypeSandboxKept = "signal.dispatch.sandbox_kept" // why a box outlives the run that it was made for
+)
+
+// prefixSetup begins the types of the steps of making a box.
+const prefixSetup = "signal.setup."
+
+// The steps of making a box, as the last part of a signal.setup type.
+const (
+	StepRepository = "repository"
+	StepFolder     = "folder"
+	StepFile       = "file"
+	StepAgent      = "agent"
+	StepCommand    = "command"
+	StepWait       = "wait" // every 30 s while one of the others lasts
+)
+
+// ClaimID is the id by which a launch claims to be the thread's k-th run, from 0. Of two launches at the same time one gets it.
+func ClaimID(k int) string { return "run." + strconv.Itoa(k) }
+
+// Claim takes the number of a thread's next run for one run.
+type Claim struct{ Signal }
+
+// After is what the launch of a run wants done with the run's box once the run has ended.
+type After struct {
+	Push *AfterPush `json:"push,omitempty"`
+	Sync *AfterSync `json:"sync,omitempty"`
+	Keep bool       `json:"keep,omitempty"` // the box stays until it is removed by hand
+}
+
+// AfterPush asks for the branch of a completed run to be pushed to Repo, the repository that the launch was given, and
+// for a pull request where PR is set.
+type AfterPush struct {
+	Repo   string `json:"repo"`
+	Branch string `json:"branch"`
+	PR     bool   `json:"pr"`
+}
+
+// AfterSync asks for the folder to be copied back, by the host that has it. Delete deletes files there that were deleted
+// in the box; Failed copies back the work of a run that did not complete, too.
+type AfterSync struct {
+	Delete bool `json:"delete"`
+	Failed bool `json:"failed"`
+}
+
+// SetupStep is a step of making a box, when it has ended. For StepWait it is the step that lasts, and how long it has lasted.
+type SetupStep struct {
+	Signal
+	Name       string `json:"name"`
+	DurationMs int64  `json:"durationMs"`
+	Error      string `json:"error,omitempty"`
+}
+
+// SetupType is the type of a step's signal.
+func SetupType(step string) string { return prefixSetup + step }
+
+// IsSetup reports whether a payload's type is that of a step of making a box.
+func IsSetup(typ string) bool { return strings.HasPrefix(typ, prefixSetup) }
+
+// Pushed is the result of pushing a run's work. The newest one of a run counts.
+type Pushed struct {
+	Signal
+	Pushed bool   `json:"pushed"`
+	Branch string `json:"branch,omitempty"`
+	Commit string `json:"commit,omitempty"`
+	PRURL  string `json:"prUrl,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Synced is the result of copying a run's work back. The newest one of a run counts.
+type Synced struct {
+	Signal
+	Copied    int      `json:"copied"`
+	Conflicts []string `json:"conflicts"` // paths that changed on both sides: the box's version is NAME.box
+	Deleted   int      `json:"deleted"`
+	Error     string   `json:"error,omitempty"`
+}
+
+// SandboxKept is why the box of a run that has ended is kept, and until when (RFC 3339, the server's clock).
+type SandboxKept struct {
+	Signal
+	Sandbox Sandbox `json:"sandbox"`
+	Reason  string  `json:"reason"`
+	Until   string  `json:"until"`
+}

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/host/stream/store"
@@ -22,6 +23,9 @@ import (
 type Log struct {
 	engine  store.Engine
 	metrics *metrics
+
+	installation atomic.Pointer[string] // nil while it is not known
+	writable     writable
 
 	mu      sync.Mutex
 	streams map[string]*live // those in use, and some that were lately
@@ -41,7 +45,9 @@ type live struct {
 const maxIdle = 10_000
 
 // NewLog is a log in an engine, which it closes in the end.
-func NewLog(engine store.Engine) *Log { return &Log{engine: engine, streams: map[string]*live{}} }
+func NewLog(engine store.Engine) *Log {
+	return &Log{engine: engine, streams: map[string]*live{}, writable: writable{since: time.Now()}}
+}
 
 // OpenLog opens the log in the folder dir, and makes it where there is none. One process at a time can have it.
 func OpenLog(dir string, log *slog.Logger) (*Log, error) {
@@ -86,7 +92,9 @@ func (l *Log) update(ctx context.Context, name string, decide func(head store.He
 			continue
 		}
 		a.After = s.head.Last
+		began := time.Now()
 		head, err := l.engine.Append(ctx, name, *a)
+		l.writable.note(ctx, err, time.Since(began))
 		if err == nil {
 			s.head = head
 			l.mu.Lock()

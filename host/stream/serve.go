@@ -78,6 +78,9 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 			return err
 		}
 	}
+	if err := identify(ctx, log); err != nil {
+		cfg.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written", "error", err)
+	}
 	disk := cfg.Data.log()
 	if cfg.NATS != nil {
 		disk = ""
@@ -128,6 +131,17 @@ func (c Config) open(ctx context.Context) (*Log, error) {
 		return nil, err
 	}
 	return NewLog(engine), nil
+}
+
+// identifyTimeout bounds how long the start waits for the installation's id.
+const identifyTimeout = 5 * time.Second
+
+// identify reads the installation's id, and makes it at the first start. A server whose disk is full, or whose cluster has no majority, starts without.
+func identify(ctx context.Context, log *Log) error {
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	_, err := log.Installation(ctx)
+	return err
 }
 
 // newServer is a server that waits for nobody for ever. How long a body and an answer may take, their handlers say.

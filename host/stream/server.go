@@ -44,11 +44,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST "+name, s.as(ScopeWrite, s.append))
 	mux.HandleFunc("GET "+name, s.as(ScopeRead, s.read))
 	mux.HandleFunc("POST "+name+"/token", s.as(ScopeRenew, s.renew))
-	ok := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintln(w, "ok")
-	}
-	mux.HandleFunc("GET /healthz", ok)
+	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.metrics != nil {
 		mux.Handle("GET /metrics", s.metrics.handler())
 	}

@@ -1,0 +1,139 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// healthTimeout bounds what /healthz asks of the engine. It answers without what it could not learn.
+const healthTimeout = time.Second
+
+// health is the answer of /healthz. It is 200 for as long as the process serves requests, whatever the state of the engine: /readyz reports that.
+type health struct {
+	Status string `json:"status"` // ok
+	// Installation is Log.Installation; left out while it is not known.
+	Installation string `json:"installation,omitempty"`
+	// WritableSince is Log.WritableSince.
+	WritableSince string `json:"writableSince"`
+}
+
+// healthz answers that the process runs, and since when its log can be written.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
+	defer cancel()
+	h := health{Status: "ok"}
+	var err error
+	if h.Installation, err = s.Log.Installation(ctx); err != nil {
+		s.Logger.Warn("installation id unknown", "error", err)
+	}
+	h.WritableSince = thread.Stamp(s.Log.WritableSince(ctx))
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(append(thread.Marshal(h), '\n')) // the client may be gone
+}
+
+// The installation's id is a value of a stream of its own. The stream's name has a control character, which no path below protocolRoot can have.
+// The stream has neither records nor state, so the engine lists it among no streams.
+const (
+	installationStream = "\x01installation"
+	installationValue  = "id"
+)
+
+// Installation returns the id of the installation: 26 characters of a-z and 2-7, made once and kept in the log. It is the same for all servers on
+// one NATS cluster and prefix, and for a log that was restored from a backup.
+func (l *Log) Installation(ctx context.Context) (string, error) {
+	if id := l.installation.Load(); id != nil {
+		return *id, nil
+	}
+	for range maxAttempts {
+		// Head before Values: after a conflict it is what brings the engine's view of the stream up to date.
+		if _, err := l.engine.Head(ctx, installationStream); err != nil {
+			return "", fmt.Errorf("read the installation's id: %w", err)
+		}
+		values, err := l.engine.Values(ctx, installationStream, installationValue)
+		if err != nil {
+			return "", fmt.Errorf("read the installation's id: %w", err)
+		}
+		id := string(values[installationValue])
+		if id == "" {
+			id = strings.ToLower(rand.Text())
+			a := store.Append{Values: map[string][]byte{installationValue: []byte(id)}}
+			_, err := l.engine.Append(ctx, installationStream, a)
+			if errors.Is(err, store.ErrConflict) { // another server was faster
+				continue
+			}
+			if err != nil {
+				return "", fmt.Errorf("write the installation's id: %w", err)
+			}
+		}
+		l.installation.Store(&id)
+		return id, nil
+	}
+	return "", fmt.Errorf("write the installation's id: %w, %d times", store.ErrConflict, maxAttempts)
+}
+
+// slowAppend is how long an append may wait before its client's departure counts as the engine's failure: clients are less patient than the
+// engine is with a cluster.
+const slowAppend = 2 * time.Second
+
+// writable tracks since when the engine takes appends.
+type writable struct {
+	failing atomic.Bool // the last append failed
+
+	mu    sync.Mutex
+	since time.Time // guarded by mu
+
+	checking sync.Mutex // held while the engine is asked whether it takes appends again
+}
+
+// note records the result of an append that took so long. Conflicts prove nothing, and neither does a client that left at once.
+func (w *writable) note(ctx context.Context, err error, took time.Duration) {
+	switch {
+	case err == nil:
+		w.recovered()
+	case errors.Is(err, store.ErrConflict), ctx.Err() != nil && took < slowAppend:
+	default:
+		w.failing.Store(true)
+	}
+}
+
+// recovered ends a time of failure, if there is one.
+func (w *writable) recovered() {
+	if !w.failing.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failing.Swap(false) {
+		w.since = time.Now()
+	}
+}
+
+// WritableSince returns the time since which this process could append to the log without interruption: when the engine was opened, or the last
+// recovery after appends that the engine failed. It is the present while the log can't be written. After a failure the next good append
+// ends it, or the engine's Check, which is asked at most by one caller at a time.
+func (l *Log) WritableSince(ctx context.Context) time.Time {
+	w := &l.writable
+	if w.failing.Load() && w.checking.TryLock() {
+		if l.engine.Check(ctx) == nil {
+			w.recovered()
+		}
+		w.checking.Unlock()
+	}
+	if w.failing.Load() {
+		return time.Now()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -49,9 +50,11 @@ func (r *run) firstEntries() []thread.Entry {
 	if r.binary != "" && !r.Spec.Proven(version) {
 		r.Log.Warn("this runner is not proven with this version of the agent", "harness", r.Spec.Name, "version", cmp.Or(version, "unknown"), "proven", r.Spec.Versions)
 	}
+	process, _ := harness.ReadStat(r.record.PID) // without /proc the entry has no startTicks
 	started := thread.Started{
 		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: version, AgentProven: r.Spec.Proven(version), Cwd: r.Redact.Text(r.Cwd),
-		PID: r.record.PID, Instance: r.record.Instance, SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
+		PID: r.record.PID, StartTicks: process.Started, BootID: r.record.Boot, Instance: r.record.Instance,
+		SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
 	}
 	first := []thread.Entry{r.entry(runningID(r.RunID), running), r.entry(startedID(r.RunID), started)}
 	if r.Prompt != "" {

@@ -398,6 +398,33 @@ func TestRefusedAtTheStart(t *testing.T) {
 	}
 }
 
+// The started entry names the runner's process so that it can't be mistaken for a later one with the same pid.
+func TestStartedNamesTheProcess(t *testing.T) {
+	server := fakethread.New(t, nil)
+	if _, err := run(t, setup(t, server, "prompt", "say done")); err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		PID        int
+		StartTicks uint64
+		BootID     string
+	}
+	if err := json.Unmarshal(server.Entries()[1].Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := harness.ReadStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.PID != os.Getpid() || p.StartTicks != self.Started || p.BootID != strings.TrimSpace(string(boot)) {
+		t.Errorf("got %+v, want pid %d, start %d, boot %s", p, os.Getpid(), self.Started, boot)
+	}
+}
+
 // What the host has posted is delivered, whatever its payload.
 func TestHostWasFirst(t *testing.T) {
 	for name, old := range map[string]bool{"arrays": false, "single posts": true} {

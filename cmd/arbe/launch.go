@@ -132,7 +132,13 @@ func (p *program) launch(c *cli.Context) (launch.Launched, *thread.Client, error
 		return fail(err)
 	}
 	l := &launch.Launcher{
-		Provider: provider, Client: client, StreamURL: boxURL, Runner: runnerFor,
+		Provider: provider, Client: client,
+		Boxes: func(id string) *thread.Client {
+			of := &thread.Client{Base: client.Base, Thread: id, Log: client.Log}
+			of.Token, err = tokenFor(d, id, stream.ScopeWrite)
+			return of
+		},
+		StreamURL: boxURL, Runner: runnerFor,
 		Agent: launch.Agent{Program: spec.Binary, Package: spec.Install[strings.LastIndexByte(spec.Install, ' ')+1:]},
 		Tokens: func(threadID, runID string) (write, renew string, err error) {
 			write, err = stream.Mint(key, stream.Grant{Thread: threadID, Scope: []string{stream.ScopeWrite}, Run: runID, Until: time.Now().Add(stream.WriteTTL)})
@@ -214,7 +220,7 @@ func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
 		if !ok || path == "" || err != nil {
 			return t, spec, cmdline.Usage("--file %s: want SOURCE:PATH, with a SOURCE that can be read", f)
 		}
-		t.Files = append(t.Files, launch.Inline{Path: path, Content: content, Sensitive: true})
+		t.Files = append(t.Files, launch.Inline{Path: path, Content: content})
 	}
 	return t, spec, nil
 }

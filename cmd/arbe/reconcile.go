@@ -147,6 +147,10 @@ func (p *program) reconciling(d stream.Data, orphanAfter time.Duration, cfg stre
 			},
 			Providers: p.providers(d), OrphanAfter: orphanAfter, Log: cfg.Logger,
 		}
-		return r.Loop(ctx, reconcileEvery, func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) })
+		return r.Loop(ctx, reconcileEvery, func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) }, func(id string, s reconcile.State) {
+			if !s.Open {
+				forget(d, id)
+			}
+		})
 	}
 }

@@ -25,7 +25,8 @@ type Folder struct {
 const folderArchive = ".arbe/folder.tgz"
 
 // copyIn copies a folder into the box's working directory. It goes through a file, so that no part of it is ever held in memory.
-func (l *Launcher) copyIn(ctx context.Context, box sandbox.Sandbox, dir Folder) (err error) {
+func (g *launching) copyIn(ctx context.Context, box sandbox.Sandbox) (err error) {
+	dir := *g.Dir
 	tmp, err := os.CreateTemp("", "arbe-folder-")
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func (l *Launcher) copyIn(ctx context.Context, box sandbox.Sandbox, dir Folder) 
 	if err := box.Upload(ctx, sandbox.File{Path: folderArchive, InHome: true, Content: tmp, Size: size, Mode: 0o600}); err != nil {
 		return err
 	}
-	_, err = l.sh(ctx, box, sandbox.Command{}, `tar -xzf "$HOME/`+folderArchive+`" && rm "$HOME/`+folderArchive+`"`)
+	_, err = g.sh(ctx, box, sandbox.Command{}, `tar -xzf "$HOME/`+folderArchive+`" && rm "$HOME/`+folderArchive+`"`)
 	return err
 }
 

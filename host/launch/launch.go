@@ -1,15 +1,16 @@
-// Package launch provisions a box, puts the runner into it, fires it and leaves.
+// Package launch provisions a box, puts the runner into it, starts it detached and leaves.
 //
-// The order is the design. The prompt and the run's beginning are on the thread before there is a box, the box's name before there is a runner: whenever this
-// process dies, what is left is a thread that says so, and that reconcile settles. From the moment that the runner is fired nothing hangs on the host.
+// The order is the design. The prompt and the run's beginning are on the thread before there is a box, and the box's name
+// before there is a runner: when this process dies, what is left is a thread that shows how far it came, and that reconcile
+// settles. Once the runner is started nothing depends on the host.
 //
-//  1. <run>.prompt, <run>.running
-//  2. the box: the one that the thread's last run had, where it lives and that is wanted, or a new one with the repository in it
-//  3. <run>.sandbox
-//  4. what the run needs there: the runner, the agent, the user's files, and the user's own setup
+//  1. run.<k>, <run>.prompt, <run>.running: the claim to be the thread's k-th run, and the run. Of two launches one gets it.
+//  2. the box: that of the thread's last run, where it lives and that is wanted, or a new one. The run holds its lease.
+//  3. <run>.sandbox, with what is wanted of the box after the run
+//  4. what the run needs there: the runner, the agent, the user's files, and the user's own setup. Each step is on the thread
 //  5. the runner, detached; its token is in its environment and nowhere else
 //
-// A launch that fails says so on the thread, as provisionally as all that the host says of a run, and takes its own new box away again.
+// A launch that fails posts that as a provisional end, and deletes the box that it made, unless a runner may be in it.
 package launch
 
 import (
@@ -21,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
@@ -33,6 +35,7 @@ type Task struct {
 	Author string // of the prompt; "" for none
 	Parent *thread.Parent
 	Prompt string
+	After  *thread.After // what is wanted of the box once the run has ended; nil for nothing
 
 	Harness string
 	Model   string   // "" for the agent's own choice
@@ -48,11 +51,10 @@ type Task struct {
 	Setup Setup
 }
 
-// Inline is a small file to make in the box.
+// Inline is a small file to make in the box, for its owner alone.
 type Inline struct {
-	Path      string // relative to the home folder
-	Content   []byte
-	Sensitive bool // for its owner alone
+	Path    string // relative to the home folder
+	Content []byte
 }
 
 // Setup are the user's own commands, run one after the other in the working directory before the runner.
@@ -71,6 +73,8 @@ type Launcher struct {
 	Agent    Agent
 	// Client posts to and reads the thread from here.
 	Client *thread.Client
+	// Boxes is a client of the stream with the leases of a box.
+	Boxes func(threadID string) *thread.Client
 	// Tokens makes the runner's tokens: to write, and to get fresh ones with.
 	Tokens func(threadID, runID string) (write, renew string, err error)
 	// StreamURL is where the box reaches the thread server.
@@ -80,7 +84,12 @@ type Launcher struct {
 	// RunnerEnv are more of the runner's own variables (ARBE_…).
 	RunnerEnv map[string]string
 
-	Progress func(step string) // is told what is being done
+	// Attached is this host's own hold of the box, for what it does after the run; "" for none. The caller renews it.
+	Attached string
+	// WaitEvery is the time between two signals of a step that lasts; 0: 30 s.
+	WaitEvery time.Duration
+
+	Progress func(step string) // receives what is being done
 	Log      *slog.Logger
 }
 
@@ -96,76 +105,86 @@ type Launched struct {
 	Box sandbox.Sandbox `json:"-"`
 }
 
-// sayFor is how long the farewell of a launch that failed may take, with the thread and with the box.
-const sayFor = 30 * time.Second
+// farewellTimeout bounds what a launch that failed does, with the thread and with the box.
+const farewellTimeout = 30 * time.Second
 
-// Launch launches the task. An error after the thread knows of the run is on the thread, too.
+// BusyError is returned where the thread has a run that is open, or another launch was first.
+type BusyError struct{ Thread, Run string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("thread %s has a run that is still running (%s): wait for it, arbe cancel it, or arbe reconcile it where it is dead", e.Thread, e.Run)
+}
+
+// launching is a launch under way.
+type launching struct {
+	*Launcher
+	Task
+	server thread.Health
+	thread log
+	steps  *steps
+	fired  bool // the runner may have been started
+}
+
+// Launch launches the task. An error after the thread knows of the run is on the thread, too. A *BusyError means that
+// nothing was done.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
 	if strings.TrimSpace(t.Prompt) == "" {
 		return done, errors.New("the task is empty")
 	}
-	before, err := l.history(ctx)
+	server, err := l.Client.Health(ctx)
 	if err != nil {
 		return done, err
 	}
-	if err := l.announce(ctx, t); err != nil {
+	g := &launching{Launcher: l, Task: t, server: server}
+	if err := g.thread.read(ctx, l.Client); err != nil {
 		return done, err
 	}
-	fresh := false
-	box, err := l.box(ctx, t, before, &fresh, &done)
-	if err == nil {
-		done.Sandbox, done.WorkDir, done.Box = box.Ref(), box.WorkDir(), box
-		err = l.post(ctx, l.entry(t, t.Run+".sandbox", thread.SandboxOf{
-			Signal: t.signal(thread.TypeSandbox), Parent: t.Parent,
-			Sandbox: thread.Box{Sandbox: thread.Sandbox{Provider: box.Ref().Provider, Ref: box.Ref().ID}, Ephemeral: t.Box.Ephemeral},
-		}))
+	if err := g.claim(ctx); err != nil {
+		return done, err
 	}
-	if err == nil {
-		err = l.prepare(ctx, t, box)
-	}
-	if err == nil {
-		l.progress("starting the runner")
-		done.Process, err = l.fire(ctx, t, box, done.Resume)
-	}
+	g.steps = newSteps(g)
+	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, errors.Join(err, l.failed(context.WithoutCancel(ctx), t, box, fresh, err))
+		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), box, fresh, err))
 	}
 	return done, nil
 }
 
-// history is what the thread's runs so far came to.
-func (l *Launcher) history(ctx context.Context) (*thread.Fold, error) {
-	var fold thread.Fold
-	_, err := l.Client.Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil && !thread.NotFound(err) {
-		return nil, fmt.Errorf("read the thread: %w", err)
+// provision makes all that the run needs, and starts it.
+func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
+	if box, fresh, err = g.box(ctx, done); err != nil {
+		return nil, false, err
 	}
-	if r, ok := fold.Latest(); ok && r.Status == thread.StatusRunning {
-		return nil, fmt.Errorf("thread %s has a run that is still running (%s): wait for it, arbe cancel it, or arbe reconcile it where it is dead", l.Client.Thread, r.ID)
+	done.Sandbox, done.WorkDir, done.Box = box.Ref(), box.WorkDir(), box
+	if err := g.post(ctx, g.entry(g.Run+".sandbox", thread.SandboxOf{
+		Signal: g.signal(thread.TypeSandbox), Parent: g.Parent, After: g.After,
+		Sandbox: thread.Box{Sandbox: thread.Sandbox{Provider: box.Ref().Provider, Ref: box.Ref().ID}, Ephemeral: g.Box.Ephemeral},
+	})); err != nil {
+		return box, fresh, err
 	}
-	return &fold, nil
+	if err := g.prepare(ctx, box); err != nil {
+		return box, fresh, err
+	}
+	// A launch that was asleep for long may have been given up, and its box with it.
+	if err := g.thread.read(ctx, g.Client); err != nil {
+		return box, fresh, err
+	}
+	if status := g.thread.status(g.Run); status != thread.StatusRunning {
+		return box, fresh, fmt.Errorf("the run was ended meanwhile: it is %s", status)
+	}
+	g.progress("starting the runner")
+	g.fired = true
+	done.Process, err = g.fire(ctx, box, done.Resume)
+	return box, fresh, err
 }
 
-// announce tells the thread of the run. An entry that is there already was delivered before.
-func (l *Launcher) announce(ctx context.Context, t Task) error {
-	for _, e := range []thread.Entry{
-		l.entry(t, t.Run+".prompt", thread.Chat{Type: thread.TypeChat, Text: t.Prompt, RunID: t.Run}),
-		l.entry(t, t.Run+".running", thread.StatusChanged{Signal: t.signal(thread.TypeStatus), Status: thread.StatusRunning}),
-	} {
-		if err := l.post(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+func (g *launching) signal(typ string) thread.Signal {
+	return thread.Signal{Type: typ, RunID: g.Run, Harness: g.Harness}
 }
 
-func (t Task) signal(typ string) thread.Signal {
-	return thread.Signal{Type: typ, RunID: t.Run, Harness: t.Harness}
-}
-
-func (l *Launcher) entry(t Task, id string, payload any) thread.Entry {
-	return thread.Entry{ID: id, TS: thread.Stamp(time.Now()), AuthorID: t.Author, Payload: thread.Marshal(payload)}
+func (g *launching) entry(id string, payload any) thread.Entry {
+	return thread.Entry{ID: id, TS: thread.Stamp(time.Now()), AuthorID: g.Author, Payload: thread.Marshal(payload)}
 }
 
 func (l *Launcher) post(ctx context.Context, entries ...thread.Entry) error {
@@ -181,60 +200,95 @@ func (l *Launcher) progress(format string, args ...any) {
 	}
 }
 
-// box is the box of the run.
-func (l *Launcher) box(ctx context.Context, t Task, before *thread.Fold, fresh *bool, done *Launched) (sandbox.Sandbox, error) {
-	if t.Resume {
-		if done.Resume = "hydrate"; !t.Hydrate {
+// box is the box of the run, which holds its lease. fresh is set where it was made for the run.
+func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
+	if g.Resume {
+		if done.Resume = "hydrate"; !g.Hydrate {
 			done.Resume = "continue"
 		}
-		if box := l.former(ctx, before); box != nil {
-			return box, nil
+		if box, err = g.former(ctx); box != nil || err != nil {
+			return box, false, err
 		}
 		done.Resume = "hydrate" // a new box has nothing but the thread
 	}
-	l.progress("making a %s sandbox", l.Provider.Name())
-	o := t.Box
-	o.Labels = map[string]string{sandbox.LabelThread: t.Thread}
-	if o.Ephemeral {
-		o.Labels[sandbox.LabelEphemeral] = "true"
+	g.progress("making a %s sandbox", g.Provider.Name())
+	o := g.Box
+	o.Labels = map[string]string{sandbox.LabelThread: g.Thread, sandbox.LabelRun: g.Run}
+	if g.server.Installation != "" {
+		o.Labels[sandbox.LabelInstallation] = g.server.Installation
 	}
-	maps.Copy(o.Labels, t.Box.Labels)
-	o.Progress = func(step string) { l.progress("%s", step) }
-	box, err := l.Provider.Create(ctx, o)
-	*fresh = err == nil
+	switch {
+	case o.Repo != "":
+		o.Labels[sandbox.LabelTree] = sandbox.TreeRepository
+	case g.Dir != nil:
+		o.Labels[sandbox.LabelTree] = sandbox.TreeFolder
+	}
+	maps.Copy(o.Labels, g.Box.Labels)
+	o.Progress = func(step string) { g.progress("%s", step) }
+	kind := ""
+	if o.Repo != "" {
+		kind = thread.StepRepository
+	}
+	err = g.steps.do(ctx, kind, "making a "+g.Provider.Name()+" sandbox", func() (err error) {
+		box, err = g.Provider.Create(ctx, o)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("make a sandbox: %w", err)
+		return nil, false, fmt.Errorf("make a sandbox: %w", err)
 	}
-	return box, nil
+	if err := g.hold(ctx, box.Ref()); err != nil {
+		return nil, false, errors.Join(err, box.Destroy(context.WithoutCancel(ctx)))
+	}
+	return box, true, nil
+}
+
+// hold holds a box for the run, and for this host where it stays attached.
+func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
+	l := lease.Lease{Client: g.Boxes(lease.Stream(box))}
+	if err := l.Hold(ctx, lease.OfRun(g.Thread, g.Run)); err != nil || g.Attached == "" {
+		return err
+	}
+	return l.Hold(ctx, lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL})
 }
 
 // former is the box of the thread's last run that had one, where it lives; nil where a new one is needed.
-func (l *Launcher) former(ctx context.Context, before *thread.Fold) sandbox.Sandbox {
-	runs := before.Runs()
+func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
+	runs := g.thread.fold.Runs()
 	for i := len(runs) - 1; i >= 0; i-- {
 		ref := runs[i].Sandbox
-		if ref == nil {
+		if ref == nil || runs[i].ID == g.Run {
 			continue
 		}
-		if ref.Provider != l.Provider.Name() {
-			l.progress("the thread's sandbox is %s:%s; making another one", ref.Provider, ref.Ref)
-			return nil
+		if ref.Provider != g.Provider.Name() {
+			g.progress("the thread's sandbox is %s:%s; making another one", ref.Provider, ref.Ref)
+			return nil, nil
 		}
-		health, why, err := l.Provider.Probe(ctx, ref.Ref)
+		health, why, err := g.Provider.Probe(ctx, ref.Ref)
 		if err == nil && health == sandbox.Live {
+			// Held first: what is held is not released while it is opened.
+			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
+			if err != nil && !errors.Is(err, lease.ErrReleased) {
+				return nil, err
+			}
 			var box sandbox.Sandbox
-			if box, err = l.Provider.Open(ctx, ref.Ref); err == nil {
-				l.progress("going on in the sandbox %s", box.Ref())
-				return box
+			if err == nil {
+				err = g.steps.do(ctx, "", "opening the sandbox "+ref.Provider+":"+ref.Ref, func() (err error) {
+					box, err = g.Provider.Open(ctx, ref.Ref)
+					return err
+				})
+			}
+			if err == nil {
+				g.progress("going on in the sandbox %s", box.Ref())
+				return box, nil
 			}
 		}
 		if err != nil {
 			why = err.Error()
 		}
-		l.progress("the sandbox %s:%s is %s (%s); making another one", ref.Provider, ref.Ref, health, why)
-		return nil
+		g.progress("the sandbox %s:%s is %s (%s); making another one", ref.Provider, ref.Ref, health, why)
+		return nil, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // redactor knows what was handed to the box and must not be on the thread: a command may have printed it.
@@ -249,16 +303,19 @@ func (t Task) redactor() *thread.Redactor {
 	return thread.NewRedactor(environ, names)
 }
 
-// failed tells the thread that the launch has failed, and takes the box away that was made for it.
-func (l *Launcher) failed(ctx context.Context, t Task, box sandbox.Sandbox, fresh bool, cause error) error {
-	ctx, cancel := context.WithTimeout(ctx, sayFor)
+// failed posts that the launch has failed, and deletes the box that was made for it. A box in which the runner may have
+// been started is left to reconcile, which asks for its process.
+func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
 	defer cancel()
 	var err error
-	if fresh {
+	if fresh && !g.fired {
 		err = box.Destroy(ctx)
 	}
-	said := l.post(ctx,
-		l.entry(t, t.Run+".orphan.0", thread.Failed{Signal: t.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch, Message: t.redactor().Text(cause.Error())}),
-		l.entry(t, t.Run+".orphan.1", thread.StatusChanged{Signal: t.signal(thread.TypeStatus), Status: thread.StatusFailed}))
-	return errors.Join(err, said)
+	posted := g.post(ctx,
+		g.entry(g.Run+".orphan.0", thread.Failed{
+			Signal: g.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch, Message: g.redactor().Text(cause.Error()),
+		}),
+		g.entry(g.Run+".orphan.1", thread.StatusChanged{Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed}))
+	return errors.Join(err, posted)
 }

@@ -7,18 +7,18 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Where things are in a box, below the home folder of its user, who need not be root.
 const (
-	runnerPath = ".arbe/bin/arbe-pi-runner"
+	runnerPath = sandbox.RunnerPath
 	npmPrefix  = ".npm-global" // where the agent is installed, where the box has none
 )
 
@@ -32,49 +32,70 @@ const installFor = 10 * time.Minute
 const look = inPath + `uname -m; sha256sum "$HOME/` + runnerPath + `" 2>/dev/null | cut -c1-64; echo; command -v "$1"; echo`
 
 // prepare puts into the box what the run needs there, as far as it is not there yet.
-func (l *Launcher) prepare(ctx context.Context, t Task, box sandbox.Sandbox) error {
-	out, err := l.sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, l.Agent.Program)
-	if err != nil {
-		return fmt.Errorf("look at the sandbox: %w", err)
-	}
-	machine, rest, _ := strings.Cut(out, "\n")
-	has, rest, _ := strings.Cut(rest, "\n")
-	agent := strings.TrimSpace(rest)
-	if err := l.putRunner(ctx, box, machine, has); err != nil {
+func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox) error {
+	machine, has, agent := "", "", ""
+	if err := g.steps.do(ctx, "", "looking into the sandbox", func() error {
+		out, err := g.sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
+		if err != nil {
+			return fmt.Errorf("look into the sandbox: %w", err)
+		}
+		var rest string
+		machine, rest, _ = strings.Cut(out, "\n")
+		has, rest, _ = strings.Cut(rest, "\n")
+		agent = strings.TrimSpace(rest)
+		return nil
+	}); err != nil {
 		return err
 	}
-	var files []sandbox.File // first: npm may need its configuration
-	for _, f := range t.Files {
-		mode := fs.FileMode(0o644)
-		if f.Sensitive {
-			mode = 0o600
-		}
-		files = append(files, sandbox.File{Path: f.Path, InHome: true, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: mode})
+	if err := g.steps.do(ctx, "", "uploading the runner", func() error { return g.putRunner(ctx, box, machine, has) }); err != nil {
+		return err
 	}
-	if len(files) > 0 {
-		if err := box.Upload(ctx, files...); err != nil {
-			return fmt.Errorf("put files into the sandbox: %w", err)
+	for _, f := range g.Files { // first: npm may need its configuration
+		if err := g.steps.do(ctx, thread.StepFile, f.Path, func() error { return g.putFile(ctx, box, f) }); err != nil {
+			return err
 		}
 	}
 	if agent == "" {
-		l.progress("installing %s", l.Agent.Package)
-		install := `npm install --global --no-audit --no-fund --loglevel=error --prefix "$HOME/` + npmPrefix + `" "$1"`
-		if _, err := l.sh(ctx, box, sandbox.Command{Timeout: installFor, Output: l.said}, install, l.Agent.Package); err != nil {
-			return fmt.Errorf("install %s in the sandbox: %w", l.Agent.Package, err)
+		g.progress("installing %s", g.Agent.Package)
+		if err := g.steps.do(ctx, thread.StepAgent, g.Agent.Package, func() error { return g.install(ctx, box) }); err != nil {
+			return err
 		}
 	}
-	if t.Dir != nil {
-		l.progress("copying %s", t.Dir.Path)
-		if err := l.copyIn(ctx, box, *t.Dir); err != nil {
-			return fmt.Errorf("copy %s into the sandbox: %w", t.Dir.Path, err)
+	if g.Dir != nil {
+		g.progress("copying %s", g.Dir.Path)
+		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.Path, func() error { return g.copyIn(ctx, box) }); err != nil {
+			return fmt.Errorf("copy %s into the sandbox: %w", g.Dir.Path, err)
 		}
 	}
-	for _, command := range t.Setup.Commands {
-		l.progress("setup: %s", command)
-		c := sandbox.Command{Env: t.Setup.Env, Timeout: t.Setup.Timeout, Output: l.said}
-		if _, err := l.sh(ctx, box, c, inPath+command); err != nil {
+	for _, command := range g.Setup.Commands {
+		g.progress("setup: %s", command)
+		c := sandbox.Command{Env: g.Setup.Env, Timeout: g.Setup.Timeout, Output: g.said}
+		if err := g.steps.do(ctx, thread.StepCommand, command, func() error {
+			_, err := g.sh(ctx, box, c, inPath+command)
+			return err
+		}); err != nil {
 			return fmt.Errorf("setup command %q: %w", command, err)
 		}
+	}
+	return nil
+}
+
+// putFile makes one of the user's files in the box, for its owner alone.
+func (g *launching) putFile(ctx context.Context, box sandbox.Sandbox, f Inline) error {
+	err := box.Upload(ctx, sandbox.File{
+		Path: f.Path, InHome: true, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: 0o600,
+	})
+	if err != nil {
+		return fmt.Errorf("put %s into the sandbox: %w", f.Path, err)
+	}
+	return nil
+}
+
+// install installs the agent in the box.
+func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
+	install := `npm install --global --no-audit --no-fund --loglevel=error --prefix "$HOME/` + npmPrefix + `" "$1"`
+	if _, err := g.sh(ctx, box, sandbox.Command{Timeout: installFor, Output: g.said}, install, g.Agent.Package); err != nil {
+		return fmt.Errorf("install %s in the sandbox: %w", g.Agent.Package, err)
 	}
 	return nil
 }
@@ -144,16 +165,16 @@ func (l *Launcher) sh(ctx context.Context, box sandbox.Sandbox, c sandbox.Comman
 }
 
 // fire starts the runner. What it needs to know is in its environment: nobody reads that but the box's own user.
-func (l *Launcher) fire(ctx context.Context, t Task, box sandbox.Sandbox, resume string) (sandbox.Process, error) {
-	write, renew, err := l.Tokens(t.Thread, t.Run)
+func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string) (sandbox.Process, error) {
+	t := g.Task
+	write, renew, err := g.Tokens(t.Thread, t.Run)
 	if err != nil {
 		return sandbox.Process{}, err
 	}
 	env := map[string]string{}
 	maps.Copy(env, t.Env)
-	maps.Copy(env, l.RunnerEnv)
 	maps.Copy(env, map[string]string{
-		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_STREAM_URL": l.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
+		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
 		"ARBE_SANDBOX": box.Ref().String(),
 	})
 	if t.Author != "" {

@@ -5,46 +5,83 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
 )
 
-// atOnce is how many threads are settled at the same time.
-const atOnce = 8
-
-// All settles threads, a few at a time, and tells done of each. It goes on where one can't be settled; the errors are returned together.
+// All settles the threads with these ids, and those that this installation's boxes are labelled with, in one pass. It passes
+// each one's state to done, and goes on where one can't be settled; the errors are returned together. A provider that does
+// not answer holds up its own threads only.
 func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string, s State)) error {
+	known := map[string]uint64{}
+	for _, id := range ids {
+		known[id] = 0
+	}
+	return r.pass(ctx, ids, known, true, done)
+}
+
+// waiting bounds the threads under way, most of which wait for the server or a provider.
+const waiting = 256
+
+// pass settles ids, and the threads of boxes that are not known.
+func (r *Reconciler) pass(ctx context.Context, ids []string, known map[string]uint64, urgent bool, done func(id string, s State)) error {
+	p, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	errs := p.threads(ctx, ids, urgent, done)
+	var others []string
+	for _, id := range p.threadsOfBoxes(ctx) {
+		if _, is := known[id]; !is {
+			known[id], others = 0, append(others, id)
+		}
+	}
+	return errors.Join(append(append(errs, p.threads(ctx, others, urgent, done)...), ctx.Err())...)
+}
+
+func (p *pass) threads(ctx context.Context, ids []string, urgent bool, done func(id string, s State)) []error {
 	var mu sync.Mutex
 	var errs []error
 	var wg sync.WaitGroup
-	work := make(chan string)
-	for range min(atOnce, len(ids)) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for id := range work {
-				s, err := r.Thread(ctx, id)
-				mu.Lock()
-				errs = append(errs, err)
-				done(id, s)
-				mu.Unlock()
-			}
-		}()
-	}
+	room := make(slots, waiting)
 	for _, id := range ids {
-		if ctx.Err() != nil {
+		if room.acquire(ctx) != nil {
 			break
 		}
-		work <- id
+		wg.Go(func() {
+			defer room.release()
+			s, err := p.thread(ctx, id, urgent)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+			done(id, s)
+		})
 	}
-	close(work)
 	wg.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
+	return errs
 }
 
-// Versions tells of all threads, and of each something that changes whenever the thread does.
+// threadsOfBoxes are the threads that the boxes of this installation are labelled with. Boxes may be left of threads that
+// were deleted.
+func (p *pass) threadsOfBoxes(ctx context.Context) (ids []string) {
+	for _, v := range p.views {
+		boxes, _ := v.list(ctx) // a failure is an error of the threads that need the list
+		for _, b := range boxes {
+			if id := b.Labels[sandbox.LabelThread]; thread.ValidThread(id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// Versions passes all threads to f, and of each something that changes whenever the thread does.
 type Versions func(f func(id string, version uint64) error) error
 
-// Loop settles, every so often, the threads that have changed since they were settled last, and those that were open then. It returns nil when ctx is done.
-func (r *Reconciler) Loop(ctx context.Context, every time.Duration, threads Versions) error {
+// Loop settles, every so often, the threads that have changed since they were settled last, and those that were open then.
+// It passes each one's state to done, and returns nil when ctx is done.
+func (r *Reconciler) Loop(ctx context.Context, every time.Duration, threads Versions, done func(id string, s State)) error {
 	settled := map[string]uint64{}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -59,14 +96,15 @@ func (r *Reconciler) Loop(ctx context.Context, every time.Duration, threads Vers
 			return ctx.Err()
 		})
 		if err == nil {
-			err = r.All(ctx, ids, func(id string, s State) {
+			err = r.pass(ctx, ids, versions, false, func(id string, s State) {
 				if delete(settled, id); !s.Open && len(s.Deeds) == 0 {
 					settled[id] = versions[id]
 				}
+				done(id, s)
 			})
 		}
 		if err != nil && ctx.Err() == nil && r.Log != nil {
-			r.Log.Warn("not all threads could be settled", "error", err)
+			r.Log.Warn("reconcile: some threads are not settled", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -150,16 +150,10 @@ func (p *daytona) discard(ctx context.Context, id string) error {
 
 // box is the box i, which is started.
 func (p *daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
-	if i.Toolbox == "" {
-		var answer struct{ URL string }
-		if err := p.do(ctx, request{
-			doing: "find the box's toolbox", method: http.MethodGet, url: p.boxURL(i.ID) + "/toolbox-proxy-url", into: &answer,
-		}); err != nil {
-			return nil, err
-		}
-		i.Toolbox = answer.URL
+	b, err := p.toolboxOf(ctx, i)
+	if err != nil {
+		return nil, err
 	}
-	b := &daytonaBox{p: p, id: i.ID, toolbox: strings.TrimRight(i.Toolbox, "/") + "/" + i.ID}
 	var home struct{ Dir string }
 	if err := b.call(ctx, request{doing: "find the home folder", method: http.MethodGet, url: "/user-home-dir", into: &home}); err != nil {
 		return nil, err

@@ -151,7 +151,18 @@ const (
 	LabelInstallation = "arbe.installation"
 	// LabelRun is the run that the box was made for.
 	LabelRun = "arbe.run"
+	// LabelTree is what its working directory was made of: TreeRepository, TreeFolder, or "" for nothing.
+	LabelTree = "arbe.tree"
 )
+
+// What a box's working directory was made of.
+const (
+	TreeRepository = "repository"
+	TreeFolder     = "folder"
+)
+
+// RunnerPath is where a launch puts the runner, below the home folder.
+const RunnerPath = ".arbe/bin/arbe-pi-runner"
 
 // Provider makes boxes and knows those it has made.
 type Provider interface {

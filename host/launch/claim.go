@@ -1,0 +1,112 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// claimTimeout is the age at which a claim without its run is that of a launch that died. It is for servers that take
+// single entries only: elsewhere the claim and the run are one append.
+const claimTimeout = time.Minute
+
+// log is what was read of the thread.
+type log struct {
+	fold   thread.Fold
+	claims map[int]claim
+	next   string
+	now    time.Time // the server's clock
+}
+
+type claim struct {
+	run string
+	at  time.Time
+}
+
+// read reads the thread on.
+func (g *log) read(ctx context.Context, client *thread.Client) error {
+	from := g.next
+	if from == "" {
+		from, g.fold, g.claims = "0", thread.Fold{}, map[int]claim{}
+	}
+	page, err := client.Read(ctx, from, false, func(e thread.Entry) error {
+		g.fold.Add(e)
+		if number, is := strings.CutPrefix(e.ID, "run."); is {
+			var c thread.Claim
+			if k, err := strconv.Atoi(number); err == nil && json.Unmarshal(e.Payload, &c) == nil && c.Type == thread.TypeClaim {
+				g.claims[k] = claim{c.RunID, e.Received()}
+			}
+		}
+		return nil
+	})
+	if err != nil && !thread.NotFound(err) {
+		return fmt.Errorf("read the thread: %w", err)
+	}
+	g.next, g.now = page.Next, page.Now
+	return nil
+}
+
+// status is the status of a run; "" where the thread has none with the id.
+func (g *log) status(run string) string {
+	for _, r := range g.fold.Runs() {
+		if r.ID == run {
+			return r.Status
+		}
+	}
+	return ""
+}
+
+// free is the number of the thread's next run; the run that is in the way, where there is one.
+func (g *log) free() (k int, busy string) {
+	if r, ok := g.fold.Latest(); ok && r.Status == thread.StatusRunning {
+		return 0, r.ID
+	}
+	for k = len(g.fold.Runs()); ; k++ {
+		c, taken := g.claims[k]
+		switch {
+		case !taken:
+			return k, ""
+		case g.status(c.run) == "" && g.now.Sub(c.at) < claimTimeout:
+			return 0, c.run
+		}
+	}
+}
+
+// claim posts the run's beginning, where no other run is open and no other launch was first.
+func (g *launching) claim(ctx context.Context) error {
+	k, busy := g.thread.free()
+	if busy != "" {
+		return &BusyError{g.Thread, busy}
+	}
+	mine := g.entry(thread.ClaimID(k), thread.Claim{Signal: g.signal(thread.TypeClaim)})
+	run := []thread.Entry{
+		g.entry(g.Run+".prompt", thread.Chat{Type: thread.TypeChat, Text: g.Prompt, RunID: g.Run}),
+		g.entry(g.Run+".running", thread.StatusChanged{
+			Signal: g.signal(thread.TypeStatus), Status: thread.StatusRunning, Parent: g.Parent,
+		}),
+	}
+	var err error
+	if g.server.Installation != "" {
+		err = g.post(ctx, append([]thread.Entry{mine}, run...)...)
+	} else if err = g.post(ctx, mine); err == nil { // an older server: the claim decides by itself
+		err = g.post(ctx, run...)
+	}
+	var se *thread.StatusError
+	if !errors.As(err, &se) || se.Status != http.StatusConflict {
+		return err
+	}
+	if err := g.thread.read(ctx, g.Client); err != nil {
+		return err
+	}
+	if c, taken := g.thread.claims[k]; taken && c.run != g.Run {
+		return &BusyError{g.Thread, c.run}
+	}
+	return err
+}

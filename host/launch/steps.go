@@ -1,0 +1,74 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// steps posts the steps of making a box: each when it has ended, and one that lasts every 30 s, so that a launch is never
+// silent. A step that can't be posted does not fail the launch: it would have gone well without.
+type steps struct {
+	g      *launching
+	every  time.Duration
+	redact *thread.Redactor
+
+	mu   sync.Mutex
+	next int
+}
+
+// stepTimeout bounds the post of one step.
+const stepTimeout = 20 * time.Second
+
+func newSteps(g *launching) *steps {
+	s := &steps{g: g, every: g.WaitEvery, redact: g.redactor()}
+	if s.every == 0 {
+		s.every = 30 * time.Second
+	}
+	return s
+}
+
+// do runs one step and posts it under its kind; under none where that is "".
+func (s *steps) do(ctx context.Context, kind, name string, step func() error) error {
+	began := time.Now()
+	waiting, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(s.every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-waiting.Done():
+				return
+			case <-tick.C:
+				s.post(waiting, thread.StepWait, name, time.Since(began), nil)
+			}
+		}
+	})
+	err := step()
+	stop()
+	wg.Wait()
+	if kind != "" {
+		s.post(ctx, kind, name, time.Since(began), err)
+	}
+	return err
+}
+
+func (s *steps) post(ctx context.Context, kind, name string, took time.Duration, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	p := thread.SetupStep{Signal: s.g.signal(thread.SetupType(kind)), Name: s.redact.Text(name), DurationMs: took.Milliseconds()}
+	if cause != nil {
+		p.Error = s.redact.Text(cause.Error())
+	}
+	s.mu.Lock()
+	id := fmt.Sprintf("%s.setup.%d", s.g.Run, s.next)
+	s.next++
+	s.mu.Unlock()
+	if err := s.g.post(ctx, s.g.entry(id, p)); err != nil && kind != thread.StepWait {
+		s.g.progress("step %s is not on the thread: %v", name, err)
+	}
+}

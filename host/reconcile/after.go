@@ -1,0 +1,168 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// tryAgainAfter is the time between two tries of a push or a copy back by one reconciler that no person waits for.
+const tryAgainAfter = 5 * time.Minute
+
+// wantsPush and wantsSync report whether what a run's launch wanted of its box is still to be done.
+func wantsPush(run thread.Run) bool {
+	return run.After != nil && run.After.Push != nil && run.Status == thread.StatusCompleted && (run.Push == nil || !run.Push.Pushed)
+}
+
+func wantsSync(run thread.Run) bool {
+	return run.After != nil && run.After.Sync != nil && (run.Status == thread.StatusCompleted || run.After.Sync.Failed) &&
+		(run.Sync == nil || run.Sync.Error != "")
+}
+
+// after pushes and copies back what the run's launch wanted, where this host can and nobody else is at it. The results are
+// on the thread; a failure there is no error here. holder is the caller's hold of the box; "" where it has none.
+func (t *settling) after(ctx context.Context, run thread.Run, holder string, urgent bool) error {
+	if run.ID == "" || run.Sandbox == nil || t.views[run.Sandbox.Provider] == nil || t.superseded(run) {
+		return nil
+	}
+	if run.Provisional && (run.Orphaned == nil || run.Orphaned.Reason != reasonLost) {
+		return nil // its runner may be at work
+	}
+	push, sync := wantsPush(run) && t.r.Hands.Push != nil, wantsSync(run) && t.r.Hands.Sync != nil
+	if !push && !sync {
+		t.r.mu.Lock()
+		defer t.r.mu.Unlock()
+		delete(t.r.tried, t.id+"."+run.ID)
+		return nil
+	}
+	if t.now.Sub(run.Ended) > cmp.Or(t.r.ReapAfter, DefaultReapAfter) {
+		return nil
+	}
+	t.pending = true
+	if !t.due(run.ID, urgent) {
+		return nil
+	}
+	v := t.views[run.Sandbox.Provider]
+	l, err := t.lease(run.Sandbox)
+	if err != nil {
+		return err
+	}
+	if holder == "" {
+		holder = "after:" + uuid.NewString()
+		got, err := l.Try(ctx, hold(holder, t.id, run.ID))
+		if err != nil || !got {
+			if errors.Is(err, lease.ErrReleased) {
+				err = nil
+			}
+			return err
+		}
+		defer func() {
+			_ = l.Drop(context.WithoutCancel(ctx), holder) // it expires
+		}()
+		keeping, stop := context.WithCancel(ctx)
+		kept := make(chan struct{})
+		go func() { defer close(kept); l.Keep(keeping, hold(holder, t.id, run.ID)) }()
+		defer func() { stop(); <-kept }()
+	}
+	// Another host may have done it before this one got its hold.
+	if err := t.read(ctx); err != nil {
+		return fmt.Errorf("read thread %s: %w", t.id, err)
+	}
+	run = t.run(run.ID)
+	push, sync = push && wantsPush(run), sync && wantsSync(run)
+	if !push && !sync {
+		return nil
+	}
+	box, err := v.Open(ctx, run.Sandbox.Ref)
+	if err != nil {
+		return fmt.Errorf("open the sandbox %s:%s: %w", run.Sandbox.Provider, run.Sandbox.Ref, err)
+	}
+	var errs []error
+	if sync {
+		if result, mine := t.r.Hands.Sync(ctx, box, t.id, run); mine {
+			errs = append(errs, t.synced(ctx, run, result))
+		}
+	}
+	if push {
+		errs = append(errs, t.pushed(ctx, run, t.r.Hands.Push(ctx, box, t.id, run, t.prompts[run.ID])))
+	}
+	return errors.Join(append(errs, t.read(ctx))...)
+}
+
+// hold is a hold of this host's for the work after a run.
+func hold(holder, threadID, runID string) lease.Hold {
+	return lease.Hold{Holder: holder, ThreadID: threadID, RunID: runID, TTL: lease.TTL}
+}
+
+// due reports whether the work after a run is to be tried now.
+func (t *settling) due(run string, urgent bool) bool {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	key := t.id + "." + run
+	if last, tried := t.r.tried[key]; !urgent && tried && time.Since(last) < tryAgainAfter {
+		return false
+	}
+	if t.r.tried == nil {
+		t.r.tried = map[string]time.Time{}
+	}
+	t.r.tried[key] = time.Now()
+	return true
+}
+
+// superseded reports whether a later run has had the run's box: what is in there now is the later one's.
+func (t *settling) superseded(run thread.Run) bool {
+	later := false
+	for _, r := range t.fold.Runs() {
+		if r.ID == run.ID {
+			later = true
+		} else if later && r.Sandbox != nil && *r.Sandbox == *run.Sandbox {
+			return true
+		}
+	}
+	return false
+}
+
+// lease is the lease of a box.
+func (t *settling) lease(box *thread.Sandbox) (lease.Lease, error) {
+	client, err := t.r.Client(lease.Stream(sandbox.Ref{Provider: box.Provider, ID: box.Ref}))
+	return lease.Lease{Client: client}, err
+}
+
+// pushed posts the result of a push, unless the newest one is the same.
+func (t *settling) pushed(ctx context.Context, run thread.Run, result thread.Pushed) error {
+	result.Signal = signal(run, thread.TypePush)
+	if run.Push != nil && *run.Push == result {
+		return nil
+	}
+	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.push.%d", run.ID, run.Pushes), "", result))
+	if err == nil || errors.Is(err, errTaken) {
+		t.did(run.ID, Pushed, cmp.Or(result.Error, result.PRURL, result.Branch))
+		return nil
+	}
+	return err
+}
+
+// synced posts the result of a copy back, unless the newest one is the same failure.
+func (t *settling) synced(ctx context.Context, run thread.Run, result thread.Synced) error {
+	result.Signal = signal(run, thread.TypeSync)
+	if run.Sync != nil && result.Error != "" && run.Sync.Error == result.Error {
+		return nil
+	}
+	if result.Conflicts == nil {
+		result.Conflicts = []string{}
+	}
+	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.sync.%d", run.ID, run.Syncs), "", result))
+	if err == nil || errors.Is(err, errTaken) {
+		t.did(run.ID, Synced, cmp.Or(result.Error, fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted, len(result.Conflicts))))
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,187 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// The silence that evidence needs to count. A runner that lives and reaches the server posts at least once a minute.
+const (
+	goneAfter = 2 * time.Minute // its box is gone
+	lostAfter = time.Minute     // its box lives, and its process does not
+)
+
+// Reasons of an end that the host posts.
+const (
+	reasonGone   = "box_gone"
+	reasonLost   = "runner_lost"
+	reasonSilent = "silent"
+)
+
+// evidence is what is known of an open run.
+type evidence struct {
+	Silence time.Duration // since its newest entry, or since the log could be written, whichever is later
+	Gone    bool          // the provider has no such box: twice, and its list agrees
+	Runner  life
+}
+
+// judge decides why a run is dead; "" where it may be alive.
+//
+//	box gone            2 min of silence      box_gone
+//	runner not running  1 min of silence      runner_lost
+//	runner running      any                   it is alive: its network or its server is down
+//	nothing known       orphanAfter           silent
+func judge(e evidence, orphanAfter time.Duration) string {
+	switch {
+	case e.Gone && e.Silence >= min(goneAfter, orphanAfter):
+		return reasonGone
+	case e.Runner == dead && e.Silence >= min(lostAfter, orphanAfter):
+		return reasonLost
+	case e.Runner != alive && e.Silence >= orphanAfter:
+		return reasonSilent
+	}
+	return ""
+}
+
+// silence is how long nothing came of a run.
+func (t *settling) silence(run thread.Run) time.Duration {
+	since := run.LastEntry
+	if t.server.WritableSince.After(since) {
+		since = t.server.WritableSince
+	}
+	return t.now.Sub(since)
+}
+
+// settle gives a run up where it is dead.
+func (t *settling) settle(ctx context.Context, run thread.Run) error {
+	orphanAfter := cmp.Or(t.r.OrphanAfter, DefaultOrphanAfter)
+	silence := t.silence(run)
+	if silence < min(lostAfter, orphanAfter) {
+		return nil
+	}
+	e, why, err := t.look(ctx, run)
+	if e.Silence = silence; judge(e, orphanAfter) == "" {
+		return err
+	}
+	if e.Gone || e.Runner == dead {
+		// Once more: a provider may lose sight of a box for a moment.
+		if serr := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); serr != nil {
+			return serr
+		}
+		again, _, aerr := t.look(ctx, run)
+		e.Gone, err = e.Gone && again.Gone, errors.Join(err, aerr)
+		if e.Runner != again.Runner {
+			e.Runner = lifeUnknown
+		}
+	}
+	// Its end, or any sign of life, may have come meanwhile.
+	if err := t.read(ctx); err != nil {
+		return fmt.Errorf("read thread %s: %w", t.id, err)
+	}
+	now, ok := t.same(run)
+	if !ok || now.Status != thread.StatusRunning {
+		return nil
+	}
+	e.Silence = t.silence(now)
+	reason := judge(e, orphanAfter)
+	switch reason {
+	case "":
+		return err
+	case reasonSilent:
+		why = fmt.Sprintf("no entry for %v", e.Silence.Round(time.Second))
+	}
+	base := t.base(now)
+	_, perr := t.post(ctx, t.client,
+		t.entry(base+".orphan.0", "", thread.Orphaned{
+			Signal: signal(now, thread.TypeOrphaned), Reason: reason, LastEntryAt: thread.Stamp(now.LastEntry), SilentMs: e.Silence.Milliseconds(),
+		}),
+		t.entry(base+".orphan.1", "", thread.StatusChanged{Signal: signal(now, thread.TypeStatus), Status: thread.StatusFailed}))
+	if perr != nil && !errors.Is(perr, errTaken) {
+		return errors.Join(err, perr)
+	}
+	if perr == nil {
+		t.did(now.ID, Orphaned, reason+": "+why)
+	}
+	return errors.Join(err, t.read(ctx))
+}
+
+// same is the run as it stands now. A run without an id is the thread's newest one.
+func (t *settling) same(run thread.Run) (thread.Run, bool) {
+	if run.ID == "" {
+		return t.fold.Latest()
+	}
+	now := t.run(run.ID)
+	return now, now.ID == run.ID
+}
+
+// base is what the ids of a run's entries begin with. Of runs without an id, which other software writes, each has its
+// number on the thread.
+func (t *settling) base(run thread.Run) string {
+	if run.ID != "" {
+		return run.ID
+	}
+	return "~" + strconv.Itoa(len(t.fold.Runs())-1)
+}
+
+// look asks the provider of a run's box about the box and the runner in it.
+func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why string, err error) {
+	if run.Sandbox == nil || t.views[run.Sandbox.Provider] == nil {
+		return e, "", nil
+	}
+	v, id := t.views[run.Sandbox.Provider], run.Sandbox.Ref
+	doing := fmt.Sprintf("ask about the sandbox %s:%s", run.Sandbox.Provider, id)
+	box, listed, err := v.listed(ctx, id)
+	if err != nil {
+		return e, "", fmt.Errorf("%s: %w", doing, err)
+	}
+	var health sandbox.Health
+	err = v.ask(ctx, func(ctx context.Context) (err error) {
+		health, why, err = v.Probe(ctx, id)
+		return err
+	})
+	switch {
+	case err != nil:
+		return e, "", fmt.Errorf("%s: %w", doing, err)
+	case health == sandbox.Gone && listed && !ended(box):
+		return e, "", fmt.Errorf("%s: %s, and the provider's list has it as %s", doing, why, box.State)
+	case health == sandbox.Gone:
+		e.Gone = true
+		return e, why, nil
+	case health != sandbox.Live || run.Started == nil:
+		return e, why, nil
+	}
+	if e.Runner, err = v.runner(ctx, id, run); err != nil {
+		return evidence{}, "", fmt.Errorf("%s: %w", doing, err)
+	}
+	if e.Runner == dead {
+		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, run.Sandbox.Provider, id)
+	}
+	return e, why, nil
+}
+
+// ended reports whether a box's state is one in which no run lives. The words are Daytona's; a local box has another.
+func ended(b sandbox.Box) bool {
+	switch b.State {
+	case "destroyed", "destroying", "removing", "error", "build_failed":
+		return true
+	}
+	return false
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,168 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Bounds of a pass.
+const (
+	atOnce      = 8                // reads of threads, and calls of one provider, at the same time
+	callTimeout = 30 * time.Second // of one question to a provider
+	maxFailures = 3                // calls that fail one after the other until a provider is left alone for the rest of the pass
+)
+
+// pass is one look at any number of threads: what the server and the providers report is asked once.
+type pass struct {
+	r       *Reconciler
+	server  thread.Health
+	views   map[string]*view
+	reading slots
+}
+
+// slots bounds how many do something at the same time.
+type slots chan struct{}
+
+func (s slots) acquire(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s slots) release() { <-s }
+
+// begin begins a pass. Without the server's own report nothing is judged: it may have been away.
+func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
+	p := &pass{r: r, views: map[string]*view{}, reading: make(slots, atOnce)}
+	client, err := r.Client("_health")
+	if err != nil {
+		return nil, err
+	}
+	if p.server, err = client.Health(ctx); err != nil {
+		return nil, err
+	}
+	for name, provider := range r.Providers {
+		p.views[name] = &view{Provider: provider, installation: p.server.Installation, calls: make(slots, atOnce)}
+	}
+	return p, nil
+}
+
+// errProviderDown is returned without asking where a provider has failed too often in this pass.
+var errProviderDown = errors.New("the provider does not answer")
+
+// view is one provider during a pass.
+type view struct {
+	sandbox.Provider
+	installation string
+	calls        slots
+
+	mu       sync.Mutex
+	failures int
+
+	once  sync.Once
+	boxes []sandbox.Box
+	err   error
+}
+
+// ask runs one question to the provider, bounded in time, unless it is down.
+func (v *view) ask(ctx context.Context, question func(ctx context.Context) error) error {
+	if err := v.calls.acquire(ctx); err != nil {
+		return err
+	}
+	defer v.calls.release()
+	v.mu.Lock()
+	down := v.failures >= maxFailures
+	v.mu.Unlock()
+	if down {
+		return errProviderDown
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v", callTimeout))
+	defer cancel()
+	err := question(limited)
+	if ctx.Err() == nil {
+		v.mu.Lock()
+		if v.failures++; err == nil || errors.Is(err, sandbox.ErrGone) {
+			v.failures = 0
+		}
+		v.mu.Unlock()
+	}
+	return err
+}
+
+// list lists the boxes of this installation, once a pass. Where that fails the provider is down for the pass.
+func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
+	v.once.Do(func() {
+		if v.installation == "" {
+			return // an older server: its boxes can't be told apart from those of others
+		}
+		v.err = v.ask(ctx, func(ctx context.Context) (err error) {
+			v.boxes, err = v.List(ctx, map[string]string{sandbox.LabelInstallation: v.installation})
+			return err
+		})
+		if v.err != nil {
+			v.err = fmt.Errorf("list the sandboxes of %s: %w", v.Name(), v.err)
+			v.mu.Lock()
+			v.failures = maxFailures
+			v.mu.Unlock()
+		}
+	})
+	return v.boxes, v.err
+}
+
+// listed returns the box with the id from the list, which may be behind.
+func (v *view) listed(ctx context.Context, id string) (sandbox.Box, bool, error) {
+	boxes, err := v.list(ctx)
+	for _, b := range boxes {
+		if b.Ref.ID == id {
+			return b, true, err
+		}
+	}
+	return sandbox.Box{}, false, err
+}
+
+// looker is a provider that can be asked about a process in a box without starting the box or keeping it awake.
+type looker interface {
+	// Runs reports whether the process is alive; with the zero Process, whether any process of the runner is.
+	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
+}
+
+// life is what is known of the runner in a box.
+type life int
+
+const (
+	lifeUnknown life = iota
+	alive
+	dead
+)
+
+// runner looks for a run's runner in its box.
+func (v *view) runner(ctx context.Context, id string, run thread.Run) (life, error) {
+	l, ok := v.Provider.(looker)
+	if !ok {
+		return lifeUnknown, nil
+	}
+	var p sandbox.Process
+	if s := run.Started; s != nil && s.PID > 0 && s.StartTicks > 0 {
+		p = sandbox.Process{PID: s.PID, Start: fmt.Sprint(s.StartTicks)}
+	}
+	is := lifeUnknown
+	err := v.ask(ctx, func(ctx context.Context) error {
+		runs, err := l.Runs(ctx, id, p)
+		if err == nil {
+			if is = dead; runs {
+				is = alive
+			}
+		}
+		return err
+	})
+	return is, err
+}

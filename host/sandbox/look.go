@@ -1,0 +1,92 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
+// runner is. The box is not started, and not kept awake. In a box that is stopped nothing runs.
+func (p *local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
+	b, err := p.Open(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	if proc.PID != 0 {
+		return b.Alive(ctx, proc)
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return false, err
+	}
+	runner := filepath.Join(b.Home(), RunnerPath)
+	for _, file := range lines {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		if name, _, _ := bytes.Cut(line, []byte{0}); string(name) == runner {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// runsScript prints whether a process runs whose program ends with $1.
+const runsScript = `for f in /proc/[0-9]*/cmdline; do
+	case $(tr '\0' '\n' <"$f" 2>/dev/null | head -n 1) in *"$1") echo runs; exit ;; esac
+done
+echo none`
+
+func (p *daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
+	i, err := p.get(ctx, id)
+	switch {
+	case answered(err, http.StatusNotFound):
+		return false, fmt.Errorf("look into the box %s: %w", id, ErrGone)
+	case err != nil:
+		return false, err
+	case i.gone() || i.asleep():
+		return false, nil
+	case i.State != "started":
+		return false, fmt.Errorf("daytona: look into the box %s: it is %s", id, i.State)
+	}
+	b, err := p.toolboxOf(ctx, i)
+	if err != nil {
+		return false, err
+	}
+	if proc.PID != 0 {
+		return b.Alive(ctx, proc)
+	}
+	s := sh("look for the runner", runsScript, "/"+RunnerPath)
+	s.quiet = true
+	said, code, err := b.execute(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	switch strings.TrimSpace(said) {
+	case "runs":
+		return true, nil
+	case "none":
+		return false, nil
+	}
+	return false, fmt.Errorf("daytona: look for the runner: exit status %d: %s", code, clip(said))
+}
+
+// toolboxOf is the box with the address of its daemon, and nothing else known of it.
+func (p *daytona) toolboxOf(ctx context.Context, i info) (*daytonaBox, error) {
+	if i.Toolbox == "" {
+		var answer struct{ URL string }
+		if err := p.do(ctx, request{
+			doing: "find the box's toolbox", method: http.MethodGet, url: p.boxURL(i.ID) + "/toolbox-proxy-url", into: &answer,
+		}); err != nil {
+			return nil, err
+		}
+		i.Toolbox = answer.URL
+	}
+	return &daytonaBox{p: p, id: i.ID, toolbox: strings.TrimRight(i.Toolbox, "/") + "/" + i.ID}, nil
+}

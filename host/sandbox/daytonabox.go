@@ -46,7 +46,7 @@ func (b *daytonaBox) judge(ctx context.Context, err error) error {
 	}
 	i, lerr := b.p.get(ctx, b.id)
 	switch {
-	case answered(lerr, http.StatusNotFound):
+	case notFound(lerr, b.id):
 		return fmt.Errorf("%w (%w)", ErrGone, err)
 	case lerr != nil:
 		return errors.Join(err, lerr)

@@ -187,7 +187,8 @@ func (p *local) List(_ context.Context, labels map[string]string) ([]Box, error)
 			return nil, fmt.Errorf("list the local boxes: %s: %w", e.Name(), err)
 		}
 		if has(rec.Labels, labels) {
-			boxes = append(boxes, Box{Ref: Ref{LocalName, e.Name()}, State: "live", Labels: rec.Labels, Created: rec.Created})
+			ref := Ref{LocalName, e.Name()}
+			boxes = append(boxes, Box{Ref: ref, State: "live", Health: Live, Labels: rec.Labels, Created: rec.Created})
 		}
 	}
 	return boxes, nil

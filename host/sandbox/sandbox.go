@@ -137,6 +137,7 @@ func (h Health) String() string {
 type Box struct {
 	Ref     Ref               `json:"sandbox"`
 	State   string            `json:"state"` // in the provider's words
+	Health  Health            `json:"-"`     // of State: Gone also for a box with a fault, which is still to be destroyed
 	Labels  map[string]string `json:"labels,omitempty"`
 	Created time.Time         `json:"created"`
 }
@@ -161,7 +162,9 @@ type Provider interface {
 	Create(ctx context.Context, o Options) (Sandbox, error)
 	// Open is the box with the id, which must be live; ErrGone where it is not there.
 	Open(ctx context.Context, id string) (Sandbox, error)
-	// Probe asks what became of the box with the id. why says it in the provider's words. An error means Unknown.
+	// Probe returns the state of the box with the id; why is the state in the provider's words. It returns Gone only where the
+	// provider itself answers that this box is not there, or in a state that no box comes back from. Any other answer, and
+	// none, is Unknown with an error.
 	Probe(ctx context.Context, id string) (h Health, why string, err error)
 	// Destroy releases the box with the id, without opening or starting it. A box that is gone already is no error.
 	Destroy(ctx context.Context, id string) error

@@ -43,8 +43,8 @@ func answered(err error, statuses ...int) bool {
 //
 //	{"path":"/api/sandbox/x","statusCode":404,"error":"Not Found","message":"Sandbox with ID or name x not found",…}
 //
-// Any other 404 is no evidence: it may come from an ingress without a backend, from another program, or from another route
-// of the API ("Cannot GET /…"), which a wrong address leads to.
+// Any other 404 is no evidence: it may come from an ingress without a backend, from another program, or from another
+// route of the API ("Cannot GET /…"), which a wrong address leads to.
 func notFound(err error, id string) bool {
 	var e *apiError
 	if id == "" || !errors.As(err, &e) || e.status != http.StatusNotFound || !e.own {

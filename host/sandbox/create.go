@@ -127,8 +127,8 @@ func (p *daytona) order(ctx context.Context, q order) (info, error) {
 	return found, nil
 }
 
-// lookFor looks for a box by its name; there is no id where it is not found. A 404 that is not about the box is an error if
-// it stays.
+// lookFor looks for a box by its name; there is no id where it is not found. A 404 that is not about the box is an
+// error if it stays.
 func (p *daytona) lookFor(ctx context.Context, name string, looks int) (info, error) {
 	for n, wait := 1, p.pace; ; n, wait = n+1, min(wait*2, 10*p.pace) {
 		i, err := p.get(ctx, name)

@@ -75,8 +75,8 @@ func (i info) why() string {
 	return i.State
 }
 
-// gone are the states that no box comes back from. Destroying may take an hour; the name removing is not Daytona's own. A box
-// in error, or whose build failed, is still to be deleted.
+// gone are the states that no box comes back from. Destroying may take an hour; the name removing is not Daytona's
+// own. A box in error, or whose build failed, is still to be deleted.
 func (i info) gone() bool {
 	return i.going() || slices.Contains([]string{"error", "build_failed"}, i.State)
 }
@@ -227,8 +227,8 @@ func (p *daytona) Destroy(ctx context.Context, id string) error {
 	return p.destroy(ctx, id)
 }
 
-// destroy deletes a box. It returns when Daytona has answered that the box goes, which then takes its time, or is not there.
-// No other answer counts, be it a success.
+// destroy deletes a box. It returns when Daytona has answered that the box goes, which then takes its time, or is not
+// there. No other answer counts, be it a success.
 func (p *daytona) destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyPatience)
 	defer cancel()

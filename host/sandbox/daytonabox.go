@@ -140,7 +140,7 @@ func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process
 
 // Alive asks without keeping the box awake. In a box that was stopped nothing is alive.
 func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
-	s := sh("look at a process", `cat "/proc/$1/stat" 2>/dev/null || echo gone`, fmt.Sprint(p.PID))
+	s := sh("look at a process", aliveScript, fmt.Sprint(p.PID))
 	s.quiet = true
 	said, code, err := b.execute(ctx, s)
 	var asleep *asleepError
@@ -150,15 +150,23 @@ func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if code == 0 && strings.TrimSpace(said) == "gone" {
+	boot, line, _ := strings.Cut(said, "\n")
+	if boot = strings.TrimPrefix(boot, "boot "); p.Boot != "" && boot != "" && boot != p.Boot && code == 0 {
 		return false, nil
 	}
-	st, err := parseStat(said)
+	if code == 0 && strings.TrimSpace(line) == "gone" {
+		return false, nil
+	}
+	st, err := parseStat(line)
 	if err != nil {
 		return false, fmt.Errorf("daytona: look at a process: exit %d: %w", code, err)
 	}
 	return st.is(p), nil
 }
+
+// aliveScript prints the boot id, where it can be read, and the stat of the process $1.
+const aliveScript = `echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
+cat "/proc/$1/stat" 2>/dev/null || echo gone`
 
 // folder makes a folder and those above it.
 func (b *daytonaBox) folder(ctx context.Context, dir string, mode uint32) error {

@@ -18,7 +18,7 @@ func nest(own int, path, message string) string {
 
 // strays are answers that are no evidence of a box's end. {id} stands for the id of the box.
 var strays = map[string]fakedaytona.Fault{
-	"ingress page":    {Status: 404, Body: "<html><title>404 Not Found</title></html>", Header: http.Header{"Content-Type": {"text/html"}}},
+	"ingress page":    {Status: 404, Body: "<html>Not Found</html>", Header: http.Header{"Content-Type": {"text/html"}}},
 	"ingress text":    {Status: 404, Body: "default backend - 404"},
 	"nothing":         {Status: 404},
 	"another program": {Status: 404, Body: `{"detail":"Not Found"}`},
@@ -75,7 +75,8 @@ func TestStrayAnswers(t *testing.T) {
 	}
 }
 
-// TestDestroyConfirmed: a delete that was applied and answered by somebody else succeeds once the control plane confirms it.
+// TestDestroyConfirmed: a delete that was applied and answered by somebody else succeeds once the control plane
+// confirms it.
 func TestDestroyConfirmed(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []fakedaytona.Fault{

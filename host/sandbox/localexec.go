@@ -111,5 +111,5 @@ func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
 		return false, err
 	}
 	s, ok, err := readStat(p.PID)
-	return ok && s.is(p), err
+	return ok && s.is(p) && sameBoot(p), err
 }

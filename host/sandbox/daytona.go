@@ -28,6 +28,9 @@ type Config struct {
 	GitHub    string            // what org/repo is below; "" for GitHub
 	Pace      time.Duration     // the first wait between two tries, or two looks at something that takes a while; each is longer than the last. 0: 100 ms
 	Transport http.RoundTripper // nil for http.DefaultTransport
+
+	// LookTimeout bounds each question after a box (Probe, Alive) and each page of List, retries included. 0: 20 s
+	LookTimeout time.Duration
 }
 
 // daytona makes boxes at Daytona, over version 0 of its API.
@@ -49,6 +52,9 @@ func NewDaytona(c Config) (Provider, error) {
 	}
 	if c.Pace <= 0 {
 		c.Pace = 100 * time.Millisecond
+	}
+	if c.LookTimeout <= 0 {
+		c.LookTimeout = 20 * time.Second
 	}
 	c.URL, c.GitHub = strings.TrimRight(c.URL, "/"), strings.TrimRight(c.GitHub, "/")
 	return &daytona{client: newClient(c), conf: c}, nil
@@ -123,8 +129,28 @@ func (p *daytona) get(ctx context.Context, id string) (i info, err error) {
 	return i, nil
 }
 
+// look is get for who can't wait: it returns within LookTimeout.
+func (p *daytona) look(ctx context.Context, id string) (i info, err error) {
+	err = p.bounded(ctx, func(ctx context.Context) error {
+		i, err = p.get(ctx, id)
+		return err
+	})
+	return i, err
+}
+
+// bounded calls ask, and cancels its context after LookTimeout.
+func (p *daytona) bounded(ctx context.Context, ask func(context.Context) error) error {
+	short, cancel := context.WithTimeout(ctx, p.conf.LookTimeout)
+	defer cancel()
+	err := ask(short)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("no answer within %v: %w", p.conf.LookTimeout, err)
+	}
+	return err
+}
+
 func (p *daytona) Probe(ctx context.Context, id string) (Health, string, error) {
-	i, err := p.get(ctx, id)
+	i, err := p.look(ctx, id)
 	switch {
 	case notFound(err, id):
 		return Gone, "not found", nil
@@ -180,10 +206,16 @@ func (p *daytona) started(ctx context.Context, i info) (info, error) {
 	return i, nil
 }
 
-// pages is where List gives up on a server that always has one more.
-const pages = 1000
+// pages is where List gives up on a server that always has one more, and listTimeout on one that takes its time with
+// each.
+const (
+	pages       = 1000
+	listTimeout = 2 * time.Minute
+)
 
 func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	query := url.Values{"limit": {"200"}}
 	if len(labels) > 0 {
 		filter, err := json.Marshal(labels)
@@ -199,7 +231,9 @@ func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 			Items []info `json:"items"`
 			Next  string `json:"nextCursor"`
 		}
-		if err := p.do(ctx, request{doing: "list the boxes", method: http.MethodGet, url: p.conf.URL + "/sandbox?" + query.Encode(), into: &page}); err != nil {
+		address := p.conf.URL + "/sandbox?" + query.Encode()
+		q := request{doing: "list the boxes", method: http.MethodGet, url: address, into: &page}
+		if err := p.bounded(ctx, func(ctx context.Context) error { return p.do(ctx, q) }); err != nil {
 			return nil, err
 		}
 		for _, i := range page.Items {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -44,7 +42,7 @@ func (b *daytonaBox) judge(ctx context.Context, err error) error {
 	if !answered(err, http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusBadGateway) {
 		return err
 	}
-	i, lerr := b.p.get(ctx, b.id)
+	i, lerr := b.p.look(ctx, b.id)
 	switch {
 	case notFound(lerr, b.id):
 		return fmt.Errorf("%w (%w)", ErrGone, err)
@@ -104,7 +102,7 @@ func (b *daytonaBox) execute(ctx context.Context, s script) (said string, code i
 	err = b.call(ctx, request{
 		doing: s.doing, method: http.MethodPost, url: "/process/execute", body: body, into: &answer, once: true, quiet: s.quiet,
 		attempt: s.limit + attempt, // the daemon's limit does not hold where somebody has left the group and keeps the output open
-		secrets: slices.Collect(maps.Values(s.env)),
+		secrets: secretValues(s.env),
 	})
 	return answer.Result, answer.ExitCode, err
 }
@@ -131,9 +129,9 @@ func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process
 	if err != nil {
 		return Process{}, err
 	}
-	p, err := parseDetached(redact(said, slices.Collect(maps.Values(c.Env))...))
+	p, err := parseDetached(said)
 	if err != nil {
-		return Process{}, fmt.Errorf("daytona: detach %s: %w", c.Argv[0], err)
+		return Process{}, redacted(fmt.Errorf("daytona: detach %s: %w", c.Argv[0], err), secretValues(c.Env)...)
 	}
 	return p, nil
 }
@@ -141,8 +139,13 @@ func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process
 // Alive asks without keeping the box awake. In a box that was stopped nothing is alive.
 func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	s := sh("look at a process", aliveScript, fmt.Sprint(p.PID))
-	s.quiet = true
-	said, code, err := b.execute(ctx, s)
+	s.quiet, s.limit = true, 10*time.Second
+	var said string
+	var code int
+	err := b.p.bounded(ctx, func(ctx context.Context) (err error) {
+		said, code, err = b.execute(ctx, s)
+		return err
+	})
 	var asleep *asleepError
 	if errors.As(err, &asleep) {
 		return false, nil

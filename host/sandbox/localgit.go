@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -148,6 +150,21 @@ func redacted(err error, secrets ...string) error {
 		return err
 	}
 	return &redactedError{err, text}
+}
+
+// secretValues are the values of env that are removed from errors. Short ones, numbers and booleans are no secrets:
+// to remove each 1 makes an error unreadable.
+func secretValues(env map[string]string) []string {
+	var secrets []string
+	for _, value := range env {
+		_, number := strconv.ParseFloat(value, 64)
+		_, boolean := strconv.ParseBool(value)
+		if len(value) >= 8 && number != nil && boolean != nil {
+			secrets = append(secrets, value)
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may hold another
+	return secrets
 }
 
 func redact(text string, secrets ...string) string {

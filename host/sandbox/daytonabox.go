@@ -19,6 +19,7 @@ type daytonaBox struct {
 	toolbox string // the address of the daemon in the box
 	home    string
 	work    string
+	branch  Branch
 }
 
 func (b *daytonaBox) Ref() Ref        { return Ref{DaytonaName, b.id} }

@@ -53,7 +53,8 @@ func TestHang(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, err := sandbox.NewDaytona(sandbox.Config{Key: "k", URL: "http://daytona.test", Transport: test.transport})
+				conf := sandbox.Config{Key: "k", URL: "http://daytona.test", Transport: test.transport}
+				p, err := sandbox.NewDaytona(conf)
 				if err != nil {
 					t.Fatal(err)
 				}

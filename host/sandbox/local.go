@@ -67,12 +67,19 @@ func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 			return nil, err
 		}
 	}
+	if o.Resources != (Resources{}) {
+		return nil, errNoResources
+	}
+	begin, err := o.beginBranch(ctx, rec.Repo)
+	if err != nil {
+		return nil, fmt.Errorf("create a local box: %w", err)
+	}
 	id, err := p.newID()
 	if err != nil {
 		return nil, err
 	}
 	o.step("creating the box")
-	b := &localBox{id: id, dir: filepath.Join(p.dir, id), rec: rec}
+	b := &localBox{id: id, dir: filepath.Join(p.dir, id), rec: rec, branch: begin}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("create a local box: %w", err), b.Destroy(context.WithoutCancel(ctx)))
@@ -83,7 +90,7 @@ func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	}
 	if rec.Repo != "" {
 		o.step("cloning " + plain(rec.Repo))
-		if err := b.clone(ctx, o.Branch, o.Token); err != nil {
+		if err := b.clone(ctx, o.Token); err != nil {
 			return nil, err
 		}
 	}

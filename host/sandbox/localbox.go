@@ -24,6 +24,8 @@ type localBox struct {
 	id  string
 	dir string
 	rec record
+
+	branch Branch
 }
 
 func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }

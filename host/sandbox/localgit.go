@@ -53,8 +53,9 @@ func commitArgs(message string) []string {
 	}
 }
 
-// clone clones the box's repository, and makes the branch where one is wanted: from the default branch, as the repository need not know it.
-func (b *localBox) clone(ctx context.Context, branch, token string) error {
+// clone clones the box's repository, and checks its branch out, where one is wanted: at the remote's, or in the
+// default branch.
+func (b *localBox) clone(ctx context.Context, token string) error {
 	env, err := credential(b.rec.Repo, token)
 	if err != nil {
 		return err
@@ -62,11 +63,15 @@ func (b *localBox) clone(ctx context.Context, branch, token string) error {
 	if _, err := b.git(ctx, env, "clone", "--quiet", "--", b.rec.Repo, "."); err != nil {
 		return fmt.Errorf("clone %s: %w", plain(b.rec.Repo), redacted(err, token))
 	}
-	if branch == "" {
+	args := []string{"checkout", "--quiet", "--no-track", "-B", b.branch.Name}
+	switch {
+	case b.branch.Name == "":
 		return nil
+	case b.branch.Existing:
+		args = []string{"checkout", "--quiet", "--track", "-B", b.branch.Name, "refs/remotes/origin/" + b.branch.Name}
 	}
-	if _, err := b.git(ctx, nil, "checkout", "--quiet", "--no-track", "-B", branch); err != nil {
-		return fmt.Errorf("make the branch %s: %w", branch, err)
+	if _, err := b.git(ctx, nil, args...); err != nil {
+		return fmt.Errorf("check out the branch %s: %w", b.branch.Name, err)
 	}
 	return nil
 }

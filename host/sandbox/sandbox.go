@@ -112,13 +112,16 @@ type Options struct {
 	Labels    map[string]string // arbe.house, arbe.thread, arbe.environment
 	Env       map[string]string // of all that runs in it
 	Repo      string            // org/repo or its address on GitHub; for a local box also any that git knows; "" for none
-	Branch    string            // to make and check out, from the repository's default branch; "" for none
+	Branch    string            // to check out, begun as BranchMode says; "" for the default branch
 	Token     string            // for a private repository
-	Snapshot  string            // the provider's image; "" for its default
+	Snapshot  string            // the provider's image; "" for its default. It excludes Resources
 	Target    string            // the provider's region
 	AutoStop  time.Duration     // a box that nobody has used for so long is stopped, and goes; 0: never
 	Progress  func(step string) // is told what is being done; nil for nobody
 	Ephemeral bool              // the box is for one piece of work, and may be reaped when no run is open on it
+
+	BranchMode BranchMode // where Branch begins if the remote has it already
+	Resources  Resources  // refused by the local provider
 }
 
 // Health is what is known of a box.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
+	"regexp"
 	"strings"
 )
 
@@ -16,6 +18,8 @@ type apiError struct {
 	doing   string
 	status  int
 	message string
+	path    string // that the body names, where it is an error of the control plane
+	own     bool   // the body is an error of the control plane, of this status
 }
 
 func (e *apiError) Error() string {
@@ -33,6 +37,25 @@ func answered(err error, statuses ...int) bool {
 		}
 	}
 	return false
+}
+
+// notFound reports whether err is the control plane's answer that there is no sandbox with this id or name:
+//
+//	{"path":"/api/sandbox/x","statusCode":404,"error":"Not Found","message":"Sandbox with ID or name x not found",…}
+//
+// Any other 404 is no evidence: it may come from an ingress without a backend, from another program, or from another
+// route of the API ("Cannot GET /…"), which a wrong address leads to.
+func notFound(err error, id string) bool {
+	var e *apiError
+	if id == "" || !errors.As(err, &e) || e.status != http.StatusNotFound || !e.own {
+		return false
+	}
+	message := strings.ToLower(e.message)
+	if !strings.HasSuffix(message, "not found") || !strings.Contains(message, "sandbox") {
+		return false
+	}
+	named := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(id) + `([^\w-]|$)`)
+	return path.Base(e.path) == id || named.MatchString(e.message)
 }
 
 // whole reads each answer to its end, so that one which breaks off is no answer, and is asked for again where that can't harm.
@@ -72,11 +95,7 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 		return fmt.Errorf("daytona: %s: %w", q.doing, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		message := problem(resp.Header.Get("Content-Type"), body)
-		if message == "" {
-			message = http.StatusText(resp.StatusCode)
-		}
-		return &apiError{doing: q.doing, status: resp.StatusCode, message: redact(message, secrets...)}
+		return refusal(q.doing, resp, body, secrets)
 	}
 	if q.into == nil {
 		return nil
@@ -85,6 +104,24 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 		return fmt.Errorf("daytona: %s: the answer can't be read: %w", q.doing, err)
 	}
 	return nil
+}
+
+// refusal is the error that an answer without success amounts to.
+func refusal(doing string, resp *http.Response, body []byte, secrets []string) *apiError {
+	message := problem(resp.Header.Get("Content-Type"), body)
+	if message == "" {
+		message = http.StatusText(resp.StatusCode)
+	}
+	e := &apiError{doing: doing, status: resp.StatusCode, message: redact(message, secrets...)}
+	var own struct {
+		StatusCode int     `json:"statusCode"`
+		Message    *string `json:"message"`
+		Path       string  `json:"path"`
+	}
+	if json.Unmarshal(body, &own) == nil && own.Message != nil && own.StatusCode == resp.StatusCode {
+		e.own, e.path = true, own.Path
+	}
+	return e
 }
 
 // problem is what an answer says of what went wrong. Each part of Daytona has its own way to say it, and some say nothing.

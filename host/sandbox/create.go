@@ -23,6 +23,9 @@ const (
 type order struct {
 	Name       string            `json:"name"`
 	Snapshot   string            `json:"snapshot,omitempty"`
+	CPU        int               `json:"cpu,omitempty"`    // cores; with a snapshot all three are refused
+	Memory     int               `json:"memory,omitempty"` // GiB
+	Disk       int               `json:"disk,omitempty"`   // GiB
 	Target     string            `json:"target,omitempty"`
 	Env        map[string]string `json:"env,omitempty"`
 	Labels     map[string]string `json:"labels"`
@@ -52,16 +55,32 @@ func (p *daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 			return nil, err
 		}
 	}
-	o.step("creating the box")
-	i, err := p.order(ctx, newOrder(p.conf, o, repo))
+	q := newOrder(p.conf, o, repo)
+	if err := checkResources(o.Resources, q.Snapshot); err != nil {
+		return nil, err
+	}
+	begin, err := o.beginBranch(ctx, p.address(repo))
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.furnish(ctx, i, o, repo)
+	o.step("creating the box")
+	i, err := p.order(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	b, err := p.furnish(ctx, i, o, repo, begin)
 	if err != nil {
 		return nil, errors.Join(err, p.discard(ctx, i.ID))
 	}
 	return b, nil
+}
+
+// address is the repository's for git; "" for none.
+func (p *daytona) address(repo repository) string {
+	if repo.name == "" {
+		return ""
+	}
+	return p.conf.GitHub + "/" + repo.owner + "/" + repo.name + ".git"
 }
 
 // newOrder is the request for a box. The name is nobody else's: by it the box is found whose id we were never told.
@@ -71,6 +90,7 @@ func newOrder(c Config, o Options, repo repository) order {
 	q := order{
 		Name: "arbe-" + uuid.NewString(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
 		AutoStop: int((o.AutoStop + time.Minute - 1) / time.Minute),
+		CPU:      o.Resources.CPU, Memory: o.Resources.Memory, Disk: o.Resources.Disk,
 	}
 	if o.Snapshot != "" {
 		q.Snapshot = o.Snapshot
@@ -127,15 +147,19 @@ func (p *daytona) order(ctx context.Context, q order) (info, error) {
 	return found, nil
 }
 
-// lookFor looks for a box by its name; there is no id where it is not found.
+// lookFor looks for a box by its name; there is no id where it is not found. A 404 that is not about the box is an
+// error if it stays.
 func (p *daytona) lookFor(ctx context.Context, name string, looks int) (info, error) {
 	for n, wait := 1, p.pace; ; n, wait = n+1, min(wait*2, 10*p.pace) {
 		i, err := p.get(ctx, name)
 		if !answered(err, http.StatusNotFound) {
 			return i, err
 		}
-		if n == looks {
-			return info{}, nil
+		if n >= looks {
+			if notFound(err, name) {
+				err = nil
+			}
+			return info{}, err
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return info{}, err
@@ -171,7 +195,7 @@ func (p *daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 }
 
 // furnish makes a new box ready for work.
-func (p *daytona) furnish(ctx context.Context, i info, o Options, repo repository) (*daytonaBox, error) {
+func (p *daytona) furnish(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
 	o.step("starting the box " + i.ID)
 	i, err := p.started(ctx, i)
 	if err != nil {
@@ -185,5 +209,6 @@ func (p *daytona) furnish(ctx context.Context, i info, o Options, repo repositor
 		return b, b.folder(ctx, b.work, 0o755)
 	}
 	o.step("cloning " + repo.owner + "/" + repo.name)
-	return b, b.clone(ctx, p.conf.GitHub+"/"+repo.owner+"/"+repo.name+".git", o.Branch, o.Token)
+	b.branch = begin
+	return b, b.clone(ctx, p.address(repo), begin, o.Token)
 }

@@ -28,6 +28,9 @@ type Config struct {
 	GitHub    string            // what org/repo is below; "" for GitHub
 	Pace      time.Duration     // the first wait between two tries, or two looks at something that takes a while; each is longer than the last. 0: 100 ms
 	Transport http.RoundTripper // nil for http.DefaultTransport
+
+	// LookTimeout bounds each question after a box (Probe, Alive) and each page of List, retries included. 0: 20 s
+	LookTimeout time.Duration
 }
 
 // daytona makes boxes at Daytona, over version 0 of its API.
@@ -50,6 +53,9 @@ func NewDaytona(c Config) (Provider, error) {
 	if c.Pace <= 0 {
 		c.Pace = 100 * time.Millisecond
 	}
+	if c.LookTimeout <= 0 {
+		c.LookTimeout = 20 * time.Second
+	}
 	c.URL, c.GitHub = strings.TrimRight(c.URL, "/"), strings.TrimRight(c.GitHub, "/")
 	return &daytona{client: newClient(c), conf: c}, nil
 }
@@ -59,6 +65,7 @@ func (p *daytona) Name() string { return DaytonaName }
 // info is what the control plane says of a box.
 type info struct {
 	ID          string            `json:"id"`
+	Name        string            `json:"name"`
 	State       string            `json:"state"`
 	ErrorReason string            `json:"errorReason"`
 	Labels      map[string]string `json:"labels"`
@@ -74,9 +81,24 @@ func (i info) why() string {
 	return i.State
 }
 
-// gone are the states that no box comes back from. Destroying may take an hour; the name removing is not Daytona's own.
+// gone are the states that no box comes back from. Destroying may take an hour; the name removing is not Daytona's
+// own. A box in error, or whose build failed, is still to be deleted.
 func (i info) gone() bool {
-	return slices.Contains([]string{"destroyed", "destroying", "removing", "error", "build_failed"}, i.State)
+	return i.going() || slices.Contains([]string{"error", "build_failed"}, i.State)
+}
+
+// going are the states of a box that has been deleted.
+func (i info) going() bool {
+	return slices.Contains([]string{"destroyed", "destroying", "removing"}, i.State)
+}
+
+// box is what List returns.
+func (i info) box() Box {
+	b := Box{Ref: Ref{DaytonaName, i.ID}, State: i.State, Health: Live, Labels: i.Labels, Created: i.Created}
+	if i.gone() {
+		b.Health = Gone
+	}
+	return b
 }
 
 // asleep are the states in which nothing runs in a box, although it is there.
@@ -89,23 +111,51 @@ var boxID = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,128}\z`)
 
 func (p *daytona) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
 
+// get looks at the box with the id, or the name. An answer about another box, or about none, is an error.
 func (p *daytona) get(ctx context.Context, id string) (i info, err error) {
 	if !boxID.MatchString(id) {
 		return i, fmt.Errorf("daytona: %q is not the id of a box", id)
 	}
-	err = p.do(ctx, request{doing: "look at the box " + id, method: http.MethodGet, url: p.boxURL(id), into: &i})
+	doing := "look at the box " + id
+	if err := p.do(ctx, request{doing: doing, method: http.MethodGet, url: p.boxURL(id), into: &i}); err != nil {
+		return info{}, err
+	}
+	switch {
+	case i.ID != id && i.Name != id || !boxID.MatchString(i.ID):
+		return info{}, fmt.Errorf("daytona: %s: the answer is about no such box", doing)
+	case i.State == "":
+		return info{}, fmt.Errorf("daytona: %s: the answer names no state", doing)
+	}
+	return i, nil
+}
+
+// look is get for who can't wait: it returns within LookTimeout.
+func (p *daytona) look(ctx context.Context, id string) (i info, err error) {
+	err = p.bounded(ctx, func(ctx context.Context) error {
+		i, err = p.get(ctx, id)
+		return err
+	})
 	return i, err
 }
 
+// bounded calls ask, and cancels its context after LookTimeout.
+func (p *daytona) bounded(ctx context.Context, ask func(context.Context) error) error {
+	short, cancel := context.WithTimeout(ctx, p.conf.LookTimeout)
+	defer cancel()
+	err := ask(short)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("no answer within %v: %w", p.conf.LookTimeout, err)
+	}
+	return err
+}
+
 func (p *daytona) Probe(ctx context.Context, id string) (Health, string, error) {
-	i, err := p.get(ctx, id)
+	i, err := p.look(ctx, id)
 	switch {
-	case answered(err, http.StatusNotFound):
+	case notFound(err, id):
 		return Gone, "not found", nil
 	case err != nil:
 		return Unknown, "", err
-	case i.State == "":
-		return Unknown, "", fmt.Errorf("daytona: look at the box %s: the answer names no state", id)
 	case i.gone():
 		return Gone, i.why(), nil
 	}
@@ -115,7 +165,7 @@ func (p *daytona) Probe(ctx context.Context, id string) (Health, string, error) 
 // Open starts a box that was stopped: who opens one means to use it.
 func (p *daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	i, err := p.get(ctx, id)
-	if answered(err, http.StatusNotFound) || err == nil && i.gone() {
+	if notFound(err, id) || err == nil && i.gone() {
 		return nil, fmt.Errorf("open the box %s: %w", id, ErrGone)
 	}
 	if err != nil {
@@ -156,10 +206,16 @@ func (p *daytona) started(ctx context.Context, i info) (info, error) {
 	return i, nil
 }
 
-// pages is where List gives up on a server that always has one more.
-const pages = 1000
+// pages is where List gives up on a server that always has one more, and listTimeout on one that takes its time with
+// each.
+const (
+	pages       = 1000
+	listTimeout = 2 * time.Minute
+)
 
 func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	query := url.Values{"limit": {"200"}}
 	if len(labels) > 0 {
 		filter, err := json.Marshal(labels)
@@ -175,14 +231,16 @@ func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 			Items []info `json:"items"`
 			Next  string `json:"nextCursor"`
 		}
-		if err := p.do(ctx, request{doing: "list the boxes", method: http.MethodGet, url: p.conf.URL + "/sandbox?" + query.Encode(), into: &page}); err != nil {
+		address := p.conf.URL + "/sandbox?" + query.Encode()
+		q := request{doing: "list the boxes", method: http.MethodGet, url: address, into: &page}
+		if err := p.bounded(ctx, func(ctx context.Context) error { return p.do(ctx, q) }); err != nil {
 			return nil, err
 		}
 		for _, i := range page.Items {
 			// The list lags behind, and pages may overlap where it moves.
 			if i.State != "destroyed" && has(i.Labels, labels) && !seen[i.ID] {
 				seen[i.ID] = true
-				boxes = append(boxes, Box{Ref: Ref{DaytonaName, i.ID}, State: i.State, Labels: i.Labels, Created: i.Created})
+				boxes = append(boxes, i.box())
 			}
 		}
 		if page.Next == "" {
@@ -203,21 +261,28 @@ func (p *daytona) Destroy(ctx context.Context, id string) error {
 	return p.destroy(ctx, id)
 }
 
-// destroy deletes a box. It returns when Daytona has said that it will, which then takes its time.
+// destroy deletes a box. It returns when Daytona has answered that the box goes, which then takes its time, or is not
+// there. No other answer counts, be it a success.
 func (p *daytona) destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyPatience)
 	defer cancel()
+	doing := "delete the box " + id
 	for wait := p.pace; ; wait = min(wait*5/4, 20*p.pace) {
-		err := p.do(ctx, request{doing: "delete the box " + id, method: http.MethodDelete, url: p.boxURL(id)})
+		var deleted info
+		err := p.do(ctx, request{doing: doing, method: http.MethodDelete, url: p.boxURL(id), into: &deleted})
 		switch {
-		case err == nil, answered(err, http.StatusNotFound):
+		case err == nil && deleted.ID == id && deleted.State != "", notFound(err, id):
 			return nil
-		case !answered(err, http.StatusConflict, http.StatusBadRequest):
-			return err
+		case err == nil:
+			err = fmt.Errorf("daytona: %s: the answer is about no such box", doing)
 		}
-		// It may be busy because it goes.
-		if i, lerr := p.get(ctx, id); answered(lerr, http.StatusNotFound) || lerr == nil && (i.State == "destroying" || i.State == "destroyed") {
+		// It may be busy because it goes, or have gone although the answer is no answer.
+		i, lerr := p.get(ctx, id)
+		if notFound(lerr, id) || lerr == nil && i.going() {
 			return nil
+		}
+		if !answered(err, http.StatusConflict, http.StatusBadRequest) {
+			return err
 		}
 		if serr := sleep(ctx, wait); serr != nil {
 			return errors.Join(err, serr)

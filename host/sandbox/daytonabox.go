@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -21,6 +19,7 @@ type daytonaBox struct {
 	toolbox string // the address of the daemon in the box
 	home    string
 	work    string
+	branch  Branch
 }
 
 func (b *daytonaBox) Ref() Ref        { return Ref{DaytonaName, b.id} }
@@ -44,9 +43,9 @@ func (b *daytonaBox) judge(ctx context.Context, err error) error {
 	if !answered(err, http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusBadGateway) {
 		return err
 	}
-	i, lerr := b.p.get(ctx, b.id)
+	i, lerr := b.p.look(ctx, b.id)
 	switch {
-	case answered(lerr, http.StatusNotFound):
+	case notFound(lerr, b.id):
 		return fmt.Errorf("%w (%w)", ErrGone, err)
 	case lerr != nil:
 		return errors.Join(err, lerr)
@@ -104,7 +103,7 @@ func (b *daytonaBox) execute(ctx context.Context, s script) (said string, code i
 	err = b.call(ctx, request{
 		doing: s.doing, method: http.MethodPost, url: "/process/execute", body: body, into: &answer, once: true, quiet: s.quiet,
 		attempt: s.limit + attempt, // the daemon's limit does not hold where somebody has left the group and keeps the output open
-		secrets: slices.Collect(maps.Values(s.env)),
+		secrets: secretValues(s.env),
 	})
 	return answer.Result, answer.ExitCode, err
 }
@@ -131,18 +130,23 @@ func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process
 	if err != nil {
 		return Process{}, err
 	}
-	p, err := parseDetached(redact(said, slices.Collect(maps.Values(c.Env))...))
+	p, err := parseDetached(said)
 	if err != nil {
-		return Process{}, fmt.Errorf("daytona: detach %s: %w", c.Argv[0], err)
+		return Process{}, redacted(fmt.Errorf("daytona: detach %s: %w", c.Argv[0], err), secretValues(c.Env)...)
 	}
 	return p, nil
 }
 
 // Alive asks without keeping the box awake. In a box that was stopped nothing is alive.
 func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
-	s := sh("look at a process", `cat "/proc/$1/stat" 2>/dev/null || echo gone`, fmt.Sprint(p.PID))
-	s.quiet = true
-	said, code, err := b.execute(ctx, s)
+	s := sh("look at a process", aliveScript, fmt.Sprint(p.PID))
+	s.quiet, s.limit = true, 10*time.Second
+	var said string
+	var code int
+	err := b.p.bounded(ctx, func(ctx context.Context) (err error) {
+		said, code, err = b.execute(ctx, s)
+		return err
+	})
 	var asleep *asleepError
 	if errors.As(err, &asleep) {
 		return false, nil
@@ -150,15 +154,23 @@ func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if code == 0 && strings.TrimSpace(said) == "gone" {
+	boot, line, _ := strings.Cut(said, "\n")
+	if boot = strings.TrimPrefix(boot, "boot "); p.Boot != "" && boot != "" && boot != p.Boot && code == 0 {
 		return false, nil
 	}
-	st, err := parseStat(said)
+	if code == 0 && strings.TrimSpace(line) == "gone" {
+		return false, nil
+	}
+	st, err := parseStat(line)
 	if err != nil {
 		return false, fmt.Errorf("daytona: look at a process: exit %d: %w", code, err)
 	}
 	return st.is(p), nil
 }
+
+// aliveScript prints the boot id, where it can be read, and the stat of the process $1.
+const aliveScript = `echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
+cat "/proc/$1/stat" 2>/dev/null || echo gone`
 
 // folder makes a folder and those above it.
 func (b *daytonaBox) folder(ctx context.Context, dir string, mode uint32) error {

@@ -16,9 +16,14 @@ const gitUser = "git"
 // transfer is how long a clone or a push may take.
 const transfer = 20 * time.Minute
 
-// clone clones the repository, and makes the branch where one is wanted: from the default branch, as the repository need not know it.
-func (b *daytonaBox) clone(ctx context.Context, address, branch, token string) error {
+// clone clones the repository: the branch, where the repository has it, else the default branch, in which the branch
+// is made.
+func (b *daytonaBox) clone(ctx context.Context, address string, begin Branch, token string) error {
+	branch := begin.Name
 	body := map[string]string{"url": address, "path": b.work}
+	if begin.Existing {
+		body["branch"], branch = branch, ""
+	}
 	if token != "" {
 		body["username"], body["password"] = gitUser, token
 	}

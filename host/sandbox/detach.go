@@ -7,22 +7,26 @@ import (
 	"strings"
 )
 
-// detachScript starts $3… in the directory $1, with its output in the file $2, and says its process id and when it began.
+// detachScript starts $3… in the directory $1, with its output in the file $2, and prints its process id, when it
+// began, and the id of the boot, where that can be read.
 //
-// It is a session of its own, so nothing that is sent to ours reaches it, and a child of the first process: nobody here waits for it. It says who it is before
-// it becomes the command, so that its answer can't be about another; its end of that pipe is closed when the command takes its place. A background job of the
-// shell (&) would ignore SIGINT for good. A process's name may hold spaces and parentheses, so its stat is read from behind the last one.
+// It is a session of its own, so nothing that is sent to ours reaches it, and a child of the first process: nobody
+// here waits for it. It says who it is before it becomes the command, so that its answer can't be about another; its
+// end of that pipe is closed when the command takes its place. The variables have a prefix because the box may have
+// one of the same name, which would be changed for the command. A background job of the shell (&) would ignore SIGINT
+// for good. A process's name may hold spaces and parentheses, so its stat is read from behind the last one.
 const detachScript = `cd "$1" && mkdir -p "${2%/*}" && (umask 077; : >"$2") || exit
-log=$2
+arbe_log=$2
 shift 2
 setsid --fork sh -c '
-	stat=$(cat /proc/$$/stat) || exit
-	began() { shift 19; echo "$$ $1"; }
-	began ${stat##*) }
+	arbe_stat=$(cat /proc/$$/stat) || exit
+	arbe_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+	began() { shift 19; echo "$$ $1 $arbe_boot"; }
+	began ${arbe_stat##*) }
 	exec "$@" </dev/null >"$0" 2>&1
-' "$log" "$@" | cat`
+' "$arbe_log" "$@" | cat`
 
-var detached = regexp.MustCompile(`(?m)^([1-9][0-9]*) ([0-9]+)$`)
+var detached = regexp.MustCompile(`(?m)^([1-9][0-9]*) ([0-9]+) ([0-9a-f-]*)$`)
 
 // parseDetached reads what detachScript says.
 func parseDetached(said string) (Process, error) {
@@ -31,7 +35,7 @@ func parseDetached(said string) (Process, error) {
 		return Process{}, fmt.Errorf("no process began: %s", clip(said))
 	}
 	pid, err := strconv.Atoi(m[1])
-	return Process{PID: pid, Start: m[2]}, err
+	return Process{PID: pid, Start: m[2], Boot: m[3]}, err
 }
 
 // stat is a line of /proc/<pid>/stat.

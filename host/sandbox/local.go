@@ -12,29 +12,38 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // LocalName is the local provider's part of a Ref.
 const LocalName = "local"
 
 // local makes boxes of folders on this machine. What runs in one is kept apart from others by its folders alone.
-type local struct{ dir string }
+type local struct {
+	dir    string
+	place  place
+	prefix string // of the ids of its boxes
+}
 
-// NewLocal is the provider whose boxes are folders in dir, which is made when it is needed. A box has the folders home and work, a record of what it is, and a
-// list of what was detached in it. Image, region and AutoStop mean nothing to it.
+// NewLocal is the provider whose boxes are folders in dir, which is made when it is needed. A box has the folders
+// home and work, a record of what it is, and a list of what was detached in it. Image, region and AutoStop mean
+// nothing to it.
+//
+// The ids of its boxes name this machine and dir: boxes of another machine, and of another folder, are not its own.
+// To Probe they are Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.
 func NewLocal(dir string) Provider {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs // else the working directory is gone, and so is dir
 	}
-	return &local{dir: dir}
+	p := &local{dir: dir, place: here(dir)}
+	p.prefix = p.place.prefix()
+	return p
 }
 
 func (p *local) Name() string { return LocalName }
 
-// record is what stands in a box's box.json. It is written first and the folder removed last: there is no box that List doesn't know.
+// record is what stands in a box's box.json. It is written first and removed last, so List has every box.
 type record struct {
+	place
 	Labels  map[string]string `json:"labels,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Repo    string            `json:"repo,omitempty"` // where Push goes
@@ -47,7 +56,7 @@ func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	if err := checkEnv(o.Env); err != nil {
 		return nil, err
 	}
-	rec := record{Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
+	rec := record{place: p.place, Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
 	if o.Repo != "" {
 		if rec.Repo, err = localRepo(o.Repo); err != nil {
 			return nil, err
@@ -58,12 +67,19 @@ func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 			return nil, err
 		}
 	}
-	id, err := uuid.NewV7()
+	if o.Resources != (Resources{}) {
+		return nil, errNoResources
+	}
+	begin, err := o.beginBranch(ctx, rec.Repo)
+	if err != nil {
+		return nil, fmt.Errorf("create a local box: %w", err)
+	}
+	id, err := p.newID()
 	if err != nil {
 		return nil, err
 	}
 	o.step("creating the box")
-	b := &localBox{id: id.String(), dir: filepath.Join(p.dir, id.String()), rec: rec}
+	b := &localBox{id: id, dir: filepath.Join(p.dir, id), rec: rec, branch: begin}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("create a local box: %w", err), b.Destroy(context.WithoutCancel(ctx)))
@@ -74,7 +90,7 @@ func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	}
 	if rec.Repo != "" {
 		o.step("cloning " + plain(rec.Repo))
-		if err := b.clone(ctx, o.Branch, o.Token); err != nil {
+		if err := b.clone(ctx, o.Token); err != nil {
 			return nil, err
 		}
 	}
@@ -114,14 +130,6 @@ func localRepo(repo string) (string, error) {
 	return repo, nil
 }
 
-// at is the folder of the box with the id. An id that isn't one could lead anywhere.
-func (p *local) at(id string) (string, error) {
-	if u, err := uuid.Parse(id); err != nil || u.String() != id {
-		return "", fmt.Errorf("%q is not the id of a local box", id)
-	}
-	return filepath.Join(p.dir, id), nil
-}
-
 func (p *local) Open(_ context.Context, id string) (Sandbox, error) {
 	dir, err := p.at(id)
 	if err != nil {
@@ -158,14 +166,19 @@ func (p *local) Probe(_ context.Context, id string) (Health, string, error) {
 	if err != nil {
 		return Unknown, "", err
 	}
-	switch _, err := os.Stat(dir); {
-	case err == nil:
-		return Live, "its folder is there", nil
-	case errors.Is(err, fs.ErrNotExist):
-		return Gone, "its folder is gone", nil
-	default:
-		return Unknown, "", err
+	if _, err := os.Stat(p.dir); err != nil { // a disk that is not mounted takes all boxes out of sight
+		return Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
 	}
+	for _, part := range []string{recordFile, homeFolder} { // what is made first, and what is removed late
+		_, err := os.Stat(filepath.Join(dir, part))
+		if err == nil {
+			return Live, "its folder is there", nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
+		}
+	}
+	return Gone, "its folder is gone", nil
 }
 
 func (p *local) List(_ context.Context, labels map[string]string) ([]Box, error) {
@@ -177,17 +190,18 @@ func (p *local) List(_ context.Context, labels map[string]string) ([]Box, error)
 	for _, e := range entries {
 		dir, err := p.at(e.Name())
 		if err != nil {
-			continue // no folder of ours
+			continue // it is no box, or not one of ours
 		}
 		rec, err := readRecord(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it is on its way, in or out
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list the local boxes: %s: %w", e.Name(), err)
+		b := Box{Ref: Ref{LocalName, e.Name()}, State: "live", Health: Live, Labels: rec.Labels, Created: rec.Created}
+		if err != nil { // one damaged record hides no other box
+			b.State, b.Health = "damaged: "+err.Error(), Unknown
 		}
-		if has(rec.Labels, labels) {
-			boxes = append(boxes, Box{Ref: Ref{LocalName, e.Name()}, State: "live", Labels: rec.Labels, Created: rec.Created})
+		if has(b.Labels, labels) {
+			boxes = append(boxes, b)
 		}
 	}
 	return boxes, nil

@@ -24,11 +24,19 @@ type localBox struct {
 	id  string
 	dir string
 	rec record
+
+	branch Branch
 }
 
 func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }
-func (b *localBox) WorkDir() string { return filepath.Join(b.dir, "work") }
-func (b *localBox) Home() string    { return filepath.Join(b.dir, "home") }
+func (b *localBox) WorkDir() string { return filepath.Join(b.dir, workFolder) }
+func (b *localBox) Home() string    { return filepath.Join(b.dir, homeFolder) }
+
+// The folders of a box.
+const (
+	homeFolder = "home"
+	workFolder = "work"
+)
 
 // make makes the box's folders, of which other users see nothing.
 func (b *localBox) make() error {
@@ -39,7 +47,11 @@ func (b *localBox) make() error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, recordFile), append(data, '\n'), 0o600); err != nil {
+	record := filepath.Join(b.dir, recordFile)
+	if err := os.WriteFile(record+".new", append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(record+".new", record); err != nil {
 		return err
 	}
 	return errors.Join(os.Mkdir(b.Home(), 0o755), os.Mkdir(b.WorkDir(), 0o755))
@@ -151,7 +163,6 @@ const endPatience = 5 * time.Second
 
 func (b *localBox) Destroy(ctx context.Context) error {
 	b.Stop()
-	// Without its record it is no box any more; should we be cut short, the rest is found by its folder.
 	procs, err := b.readDetached()
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
@@ -161,15 +172,22 @@ func (b *localBox) Destroy(ctx context.Context) error {
 	if err := endAll(ctx, procs); err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
-	err = os.RemoveAll(b.dir)
-	if errors.Is(err, fs.ErrPermission) {
-		// Go's module cache, for one, is made of folders that can't be written to.
-		err = errors.Join(unlock(b.dir), os.RemoveAll(b.dir))
-	}
-	if err != nil {
-		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
+	// The record goes last: a removal that is cut short leaves a box that is still listed.
+	for _, part := range []string{workFolder, homeFolder, ""} {
+		if err := removeAll(filepath.Join(b.dir, part)); err != nil {
+			return fmt.Errorf("destroy the local box %s: %w", b.id, err)
+		}
 	}
 	return nil
+}
+
+// removeAll removes dir, be it made of folders that can't be written to, as Go's module cache is.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		err = errors.Join(unlock(dir), os.RemoveAll(dir))
+	}
+	return err
 }
 
 // unlock lets the folders below dir be emptied.

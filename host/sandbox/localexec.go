@@ -98,7 +98,8 @@ func (b *localBox) Detach(ctx context.Context, c Command, log string) (Process, 
 	err = cmd.Run()
 	p, perr := parseDetached(said.String())
 	if perr != nil {
-		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(perr, err))
+		err := fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(perr, err))
+		return Process{}, redacted(err, secretValues(c.Env)...)
 	}
 	if err := b.noteDetached(p); err != nil {
 		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, endAll(ctx, []Process{p})))
@@ -111,5 +112,5 @@ func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
 		return false, err
 	}
 	s, ok, err := readStat(p.PID)
-	return ok && s.is(p), err
+	return ok && s.is(p) && sameBoot(p), err
 }

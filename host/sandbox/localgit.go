@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -51,8 +53,9 @@ func commitArgs(message string) []string {
 	}
 }
 
-// clone clones the box's repository, and makes the branch where one is wanted: from the default branch, as the repository need not know it.
-func (b *localBox) clone(ctx context.Context, branch, token string) error {
+// clone clones the box's repository, and checks its branch out, where one is wanted: at the remote's, or in the
+// default branch.
+func (b *localBox) clone(ctx context.Context, token string) error {
 	env, err := credential(b.rec.Repo, token)
 	if err != nil {
 		return err
@@ -60,11 +63,15 @@ func (b *localBox) clone(ctx context.Context, branch, token string) error {
 	if _, err := b.git(ctx, env, "clone", "--quiet", "--", b.rec.Repo, "."); err != nil {
 		return fmt.Errorf("clone %s: %w", plain(b.rec.Repo), redacted(err, token))
 	}
-	if branch == "" {
+	args := []string{"checkout", "--quiet", "--no-track", "-B", b.branch.Name}
+	switch {
+	case b.branch.Name == "":
 		return nil
+	case b.branch.Existing:
+		args = []string{"checkout", "--quiet", "--track", "-B", b.branch.Name, "refs/remotes/origin/" + b.branch.Name}
 	}
-	if _, err := b.git(ctx, nil, "checkout", "--quiet", "--no-track", "-B", branch); err != nil {
-		return fmt.Errorf("make the branch %s: %w", branch, err)
+	if _, err := b.git(ctx, nil, args...); err != nil {
+		return fmt.Errorf("check out the branch %s: %w", b.branch.Name, err)
 	}
 	return nil
 }
@@ -148,6 +155,21 @@ func redacted(err error, secrets ...string) error {
 		return err
 	}
 	return &redactedError{err, text}
+}
+
+// secretValues are the values of env that are removed from errors. Short ones, numbers and booleans are no secrets:
+// to remove each 1 makes an error unreadable.
+func secretValues(env map[string]string) []string {
+	var secrets []string
+	for _, value := range env {
+		_, number := strconv.ParseFloat(value, 64)
+		_, boolean := strconv.ParseBool(value)
+		if len(value) >= 8 && number != nil && boolean != nil {
+			secrets = append(secrets, value)
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may hold another
+	return secrets
 }
 
 func redact(text string, secrets ...string) string {

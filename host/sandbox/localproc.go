@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -39,11 +40,21 @@ func (b *localBox) readDetached() ([]Process, error) {
 	var procs []Process
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		var p Process
-		if json.Unmarshal(lines.Bytes(), &p) == nil { // a torn line is of a Detach that failed, which has ended what it began
+		// A torn line is of a Detach that failed, which has ended what it began. No process outlives its boot.
+		if json.Unmarshal(lines.Bytes(), &p) == nil && sameBoot(p) {
 			procs = append(procs, p)
 		}
 	}
 	return procs, err
+}
+
+// sameBoot reports whether p was begun since this machine's last boot, as far as that is known.
+func sameBoot(p Process) bool {
+	if p.Boot == "" {
+		return true
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return err != nil || strings.TrimSpace(string(boot)) == p.Boot
 }
 
 // readStat is what the kernel says of a process; false where there is none.
@@ -66,7 +77,7 @@ func endAll(ctx context.Context, procs []Process) error {
 	}
 	known := map[Process]bool{}
 	for _, p := range procs {
-		known[p] = true
+		known[Process{PID: p.PID, Start: p.Start}] = true
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

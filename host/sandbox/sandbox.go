@@ -90,10 +90,12 @@ type Result struct {
 	Duration  time.Duration
 }
 
-// Process is a process in a box, by its id and when it began, in the kernel's own count, so that no other can be taken for it.
+// Process is a process in a box, by its id, when it began, in the kernel's own count of ticks since its boot, and
+// which boot that was, so that no other process can be taken for it.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"`
+	Boot  string `json:"boot,omitempty"` // /proc/sys/kernel/random/boot_id; "" where it could not be read
 }
 
 // File is a file to make in a box.
@@ -110,13 +112,16 @@ type Options struct {
 	Labels    map[string]string // arbe.house, arbe.thread, arbe.environment
 	Env       map[string]string // of all that runs in it
 	Repo      string            // org/repo or its address on GitHub; for a local box also any that git knows; "" for none
-	Branch    string            // to make and check out, from the repository's default branch; "" for none
+	Branch    string            // to check out, begun as BranchMode says; "" for the default branch
 	Token     string            // for a private repository
-	Snapshot  string            // the provider's image; "" for its default
+	Snapshot  string            // the provider's image; "" for its default. It excludes Resources
 	Target    string            // the provider's region
 	AutoStop  time.Duration     // a box that nobody has used for so long is stopped, and goes; 0: never
 	Progress  func(step string) // is told what is being done; nil for nobody
 	Ephemeral bool              // the box is for one piece of work, and may be reaped when no run is open on it
+
+	BranchMode BranchMode // where Branch begins if the remote has it already
+	Resources  Resources  // refused by the local provider
 }
 
 // Health is what is known of a box.
@@ -137,6 +142,7 @@ func (h Health) String() string {
 type Box struct {
 	Ref     Ref               `json:"sandbox"`
 	State   string            `json:"state"` // in the provider's words
+	Health  Health            `json:"-"`     // Gone also for a box with a fault, which is still to be destroyed
 	Labels  map[string]string `json:"labels,omitempty"`
 	Created time.Time         `json:"created"`
 }
@@ -172,7 +178,9 @@ type Provider interface {
 	Create(ctx context.Context, o Options) (Sandbox, error)
 	// Open is the box with the id, which must be live; ErrGone where it is not there.
 	Open(ctx context.Context, id string) (Sandbox, error)
-	// Probe asks what became of the box with the id. why says it in the provider's words. An error means Unknown.
+	// Probe returns the state of the box with the id; why is the state in the provider's words. It returns Gone only
+	// where the provider itself answers that this box is not there, or in a state that no box comes back from. Any
+	// other answer, and none, is Unknown with an error.
 	Probe(ctx context.Context, id string) (h Health, why string, err error)
 	// Destroy releases the box with the id, without opening or starting it. A box that is gone already is no error.
 	Destroy(ctx context.Context, id string) error
@@ -182,6 +190,10 @@ type Provider interface {
 
 // ErrGone says that a box is not there any more.
 var ErrGone = errors.New("the sandbox is gone")
+
+// ErrForeign says that a local box belongs to another machine, or to another data folder, so nothing is known of it
+// here.
+var ErrForeign = errors.New("belongs to another machine or data folder")
 
 // ConfinedError says that a path would lead out of where it has to stay.
 type ConfinedError struct{ Path, Root string }

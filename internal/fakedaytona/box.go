@@ -30,6 +30,7 @@ type Box struct {
 	ID, Name, State, ErrorReason, Snapshot, Target string
 
 	Labels, Env          map[string]string
+	CPU, Memory, Disk    int // cores, GiB, GiB
 	AutoStop, AutoDelete int // minutes
 	Activity             int // requests that kept it awake
 	Created              time.Time

@@ -103,7 +103,13 @@ func (s *Server) create(r *http.Request) (any, error) {
 	}
 	b := &box{Box: Box{
 		Name: q.Name, Snapshot: q.Snapshot, Target: q.Target, Labels: q.Labels, Env: q.Env, AutoStop: 15, AutoDelete: -1,
+		CPU: 1, Memory: 1, Disk: 3,
 	}}
+	for to, from := range map[*int]*int{&b.CPU: q.CPU, &b.Memory: q.Memory, &b.Disk: q.Disk} {
+		if from != nil {
+			*to = *from
+		}
+	}
 	if b.Snapshot == "" {
 		b.Snapshot = s.Snapshots[0]
 	}
@@ -229,7 +235,8 @@ func (s *Server) item(b *box) map[string]any {
 	}
 	v := map[string]any{
 		"id": b.ID, "organizationId": "00000000-0000-4000-8000-000000000001", "name": b.Name, "target": b.Target, "snapshot": b.Snapshot,
-		"user": "daytona", "public": false, "networkBlockAll": false, "cpu": 1, "gpu": 0, "memory": 1, "disk": 3, "labels": nonNil(b.Labels),
+		"user": "daytona", "public": false, "networkBlockAll": false,
+		"cpu": b.CPU, "gpu": 0, "memory": b.Memory, "disk": b.Disk, "labels": nonNil(b.Labels),
 		"state": b.State, "desiredState": desired, "recoverable": false, "backupState": "None", "sandboxClass": "container",
 		"autoStopInterval": b.AutoStop, "autoArchiveInterval": 10080, "autoDeleteInterval": b.AutoDelete, "daemonVersion": Version,
 		"createdAt": stamp(b.Created), "updatedAt": stamp(b.Created), "lastActivityAt": stamp(b.last), "toolboxProxyUrl": s.toolboxURL(),

@@ -1,0 +1,95 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// TestExistingBranch: a branch that the remote has is where the box begins, so that its push is not rejected; or it is refused.
+func TestExistingBranch(t *testing.T) {
+	each(t, func(t *testing.T, h *house) {
+		o := sandbox.Options{Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "arbe/work", Token: token}
+		bare := h.repos.bare("private")
+		begun := func(b sandbox.Sandbox) sandbox.Branch { return b.(sandbox.Brancher).Branch() }
+		work := func(file string) string {
+			b := h.create(t, o)
+			if err := os.WriteFile(b.WorkDir()+"/"+file, []byte(file), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			commit, err := b.Snapshot(t.Context(), file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Push(t.Context(), o.Branch, token); err != nil {
+				t.Fatal(err)
+			}
+			if got := git(t, bare, "rev-parse", o.Branch); got != commit {
+				t.Errorf("pushed %s, want %s", got, commit)
+			}
+			return commit
+		}
+		// A branch whose name ends in the other's is another one.
+		git(t, bare, "branch", "a/refs/heads/arbe/work", "trunk")
+		first := work("one")
+		git(t, bare, "update-ref", "refs/heads/trunk-2", "trunk")
+		second := work("two")
+		if got := git(t, bare, "rev-parse", "arbe/work^"); got != first {
+			t.Errorf("the second box began at %s, want %s", got, first)
+		}
+		again := h.create(t, o)
+		want := sandbox.Branch{Name: o.Branch, Existing: true, Commit: second}
+		if got := begun(again); got != want || git(t, again.WorkDir(), "rev-parse", "HEAD") != second {
+			t.Errorf("begun: %+v, want %+v", got, want)
+		}
+		if got := git(t, again.WorkDir(), "symbolic-ref", "--short", "HEAD"); got != o.Branch {
+			t.Errorf("the branch is %s", got)
+		}
+		o.Branch, o.BranchMode = "arbe/new", sandbox.BranchNew
+		if got, want := begun(h.create(t, o)), (sandbox.Branch{Name: "arbe/new"}); got != want {
+			t.Errorf("begun: %+v, want %+v", got, want)
+		}
+		boxes, err := h.List(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := h.asked()
+		o.Branch = "arbe/work"
+		if _, err := h.Create(t.Context(), o); !errors.Is(err, sandbox.ErrBranchExists) || !strings.Contains(err.Error(), "arbe/work") {
+			t.Errorf("a new one: %v", err)
+		}
+		after, err := h.List(t.Context(), nil)
+		if err != nil || fmt.Sprint(after) != fmt.Sprint(boxes) || h.asked() > before+1 {
+			t.Errorf("boxes: %v, before %v; %v", after, boxes, err)
+		}
+	})
+}
+
+// TestResources: a box gets what it was ordered with. A snapshot with resources is refused before anything is sent.
+func TestResources(t *testing.T) {
+	t.Parallel()
+	h := daytonaHouse(t)
+	r := sandbox.Resources{CPU: 2, Memory: 4, Disk: 8}
+	h.create(t, sandbox.Options{Resources: r})
+	if box := h.fake.Boxes()[0]; box.CPU != 2 || box.Memory != 4 || box.Disk != 8 {
+		t.Errorf("%+v", box)
+	}
+	before := h.asked()
+	for _, o := range []sandbox.Options{
+		{Resources: r, Snapshot: "daytonaio/sandbox:0.8.0"}, {Resources: sandbox.Resources{CPU: -1}},
+	} {
+		if _, err := h.Create(t.Context(), o); err == nil || !strings.Contains(err.Error(), "resources") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if got := h.asked(); got != before {
+		t.Errorf("%d requests were sent", got-before)
+	}
+	if _, err := localHouse(t).Create(t.Context(), sandbox.Options{Resources: r}); err == nil {
+		t.Error("a local box with limits")
+	}
+}

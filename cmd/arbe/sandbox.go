@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +35,7 @@ func (p *program) sandboxCommand() *cli.Command {
 			{Name: "rm", Usage: "release a box and all in it", ArgsUsage: "PROVIDER:ID…", Action: p.sandboxRemove},
 			{
 				Name: "push", Usage: "push the branch in a box, and make a pull request of it", ArgsUsage: "PROVIDER:ID",
-				Description: "The token is taken from GITHUB_TOKEN. Prints {pushed, prUrl, error}.",
+				Description: "The token is taken from GITHUB_TOKEN. Prints {pushed, branch, commit, prUrl, error}.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "repo", Usage: "`ORG/REPO` (required)"}, &cli.StringFlag{Name: "branch", Usage: "the `BRANCH` (required)"},
 					&cli.StringFlag{Name: "title", Usage: "of the pull request (required)"},
@@ -142,36 +141,22 @@ func (p *program) sandboxPush(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if out := p.pushed(c.Context, box, push.Options{Branch: c.String("branch"), Intent: c.String("title")}, c.String("repo")); out.PRURL == "" {
+	o := push.Options{Branch: c.String("branch"), Intent: c.String("title")}
+	if out := p.pushed(c.Context, box, o, c.String("repo")); out.Error != "" {
 		return &cmdline.Exit{Status: 1}
 	}
 	return nil
 }
 
-// pushed pushes what is in a box, and says what came of it. It never fails a run: the work is done, and in the box.
+// pushed pushes what is in a box to repo, and prints the result. It never fails a run: the work is in the box.
 func (p *program) pushed(ctx context.Context, box sandbox.Sandbox, o push.Options, repo string) (out push.Outcome) {
 	var err error
-	if o.Owner, o.Repo, err = sandbox.ParseRepo(repo); err == nil {
-		err = commit(ctx, box, o)
-	}
-	if o.Token, o.BaseURL = os.Getenv("GITHUB_TOKEN"), os.Getenv("GITHUB_API_URL"); err != nil {
-		out.Error = err.Error()
+	if o.Remote, err = push.ParseRemote(repo, os.Getenv("GITHUB_SERVER_URL")); err != nil {
+		out = push.Outcome{Branch: o.Branch, Error: err.Error()}
 	} else {
+		o.Token, o.BaseURL = os.Getenv("GITHUB_TOKEN"), os.Getenv("GITHUB_API_URL")
 		out = push.Push(ctx, box, o)
 	}
 	_ = json.NewEncoder(p.stdout).Encode(out) // stdout is gone: there is nobody to tell
 	return out
-}
-
-// commit commits what the agent has left uncommitted.
-func commit(ctx context.Context, box sandbox.Sandbox, o push.Options) error {
-	res, err := box.Exec(ctx, sandbox.Command{Argv: []string{"git", "status", "--porcelain"}, Timeout: time.Minute})
-	if err == nil && res.ExitCode != 0 {
-		err = fmt.Errorf("git status: %s", strings.TrimSpace(string(res.Stderr)))
-	}
-	if err != nil || len(strings.TrimSpace(string(res.Stdout))) == 0 {
-		return err
-	}
-	_, err = box.Snapshot(ctx, cmp.Or(o.Intent, "what was left uncommitted"))
-	return err
 }

@@ -1,149 +1,189 @@
-// Package push takes the branch that a run has left in its box to GitHub: it is pushed, and a pull request asks for its merge.
+// Package push pushes the branch that a run has left in its box, and makes a pull request of it.
 //
-// Whatever becomes of it is an Outcome, never an error: the run was completed, and its work is in the box. The token is in no message.
+// The commits come out of the box as a git bundle, and leave from a bare repository in a temporary folder of the host
+// that holds no configuration but ours. The box never gets the token, and nothing that is configured in the box decides
+// where the commits or the token go: both go to Remote.URL, the token also to GitHub's API.
+//
+// Nothing is ever forced: a branch that somebody else has pushed to stays as it is, and the Outcome says so. The result
+// of a push is an Outcome and not an error, because a push that fails does not fail the run. No error holds the token.
 package push
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/url"
 	"strings"
-	"time"
 
-	"github.com/google/go-github/v92/github"
+	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// box is where the branch is.
-type box interface {
-	// Push pushes the branch to the repository that the box was made with.
-	Push(ctx context.Context, branch, token string) error
+// Box is what a push needs of a sandbox.Sandbox. All that it returns may be the agent's work, and is not trusted.
+type Box interface {
+	WorkDir() string
+	Home() string
+	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Download(ctx context.Context, path string, w io.Writer) error
 }
 
-// Options say what to push, and what the pull request says.
+// Options name the branch to push, where it goes, and the text of the pull request.
 type Options struct {
-	Owner, Repo string // of the repository on GitHub
+	Remote      Remote
 	Branch      string
-	Intent      string // what was wanted, in a few words; "" for the branch's name
+	Intent      string // the task in a few words: title, and message of the commit of what was uncommitted; may be ""
 	Thread, Run string // that the work was done on, and in
-	Token       string // of GitHub, for both the push and the pull request
-	BaseURL     string // of a GitHub Enterprise server; "" for github.com
-	// HTTPClient talks to GitHub; nil for one that gives up on a request after 30 s.
+
+	Token   string // for Remote.URL where that is of http or https, and for GitHub's API; never for another host
+	BaseURL string // of the API of a GitHub Enterprise server; "" for github.com
+	NoPR    bool   // push only
+
+	MaxBundle int64 // bytes that may come out of the box; 0: DefaultMaxBundle
+	// HTTPClient talks to GitHub and looks at the remote; nil for one that gives up on a request after 30 s.
 	HTTPClient *http.Client
 }
 
-// Outcome is one of four: there is no token, the push failed, the push was made and the pull request failed, or all went well.
+// DefaultMaxBundle is how many bytes of commits may come out of a box.
+const DefaultMaxBundle = 2 << 30
+
+// Outcome is the result of a push, as signal.dispatch.push carries it.
+//
+// Without Error the branch is on the remote, and PRURL is its pull request where one was wanted and the remote is on
+// GitHub. With Pushed and Error the branch is there and the pull request failed. Without Pushed nothing was changed on
+// the remote.
 type Outcome struct {
 	Pushed bool   `json:"pushed"`
+	Branch string `json:"branch,omitempty"`
+	Commit string `json:"commit,omitempty"` // of the branch in the box, once that is known
 	PRURL  string `json:"prUrl,omitempty"`
 	Error  string `json:"error,omitempty"`
+
+	// Nothing reports that there was nothing to push: the branch has no commit that the remote lacks, and the working
+	// directory no change.
+	Nothing bool `json:"-"`
 }
 
-// Push pushes the branch of the box, and makes sure that there is a pull request for it. Doing it again is harmless: the branch is where it was, and an
-// open pull request is found.
-func Push(ctx context.Context, b box, o Options) Outcome {
+// errNothing is the end of a push where the run has made no commit and no change.
+var errNothing = errors.New("nothing to push")
+
+// Push commits what is uncommitted in the box, pushes the branch, and makes sure that it has a pull request. It may be
+// repeated, also by two hosts at once: a branch that is pushed already stays, and an open pull request is found.
+func Push(ctx context.Context, b Box, o Options) Outcome {
+	out := Outcome{Branch: o.Branch}
 	o.Token = strings.TrimSpace(o.Token)
-	if o.Token == "" {
-		return Outcome{Error: "GITHUB_TOKEN required for push"}
+	if o.Token == "" && o.wantsToken() {
+		out.Error = "GITHUB_TOKEN required for push"
+		return out
 	}
-	if err := b.Push(ctx, o.Branch, o.Token); err != nil {
-		return Outcome{Error: "git push failed: " + reason(err, o.Token)}
+	var err error
+	switch out.Commit, err = push(ctx, b, o); {
+	case errors.Is(err, errNothing):
+		out.Nothing = true
+		out.Error = fmt.Sprintf("nothing to push: the branch %s has no commit that the remote lacks", o.Branch)
+		return out
+	case err != nil:
+		out.Error = "git push failed: " + reason(err, o.Token)
+		return out
 	}
-	link, err := pullRequest(ctx, o)
-	if err != nil {
-		return Outcome{Pushed: true, Error: "PR creation failed: " + reason(err, o.Token)}
+	out.Pushed = true
+	if o.NoPR || o.Remote.Owner == "" {
+		return out
 	}
-	return Outcome{Pushed: true, PRURL: link}
+	if out.PRURL, err = pullRequest(ctx, o); err != nil {
+		out.Error = "PR creation failed: " + reason(err, o.Token)
+	}
+	return out
 }
 
-// pullRequest returns the address of the branch's pull request, a new one or that which is open.
-func pullRequest(ctx context.Context, o Options) (string, error) {
-	hc := http.Client{Timeout: 30 * time.Second}
-	if o.HTTPClient != nil {
-		hc = *o.HTTPClient
-	}
-	hc.CheckRedirect = sameHost
-	opts := []github.ClientOptionsFunc{github.WithHTTPClient(&hc), github.WithAuthToken(o.Token)}
-	if o.BaseURL != "" {
-		opts = append(opts, github.WithEnterpriseURLs(o.BaseURL, o.BaseURL))
-	}
-	gh, err := github.NewClient(opts...)
+// wantsToken reports whether o can't be done without a token.
+func (o Options) wantsToken() bool {
+	return o.Remote.overHTTP() || o.Remote.Owner != "" && !o.NoPR
+}
+
+// push takes the branch from the box to the remote, and returns its commit.
+func push(ctx context.Context, b Box, o Options) (commit string, err error) {
+	r, err := newRepository(ctx, o)
 	if err != nil {
 		return "", err
 	}
-	repo, _, err := gh.Repositories.Get(ctx, o.Owner, o.Repo)
+	defer r.remove()
+	refs, err := r.look(ctx)
 	if err != nil {
 		return "", err
 	}
-	base := repo.GetDefaultBranch()
-	if base == "" || base == o.Branch {
-		return "", fmt.Errorf("there is nothing to ask for: the branch is %s, the default branch %q", o.Branch, base)
+	w := work{box: b, o: o}
+	defer w.discard(ctx)
+	commit, err = r.take(ctx, &w, refs, false)
+	if errors.Is(err, errWhole) {
+		commit, err = r.take(ctx, &w, refs, true)
 	}
-	owner, name := cmp.Or(repo.GetOwner().GetLogin(), o.Owner), cmp.Or(repo.GetName(), o.Repo) // it may have moved
-	title, body := title(o), body(o)
-	pr, _, err := gh.PullRequests.Create(ctx, owner, name, github.CreatePullRequest{Title: &title, Head: o.Branch, Base: base, Body: &body})
-	if err == nil && pr.GetHTMLURL() == "" {
-		err = errors.New("GitHub did not say where the pull request is")
+	if err != nil || refs[r.ref] == commit {
+		return commit, err
 	}
-	if err == nil {
-		return pr.GetHTMLURL(), nil
-	}
-	// There may be one from before, or the request was heard and the answer lost.
-	open, _, listErr := gh.PullRequests.List(ctx, owner, name, &github.PullRequestListOptions{State: "open", Head: owner + ":" + o.Branch})
-	if listErr != nil {
-		return "", err // what went wrong first says more
-	}
-	for _, pr := range open {
-		if pr.GetHead().GetRef() == o.Branch && pr.GetHTMLURL() != "" { // a server that doesn't know the filter lists all
-			return pr.GetHTMLURL(), nil
+	if err := r.push(ctx, commit); err != nil {
+		// Another host may have been first, or the remote's answer was lost.
+		if now, lookErr := r.look(ctx); lookErr != nil || now[r.ref] != commit {
+			return commit, err
 		}
 	}
-	return "", err
+	w.pushed = commit
+	return commit, nil
 }
 
-// sameHost lets redirects go to where a repository has moved, and to no other host, for the library would send the token along.
-func sameHost(req *http.Request, via []*http.Request) error {
-	if req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
-		return errors.New("redirected to another host")
+// errWhole is the reason to take all of the branch's history from the box, and not just what its remote-tracking
+// branches lack: those don't agree with the remote.
+var errWhole = errors.New("the remote lacks what the box takes it to have")
+
+// take gets the branch's commits out of the box and into r, and returns the newest.
+func (r *repository) take(ctx context.Context, w *work, refs map[string]string, whole bool) (commit string, err error) {
+	commit, packed, err := w.bundle(ctx, whole)
+	if err != nil {
+		return commit, err
 	}
-	if len(via) >= 5 {
-		return errors.New("too many redirects")
+	if !packed {
+		return commit, r.judgeNothing(ctx, commit, refs)
 	}
-	return nil
+	file, err := r.download(ctx, w)
+	if err != nil {
+		return commit, err
+	}
+	defer file.Close() // read only: nothing to lose
+	h, body, err := readHeader(file)
+	if err != nil {
+		return commit, err
+	}
+	if len(h.tips) != 1 || h.tips[r.ref] == "" {
+		return commit, fmt.Errorf("the bundle is not one of %s alone", r.ref)
+	}
+	commit = h.tips[r.ref]
+	if len(h.needs) > 0 {
+		if err := r.fetch(ctx, h.needs); err != nil {
+			if ctx.Err() != nil || whole {
+				return commit, err
+			}
+			return commit, errWhole
+		}
+	}
+	return commit, r.unpack(ctx, body)
 }
 
-// maxTitle is how many characters GitHub takes.
-const maxTitle = 256
-
-func title(o Options) string {
-	intent := strings.Join(strings.Fields(o.Intent), " ")
-	all := []rune("[harness] " + cmp.Or(intent, o.Branch))
-	return string(all[:min(len(all), maxTitle)])
-}
-
-func body(o Options) string {
-	return fmt.Sprintf("Thread: %s\nBranch: %s\nRun: %s", o.Thread, o.Branch, o.Run)
-}
-
-// maxReason is how many bytes of a reason are kept.
-const maxReason = 1000
-
-// reason is what an error says, on one line, without the token in any of the forms that git and HTTP give it.
-func reason(err error, token string) string {
-	var ue *url.Error
-	if errors.As(err, &ue) && ue.Timeout() {
-		err = fmt.Errorf("%s: no answer in time", ue.Op)
+// judgeNothing is for a branch of which the box takes the remote to have every commit. The agent may have pushed it, or
+// changed the remote-tracking branches: only the remote knows.
+func (r *repository) judgeNothing(ctx context.Context, commit string, refs map[string]string) error {
+	if refs[r.ref] == commit {
+		return nil // it is where it should be
 	}
-	s := strings.Join(strings.Fields(err.Error()), " ")
-	forms := []string{token, url.QueryEscape(token), url.PathEscape(token)}
-	for _, user := range []string{"", "git", "x-access-token", "oauth2"} {
-		forms = append(forms, base64.StdEncoding.EncodeToString([]byte(user+":"+token)))
+	for _, tip := range refs {
+		if tip == commit {
+			return errNothing
+		}
 	}
-	for _, form := range forms {
-		s = strings.ReplaceAll(s, form, "[redacted:GITHUB_TOKEN]")
+	has, err := r.remoteHas(ctx, commit)
+	switch {
+	case err != nil:
+		return err
+	case has:
+		return errNothing
 	}
-	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
+	return errWhole
 }

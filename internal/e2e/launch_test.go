@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -51,7 +52,7 @@ func (h *host) command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(h.t.Context(), filepath.Join(built, "arbe"), args...)
 	for _, kv := range h.env {
-		for _, name := range []string{"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY", "DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_TOKEN"} {
+		for _, name := range []string{"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY", "DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_SERVER_URL", "GITHUB_TOKEN"} {
 			if strings.HasPrefix(kv, name+"=") {
 				cmd.Env = append(cmd.Env, kv)
 			}
@@ -410,10 +411,15 @@ func TestSandboxPush(t *testing.T) {
 		}
 		return string(out)
 	}
-	repo, bare := filepath.Join(h.dir, "repo"), filepath.Join(h.dir, "bare")
+	repo, bare := filepath.Join(h.dir, "repo"), filepath.Join(h.dir, "acme", "widgets.git")
 	git("init", "-q", "-b", "trunk", repo)
 	git("-C", repo, "-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "-q", "--allow-empty", "-m", "first")
 	git("clone", "-q", "--bare", repo, bare)
+	git("-C", bare, "config", "http.receivepack", "true")
+	backend := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(git("--exec-path")), "git-http-backend"),
+		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(bare), "GIT_HTTP_EXPORT_ALL=1"},
+	}
 	var asked struct{ Title, Head, Base, Body string }
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v3/repos/acme/widgets", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"default_branch":"trunk"}`) })
@@ -424,18 +430,26 @@ func TestSandboxPush(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{"html_url":"https://github.com/acme/widgets/pull/7"}`)
 	})
+	mux.HandleFunc("/acme/", func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); strings.Contains(r.URL.String(), "receive-pack") && password != "github-token-0001" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		http.StripPrefix("/acme", backend).ServeHTTP(w, r)
+	})
 	github := httptest.NewServer(mux)
 	defer github.Close()
-	h.env = append(h.env, "GITHUB_API_URL="+github.URL)
-	l, _ := h.launch("--keep", "--repo", bare, "--branch", "agent/one", "--", "make it")
+	h.env = append(h.env, "GITHUB_API_URL="+github.URL, "GITHUB_SERVER_URL="+github.URL)
+	l, _ := h.launch("--keep", "--repo", github.URL+"/acme/widgets.git", "--branch", "agent/one", "--", "make it")
 	until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
 	push := []string{"sandbox", "push", "--repo", "acme/widgets", "--branch", "agent/one", "--title", "make it", "local:" + l.Sandbox.Ref}
-	if out, err := h.try(push...); err == nil || !strings.Contains(out, `{"pushed":false,"error":"GITHUB_TOKEN required for push"}`) {
+	if out, err := h.try(push...); err == nil || !strings.Contains(out, `{"pushed":false,"branch":"agent/one","error":"GITHUB_TOKEN required for push"}`) {
 		t.Errorf("without a token: %v\n%s", err, out)
 	}
 	h.env = append(h.env, "GITHUB_TOKEN=github-token-0001")
 	out, err := h.try(push...)
-	if err != nil || !strings.Contains(out, `{"pushed":true,"prUrl":"https://github.com/acme/widgets/pull/7"}`) {
+	if err != nil || !strings.Contains(out, `{"pushed":true,"branch":"agent/one","commit":"`) ||
+		!strings.Contains(out, `","prUrl":"https://github.com/acme/widgets/pull/7"}`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if asked.Title != "[harness] make it" || asked.Head != "agent/one" || asked.Base != "trunk" {

@@ -1,0 +1,208 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// prelude is the begin of every script that runs git in a box. The box's configuration stays in force where it is the
+// repository's own business (identity, filters, ignored files); what would run programs or hide work is overridden.
+// The working directory must be the repository: one of a folder above is none of the box's.
+const prelude = `
+export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_EDITOR=: GIT_NO_REPLACE_OBJECTS=1 GIT_CEILING_DIRECTORIES="${PWD%/*}"
+unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_COMMON_DIR GIT_PREFIX
+g() {
+	git --no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c commit.gpgSign=false -c gc.auto=0 \
+		-c maintenance.auto=false -c status.showUntrackedFiles=normal -c diff.ignoreSubmodules=none "$@"
+}
+`
+
+// gatherScript commits what is uncommitted on the branch $1, and writes its commits into the bundle $2: all of them
+// where $3 is "whole", else those that no remote-tracking branch has. The message of the commit comes on its input.
+// It prints "refuse REASON…", "ready COMMIT" with a bundle, or "known COMMIT" without one. One host at a time is in it.
+const gatherScript = prelude + `
+branch=$1 bundle=$2 whole=$3
+exec 3<&0 </dev/null
+refuse() { echo "refuse $*"; exit 0; }
+mkdir -p "${bundle%/*}" || exit
+exec 9>"${bundle%/*}/push.lock" || exit
+! command -v flock >/dev/null || flock -w 300 9 || exit
+said=$(g rev-parse --is-inside-work-tree 2>&1) && [ "$said" = true ] || refuse repository "$said"
+on=$(g symbolic-ref -q HEAD)
+dirty=$(g status --porcelain) || exit
+if [ -n "$dirty" ] && [ "$on" = "refs/heads/$branch" ]; then
+	[ -z "$(g ls-files --unmerged)" ] || refuse conflicts
+	: "${GIT_AUTHOR_NAME:=$(git config user.name || echo arbe)}" "${GIT_AUTHOR_EMAIL:=$(git config user.email || echo arbe@localhost)}"
+	: "${GIT_COMMITTER_NAME:=$GIT_AUTHOR_NAME}" "${GIT_COMMITTER_EMAIL:=$GIT_AUTHOR_EMAIL}"
+	export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL
+	g add --all . || exit
+	g diff --cached --quiet --no-ext-diff || g commit --quiet --no-verify --cleanup=whitespace -F - <&3 || exit
+fi
+commit=$(g rev-parse -q --verify "refs/heads/$branch^{commit}") || {
+	[ "$on" != "refs/heads/$branch" ] || refuse unborn
+	refuse missing "${on#refs/heads/}"
+}
+if [ "$on" != "refs/heads/$branch" ]; then
+	[ -z "$dirty" ] || refuse elsewhere "${on#refs/heads/}"
+	ahead=$(g rev-list --count HEAD --not "$commit" 2>/dev/null || echo 0)
+	[ "$ahead" = 0 ] || refuse elsewhere "${on#refs/heads/}"
+fi
+if [ "$whole" != whole ]; then
+	[ "$(g rev-list --count --max-count=1 "$commit" --not --remotes)" = 1 ] || { echo "known $commit"; exit 0; }
+	g bundle create --quiet "$bundle" "refs/heads/$branch" --not --remotes || exit
+else
+	g bundle create --quiet "$bundle" "refs/heads/$branch" || exit
+fi
+echo "ready $commit"`
+
+// discardScript removes the bundle $1. Where the commit $3 was pushed as the branch $2, the box learns it as it would
+// from a push of its own, so that Unsaved counts it no more.
+const discardScript = prelude + `
+rm -f "$1"
+[ -z "$3" ] || g update-ref "refs/remotes/origin/$2" "$3"`
+
+// work is the branch in the box.
+type work struct {
+	box    Box
+	o      Options
+	path   string // of the bundle, relative to the box's home; "" while there is none
+	pushed string // the commit that the remote has now; "" for none
+}
+
+// Bounds of what is done in the box.
+const (
+	mostMessage = 64 << 10
+	farewell    = time.Minute // for what is done in the box once all is over
+)
+
+// bundle commits what is uncommitted and packs the branch. Without packed the box takes the remote to have all of it.
+func (w *work) bundle(ctx context.Context, whole bool) (commit string, packed bool, err error) {
+	if w.path == "" {
+		w.path = ".arbe/push-" + rand.Text() + ".bundle" // another host may be at it, too
+	}
+	how := "based"
+	if whole {
+		how = "whole"
+	}
+	message := cmp.Or(strings.TrimSpace(w.o.Intent), "what the run left uncommitted")
+	message = strings.ToValidUTF8(message[:min(len(message), mostMessage)], "")
+	res, err := w.box.Exec(ctx, sandbox.Command{
+		Argv:  []string{"sh", "-c", gatherScript, "sh", w.o.Branch, w.box.Home() + "/" + w.path, how},
+		Stdin: strings.NewReader(message + "\n"), Timeout: transfer, MaxOutput: mostOutput,
+	})
+	if err = ended(res, err); err != nil {
+		return "", false, fmt.Errorf("pack the branch %s in the box: %w", w.o.Branch, err)
+	}
+	word, rest, _ := strings.Cut(strings.TrimSpace(string(res.Stdout)), " ")
+	switch {
+	case word == "refuse":
+		return "", false, w.refused(rest)
+	case (word == "ready" || word == "known") && objectID.MatchString(rest):
+		return rest, word == "ready", nil
+	}
+	return "", false, fmt.Errorf("pack the branch %s in the box: the answer is %.100q", w.o.Branch, res.Stdout)
+}
+
+// refused is the error of a branch that gatherScript refuses to pack.
+func (w *work) refused(why string) error {
+	why, detail, _ := strings.Cut(why, " ")
+	place := "a detached HEAD"
+	if detail != "" {
+		place = "the branch " + detail
+	}
+	switch branch := w.o.Branch; why {
+	case "repository":
+		return fmt.Errorf("the box's working directory is no git repository: %.300s", detail)
+	case "conflicts":
+		return errors.New("the working directory has unresolved merge conflicts, which are not committed")
+	case "unborn":
+		return errNothing
+	case "missing":
+		return fmt.Errorf("the box has no branch %s: its working directory is on %s", branch, place)
+	case "elsewhere":
+		return fmt.Errorf("the box's working directory is on %s, with work that the branch %s lacks", place, branch)
+	}
+	return fmt.Errorf("the box refused: %.300q", why)
+}
+
+// discard removes the bundle from the box. The push has its result by then, so there is nobody to act on an error.
+func (w *work) discard(ctx context.Context) {
+	if w.path == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	_, _ = w.box.Exec(ctx, sandbox.Command{
+		Argv:    []string{"sh", "-c", discardScript, "sh", w.box.Home() + "/" + w.path, w.o.Branch, w.pushed},
+		Timeout: farewell, MaxOutput: mostOutput,
+	})
+}
+
+// ended is the error of a command in a box that did not end well.
+func ended(res sandbox.Result, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case res.TimedOut:
+		return errors.New("timed out")
+	case res.ExitCode != 0:
+		return fmt.Errorf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
+	}
+	return nil
+}
+
+// Unsaved is the work in a box's working directory that may be nowhere else.
+type Unsaved struct {
+	Git     bool // the working directory is a repository; else nothing is known
+	Commits int  // of any branch, stash or detached HEAD, that no remote-tracking branch has
+	Changes int  // paths that are changed or untracked, without the ignored ones; a new folder is one
+}
+
+// Any reports whether there is such work.
+func (u Unsaved) Any() bool { return u.Commits > 0 || u.Changes > 0 }
+
+const unsavedScript = prelude + `
+exec </dev/null
+export GIT_OPTIONAL_LOCKS=0
+said=$(g rev-parse --is-inside-work-tree 2>&1) && [ "$said" = true ] || {
+	[ ! -e .git ] || { echo "$said" >&2; exit 1; }
+	echo "none 0 0"
+	exit 0
+}
+head=$(g rev-parse -q --verify HEAD)
+commits=$(g rev-list --count $head --all --not --remotes) || exit
+changes=$(g status --porcelain) || exit
+echo "git $commits $(printf %s "$changes" | grep -c '')"`
+
+var unsavedAnswer = regexp.MustCompile(`\A(git|none) (\d{1,9}) (\d{1,9})\n\z`)
+
+// unsavedTimeout bounds one look at a working directory.
+const unsavedTimeout = 2 * time.Minute
+
+// CountUnsaved counts the work in the box that may be nowhere else. All of it runs in the box. An error means that
+// nothing is known, and a box of which nothing is known must be kept.
+func CountUnsaved(ctx context.Context, b Box) (Unsaved, error) {
+	res, err := b.Exec(ctx, sandbox.Command{
+		Argv: []string{"sh", "-c", unsavedScript}, Timeout: unsavedTimeout, MaxOutput: mostOutput,
+	})
+	if err = ended(res, err); err != nil {
+		return Unsaved{}, fmt.Errorf("look for unsaved work in the box: %w", err)
+	}
+	m := unsavedAnswer.FindStringSubmatch(string(res.Stdout))
+	if m == nil {
+		return Unsaved{}, fmt.Errorf("look for unsaved work in the box: the answer is %.100q", res.Stdout)
+	}
+	u := Unsaved{Git: m[1] == "git"}
+	u.Commits, _ = strconv.Atoi(m[2]) // digits, few enough
+	u.Changes, _ = strconv.Atoi(m[3])
+	return u, nil
+}

@@ -1,0 +1,223 @@
+package push
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// Remote is a repository to push to.
+type Remote struct {
+	URL         string // of http, https, ssh or file, or an absolute path; without a password
+	Owner, Name string // on GitHub; "" for a repository elsewhere, where no pull request is made
+}
+
+// ParseRemote returns the remote of a repository as --repo names it: ORG/REPO or an address on GitHub, which is at
+// server ("" for https://github.com), or a folder of this machine, or the address of any git server.
+func ParseRemote(repo, server string) (Remote, error) {
+	if server = strings.TrimRight(server, "/"); server == "" {
+		server = sandbox.GitHub
+	}
+	if fi, err := os.Stat(repo); err == nil && fi.IsDir() {
+		abs, err := filepath.Abs(repo)
+		return Remote{URL: abs}, err
+	}
+	path, onServer := strings.CutPrefix(repo, server+"/")
+	if !onServer {
+		path = repo
+	}
+	if owner, name, err := sandbox.ParseRepo(path); err == nil {
+		return Remote{URL: server + "/" + owner + "/" + name + ".git", Owner: owner, Name: name}, nil
+	}
+	if scheme, _, found := strings.Cut(repo, "://"); found {
+		u, err := url.Parse(repo)
+		if err != nil {
+			return Remote{}, errors.New("not a repository: the address can't be parsed")
+		}
+		if _, has := u.User.Password(); has {
+			return Remote{}, fmt.Errorf("the repository's address on %s holds a password: use GITHUB_TOKEN instead", u.Host)
+		}
+		switch scheme {
+		case "http", "https":
+			u.User = nil
+			return Remote{URL: u.String()}, nil
+		case "ssh", "file":
+			return Remote{URL: repo}, nil
+		}
+	} else if user, _, found := strings.Cut(repo, ":"); found && !strings.ContainsAny(user, "/-") {
+		return Remote{URL: repo}, nil // user@host:path, which is ssh
+	}
+	return Remote{}, fmt.Errorf("not a repository to push to: %q: want ORG/REPO, a folder, or an address of http, https, ssh or file", repo)
+}
+
+func (r Remote) overHTTP() bool {
+	return strings.HasPrefix(r.URL, "http://") || strings.HasPrefix(r.URL, "https://")
+}
+
+// protocol is git's name of the way to the remote.
+func (r Remote) protocol() string {
+	scheme, _, found := strings.Cut(r.URL, "://")
+	switch {
+	case found:
+		return scheme
+	case filepath.IsAbs(r.URL):
+		return "file"
+	}
+	return "ssh"
+}
+
+// basic is the value of the header that has the token.
+func basic(token string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("x-access-token:"+token))
+}
+
+// mostRefs is how many bytes of a remote's list of branches are read: about a million of them.
+const mostRefs = 64 << 20
+
+// discover asks a server of http for the remote's refs as a push does, so that the token is known to be good for one.
+// It returns them and the repository's address, which is another where it was moved on the same server.
+func discover(ctx context.Context, hc *http.Client, address, token string) (refs map[string]string, moved string, err error) {
+	const service, suffix = "git-receive-pack", "/info/refs"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+suffix+"?service="+service, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", basic(token))
+	}
+	req.Header.Set("User-Agent", "git/arbe") // servers that have pages on the same address give git its own answer
+	resp, err := hc.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized:
+		return nil, "", fmt.Errorf("%s: the token was refused (401)", address)
+	case http.StatusForbidden:
+		return nil, "", fmt.Errorf("%s: the token may not push here (403)", address)
+	case http.StatusNotFound:
+		return nil, "", fmt.Errorf("%s: no such repository, or none that the token gives access to (404)", address)
+	default:
+		return nil, "", fmt.Errorf("%s: the server answered %s", address, resp.Status)
+	}
+	if resp.Header.Get("Content-Type") != "application/x-"+service+"-advertisement" {
+		return nil, "", fmt.Errorf("%s: no git server answers there", address)
+	}
+	if refs, err = readRefs(io.LimitReader(resp.Body, mostRefs)); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", address, err)
+	}
+	final := *resp.Request.URL
+	final.RawQuery = ""
+	return refs, strings.TrimSuffix(final.String(), suffix), nil
+}
+
+// readRefs reads the refs that a server advertises, in git's pkt-lines: each four hex digits of length, then the rest.
+// The first part names the service, the second has "OID REF", with a NUL and the server's abilities after the first.
+func readRefs(from io.Reader) (map[string]string, error) {
+	refs, in := map[string]string{}, bufio.NewReader(from)
+	for parts := 0; parts < 2; {
+		var head [4]byte
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return nil, fmt.Errorf("the list of refs is cut short: %w", err)
+		}
+		n, err := strconv.ParseUint(string(head[:]), 16, 16)
+		if err != nil {
+			return nil, errors.New("the list of refs is no such list")
+		}
+		if n == 0 {
+			parts++
+			continue
+		}
+		line := make([]byte, max(int(n), 4)-4)
+		if _, err := io.ReadFull(in, line); err != nil {
+			return nil, fmt.Errorf("the list of refs is cut short: %w", err)
+		}
+		if parts == 0 {
+			continue
+		}
+		text, _, _ := strings.Cut(string(line), "\x00")
+		oid, ref, _ := strings.Cut(strings.TrimSpace(text), " ")
+		if objectID.MatchString(oid) && strings.HasPrefix(ref, "refs/") {
+			refs[ref] = oid
+		}
+	}
+	return refs, nil
+}
+
+// client returns a client for o's requests. It follows no redirect to another host: the token would go there.
+func (o Options) client() *http.Client {
+	hc := http.Client{Timeout: 30 * time.Second}
+	if o.HTTPClient != nil {
+		hc = *o.HTTPClient
+	}
+	hc.CheckRedirect = sameHost
+	return &hc
+}
+
+// sameHost lets redirects go to where a repository has moved on the server, and to no other host.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
+		return errors.New("redirected to another host")
+	}
+	if len(via) >= 5 {
+		return errors.New("too many redirects")
+	}
+	return nil
+}
+
+// State is what a remote has of a branch.
+type State struct {
+	Exists bool
+	Commit string // of the branch where it exists
+}
+
+// Check reports before a run whether its branch can be pushed: the remote answers, it knows the repository, the token is
+// accepted for a push, and the branch is not the default branch where a pull request is wanted. That the branch exists
+// is no error: a run may go on with it, and the State says so.
+func Check(ctx context.Context, o Options) (State, error) {
+	o.Token = strings.TrimSpace(o.Token)
+	if o.Token == "" && o.wantsToken() {
+		return State{}, errors.New("GITHUB_TOKEN required for push")
+	}
+	s, err := check(ctx, o)
+	if err != nil {
+		return s, fmt.Errorf("%s can't be pushed: %s", o.Branch, reason(err, o.Token))
+	}
+	return s, nil
+}
+
+func check(ctx context.Context, o Options) (State, error) {
+	r, err := newRepository(ctx, o)
+	if err != nil {
+		return State{}, err
+	}
+	defer r.remove()
+	refs, err := r.look(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	s := State{Exists: refs[r.ref] != "", Commit: refs[r.ref]}
+	if o.NoPR || o.Remote.Owner == "" {
+		return s, nil
+	}
+	gh, err := o.github()
+	if err != nil {
+		return s, err
+	}
+	_, _, _, err = o.base(ctx, gh)
+	return s, err
+}

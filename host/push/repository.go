@@ -1,0 +1,264 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// repository is a bare repository in a temporary folder of the host, that a push leaves from. Its git reads no
+// configuration of the user, of the system, or of the box.
+type repository struct {
+	dir    string // holds the repository, and what was downloaded
+	remote Remote
+	token  string
+	url    string // of the remote, where it is now
+	ref    string // the branch's full name
+	most   int64
+	o      Options
+}
+
+// objectID matches the name of an object, by SHA-1 or SHA-256.
+var objectID = regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`)
+
+func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
+	if strings.ContainsAny(o.Token, "\x00\r\n") {
+		return nil, errors.New("the token holds control characters")
+	}
+	if o.Remote.URL == "" || strings.HasPrefix(o.Remote.URL, "-") {
+		return nil, errors.New("the remote has no address")
+	}
+	dir, err := os.MkdirTemp("", "arbe-push-")
+	if err != nil {
+		return nil, err
+	}
+	r := &repository{
+		dir: dir, remote: o.Remote, token: o.Token, url: o.Remote.URL, ref: "refs/heads/" + o.Branch, most: o.MaxBundle, o: o,
+	}
+	defer func() {
+		if err != nil {
+			r.remove()
+		}
+	}()
+	if r.most <= 0 {
+		r.most = DefaultMaxBundle
+	}
+	if _, err := r.git(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "."}}); err != nil {
+		return nil, err
+	}
+	if _, err := r.git(ctx, command{args: []string{"check-ref-format", r.ref}}); err != nil {
+		return nil, fmt.Errorf("invalid branch name %q", o.Branch)
+	}
+	return r, nil
+}
+
+// remove leaves nothing on the host. There is nobody to act on an error: the folder holds commits alone.
+func (r *repository) remove() { _ = os.RemoveAll(r.dir) }
+
+// look returns the refs of the remote.
+func (r *repository) look(ctx context.Context) (map[string]string, error) {
+	if r.remote.overHTTP() {
+		refs, moved, err := discover(ctx, r.o.client(), r.url, r.token)
+		if err == nil {
+			r.url = moved
+		}
+		return refs, err
+	}
+	out, err := r.git(ctx, command{args: []string{"ls-remote", "--refs", "--", r.url}, remote: true, most: mostRefs})
+	if err != nil {
+		return nil, err
+	}
+	refs := map[string]string{}
+	for line := range strings.Lines(out) {
+		oid, ref, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		refs[ref] = oid
+	}
+	return refs, nil
+}
+
+// fetch gets commits from the remote, without their history: they are what the bundle builds on.
+func (r *repository) fetch(ctx context.Context, commits []string) error {
+	args := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--depth=1", "--", r.url}
+	for i, oid := range commits {
+		args = append(args, fmt.Sprintf("%s:refs/base/%d", oid, i))
+	}
+	_, err := r.git(ctx, command{args: args, remote: true})
+	return err
+}
+
+// remoteHas reports whether a branch of the remote contains the commit.
+func (r *repository) remoteHas(ctx context.Context, commit string) (bool, error) {
+	fetch := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", r.url, "+refs/heads/*:refs/base/*"}
+	if _, err := r.git(ctx, command{args: fetch, remote: true}); err != nil {
+		return false, err
+	}
+	if _, err := r.git(ctx, command{args: []string{"cat-file", "-e", commit + "^{commit}"}}); err != nil {
+		return false, ctx.Err() // it is not there
+	}
+	out, err := r.git(ctx, command{args: []string{"for-each-ref", "--count=1", "--contains=" + commit, "refs/base"}})
+	return out != "", err
+}
+
+// download copies the bundle of the box into a file, which must be closed.
+func (r *repository) download(ctx context.Context, w *work) (_ *os.File, err error) {
+	f, err := os.OpenFile(filepath.Join(r.dir, "arbe.bundle"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if err := w.box.Download(ctx, w.path, &capped{to: f, left: r.most, most: r.most}); err != nil {
+		return nil, err
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return f, err
+}
+
+// capped writes up to a limit.
+type capped struct {
+	to         io.Writer
+	left, most int64
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	if int64(len(b)) > c.left {
+		return 0, fmt.Errorf("the commits take more than %d bytes", c.most)
+	}
+	n, err := c.to.Write(b)
+	c.left -= int64(n)
+	return n, err
+}
+
+// historic are faults of objects that old, public repositories have, and that servers let pass.
+const historic = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
+
+// unpack adds the pack of a bundle. Every object of it is checked, and that what it refers to is there.
+func (r *repository) unpack(ctx context.Context, pack io.Reader) error {
+	_, err := r.git(ctx, command{args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + historic}, stdin: pack})
+	if err != nil {
+		return fmt.Errorf("the box's commits are not sound: %w", err)
+	}
+	return nil
+}
+
+// push pushes the commit as the branch, unless that would take commits away from it.
+func (r *repository) push(ctx context.Context, commit string) error {
+	out, err := r.git(ctx, command{remote: true, args: []string{
+		"push", "--porcelain", "--quiet", "--no-verify", "--recurse-submodules=no", "--", r.url, commit + ":" + r.ref,
+	}})
+	for line := range strings.Lines(out) {
+		// FLAG, FROM:TO and a summary, with tabs between them; "[remote rejected]" is the server's word.
+		if f := strings.SplitN(line, "\t", 3); len(f) == 3 && f[0] == "!" && strings.HasPrefix(f[2], "[rejected]") {
+			return fmt.Errorf("not a fast-forward: %s at the remote has commits that the box lacks; nothing was forced", r.o.Branch)
+		}
+	}
+	return err
+}
+
+// command is one run of git.
+type command struct {
+	args   []string
+	stdin  io.Reader
+	remote bool // it talks to the remote, and so needs the token
+	most   int  // bytes kept of its output; 0: mostOutput
+}
+
+// Bounds of one run of git on the host.
+const (
+	mostOutput = 64 << 10
+	transfer   = 20 * time.Minute
+	lingering  = 500 * time.Millisecond // for its children to close its output once it has ended
+)
+
+// git runs git in the repository and returns its standard output.
+func (r *repository) git(ctx context.Context, c command) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, transfer)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", c.args...)
+	cmd.Dir, cmd.Stdin, cmd.WaitDelay = r.dir, c.stdin, lingering
+	cmd.Env = append(environment(r.dir), r.access(c.remote)...)
+	out, complaint := tail{most: c.most}, tail{}
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // git's helpers end with it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return out.String(), fmt.Errorf("git %s: %w: %s", c.args[0], err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}
+
+// passed are the variables of this process that git gets: how to reach servers, and what to trust.
+var passed = []string{
+	"PATH", "TMPDIR", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSH_AUTH_SOCK",
+}
+
+// environment keeps all configuration but ours from git.
+func environment(dir string) []string {
+	env := []string{
+		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_CONFIG_GLOBAL=" + os.DevNull,
+		"GIT_ATTR_NOSYSTEM=1", "GIT_DIR=" + dir, "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C",
+		"GIT_SSH_COMMAND=ssh -o BatchMode=yes",
+	}
+	for _, name := range passed {
+		if value, is := os.LookupEnv(name); is {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// access is what git needs to talk to the remote: the one protocol, and a header with the token that goes to the
+// remote's own host. A redirect is not followed, because git would send the header along; discover has followed those
+// that stay on the host. The header is in the environment, since others can read command lines and files.
+func (r *repository) access(remote bool) []string {
+	if !remote {
+		return []string{"GIT_ALLOW_PROTOCOL=none"}
+	}
+	config := [][2]string{{"http.followRedirects", "false"}, {"gc.auto", "0"}, {"maintenance.auto", "false"}}
+	if u, err := url.Parse(r.url); err == nil && r.token != "" && r.remote.overHTTP() {
+		config = append(config, [2]string{"http." + u.Scheme + "://" + u.Host + "/.extraHeader", "Authorization: " + basic(r.token)})
+	}
+	env := []string{"GIT_ALLOW_PROTOCOL=" + r.remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
+	for i, kv := range config {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))
+	}
+	return env
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	most int // 0: mostOutput
+	buf  bytes.Buffer
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	most := t.most
+	if most <= 0 {
+		most = mostOutput
+	}
+	t.buf.Write(b)
+	if over := t.buf.Len() - most; over > 0 {
+		t.buf.Next(over)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string { return t.buf.String() }

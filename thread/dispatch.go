@@ -71,11 +71,12 @@ func IsSetup(typ string) bool { return strings.HasPrefix(typ, prefixSetup) }
 // Pushed is the result of pushing a run's work. The newest one of a run counts.
 type Pushed struct {
 	Signal
-	Pushed bool   `json:"pushed"`
-	Branch string `json:"branch,omitempty"`
-	Commit string `json:"commit,omitempty"`
-	PRURL  string `json:"prUrl,omitempty"`
-	Error  string `json:"error,omitempty"`
+	Pushed  bool   `json:"pushed"`
+	Nothing bool   `json:"nothing,omitempty"` // the run has made no commit and no change: there is nothing to push
+	Branch  string `json:"branch,omitempty"`
+	Commit  string `json:"commit,omitempty"`
+	PRURL   string `json:"prUrl,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // Synced is the result of copying a run's work back. The newest one of a run counts.

@@ -19,7 +19,8 @@ const tryAgainAfter = 5 * time.Minute
 
 // wantsPush and wantsSync report whether what a run's launch wanted of its box is still to be done.
 func wantsPush(run thread.Run) bool {
-	return run.After != nil && run.After.Push != nil && run.Status == thread.StatusCompleted && (run.Push == nil || !run.Push.Pushed)
+	return run.After != nil && run.After.Push != nil && run.Status == thread.StatusCompleted &&
+		(run.Push == nil || run.Push.Error != "" && !run.Push.Nothing)
 }
 
 func wantsSync(run thread.Run) bool {

@@ -149,7 +149,7 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 	switch {
 	case err != nil:
 		return e, "", fmt.Errorf("%s: %w", doing, err)
-	case health == sandbox.Gone && listed && !ended(box):
+	case health == sandbox.Gone && listed && box.Health != sandbox.Gone:
 		return e, "", fmt.Errorf("%s: %s, and the provider's list has it as %s", doing, why, box.State)
 	case health == sandbox.Gone:
 		e.Gone = true
@@ -164,15 +164,6 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, run.Sandbox.Provider, id)
 	}
 	return e, why, nil
-}
-
-// ended reports whether a box's state is one in which no run lives. The words are Daytona's; a local box has another.
-func ended(b sandbox.Box) bool {
-	switch b.State {
-	case "destroyed", "destroying", "removing", "error", "build_failed":
-		return true
-	}
-	return false
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -152,7 +152,7 @@ func (v *view) runner(ctx context.Context, id string, run thread.Run) (life, err
 	}
 	var p sandbox.Process
 	if s := run.Started; s != nil && s.PID > 0 && s.StartTicks > 0 {
-		p = sandbox.Process{PID: s.PID, Start: fmt.Sprint(s.StartTicks)}
+		p = sandbox.Process{PID: s.PID, Start: fmt.Sprint(s.StartTicks), Boot: s.BootID}
 	}
 	is := lifeUnknown
 	err := v.ask(ctx, func(ctx context.Context) error {

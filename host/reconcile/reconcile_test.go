@@ -96,7 +96,13 @@ func (b *boxes) List(ctx context.Context, labels map[string]string) (all []sandb
 			fits = fits && has[k] == v
 		}
 		if fits {
-			all = append(all, sandbox.Box{Ref: sandbox.Ref{Provider: "boxes", ID: id}, Labels: has, State: cmp.Or(b.states[id], "started"), Created: time.Now()})
+			one := sandbox.Box{
+				Ref: sandbox.Ref{Provider: "boxes", ID: id}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live, Created: time.Now(),
+			}
+			if one.State == "error" {
+				one.Health = sandbox.Gone
+			}
+			all = append(all, one)
 		}
 	}
 	return all, b.broken

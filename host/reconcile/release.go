@@ -87,12 +87,17 @@ func (t *settling) reap(ctx context.Context) error {
 		boxes, err := v.list(ctx)
 		errs = append(errs, err)
 		for _, b := range boxes {
-			if b.Labels[sandbox.LabelThread] == t.id && b.State != "destroyed" && b.State != "destroying" {
+			if b.Labels[sandbox.LabelThread] == t.id && !leaving(b) {
 				errs = append(errs, t.consider(ctx, v, b))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leaving reports whether a box is being deleted. The words are Daytona's.
+func leaving(b sandbox.Box) bool {
+	return b.State == "destroyed" || b.State == "destroying" || b.State == "removing"
 }
 
 // consider releases a box where nobody needs it.
@@ -115,7 +120,7 @@ func (t *settling) consider(ctx context.Context, v *view, b sandbox.Box) error {
 // needOf gathers what is known of a box. The box is asked only where the answer matters.
 func (t *settling) needOf(ctx context.Context, v *view, b sandbox.Box, reapAfter time.Duration) (n need, run thread.Run, err error) {
 	ephemeral, _ := strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // a box without the label is kept
-	n = need{Ephemeral: ephemeral, Alive: dead, Broken: b.State == "error" || b.State == "build_failed", Since: t.now.Sub(b.Created)}
+	n = need{Ephemeral: ephemeral, Alive: dead, Broken: b.Health == sandbox.Gone, Since: t.now.Sub(b.Created)}
 	named := false
 	for _, r := range t.fold.Runs() {
 		if r.Sandbox != nil && r.Sandbox.Provider == b.Ref.Provider && r.Sandbox.Ref == b.Ref.ID || r.ID != "" && r.ID == b.Labels[sandbox.LabelRun] {
@@ -152,7 +157,7 @@ func (t *settling) needOf(ctx context.Context, v *view, b sandbox.Box, reapAfter
 	} else if wantsSync(run) {
 		n.Wanted = "its folder is not copied back"
 	}
-	saved := run.Push != nil && run.Push.Pushed || run.Sync != nil && run.Sync.Error == ""
+	saved := run.Push != nil && (run.Push.Pushed || run.Push.Nothing) || run.Sync != nil && run.Sync.Error == ""
 	if n.Wanted == "" && !saved {
 		n.Unsaved = t.unsaved(ctx, v, b, run)
 	}
@@ -175,7 +180,7 @@ func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thre
 		return "what is in it is not known: " + err.Error()
 	}
 	if health != sandbox.Live || why != "started" && b.Ref.Provider != sandbox.LocalName {
-		return "what is in it is not known: it is " + why
+		return "what is in it is not known: it is " + why // to open it would start it
 	}
 	box, err := v.Open(ctx, b.Ref.ID)
 	if err == nil {

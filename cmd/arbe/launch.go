@@ -50,13 +50,17 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", ")},
 		&cli.StringFlag{Name: "model", Usage: "the model, in the agent's own words"},
 		&cli.StringFlag{Name: "thread", Usage: "the thread's `ID` (a new one)"},
-		&cli.StringFlag{Name: "parent", Usage: "the `ID` of the thread that the work is done for: it is told the end"},
-		&cli.StringFlag{Name: "parent-author", Usage: "as whom it is told"},
+		&cli.StringFlag{Name: "parent", Usage: "the `ID` of the thread that the work is done for, which gets the result"},
+		&cli.StringFlag{Name: "parent-author", Usage: "`AUTHOR` of the result posted to --parent"},
 		&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "who asks"},
 		&cli.StringFlag{Name: "repo", Usage: "the repository to work in: `ORG/REPO`, for a local box also any address or path that git knows"},
-		&cli.StringFlag{Name: "branch", Usage: "the `BRANCH` to make in it"},
+		&cli.StringFlag{Name: "branch", Usage: "the `BRANCH` to work on: begun from the remote's, where that has it, else from the default branch"},
+		&cli.BoolFlag{Name: "push", Usage: "when the run has completed: commit what is left in the box, push --branch, and make a pull request"},
 		&cli.StringFlag{Name: "dir", Usage: "copy this `FOLDER` into the box instead, and work there", TakesFile: true},
-		&cli.StringSliceFlag{Name: "exclude", Usage: "of the folder leave out what has this `PATTERN` as its name or path; may be repeated"},
+		&cli.StringSliceFlag{Name: "exclude", Usage: "skip files that match `PATTERN`, written as in .gitignore; may be repeated"},
+		&cli.BoolFlag{Name: "sync", Usage: "when the run has completed: copy its changes back into --dir; what changed on both sides stays beside as NAME.box"},
+		&cli.BoolFlag{Name: "sync-delete", Usage: "with --sync: delete files here that were deleted in the box and are unchanged here"},
+		&cli.BoolFlag{Name: "sync-failed", Usage: "with --sync: copy back the changes of a run that did not complete, too"},
 		&cli.BoolFlag{Name: "resume", Usage: "go on with the thread's last run: in its box where that lives, else in a new one, rebuilt from the thread"},
 		&cli.BoolFlag{Name: "hydrate", Usage: "with --resume: rebuild it from the thread in any case"},
 		&cli.StringSliceFlag{Name: "env", Usage: "pass the variable `NAME` of this environment on to the agent; may be repeated"},
@@ -65,6 +69,8 @@ func launchFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "setup-env", Usage: "pass the variable `NAME` on to the setup commands; may be repeated"},
 		&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
 		&cli.BoolFlag{Name: "keep", Usage: "keep the box when the run has ended"},
+		&cli.StringFlag{Name: "snapshot", EnvVars: []string{"DAYTONA_SNAPSHOT"}, Usage: "the `IMAGE` of a new box at Daytona"},
+		&cli.StringFlag{Name: "resources", Usage: "of a new box at Daytona, instead of --snapshot: `cpu=2,memory=4,disk=10` (cores, GiB, GiB)"},
 		&cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "whose the box is: its label arbe.house"},
 		&cli.StringFlag{Name: "environment", Usage: "the box's label arbe.environment"},
 	}
@@ -75,10 +81,10 @@ func (p *program) launchCommand() *cli.Command {
 		Name:        "launch",
 		Usage:       "put an agent to work in a box, and return at once",
 		ArgsUsage:   "-- TASK",
-		Description: "Prints one JSON object: {threadId, runId, sandbox, …}. What is being done is said on stderr.\n" + launchHelp,
+		Description: "Prints one JSON object: {threadId, runId, sandbox, …}. Progress is on stderr. Exit status 75: the thread has an open run.\n" + launchHelp,
 		Flags:       launchFlags(),
 		Action: func(c *cli.Context) error {
-			done, _, err := p.launch(c)
+			done, err := p.launch(c, "")
 			if err != nil {
 				return err
 			}
@@ -95,50 +101,50 @@ func (p *program) runCommand() *cli.Command {
 		Description: `The run goes on when this process is gone. Ctrl-C asks it to end, pressed again it only stops watching.
 Exit status: 0 when the verdict is completed, else the agent's own (128+n for signal n, 1 where it said 0).
 ` + launchHelp,
-		Flags: append(launchFlags(),
-			&cli.BoolFlag{Name: "push", Usage: "when the run has completed: commit what is left in the box, push the --branch, and make a pull request of it"},
-			&cli.BoolFlag{Name: "sync", Usage: "when the run has ended: make the --dir here what it has become in the box"},
-			&cli.BoolFlag{Name: "full", Usage: "don't fold long outputs"},
-		),
+		Flags:  append(launchFlags(), &cli.BoolFlag{Name: "full", Usage: "don't fold long outputs"}),
 		Action: p.runAction,
 	}
 }
 
-// launch launches what the command line says.
-func (p *program) launch(c *cli.Context) (launch.Launched, *thread.Client, error) {
-	fail := func(err error) (launch.Launched, *thread.Client, error) { return launch.Launched{}, nil, err }
-	task, spec, err := p.taskFrom(c)
+// launch launches what the command line asks for. attached is this process's hold of the box; "" for none.
+func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
+	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
+	h, err := p.host(c)
 	if err != nil {
 		return fail(err)
 	}
-	d, err := data(c)
+	task, spec, err := p.taskFrom(c, h)
 	if err != nil {
 		return fail(err)
 	}
-	provider, err := providerNamed(d, c.String("sandbox"))
+	provider, err := providerNamed(h.data, c.String("sandbox"))
 	if err != nil {
 		return fail(err)
 	}
-	client, err := p.client(c, task.Thread, stream.ScopeWrite)
+	client, err := h.client(task.Thread)
 	if err != nil {
 		return fail(err)
 	}
-	key, err := secret(d)
+	key, err := secret(h.data)
 	if err != nil {
 		return fail(err)
 	}
-	boxURL, err := boxStreamURL(d, provider.Name())
+	boxURL, err := boxStreamURL(h.data, provider.Name())
 	if err != nil {
 		return fail(err)
 	}
+	if c.Bool("push") {
+		if err := p.checkPush(c); err != nil {
+			return fail(err)
+		}
+	}
+	mint := h.minting(client.Base, key, client)
 	l := &launch.Launcher{
-		Provider: provider, Client: client,
+		Provider: provider, Client: client, StreamURL: boxURL, Runner: runnerFor, Attached: attached,
 		Boxes: func(id string) *thread.Client {
-			of := &thread.Client{Base: client.Base, Thread: id, Log: client.Log}
-			of.Token, err = tokenFor(d, id, stream.ScopeWrite)
-			return of
+			box, _ := mint(id) // never fails
+			return box
 		},
-		StreamURL: boxURL, Runner: runnerFor,
 		Agent: launch.Agent{Program: spec.Binary, Package: spec.Install[strings.LastIndexByte(spec.Install, ' ')+1:]},
 		Tokens: func(threadID, runID string) (write, renew string, err error) {
 			write, err = stream.Mint(key, stream.Grant{Thread: threadID, Scope: []string{stream.ScopeWrite}, Run: runID, Until: time.Now().Add(stream.WriteTTL)})
@@ -149,18 +155,38 @@ func (p *program) launch(c *cli.Context) (launch.Launched, *thread.Client, error
 		},
 		Progress: func(step string) { fmt.Fprintf(p.stderr, "· %s\n", step) },
 	}
-	if err := remember(d, task.Thread); err != nil {
+	if err := remember(h.data, task.Thread); err != nil {
 		return fail(err) // before there is anything to settle
 	}
 	done, err := l.Launch(c.Context, task)
-	if err != nil {
-		return done, client, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
+	var open *launch.BusyError
+	switch {
+	case errors.As(err, &open):
+		return done, busy(err)
+	case err != nil:
+		return done, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	}
-	return done, client, nil
+	return done, nil
+}
+
+// checkPush refuses a launch whose work could not be pushed.
+func (p *program) checkPush(c *cli.Context) error {
+	o, err := pushOptions(c.String("repo"), c.String("branch"))
+	if err != nil {
+		return cmdline.Usage("--push: %w", err)
+	}
+	state, err := push.Check(c.Context, o)
+	if err != nil {
+		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--push: %w", err)}
+	}
+	if state.Exists {
+		fmt.Fprintf(p.stderr, "· the branch %s is on the remote: the work begins from its commit %.12s\n", o.Branch, state.Commit)
+	}
+	return nil
 }
 
 // taskFrom is the task that the command line asks for.
-func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
+func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, error) {
 	spec, err := harness.Lookup(c.String("harness"))
 	if err != nil {
 		return launch.Task{}, spec, cmdline.Usage("%w", err)
@@ -171,7 +197,7 @@ func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
 		Args: c.StringSlice("agent-arg"), Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"), Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
-			Snapshot: os.Getenv("DAYTONA_SNAPSHOT"), Target: os.Getenv("DAYTONA_TARGET"),
+			Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}
@@ -192,6 +218,24 @@ func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
 		return t, spec, cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", t.Thread)
 	case c.String("dir") != "" && t.Box.Repo != "":
 		return t, spec, cmdline.Usage("--dir and --repo exclude each other")
+	case c.Bool("sync") && c.String("dir") == "":
+		return t, spec, cmdline.Usage("--sync is for --dir")
+	case (c.Bool("sync-delete") || c.Bool("sync-failed")) && !c.Bool("sync"):
+		return t, spec, cmdline.Usage("--sync-delete and --sync-failed are for --sync")
+	case c.Bool("push") && (t.Box.Repo == "" || t.Box.Branch == ""):
+		return t, spec, cmdline.Usage("--push needs --repo and --branch")
+	}
+	if t.Box.Resources, err = sandbox.ParseResources(c.String("resources")); err != nil {
+		return t, spec, cmdline.Usage("--resources: %w", err)
+	}
+	if t.Box.Resources != (sandbox.Resources{}) {
+		if c.IsSet("snapshot") && os.Getenv("DAYTONA_SNAPSHOT") == "" {
+			return t, spec, cmdline.Usage("--snapshot and --resources exclude each other")
+		}
+		t.Box.Snapshot = ""
+	}
+	if t.After, err = afterFrom(c); err != nil {
+		return t, spec, err
 	}
 	if t.Thread == "" {
 		t.Thread = id()
@@ -203,10 +247,15 @@ func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}
 	}
 	if dir := c.String("dir"); dir != "" {
-		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-			return t, spec, cmdline.Usage("--dir: %s is no folder", dir)
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return t, spec, err
 		}
-		t.Dir = &launch.Folder{Path: dir, Exclude: c.StringSlice("exclude")}
+		f := folder.Folder{Path: abs, Exclude: c.StringSlice("exclude")}
+		if err := f.Check(); err != nil {
+			return t, spec, cmdline.Usage("--dir: %w", err)
+		}
+		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}}
 	}
 	if t.Env, err = variables("env", c.StringSlice("env")); err == nil {
 		t.Setup.Env, err = variables("setup-env", c.StringSlice("setup-env"))
@@ -223,6 +272,25 @@ func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
 		t.Files = append(t.Files, launch.Inline{Path: path, Content: content})
 	}
 	return t, spec, nil
+}
+
+// afterFrom is what the command line wants of the box once the run has ended; nil for nothing.
+func afterFrom(c *cli.Context) (*thread.After, error) {
+	a := thread.After{Keep: c.Bool("keep")}
+	if c.Bool("push") {
+		remote, err := push.ParseRemote(c.String("repo"), os.Getenv("GITHUB_SERVER_URL"))
+		if err != nil {
+			return nil, cmdline.Usage("--push: %w", err)
+		}
+		a.Push = &thread.AfterPush{Repo: remote.URL, Branch: c.String("branch"), PR: true}
+	}
+	if c.Bool("sync") {
+		a.Sync = &thread.AfterSync{Delete: c.Bool("sync-delete"), Failed: c.Bool("sync-failed")}
+	}
+	if a == (thread.After{}) {
+		return nil, nil
+	}
+	return &a, nil
 }
 
 // variables are the named variables of this environment.
@@ -316,83 +384,3 @@ func elfArch(path string) (string, error) {
 	return f.Machine.String(), nil
 }
 
-func (p *program) runAction(c *cli.Context) error {
-	if c.Bool("sync") && c.String("dir") == "" {
-		return cmdline.Usage("--sync is for --dir")
-	}
-	if c.Bool("push") && (c.String("repo") == "" || c.String("branch") == "") {
-		return cmdline.Usage("--push needs --repo and --branch")
-	}
-	done, client, err := p.launch(c)
-	if err != nil {
-		return err
-	}
-	// From here on the run is its own: a signal is for whoever watches it.
-	came := make(chan os.Signal, 4)
-	signal.Notify(came, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(came)
-	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
-	defer leave()
-	var fold thread.Fold
-	show := p.show(c.Bool("full"))
-	over := make(chan error, 1)
-	go func() {
-		over <- client.Follow(ctx, "0", func(e thread.Entry) error {
-			fold.Add(e)
-			return show(e)
-		}, func() bool {
-			return statusOf(&fold, done.Run) != thread.StatusRunning && statusOf(&fold, done.Run) != ""
-		})
-	}()
-	for asked := false; ; {
-		select {
-		case err := <-over:
-			if err != nil || statusOf(&fold, done.Run) == thread.StatusRunning {
-				return errors.Join(reach(err), p.left(done))
-			}
-			if c.Bool("push") && statusOf(&fold, done.Run) == thread.StatusCompleted {
-				p.pushed(ctx, done.Box, push.Options{Branch: c.String("branch"), Intent: strings.Join(c.Args().Slice(), " "), Thread: done.Thread, Run: done.Run}, c.String("repo"))
-			}
-			if c.Bool("sync") {
-				folder := launch.Folder{Path: c.String("dir"), Exclude: c.StringSlice("exclude")}
-				if err := folder.CopyOut(ctx, done.Box); err != nil {
-					return fmt.Errorf("copy the folder back from %s: %w", done.Sandbox, err)
-				}
-			}
-			return ended(&fold, done.Run)
-		case sig := <-came:
-			if asked || sig != syscall.SIGINT {
-				leave()
-				continue
-			}
-			asked = true
-			if err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), "interrupted at the terminal"); err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
-			}
-		}
-	}
-}
-
-// left says that the run goes on.
-func (p *program) left(done launch.Launched) error {
-	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("the run goes on: arbe thread tail %s shows it, arbe cancel %s ends it", done.Thread, done.Thread)}
-}
-
-// ended is the exit status of a run that has ended.
-func ended(fold *thread.Fold, id string) error {
-	for _, r := range fold.Runs() {
-		if r.ID != id || r.Status == thread.StatusCompleted {
-			continue
-		}
-		status := 1
-		if t := r.Totals; t != nil && t.ExitCode != nil && *t.ExitCode != 0 {
-			status = *t.ExitCode
-		} else if t != nil && t.ExitSignal != nil {
-			if n, err := outcome.ParseSignal(*t.ExitSignal); err == nil {
-				status = 128 + n
-			}
-		}
-		return &cmdline.Exit{Status: status}
-	}
-	return nil
-}

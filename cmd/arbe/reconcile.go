@@ -5,22 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/stream"
 	"arbe.0sk.ar/runner/thread"
 )
 
-func orphanAfterFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "orphan-after", Value: reconcile.DefaultOrphanAfter, Usage: "how long a run may be silent before it is given up"}
+// reconcileFlags are the limits of a reconciler.
+func reconcileFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "orphan-after", Value: reconcile.DefaultOrphanAfter, Usage: "how long a run may be silent before it is given up"},
+		&cli.DurationFlag{Name: "reap-after", Value: reconcile.DefaultReapAfter, Usage: "how long a box with unsaved or wanted work is kept after its run"},
+	}
 }
 
 func (p *program) reconcileCommand() *cli.Command {
@@ -28,13 +31,13 @@ func (p *program) reconcileCommand() *cli.Command {
 		Name:      "reconcile",
 		Usage:     "settle runs whose box or runner has died, tell parents, release boxes",
 		ArgsUsage: "ID | --all",
-		Description: `For a thread with an open run the provider of its box is asked. A box that is gone, or a run that has been silent for too long, is given
-up on the thread; should its runner still come back, its own word counts. arbe serve --reconcile does the same all the time.`,
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "all", Usage: "all threads that were launched from here, and all whose boxes can be listed"},
-			orphanAfterFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "say what was done as JSON, one object a line"},
-		},
+		Description: `An open run whose box is gone, whose runner's process is gone, or that was silent for too long, is given up on the thread;
+the runner's own end, should it still come, replaces that. What a launch wanted after the run (--push, --sync) is done where this
+host can. Boxes that nobody needs are released. arbe serve --reconcile does the same once a minute.`,
+		Flags: append(reconcileFlags(),
+			&cli.BoolFlag{Name: "all", Usage: "all threads that were launched from here, and all that boxes are labelled with"},
+			&cli.BoolFlag{Name: "json", Usage: "print what was done as JSON, one object a line"},
+		),
 		Action: p.reconcileAction,
 	}
 }
@@ -43,54 +46,41 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	if c.Bool("all") == (c.NArg() == 1) || c.NArg() > 1 {
 		return cmdline.Usage("want one thread id, or --all")
 	}
-	d, err := data(c)
+	h, err := p.host(c)
 	if err != nil {
 		return err
 	}
-	providers := p.providers(d)
-	ids := c.Args().Slice()
 	if c.Bool("all") {
-		if ids, err = launchedThreads(c.Context, d, providers); err != nil {
-			fmt.Fprintf(p.stderr, "arbe: %v\n", err) // those that are known are settled all the same
-		}
+		return p.settleAll(c, h, p.stdout)
 	}
-	err = p.settle(c, d, providers, ids)
+	id := c.Args().First()
+	s, err := h.reconciler(c).Thread(c.Context, id)
+	p.print(c, h, p.stdout, id, s)
+	return reach(err)
+}
+
+// settleAll settles all threads that this host knows.
+func (p *program) settleAll(c *cli.Context, h host, w io.Writer) error {
+	ids, err := launchedThreads(h.data)
 	if err != nil {
-		return reach(err)
+		return err
 	}
-	return nil
+	return reach(h.reconciler(c).All(c.Context, ids, func(id string, s reconcile.State) { p.print(c, h, w, id, s) }))
 }
 
-// settle settles threads, and says what was done.
-func (p *program) settle(c *cli.Context, d stream.Data, providers map[string]sandbox.Provider, ids []string) error {
-	r := &reconcile.Reconciler{
-		Client:    func(id string) (*thread.Client, error) { return p.client(c, id, stream.ScopeWrite) },
-		Providers: providers, OrphanAfter: c.Duration("orphan-after"),
+// print prints what was done on a thread.
+func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconcile.State) {
+	if !s.Open {
+		h.forget(id)
 	}
-	enc := json.NewEncoder(p.stdout)
-	return r.All(c.Context, ids, func(id string, s reconcile.State) {
-		if !s.Open {
-			forget(d, id)
+	enc := json.NewEncoder(w)
+	for _, deed := range s.Deeds {
+		if c.Bool("json") {
+			_ = enc.Encode(deed) // a closed stdout has no reader
+			continue
 		}
-		for _, deed := range s.Deeds {
-			if c.Bool("json") {
-				_ = enc.Encode(deed) // stdout is gone: there is nobody to tell
-				continue
-			}
-			fmt.Fprintf(p.stdout, "%s %s %s\n", deed.Did, deed.Thread, deed.Why)
-		}
-	})
-}
-
-// providers are those that can be asked from here.
-func (p *program) providers(d stream.Data) map[string]sandbox.Provider {
-	all := map[string]sandbox.Provider{}
-	for _, name := range []string{"local", "daytona"} {
-		if provider, err := providerNamed(d, name); err == nil { // one that is not configured has no boxes of ours
-			all[name] = provider
-		}
+		fmt.Fprintf(w, "%s %s %s\n", deed.Did, deed.Thread, deed.Why)
 	}
-	return all
 }
 
 // launchedDir has a file for each thread that was launched from here and is not known to have ended.
@@ -104,13 +94,14 @@ func remember(d stream.Data, id string) error {
 	return os.WriteFile(filepath.Join(launchedDir(d), id), nil, 0o600)
 }
 
-func forget(d stream.Data, id string) {
-	_ = os.Remove(filepath.Join(launchedDir(d), id)) // it may not have been launched from here
+// forget removes what this host has noted of a thread of which nothing is left to be done.
+func (h host) forget(id string) {
+	_ = os.Remove(filepath.Join(launchedDir(h.data), id)) // it may not have been launched from here
+	h.folders.forget(id)
 }
 
-// launchedThreads are the threads that were launched from here, and those whose boxes can be listed.
-func launchedThreads(ctx context.Context, d stream.Data, providers map[string]sandbox.Provider) ([]string, error) {
-	var ids []string
+// launchedThreads are the threads that were launched from here.
+func launchedThreads(d stream.Data) (ids []string, err error) {
 	entries, err := os.ReadDir(launchedDir(d))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -118,39 +109,24 @@ func launchedThreads(ctx context.Context, d stream.Data, providers map[string]sa
 	for _, e := range entries {
 		ids = append(ids, e.Name())
 	}
-	errs := []error{err}
-	for _, provider := range providers {
-		boxes, err := provider.List(ctx, nil)
-		errs = append(errs, err)
-		for _, b := range boxes {
-			if id := b.Labels[sandbox.LabelThread]; thread.ValidThread(id) {
-				ids = append(ids, id)
-			}
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), errors.Join(errs...)
+	return ids, err
 }
 
 // reconcileEvery is how often a server looks.
 const reconcileEvery = time.Minute
 
 // reconciling is what a server does beside serving: it settles its own threads.
-func (p *program) reconciling(d stream.Data, orphanAfter time.Duration, cfg stream.Config) func(context.Context, string, *stream.Log, []byte) error {
+func (p *program) reconciling(c *cli.Context, d stream.Data, cfg stream.Config) func(context.Context, string, *stream.Log, []byte) error {
 	return func(ctx context.Context, at string, log *stream.Log, key []byte) error {
-		r := &reconcile.Reconciler{
-			Client: func(id string) (*thread.Client, error) {
-				token := func() (string, error) {
-					return stream.Mint(key, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)})
+		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger})
+		r := h.reconciler(c)
+		r.Log = cfg.Logger
+		return r.Loop(ctx, reconcileEvery, func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },
+			func(id string, s reconcile.State) {
+				if !s.Open {
+					h.forget(id)
 				}
-				return &thread.Client{Base: thread.BaseURL(at), Thread: id, Token: token, Log: cfg.Logger}, nil
-			},
-			Providers: p.providers(d), OrphanAfter: orphanAfter, Log: cfg.Logger,
-		}
-		return r.Loop(ctx, reconcileEvery, func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) }, func(id string, s reconcile.State) {
-			if !s.Open {
-				forget(d, id)
-			}
-		})
+			})
 	}
 }

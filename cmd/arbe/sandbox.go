@@ -1,162 +1,429 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
 )
 
 func (p *program) sandboxCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "sandbox",
-		Usage: "list, release and push from the boxes that runs have",
+		Usage: "list, release, push and copy back from the boxes that runs have",
 		Subcommands: []*cli.Command{
 			{
 				Name:  "list",
-				Usage: "print the boxes, and which thread each is for",
-				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads that they are for first"}, orphanAfterFlag(),
+				Usage: "print the boxes, the runs in them, and what holds them",
+				Flags: append(reconcileFlags(),
+					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads that they are for first"},
+					&cli.StringFlag{Name: "runtime", Usage: "only the boxes of `PROVIDER`: local or daytona"},
 					&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
-				},
+				),
 				Action: p.sandboxList,
 			},
-			{Name: "rm", Usage: "release a box and all in it", ArgsUsage: "PROVIDER:ID…", Action: p.sandboxRemove},
+			{
+				Name: "rm", Usage: "cancel the runs in a box, and release the box and all in it", ArgsUsage: "PROVIDER:ID…",
+				Description: "A run in the box gets 10 seconds to end. Boxes of another thread server are refused.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete the box at once, whatever holds it and whoever made it"}},
+				Action:      p.sandboxRemove,
+			},
 			{
 				Name: "push", Usage: "push the branch in a box, and make a pull request of it", ArgsUsage: "PROVIDER:ID",
 				Description: "The token is taken from GITHUB_TOKEN. Prints {pushed, branch, commit, prUrl, error}.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "repo", Usage: "`ORG/REPO` (required)"}, &cli.StringFlag{Name: "branch", Usage: "the `BRANCH` (required)"},
-					&cli.StringFlag{Name: "title", Usage: "of the pull request (required)"},
+					&cli.StringFlag{Name: "title", Usage: "of the pull request"},
 				},
 				Action: p.sandboxPush,
 			},
+			{
+				Name: "pull", Usage: "copy the changes of a box's folder back into the folder here that it was made of", ArgsUsage: "PROVIDER:ID",
+				Description: "Files that changed on both sides stay as they are here, with the box's version beside them as NAME.box.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "delete", Usage: "delete files here that were deleted in the box and are unchanged here"}},
+				Action:      p.sandboxPull,
+			},
 		},
 	}
+}
+
+// listed is a box as sandbox list prints it.
+type listed struct {
+	sandbox.Box
+	Ephemeral bool      `json:"ephemeral"`
+	Runs      []boxRun  `json:"runs"`
+	Lease     []boxHold `json:"lease"`
+	Kept      string    `json:"kept,omitempty"` // why, and until when, it is kept although its run has ended
+}
+
+type boxRun struct {
+	ID     string `json:"runId"`
+	Status string `json:"status"`
+}
+
+type boxHold struct {
+	Holder string `json:"holder"`
+	RunID  string `json:"runId,omitempty"`
 }
 
 func (p *program) sandboxList(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("sandbox list takes no arguments")
 	}
-	d, err := data(c)
+	h, err := p.host(c)
 	if err != nil {
 		return err
 	}
-	providers := p.providers(d)
+	if name := c.String("runtime"); name != "" {
+		if _, err := providerNamed(h.data, name); err != nil {
+			return err
+		}
+	}
 	if c.Bool("reconcile") {
-		ids, err := launchedThreads(c.Context, d, providers)
-		if err := errors.Join(err, p.settleQuietly(c, d, providers, ids)); err != nil {
+		if err := p.settleAll(c, h, p.stderr); err != nil {
 			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
 		}
 	}
 	enc := json.NewEncoder(p.stdout)
 	var errs []error
 	for _, name := range []string{"local", "daytona"} {
-		if providers[name] == nil {
+		if h.providers[name] == nil || c.String("runtime") != "" && c.String("runtime") != name {
 			continue
 		}
-		boxes, err := providers[name].List(c.Context, nil)
+		boxes, err := h.providers[name].List(c.Context, nil)
 		errs = append(errs, err)
 		for _, b := range boxes {
+			l, err := h.describe(c.Context, b)
+			if err != nil {
+				fmt.Fprintf(p.stderr, "arbe: %s: %v\n", b.Ref, err) // the box is listed without
+			}
 			if c.Bool("json") {
-				errs = append(errs, enc.Encode(b))
+				errs = append(errs, enc.Encode(l))
 				continue
 			}
-			ephemeral, _ := strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // one without is none
-			word := "kept"
-			if ephemeral {
-				word = "ephemeral"
-			}
-			fmt.Fprintf(p.stdout, "%s  %s  %s  thread %s  %s\n", b.Ref, b.State, word, b.Labels[sandbox.LabelThread], b.Created.Local().Format(time.DateTime))
+			fmt.Fprintln(p.stdout, l)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// settleQuietly settles threads, and says what was done on stderr.
-func (p *program) settleQuietly(c *cli.Context, d stream.Data, providers map[string]sandbox.Provider, ids []string) error {
-	quiet := *p
-	quiet.stdout = p.stderr
-	return quiet.settle(c, d, providers, ids)
+// describe adds to a box what its thread and its lease have of it.
+func (h host) describe(ctx context.Context, b sandbox.Box) (l listed, err error) {
+	l = listed{Box: b, Runs: []boxRun{}, Lease: []boxHold{}}
+	l.Ephemeral, _ = strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // a box without the label is kept
+	id := b.Labels[sandbox.LabelThread]
+	if !thread.ValidThread(id) {
+		return l, nil
+	}
+	fold, err := h.fold(ctx, id)
+	if err != nil {
+		return l, err
+	}
+	open := map[string]bool{}
+	for _, r := range fold.Runs() {
+		if r.Sandbox == nil || r.Sandbox.Provider != b.Ref.Provider || r.Sandbox.Ref != b.Ref.ID {
+			continue
+		}
+		l.Runs = append(l.Runs, boxRun{r.ID, r.Status})
+		if l.Kept = ""; r.Kept != nil {
+			l.Kept = r.Kept.Reason + "; until " + r.Kept.Until
+		}
+		open[r.ID] = r.Status == thread.StatusRunning
+	}
+	client, err := h.client(lease.Stream(b.Ref))
+	if err != nil {
+		return l, err
+	}
+	state, err := lease.Lease{Client: client}.Read(ctx)
+	for _, hold := range state.Holds {
+		if _, held := (lease.State{Holds: []lease.Hold{hold}, Now: state.Now}).Held(func(x lease.Hold) bool { return open[x.RunID] }); held {
+			l.Lease = append(l.Lease, boxHold{hold.Holder, hold.RunID})
+		}
+	}
+	return l, err
 }
 
-// boxOf is the box that an argument names.
-func (p *program) boxOf(c *cli.Context, arg string) (sandbox.Sandbox, error) {
-	d, err := data(c)
+// String is one line.
+func (l listed) String() string {
+	word := "kept"
+	if l.Ephemeral {
+		word = "ephemeral"
+	}
+	s := fmt.Sprintf("%s  %s  %s  thread %s  %s", l.Ref, l.State, word, cmp.Or(l.Labels[sandbox.LabelThread], "-"), l.Created.Local().Format(time.DateTime))
+	for _, r := range l.Runs {
+		s += fmt.Sprintf("  run %s %s", r.ID, r.Status)
+	}
+	for _, hold := range l.Lease {
+		if !strings.HasPrefix(hold.Holder, "run:") {
+			s += "  held by " + hold.Holder
+		}
+	}
+	if l.Kept != "" {
+		s += "  kept: " + l.Kept
+	}
+	return s
+}
+
+// fold is what a thread's entries add up to; one that was never written is empty.
+func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
+	var fold thread.Fold
+	client, err := h.client(id)
 	if err != nil {
 		return nil, err
 	}
-	name, id, ok := cutRef(arg)
-	if !ok {
-		return nil, cmdline.Usage("%q: want PROVIDER:ID, as arbe sandbox list prints it", arg)
+	_, err = client.Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	if err != nil && !thread.NotFound(err) {
+		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
-	provider, err := providerNamed(d, name)
-	if err != nil {
-		return nil, err
+	return &fold, nil
+}
+
+// boxNamed is the box that an argument names, and its provider.
+func (h host) boxNamed(arg string) (sandbox.Ref, sandbox.Provider, error) {
+	name, id, ok := strings.Cut(arg, ":")
+	if !ok || name == "" || id == "" {
+		return sandbox.Ref{}, nil, cmdline.Usage("%q: want PROVIDER:ID, as arbe sandbox list prints it", arg)
 	}
-	return provider.Open(c.Context, id)
+	provider, err := providerNamed(h.data, name)
+	return sandbox.Ref{Provider: name, ID: id}, provider, err
 }
 
 func (p *program) sandboxRemove(c *cli.Context) error {
 	if !c.Args().Present() {
 		return cmdline.Usage("want the boxes to release; see %s --help", c.Command.HelpName)
 	}
+	h, err := p.host(c)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, arg := range c.Args().Slice() {
-		box, err := p.boxOf(c, arg)
-		if err == nil {
-			err = box.Destroy(c.Context)
+		ref, provider, err := h.boxNamed(arg)
+		if err == nil && !c.Bool("force") {
+			err = p.vacate(c, h, ref, provider)
 		}
-		if errors.Is(err, sandbox.ErrGone) {
-			err = nil
+		if err == nil {
+			err = provider.Destroy(c.Context, ref.ID)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// cutRef reads a box's name as it is printed.
-func cutRef(arg string) (provider, id string, ok bool) {
-	provider, id, ok = strings.Cut(arg, ":")
-	return provider, id, ok && provider != "" && id != ""
+// endTimeout is how long a run that was asked to end may take until its box is deleted.
+const endTimeout = 10 * time.Second
+
+// vacate ends the runs in a box, and records its release.
+func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider sandbox.Provider) error {
+	boxes, err := provider.List(c.Context, nil)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == ref })
+	if i < 0 {
+		return nil // gone, or on its way
+	}
+	client, err := h.client(lease.Stream(ref))
+	if err != nil {
+		return err
+	}
+	server, err := client.Health(c.Context)
+	if err != nil {
+		return fmt.Errorf("%w; --force deletes the box without asking the thread server", err)
+	}
+	if of := boxes[i].Labels[sandbox.LabelInstallation]; of != "" && of != server.Installation {
+		return fmt.Errorf("%s is a box of another thread server's (installation %s): --force deletes it nevertheless", ref, of)
+	}
+	if id := boxes[i].Labels[sandbox.LabelThread]; thread.ValidThread(id) {
+		if err := p.cancelIn(c, h, id, ref); err != nil {
+			return err
+		}
+	}
+	return lease.Lease{Client: client}.Release(c.Context, "rm:"+uuid.NewString(), func(lease.State) error { return nil })
+}
+
+// cancelIn cancels the runs of a thread that are open in a box, and waits a little for their ends.
+func (p *program) cancelIn(c *cli.Context, h host, id string, ref sandbox.Ref) error {
+	fold, err := h.fold(c.Context, id)
+	if err != nil {
+		return err
+	}
+	client, err := h.client(id)
+	if err != nil {
+		return err
+	}
+	for _, r := range fold.Runs() {
+		if r.Status != thread.StatusRunning || r.Sandbox == nil || r.Sandbox.Provider != ref.Provider || r.Sandbox.Ref != ref.ID {
+			continue
+		}
+		if err := p.askToEnd(c.Context, client, r.ID, r.Harness, "", "its sandbox is removed"); err != nil {
+			return err
+		}
+		var now thread.Fold
+		limited, cancel := context.WithTimeout(c.Context, endTimeout)
+		err := client.Follow(limited, "0", func(e thread.Entry) error {
+			if now.Add(e); statusOf(&now, r.ID) != thread.StatusRunning && statusOf(&now, r.ID) != "" {
+				return thread.ErrStop
+			}
+			return nil
+		}, nil)
+		cancel()
+		if err != nil {
+			return reach(err)
+		}
+		if statusOf(&now, r.ID) == thread.StatusRunning {
+			fmt.Fprintf(p.stderr, "arbe: run %s did not end within %v: its box is deleted under it\n", r.ID, endTimeout)
+		}
+	}
+	return nil
 }
 
 func (p *program) sandboxPush(c *cli.Context) error {
 	if c.NArg() != 1 || c.String("repo") == "" || c.String("branch") == "" {
 		return cmdline.Usage("want one box, --repo and --branch; see %s --help", c.Command.HelpName)
 	}
-	box, err := p.boxOf(c, c.Args().First())
+	o, err := pushOptions(c.String("repo"), c.String("branch"))
+	if err != nil {
+		return cmdline.Usage("--repo: %w", err)
+	}
+	h, err := p.host(c)
 	if err != nil {
 		return err
 	}
-	o := push.Options{Branch: c.String("branch"), Intent: c.String("title")}
-	if out := p.pushed(c.Context, box, o, c.String("repo")); out.Error != "" {
-		return &cmdline.Exit{Status: 1}
-	}
-	return nil
+	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
+		o.Intent = c.String("title")
+		if on != nil {
+			o.Thread, o.Run = on.client.Thread, on.run.ID
+		}
+		out := push.Push(c.Context, box, o)
+		_ = json.NewEncoder(p.stdout).Encode(out) // a closed stdout has no reader
+		err := on.post(c.Context, thread.TypePush, func(s thread.Signal) (string, any) {
+			result := pushed(out)
+			result.Signal = s
+			return fmt.Sprintf("push.%d", on.run.Pushes), result
+		})
+		if out.Error != "" {
+			return errors.Join(err, &cmdline.Exit{Status: 1})
+		}
+		return err
+	})
 }
 
-// pushed pushes what is in a box to repo, and prints the result. It never fails a run: the work is in the box.
-func (p *program) pushed(ctx context.Context, box sandbox.Sandbox, o push.Options, repo string) (out push.Outcome) {
-	var err error
-	if o.Remote, err = push.ParseRemote(repo, os.Getenv("GITHUB_SERVER_URL")); err != nil {
-		out = push.Outcome{Branch: o.Branch, Error: err.Error()}
-	} else {
-		o.Token, o.BaseURL = os.Getenv("GITHUB_TOKEN"), os.Getenv("GITHUB_API_URL")
-		out = push.Push(ctx, box, o)
+func (p *program) sandboxPull(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return cmdline.Usage("want one box; see %s --help", c.Command.HelpName)
 	}
-	_ = json.NewEncoder(p.stdout).Encode(out) // stdout is gone: there is nobody to tell
-	return out
+	h, err := p.host(c)
+	if err != nil {
+		return err
+	}
+	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
+		result, mine := h.folders.pull(c.Context, box, c.Bool("delete"))
+		if !mine {
+			return fmt.Errorf("no folder of this host is in %s: run arbe sandbox pull where it was launched", box.Ref())
+		}
+		if result.Conflicts == nil {
+			result.Conflicts = []string{}
+		}
+		err := on.post(c.Context, thread.TypeSync, func(s thread.Signal) (string, any) {
+			result.Signal = s
+			return fmt.Sprintf("sync.%d", on.run.Syncs), result
+		})
+		if result.Error != "" {
+			return errors.Join(errors.New(result.Error), err)
+		}
+		fmt.Fprintf(p.stdout, "%d copied, %d deleted, %d changed on both sides\n", result.Copied, result.Deleted, len(result.Conflicts))
+		for _, path := range result.Conflicts {
+			fmt.Fprintf(p.stdout, "%s changed on both sides: the box's version is beside it\n", path)
+		}
+		return err
+	})
+}
+
+// onThread is the newest run of a box, on its thread.
+type onThread struct {
+	client *thread.Client
+	run    thread.Run
+}
+
+// post posts a result on the thread of the box; a box without a thread has none.
+func (o *onThread) post(ctx context.Context, typ string, result func(thread.Signal) (id string, payload any)) error {
+	if o == nil {
+		return nil
+	}
+	id, payload := result(thread.Signal{Type: typ, RunID: o.run.ID, Harness: o.run.Harness})
+	_, err := o.client.Append(ctx, []thread.Entry{{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)}})
+	return reach(err)
+}
+
+// using opens a box and holds it while f uses it.
+func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox, on *onThread) error) error {
+	ref, provider, err := h.boxNamed(arg)
+	if err != nil {
+		return err
+	}
+	client, err := h.client(lease.Stream(ref))
+	if err != nil {
+		return err
+	}
+	l, hold := lease.Lease{Client: client}, lease.Hold{Holder: "using:" + uuid.NewString(), TTL: lease.TTL}
+	if err := l.Hold(ctx, hold); err != nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
+	keeping, stop := context.WithCancel(ctx)
+	kept := make(chan struct{})
+	go func() { defer close(kept); l.Keep(keeping, hold) }()
+	defer func() {
+		stop()
+		<-kept
+		_ = l.Drop(context.WithoutCancel(ctx), hold.Holder) // it expires by itself
+	}()
+	box, err := provider.Open(ctx, ref.ID)
+	if err != nil {
+		return err
+	}
+	on, err := h.newestRun(ctx, ref, provider)
+	if err != nil {
+		return err
+	}
+	return f(box, on)
+}
+
+// newestRun is the newest run of a box; nil where its label names no thread, or the thread no run of it.
+func (h host) newestRun(ctx context.Context, ref sandbox.Ref, provider sandbox.Provider) (*onThread, error) {
+	boxes, err := provider.List(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range boxes {
+		id := b.Labels[sandbox.LabelThread]
+		if b.Ref != ref || !thread.ValidThread(id) {
+			continue
+		}
+		fold, err := h.fold(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range slices.Backward(fold.Runs()) {
+			if r.Sandbox != nil && r.Sandbox.Provider == ref.Provider && r.Sandbox.Ref == ref.ID {
+				client, err := h.client(id)
+				return &onThread{client, r}, err
+			}
+		}
+	}
+	return nil, nil
 }

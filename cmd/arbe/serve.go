@@ -35,9 +35,8 @@ signs and both verify: so a secret is changed without a pause. docs/SERVE.md has
 			&cli.DurationFlag{Name: "heartbeat-retention", Usage: "take away the heartbeats of runs that ended so long ago, but for each run's last one; 0 keeps all"},
 			&cli.BoolFlag{Name: "insecure-loopback", Usage: "serve /v1/stream/ without tokens, on a loopback address: for the protocol's test suites only"},
 			&cli.BoolFlag{Name: "reconcile", Usage: "settle runs that died, once a minute, as arbe reconcile does"},
-			orphanAfterFlag(),
 			cmdline.Verbose(),
-		}, natsFlags()),
+		}, reconcileFlags(), natsFlags()),
 		Action: p.serve,
 	}
 }
@@ -108,7 +107,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		defer func() { err = errors.Join(err, access.Close()) }()
 	}
 	if c.Bool("reconcile") {
-		cfg.Beside = p.reconciling(d, c.Duration("orphan-after"), cfg)
+		cfg.Beside = p.reconciling(c, d, cfg)
 	}
 	err = stream.Serve(c.Context, cfg, func(url string) {
 		log.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))

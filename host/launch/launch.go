@@ -47,7 +47,7 @@ type Task struct {
 	Box   sandbox.Options   // of a new box; the labels are added to
 	Env   map[string]string // of the agent
 	Files []Inline          // in the box user's home folder
-	Dir   *Folder           // a folder of this machine that is worked on in the box; nil for none
+	Dir   Tree              // a folder of this host that is worked on in the box; nil for none
 	Setup Setup
 }
 
@@ -163,7 +163,7 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	})); err != nil {
 		return box, fresh, err
 	}
-	if err := g.prepare(ctx, box); err != nil {
+	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
 	}
 	// A launch that was asleep for long may have been given up, and its box with it.

@@ -32,7 +32,7 @@ const installFor = 10 * time.Minute
 const look = inPath + `uname -m; sha256sum "$HOME/` + runnerPath + `" 2>/dev/null | cut -c1-64; echo; command -v "$1"; echo`
 
 // prepare puts into the box what the run needs there, as far as it is not there yet.
-func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox) error {
+func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
 	machine, has, agent := "", "", ""
 	if err := g.steps.do(ctx, "", "looking into the sandbox", func() error {
 		out, err := g.sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
@@ -62,9 +62,9 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox) error {
 		}
 	}
 	if g.Dir != nil {
-		g.progress("copying %s", g.Dir.Path)
-		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.Path, func() error { return g.copyIn(ctx, box) }); err != nil {
-			return fmt.Errorf("copy %s into the sandbox: %w", g.Dir.Path, err)
+		g.progress("copying %s", g.Dir)
+		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.String(), func() error { return g.Dir.CopyIn(ctx, box, fresh) }); err != nil {
+			return fmt.Errorf("copy %s into the sandbox: %w", g.Dir, err)
 		}
 	}
 	for _, command := range g.Setup.Commands {
@@ -76,6 +76,9 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox) error {
 		}); err != nil {
 			return fmt.Errorf("setup command %q: %w", command, err)
 		}
+	}
+	if g.Dir != nil && fresh {
+		return g.mark(ctx, box)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // Resources are what a new box gets of a machine. A field that is 0 is the provider's default.
@@ -25,3 +27,20 @@ func checkResources(r Resources, snapshot string) error {
 
 // errNoResources refuses resources for a local box.
 var errNoResources = errors.New("resources: a local box has no limits of its own")
+
+// ParseResources reads resources as "cpu=2,memory=4,disk=10": cores and GiB, each optional. "" is all defaults.
+func ParseResources(s string) (r Resources, err error) {
+	if s == "" {
+		return r, nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		n, err := strconv.Atoi(value)
+		to := map[string]*int{"cpu": &r.CPU, "memory": &r.Memory, "disk": &r.Disk}[name]
+		if err != nil || n < 1 || to == nil || *to != 0 {
+			return r, fmt.Errorf("%q: want cpu=CORES, memory=GiB, disk=GiB, each once, with commas between", s)
+		}
+		*to = n
+	}
+	return r, nil
+}

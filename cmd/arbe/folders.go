@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"arbe.0sk.ar/runner/host/folder"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// folders are the notes of which folder of this host is copied into which box. A folder per box holds the note, the
+// manifest of what the box and the folder had in common last, and what a sync under way needs.
+type folders string
+
+func foldersOf(d stream.Data) folders { return folders(filepath.Join(string(d), "folders")) }
+
+// copied is the note of one copy.
+type copied struct {
+	Thread  string   `json:"threadId"`
+	Path    string   `json:"path"`
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+const (
+	copiedFile   = "folder.json"
+	manifestFile = "manifest"
+)
+
+// of is the folder of a box's notes.
+func (f folders) of(box sandbox.Ref) string {
+	sum := sha256.Sum256([]byte(box.String()))
+	return filepath.Join(string(f), hex.EncodeToString(sum[:12]))
+}
+
+// state is where syncs of a folder keep what they need: one place for each folder, so that two never work on it at once.
+func (f folders) state(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(string(f), "sync-"+hex.EncodeToString(sum[:12]))
+}
+
+// note notes that a folder was copied into a box. The note is on disk when it returns.
+func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
+	dir := f.of(box)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := m.Save(filepath.Join(dir, manifestFile)); err != nil {
+		return err
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, copiedFile), append(b, '\n'), 0o600) // last: without it there is no note
+}
+
+// has returns the note of a box; false where this host has none.
+func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
+	b, err := os.ReadFile(filepath.Join(f.of(box), copiedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return n, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &n)
+	}
+	if err != nil {
+		err = fmt.Errorf("note of the folder in %s: %w", box, err)
+	}
+	return n, err == nil, err
+}
+
+// sync copies back the folder of a run that has ended, as its launch wanted. mine is false where another host has it.
+func (f folders) sync(ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run) (result thread.Synced, mine bool) {
+	return f.pull(ctx, box, run.After.Sync.Delete)
+}
+
+// pull copies back what has changed in a box. mine is false where this host has no folder of the box.
+func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (result thread.Synced, mine bool) {
+	n, ok, err := f.has(box.Ref())
+	if err != nil {
+		return thread.Synced{Error: err.Error()}, true
+	}
+	if !ok {
+		return result, false
+	}
+	manifest := filepath.Join(f.of(box.Ref()), manifestFile)
+	base, err := folder.Load(manifest)
+	if err != nil {
+		return thread.Synced{Error: err.Error()}, true
+	}
+	s := folder.Sync{Folder: folder.Folder{Path: n.Path, Exclude: n.Exclude}, Base: base, State: f.state(n.Path), Delete: deletes}
+	out, err := s.Pull(ctx, box)
+	result = thread.Synced{Copied: out.Copied, Deleted: out.Deleted, Conflicts: out.Conflicts[:min(len(out.Conflicts), mostConflicts)]}
+	if out.Base != nil {
+		err = errors.Join(err, out.Base.Save(manifest))
+	}
+	if err != nil {
+		result.Error = err.Error()
+	}
+	return result, true
+}
+
+// mostConflicts bounds the paths that go onto the thread.
+const mostConflicts = 200
+
+// forget removes the notes of a thread of which nothing is left to be done.
+func (f folders) forget(threadID string) {
+	dirs, err := os.ReadDir(string(f))
+	if err != nil {
+		return // there are none
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(string(f), d.Name())
+		b, err := os.ReadFile(filepath.Join(dir, copiedFile))
+		var n copied
+		if err == nil && json.Unmarshal(b, &n) == nil && n.Thread == threadID {
+			_ = os.RemoveAll(dir) // what is left is removed the next time
+		}
+	}
+}
+
+// tree is a folder of this host that a launch copies into its box.
+type tree struct {
+	folders folders
+	copied
+}
+
+func (t tree) String() string { return t.Path }
+
+// CopyIn copies the folder into a box that was made for it. A box that the thread has had before has the folder
+// already, with what the agent made of it.
+func (t tree) CopyIn(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
+	n, ok, err := t.folders.has(box.Ref())
+	switch {
+	case err != nil:
+		return err
+	case !fresh && ok && n.Path == t.Path:
+		return nil
+	case !fresh:
+		return fmt.Errorf("the sandbox %s was not made with this folder: leave --dir out", box.Ref())
+	}
+	m, err := folder.Folder{Path: t.Path, Exclude: t.Exclude}.CopyIn(ctx, box)
+	if err != nil {
+		return err
+	}
+	return t.folders.note(box.Ref(), t.copied, m)
+}

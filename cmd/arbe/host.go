@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/push"
+	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// host is what the commands that launch and settle runs have of this host.
+type host struct {
+	data      stream.Data
+	client    func(threadID string) (*thread.Client, error) // for writing any thread
+	providers map[string]sandbox.Provider                   // those that are configured here
+	folders   folders
+}
+
+// host returns what this host has.
+func (p *program) host(c *cli.Context) (host, error) {
+	d, err := data(c)
+	if err != nil {
+		return host{}, err
+	}
+	return host{
+		data: d, providers: providers(d), folders: foldersOf(d),
+		client: func(id string) (*thread.Client, error) { return p.client(c, id, stream.ScopeWrite) },
+	}, nil
+}
+
+// minting returns clients whose tokens are signed here, whatever token stands in the environment.
+func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
+	return func(id string) (*thread.Client, error) {
+		token := func() (string, error) {
+			return stream.Mint(key, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)})
+		}
+		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
+	}
+}
+
+// providers are those that are configured here.
+func providers(d stream.Data) map[string]sandbox.Provider {
+	all := map[string]sandbox.Provider{}
+	for _, name := range []string{"local", "daytona"} {
+		if provider, err := providerNamed(d, name); err == nil { // one that is not configured has no boxes of this host
+			all[name] = provider
+		}
+	}
+	return all
+}
+
+// reconciler is a reconciler with the flags of reconcileFlags.
+func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
+	return &reconcile.Reconciler{
+		Client: h.client, Providers: h.providers, Hands: h.hands(), OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
+	}
+}
+
+// hands are what this host can do for a run that has ended.
+func (h host) hands() reconcile.Hands {
+	return reconcile.Hands{Push: pushRun, Sync: h.folders.sync, Unsaved: unsaved}
+}
+
+// pushOptions are what a push to repo takes from this environment.
+func pushOptions(repo, branch string) (push.Options, error) {
+	remote, err := push.ParseRemote(repo, os.Getenv("GITHUB_SERVER_URL"))
+	return push.Options{Remote: remote, Branch: branch, Token: os.Getenv("GITHUB_TOKEN"), BaseURL: os.Getenv("GITHUB_API_URL")}, err
+}
+
+// pushRun pushes the branch of a completed run, as its launch wanted.
+func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed {
+	want := run.After.Push
+	o, err := pushOptions(want.Repo, want.Branch)
+	if err != nil {
+		return thread.Pushed{Branch: want.Branch, Error: err.Error()}
+	}
+	o.Intent, o.Thread, o.Run, o.NoPR = intent, threadID, run.ID, !want.PR
+	return pushed(push.Push(ctx, box, o))
+}
+
+// pushed is the outcome of a push as the thread has it.
+func pushed(out push.Outcome) thread.Pushed {
+	return thread.Pushed{Pushed: out.Pushed, Nothing: out.Nothing, Branch: out.Branch, Commit: out.Commit, PRURL: out.PRURL, Error: out.Error}
+}
+
+// unsaved describes work in a box that is nowhere else; "" for none.
+func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error) {
+	if b.Labels[sandbox.LabelTree] == sandbox.TreeFolder {
+		changed, err := launch.FolderChanged(ctx, box)
+		if changed {
+			return "its copy of the folder has changes", err
+		}
+		return "", err
+	}
+	u, err := push.CountUnsaved(ctx, box)
+	if err != nil || !u.Any() {
+		return "", err
+	}
+	return fmt.Sprintf("its repository has %d commits and %d changed files that are not pushed", u.Commits, u.Changes), nil
+}
+
+// exitBusy is the status of a launch that another run of the thread is in the way of.
+const exitBusy = 75
+
+// busy gives a *launch.BusyError its exit status.
+func busy(err error) error { return &cmdline.Exit{Status: exitBusy, Cause: err} }

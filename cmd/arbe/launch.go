@@ -21,6 +21,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -97,7 +98,7 @@ Exit status: 0 when the verdict is completed, else the agent's own (128+n for si
 ` + launchHelp,
 		Flags: append(launchFlags(),
 			&cli.BoolFlag{Name: "push", Usage: "when the run has completed: commit what is left in the box, push the --branch, and make a pull request of it"},
-			&cli.BoolFlag{Name: "sync", Usage: "when the run has ended: make the --dir here what it has become in the box"},
+			&cli.BoolFlag{Name: "sync", Usage: "when the run has ended: merge what the box has changed back into --dir"},
 			&cli.BoolFlag{Name: "full", Usage: "don't fold long outputs"},
 		),
 		Action: p.runAction,
@@ -206,7 +207,7 @@ func (p *program) taskFrom(c *cli.Context) (launch.Task, harness.Spec, error) {
 		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 			return t, spec, cmdline.Usage("--dir: %s is no folder", dir)
 		}
-		t.Dir = &launch.Folder{Path: dir, Exclude: c.StringSlice("exclude")}
+		t.Dir = &folder.Folder{Path: dir, Exclude: c.StringSlice("exclude")}
 	}
 	if t.Env, err = variables("env", c.StringSlice("env")); err == nil {
 		t.Setup.Env, err = variables("setup-env", c.StringSlice("setup-env"))
@@ -354,9 +355,8 @@ func (p *program) runAction(c *cli.Context) error {
 				p.pushed(ctx, done.Box, push.Options{Branch: c.String("branch"), Intent: strings.Join(c.Args().Slice(), " "), Thread: done.Thread, Run: done.Run}, c.String("repo"))
 			}
 			if c.Bool("sync") {
-				folder := launch.Folder{Path: c.String("dir"), Exclude: c.StringSlice("exclude")}
-				if err := folder.CopyOut(ctx, done.Box); err != nil {
-					return fmt.Errorf("copy the folder back from %s: %w", done.Sandbox, err)
+				if err := p.synced(ctx, c, done); err != nil {
+					return err
 				}
 			}
 			return ended(&fold, done.Run)
@@ -371,6 +371,23 @@ func (p *program) runAction(c *cli.Context) error {
 			}
 		}
 	}
+}
+
+// synced merges the box's folder back into --dir, and prints the result.
+func (p *program) synced(ctx context.Context, c *cli.Context, done launch.Launched) error {
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	sync := folder.Sync{
+		Folder: folder.Folder{Path: c.String("dir"), Exclude: c.StringSlice("exclude")},
+		Base:   done.Base, State: filepath.Join(string(d), "sync", done.Thread),
+	}
+	res, err := sync.Pull(ctx, done.Box)
+	for _, path := range res.Conflicts {
+		fmt.Fprintf(p.stderr, "· %s changed here and in the box: kept, the box's version is beside it\n", path)
+	}
+	return err
 }
 
 // left says that the run goes on.

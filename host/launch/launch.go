@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/outcome"
@@ -47,7 +48,7 @@ type Task struct {
 	Box   sandbox.Options   // of a new box; the labels are added to
 	Env   map[string]string // of the agent
 	Files []Inline          // in the box user's home folder
-	Dir   *Folder           // a folder of this machine that is worked on in the box; nil for none
+	Dir   *folder.Folder    // a folder of this machine that is worked on in the box; nil for none
 	Setup Setup
 }
 
@@ -103,6 +104,8 @@ type Launched struct {
 	WorkDir string          `json:"workDir"`
 
 	Box sandbox.Sandbox `json:"-"`
+	// Base is what the box was given of Task.Dir.
+	Base folder.Manifest `json:"-"`
 }
 
 // farewellTimeout bounds what a launch that failed does, with the thread and with the box.
@@ -122,7 +125,8 @@ type launching struct {
 	server thread.Health
 	thread log
 	steps  *steps
-	fired  bool // the runner may have been started
+	base   folder.Manifest // what the box was given of Dir
+	fired  bool            // the runner may have been started
 }
 
 // Launch launches the task. An error after the thread knows of the run is on the thread, too. A *BusyError means that
@@ -166,6 +170,7 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	if err := g.prepare(ctx, box); err != nil {
 		return box, fresh, err
 	}
+	done.Base = g.base
 	// A launch that was asleep for long may have been given up, and its box with it.
 	if err := g.thread.read(ctx, g.Client); err != nil {
 		return box, fresh, err

@@ -63,7 +63,10 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox) error {
 	}
 	if g.Dir != nil {
 		g.progress("copying %s", g.Dir.Path)
-		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.Path, func() error { return g.copyIn(ctx, box) }); err != nil {
+		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.Path, func() (err error) {
+			g.base, err = g.Dir.CopyIn(ctx, box)
+			return err
+		}); err != nil {
 			return fmt.Errorf("copy %s into the sandbox: %w", g.Dir.Path, err)
 		}
 	}

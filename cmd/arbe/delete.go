@@ -64,6 +64,6 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return reach(err)
 	}
-	forget(d, id)
+	host{data: d}.forget(id)
 	return body.Close()
 }

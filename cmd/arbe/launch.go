@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -10,10 +9,8 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,11 +18,11 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -383,4 +380,3 @@ func elfArch(path string) (string, error) {
 	}
 	return f.Machine.String(), nil
 }
-

@@ -112,8 +112,10 @@ func launchedThreads(d stream.Data) (ids []string, err error) {
 	return ids, err
 }
 
-// reconcileEvery is how often a server looks.
-const reconcileEvery = time.Minute
+// reconcileEvery is how often a server looks at open runs: a run is given up soon after its limit.
+func reconcileEvery(orphanAfter time.Duration) time.Duration {
+	return min(15*time.Second, max(orphanAfter/4, 250*time.Millisecond))
+}
 
 // reconciling is what a server does beside serving: it settles its own threads.
 func (p *program) reconciling(c *cli.Context, d stream.Data, cfg stream.Config) func(context.Context, string, *stream.Log, []byte) error {
@@ -122,7 +124,7 @@ func (p *program) reconciling(c *cli.Context, d stream.Data, cfg stream.Config) 
 		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger})
 		r := h.reconciler(c)
 		r.Log = cfg.Logger
-		return r.Loop(ctx, reconcileEvery, func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },
+		return r.Loop(ctx, reconcileEvery(r.OrphanAfter), func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },
 			func(id string, s reconcile.State) {
 				if !s.Open {
 					h.forget(id)

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,18 +20,19 @@ func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string,
 	for _, id := range ids {
 		known[id] = 0
 	}
-	return r.pass(ctx, ids, known, true, done)
+	return r.pass(ctx, ids, known, nil, true, done)
 }
 
 // waiting bounds the threads under way, most of which wait for the server or a provider.
 const waiting = 256
 
 // pass settles ids, and the threads of boxes that are not known.
-func (r *Reconciler) pass(ctx context.Context, ids []string, known map[string]uint64, urgent bool, done func(id string, s State)) error {
+func (r *Reconciler) pass(ctx context.Context, ids []string, known map[string]uint64, m *memory, urgent bool, done func(id string, s State)) error {
 	p, err := r.begin(ctx)
 	if err != nil {
 		return err
 	}
+	p.memory = m
 	errs := p.threads(ctx, ids, urgent, done)
 	var others []string
 	for _, id := range p.threadsOfBoxes(ctx) {
@@ -79,26 +82,46 @@ func (p *pass) threadsOfBoxes(ctx context.Context) (ids []string) {
 // Versions passes all threads to f, and of each something that changes whenever the thread does.
 type Versions func(f func(id string, version uint64) error) error
 
-// Loop settles, every so often, the threads that have changed since they were settled last, and those that were open then.
-// It passes each one's state to done, and returns nil when ctx is done.
+// listEvery is how many passes of a Loop there are for each in which all threads are listed.
+const listEvery = 4
+
+// Loop settles, every so often, the threads that were open when they were settled last, and every fourth time those that
+// have changed since. Of open threads it reads what is new. It passes each one's state to done, and returns nil when ctx
+// is done.
 func (r *Reconciler) Loop(ctx context.Context, every time.Duration, threads Versions, done func(id string, s State)) error {
-	settled := map[string]uint64{}
+	settled := map[string]uint64{} // the version in which nothing was left to do
+	open := map[string]bool{}
+	versions := map[string]uint64{}
+	known := memory{threads: map[string]*settling{}}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
-		versions := map[string]uint64{}
+	for n := 0; ; n++ {
 		var ids []string
-		err := threads(func(id string, version uint64) error {
-			versions[id] = version
-			if was, is := settled[id]; !is || was != version {
-				ids = append(ids, id)
-			}
-			return ctx.Err()
-		})
+		var err error
+		if n%listEvery == 0 {
+			clear(versions)
+			err = threads(func(id string, version uint64) error {
+				versions[id] = version
+				if was, is := settled[id]; !is || was != version {
+					ids = append(ids, id)
+				}
+				return ctx.Err()
+			})
+		} else {
+			ids = slices.Collect(maps.Keys(open))
+		}
 		if err == nil {
-			err = r.pass(ctx, ids, versions, false, func(id string, s State) {
-				if delete(settled, id); !s.Open && len(s.Deeds) == 0 {
+			err = r.pass(ctx, ids, versions, &known, false, func(id string, s State) {
+				delete(settled, id)
+				delete(open, id)
+				switch {
+				case s.Open:
+					open[id] = true
+				case len(s.Deeds) == 0:
 					settled[id] = versions[id]
+				}
+				if !s.Open {
+					known.forget(id)
 				}
 				done(id, s)
 			})
@@ -113,3 +136,30 @@ func (r *Reconciler) Loop(ctx context.Context, every time.Duration, threads Vers
 		}
 	}
 }
+
+// memory keeps what was read of open threads between passes. The nil memory keeps nothing.
+type memory struct {
+	mu      sync.Mutex
+	threads map[string]*settling
+}
+
+func (m *memory) take(id string) *settling {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.threads[id]
+	delete(m.threads, id)
+	return t
+}
+
+func (m *memory) keep(t *settling) {
+	if m != nil && t.next != "" {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.threads[t.id] = t
+	}
+}
+
+func (m *memory) forget(id string) { m.take(id) }

@@ -12,10 +12,10 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The silence that evidence needs to count. A runner that lives and reaches the server posts at least once a minute.
+// The silence that evidence needs to count. A runner that lives and reaches the server posts something every 5 s.
 const (
-	goneAfter = 2 * time.Minute // its box is gone
-	lostAfter = time.Minute     // its box lives, and its process does not
+	goneAfter = 2 * time.Minute  // its box is gone
+	lostAfter = 30 * time.Second // its box lives, and its process does not
 )
 
 // Reasons of an end that the host posts.
@@ -35,7 +35,7 @@ type evidence struct {
 // judge decides why a run is dead; "" where it may be alive.
 //
 //	box gone            2 min of silence      box_gone
-//	runner not running  1 min of silence      runner_lost
+//	runner not running  30 s of silence       runner_lost
 //	runner running      any                   it is alive: its network or its server is down
 //	nothing known       orphanAfter           silent
 func judge(e evidence, orphanAfter time.Duration) string {

@@ -24,6 +24,7 @@ type pass struct {
 	server  thread.Health
 	views   map[string]*view
 	reading slots
+	memory  *memory // of a Loop; nil for none
 }
 
 // slots bounds how many do something at the same time.

@@ -142,7 +142,9 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 		}
 	}
 	errs = append(errs, t.reap(ctx))
-	err = errors.Join(errs...)
+	if err = errors.Join(errs...); err == nil {
+		p.memory.keep(t)
+	}
 	return State{Status: t.fold.Status(), Open: t.pending || err != nil, Deeds: t.deeds}, err
 }
 
@@ -161,8 +163,15 @@ type settling struct {
 	deeds   []Deed
 }
 
-// open reads a thread whole.
+// open reads a thread: whole, or what is new of one that is remembered.
 func (p *pass) open(ctx context.Context, id string) (*settling, error) {
+	if t := p.memory.take(id); t != nil {
+		t.pass, t.pending, t.deeds = p, false, nil
+		if t.read(ctx) == nil {
+			return t, nil
+		}
+		// The log may have been restored from a backup: begin anew.
+	}
 	client, err := p.r.Client(id)
 	if err != nil {
 		return nil, err

@@ -234,8 +234,8 @@ func TestSettle(t *testing.T) {
 				}
 			}
 		}, "", "running", true, false},
-		{"its process is gone", []string{running, inBox("b1", true, ""), startedEntry}, 61 * time.Second, nil, "orphaned runner_lost: process 7", "failed", false, false},
-		{"its process is gone, and heard of a moment ago", []string{running, inBox("b1", true, ""), startedEntry}, 50 * time.Second, nil, "", "running", true, false},
+		{"its process is gone", []string{running, inBox("b1", true, ""), startedEntry}, 35 * time.Second, nil, "orphaned runner_lost: process 7", "failed", false, false},
+		{"its process is gone, and heard of a moment ago", []string{running, inBox("b1", true, ""), startedEntry}, 25 * time.Second, nil, "", "running", true, false},
 		{"silent, and its process is alive", []string{running, inBox("b1", true, ""), startedEntry}, time.Hour, func(w *world) { w.runs["b1"] = true }, "", "running", true, false},
 		{"nobody knows of the box", []string{running, inBox("b1", true, "")}, 29 * time.Minute, func(w *world) { w.health["b1"] = sandbox.Unknown }, "", "running", true, false},
 		{"the provider is down", []string{running, inBox("b1", true, "")}, 29 * time.Minute, func(w *world) { w.broken = errors.New("no answer") }, "", "running", true, true},
@@ -450,7 +450,7 @@ func TestLoop(t *testing.T) {
 	defer stop()
 	passes := 0
 	err := w.reconciler().Loop(ctx, time.Millisecond, func(f func(string, uint64) error) error {
-		if passes++; passes == 5 {
+		if passes++; passes == 3 {
 			stop()
 		}
 		for id, version := range versions {
@@ -463,7 +463,7 @@ func TestLoop(t *testing.T) {
 		}
 		return nil
 	}, func(string, reconcile.State) {})
-	if err != nil || w.probes.Load() != 200 || w.most.Load() > 8 || w.lists.Load() > 5 {
+	if err != nil || w.probes.Load() != 200 || w.most.Load() > 8 || w.lists.Load() > 12 {
 		t.Errorf("%v; asked %d times, %d at once, %d lists", err, w.probes.Load(), w.most.Load(), w.lists.Load())
 	}
 	if s, err := w.reconciler().Thread(t.Context(), "t42"); err != nil || s.Status != "failed" {

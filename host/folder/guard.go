@@ -1,0 +1,80 @@
+package folder
+
+import "strings"
+
+// guard knows which changes in a box never come back, because programs of this machine would obey them: what makes git
+// run commands, and what makes git look for that elsewhere. That is, wherever a .git stands, its configuration, its
+// hooks and every link in it; a .git that is no folder; and the configuration and hooks of a bare repository. A .git that
+// was sent and is another type now, or gone, stays here with all that is in it.
+type guard struct{ base, box Manifest }
+
+// holds returns the part of a changed path that stays as it is here; "" for a path that may come back. Names that git
+// knows are compared without case, as some filesystems do.
+func (g guard) holds(name string) string {
+	e := g.box[name]
+	parts := strings.Split(name, "/")
+	to := func(n int) string { return strings.Join(parts[:n], "/") }
+	for i, part := range parts {
+		if !strings.EqualFold(part, ".git") {
+			continue
+		}
+		repo, below := to(i+1), parts[i+1:]
+		was, is := g.base[repo].Type, g.box[repo].Type
+		switch {
+		case was != Absent && was != is, is != Dir && is != Absent:
+			return repo
+		case len(below) > 0 && e.Type == Link:
+			return name
+		}
+		if n := obeyed(below); n > 0 {
+			return to(i + 1 + n)
+		}
+		return ""
+	}
+	for i, part := range parts {
+		if hot(part) && g.bare(to(i)) {
+			return to(i + 1)
+		}
+	}
+	return ""
+}
+
+// bare reports whether git takes a folder for a repository.
+func (g guard) bare(dir string) bool {
+	if dir != "" {
+		dir += "/"
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if g.base[dir+name].Type == Absent && g.box[dir+name].Type == Absent {
+			return false
+		}
+	}
+	return true
+}
+
+// obeyed returns how many parts of a path below a .git lead to something that git obeys; 0 where nothing is. A submodule
+// or worktree has the same files further down. Below refs, logs and objects anybody may choose the names, and git obeys
+// nothing there.
+func obeyed(below []string) int {
+	for i, part := range below {
+		switch strings.ToLower(part) {
+		case "refs", "logs", "objects":
+			if i == 0 {
+				return 0
+			}
+		}
+		if hot(part) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// hot reports whether git obeys a file or folder of this name in a repository.
+func hot(part string) bool {
+	switch strings.ToLower(part) {
+	case "config", "config.worktree", "hooks", "commondir":
+		return true
+	}
+	return false
+}

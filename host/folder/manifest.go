@@ -1,0 +1,163 @@
+package folder
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"unicode/utf8"
+)
+
+// Manifest is what is in a folder: for each path, relative and with slashes, what stands there.
+type Manifest map[string]Entry
+
+// Entry is one file, folder or link. The zero value means that nothing is there. Entries that are == are the same.
+type Entry struct {
+	Type   Type
+	Mode   fs.FileMode // permission bits of a file or folder
+	Size   int64       // of a file, in bytes
+	SHA256 Sum         // of a file
+	Link   string      // the target of a link
+}
+
+// Type is the type of an Entry.
+type Type byte
+
+// The types. Special is what is never copied: a device, a socket, a named pipe.
+const (
+	Absent  Type = 0
+	File    Type = 'f'
+	Dir     Type = 'd'
+	Link    Type = 'l'
+	Special Type = 's'
+)
+
+// Sum is a SHA-256. The zero value means that it is not known.
+type Sum [sha256.Size]byte
+
+// header is the first line of a saved manifest.
+type header struct {
+	Manifest int `json:"manifest"` // the version of the format: 1
+	Entries  int `json:"entries"`  // lines that follow
+}
+
+// line is one entry of a saved manifest. Paths and targets that are not UTF-8 are in the Raw fields, as base64.
+type line struct {
+	Path    string `json:"path,omitempty"`
+	RawPath []byte `json:"rawPath,omitempty"`
+	Type    string `json:"type"`
+	Mode    uint32 `json:"mode,omitempty"`
+	Size    int64  `json:"size,omitempty"`
+	SHA256  string `json:"sha256,omitempty"`
+	Link    string `json:"link,omitempty"`
+	RawLink []byte `json:"rawLink,omitempty"`
+}
+
+// text splits s into the field for text and the one for raw bytes.
+func text(s string) (string, []byte) {
+	if utf8.ValidString(s) {
+		return s, nil
+	}
+	return "", []byte(s)
+}
+
+// Encode writes the manifest as JSON lines, sorted by path, one entry at a time.
+func (m Manifest) Encode(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	if err := enc.Encode(header{Manifest: 1, Entries: len(m)}); err != nil {
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(m)) {
+		e := m[path]
+		l := line{Type: string(rune(e.Type)), Mode: uint32(e.Mode), Size: e.Size}
+		l.Path, l.RawPath = text(path)
+		l.Link, l.RawLink = text(e.Link)
+		if e.Type == File {
+			l.SHA256 = hex.EncodeToString(e.SHA256[:])
+		}
+		if err := enc.Encode(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Decode reads what Encode wrote. A manifest that is cut short is an error.
+func Decode(r io.Reader) (Manifest, error) {
+	dec := json.NewDecoder(r)
+	var h header
+	if err := dec.Decode(&h); err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	if h.Manifest != 1 {
+		return nil, fmt.Errorf("read manifest: unknown version %d", h.Manifest)
+	}
+	m := Manifest{}
+	for range h.Entries {
+		var l line
+		if err := dec.Decode(&l); err != nil {
+			return nil, fmt.Errorf("read manifest: %w", err)
+		}
+		e := Entry{Mode: fs.FileMode(l.Mode), Size: l.Size, Link: l.Link + string(l.RawLink)}
+		if len(l.Type) == 1 {
+			e.Type = Type(l.Type[0])
+		}
+		if e.Type == File {
+			if n, err := hex.Decode(e.SHA256[:], []byte(l.SHA256[:min(len(l.SHA256), 64)])); err != nil || n != len(e.SHA256) {
+				return nil, fmt.Errorf("read manifest: bad SHA-256 %q", l.SHA256)
+			}
+		}
+		m[l.Path+string(l.RawPath)] = e
+	}
+	if len(m) != h.Entries {
+		return nil, fmt.Errorf("read manifest: %d paths in %d lines", len(m), h.Entries)
+	}
+	return m, nil
+}
+
+// Save writes the manifest to the file at path. When it returns, the file is on disk, whole; after an error, or a crash,
+// the file is the one before or the new one.
+func (m Manifest) Save(path string) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, ".manifest-")
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	err = m.Encode(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("save manifest: %w", err), os.Remove(f.Name()))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Load reads the manifest that Save wrote to the file at path.
+func Load(path string) (Manifest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := Decode(bufio.NewReader(f))
+	return m, errors.Join(err, f.Close())
+}

@@ -1,0 +1,220 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+)
+
+// merge applies changes of a box to the host's folder. It decides anew for each path, by what is there at that moment.
+type merge struct {
+	Sync
+	root     *os.Root
+	notes    *notes
+	box      Manifest
+	contents map[string]piece
+	wanted   map[string]bool // the files that were asked for; one without content is no file any more
+
+	res   *Result
+	base  Manifest          // of the next Pull, changed as the paths are done
+	aside map[string]string // path of a folder of the box -> of the one that has its content, as its place is taken
+	told  map[string]bool   // the conflicts that are in res
+	modes []dirMode         // to be set at the end
+	clear string            // the folder that blocked has found free last
+	ready string            // the folder that parent has made ready last
+}
+
+// dirMode is a folder that gets its mode when all is made in it.
+type dirMode struct {
+	path string
+	mode fs.FileMode
+}
+
+// Two ways in which a path can turn out not to be free for the box's version.
+var (
+	errChanged = errors.New("changed meanwhile")
+	errFull    = errors.New("the folder is not empty")
+)
+
+// run applies the changes, which are sorted by path: first what was deleted, from the deepest, so that a file can take
+// the place of a folder; then the rest, folders before what is in them; then the modes of folders.
+func (m *merge) run(ctx context.Context, changes []change) error {
+	for _, c := range slices.Backward(changes) {
+		if c.box.Type != Absent {
+			continue
+		}
+		if err := m.next(ctx); err != nil {
+			return err
+		}
+		if err := m.remove(c); err != nil {
+			return err
+		}
+	}
+	for _, c := range changes {
+		if c.box.Type == Absent {
+			continue
+		}
+		if err := m.next(ctx); err != nil {
+			return err
+		}
+		if m.wanted[c.path] {
+			p, ok := m.contents[c.path]
+			if !ok {
+				continue // no longer a file in the box: the next Pull finds what it is
+			}
+			c.box = p.Entry
+		}
+		if err := m.put(c); err != nil {
+			return err
+		}
+		m.base[c.path] = c.box
+	}
+	for _, d := range slices.Backward(m.modes) {
+		if err := m.next(ctx); err != nil {
+			return err
+		}
+		if err := m.root.Chmod(d.path, d.mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	m.notes.gaps = nil
+	slices.Sort(m.res.Conflicts)
+	return m.notes.write("")
+}
+
+// next is called before each path.
+func (m *merge) next(ctx context.Context) error { return context.Cause(ctx) }
+
+// change is called before each single change of the folder.
+func (m *merge) change() error {
+	if m.step != nil {
+		return m.step()
+	}
+	return nil
+}
+
+// remove deletes what was deleted in the box, if that is wanted and the host has it as it was sent.
+func (m *merge) remove(c change) error {
+	if !m.Delete {
+		return nil // it stays in the base, so that it can be deleted later
+	}
+	at, err := m.blocked(c.path)
+	if err != nil {
+		return err
+	}
+	var host Entry
+	if at == "" {
+		if host, _, err = look(m.root, c.path); err != nil {
+			return err
+		}
+	}
+	delete(m.base, c.path)
+	switch {
+	case host.Type == Absent:
+		return nil
+	case host != c.base:
+		m.conflict(c.path)
+		return nil
+	}
+	if err := m.change(); err != nil {
+		return err
+	}
+	err = m.root.Remove(c.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTEMPTY): // it has something that stays here
+		return nil
+	case err == nil:
+		m.res.Deleted++
+	}
+	return err
+}
+
+// put brings the box's version of a path to its place here, or beside it.
+func (m *merge) put(c change) error {
+	name, base := c.path, c.base
+	if to, moved := m.moved(name); moved {
+		name, base = to, Entry{}
+	}
+	at, err := m.blocked(name)
+	if err != nil {
+		return err
+	}
+	if at != "" { // the host has no folder there any more: what is in the box's goes beside what is there
+		to, err := m.beside(at, "", Entry{Type: Dir, Mode: 0o755})
+		if err != nil {
+			return err
+		}
+		m.conflict(at)
+		name, base = to+name[len(at):], Entry{}
+	}
+	for range looks {
+		host, info, err := look(m.root, name)
+		if err != nil {
+			return err
+		}
+		if host.Type == Absent && m.notes.gaps[name] {
+			host = base
+		}
+		switch decide(base, host, c.box) {
+		case keep:
+			return nil
+		case conflict:
+			if host.Type == Dir && c.box.Type == Dir {
+				m.conflict(name) // only the mode differs: there is nothing to put beside it
+				return nil
+			}
+		case apply:
+			err := m.replace(name, c.path, info, host, c.box)
+			if errors.Is(err, errChanged) {
+				continue
+			}
+			if !errors.Is(err, errFull) {
+				return err
+			}
+		}
+		break
+	}
+	if _, err = m.beside(name, c.path, c.box); err == nil {
+		m.conflict(name)
+	}
+	return err
+}
+
+// moved returns where a path is put, and whether that is below a folder that was put aside.
+func (m *merge) moved(name string) (string, bool) {
+	is := false
+	for i := 0; i < len(name); i++ {
+		if name[i] != '/' {
+			continue
+		}
+		if to, ok := m.aside[name[:i]]; ok {
+			name, i, is = to+name[i:], len(to), true
+		}
+	}
+	return name, is
+}
+
+// blocked is the function of this name, with a memory for the folder of the path before.
+func (m *merge) blocked(name string) (string, error) {
+	dir := path.Dir(name)
+	if dir == m.clear {
+		return "", nil
+	}
+	at, err := blocked(m.root, name)
+	if at == "" && err == nil {
+		m.clear = dir
+	}
+	return at, err
+}
+
+// conflict reports a path.
+func (m *merge) conflict(name string) {
+	if !m.told[name] {
+		m.told[name] = true
+		m.res.Conflicts = append(m.res.Conflicts, name)
+	}
+}

@@ -1,0 +1,208 @@
+package folder
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"time"
+)
+
+// Limits of reading a file that changes meanwhile.
+const (
+	rereads = 4       // how often it is read, at most
+	inMind  = 1 << 20 // bytes of a file that are kept in memory, at most; a larger one goes through a temporary file
+)
+
+// errMoving says that a file changed while it was read.
+var errMoving = errors.New("the file changes while it is read")
+
+// packer writes a folder as an archive.
+type packer struct {
+	root  *os.Root
+	match matcher
+	tar   *tar.Writer
+	spool *os.File // for one large file at a time; nil before the first
+	made  Manifest
+}
+
+// pack writes the folder as a compressed archive, with modes and without owners, and returns its manifest.
+func (f Folder) pack(ctx context.Context, w io.Writer) (m Manifest, err error) {
+	p := packer{made: Manifest{}}
+	if p.match, err = newMatcher(f.Exclude); err != nil {
+		return nil, err
+	}
+	if p.root, err = os.OpenRoot(f.Path); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.root.Close()) }()
+	defer func() {
+		if p.spool != nil {
+			err = errors.Join(err, p.spool.Close())
+		}
+	}()
+	zip, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	p.tar = tar.NewWriter(zip)
+	if err := p.dir(ctx, "."); err != nil {
+		return nil, err
+	}
+	return p.made, errors.Join(p.tar.Close(), zip.Close())
+}
+
+// dir writes what is in a folder. What vanishes meanwhile is left out.
+func (p *packer) dir(ctx context.Context, dir string) error {
+	names, err := readNames(p.root, dir)
+	if errors.Is(err, fs.ErrNotExist) && dir != "." {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		name = path.Join(dir, name)
+		err := p.add(ctx, name)
+		for i := 1; errors.Is(err, errReplaced) && i < rereads; i++ {
+			err = p.add(ctx, name)
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: exclude it, or let it be read", err)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// readNames returns the sorted names in a folder.
+func readNames(root *os.Root, dir string) ([]string, error) {
+	f, err := root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names, errors.Join(err, f.Close())
+}
+
+// add writes what is at name, and what is below it.
+func (p *packer) add(ctx context.Context, name string) error {
+	info, err := p.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if p.match.excludes(name, info.IsDir()) {
+		return nil
+	}
+	e := Entry{Type: typeOf(info.Mode()), Mode: info.Mode().Perm()}
+	h := tar.Header{Name: name, Mode: int64(e.Mode), ModTime: info.ModTime().Truncate(time.Second), Format: tar.FormatGNU}
+	switch e.Type {
+	case Special:
+		return nil
+	case Link:
+		e.Mode = 0
+		if e.Link, err = p.root.Readlink(name); err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Link
+	case Dir:
+		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+	case File:
+		return p.file(name, h)
+	}
+	if err := p.tar.WriteHeader(&h); err != nil {
+		return err
+	}
+	p.made[name] = e
+	if e.Type == Dir {
+		return p.dir(ctx, name)
+	}
+	return nil
+}
+
+// file writes a file. The archive needs its length before its content, so the content is copied first.
+func (p *packer) file(name string, h tar.Header) error {
+	for i := 1; ; i++ {
+		content, e, err := p.read(name)
+		if errors.Is(err, errMoving) && i < rereads {
+			continue
+		}
+		if err != nil && !errors.Is(err, errMoving) {
+			return err
+		}
+		h.Typeflag, h.Size, h.Mode = tar.TypeReg, e.Size, int64(e.Mode)
+		if err := p.tar.WriteHeader(&h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(p.tar, content); err != nil {
+			return err
+		}
+		p.made[name] = e
+		return nil
+	}
+}
+
+// read copies a file, and returns the copy with the entry for it. With errMoving the file has changed meanwhile: the
+// entry is right for the copy, and a further try may get a better one.
+func (p *packer) read(name string) (io.Reader, Entry, error) {
+	var fail Entry
+	f, before, err := openFile(p.root, name)
+	if err != nil {
+		return nil, fail, err
+	}
+	defer f.Close() // read only: nothing to lose
+	sum := sha256.New()
+	from := io.TeeReader(f, sum)
+	var head bytes.Buffer
+	size, err := io.CopyN(&head, from, inMind+1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fail, err
+	}
+	var content io.Reader = &head
+	if size > inMind {
+		rest, err := p.spooled(from)
+		if err != nil {
+			return nil, fail, err
+		}
+		content, size = io.MultiReader(&head, rest), size+rest.Size()
+	}
+	e := Entry{Type: File, Mode: before.Mode().Perm(), Size: size, SHA256: Sum(sum.Sum(nil))}
+	after, err := f.Stat()
+	if err == nil && !same(before, after) {
+		err = errMoving
+	}
+	return content, e, err
+}
+
+// spooled copies r to the temporary file, and returns the copy.
+func (p *packer) spooled(r io.Reader) (*io.SectionReader, error) {
+	if p.spool == nil {
+		f, err := os.CreateTemp("", "arbe-file-")
+		if err != nil {
+			return nil, err
+		}
+		p.spool = f
+		if err := os.Remove(f.Name()); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := p.spool.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	n, err := io.Copy(p.spool, r)
+	return io.NewSectionReader(p.spool, 0, n), err
+}

@@ -1,0 +1,244 @@
+package folder
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// replace puts e at name, where the host has what info and host are of: all of it or nothing. With errChanged the host's
+// version has changed meanwhile, with errFull it is a folder that has something. source is the path whose content was
+// fetched.
+func (m *merge) replace(name, source string, info fs.FileInfo, host, e Entry) (err error) {
+	if info != nil && host.Type == e.Type && (e.Type == Dir || e.Type == File && host.SHA256 == e.SHA256) {
+		return m.chmod(name, e)
+	}
+	if err := m.parent(name); err != nil {
+		return err
+	}
+	temp := path.Join(path.Dir(name), ".arbe-"+uuid.NewString()[:13])
+	gap := host.Type != Absent && (host.Type == Dir) != (e.Type == Dir)
+	if gap {
+		m.notes.gaps[name] = true
+	}
+	if err := m.notes.write(temp); err != nil {
+		return err
+	}
+	if err := m.change(); err != nil {
+		return err
+	}
+	if err := m.make(temp, source, e); err != nil {
+		return errors.Join(err, m.drop(temp))
+	}
+	if err := m.free(name, info, gap); err != nil {
+		return errors.Join(err, m.drop(temp))
+	}
+	if err := m.change(); err != nil {
+		return err
+	}
+	if err := m.root.Rename(temp, name); err != nil {
+		return errors.Join(err, m.drop(temp))
+	}
+	delete(m.notes.gaps, name)
+	if e.Type == Dir {
+		m.later(name, e.Mode)
+	} else {
+		m.res.Copied++
+	}
+	return nil
+}
+
+// free checks that the host's version is what info is of, and removes it where a rename can't.
+func (m *merge) free(name string, info fs.FileInfo, gap bool) error {
+	now, err := m.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && info == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), err == nil && info == nil:
+		return errChanged
+	case err != nil:
+		return err
+	case info.IsDir() && !os.SameFile(info, now), !info.IsDir() && !same(info, now):
+		return errChanged
+	}
+	if !gap {
+		return nil
+	}
+	if err := m.change(); err != nil {
+		return err
+	}
+	err = m.root.Remove(name)
+	if errors.Is(err, syscall.ENOTEMPTY) {
+		delete(m.notes.gaps, name)
+		return errFull
+	}
+	return err
+}
+
+// drop removes a temporary file. Without a right to, it stays, and the error that led here is the one that counts.
+func (m *merge) drop(temp string) error {
+	if err := m.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// make makes what e is at temp, with the content that was fetched for source, or, where none was needed, with that of the
+// host's file there.
+func (m *merge) make(temp, source string, e Entry) error {
+	switch e.Type {
+	case Link:
+		return m.root.Symlink(e.Link, temp)
+	case Dir:
+		if err := m.root.Mkdir(temp, ownerMode); err != nil {
+			return err
+		}
+		return m.root.Chmod(temp, e.Mode|ownerMode)
+	}
+	var content io.Reader
+	if p, ok := m.contents[source]; ok {
+		content = p.reader()
+	} else {
+		f, _, err := openFile(m.root, source)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // read only: nothing to lose
+		content = f
+	}
+	f, err := m.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	err = m.change()
+	if err == nil {
+		_, err = io.Copy(io.MultiWriter(f, sum), content)
+	}
+	if err == nil && Sum(sum.Sum(nil)) != e.SHA256 {
+		err = fmt.Errorf("%s: the content is not what it was: sync again", source)
+	}
+	if err == nil {
+		err = f.Chmod(e.Mode)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// chmod gives what is at name the mode of e.
+func (m *merge) chmod(name string, e Entry) error {
+	mode := e.Mode
+	if e.Type == Dir {
+		mode |= ownerMode
+	}
+	if err := m.change(); err != nil {
+		return err
+	}
+	if err := m.root.Chmod(name, mode); err != nil {
+		return err
+	}
+	if e.Type == Dir {
+		m.later(name, e.Mode)
+	} else {
+		m.res.Copied++
+	}
+	return nil
+}
+
+// later has a folder get its mode at the end, where it is one that keeps us from making something in it.
+func (m *merge) later(name string, mode fs.FileMode) {
+	if mode&ownerMode != ownerMode {
+		m.modes = append(m.modes, dirMode{name, mode})
+	}
+}
+
+// parent makes the folder for name, and lets us write to it.
+func (m *merge) parent(name string) error {
+	dir := path.Dir(name)
+	if dir == m.ready || dir == "." {
+		return nil
+	}
+	info, err := m.root.Lstat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err = m.change(); err == nil {
+			err = m.root.MkdirAll(dir, 0o755)
+		}
+	case err == nil && info.IsDir() && info.Mode()&ownerMode != ownerMode:
+		if err = m.change(); err == nil {
+			err = m.root.Chmod(dir, info.Mode().Perm()|ownerMode)
+			m.later(dir, info.Mode().Perm())
+		}
+	}
+	if err == nil {
+		m.ready = dir
+	}
+	return err
+}
+
+// Limits of a name beside another.
+const (
+	longest = 255 // bytes of a name
+	besides = 100 // names that are tried
+)
+
+// beside puts e beside name, under the first name that is free or has it already, and returns that. A folder is put into
+// one that is there.
+func (m *merge) beside(name, source string, e Entry) (string, error) {
+	for i := range besides {
+		to := besideName(name, e, i)
+		if to == "" || m.box[to].Type != Absent || m.Base[to].Type != Absent {
+			continue
+		}
+		host, info, err := look(m.root, to)
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case host == e, host.Type == Dir && e.Type == Dir:
+		case host.Type == Absent:
+			err = m.replace(to, source, info, host, e)
+			if errors.Is(err, errChanged) {
+				continue
+			}
+		default:
+			continue
+		}
+		if err == nil && e.Type == Dir {
+			m.aside[name] = to
+		}
+		return to, err
+	}
+	return "", fmt.Errorf("%s: no name is free beside it", name)
+}
+
+// besideName returns the i-th name to try: NAME.box, then NAME.box-HASH, where the hash is of the name and the content,
+// then NAME.box-HASH-I. It is "" for the first where that is too long. The others cut the name short.
+func besideName(name string, e Entry, i int) string {
+	dir, base := path.Split(name)
+	if i == 0 {
+		if len(base)+len(".box") > longest {
+			return ""
+		}
+		return name + ".box"
+	}
+	sum := sha256.Sum256([]byte(base + "\x00" + e.Link + "\x00" + string(e.SHA256[:])))
+	end := fmt.Sprintf(".box-%x", sum[:6])
+	if i > 1 {
+		end += "-" + strconv.Itoa(i)
+	}
+	if n := longest - len(end); len(base) > n {
+		for base = base[:n]; len(base) > 0 && !utf8.ValidString(base) && utf8.ValidString(path.Base(name)); {
+			base = base[:len(base)-1]
+		}
+	}
+	return dir + base + end
+}

@@ -1,0 +1,223 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// Sync merges the box's copy of a folder back into it.
+type Sync struct {
+	Folder
+	Base  Manifest // what CopyIn returned, or the Base of the last Result
+	State string   // a folder of this host for temporary files, outside of Path; one per folder; made where it is missing
+	// Delete also deletes here what was deleted in the box and is here as it was sent. Without it nothing is deleted.
+	Delete bool
+
+	step func() error // is called before each change of the folder; nil but in tests, where an error stands for a kill
+}
+
+// Result is what a Pull did.
+type Result struct {
+	Copied  int `json:"copied"`  // files and links that were made or changed here
+	Deleted int `json:"deleted"` // files, links and folders that were deleted here
+	// Conflicts are the paths that the host and the box changed differently. The host's version stands there, the box's
+	// beside it, named PATH.box, or PATH.box-HASH where that was taken or too long. For a path that was deleted in the
+	// box there is none.
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Skipped are paths that the box changed and that never come back: configuration and hooks of git, special files.
+	Skipped []string `json:"skipped,omitempty"`
+	Error   string   `json:"error,omitempty"` // the text of Pull's error
+
+	// Base is the base of the next Pull from this box.
+	Base Manifest `json:"-"`
+}
+
+// change is a path that the box has changed. The zero Entry of box says that it was deleted there.
+type change struct {
+	path      string
+	base, box Entry
+}
+
+// ErrBusy says that another Pull has the State.
+var ErrBusy = errors.New("another sync of the folder is running")
+
+// Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An error
+// of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in its old
+// or its new state. When Pull returns without an error, what it did is on disk.
+func (s Sync) Pull(ctx context.Context, box sandbox.Sandbox) (res Result, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("sync %s: %w", s.Path, err)
+			res.Error = err.Error()
+		}
+	}()
+	res.Base = s.Base
+	match, err := newMatcher(s.Exclude)
+	if err != nil {
+		return res, err
+	}
+	if err := os.MkdirAll(s.State, 0o700); err != nil {
+		return res, err
+	}
+	unlock, err := lock(filepath.Join(s.State, "lock"))
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	root, err := os.OpenRoot(s.Path)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	notes, err := openNotes(filepath.Join(s.State, "journal"), root)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, notes.Close()) }()
+
+	r, err := newRemote(box, s.State)
+	if err != nil {
+		return res, err
+	}
+	defer r.tidy(ctx)
+	listed, err := r.list(ctx, match)
+	if err != nil {
+		return res, err
+	}
+	if len(listed) == 0 && s.Delete && s.any(match) {
+		return res, errors.New("the box's folder is empty: nothing was deleted here")
+	}
+	changes, skipped := s.changes(listed, match)
+	res.Skipped = skipped
+	want, err := s.wanted(ctx, root, changes)
+	if err != nil {
+		return res, err
+	}
+	contents, err := r.contents(ctx, want, listed)
+	if contents != nil {
+		defer func() { err = errors.Join(err, contents.Close()) }()
+	}
+	if err != nil {
+		return res, err
+	}
+	m := merge{
+		Sync: s, root: root, notes: notes, box: listed, contents: contents.pieces,
+		res: &res, base: maps.Clone(s.Base), aside: map[string]string{}, told: map[string]bool{}, wanted: map[string]bool{},
+	}
+	if m.base == nil {
+		m.base = Manifest{}
+	}
+	for _, name := range want {
+		m.wanted[name] = true
+	}
+	if err := m.run(ctx, changes); err != nil {
+		return res, err
+	}
+	res.Base = m.base
+	return res, flush(s.Path)
+}
+
+// lock takes the lock file, which its holder's death releases.
+func lock(path string) (unlock func() error, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrBusy
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	return f.Close, nil
+}
+
+// flush writes to disk what was written to the filesystem of the folder: one call, where a call for each of many files
+// takes minutes.
+func flush(folder string) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+}
+
+// any reports whether the base has anything that is not excluded.
+func (s Sync) any(match matcher) bool {
+	for path, e := range s.Base {
+		if !match.hides(path, e.Type == Dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// changes returns what the box has changed, sorted by path, and the paths of changes that never come back.
+func (s Sync) changes(box Manifest, match matcher) (list []change, skipped []string) {
+	g := guard{base: s.Base, box: box}
+	held := map[string]bool{}
+	consider := func(c change) {
+		part := g.holds(c.path)
+		if c.box.Type == Special {
+			part = c.path
+		}
+		if part != "" {
+			held[part] = true
+			return
+		}
+		list = append(list, c)
+	}
+	for path, e := range box {
+		if base := s.Base[path]; e != base {
+			consider(change{path: path, base: base, box: e})
+		}
+	}
+	for path, e := range s.Base {
+		if _, ok := box[path]; !ok && !match.hides(path, e.Type == Dir) {
+			consider(change{path: path, base: e})
+		}
+	}
+	slices.SortFunc(list, func(a, b change) int {
+		if a.path < b.path {
+			return -1
+		}
+		return 1
+	})
+	return list, slices.Sorted(maps.Keys(held))
+}
+
+// wanted returns the changed files whose content is not here yet.
+func (s Sync) wanted(ctx context.Context, root *os.Root, changes []change) ([]string, error) {
+	var want []string
+	for _, c := range changes {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		if c.box.Type != File {
+			continue
+		}
+		at, err := blocked(root, c.path)
+		if err != nil {
+			return nil, err
+		}
+		var host Entry
+		if at == "" {
+			if host, _, err = look(root, c.path); err != nil {
+				return nil, err
+			}
+		}
+		if c.box.SHA256 == (Sum{}) || host.Type != File || host.SHA256 != c.box.SHA256 {
+			want = append(want, c.path)
+		}
+	}
+	return want, nil
+}

@@ -52,6 +52,14 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		return nil
 	}
 	v := t.views[run.Sandbox.Provider]
+	err := v.ask(ctx, func(ctx context.Context) error {
+		_, _, err := v.Probe(ctx, run.Sandbox.Ref)
+		return err
+	})
+	if errors.Is(err, sandbox.ErrForeign) {
+		t.pending = false
+		return nil // it is another host's
+	}
 	l, err := t.lease(run.Sandbox)
 	if err != nil {
 		return err
@@ -83,6 +91,9 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		return nil
 	}
 	box, err := v.Open(ctx, run.Sandbox.Ref)
+	if errors.Is(err, sandbox.ErrGone) {
+		return nil // nothing is left to be done
+	}
 	if err != nil {
 		return fmt.Errorf("open the sandbox %s:%s: %w", run.Sandbox.Provider, run.Sandbox.Ref, err)
 	}

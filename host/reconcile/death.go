@@ -147,6 +147,8 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 		return err
 	})
 	switch {
+	case errors.Is(err, sandbox.ErrForeign):
+		return e, "", nil // its own host knows
 	case err != nil:
 		return e, "", fmt.Errorf("%s: %w", doing, err)
 	case health == sandbox.Gone && listed && box.Health != sandbox.Gone:

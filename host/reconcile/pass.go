@@ -91,7 +91,7 @@ func (v *view) ask(ctx context.Context, question func(ctx context.Context) error
 	err := question(limited)
 	if ctx.Err() == nil {
 		v.mu.Lock()
-		if v.failures++; err == nil || errors.Is(err, sandbox.ErrGone) {
+		if v.failures++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, sandbox.ErrForeign) {
 			v.failures = 0
 		}
 		v.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +96,9 @@ func (s *scene) pull(t testing.TB) folder.Result {
 	return res
 }
 
+// ours is the name of a temporary file.
+var ours = regexp.MustCompile(`\.arbe-[0-9a-f]{8}-[0-9a-f]{4}`)
+
 // clean checks that nothing is left of a sync, neither in the state nor in the box.
 func (s *scene) clean(t testing.TB) {
 	t.Helper()
@@ -102,7 +107,7 @@ func (s *scene) clean(t testing.TB) {
 			t.Errorf("left: %v, %v", left, err)
 		}
 	}
-	if strings.Contains(tree(t, s.Path), ".arbe-") {
+	if ours.MatchString(tree(t, s.Path)) {
 		t.Errorf("a temporary file is left:\n%s", tree(t, s.Path))
 	}
 }
@@ -177,4 +182,10 @@ func remove(t testing.TB, path string) {
 		t.Fatal(err)
 	}
 	must(t, os.RemoveAll(path))
+}
+
+func hasLine(tree, line string) bool { return slices.Contains(strings.Split(tree, "\n"), line) }
+
+func testContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 5*time.Minute)
 }

@@ -4,7 +4,7 @@ import "strings"
 
 // guard knows which changes in a box never come back, because programs of this machine would obey them: what makes git
 // run commands, and what makes git look for that elsewhere. That is, wherever a .git stands, its configuration, its
-// hooks and every link in it; a .git that is no folder; and the configuration and hooks of a bare repository. A .git that
+// hooks, the commands of a rebase and every link in it; a .git that is no folder; and the configuration and hooks of a bare repository. A .git that
 // was sent and is another type now, or gone, stays here with all that is in it.
 type guard struct{ base, box Manifest }
 
@@ -73,7 +73,7 @@ func obeyed(below []string) int {
 // hot reports whether git obeys a file or folder of this name in a repository.
 func hot(part string) bool {
 	switch strings.ToLower(part) {
-	case "config", "config.worktree", "hooks", "commondir":
+	case "config", "config.worktree", "hooks", "commondir", "git-rebase-todo":
 		return true
 	}
 	return false

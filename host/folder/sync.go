@@ -138,7 +138,8 @@ func lock(path string) (unlock func() error, err error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	return f.Close, nil
+	// A child of this process that is just being started has the file, too, so closing it is not enough.
+	return func() error { return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close()) }, nil
 }
 
 // flush writes to disk what was written to the filesystem of the folder: one call, where a call for each of many files

@@ -236,6 +236,33 @@ func TestLocalRemote(t *testing.T) {
 	}
 }
 
+// A remote of ssh is pushed to with the user's keys and without the token.
+func TestSSH(t *testing.T) {
+	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	write(t, bin+"/ssh", "#!/bin/sh\nfor last; do :; done\necho \"$@\" >>"+log+"\nenv >>"+log+"\nexec sh -c \"$last\"\n")
+	if err := os.Chmod(bin+"/ssh", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	h := localHouse(t)
+	b := h.clone()
+	run(t, b, "git commit --quiet --allow-empty -m work")
+	o := h.options("work/1")
+	o.Remote = push.Remote{URL: "git@git.example:" + h.bare()}
+	if got := push.Push(t.Context(), b, o); !got.Pushed || got.Error != "" || got.Commit != h.tip("work/1") {
+		t.Errorf("got %+v", got)
+	}
+	said, err := os.ReadFile(log)
+	if err != nil || !bytes.Contains(said, []byte("-o BatchMode=yes")) {
+		t.Errorf("ssh was called with %s, %v", said, err)
+	}
+	for _, form := range tokenForms {
+		if bytes.Contains(said, []byte(form)) {
+			t.Error("ssh has the token")
+		}
+	}
+}
+
 // Of two hosts that push at once, both come to the same result.
 func TestTwoHosts(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {

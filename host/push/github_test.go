@@ -63,6 +63,7 @@ func newGitHub(t *testing.T) *gitHub {
 	write(t, seed+"/README", "read me\n")
 	commit(t, seed, "first")
 	git(t, seed, "clone", "--quiet", "--bare", seed, g.bare())
+	git(t, g.bare(), "config", "uploadpack.allowFilter", "true")
 	backend := strings.TrimSpace(git(t, g.root, "--exec-path")) + "/git-http-backend"
 	served := &cgi.Handler{
 		Path: backend, Root: "/git", Dir: g.root,

@@ -97,17 +97,30 @@ func (r *repository) fetch(ctx context.Context, commits []string) error {
 	return err
 }
 
-// remoteHas reports whether a branch of the remote contains the commit.
+// remoteHas reports whether a branch of the remote contains the commit. It fetches the remote's commits without their
+// files, where the server can do that, into a repository of their own: what a server holds for forks counts for nothing.
 func (r *repository) remoteHas(ctx context.Context, commit string) (bool, error) {
-	fetch := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", r.url, "+refs/heads/*:refs/base/*"}
-	if _, err := r.git(ctx, command{args: fetch, remote: true}); err != nil {
+	look := *r
+	look.dir = filepath.Join(r.dir, "commits")
+	if err := os.Mkdir(look.dir, 0o700); err != nil {
 		return false, err
 	}
-	if _, err := r.git(ctx, command{args: []string{"cat-file", "-e", commit + "^{commit}"}}); err != nil {
-		return false, ctx.Err() // it is not there
+	for _, c := range []command{
+		{args: []string{"init", "--quiet", "--bare", "--template=", "."}},
+		{args: []string{"config", "remote.origin.url", r.url}},
+		{remote: true, args: []string{
+			"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=tree:0", "origin", "+refs/heads/*:refs/heads/*",
+		}},
+	} {
+		if _, err := look.git(ctx, c); err != nil {
+			return false, err
+		}
 	}
-	out, err := r.git(ctx, command{args: []string{"for-each-ref", "--count=1", "--contains=" + commit, "refs/base"}})
-	return out != "", err
+	out, err := look.git(ctx, command{args: []string{"for-each-ref", "--count=1", "--contains=" + commit}})
+	if err != nil {
+		return false, ctx.Err() // the commit is not there
+	}
+	return out != "", nil
 }
 
 // download copies the bundle of the box into a file, which must be closed.

@@ -49,6 +49,9 @@ func TestParseRemote(t *testing.T) {
 		if got != tt.want || (err == nil) != (tt.err == "") || !strings.Contains(fmt.Sprint(err), tt.err) {
 			t.Errorf("%q at %q: got %+v, %v, want %+v, %q", tt.repo, tt.server, got, err, tt.want, tt.err)
 		}
+		if again, err := push.ParseRemote(got.URL, tt.server); tt.err == "" && (again != got || err != nil) {
+			t.Errorf("%q: its remote's address is read as %+v, %v, want %+v", tt.repo, again, err, got)
+		}
 		if strings.Contains(fmt.Sprint(err), "secret") {
 			t.Errorf("the password is in %v", err)
 		}

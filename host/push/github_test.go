@@ -205,12 +205,15 @@ func localHouse(t *testing.T) *house {
 	return &house{sandbox.NewLocal(t.TempDir()), g, g.URL + "/git/org/repo.git"}
 }
 
-func daytonaHouse(t *testing.T) *house {
+func daytonaHouse(t *testing.T) *house { return daytonaAt(t, 2*time.Millisecond) }
+
+// daytonaAt is a house at Daytona that looks at its commands at some pace.
+func daytonaAt(t *testing.T, pace time.Duration) *house {
 	g, fake := newGitHub(t), fakedaytona.New(t)
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	p, err := sandbox.NewDaytona(sandbox.Config{
-		Key: fake.Key, URL: fake.URL, GitHub: g.URL + "/git", Pace: 2 * time.Millisecond, Transport: tr,
+		Key: fake.Key, URL: fake.URL, GitHub: g.URL + "/git", Pace: pace, Transport: tr,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,21 +14,21 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// prelude is the begin of every script that runs git in a box. The box's configuration stays in force where it is the
-// repository's own business (identity, filters, ignored files); what would run programs or hide work is overridden.
-// The working directory must be the repository: one of a folder above is none of the box's.
+// prelude is the beginning of every script that runs git in a box. The box's configuration stays in force where it
+// decides what a commit holds (identity, filters, ignored files); what runs other programs or hides work is overridden.
+// The working directory must be the repository: a repository of a folder above it is not the box's.
 const prelude = `
 export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_EDITOR=: GIT_NO_REPLACE_OBJECTS=1 GIT_CEILING_DIRECTORIES="${PWD%/*}"
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_COMMON_DIR GIT_PREFIX
 g() {
-	git --no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c commit.gpgSign=false -c gc.auto=0 \
-		-c maintenance.auto=false -c status.showUntrackedFiles=normal -c diff.ignoreSubmodules=none "$@"
+	git --no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c commit.gpgSign=false \
+		-c gc.auto=0 -c maintenance.auto=false -c status.showUntrackedFiles=normal -c diff.ignoreSubmodules=none "$@"
 }
 `
 
 // gatherScript commits what is uncommitted on the branch $1, and writes its commits into the bundle $2: all of them
 // where $3 is "whole", else those that no remote-tracking branch has. The message of the commit comes on its input.
-// It prints "refuse REASON…", "ready COMMIT" with a bundle, or "known COMMIT" without one. One host at a time is in it.
+// It prints "refuse REASON…", "ready COMMIT" with a bundle, or "known COMMIT" without one. One host at a time runs it.
 const gatherScript = prelude + `
 branch=$1 bundle=$2 whole=$3
 exec 3<&0 </dev/null
@@ -41,7 +41,8 @@ on=$(g symbolic-ref -q HEAD)
 dirty=$(g status --porcelain) || exit
 if [ -n "$dirty" ] && [ "$on" = "refs/heads/$branch" ]; then
 	[ -z "$(g ls-files --unmerged)" ] || refuse conflicts
-	: "${GIT_AUTHOR_NAME:=$(git config user.name || echo arbe)}" "${GIT_AUTHOR_EMAIL:=$(git config user.email || echo arbe@localhost)}"
+	: "${GIT_AUTHOR_NAME:=$(git config user.name || echo arbe)}"
+	: "${GIT_AUTHOR_EMAIL:=$(git config user.email || echo arbe@localhost)}"
 	: "${GIT_COMMITTER_NAME:=$GIT_AUTHOR_NAME}" "${GIT_COMMITTER_EMAIL:=$GIT_AUTHOR_EMAIL}"
 	export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL
 	g add --all . || exit

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -26,8 +27,10 @@ const token = "ghp_0123456789+/abcdef"
 
 // tokenForms are the forms in which the token travels.
 var tokenForms = []string{
-	token, base64.StdEncoding.EncodeToString([]byte("git:" + token)), base64.StdEncoding.EncodeToString([]byte("x-access-token:" + token)),
+	token, encoded("git:" + token), encoded("x-access-token:" + token),
 }
+
+func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
 // gitHub is a double of GitHub: a real git server, and as much of its REST API as a push uses. The repository org/repo
 // has one commit on trunk, and org/old has moved there.
@@ -60,10 +63,14 @@ func newGitHub(t *testing.T) *gitHub {
 	write(t, seed+"/README", "read me\n")
 	commit(t, seed, "first")
 	git(t, seed, "clone", "--quiet", "--bare", seed, g.bare())
+	git(t, g.bare(), "config", "uploadpack.allowFilter", "true")
 	backend := strings.TrimSpace(git(t, g.root, "--exec-path")) + "/git-http-backend"
 	served := &cgi.Handler{
 		Path: backend, Root: "/git", Dir: g.root,
-		Env: []string{"GIT_PROJECT_ROOT=" + g.root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=me", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + g.root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=me",
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/git/", func(w http.ResponseWriter, r *http.Request) {
@@ -80,6 +87,7 @@ func newGitHub(t *testing.T) *gitHub {
 		case strings.HasPrefix(r.URL.Path, "/git/org/closed.git/"):
 			http.Error(w, "no", http.StatusForbidden)
 		default:
+			spool(t, r)
 			served.ServeHTTP(w, r)
 		}
 	})
@@ -91,12 +99,33 @@ func newGitHub(t *testing.T) *gitHub {
 	})
 	mux.HandleFunc("POST /api/v3/repos/org/repo/pulls", g.api(g.create))
 	mux.HandleFunc("GET /api/v3/repos/org/repo/pulls", g.api(func(w http.ResponseWriter, r *http.Request) {
-		open := slices.DeleteFunc(slices.Clone(g.pulls), func(p pull) bool { return "org:"+p.Head["ref"] != r.URL.Query().Get("head") })
+		open := slices.DeleteFunc(slices.Clone(g.pulls), func(p pull) bool {
+			return "org:"+p.Head["ref"] != r.URL.Query().Get("head")
+		})
 		g.answer(w, http.StatusOK, open)
 	}))
 	g.Server = httptest.NewServer(mux)
 	t.Cleanup(g.Close)
 	return g
+}
+
+// spool gives a request of unknown length one, which CGI wants.
+func spool(t *testing.T, r *http.Request) {
+	if r.ContentLength >= 0 {
+		return
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "body"))
+	if err == nil {
+		r.ContentLength, err = io.Copy(f, r.Body)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	r.Body, r.TransferEncoding = f, nil // the server closes the request's own body
+	t.Cleanup(func() { f.Close() })
 }
 
 // bare is the folder of org/repo.
@@ -134,7 +163,8 @@ func (g *gitHub) create(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	p := pull{in.Title, in.Body, in.Base, map[string]string{"ref": in.Head}, fmt.Sprintf("https://github.example/org/repo/pull/%d", len(g.pulls)+1)}
+	address := fmt.Sprintf("https://github.example/org/repo/pull/%d", len(g.pulls)+1)
+	p := pull{in.Title, in.Body, in.Base, map[string]string{"ref": in.Head}, address}
 	g.pulls = append(g.pulls, p)
 	if g.lost {
 		panic(http.ErrAbortHandler)
@@ -175,11 +205,16 @@ func localHouse(t *testing.T) *house {
 	return &house{sandbox.NewLocal(t.TempDir()), g, g.URL + "/git/org/repo.git"}
 }
 
-func daytonaHouse(t *testing.T) *house {
+func daytonaHouse(t *testing.T) *house { return daytonaAt(t, 2*time.Millisecond) }
+
+// daytonaAt is a house at Daytona that looks at its commands at some pace.
+func daytonaAt(t *testing.T, pace time.Duration) *house {
 	g, fake := newGitHub(t), fakedaytona.New(t)
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	p, err := sandbox.NewDaytona(sandbox.Config{Key: fake.Key, URL: fake.URL, GitHub: g.URL + "/git", Pace: 2 * time.Millisecond, Transport: tr})
+	p, err := sandbox.NewDaytona(sandbox.Config{
+		Key: fake.Key, URL: fake.URL, GitHub: g.URL + "/git", Pace: pace, Transport: tr,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +250,10 @@ func each(t *testing.T, test func(t *testing.T, h *house)) {
 }
 
 // identity is for commits that the agent makes.
-const identity = "export GIT_AUTHOR_NAME=agent GIT_AUTHOR_EMAIL=a@example GIT_COMMITTER_NAME=agent GIT_COMMITTER_EMAIL=a@example\n"
+const identity = `
+export GIT_AUTHOR_NAME=agent GIT_AUTHOR_EMAIL=a@example
+export GIT_COMMITTER_NAME=agent GIT_COMMITTER_EMAIL=a@example
+`
 
 // run runs a script of the agent's in a box.
 func run(t *testing.T, b sandbox.Sandbox, script string) string {
@@ -233,7 +271,8 @@ func git(t *testing.T, dir string, args ...string) string {
 	cmd := exec.CommandContext(t.Context(), "git", args...)
 	cmd.Dir = dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

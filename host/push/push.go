@@ -117,8 +117,12 @@ func push(ctx context.Context, b Box, o Options) (commit string, err error) {
 	if errors.Is(err, errWhole) {
 		commit, err = r.take(ctx, &w, refs, true)
 	}
-	if err != nil || refs[r.ref] == commit {
+	if err != nil {
 		return commit, err
+	}
+	if refs[r.ref] == commit {
+		w.pushed = commit
+		return commit, nil
 	}
 	if err := r.push(ctx, commit); err != nil {
 		// Another host may have been first, or the remote's answer was lost.

@@ -3,7 +3,6 @@ package push_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,7 +81,8 @@ func TestPush(t *testing.T) {
 			name: "a protected branch",
 			setup: func(g *gitHub, _ *push.Options) {
 				hook := filepath.Join(g.bare(), "hooks", "pre-receive")
-				if err := os.WriteFile(hook, []byte("#!/bin/sh\necho GH006: Protected branch update failed >&2\nexit 1\n"), 0o755); err != nil {
+				script := "#!/bin/sh\necho GH006: Protected branch update failed >&2\nexit 1\n"
+				if err := os.WriteFile(hook, []byte(script), 0o755); err != nil {
 					g.t.Fatal(err)
 				}
 			},
@@ -90,7 +90,10 @@ func TestPush(t *testing.T) {
 		},
 		{
 			name: "one is open already", setup: func(g *gitHub, _ *push.Options) {
-				g.pulls = []pull{{Head: map[string]string{"ref": "other"}, HTMLURL: "?"}, {Head: map[string]string{"ref": "work/1"}, HTMLURL: first}}
+				g.pulls = []pull{
+					{Head: map[string]string{"ref": "other"}, HTMLURL: "?"},
+					{Head: map[string]string{"ref": "work/1"}, HTMLURL: first},
+				}
 			},
 			want: push.Outcome{Pushed: true, PRURL: first}, onGit: true, asked: []string{"GET ", "POST /pulls", "GET /pulls"}, noPull: true,
 		},
@@ -127,7 +130,9 @@ func TestPush(t *testing.T) {
 		{
 			name: "a repository that has moved to another host", setup: func(g *gitHub, o *push.Options) {
 				o.Remote.Name = "old"
-				other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { g.t.Error("another host was asked") }))
+				other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					g.t.Error("another host was asked")
+				}))
 				g.t.Cleanup(other.Close)
 				g.moved = other.URL
 			},
@@ -151,10 +156,11 @@ func TestPush(t *testing.T) {
 			run(t, b, "git commit --quiet --allow-empty -m work")
 			got := push.Push(t.Context(), b, o)
 			message := got.Error
-			if !strings.HasPrefix(message, tt.want.Error) || !strings.Contains(message, tt.says) || tt.want.Error == "" && message != "" {
+			bad := !strings.HasPrefix(message, tt.want.Error) || !strings.Contains(message, tt.says)
+			if bad || tt.want.Error == "" && message != "" {
 				t.Errorf("the error is %q, want %q and %q", message, tt.want.Error, tt.says)
 			}
-			for _, form := range append(tokenForms, "ghp_wrong", base64.StdEncoding.EncodeToString([]byte("x-access-token:"+o.Token))) {
+			for _, form := range append(tokenForms, "ghp_wrong", encoded("x-access-token:"+o.Token)) {
 				if strings.Contains(message, form) {
 					t.Errorf("the token is in %q", message)
 				}
@@ -178,7 +184,8 @@ func TestPush(t *testing.T) {
 				t.Error(d)
 			}
 			if !tt.noPull {
-				want := []pull{{"[harness] make it better", "Thread: t1\nBranch: work/1\nRun: r1", "trunk", map[string]string{"ref": "work/1"}, first}}
+				body := "Thread: t1\nBranch: work/1\nRun: r1"
+				want := []pull{{"[harness] make it better", body, "trunk", map[string]string{"ref": "work/1"}, first}}
 				if d := cmp.Diff(want, g.pulls); d != "" {
 					t.Error(d)
 				}
@@ -187,7 +194,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// A pull request of the default branch itself is refused before the run, and after it the branch is pushed all the same.
+// A pull request of the default branch itself is refused before the run. After a run the branch is pushed without one.
 func TestDefaultBranch(t *testing.T) {
 	t.Parallel()
 	h := localHouse(t)
@@ -197,7 +204,8 @@ func TestDefaultBranch(t *testing.T) {
 	}
 	b := h.box(sandbox.Options{Repo: h.repo, Branch: "trunk", Token: token})
 	run(t, b, "git commit --quiet --allow-empty -m work")
-	if got := push.Push(t.Context(), b, o); !got.Pushed || !strings.HasPrefix(got.Error, "PR creation failed: trunk is the default branch") {
+	got := push.Push(t.Context(), b, o)
+	if !got.Pushed || !strings.HasPrefix(got.Error, "PR creation failed: trunk is the default branch") {
 		t.Errorf("got %+v", got)
 	}
 	if o.NoPR = true; h.tip("trunk") != git(t, b.WorkDir(), "rev-parse", "HEAD") {
@@ -252,7 +260,8 @@ func TestReason(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := push.Push(ctx, broken{}, g.options("work/1")); got.Pushed || !strings.Contains(got.Error, "context canceled") {
+	got = push.Push(ctx, broken{}, g.options("work/1"))
+	if got.Pushed || !strings.Contains(got.Error, "context canceled") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -56,11 +57,15 @@ func ParseRemote(repo, server string) (Remote, error) {
 		case "ssh", "file":
 			return Remote{URL: repo}, nil
 		}
-	} else if user, _, found := strings.Cut(repo, ":"); found && !strings.ContainsAny(user, "/-") {
-		return Remote{URL: repo}, nil // user@host:path, which is ssh
+	} else if overSSH.MatchString(repo) {
+		return Remote{URL: repo}, nil
 	}
-	return Remote{}, fmt.Errorf("not a repository to push to: %q: want ORG/REPO, a folder, or an address of http, https, ssh or file", repo)
+	const want = "want ORG/REPO, a folder, or an address of http, https, ssh or file"
+	return Remote{}, fmt.Errorf("not a repository to push to: %q: %s", repo, want)
 }
+
+// overSSH matches git's short form of an address of ssh, user@host:path.
+var overSSH = regexp.MustCompile(`\A(\w[\w.-]*@)?\w[\w.-]*:[^:]`)
 
 func (r Remote) overHTTP() bool {
 	return strings.HasPrefix(r.URL, "http://") || strings.HasPrefix(r.URL, "https://")
@@ -88,9 +93,12 @@ const mostRefs = 64 << 20
 
 // discover asks a server of http for the remote's refs as a push does, so that the token is known to be good for one.
 // It returns them and the repository's address, which is another where it was moved on the same server.
-func discover(ctx context.Context, hc *http.Client, address, token string) (refs map[string]string, moved string, err error) {
+func discover(
+	ctx context.Context, hc *http.Client, address, token string,
+) (refs map[string]string, moved string, err error) {
 	const service, suffix = "git-receive-pack", "/info/refs"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+suffix+"?service="+service, nil)
+	page := strings.TrimRight(address, "/") + suffix + "?service=" + service
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -185,9 +193,9 @@ type State struct {
 	Commit string // of the branch where it exists
 }
 
-// Check reports before a run whether its branch can be pushed: the remote answers, it knows the repository, the token is
-// accepted for a push, and the branch is not the default branch where a pull request is wanted. That the branch exists
-// is no error: a run may go on with it, and the State says so.
+// Check reports before a run whether its branch can be pushed: the remote answers, it knows the repository, the token
+// is accepted for a push, and the branch is not the default branch where a pull request is wanted. A branch that exists
+// is no error: a run may go on with it, and the State has it.
 func Check(ctx context.Context, o Options) (State, error) {
 	o.Token = strings.TrimSpace(o.Token)
 	if o.Token == "" && o.wantsToken() {

@@ -97,17 +97,30 @@ func (r *repository) fetch(ctx context.Context, commits []string) error {
 	return err
 }
 
-// remoteHas reports whether a branch of the remote contains the commit.
+// remoteHas reports whether a branch of the remote contains the commit. It fetches the remote's commits without their
+// files, where the server can do that, into a repository of their own: what a server holds for forks counts for nothing.
 func (r *repository) remoteHas(ctx context.Context, commit string) (bool, error) {
-	fetch := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", r.url, "+refs/heads/*:refs/base/*"}
-	if _, err := r.git(ctx, command{args: fetch, remote: true}); err != nil {
+	look := *r
+	look.dir = filepath.Join(r.dir, "commits")
+	if err := os.Mkdir(look.dir, 0o700); err != nil {
 		return false, err
 	}
-	if _, err := r.git(ctx, command{args: []string{"cat-file", "-e", commit + "^{commit}"}}); err != nil {
-		return false, ctx.Err() // it is not there
+	for _, c := range []command{
+		{args: []string{"init", "--quiet", "--bare", "--template=", "."}},
+		{args: []string{"config", "remote.origin.url", r.url}},
+		{remote: true, args: []string{
+			"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=tree:0", "origin", "+refs/heads/*:refs/heads/*",
+		}},
+	} {
+		if _, err := look.git(ctx, c); err != nil {
+			return false, err
+		}
 	}
-	out, err := r.git(ctx, command{args: []string{"for-each-ref", "--count=1", "--contains=" + commit, "refs/base"}})
-	return out != "", err
+	out, err := look.git(ctx, command{args: []string{"for-each-ref", "--count=1", "--contains=" + commit}})
+	if err != nil {
+		return false, ctx.Err() // the commit is not there
+	}
+	return out != "", nil
 }
 
 // download copies the bundle of the box into a file, which must be closed.
@@ -148,8 +161,8 @@ const historic = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTim
 
 // unpack adds the pack of a bundle. Every object of it is checked, and that what it refers to is there.
 func (r *repository) unpack(ctx context.Context, pack io.Reader) error {
-	_, err := r.git(ctx, command{args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + historic}, stdin: pack})
-	if err != nil {
+	args := []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + historic}
+	if _, err := r.git(ctx, command{args: args, stdin: pack}); err != nil {
 		return fmt.Errorf("the box's commits are not sound: %w", err)
 	}
 	return nil
@@ -163,7 +176,8 @@ func (r *repository) push(ctx context.Context, commit string) error {
 	for line := range strings.Lines(out) {
 		// FLAG, FROM:TO and a summary, with tabs between them; "[remote rejected]" is the server's word.
 		if f := strings.SplitN(line, "\t", 3); len(f) == 3 && f[0] == "!" && strings.HasPrefix(f[2], "[rejected]") {
-			return fmt.Errorf("not a fast-forward: %s at the remote has commits that the box lacks; nothing was forced", r.o.Branch)
+			const why = "not a fast-forward: %s at the remote has commits that the box lacks; nothing was forced"
+			return fmt.Errorf(why, r.o.Branch)
 		}
 	}
 	return err
@@ -213,9 +227,9 @@ var passed = []string{
 // environment keeps all configuration but ours from git.
 func environment(dir string) []string {
 	env := []string{
-		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_CONFIG_GLOBAL=" + os.DevNull,
-		"GIT_ATTR_NOSYSTEM=1", "GIT_DIR=" + dir, "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C",
-		"GIT_SSH_COMMAND=ssh -o BatchMode=yes",
+		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "GIT_DIR=" + dir, "LC_ALL=C",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_SSH_COMMAND=ssh -o BatchMode=yes",
 	}
 	for _, name := range passed {
 		if value, is := os.LookupEnv(name); is {
@@ -234,7 +248,8 @@ func (r *repository) access(remote bool) []string {
 	}
 	config := [][2]string{{"http.followRedirects", "false"}, {"gc.auto", "0"}, {"maintenance.auto", "false"}}
 	if u, err := url.Parse(r.url); err == nil && r.token != "" && r.remote.overHTTP() {
-		config = append(config, [2]string{"http." + u.Scheme + "://" + u.Host + "/.extraHeader", "Authorization: " + basic(r.token)})
+		header := "http." + u.Scheme + "://" + u.Host + "/.extraHeader"
+		config = append(config, [2]string{header, "Authorization: " + basic(r.token)})
 	}
 	env := []string{"GIT_ALLOW_PROTOCOL=" + r.remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
 	for i, kv := range config {

@@ -2,10 +2,6 @@ package e2e_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/http/cgi"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -396,69 +392,5 @@ func TestLaunchProvides(t *testing.T) {
 	}
 	if out, err := h.try("cancel", "--wait", l.ThreadID); err != nil {
 		t.Errorf("cancel: %v\n%s", err, out)
-	}
-}
-
-// What an agent has left in a box is committed, pushed and made a pull request of.
-func TestSandboxPush(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, bash("echo by-the-agent > made.txt"), say("Made."))
-	git := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("git", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	repo, bare := filepath.Join(h.dir, "repo"), filepath.Join(h.dir, "acme", "widgets.git")
-	git("init", "-q", "-b", "trunk", repo)
-	git("-C", repo, "-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "-q", "--allow-empty", "-m", "first")
-	git("clone", "-q", "--bare", repo, bare)
-	git("-C", bare, "config", "http.receivepack", "true")
-	backend := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(git("--exec-path")), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(bare), "GIT_HTTP_EXPORT_ALL=1"},
-	}
-	var asked struct{ Title, Head, Base, Body string }
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v3/repos/acme/widgets", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"default_branch":"trunk"}`) })
-	mux.HandleFunc("POST /api/v3/repos/acme/widgets/pulls", func(w http.ResponseWriter, r *http.Request) {
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || r.Header.Get("Authorization") != "Bearer github-token-0001" {
-			t.Errorf("%v, authorized by %q", err, r.Header.Get("Authorization"))
-		}
-		w.WriteHeader(http.StatusCreated)
-		fmt.Fprint(w, `{"html_url":"https://github.com/acme/widgets/pull/7"}`)
-	})
-	mux.HandleFunc("/acme/", func(w http.ResponseWriter, r *http.Request) {
-		if _, password, _ := r.BasicAuth(); strings.Contains(r.URL.String(), "receive-pack") && password != "github-token-0001" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		http.StripPrefix("/acme", backend).ServeHTTP(w, r)
-	})
-	github := httptest.NewServer(mux)
-	defer github.Close()
-	h.env = append(h.env, "GITHUB_API_URL="+github.URL, "GITHUB_SERVER_URL="+github.URL)
-	l, _ := h.launch("--keep", "--repo", github.URL+"/acme/widgets.git", "--branch", "agent/one", "--", "make it")
-	until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
-	push := []string{"sandbox", "push", "--repo", "acme/widgets", "--branch", "agent/one", "--title", "make it", "local:" + l.Sandbox.Ref}
-	if out, err := h.try(push...); err == nil || !strings.Contains(out, `{"pushed":false,"branch":"agent/one","error":"GITHUB_TOKEN required for push"}`) {
-		t.Errorf("without a token: %v\n%s", err, out)
-	}
-	h.env = append(h.env, "GITHUB_TOKEN=github-token-0001")
-	out, err := h.try(push...)
-	if err != nil || !strings.Contains(out, `{"pushed":true,"branch":"agent/one","commit":"`) ||
-		!strings.Contains(out, `","prUrl":"https://github.com/acme/widgets/pull/7"}`) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if asked.Title != "[harness] make it" || asked.Head != "agent/one" || asked.Base != "trunk" {
-		t.Errorf("the pull request is %+v", asked)
-	}
-	if got := git("-C", bare, "show", "agent/one:made.txt"); got != "by-the-agent\n" {
-		t.Errorf("pushed %q", got)
-	}
-	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
-		t.Errorf("sandbox rm: %v\n%s", err, out)
 	}
 }

@@ -107,8 +107,16 @@ func TestDaytonaLaunch(t *testing.T) {
 		t.Errorf("a live run is left alone: %v\n%s", err, out)
 	}
 	d.Vanish(l.Sandbox.Ref)
-	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") {
-		t.Errorf("reconcile: %v\n%s", err, out)
+	out := ""
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") {
+		t.Errorf("reconcile: %s", out)
 	}
 	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusFailed {
 		t.Errorf("the run is %s", got)

@@ -111,7 +111,7 @@ func TestLaunch(t *testing.T) {
 	}
 	var order []string
 	for _, e := range h.entries() {
-		if name, is := strings.CutPrefix(e.ID, l.RunID+"."); is && !strings.HasPrefix(name, "beat") {
+		if name, is := strings.CutPrefix(e.ID, l.RunID+"."); is && !strings.HasPrefix(name, "beat") && !strings.HasPrefix(name, "setup") {
 			order = append(order, name)
 		}
 	}
@@ -243,18 +243,46 @@ func TestReconcile(t *testing.T) {
 	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
 		t.Errorf("a live run is left alone: %v\n%s", err, out)
 	}
-	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
+	if out, err := h.try("sandbox", "rm", "--force", "local:"+l.Sandbox.Ref); err != nil {
 		t.Fatalf("sandbox rm: %v\n%s", err, out)
 	}
-	out, err := h.try("reconcile", l.ThreadID)
-	if err != nil || !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") || !strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
-		t.Errorf("reconcile: %v\n%s", err, out)
+	// Heard of a moment ago: a box that seems gone is no evidence yet.
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("reconcile at once: %v\n%s", err, out)
+	}
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") {
+		t.Errorf("reconcile: %s", out)
 	}
 	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusFailed {
 		t.Errorf("the run is %s", got)
 	}
 	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
 		t.Errorf("reconcile again: %v\n%s", err, out)
+	}
+	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at once.
+	if out, err := h.try("thread", "read", parent); err == nil {
+		t.Errorf("the parent has %s", out)
+	}
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	n := len(h.model.Requests())
+	l, _ = h.launch("--parent", parent, "--parent-author", "the-brain", "--", "another part of the work")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })
+	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	}
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCancelled {
+		t.Errorf("the run whose box was removed is %s", got)
+	}
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
+		t.Errorf("reconcile: %v\n%s", err, out)
 	}
 	h.thread = parent
 	entries := h.entries()

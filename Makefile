@@ -83,6 +83,10 @@ faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
 soak: ## N (500) random runs against random faults; SEED plays one again
 	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/faults | grep -vE '^=== |--- PASS: TestSoak/'
 
+.PHONY: chaos
+chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)
+	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/chaos | grep -vE '^=== |--- PASS: TestSchedules/'
+
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database
 	go run $(GOVULNCHECK) ./...

@@ -77,6 +77,9 @@ func (f *Fold) Add(e Entry) {
 	switch sig.Type {
 	case TypeSandbox:
 		var p SandboxOf
+		if r.ID != "" && e.ID != r.ID+".sandbox" {
+			break // the host posts one, before there is an agent that could
+		}
 		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox.Ref != "" {
 			r.Sandbox, r.Ephemeral, r.After = &p.Sandbox.Sandbox, p.Sandbox.Ephemeral, p.After
 			if p.Parent != nil {
@@ -96,7 +99,7 @@ func (f *Fold) Add(e Entry) {
 		var p StatusChanged
 		if sig.Status == StatusCompleted || sig.Status == StatusFailed || sig.Status == StatusCancelled {
 			f.end(r, e, sig.Status, sig.Type)
-		} else if json.Unmarshal(e.Payload, &p) == nil && p.Parent != nil {
+		} else if e.ID == r.ID+".running" && json.Unmarshal(e.Payload, &p) == nil && p.Parent != nil {
 			r.Parent = p.Parent
 		}
 	}

@@ -94,7 +94,9 @@ func (g *launching) claim(ctx context.Context) error {
 	}
 	var err error
 	if g.server.Installation != "" {
-		err = g.post(ctx, append([]thread.Entry{mine}, run...)...)
+		if _, err = g.Client.AppendAtomic(ctx, append([]thread.Entry{mine}, run...)); err != nil {
+			err = fmt.Errorf("post to the thread: %w", err)
+		}
 	} else if err = g.post(ctx, mine); err == nil { // an older server: the claim decides by itself
 		err = g.post(ctx, run...)
 	}

@@ -122,7 +122,7 @@ type launching struct {
 	server thread.Health
 	thread log
 	steps  *steps
-	fired  bool // the runner may have been started
+	fired  bool // the runner may have been started, and nobody knows
 }
 
 // Launch launches the task. An error after the thread knows of the run is on the thread, too. A *BusyError means that
@@ -174,9 +174,47 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 		return box, fresh, fmt.Errorf("the run was ended meanwhile: it is %s", status)
 	}
 	g.progress("starting the runner")
-	g.fired = true
-	done.Process, err = g.fire(ctx, box, done.Resume)
+	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
+		// It may have been started, and the answer lost.
+		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{})
+		if lerr == nil && runs {
+			g.progress("the runner is there although %v", err)
+			return box, fresh, nil
+		}
+		g.fired = lerr != nil
+	}
 	return box, fresh, err
+}
+
+// looker is a provider that can be asked about a process in a box.
+type looker interface {
+	// Runs reports whether the process is alive; with the zero Process, whether any process of the runner is.
+	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
+}
+
+// looks bounds how often a box is asked where it does not answer.
+const looks = 3
+
+// runs asks whether a process, or any runner, is alive in a box.
+func (g *launching) runs(ctx context.Context, id string, p sandbox.Process) (bool, error) {
+	l, ok := g.Provider.(looker)
+	if !ok {
+		return false, errors.New("the provider can't be asked for processes")
+	}
+	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
+	defer cancel()
+	for n := 1; ; n++ {
+		is, err := l.Runs(ctx, id, p)
+		if err == nil || n == looks || ctx.Err() != nil {
+			return is, err
+		}
+		timer := time.NewTimer(time.Duration(n) * time.Second)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
 }
 
 func (g *launching) signal(typ string) thread.Signal {
@@ -264,6 +302,13 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			return nil, nil
 		}
 		health, why, err := g.Provider.Probe(ctx, ref.Ref)
+		if err == nil && health == sandbox.Live && runs[i].Provisional {
+			// Its runner was given up, and may be at work behind a network that is down.
+			var alive bool
+			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
+				return nil, fmt.Errorf("the runner of run %s is still alive in the sandbox %s:%s", runs[i].ID, ref.Provider, ref.Ref)
+			}
+		}
 		if err == nil && health == sandbox.Live {
 			// Held first: what is held is not released while it is opened.
 			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})

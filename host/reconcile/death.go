@@ -30,6 +30,7 @@ type evidence struct {
 	Silence time.Duration // since its newest entry, or since the log could be written, whichever is later
 	Gone    bool          // the provider has no such box: twice, and its list agrees
 	Runner  life
+	Unheard bool // the provider of its box does not answer
 }
 
 // judge decides why a run is dead; "" where it may be alive.
@@ -38,17 +39,21 @@ type evidence struct {
 //	runner not running  30 s of silence       runner_lost
 //	runner running      any                   it is alive: its network or its server is down
 //	nothing known       orphanAfter           silent
+//	no answer           2 × orphanAfter       silent: the provider may have known better
 func judge(e evidence, orphanAfter time.Duration) string {
 	switch {
 	case e.Gone && e.Silence >= min(goneAfter, orphanAfter):
 		return reasonGone
 	case e.Runner == dead && e.Silence >= min(lostAfter, orphanAfter):
 		return reasonLost
-	case e.Runner != alive && e.Silence >= orphanAfter:
+	case e.Runner != alive && !e.Unheard && e.Silence >= orphanAfter, e.Unheard && e.Silence >= 2*orphanAfter:
 		return reasonSilent
 	}
 	return ""
 }
+
+// looks is how often a provider is asked that does not answer.
+const looks = 3
 
 // silence is how long nothing came of a run.
 func (t *settling) silence(run thread.Run) time.Duration {
@@ -66,7 +71,18 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	if silence < min(lostAfter, orphanAfter) {
 		return nil
 	}
-	e, why, err := t.look(ctx, run)
+	var e evidence
+	var why string
+	var err error
+	for n := range looks { // a provider that fails once may answer the next time
+		if e, why, err = t.look(ctx, run); err == nil || n == looks-1 || errors.Is(err, errProviderDown) {
+			break
+		}
+		if serr := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); serr != nil {
+			return serr
+		}
+	}
+	e.Unheard = err != nil
 	if e.Silence = silence; judge(e, orphanAfter) == "" {
 		return err
 	}
@@ -137,10 +153,6 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 	}
 	v, id := t.views[run.Sandbox.Provider], run.Sandbox.Ref
 	doing := fmt.Sprintf("ask about the sandbox %s:%s", run.Sandbox.Provider, id)
-	box, listed, err := v.listed(ctx, id)
-	if err != nil {
-		return e, "", fmt.Errorf("%s: %w", doing, err)
-	}
 	var health sandbox.Health
 	err = v.ask(ctx, func(ctx context.Context) (err error) {
 		health, why, err = v.Probe(ctx, id)
@@ -151,16 +163,24 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 		return e, "", nil // its own host knows
 	case err != nil:
 		return e, "", fmt.Errorf("%s: %w", doing, err)
-	case health == sandbox.Gone && listed && box.Health != sandbox.Gone:
-		return e, "", fmt.Errorf("%s: %s, and the provider's list has it as %s", doing, why, box.State)
 	case health == sandbox.Gone:
+		box, listed, err := v.listed(ctx, id)
+		if err == nil && listed && box.Health != sandbox.Gone {
+			err = fmt.Errorf("%s, and the provider's list has it as %s", why, box.State)
+		}
+		if err != nil {
+			return e, "", fmt.Errorf("%s: %w", doing, err)
+		}
 		e.Gone = true
 		return e, why, nil
-	case health != sandbox.Live || run.Started == nil:
+	case health != sandbox.Live:
 		return e, why, nil
 	}
 	if e.Runner, err = v.runner(ctx, id, run); err != nil {
 		return evidence{}, "", fmt.Errorf("%s: %w", doing, err)
+	}
+	if run.Started == nil && e.Runner == dead {
+		e.Runner = lifeUnknown // its launch may still be on the way
 	}
 	if e.Runner == dead {
 		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, run.Sandbox.Provider, id)

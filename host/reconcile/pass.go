@@ -52,7 +52,7 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 		return nil, err
 	}
 	for name, provider := range r.Providers {
-		p.views[name] = &view{Provider: provider, installation: p.server.Installation, calls: make(slots, atOnce)}
+		p.views[name] = newView(provider, p.server.Installation)
 	}
 	return p, nil
 }
@@ -69,9 +69,18 @@ type view struct {
 	mu       sync.Mutex
 	failures int
 
-	once  sync.Once
+	asked chan struct{} // has one token: who takes it lists the boxes
+	known chan struct{} // is closed when that is done
 	boxes []sandbox.Box
 	err   error
+}
+
+func newView(p sandbox.Provider, installation string) *view {
+	v := &view{
+		Provider: p, installation: installation, calls: make(slots, atOnce), asked: make(chan struct{}, 1), known: make(chan struct{}),
+	}
+	v.asked <- struct{}{}
+	return v
 }
 
 // ask runs one question to the provider, bounded in time, unless it is down.
@@ -101,21 +110,27 @@ func (v *view) ask(ctx context.Context, question func(ctx context.Context) error
 
 // list lists the boxes of this installation, once a pass. Where that fails the provider is down for the pass.
 func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
-	v.once.Do(func() {
-		if v.installation == "" {
-			return // an older server: its boxes can't be told apart from those of others
-		}
-		v.err = v.ask(ctx, func(ctx context.Context) (err error) {
-			v.boxes, err = v.List(ctx, map[string]string{sandbox.LabelInstallation: v.installation})
-			return err
-		})
-		if v.err != nil {
-			v.err = fmt.Errorf("list the sandboxes of %s: %w", v.Name(), v.err)
-			v.mu.Lock()
-			v.failures = maxFailures
-			v.mu.Unlock()
-		}
+	select {
+	case <-v.asked:
+		defer close(v.known)
+	case <-v.known:
+		return v.boxes, v.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if v.installation == "" {
+		return nil, nil // an older server: its boxes can't be told apart from those of others
+	}
+	v.err = v.ask(ctx, func(ctx context.Context) (err error) {
+		v.boxes, err = v.List(ctx, map[string]string{sandbox.LabelInstallation: v.installation})
+		return err
 	})
+	if v.err != nil {
+		v.err = fmt.Errorf("list the sandboxes of %s: %w", v.Name(), v.err)
+		v.mu.Lock()
+		v.failures = maxFailures
+		v.mu.Unlock()
+	}
 	return v.boxes, v.err
 }
 

@@ -116,7 +116,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 	t, err := p.open(ctx, id)
 	if thread.NotFound(err) {
 		// The thread was deleted, or its launch died before its first entry. Its boxes are left to their age.
-		t, err = &settling{pass: p, id: id}, nil
+		t, err = &settling{pass: p, id: id, said: map[string]string{}, prompts: map[string]string{}}, nil
 		if t.client, err = p.r.Client(id); err != nil {
 			return State{}, err
 		}

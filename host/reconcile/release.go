@@ -159,37 +159,39 @@ func (t *settling) needOf(ctx context.Context, v *view, b sandbox.Box, reapAfter
 	}
 	saved := run.Push != nil && (run.Push.Pushed || run.Push.Nothing) || run.Sync != nil && run.Sync.Error == ""
 	if n.Wanted == "" && !saved {
-		n.Unsaved = t.unsaved(ctx, v, b, run)
+		n.Unsaved, err = t.unsaved(ctx, v, b, run)
 	}
-	return n, run, nil
+	return n, run, err
 }
 
-// unsaved describes work in a box that is nowhere else. Where that can't be known, the box is kept.
-func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thread.Run) (what string) {
+// unsaved describes work in a box that is nowhere else. A box that is asleep is not started for that, and kept. An error
+// means that nothing is known now.
+func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thread.Run) (what string, err error) {
 	switch {
 	case run.Kept != nil && run.Kept.Sandbox.Ref == b.Ref.ID:
-		return run.Kept.Reason // known already: the box is left asleep
+		return run.Kept.Reason, nil // known already: the box is left asleep
 	case b.Labels[sandbox.LabelTree] == "" || t.r.Hands.Unsaved == nil:
-		return "" // nothing was put there to work on
+		return "", nil // nothing was put there to work on
 	}
-	health, why, err := sandbox.Unknown, "", error(nil)
-	if err = v.ask(ctx, func(ctx context.Context) (err error) {
+	var health sandbox.Health
+	var why string
+	if err := v.ask(ctx, func(ctx context.Context) (err error) {
 		health, why, err = v.Probe(ctx, b.Ref.ID)
 		return err
 	}); err != nil {
-		return "what is in it is not known: " + err.Error()
+		return "", fmt.Errorf("ask about the sandbox %s: %w", b.Ref, err)
 	}
 	if health != sandbox.Live || why != "started" && b.Ref.Provider != sandbox.LocalName {
-		return "what is in it is not known: it is " + why // to open it would start it
+		return "what is in it is not known: it is " + why, nil
 	}
 	box, err := v.Open(ctx, b.Ref.ID)
 	if err == nil {
 		what, err = t.r.Hands.Unsaved(ctx, box, b)
 	}
 	if err != nil {
-		return "what is in it is not known: " + err.Error()
+		return "", fmt.Errorf("look into the sandbox %s: %w", b.Ref, err)
 	}
-	return what
+	return what, nil
 }
 
 // kept posts, once, that a box outlives its run.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -30,11 +31,17 @@ func (b *localBox) Download(_ context.Context, path string, w io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	f, err := root.Open(rel)
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo would have no end
 	if err != nil {
 		return fmt.Errorf("download %s: %w", path, err)
 	}
-	_, err = io.Copy(w, f)
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err == nil {
+		_, err = io.Copy(w, f)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("download %s: %w", path, err)
 	}

@@ -23,6 +23,11 @@ func TestDownload(t *testing.T) {
 		if err := b.Download(t.Context(), "a/none", &got); err == nil {
 			t.Error("a file that is not there was downloaded")
 		}
+		if run(t, b, `mkfifo "$HOME/a/fifo"`); h.fake == nil {
+			if err := b.Download(t.Context(), "a/fifo", &got); err == nil {
+				t.Error("a fifo was downloaded")
+			}
+		}
 		var confined *sandbox.ConfinedError
 		for _, path := range []string{"../x", "/etc/passwd", "", "a/.."} {
 			if err := b.Download(t.Context(), path, &got); !errors.As(err, &confined) {

@@ -1,0 +1,525 @@
+// Package chaos_test plays random schedules of the host's side in virtual time: launches, attached runs and reconcilers are
+// killed at any of their steps, the provider and the thread server fail, hang and lie, boxes vanish. The code under test is
+// that of host/launch, host/lease and host/reconcile; the thread server, the provider and the runners are simulated.
+//
+// A schedule is broken where a live run is given up, the box of a live run or of unsaved work is deleted, a run is never
+// settled or settled wrongly, a box is left, or a parent does not learn the end.
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// reapAfter is how long unsaved work is kept.
+const reapAfter = 24 * time.Hour
+
+// runnerSum is the digest of the runner that the boxes have: it is never uploaded.
+var runnerSum = hex.EncodeToString(func() []byte { s := sha256.Sum256([]byte("runner")); return s[:] }())
+
+// world is one schedule.
+type world struct {
+	t       *testing.T
+	ctx     context.Context
+	wg      sync.WaitGroup
+	threads *threads
+	cloud   *cloud
+	runner  string // a file
+
+	mu        sync.Mutex
+	rng       *rand.Rand
+	faults    bool
+	lying     bool // the provider loses sight of boxes for a moment
+	down      bool // the thread server
+	cut       bool // the boxes' network
+	folds     map[string]*thread.Fold
+	alive     map[string]*agent   // by thread and run
+	launching map[string]*process // by thread and run
+	pushed    map[string]bool     // branches
+	faulty    []string
+	trace     []string
+}
+
+func (w *world) rand(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n)
+}
+
+// fault draws the fate of one request.
+func (w *world) fault() fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return refused
+	}
+	if !w.faults || w.rng.IntN(mostFine) > 0 {
+		return fine
+	}
+	return fault(w.rng.IntN(int(slow))) + 1
+}
+
+func (w *world) lies() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lying && w.faults && w.rng.IntN(4) == 0
+}
+
+func (w *world) partitioned() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// broken notes that the schedule is broken.
+func (w *world) broken(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faulty = append(w.faulty, fmt.Sprintf(format, args...))
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, time.Now().Format("02 15:04:05 ")+fmt.Sprintf(format, args...))
+}
+
+// appended checks each entry as it comes.
+func (w *world) appended(id string, e thread.Entry) {
+	w.mu.Lock()
+	fold := w.folds[id]
+	if fold == nil {
+		fold = &thread.Fold{}
+		w.folds[id] = fold
+	}
+	before, had := fold.Latest()
+	fold.Add(e)
+	after, _ := fold.Latest()
+	w.mu.Unlock()
+	if !strings.Contains(e.ID, ".beat.") {
+		w.note("%s %s %s", id, e.ID, e.Payload)
+	}
+	if had && before.Status == thread.StatusRunning && after.ID != before.ID {
+		w.broken("run %s began while %s was open", after.ID, before.ID)
+	}
+	run, is := strings.CutSuffix(e.ID, ".orphan.0")
+	var p thread.Orphaned
+	if !is || json.Unmarshal(e.Payload, &p) != nil || p.Type != thread.TypeOrphaned {
+		return
+	}
+	w.mu.Lock()
+	a, l := w.alive[id+"/"+run], w.launching[id+"/"+run]
+	w.mu.Unlock()
+	if a != nil && a.alive() {
+		w.broken("the live run %s of %s was given up: %s", run, id, p.Reason)
+	}
+	if l != nil && !l.dead() {
+		w.broken("run %s of %s was given up while it was launched: %s", run, id, p.Reason)
+	}
+}
+
+// process is an arbe that may be killed.
+type process struct {
+	w      *world
+	name   string
+	ctx    context.Context
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	steps  int
+	killAt int // 0: never
+	killed bool
+}
+
+func (w *world) process(name string, killAt int) *process {
+	p := &process{w: w, name: name, killAt: killAt}
+	p.ctx, p.cancel = context.WithCancel(w.ctx)
+	return p
+}
+
+// step counts a call that leaves the process. At one of them it is killed, with the call carried out or not.
+func (p *process) step() (dies, applied bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.steps++; p.killed || p.killAt == 0 || p.steps != p.killAt {
+		return false, false
+	}
+	p.killed = true
+	p.cancel()
+	return true, p.w.rand(2) == 0
+}
+
+func (p *process) dead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+// killAt draws the step at which a process is killed; often it is not.
+func (w *world) killAt(most int) int {
+	if w.rand(3) == 0 {
+		return 0
+	}
+	return 1 + w.rand(most)
+}
+
+// launch is arbe launch, or arbe run where it is attached.
+func (w *world) launch(p *process, task launch.Task, attached bool) {
+	key := task.Thread + "/" + task.Run
+	w.set(func() { w.launching[key] = p })
+	holder := ""
+	if attached {
+		holder = "attached:" + task.Run
+	}
+	l := launch.Launcher{
+		Provider: view{w.cloud, p}, Client: w.client(p, task.Thread), StreamURL: "http://threads.test", Attached: holder,
+		Boxes:  func(id string) *thread.Client { return w.client(p, id) },
+		Agent:  launch.Agent{Program: "pi", Package: "pi"},
+		Tokens: func(string, string) (string, string, error) { return "w", "r", nil },
+		Runner: func(string) (string, error) { return w.runner, nil },
+	}
+	done, err := l.Launch(p.ctx, task)
+	w.set(func() { delete(w.launching, key) })
+	w.note("%s: launched %s: %v", p.name, task.Run, err)
+	if err != nil || !attached {
+		return
+	}
+	hold := lease.Lease{Client: w.client(p, lease.Stream(done.Sandbox))}
+	keeping, stop := context.WithCancel(p.ctx)
+	w.wg.Go(func() {
+		hold.Keep(keeping, lease.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})
+	})
+	defer stop()
+	for p.ctx.Err() == nil {
+		var fold thread.Fold
+		_, err := l.Client.Read(p.ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+		for _, r := range fold.Runs() {
+			if err == nil && r.ID == task.Run && r.Status != thread.StatusRunning {
+				_, err := w.reconciler(p).After(p.ctx, task.Thread, task.Run, holder)
+				w.note("%s: after %s: %v", p.name, task.Run, err)
+				_ = hold.Drop(p.ctx, holder)
+				return
+			}
+		}
+		sleepIn(p.ctx, time.Minute)
+	}
+}
+
+func (w *world) reconciler(p *process) *reconcile.Reconciler {
+	return &reconcile.Reconciler{
+		Client:    func(id string) (*thread.Client, error) { return w.client(p, id), nil },
+		Providers: map[string]sandbox.Provider{"cloud": view{w.cloud, p}},
+		Hands: reconcile.Hands{
+			Push: func(ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run, _ string) thread.Pushed {
+				out := thread.Pushed{Branch: run.After.Push.Branch, Error: "the remote fails"}
+				_ = view{w.cloud, p}.call(ctx, func() error {
+					time.Sleep(time.Duration(w.rand(int(5 * time.Minute))))
+					w.set(func() { w.pushed[out.Branch] = true })
+					box.(*room).m.unsaved = false
+					out.Pushed, out.Error = true, ""
+					return nil
+				})
+				return out
+			},
+			Unsaved: func(_ context.Context, box sandbox.Sandbox, _ sandbox.Box) (string, error) {
+				if box.(*room).m.unsaved {
+					return "changes", nil
+				}
+				return "", nil
+			},
+		},
+	}
+}
+
+// settle runs arbe reconcile every so often until the schedule ends; each may be killed, and is followed by another.
+func (w *world) settle(name string, every time.Duration, calm <-chan struct{}) {
+	for w.ctx.Err() == nil {
+		killAt := w.killAt(60)
+		select {
+		case <-calm:
+			killAt, every = 0, time.Hour
+		default:
+		}
+		p := w.process(name, killAt)
+		err := w.reconciler(p).All(p.ctx, []string{"t1", "t2", "t3"}, func(string, reconcile.State) {})
+		if err != nil {
+			w.note("%s: %v", name, err)
+		}
+		p.cancel()
+		sleepIn(w.ctx, every)
+	}
+}
+
+// serve runs the loop of arbe serve --reconcile, which is killed and restarted.
+func (w *world) serve(calm <-chan struct{}) {
+	for w.ctx.Err() == nil {
+		killAt := w.killAt(300)
+		select {
+		case <-calm:
+			return
+		default:
+		}
+		p := w.process("serve", killAt)
+		_ = w.reconciler(p).Loop(p.ctx, time.Minute, func(f func(string, uint64) error) error {
+			select {
+			case <-calm:
+				p.cancel()
+			default:
+			}
+			w.threads.mu.Lock()
+			versions := map[string]uint64{}
+			for id, list := range w.threads.list {
+				versions[id] = uint64(len(list))
+			}
+			w.threads.mu.Unlock()
+			for id, v := range versions {
+				if err := f(id, v); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, func(string, reconcile.State) {})
+		p.cancel()
+		sleepIn(w.ctx, time.Minute)
+	}
+}
+
+// user launches on a thread: one run, and maybe more that go on in its box, and others at the same time.
+func (w *world) user(id string) {
+	sleepIn(w.ctx, time.Duration(w.rand(int(10*time.Minute))))
+	tree := [...]string{"", sandbox.TreeRepository}[w.rand(2)]
+	for n := range 1 + w.rand(3) {
+		racers := 1 + w.rand(2)
+		var wg sync.WaitGroup
+		for r := range racers {
+			task := launch.Task{
+				Thread: id, Run: fmt.Sprintf("r%d-%d", n, r), Prompt: "do it", Harness: "pi", Resume: n > 0, Parent: &thread.Parent{ThreadID: "parent"},
+				Box: sandbox.Options{Ephemeral: true},
+			}
+			if tree != "" {
+				task.Box.Labels = map[string]string{sandbox.LabelTree: tree}
+				if w.rand(2) == 0 {
+					task.After = &thread.After{Push: &thread.AfterPush{Repo: "o/r", Branch: id + "-" + task.Run, PR: true}}
+				}
+			}
+			if w.rand(3) == 0 {
+				task.Setup.Commands = []string{"make"}
+			}
+			attached := task.After != nil && w.rand(2) == 0
+			p := w.process("launch "+id+"/"+task.Run, w.killAt(40))
+			wg.Go(func() { w.launch(p, task, attached); p.cancel() })
+		}
+		wg.Wait()
+		// The next one comes when the thread is free, or a little later.
+		for limit := time.Now().Add(4 * time.Hour); time.Now().Before(limit); sleepIn(w.ctx, 5*time.Minute) {
+			w.mu.Lock()
+			fold := w.folds[id]
+			open := fold != nil && fold.Status() == thread.StatusRunning
+			w.mu.Unlock()
+			if !open {
+				break
+			}
+		}
+	}
+}
+
+// weather makes things fail for a while.
+func (w *world) weather(calm chan struct{}) {
+	defer close(calm)
+	lying := w.rand(2) == 0
+	w.set(func() { w.faults, w.lying = true, lying })
+	for range 1 + w.rand(4) {
+		sleepIn(w.ctx, time.Duration(w.rand(int(2*time.Hour))))
+		switch w.rand(4) {
+		case 0:
+			w.note("the thread server is down")
+			w.set(func() { w.down = true })
+			sleepIn(w.ctx, time.Duration(w.rand(int(3*time.Hour))))
+			w.set(func() { w.down = false; w.threads.since = time.Now() })
+			w.note("the thread server is back")
+		case 1:
+			if lying {
+				continue // or nothing could tell a live run from a dead one
+			}
+			w.note("the boxes are cut off")
+			w.set(func() { w.cut = true })
+			// Shorter than it takes to give up a run that neither its runner nor its provider can be heard of.
+			sleepIn(w.ctx, time.Duration(w.rand(int(55*time.Minute))))
+			w.set(func() { w.cut = false })
+			w.note("the boxes are back")
+		case 2, 3:
+			w.cloud.mu.Lock()
+			id := ""
+			for name, m := range w.cloud.boxes {
+				if m.labels["foreign"] == "" && (id == "" || name < id) {
+					id = name
+				}
+			}
+			w.cloud.mu.Unlock()
+			if id == "" {
+				continue
+			}
+			if w.rand(2) == 0 {
+				w.note("%s vanishes", id)
+				w.cloud.vanish(id)
+			} else if m := (view{cloud: w.cloud}).find(id); m != nil {
+				w.note("%s is in error", id)
+				m.state = "error"
+				if m.runner != nil {
+					m.runner.kill()
+				}
+			}
+		}
+	}
+	w.set(func() { w.faults, w.lying = false, false })
+	w.note("calm")
+}
+
+// play plays one schedule, and returns what is broken and what happened.
+func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(context.Background())
+		w := &world{
+			t: t, ctx: ctx, threads: newThreads(), runner: runner, rng: rand.New(rand.NewPCG(seed, 1)),
+			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{}, pushed: map[string]bool{},
+		}
+		w.threads.appended = w.appended
+		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {
+			id: "foreign", state: "started", created: time.Now(), labels: map[string]string{
+				sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true", sandbox.LabelInstallation: "another", "foreign": "yes",
+			},
+		}}}
+		calm := make(chan struct{})
+		w.wg.Go(func() { w.weather(calm) })
+		w.wg.Go(func() { w.settle("reconcile 1", 7*time.Minute, calm) })
+		w.wg.Go(func() { w.settle("reconcile 2", 11*time.Minute, calm) })
+		w.wg.Go(func() { w.serve(calm) })
+		var users sync.WaitGroup
+		for _, id := range []string{"t1", "t2", "t3"} {
+			users.Go(func() { w.user(id) })
+		}
+		users.Wait()
+		<-calm
+		time.Sleep(2*reapAfter + 3*time.Hour)
+		stop()
+		w.wg.Wait()
+		w.check()
+		broken, trace = w.faulty, w.trace
+	})
+	return broken, trace
+}
+
+// check checks what is left at the end.
+func (w *world) check() {
+	for id, m := range w.cloud.boxes {
+		if m.labels["foreign"] == "" {
+			w.broken("%s of %s/%s is left", id, m.labels[sandbox.LabelThread], m.labels[sandbox.LabelRun])
+		}
+	}
+	if w.cloud.boxes["foreign"] == nil {
+		w.broken("the box of another installation is gone")
+	}
+	told := map[string]string{}
+	count := map[string]int{}
+	for _, e := range w.threads.entries("parent") {
+		var p thread.ChildFinished
+		if json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeChildFinished {
+			told[p.ChildThreadID+"/"+p.RunID] = p.Status
+			count[p.ChildThreadID+"/"+p.RunID]++
+		}
+	}
+	for _, id := range []string{"t1", "t2", "t3"} {
+		fold := w.folds[id]
+		if fold == nil {
+			continue
+		}
+		ends := map[string]string{}
+		for _, e := range w.threads.entries(id) {
+			if run, is := strings.CutSuffix(e.ID, ".end.0"); is {
+				var p thread.StatusChanged
+				_ = json.Unmarshal(e.Payload, &p)
+				ends[run] = p.Status
+			}
+		}
+		for _, r := range fold.Runs() {
+			key := id + "/" + r.ID
+			switch end, posted := ends[r.ID]; {
+			case r.Status == thread.StatusRunning:
+				w.broken("run %s is never settled", key)
+			case posted && r.Status != end:
+				w.broken("run %s is %s, and its runner posted %s", key, r.Status, end)
+			}
+			if told[key] != r.Status || count[key] > 2 {
+				w.broken("the parent of %s, which is %s, has %q in %d results", key, r.Status, told[key], count[key])
+			}
+		}
+	}
+}
+
+// TestSchedules plays ARBE_CHAOS (10) schedules from the seed ARBE_CHAOS_SEED on.
+func TestSchedules(t *testing.T) {
+	n, seed := 10, uint64(1)
+	for name, to := range map[string]func(uint64){"ARBE_CHAOS": func(v uint64) { n = int(v) }, "ARBE_CHAOS_SEED": func(v uint64) { seed = v }} {
+		if s := os.Getenv(name); s != "" {
+			v, err := strconv.ParseUint(s, 10, 32)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			to(v)
+		}
+	}
+	runner := filepath.Join(t.TempDir(), "runner")
+	if err := os.WriteFile(runner, []byte("runner"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	runs := 0
+	for i := range n {
+		s := seed + uint64(i)
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			broken, trace := play(t, s, runner)
+			for _, b := range broken {
+				t.Error(b)
+			}
+			if len(broken) > 0 {
+				var b bytes.Buffer
+				for _, line := range trace {
+					fmt.Fprintf(&b, "%.240s\n", line)
+				}
+				t.Logf("what happened:\n%s", b.String())
+			}
+			for _, line := range trace {
+				if strings.Contains(line, ".running ") {
+					runs++
+				}
+			}
+		})
+	}
+	t.Logf("%d schedules with %d runs", n, runs)
+}

@@ -52,9 +52,6 @@ func (b *daytonaBox) git(ctx context.Context, doing, what string, body, into any
 // gitStatus is the daemon's view of the working directory.
 type gitStatus struct {
 	Branch string `json:"currentBranch"`
-	Files  []struct {
-		Name string `json:"name"`
-	} `json:"fileStatus"`
 }
 
 func (b *daytonaBox) status(ctx context.Context) (s gitStatus, err error) {
@@ -65,40 +62,11 @@ func (b *daytonaBox) status(ctx context.Context) (s gitStatus, err error) {
 	return s, err
 }
 
-// Snapshot has the daemon commit. It can't commit nothing; that, and making a repository where there is none, are done by git itself.
+// Snapshot has git itself commit. The daemon's own git can't look at a branch without a commit, commits no empty
+// tree, and adds the files of a nested repository as plain files.
 func (b *daytonaBox) Snapshot(ctx context.Context, message string) (string, error) {
-	s := sh("make a repository", `cd "$1" && { [ -e .git ] || git init --quiet; }`, b.work)
-	if said, code, err := b.execute(ctx, s); err != nil {
-		return "", err
-	} else if code != 0 {
-		return "", fmt.Errorf("daytona: make a repository: %s", clip(said))
-	}
-	status, err := b.status(ctx)
-	if err != nil {
-		return "", err
-	}
-	if len(status.Files) == 0 || message == "" {
-		return b.commitAsIs(ctx, message)
-	}
-	if err := b.git(ctx, "add all", "add", map[string]any{"path": b.work, "files": []string{"."}}, nil, transfer); err != nil {
-		return "", err
-	}
-	var answer struct{ Hash string }
-	body := map[string]string{"path": b.work, "message": message, "author": authorName, "email": authorEmail}
-	if err := b.git(ctx, "commit", "commit", body, &answer, transfer); err != nil {
-		return "", err
-	}
-	if answer.Hash == "" {
-		return "", fmt.Errorf("daytona: commit: the answer names no commit")
-	}
-	return answer.Hash, nil
-}
-
-var hash = regexp.MustCompile(`\A[0-9a-f]{40,64}\z`)
-
-// commitAsIs commits what there is, be it nothing.
-func (b *daytonaBox) commitAsIs(ctx context.Context, message string) (string, error) {
-	s := sh("commit", `cd "$1" && shift && git add --all && git "$@" && git rev-parse HEAD`, append([]string{b.work}, commitArgs(message)...)...)
+	s := sh("commit", `cd "$1" && shift && { [ -e .git ] || git init --quiet; } &&
+git add --all && git "$@" && git rev-parse HEAD`, append([]string{b.work}, commitArgs(message)...)...)
 	s.limit = transfer
 	said, code, err := b.execute(ctx, s)
 	if err != nil {
@@ -111,6 +79,8 @@ func (b *daytonaBox) commitAsIs(ctx context.Context, message string) (string, er
 	}
 	return last, nil
 }
+
+var hash = regexp.MustCompile(`\A[0-9a-f]{40,64}\z`)
 
 // Push pushes the branch that is checked out: the daemon knows no other.
 func (b *daytonaBox) Push(ctx context.Context, branch, token string) error {

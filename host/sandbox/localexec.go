@@ -26,7 +26,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	if err := b.there(); err != nil {
 		return failed, err
 	}
-	run, end := b.begin(ctx, c.Timeout)
+	run, limit, end := b.begin(ctx)
 	defer end()
 	env := b.env(c.Env)
 	cmd := exec.CommandContext(run, lookPath(c.Argv[0], env), c.Argv[1:]...)
@@ -48,6 +48,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	if err := cmd.Start(); err != nil {
 		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
 	}
+	limit(c.Timeout)
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in its group; mostly there is nothing
 	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}

@@ -18,8 +18,8 @@ import (
 // maxLogLine is more than any line that execScript prints. A longer one is noise, and is cut.
 const maxLogLine = 1 << 20
 
-// follow reads the command's log as it grows, until both outputs have ended. It connects again where the connection breaks; the
-// daemon then sends the log from its beginning, and what was read before is skipped.
+// follow reads the command's log as it grows, until both outputs have ended. It connects again where the connection
+// breaks; the daemon then sends the log from its beginning, and what was read before is skipped.
 func (s *session) follow(ctx context.Context) error {
 	fails, ended := 0, 0
 	for {
@@ -75,7 +75,8 @@ func (s *session) read(ctx context.Context) error {
 	s.b.p.sign(header, q)
 	dial, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	conn, resp, err := websocket.Dial(dial, q.url, &websocket.DialOptions{HTTPClient: s.b.p.hc, HTTPHeader: header.Header})
+	o := &websocket.DialOptions{HTTPClient: s.b.p.hc, HTTPHeader: header.Header}
+	conn, resp, err := websocket.Dial(dial, q.url, o)
 	if err != nil {
 		if resp != nil && resp.Body != nil {
 			return s.b.judge(ctx, s.b.p.read(q, resp, nil))
@@ -98,8 +99,8 @@ func (s *session) read(ctx context.Context) error {
 	return nil
 }
 
-// watch returns when the connection is of no use any more: when the command has ended, or can't be asked after, for a while. In
-// between it pings, because a proxy may end a connection on which nothing moves.
+// watch returns when the connection is of no use any more: when the command has ended, or can't be asked after, for a
+// while. In between it pings, because a proxy may end a connection on which nothing moves.
 func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
 	every := 100 * s.b.p.pace
 	for idle := 0; idle < 2; {
@@ -175,7 +176,8 @@ func (l *logReader) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// heed takes one line of the log: three bytes that name the stream, and what execScript has printed. Any other line is not its.
+// heed takes one line of the log: three bytes that name the stream, and what execScript has printed. Any other line
+// is not its.
 func (s *session) heed(line []byte) {
 	var stream Stream
 	switch {
@@ -200,11 +202,12 @@ func (s *session) heed(line []byte) {
 	}
 }
 
-// inputChunk is how much of an input goes in one line. With its number and its newline the line is shorter than what a pipe takes
-// in one piece (4096 bytes), so that no two lines mix.
+// inputChunk is how much of an input goes in one line. With its number and its newline the line is shorter than what
+// a pipe takes in one piece (4096 bytes), so that no two lines mix.
 const inputChunk = 3000
 
-// feed sends an input to the command, as it comes, and its end. It returns when the input has ended, or the daemon refuses it.
+// feed sends an input to the command, as it comes, and its end. It returns when the input has ended, or the daemon
+// refuses it.
 func (s *session) feed(ctx context.Context, in io.Reader) error {
 	buf := make([]byte, inputChunk)
 	for number := 1; ; number++ {
@@ -228,12 +231,13 @@ func (s *session) feed(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// send sends a line of input, again where the answer is lost: the command's shell takes each number once. The daemon answers when
-// it has put the line into a pipe, which may be full until the command reads.
+// send sends a line of input, again where the answer is lost: the command's shell takes each number once. The daemon
+// answers when it has put the line into a pipe, which may be full until the command reads.
 func (s *session) send(ctx context.Context, line string) error {
 	for {
 		err := s.b.call(ctx, request{
-			doing: "send input", method: http.MethodPost, url: s.url("/command/" + s.cmd + "/input"), body: map[string]string{"data": line},
+			doing: "send input", method: http.MethodPost, url: s.url("/command/" + s.cmd + "/input"),
+			body: map[string]string{"data": line},
 		})
 		var timeout interface{ Timeout() bool }
 		if err == nil || ctx.Err() != nil || !errors.As(err, &timeout) || !timeout.Timeout() {

@@ -103,7 +103,7 @@ func (b *localBox) Detach(ctx context.Context, c Command, log string) (Process, 
 		return Process{}, redacted(err, secretValues(c.Env)...)
 	}
 	if err := b.noteDetached(p); err != nil {
-		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, endAll(ctx, []Process{p})))
+		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, b.family([]Process{p}).end(ctx)))
 	}
 	return p, nil
 }

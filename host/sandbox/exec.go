@@ -95,7 +95,7 @@ arbe_pid=$(cat "$arbe_dir/pid")
 			[ "$arbe_fd" -ef "$arbe_dir/out" ] || [ "$arbe_fd" -ef "$arbe_dir/err" ] || continue
 			arbe_pid=${arbe_fd#/proc/}
 			arbe_pid=${arbe_pid%%/*}
-			grep -q '^flags:.*1$' "/proc/$arbe_pid/fdinfo/${arbe_fd##*/}" && kill -9 "$arbe_pid"
+			grep -q '^flags:.*[12]$' "/proc/$arbe_pid/fdinfo/${arbe_fd##*/}" && kill -9 "$arbe_pid"
 		done
 		sleep 0.5
 		arbe_is=$(cat "$arbe_dir/out.at" "$arbe_dir/err.at")

@@ -45,9 +45,15 @@ func TestExec(t *testing.T) {
 				c:   sandbox.Command{Argv: []string{"sh", "-c", `printf '%s|' "$dir" "$log" "$sp" "${ep-unset}" "$ip"`}},
 				out: "theirs|a\nb\n|it's||=x|",
 			},
-			"bytes":            {c: script(`printf 'a\000b\002\002\002c\nd\001\001\001\r\n\377'`), out: "a\x00b\x02\x02\x02c\nd\x01\x01\x01\r\n\xff"},
-			"bytes of errors":  {c: script(`printf '\001\001\001\000e' >&2`), err: "\x01\x01\x01\x00e"},
-			"a live input":     {c: sandbox.Command{Argv: []string{"cat"}, Stdin: live{strings.NewReader("a\n\x00\x02\x02\x02 b")}}, out: "a\n\x00\x02\x02\x02 b"},
+			"bytes": {
+				c:   script(`printf 'a\000b\002\002\002c\nd\001\001\001\r\n\377'`),
+				out: "a\x00b\x02\x02\x02c\nd\x01\x01\x01\r\n\xff",
+			},
+			"bytes of errors": {c: script(`printf '\001\001\001\000e' >&2`), err: "\x01\x01\x01\x00e"},
+			"a live input": {
+				c:   sandbox.Command{Argv: []string{"cat"}, Stdin: live{strings.NewReader("a\n\x00\x02\x02\x02 b")}},
+				out: "a\n\x00\x02\x02\x02 b",
+			},
 			"an endless input": {c: sandbox.Command{Argv: []string{"head", "-c", "4"}, Stdin: endless{}}, out: "yyyy"},
 			"an input unread":  {c: sandbox.Command{Argv: []string{"echo", "x"}, Stdin: endless{}}, out: "x\n"},
 			"no input":         {c: sandbox.Command{Argv: []string{"cat"}}},

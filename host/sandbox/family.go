@@ -14,15 +14,16 @@ import (
 	"time"
 )
 
-// family are the processes of a local box: those known, those that bear its mark, and all of their sessions and descendants.
+// family are the processes of a local box: those known, those that bear its mark, and all of their sessions and
+// descendants.
 type family struct {
 	mark  []byte // an entry of the environment
 	dir   string // the box's folder, without links
 	known map[Process]bool
 }
 
-// end kills the processes and returns when they are gone. A child may leave its parent's session, and then lose its parent, so
-// what was seen once is looked for until it is gone.
+// end kills the processes and returns when they are gone. A child may leave its parent's session, and then lose its
+// parent, so what was seen once is looked for until it is gone.
 func (f *family) end(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -53,8 +54,8 @@ func (f *family) alive() ([]Process, error) {
 	}
 	var all []stat
 	ours := map[int]bool{}
-	// A session's id is not given away again while somebody is in it, so a known leader's number stands for its session even when
-	// the leader is gone, unless another process has the number now.
+	// A session's id is not given away again while somebody is in it, so a known leader's number stands for its
+	// session even when the leader is gone, unless another process has the number now.
 	for p := range f.known {
 		ours[p.PID] = true
 	}
@@ -101,9 +102,9 @@ var (
 // execTime is longer than a process has no environment while another program takes its place.
 const execTime = 5 * time.Millisecond
 
-// marked reports whether a process was started in the box: it has the box's mark in its environment. One that has no environment,
-// because it has dropped it or written its title over it, is the box's where its folder, its root or its program is in the box.
-// The folder alone proves nothing: the box's user may stand there with a shell.
+// marked reports whether a process was started in the box: it has the box's mark in its environment. One that has no
+// environment, because it has dropped it or written its title over it, is the box's where its folder, its root or its
+// program is in the box. The folder alone proves nothing: the box's user may stand there with a shell.
 func (f *family) marked(pid int) bool {
 	marked, bare := f.environment(pid)
 	if !bare || !f.within(pid) {
@@ -114,8 +115,8 @@ func (f *family) marked(pid int) bool {
 	return marked || bare
 }
 
-// environment reports whether the process has the mark in its environment, and whether it has none but what a shell sets. One that has ended,
-// or is another user's, has neither.
+// environment reports whether the process has the mark in its environment, and whether it has none but what a shell
+// sets. One that has ended, or is another user's, has neither.
 func (f *family) environment(pid int) (marked, bare bool) {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {

@@ -44,8 +44,6 @@ type Sandbox interface {
 	Download(ctx context.Context, path string, w io.Writer) error
 	// Snapshot commits all that is in the working directory, also where that is nothing new, and returns the commit.
 	Snapshot(ctx context.Context, message string) (commit string, err error)
-	// Push pushes the branch to the repository that the box was made with.
-	Push(ctx context.Context, branch, token string) error
 
 	// Stop ends what Exec is running, here and in the box; what was detached goes on.
 	Stop()

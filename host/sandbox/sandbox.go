@@ -56,8 +56,8 @@ type Command struct {
 	Argv      []string
 	Dir       string            // below the working directory; "" for that
 	Env       map[string]string // beside what the box has; names of letters, digits and _
-	Stdin     io.Reader         // nil for an input that is empty
-	Timeout   time.Duration     // 0: DefaultTimeout
+	Stdin     io.Reader         // nil for an input that is empty; it may have no end, and wait for the output
+	Timeout   time.Duration     // from the command's start; 0: DefaultTimeout
 	MaxOutput int               // bytes that are kept of each of stdout and stderr; 0: DefaultMaxOutput
 	// Output, where there is one, is told what comes as it comes, one call at a time: Stdout or Stderr, and the bytes.
 	Output func(s Stream, b []byte)

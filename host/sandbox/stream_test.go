@@ -60,7 +60,7 @@ func TestExecInputBreaks(t *testing.T) {
 func TestExecLong(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})
-		const size = 24 << 20
+		const size = 17 << 20
 		c := script(fmt.Sprintf("yes 'a line of output' | head -c %d", size))
 		c.Timeout = 5 * time.Minute
 		got, want, n := sha256.New(), sha256.New(), 0

@@ -93,10 +93,7 @@ func (s *session) read(ctx context.Context) error {
 		defer stop()
 		s.watch(ctx, conn)
 	})
-	if err := s.take(frames{ctx, conn}); err != nil {
-		return fmt.Errorf("daytona: %s: %w", q.doing, err)
-	}
-	return nil
+	return fmt.Errorf("daytona: %s: %w", q.doing, s.take(frames{ctx, conn}))
 }
 
 // watch returns when the connection is of no use any more: when the command has ended, or can't be asked after, for a

@@ -33,7 +33,11 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	cmd.Args[0] = c.Argv[0]
 	cmd.Dir, cmd.Env, cmd.Stdin = dir, env, c.Stdin
 	out := newOutput(c)
-	cmd.Stdout, cmd.Stderr = out.to(Stdout), out.to(Stderr)
+	pipes, err := out.pipes()
+	if err != nil {
+		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
+	}
+	cmd.Stdout, cmd.Stderr = pipes.write[0], pipes.write[1]
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var cause error // written before Wait returns, by whom it waits for
 	cmd.Cancel = func() error {
@@ -45,12 +49,16 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	cmd.WaitDelay = lingering
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	pipes.begin()
+	if err != nil {
+		pipes.end()
 		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
 	}
 	limit(c.Timeout)
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in its group; mostly there is nothing
+	pipes.end()
 	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
 	out.fill(&res)
 	var ended *exec.ExitError

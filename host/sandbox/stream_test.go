@@ -81,6 +81,38 @@ func TestExecLong(t *testing.T) {
 	})
 }
 
+// TestExecSlowReader: what a command has printed arrives, however long its reader takes with each piece.
+func TestExecSlowReader(t *testing.T) {
+	each(t, func(t *testing.T, h *house) {
+		b := h.create(t, sandbox.Options{})
+		want := string(run(t, b, "seq 1 17500").Stdout)
+		var got strings.Builder
+		c := script("seq 1 17500")
+		c.Output = func(_ sandbox.Stream, p []byte) {
+			if got.Write(p); got.Len() == len(p) {
+				<-time.After(1500 * time.Millisecond) // longer than what a command left behind is waited for
+			}
+		}
+		res, err := b.Exec(t.Context(), c)
+		if err != nil || got.String() != want || string(res.Stdout) != want {
+			t.Errorf("%d bytes of %d, %d kept, %v", got.Len(), len(want), len(res.Stdout), err)
+		}
+	})
+}
+
+// TestExecLeavesTalker: a process that was left behind and never stops to print does not hold the command's end up.
+func TestExecLeavesTalker(t *testing.T) {
+	each(t, func(t *testing.T, h *house) {
+		b := h.create(t, sandbox.Options{})
+		c := script("setsid yes & echo $! >talker")
+		c.MaxOutput = 10
+		if res, err := b.Exec(t.Context(), c); err != nil || res.ExitCode != 0 || res.TimedOut {
+			t.Errorf("%+v, %v", res, err)
+		}
+		soon(t, "it is gone", func() bool { return !living(t, read(b.WorkDir()+"/talker")) })
+	})
+}
+
 // breaking is a connection that breaks after some bytes.
 type breaking struct {
 	io.ReadWriteCloser

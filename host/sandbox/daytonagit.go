@@ -45,7 +45,8 @@ func (b *daytonaBox) git(
 	ctx context.Context, doing, what string, body any, limit time.Duration, secrets ...string,
 ) error {
 	return b.call(ctx, request{
-		doing: doing, method: http.MethodPost, url: "/git/" + what, body: body, once: true, attempt: limit, secrets: secrets,
+		doing: doing, method: http.MethodPost, url: "/git/" + what, body: body, once: true,
+		attempt: limit, secrets: secrets,
 	})
 }
 

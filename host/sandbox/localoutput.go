@@ -45,8 +45,9 @@ func (p *pipes) begin() {
 	}
 }
 
-// end returns when the outputs of a command that has ended were read. What the command left behind may keep them open for ever:
-// what comes after its end is read until nothing comes for a while, and no more than was in the pipe at the end.
+// end returns when the outputs of a command that has ended were read. What the command left behind may keep them open
+// for ever: what comes after its end is read until nothing comes for a while, and no more than was in the pipe at the
+// end.
 func (p *pipes) end() {
 	p.over.Store(true)
 	for _, r := range p.read {

@@ -50,12 +50,13 @@ func notFound(err error, id string) bool {
 	if id == "" || !errors.As(err, &e) || e.status != http.StatusNotFound || !e.own {
 		return false
 	}
-	message := strings.ToLower(e.message)
+	message := strings.TrimSuffix(strings.ToLower(e.message), ".")
 	if !strings.HasSuffix(message, "not found") || !strings.Contains(message, "sandbox") {
 		return false
 	}
 	named := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(id) + `([^\w-]|$)`)
-	return path.Base(e.path) == id || named.MatchString(e.message)
+	asked, _, _ := strings.Cut(e.path, "?")
+	return path.Base(asked) == id || named.MatchString(e.message)
 }
 
 // whole reads each answer to its end, so that one which breaks off is no answer, and is asked for again where that can't harm.

@@ -221,7 +221,6 @@ func gone(t *testing.T, h *house, b sandbox.Sandbox, p sandbox.Process) {
 		"alive":    func() error { _, err := b.Alive(ctx, p); return err },
 		"upload":   func() error { return b.Upload(ctx, sandbox.File{Path: "x"}) },
 		"snapshot": func() error { _, err := b.Snapshot(ctx, "x"); return err },
-		"push":     func() error { return b.Push(ctx, "x", "") },
 	} {
 		if err := do(); !errors.Is(err, sandbox.ErrGone) {
 			t.Errorf("%s: %v, want %v", what, err, sandbox.ErrGone)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -13,7 +12,7 @@ import (
 // gitUser goes with a token. GitHub looks at the token alone, and wants some name.
 const gitUser = "git"
 
-// transfer is how long a clone or a push may take.
+// transfer is how long a clone or a snapshot may take.
 const transfer = 20 * time.Minute
 
 // clone clones the repository: the branch, where the repository has it, else the default branch, in which the branch
@@ -27,78 +26,35 @@ func (b *daytonaBox) clone(ctx context.Context, address string, begin Branch, to
 	if token != "" {
 		body["username"], body["password"] = gitUser, token
 	}
-	if err := b.git(ctx, "clone "+address, "clone", body, nil, transfer, token); err != nil {
+	if err := b.git(ctx, "clone "+address, "clone", body, transfer, token); err != nil {
 		return err
 	}
 	if branch == "" {
 		return nil
 	}
-	if s, err := b.status(ctx); err != nil || s.Branch == branch { // the default branch itself
+	body = map[string]string{"path": b.work, "name": branch}
+	if err := b.git(ctx, "make the branch "+branch, "branches", body, attempt); err != nil {
 		return err
 	}
-	if err := b.git(ctx, "make the branch "+branch, "branches", map[string]string{"path": b.work, "name": branch}, nil, attempt); err != nil {
-		return err
-	}
-	return b.git(ctx, "check out "+branch, "checkout", map[string]string{"path": b.work, "branch": branch}, nil, attempt)
+	body = map[string]string{"path": b.work, "branch": branch}
+	return b.git(ctx, "check out "+branch, "checkout", body, attempt)
 }
 
 // git sends the daemon something to do with git.
-func (b *daytonaBox) git(ctx context.Context, doing, what string, body, into any, limit time.Duration, secrets ...string) error {
+func (b *daytonaBox) git(
+	ctx context.Context, doing, what string, body any, limit time.Duration, secrets ...string,
+) error {
 	return b.call(ctx, request{
-		doing: doing, method: http.MethodPost, url: "/git/" + what, body: body, into: into, once: true, attempt: limit, secrets: secrets,
+		doing: doing, method: http.MethodPost, url: "/git/" + what, body: body, once: true,
+		attempt: limit, secrets: secrets,
 	})
 }
 
-// gitStatus is the daemon's view of the working directory.
-type gitStatus struct {
-	Branch string `json:"currentBranch"`
-	Files  []struct {
-		Name string `json:"name"`
-	} `json:"fileStatus"`
-}
-
-func (b *daytonaBox) status(ctx context.Context) (s gitStatus, err error) {
-	query := url.Values{"path": {b.work}}
-	err = b.call(ctx, request{
-		doing: "look at the working directory", method: http.MethodGet, url: "/git/status?" + query.Encode(), into: &s, attempt: transfer,
-	})
-	return s, err
-}
-
-// Snapshot has the daemon commit. It can't commit nothing; that, and making a repository where there is none, are done by git itself.
+// Snapshot has git itself commit. The daemon's own git can't look at a branch without a commit, commits no empty
+// tree, and adds the files of a nested repository as plain files.
 func (b *daytonaBox) Snapshot(ctx context.Context, message string) (string, error) {
-	s := sh("make a repository", `cd "$1" && { [ -e .git ] || git init --quiet; }`, b.work)
-	if said, code, err := b.execute(ctx, s); err != nil {
-		return "", err
-	} else if code != 0 {
-		return "", fmt.Errorf("daytona: make a repository: %s", clip(said))
-	}
-	status, err := b.status(ctx)
-	if err != nil {
-		return "", err
-	}
-	if len(status.Files) == 0 || message == "" {
-		return b.commitAsIs(ctx, message)
-	}
-	if err := b.git(ctx, "add all", "add", map[string]any{"path": b.work, "files": []string{"."}}, nil, transfer); err != nil {
-		return "", err
-	}
-	var answer struct{ Hash string }
-	body := map[string]string{"path": b.work, "message": message, "author": authorName, "email": authorEmail}
-	if err := b.git(ctx, "commit", "commit", body, &answer, transfer); err != nil {
-		return "", err
-	}
-	if answer.Hash == "" {
-		return "", fmt.Errorf("daytona: commit: the answer names no commit")
-	}
-	return answer.Hash, nil
-}
-
-var hash = regexp.MustCompile(`\A[0-9a-f]{40,64}\z`)
-
-// commitAsIs commits what there is, be it nothing.
-func (b *daytonaBox) commitAsIs(ctx context.Context, message string) (string, error) {
-	s := sh("commit", `cd "$1" && shift && git add --all && git "$@" && git rev-parse HEAD`, append([]string{b.work}, commitArgs(message)...)...)
+	s := sh("commit", `cd "$1" && shift && { [ -e .git ] || git init --quiet; } &&
+git add --all && git "$@" && git rev-parse HEAD`, append([]string{b.work}, commitArgs(message)...)...)
 	s.limit = transfer
 	said, code, err := b.execute(ctx, s)
 	if err != nil {
@@ -112,21 +68,4 @@ func (b *daytonaBox) commitAsIs(ctx context.Context, message string) (string, er
 	return last, nil
 }
 
-// Push pushes the branch that is checked out: the daemon knows no other.
-func (b *daytonaBox) Push(ctx context.Context, branch, token string) error {
-	if err := checkBranch(branch); err != nil {
-		return err
-	}
-	s, err := b.status(ctx)
-	if err != nil {
-		return err
-	}
-	if s.Branch != branch {
-		return fmt.Errorf("daytona: push %s: the branch in the working directory is %s", branch, s.Branch)
-	}
-	body := map[string]string{"path": b.work}
-	if token != "" {
-		body["username"], body["password"] = gitUser, token
-	}
-	return b.git(ctx, "push "+branch, "push", body, nil, transfer, token)
-}
+var hash = regexp.MustCompile(`\A[0-9a-f]{40,64}\z`)

@@ -75,6 +75,28 @@ func TestStrayAnswers(t *testing.T) {
 	}
 }
 
+// TestOwnAnswers: the control plane names the box in the message, or in the path.
+func TestOwnAnswers(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		nest(404, "/api/sandbox/x", "Sandbox with ID or name {id} not found"),
+		nest(404, "/api/sandbox/{id}?verbose=true", "Sandbox not found."),
+	} {
+		f := newFaulty(t)
+		b := f.create(t, sandbox.Options{})
+		id := b.Ref().ID
+		fault := fakedaytona.Fault{Status: 404, Body: strings.ReplaceAll(body, "{id}", id)}
+		f.fail(1, http.MethodGet, "/api/sandbox/", fault)
+		if health, _, err := f.Probe(t.Context(), id); health != sandbox.Gone || err != nil {
+			t.Errorf("%s: %v, %v", body, health, err)
+		}
+		f.fail(1, http.MethodGet, "/api/sandbox/", fault)
+		if _, err := f.Open(t.Context(), id); !errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
 // TestDestroyConfirmed: a delete that was applied and answered by somebody else succeeds once the control plane
 // confirms it.
 func TestDestroyConfirmed(t *testing.T) {

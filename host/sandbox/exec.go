@@ -12,25 +12,67 @@ import (
 	"github.com/google/uuid"
 )
 
-// execScript runs $5… in the directory $2 and ends with its exit status. $1 is a folder of its own, $3 how many bytes it may say on each output, $4 a mark
-// that ends both of them: the daemon may give out a log before it has all of it, and adds a newline to what ends without.
+// execScript runs $5… in the directory $2. $1 is a folder of the command's own, $3 how many bytes of each output are
+// wanted, 0 for all, and $4 where its input comes from: none, file (the file in in the folder) or live (lines on the
+// script's own input).
 //
-// The command is a session of its own, so that a kill of its group (its own kill 0, for one) does not reach the shell above, without which it would never be seen
-// to end. Its output goes through relays that can be ended: something that it has left behind may hold on to it for ever. They are dd because that passes on what
-// there is. Values of the environment come by a file in the folder, which lets nobody else in, and the file goes before the command starts: what stands in a
-// command is in the session's list and in the daemon's log. The names have a prefix because the box may have a variable of the same name, which would be changed
-// for the command. The parentheses keep what the shell says of a killed command out of the command's output.
-const execScript = `arbe_dir=$1 arbe_cd=$2 arbe_most=$3 arbe_mark=$4 arbe_in=/dev/null arbe_word=ran
+// The daemon's log is made of lines, loses zero bytes, and takes some bytes for marks of its own. So each output is
+// sent as lines of a > and base64, and ends with a line of an =, the word ran or never, and the exit status. A line
+// of live input is its number and base64, or its number and an =, which ends the input. A line that came before is
+// ignored: the client may send one again.
+//
+// The command is a session of its own, so that a kill of its group (its own kill 0, for one) does not reach the shell
+// above, without which its end is never seen. What it left behind may keep its output open for ever: half a second
+// after the command's end, its group and all who hold the output are killed, and the relays, through which the output
+// goes, come to its end. Those that still wait after another ten seconds, because the holder is another user's, are
+// killed, too. Values of the environment come by a file in the folder, which lets nobody else in, and the file goes
+// before the command starts: what stands in a command is in the session's list and in the daemon's log. The
+// parentheses keep what the shell prints about a killed command out of the command's output.
+//
+// The session's shell uses variables named dir, log, sp, ep and ip, and so changes those that the box has by these
+// names. The script takes the box's own values from the shell's first environment, in which each value ends with a
+// zero byte.
+const execScript = `arbe_dir=$1 arbe_cd=$2 arbe_most=$3 arbe_input=$4 arbe_in=/dev/null arbe_word=ran arbe_feed=
 shift 4
-exec 3>&2 2>/dev/null
+exec 3>&2 4<&0 2>/dev/null
+for arbe_name in dir log sp ep ip; do
+	eval "[ -n \"\${$arbe_name+x}\" ]" || continue
+	arbe_value=$(tr '\n\0' '\001\n' <"/proc/$PPID/environ" |
+		sed -n "/^$arbe_name=/{s/^[^=]*=//p;q;}" | tr '\001' '\n'; echo .)
+	unset "$arbe_name"
+	[ "$arbe_value" = . ] || export "$arbe_name=${arbe_value%??}"
+done
 (umask 077; mkdir -p "$arbe_dir") && mkfifo "$arbe_dir/out" "$arbe_dir/err" || {
-	echo "$arbe_mark never"
-	echo "no room for a command in the box $arbe_mark never" >&3
+	echo "=never 1"
+	printf '>%s\n=never 1\n' "$(echo "no room for a command in the box" | base64 -w 0)" >&3
 	exit 1
 }
-setsid sh -c 'dd bs=65536 count="$0" iflag=count_bytes status=none; exec cat >/dev/null' "$arbe_most" <"$arbe_dir/out" 3>&- & arbe_out=$!
-setsid sh -c 'dd bs=65536 count="$0" iflag=count_bytes status=none; exec cat >/dev/null' "$arbe_most" <"$arbe_dir/err" >&3 3>&- & arbe_err=$!
-[ -f "$arbe_dir/in" ] && arbe_in=$arbe_dir/in
+arbe_relay='n=0 sent=0
+while :; do
+	echo "reads $n" >"$1"
+	chunk=$(dd bs=49152 count=1 status=none | base64 -w 0)
+	[ -n "$chunk" ] || exit
+	echo "writes $n" >"$1"
+	printf ">%s\n" "$chunk"
+	pad=${chunk##*[!=]}
+	n=$((n + 1)) sent=$((sent + ${#chunk} / 4 * 3 - ${#pad}))
+	[ "$0" = 0 ] || [ "$sent" -lt "$0" ] || { echo drops >"$1"; exec cat >/dev/null; }
+done'
+setsid sh -c "$arbe_relay" "$arbe_most" "$arbe_dir/out.at" <"$arbe_dir/out" 3>&- 4<&- & arbe_out=$!
+setsid sh -c "$arbe_relay" "$arbe_most" "$arbe_dir/err.at" <"$arbe_dir/err" >&3 3>&- 4<&- & arbe_err=$!
+case $arbe_input in
+file) arbe_in=$arbe_dir/in ;;
+live)
+	arbe_in=$arbe_dir/in
+	mkfifo "$arbe_in"
+	setsid sh -c 'next=1
+		while read -r number text; do
+			[ "$number" = "$next" ] || continue
+			[ "$text" != = ] || exit
+			printf %s "$text" | base64 -d || exit
+			next=$((next + 1))
+		done' <&4 >"$arbe_in" 3>&- 4<&- & arbe_feed=$! ;;
+esac
 (exec setsid --wait sh -c '
 	echo $$ >"$0/pid"
 	[ -f "$0/env" ] && eval "$(cat "$0/env"; rm -f "$0/env")"
@@ -40,24 +82,43 @@ setsid sh -c 'dd bs=65536 count="$0" iflag=count_bytes status=none; exec cat >/d
 		echo "$1: not found" >&2
 	fi
 	: >"$0/never"
-' "$arbe_dir" "$arbe_cd" "$@" <"$arbe_in" >"$arbe_dir/out" 2>"$arbe_dir/err" 3>&-)
+' "$arbe_dir" "$arbe_cd" "$@" <"$arbe_in" >"$arbe_dir/out" 2>"$arbe_dir/err" 3>&- 4<&-)
 arbe_code=$?
 arbe_pid=$(cat "$arbe_dir/pid")
-{ sleep 0.5; kill -9 "-$arbe_pid"; kill -9 "-$arbe_out"; kill -9 "-$arbe_err"; } >/dev/null 3>&- & arbe_last=$!
+[ -n "$arbe_feed" ] && kill -9 "-$arbe_feed"
+{
+	sleep 0.5
+	kill -9 "-$arbe_pid"
+	arbe_was= arbe_idle=0
+	while [ "$arbe_idle" -lt 20 ]; do
+		for arbe_fd in /proc/[0-9]*/fd/*; do
+			[ "$arbe_fd" -ef "$arbe_dir/out" ] || [ "$arbe_fd" -ef "$arbe_dir/err" ] || continue
+			arbe_pid=${arbe_fd#/proc/}
+			arbe_pid=${arbe_pid%%/*}
+			grep -q '^flags:.*[12]$' "/proc/$arbe_pid/fdinfo/${arbe_fd##*/}" && kill -9 "$arbe_pid"
+		done
+		sleep 0.5
+		arbe_is=$(cat "$arbe_dir/out.at" "$arbe_dir/err.at")
+		case $arbe_is in
+		*writes*) arbe_idle=0 ;;
+		"$arbe_was") arbe_idle=$((arbe_idle + 1)) ;;
+		*) arbe_idle=0 ;;
+		esac
+		arbe_was=$arbe_is
+	done
+	kill -9 "-$arbe_out"; kill -9 "-$arbe_err"
+} >/dev/null 3>&- 4<&- & arbe_last=$!
 wait "$arbe_out" "$arbe_err"
 kill "$arbe_last"
 kill -9 "-$arbe_pid"
 [ -f "$arbe_dir/never" ] && arbe_word=never
-printf '%s %s\n' "$arbe_mark" "$arbe_word"
-printf '%s %s\n' "$arbe_mark" "$arbe_word" >&3
 rm -rf "$arbe_dir"
+printf '\n=%s %s\n' "$arbe_word" "$arbe_code"
+printf '\n=%s %s\n' "$arbe_word" "$arbe_code" >&3
 exit "$arbe_code"`
 
 // killScript kills the group of the command that runs in the folder $1.
 const killScript = `kill -9 "-$(cat "$1/pid")" 2>/dev/null; :`
-
-// streamed is how many bytes of each output are told to a Command's Output, at least. Each look at a log brings all of it.
-const streamed = 16 << 20
 
 func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	failed := Result{ExitCode: -1}
@@ -73,45 +134,52 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	id := "arbe-" + uuid.NewString()
 	s := &session{b: b, id: id, dir: path.Join(b.home, ".arbe-exec", id), out: newOutput(c)}
-	most := s.out.limit + 1
+	most := s.out.limit + 1 // one more shows that there is more
 	if c.Output != nil {
-		most = max(most, streamed)
+		most = 0
 	}
-	line, err := ShellQuote(append([]string{"sh", "-c", execScript, "sh", s.dir, dir, strconv.Itoa(most), s.mark()}, c.Argv...))
+	how := inputOf(c.Stdin)
+	args := []string{"sh", "-c", execScript, "sh", s.dir, dir, strconv.Itoa(most), how}
+	line, err := ShellQuote(append(args, c.Argv...))
 	if err != nil {
 		return failed, err
 	}
-	if err := s.prepare(ctx, c); err != nil {
+	if how != inputLive {
+		line += " </dev/null"
+	}
+	if err := s.prepare(ctx, c, how); err != nil {
 		b.remove(context.WithoutCancel(ctx), s.dir)
 		return failed, err
 	}
-	run, end := b.begin(ctx, c.Timeout)
+	run, limit, end := b.begin(ctx)
 	defer end()
+	cause := s.start(run, line)
 	began := time.Now()
-	cause := s.run(run, line+" </dev/null", c.Output != nil)
+	if cause == nil {
+		limit(c.Timeout)
+		cause = s.run(run, c, how)
+	}
 	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	if s.code != nil {
-		cause = s.finish(life)
-	} else if !errors.Is(cause, ErrGone) {
+	if cause != nil && !errors.Is(cause, ErrGone) {
 		err = s.cut(life)
+	} else if cause == nil {
+		_ = s.end(life) // it is over; a session that stays is empty
 	}
 	res := Result{ExitCode: -1, Duration: time.Since(began)}
 	s.out.fill(&res)
 	switch {
-	case s.code == nil:
-		return res, errors.Join(res.cutShort(cause), err)
 	case cause != nil:
-		return res, cause
+		return res, errors.Join(res.cutShort(cause), err)
 	case s.never:
 		return res, fmt.Errorf("exec %s: %s", c.Argv[0], clip(string(res.Stderr)))
 	}
-	res.ExitCode = exitCode(*s.code)
+	res.ExitCode = exitCode(s.code)
 	return res, nil
 }
 
-// exitCode is -1 for what the shell says of commands that a signal has killed. Signals that nobody is killed by, and whose numbers programs use as they like (git
-// ends with 129), stay what they are.
+// exitCode is -1 for the status with which the shell reports a command that a signal has killed. Signals that kill
+// nobody, and whose numbers programs use for their own ends (git ends with 129), stay what they are.
 func exitCode(code int) int {
 	switch syscall.Signal(code - 128) {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL:

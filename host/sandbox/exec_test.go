@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,9 @@ import (
 
 func TestExec(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
-		b := h.create(t, sandbox.Options{Env: map[string]string{"BOX": "box", "dir": "theirs"}})
+		b := h.create(t, sandbox.Options{Env: map[string]string{
+			"BOX": "box", "dir": "theirs", "log": "a\nb\n", "sp": "it's", "ep": "", "ip": "=x",
+		}})
 		if err := os.Mkdir(filepath.Join(b.WorkDir(), "sub dir"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -38,12 +41,27 @@ func TestExec(t *testing.T) {
 			"absolute":        {c: sandbox.Command{Argv: []string{"pwd"}, Dir: b.WorkDir() + "/sub dir"}, out: b.WorkDir() + "/sub dir\n"},
 			"environment":     {c: sandbox.Command{Argv: []string{"sh", "-c", `echo "$BOX/$dir/$V/$W"`}, Env: map[string]string{"V": "it's\n$HOME", "W": "", "_x1": "y"}}, out: "box/theirs/it's\n$HOME/\n"},
 			"environment won": {c: sandbox.Command{Argv: []string{"sh", "-c", `echo "$BOX"`}, Env: map[string]string{"BOX": "mine"}}, out: "mine\n"},
-			"no input":        {c: sandbox.Command{Argv: []string{"cat"}}},
-			"input":           {c: sandbox.Command{Argv: []string{"cat"}, Stdin: strings.NewReader("one\ntwo")}, out: "one\ntwo"},
-			"kept":            {c: sandbox.Command{Argv: []string{"sh", "-c", "echo 0123456789; echo 0123456789 >&2"}, MaxOutput: 4}, out: "0123", err: "0123", cut: true},
-			"just kept":       {c: sandbox.Command{Argv: []string{"printf", "0123"}, MaxOutput: 4}, out: "0123"},
-			"kills its group": {c: script("echo x; kill 0"), code: -1, out: "x\n"},
-			"left behind":     {c: script("sleep 1000 & echo x"), out: "x\n"},
+			"session's variables": {
+				c:   sandbox.Command{Argv: []string{"sh", "-c", `printf '%s|' "$dir" "$log" "$sp" "${ep-unset}" "$ip"`}},
+				out: "theirs|a\nb\n|it's||=x|",
+			},
+			"bytes": {
+				c:   script(`printf 'a\000b\002\002\002c\nd\001\001\001\r\n\377'`),
+				out: "a\x00b\x02\x02\x02c\nd\x01\x01\x01\r\n\xff",
+			},
+			"bytes of errors": {c: script(`printf '\001\001\001\000e' >&2`), err: "\x01\x01\x01\x00e"},
+			"a live input": {
+				c:   sandbox.Command{Argv: []string{"cat"}, Stdin: live{strings.NewReader("a\n\x00\x02\x02\x02 b")}},
+				out: "a\n\x00\x02\x02\x02 b",
+			},
+			"an endless input": {c: sandbox.Command{Argv: []string{"head", "-c", "4"}, Stdin: endless{}}, out: "yyyy"},
+			"an input unread":  {c: sandbox.Command{Argv: []string{"echo", "x"}, Stdin: endless{}}, out: "x\n"},
+			"no input":         {c: sandbox.Command{Argv: []string{"cat"}}},
+			"input":            {c: sandbox.Command{Argv: []string{"cat"}, Stdin: strings.NewReader("one\ntwo")}, out: "one\ntwo"},
+			"kept":             {c: sandbox.Command{Argv: []string{"sh", "-c", "echo 0123456789; echo 0123456789 >&2"}, MaxOutput: 4}, out: "0123", err: "0123", cut: true},
+			"just kept":        {c: sandbox.Command{Argv: []string{"printf", "0123"}, MaxOutput: 4}, out: "0123"},
+			"kills its group":  {c: script("echo x; kill 0"), code: -1, out: "x\n"},
+			"left behind":      {c: script("sleep 1000 & echo x"), out: "x\n"},
 		}
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
@@ -62,6 +80,19 @@ func TestExec(t *testing.T) {
 			})
 		}
 	})
+}
+
+// live is an input of which nobody knows how long it is.
+type live struct{ io.Reader }
+
+// endless is an input without an end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 'y'
+	}
+	return len(b), nil
 }
 
 func script(text string) sandbox.Command { return sandbox.Command{Argv: []string{"sh", "-c", text}} }

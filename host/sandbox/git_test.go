@@ -109,26 +109,6 @@ func TestRepository(t *testing.T) {
 		if err != nil || empty == commit || git(t, b.WorkDir(), "rev-parse", "HEAD^") != commit {
 			t.Errorf("an empty one: %s, %v", empty, err)
 		}
-		for _, bad := range []string{"", "wrong-token"} {
-			err := b.Push(t.Context(), "arbe/work", bad)
-			if err == nil || bad != "" && strings.Contains(err.Error(), bad) {
-				t.Errorf("pushed with %q: %v", bad, err)
-			}
-		}
-		if err := b.Push(t.Context(), "arbe/work", token); err != nil {
-			t.Fatal(err)
-		}
-		if got := git(t, h.repos.bare("private"), "rev-parse", "arbe/work"); got != empty {
-			t.Errorf("pushed %s, want %s", got, empty)
-		}
-		if git(t, h.repos.bare("private"), "log", "--format=%s", "trunk") != "first" {
-			t.Error("the default branch has changed")
-		}
-		for _, branch := range []string{"", "-f", "no-such-branch", "a:b"} {
-			if err := b.Push(t.Context(), branch, token); err == nil {
-				t.Errorf("pushed %q", branch)
-			}
-		}
 	})
 }
 
@@ -154,9 +134,6 @@ func TestSnapshotWithoutRepository(t *testing.T) {
 		}
 		if got := git(t, b.WorkDir(), "log", "--format=%H"); got != commit || git(t, b.WorkDir(), "ls-files") != "file" {
 			t.Errorf("got %s, want %s", got, commit)
-		}
-		if err := b.Push(t.Context(), "main", token); err == nil {
-			t.Error("pushed to nowhere")
 		}
 	})
 }
@@ -225,9 +202,6 @@ func TestSecretsInNoCommandLine(t *testing.T) {
 			t.Error(err)
 		}
 		soon(t, "it has run", func() bool { return read(b.Home()+"/log") != "" })
-		if err := b.Push(t.Context(), "b", token); err != nil {
-			t.Error(err)
-		}
 		close(stop)
 		for line := range seen {
 			t.Errorf("a secret stands in %q", line)

@@ -46,7 +46,7 @@ type record struct {
 	place
 	Labels  map[string]string `json:"labels,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	Repo    string            `json:"repo,omitempty"` // where Push goes
+	Repo    string            `json:"repo,omitempty"` // where it was cloned from
 	Created time.Time         `json:"created"`
 }
 

@@ -65,6 +65,10 @@ func (b *localBox) there() error {
 	return nil
 }
 
+// BoxVar is the variable that marks all processes of a local box: children inherit it, whatever session they move to,
+// and the runner passes it on to its agent.
+const BoxVar = "AGENT_BOX"
+
 // env is what a command of the box sees. Of our own environment it has but what it takes to find programs: all else is none of its business.
 func (b *localBox) env(more map[string]string) []string {
 	env := map[string]string{"HOME": b.Home(), "PATH": os.Getenv("PATH"), "LANG": "C.UTF-8"}
@@ -73,6 +77,7 @@ func (b *localBox) env(more map[string]string) []string {
 	}
 	maps.Copy(env, b.rec.Env)
 	maps.Copy(env, more)
+	env[BoxVar] = b.id
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, key+"="+env[key])
@@ -158,6 +163,15 @@ func (f File) mode() fs.FileMode {
 	return f.Mode.Perm()
 }
 
+// family is what Destroy looks for: the processes that were detached, and those that bear the box's mark.
+func (b *localBox) family(procs []Process) *family {
+	f := &family{mark: []byte(BoxVar + "=" + b.id), dir: resolve(b.dir), known: map[Process]bool{}}
+	for _, p := range procs {
+		f.known[Process{PID: p.PID, Start: p.Start}] = true
+	}
+	return f
+}
+
 // endPatience is how long what was killed in a box may take to go.
 const endPatience = 5 * time.Second
 
@@ -169,7 +183,7 @@ func (b *localBox) Destroy(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()
-	if err := endAll(ctx, procs); err != nil {
+	if err := b.family(procs).end(ctx); err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
 	// The record goes last: a removal that is cut short leaves a box that is still listed.

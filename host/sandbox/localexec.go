@@ -26,14 +26,18 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	if err := b.there(); err != nil {
 		return failed, err
 	}
-	run, end := b.begin(ctx, c.Timeout)
+	run, limit, end := b.begin(ctx)
 	defer end()
 	env := b.env(c.Env)
 	cmd := exec.CommandContext(run, lookPath(c.Argv[0], env), c.Argv[1:]...)
 	cmd.Args[0] = c.Argv[0]
 	cmd.Dir, cmd.Env, cmd.Stdin = dir, env, c.Stdin
 	out := newOutput(c)
-	cmd.Stdout, cmd.Stderr = out.to(Stdout), out.to(Stderr)
+	pipes, err := out.pipes()
+	if err != nil {
+		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
+	}
+	cmd.Stdout, cmd.Stderr = pipes.write[0], pipes.write[1]
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var cause error // written before Wait returns, by whom it waits for
 	cmd.Cancel = func() error {
@@ -45,11 +49,16 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	cmd.WaitDelay = lingering
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	pipes.begin()
+	if err != nil {
+		pipes.end()
 		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
 	}
+	limit(c.Timeout)
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in its group; mostly there is nothing
+	pipes.end()
 	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
 	out.fill(&res)
 	var ended *exec.ExitError
@@ -102,7 +111,7 @@ func (b *localBox) Detach(ctx context.Context, c Command, log string) (Process, 
 		return Process{}, redacted(err, secretValues(c.Env)...)
 	}
 	if err := b.noteDetached(p); err != nil {
-		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, endAll(ctx, []Process{p})))
+		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, b.family([]Process{p}).end(ctx)))
 	}
 	return p, nil
 }

@@ -76,28 +76,6 @@ func (b *localBox) clone(ctx context.Context, token string) error {
 	return nil
 }
 
-// Push goes to where the box's repository came from, whatever the clone says by now, and runs no hook, which would see the token.
-func (b *localBox) Push(ctx context.Context, branch, token string) error {
-	if err := checkBranch(branch); err != nil {
-		return err
-	}
-	if err := b.there(); err != nil {
-		return err
-	}
-	if b.rec.Repo == "" {
-		return fmt.Errorf("push %s: the box was made without a repository", branch)
-	}
-	env, err := credential(b.rec.Repo, token)
-	if err != nil {
-		return err
-	}
-	name := "refs/heads/" + branch
-	if _, err := b.git(ctx, env, "push", "--quiet", "--no-verify", "--", b.rec.Repo, name+":"+name); err != nil {
-		return fmt.Errorf("push %s: %w", branch, redacted(err, token))
-	}
-	return nil
-}
-
 // git runs git in the working directory, with nobody to ask for a password.
 func (b *localBox) git(ctx context.Context, env map[string]string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "credential.helper="}, args...)...)

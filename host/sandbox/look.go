@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
@@ -44,9 +45,9 @@ done
 echo none`
 
 func (p *daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
-	i, err := p.get(ctx, id)
+	i, err := p.look(ctx, id)
 	switch {
-	case answered(err, http.StatusNotFound):
+	case notFound(err, id):
 		return false, fmt.Errorf("look into the box %s: %w", id, ErrGone)
 	case err != nil:
 		return false, err
@@ -63,9 +64,13 @@ func (p *daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 		return b.Alive(ctx, proc)
 	}
 	s := sh("look for the runner", runsScript, "/"+RunnerPath)
-	s.quiet = true
-	said, code, err := b.execute(ctx, s)
-	if err != nil {
+	s.quiet, s.limit = true, 10*time.Second
+	var said string
+	var code int
+	if err := p.bounded(ctx, func(ctx context.Context) (err error) {
+		said, code, err = b.execute(ctx, s)
+		return err
+	}); err != nil {
 		return false, err
 	}
 	switch strings.TrimSpace(said) {

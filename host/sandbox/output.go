@@ -41,16 +41,3 @@ func (o *output) fill(r *Result) {
 	defer o.mu.Unlock()
 	r.Stdout, r.Stderr, r.Truncated = o.kept[0], o.kept[1], o.cut
 }
-
-// to is where one of the two outputs goes.
-func (o *output) to(s Stream) streamWriter { return streamWriter{o, s} }
-
-type streamWriter struct {
-	o *output
-	s Stream
-}
-
-func (w streamWriter) Write(b []byte) (int, error) {
-	w.o.add(w.s, b)
-	return len(b), nil
-}

@@ -24,13 +24,17 @@ type running struct {
 	stop map[int]context.CancelCauseFunc
 }
 
-// begin is a context that ends with ctx, with Stop, or at the time limit, with the cause. end must be called.
-func (r *running) begin(ctx context.Context, limit time.Duration) (run context.Context, end func()) {
-	if limit <= 0 {
-		limit = DefaultTimeout
-	}
+// begin is a context that ends with ctx, with Stop, or at the time limit, with the cause. limit starts the clock,
+// when the command has started. end must be called.
+func (r *running) begin(ctx context.Context) (run context.Context, limit func(time.Duration), end func()) {
 	run, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { cancel(errTimedOut) })
+	var timer *time.Timer
+	limit = func(d time.Duration) {
+		if d <= 0 {
+			d = DefaultTimeout
+		}
+		timer = time.AfterFunc(d, func() { cancel(errTimedOut) })
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == nil {
@@ -39,11 +43,13 @@ func (r *running) begin(ctx context.Context, limit time.Duration) (run context.C
 	r.next++
 	id := r.next
 	r.stop[id] = cancel
-	return run, func() {
+	return run, limit, func() {
 		r.mu.Lock()
 		delete(r.stop, id)
 		r.mu.Unlock()
-		timer.Stop()
+		if timer != nil {
+			timer.Stop()
+		}
 		cancel(nil)
 	}
 }

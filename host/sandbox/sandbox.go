@@ -44,8 +44,6 @@ type Sandbox interface {
 	Download(ctx context.Context, path string, w io.Writer) error
 	// Snapshot commits all that is in the working directory, also where that is nothing new, and returns the commit.
 	Snapshot(ctx context.Context, message string) (commit string, err error)
-	// Push pushes the branch to the repository that the box was made with.
-	Push(ctx context.Context, branch, token string) error
 
 	// Stop ends what Exec is running, here and in the box; what was detached goes on.
 	Stop()
@@ -58,8 +56,8 @@ type Command struct {
 	Argv      []string
 	Dir       string            // below the working directory; "" for that
 	Env       map[string]string // beside what the box has; names of letters, digits and _
-	Stdin     io.Reader         // nil for an input that is empty
-	Timeout   time.Duration     // 0: DefaultTimeout
+	Stdin     io.Reader         // nil for an input that is empty; it may have no end, and wait for the output
+	Timeout   time.Duration     // from the command's start; 0: DefaultTimeout
 	MaxOutput int               // bytes that are kept of each of stdout and stderr; 0: DefaultMaxOutput
 	// Output, where there is one, is told what comes as it comes, one call at a time: Stdout or Stderr, and the bytes.
 	Output func(s Stream, b []byte)

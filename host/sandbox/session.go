@@ -3,34 +3,63 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"path"
 	"strings"
 	"time"
 )
 
-// farewell bounds what is done for a command that has come to its end, or was brought to it.
-const farewell = time.Minute
+// farewell bounds what is done for a command that has come to its end, or was brought to it; lastWords how long the
+// rest of a killed command's output is waited for.
+const (
+	farewell  = time.Minute
+	lastWords = 10 * time.Second
+)
 
 // session is one command in a box, in a session of the daemon's.
 type session struct {
-	b    *daytonaBox
-	id   string // ours; the daemon would make a path of any
-	dir  string // the command's own, in the box
-	out  *output
-	told [2]int // how much of each output is in out
-	cmd  string // the daemon's id of the command
-	code *int   // how it ended; nil before
+	b   *daytonaBox
+	id  string // ours; the daemon would make a path of any
+	dir string // the command's own, in the box
+	out *output
+	cmd string // the daemon's id of the command
 
+	stop func()        // makes follow return
+	done chan struct{} // closed when follow has returned; nil before it was called
+
+	// These are follow's until done is closed.
+	err   error
+	seen  int64  // bytes of the log that were read
+	line  []byte // the last line of them, where it has no end yet
+	ended [2]bool
+	code  int  // how it ended
 	never bool // it could not be started
 }
 
-// mark ends both outputs.
-func (s *session) mark() string { return "[end of " + s.id + "]" }
+// The ways in which a command gets its input.
+const (
+	inputNone = "none"
+	inputFile = "file" // uploaded before the command starts
+	inputLive = "live" // sent as it comes
+)
 
-// prepare puts the command's environment and its input into its folder.
-func (s *session) prepare(ctx context.Context, c Command) error {
+// inputOf is how in reaches a command. What is in memory goes as a file. All else may be endless, or wait for the
+// command.
+func inputOf(in io.Reader) string {
+	switch in.(type) {
+	case nil:
+		return inputNone
+	case interface{ Len() int }:
+		return inputFile
+	}
+	return inputLive
+}
+
+// prepare puts the command's environment, and an input that goes as a file, into its folder.
+func (s *session) prepare(ctx context.Context, c Command, how string) error {
 	var parts []part
+	var size int64
 	if len(c.Env) > 0 {
 		env, err := exports(c.Env)
 		if err != nil {
@@ -38,7 +67,8 @@ func (s *session) prepare(ctx context.Context, c Command) error {
 		}
 		parts = append(parts, part{path.Join(s.dir, "env"), strings.NewReader(env), -1})
 	}
-	if c.Stdin != nil {
+	if how == inputFile {
+		size = int64(c.Stdin.(interface{ Len() int }).Len())
 		parts = append(parts, part{path.Join(s.dir, "in"), c.Stdin, -1})
 	}
 	if parts == nil {
@@ -48,13 +78,13 @@ func (s *session) prepare(ctx context.Context, c Command) error {
 	if err := s.b.folder(ctx, s.dir, 0o700); err != nil {
 		return err
 	}
-	return s.b.send(ctx, parts, streamed)
+	return s.b.send(ctx, parts, size)
 }
 
 func (s *session) url(rest string) string { return "/process/session/" + s.id + rest }
 
-// run starts the command and waits for its end, or for a reason to end it.
-func (s *session) run(ctx context.Context, line string, tell bool) error {
+// start starts the command.
+func (s *session) start(ctx context.Context, line string) error {
 	if err := s.b.call(ctx, request{
 		doing: "make a session", method: http.MethodPost, url: "/process/session", body: map[string]string{"sessionId": s.id}, once: true,
 	}); err != nil {
@@ -62,22 +92,43 @@ func (s *session) run(ctx context.Context, line string, tell bool) error {
 	}
 	var answer struct{ CmdID string }
 	if err := s.b.call(ctx, request{
-		doing: "run a command", method: http.MethodPost, url: s.url("/exec"), body: map[string]any{"command": line, "runAsync": true}, into: &answer, once: true,
+		doing: "run a command", method: http.MethodPost, url: s.url("/exec"), into: &answer, once: true,
+		body: map[string]any{"command": line, "runAsync": true, "suppressInputEcho": true},
 	}); err != nil {
 		return because(ctx, err)
 	}
 	s.cmd = answer.CmdID
-	for wait := s.b.p.pace; ; wait = min(wait*5/4, 10*s.b.p.pace) {
-		if err := s.look(ctx); err != nil || s.code != nil {
-			return because(ctx, err)
-		}
-		if tell {
-			if _, err := s.listen(ctx); err != nil {
-				return because(ctx, err)
+	return nil
+}
+
+// run follows the command that start has started to its end, or until there is a reason to end it, which it returns.
+func (s *session) run(ctx context.Context, c Command, how string) error {
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop, s.done = stop, make(chan struct{})
+	go func() {
+		defer close(s.done)
+		defer stop()
+		s.err = s.follow(life)
+	}()
+	fed := make(chan error, 1)
+	if how == inputLive {
+		// A Read that blocks can't be interrupted: it is left to who gave the input, as is this goroutine.
+		go func() { fed <- s.feed(life, c.Stdin) }()
+	}
+	var refused error
+	var grace <-chan time.Time
+	for {
+		select {
+		case <-s.done:
+			return s.err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case refused = <-fed:
+			if refused != nil { // as the daemon refuses the input of a command that has just ended
+				grace = time.After(20 * s.b.p.pace)
 			}
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
+		case <-grace:
+			return refused
 		}
 	}
 }
@@ -90,69 +141,13 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// look asks whether the command has ended.
-func (s *session) look(ctx context.Context) error {
-	var answer struct {
-		ExitCode *int `json:"exitCode"`
-	}
-	err := s.b.call(ctx, request{doing: "look at a command", method: http.MethodGet, url: s.url("/command/" + s.cmd), into: &answer})
-	s.code = answer.ExitCode
-	return err
-}
-
-// listen takes what the command has said since the last time, and says whether both outputs are at their end.
-func (s *session) listen(ctx context.Context) (all bool, err error) {
-	var log struct{ Stdout, Stderr string }
-	if err := s.b.call(ctx, request{
-		doing: "read a command's output", method: http.MethodGet, url: s.url("/command/" + s.cmd + "/logs"), into: &log, attempt: 4 * attempt,
-	}); err != nil {
-		return false, err
-	}
-	all = true
-	for i, said := range []string{log.Stdout, log.Stderr} {
-		at := strings.LastIndex(said, s.mark())
-		if at < 0 {
-			all, at = false, len(said)
-		} else {
-			s.never = s.never || strings.Contains(said[at:], "never")
-		}
-		if at > s.told[i] {
-			s.out.add(Stdout+Stream(i), []byte(said[s.told[i]:at]))
-			s.told[i] = at
-		}
-	}
-	return all, nil
-}
-
-// finish reads a command's output to its end, which may come a little after the command's. Where it doesn't, somebody has killed the shell that would say so.
-func (s *session) finish(ctx context.Context) error {
-	defer func() { _ = s.end(ctx) }() // it is over; a session that stays is empty
-	for range 20 {
-		all, err := s.listen(ctx)
-		if err != nil || all {
-			return err
-		}
-		if err := sleep(ctx, s.b.p.pace); err != nil {
-			return err
-		}
-	}
-	s.b.remove(ctx, s.dir)
-	return nil
-}
-
-// cut ends a command that has not ended, and takes what it has said until now.
+// cut ends a command that has not ended. follow takes what it has printed until then.
 func (s *session) cut(ctx context.Context) error {
 	_, _, killed := s.b.execute(ctx, sh("kill a command", killScript, s.dir))
-	if s.cmd != "" && killed == nil {
-		for wait := range 10 { // it says its last words
-			if s.look(ctx) != nil || s.code != nil || sleep(ctx, time.Duration(wait+1)*s.b.p.pace) != nil {
-				break
-			}
-		}
-		s.code = nil // that it ended after all is our doing
-		if _, err := s.listen(ctx); err != nil {
-			killed = err
-		}
+	if s.done != nil {
+		timer := time.AfterFunc(lastWords, s.stop)
+		<-s.done
+		timer.Stop()
 	}
 	err := s.end(ctx) // kills what there is, too
 	s.b.remove(ctx, s.dir)

@@ -74,13 +74,14 @@ func newCommand(dir, text string, echo bool) (*command, error) {
 	return c, nil
 }
 
-// read takes the lines of an output into the log, each when it is complete.
+// read takes the lines of an output into the log, each when it is complete. It loses zero bytes, as the original's
+// shell does.
 func (c *command) read(r *os.File, mark string) {
 	defer r.Close()
 	for lines := bufio.NewReader(r); ; {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			c.add(mark, bytes.TrimSuffix(line, []byte{'\n'}))
+			c.add(mark, bytes.ReplaceAll(bytes.TrimSuffix(line, []byte{'\n'}), []byte{0}, nil))
 		}
 		if err != nil {
 			return
@@ -155,15 +156,19 @@ func (c *command) since(offset int) ([]byte, <-chan struct{}) {
 	return bytes.Clone(c.log[offset:]), c.grew
 }
 
-// splitLog takes a log apart.
+// splitLog takes a log apart. A mark counts wherever it stands, so bytes of a command that look like one switch the
+// stream.
 func splitLog(log []byte) (merged, stdout, stderr []byte) {
-	for line := range bytes.Lines(log) {
-		text := line[len(stdoutMark):]
-		merged = append(merged, text...)
-		if bytes.HasPrefix(line, []byte(stdoutMark)) {
-			stdout = append(stdout, text...)
-		} else {
-			stderr = append(stderr, text...)
+	to := &stdout
+	for len(log) > 0 {
+		switch {
+		case bytes.HasPrefix(log, []byte(stdoutMark)):
+			to, log = &stdout, log[len(stdoutMark):]
+		case bytes.HasPrefix(log, []byte(stderrMark)):
+			to, log = &stderr, log[len(stderrMark):]
+		default:
+			merged, *to = append(merged, log[0]), append(*to, log[0])
+			log = log[1:]
 		}
 	}
 	return merged, stdout, stderr

@@ -27,7 +27,7 @@ func (d *daemon) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Command == "" {
-		w.WriteHeader(http.StatusBadRequest)
+		complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: command is required"})
 		return
 	}
 	var env []string

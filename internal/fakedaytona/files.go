@@ -35,12 +35,15 @@ func (d *daemon) fileRoutes() {
 var (
 	errBad     = errors.New("bad request")
 	errOutside = errors.New("outside of the box")
+	errExists  = errors.New("the destination exists")
 )
 
 func fileStatus(err error) int {
 	switch {
 	case errors.Is(err, errBad):
 		return http.StatusBadRequest
+	case errors.Is(err, errExists):
+		return http.StatusConflict
 	case errors.Is(err, fs.ErrNotExist):
 		return http.StatusNotFound
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, errOutside):
@@ -168,6 +171,12 @@ func (d *daemon) moveFile(_ http.ResponseWriter, r *http.Request) error {
 	to, err := d.writable(r.URL.Query().Get("destination"))
 	if err != nil {
 		return err
+	}
+	if _, err := os.Lstat(from); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(to); err == nil {
+		return errExists // the original moves nothing over what is there
 	}
 	return os.Rename(from, to)
 }

@@ -62,7 +62,7 @@ func TestUpload(t *testing.T) {
 		},
 		{"over another", []string{"files[0].path", "two", "files[0].file", "3"}, 200, `"bytes":1`, map[string]string{"two": "3"}},
 		{"no tilde", []string{"files[0].path", "~/t", "files[0].file", "t"}, 200, `"~/t"`, map[string]string{"~/t": "t"}},
-		{"wrong order", []string{"files[0].file", "1", "files[0].path", "late"}, 400, `{"errors":["missing path metadata for files[0].file"],"files":null}`, nil},
+		{"wrong order", []string{"files[0].file", "1", "files[0].path", "late"}, 400, `{"errors":["file[0]: missing .path metadata"],"files":null}`, nil},
 		{
 			"one of two",
 			[]string{"files[0].path", "two/x", "files[0].file", "1", "files[1].path", "three", "files[1].file", "333"},
@@ -95,8 +95,12 @@ func TestUpload(t *testing.T) {
 	// What runs can be replaced, if not written to.
 	body, kind := form(t, "files[0].path", "running.new", "files[0].file", "1")
 	c.do("POST", url+"/files/bulk-upload", body, kind)
-	if a := c.do("POST", url+"/files/move?source=running.new&destination=running", nil); a.status != 200 {
+	// Nothing is moved over a file that is there.
+	if a := c.do("POST", url+"/files/move?source=running.new&destination=running", nil); a.status != 409 || a.body != "" {
 		t.Errorf("move: %d %s", a.status, a.body)
+	}
+	if a := c.run(url, "mv running.new running"); a.json["exitCode"] != 0. {
+		t.Errorf("mv: %d %s", a.status, a.body)
 	}
 	if b, err := os.ReadFile(running); err != nil || string(b) != "1" {
 		t.Errorf("got %.10q, %v", b, err)

@@ -2,8 +2,11 @@ package fakedaytona
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -43,13 +46,9 @@ func (d *daemon) gitRoutes() {
 	on("POST /git/checkout", func(_ *http.Request, q gitQuestion) (int, any, error) {
 		return d.gitDo(http.StatusOK, q, "checkout", "-q", q.Branch, "--")
 	})
-	on("POST /git/add", func(_ *http.Request, q gitQuestion) (int, any, error) {
-		return d.gitDo(http.StatusOK, q, append([]string{"add", "--"}, q.Files...)...)
-	})
+	on("POST /git/add", d.gitAdd)
 	on("POST /git/commit", d.gitCommit)
-	on("POST /git/push", func(_ *http.Request, q gitQuestion) (int, any, error) {
-		return d.gitDo(http.StatusOK, q, "push", "-q", "origin", "HEAD")
-	})
+	on("POST /git/push", d.gitPush)
 	on("POST /git/pull", d.gitPull)
 }
 
@@ -102,6 +101,9 @@ func (d *daemon) git(q gitQuestion, args ...string) (string, error) {
 
 // gitError is the error that git's complaint amounts to.
 func gitError(complaint string, err error) error {
+	if strings.Contains(complaint, "not a git repository") {
+		return toolError{http.StatusNotFound, "NOT_FOUND", "repository does not exist"}
+	}
 	for _, e := range []struct {
 		status     int
 		code, says string
@@ -110,7 +112,6 @@ func gitError(complaint string, err error) error {
 		{http.StatusUnauthorized, "UNAUTHORIZED", "could not read Username"},
 		{http.StatusForbidden, "FORBIDDEN", "returned error: 403"},
 		{http.StatusNotFound, "NOT_FOUND", "' not found"},
-		{http.StatusNotFound, "NOT_FOUND", "not a git repository"},
 		{http.StatusNotFound, "NOT_FOUND", "No such file or directory"},
 	} {
 		if strings.Contains(complaint, e.says) || strings.Contains(err.Error(), strings.ToLower(e.says)) {
@@ -181,6 +182,67 @@ func (d *daemon) gitFetch(q gitQuestion) error {
 		}
 	}
 	return nil
+}
+
+// gitAdd stages files. Those of a repository within the repository become plain files of the outer one.
+func (d *daemon) gitAdd(_ *http.Request, q gitQuestion) (int, any, error) {
+	if _, err := d.git(q, append([]string{"add", "--"}, q.Files...)...); err != nil {
+		return 0, nil, err
+	}
+	staged, err := d.git(q, "ls-files", "--stage")
+	if err != nil {
+		return 0, nil, err
+	}
+	for line := range strings.Lines(staged) {
+		info, nested, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if !strings.HasPrefix(info, "160000 ") {
+			continue
+		}
+		if err := d.gitFlatten(q, nested); err != nil {
+			return 0, nil, err
+		}
+	}
+	return http.StatusOK, nil, nil
+}
+
+// gitFlatten stages the files of a nested repository in place of its commit.
+func (d *daemon) gitFlatten(q gitQuestion, nested string) error {
+	if _, err := d.git(q, "update-index", "--force-remove", nested); err != nil {
+		return err
+	}
+	root := d.path(q.Path)
+	return filepath.WalkDir(filepath.Join(root, nested), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() == ".git" && e.IsDir() {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if e.IsDir() {
+			return nil
+		}
+		blob, err := d.git(q, "hash-object", "-w", "--", path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err == nil {
+			_, err = d.git(q, "update-index", "--add", "--cacheinfo", "100644,"+strings.TrimSpace(blob)+","+rel)
+		}
+		return err
+	})
+}
+
+// gitPush pushes the branch that is checked out, to whatever the repository calls origin.
+func (d *daemon) gitPush(_ *http.Request, q gitQuestion) (int, any, error) {
+	if _, err := d.git(q, "symbolic-ref", "HEAD"); err != nil {
+		var e toolError
+		if errors.As(err, &e) {
+			return 0, nil, err
+		}
+		return 0, nil, errors.New("funny refname") // HEAD is detached
+	}
+	if _, err := d.git(q, "config", "remote.origin.url"); err != nil {
+		return 0, nil, toolError{http.StatusNotFound, "NOT_FOUND", "not found: remote not found"}
+	}
+	return d.gitDo(http.StatusOK, q, "push", "-q", "origin", "HEAD")
 }
 
 func (d *daemon) gitCommit(_ *http.Request, q gitQuestion) (int, any, error) {

@@ -112,7 +112,21 @@ func TestGit(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(home, "o", "new")); err != nil || string(b) != "new\n" {
 		t.Errorf("pulled %q, %v", b, err)
 	}
-	step("no repository", "GET /git/status?path=.", nil, 404, "not a git repository")
+	step("no repository", "GET /git/status?path=.", nil, 404, "repository does not exist")
+	c.run(url, "git init -q unborn; git init -q r/nested; echo inner >r/nested/file; git -C r/nested add .;"+
+		"git -C r/nested -c user.name=n -c user.email=e commit -qm inner")
+	step("an unborn branch", "GET /git/status?path=unborn", nil, 404, "not found: reference not found")
+	step("push without a remote", "POST /git/push", with(m{"path": "unborn"}), 404, "remote not found")
+	step("add a repository in it", "POST /git/add", m{"path": "r", "files": []string{"."}}, 200, "")
+	step("commit it", "POST /git/commit", commit(nil), 200, `{"hash":"`)
+	if got := git(t, dir, "ls-tree", "-r", "--name-only", "HEAD"); !strings.Contains(got, "nested/file\n") {
+		t.Errorf("committed %s", got)
+	}
+	git(t, dir, "reset", "-q", "--hard", "HEAD~2")
+	git(t, dir, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "another way")
+	step("push what is behind", "POST /git/push", with(m{"path": "r"}), 500, "rejected")
+	git(t, dir, "checkout", "-q", "--detach")
+	step("push from no branch", "POST /git/push", with(m{"path": "r"}), 500, "funny refname")
 
 	if a := c.run(url, "grep -r "+password+" . || echo none"); a.str("result") != "none\n" {
 		t.Errorf("the password is in the box: %s", a.body)

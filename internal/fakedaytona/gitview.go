@@ -17,6 +17,9 @@ func (d *daemon) gitStatus(_ *http.Request, q gitQuestion) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if _, err := d.git(q, "rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
+		return 0, nil, toolError{http.StatusNotFound, "NOT_FOUND", "not found: reference not found"} // an unborn branch
+	}
 	files := []any{}
 	for records := strings.Split(out, "\x00"); len(records) > 1; records = records[1:] {
 		line, extra := records[0], ""

@@ -43,6 +43,25 @@ func TestSessionShapes(t *testing.T) {
 	}
 }
 
+// TestSessionBytes: zero bytes of an output vanish, and a mark in it switches the stream.
+func TestSessionBytes(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	_, url := c.box(map[string]any{
+		"env": map[string]string{"dir": "theirs", "log": "theirs", "sp": "theirs", "ep": "theirs", "ip": "theirs"},
+	})
+	s := c.session(url, "s1")
+	a := c.with("X-Daytona-SDK-Version", "0.218.0").exec(s, `printf 'a\000b\002\002\002c\nd\n'`, false)
+	if a.str("stdout") != "abd\n" || a.str("stderr") != "c\n" {
+		t.Errorf("got %s", a.body)
+	}
+	// The session's own variables replace the box's.
+	a = c.exec(s, `sh -c 'echo $dir$log$sp$ep$ip'`, false)
+	if out := a.str("output"); strings.Contains(out, "theirs") || len(out) < 100 {
+		t.Errorf("variables: %s", out)
+	}
+}
+
 // follow reads a log to its end.
 func (c *client) follow(url string) (log string, frames int, err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)

@@ -15,8 +15,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// session is a shell that commands are given to, one after the other. They are in its own process: a directory changed stays changed, and an exit is
-// the shell's.
+// session is a shell that commands are given to, one after the other. They are in its own process: a directory
+// changed stays changed, an exit is the shell's, and a command sees the variables that the session has set for
+// itself, as with the original: dir, log, sp, ep and ip, in place of those that the box has by these names.
 //
 // A command's outputs are pipes with names, whose lines go into its log; it is done when the shell says so and nobody holds them any more.
 type session struct {
@@ -35,7 +36,7 @@ type session struct {
 }
 
 // errBroken is what the original says when a session's shell has ended.
-var errBroken = errors.New("write |1: broken pipe")
+var errBroken = errors.New("bad request: failed to write command: write |1: broken pipe")
 
 func (d *daemon) newSession(id string) (*session, error) {
 	s := &session{id: id, d: d, dir: filepath.Join(d.home, ".daytona", "sessions", id), gone: make(chan struct{}), cmds: map[string]*command{}}
@@ -120,8 +121,12 @@ func (s *session) exec(text string, echo bool) (*command, error) {
 	}
 	s.feed.Lock()
 	defer s.feed.Unlock()
-	_, err = fmt.Fprintf(s.stdin, "eval %s >%s 2>%s <%s 3>&- 4<&-; printf '%%s %%s\\n' %s $? >&3; read -r _ <&4\n",
-		quote(text), quote(c.out), quote(c.err), quote(c.in), c.id)
+	_, err = fmt.Fprintf(s.stdin, "dir=%s log=%s sp=%s ep=%s ip=%s\n",
+		quote(c.dir), quote(c.dir+"/output.log"), quote(c.out), quote(c.err), quote(c.in))
+	if err == nil {
+		_, err = fmt.Fprintf(s.stdin, "eval %s >%s 2>%s <%s 3>&- 4<&-; printf '%%s %%s\\n' %s $? >&3; read -r _ <&4\n",
+			quote(text), quote(c.out), quote(c.err), quote(c.in), c.id)
+	}
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

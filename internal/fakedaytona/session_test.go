@@ -94,7 +94,8 @@ func TestSessionExit(t *testing.T) {
 	a := c.exec(s, "exit 3", true)
 	await(t, "the shell has ended", func() bool {
 		a := c.exec(s, "true", true)
-		return a.status == 500 && a.str("message") == "failed to execute command: write |1: broken pipe"
+		return a.status == 500 && a.str("message") ==
+			"failed to execute command: bad request: failed to write command: write |1: broken pipe"
 	})
 	if a := c.do("GET", s+"/command/"+a.str("cmdId"), nil); a.status != 200 || a.json["exitCode"] != nil {
 		t.Errorf("got %d %s", a.status, a.body)

@@ -45,7 +45,7 @@ func (d *daemon) bulkUpload(w http.ResponseWriter, r *http.Request) {
 			}
 			paths[name[1]] = string(b)
 		case paths[name[1]] == "":
-			failures = append(failures, fmt.Sprintf("missing path metadata for %s", part.FormName()))
+			failures = append(failures, fmt.Sprintf("file[%s]: missing .path metadata", name[1]))
 		default:
 			n, err := d.write(paths[name[1]], part)
 			if err != nil {

@@ -1,0 +1,244 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+)
+
+// maxLogLine is more than any line that execScript prints. A longer one is noise, and is cut.
+const maxLogLine = 1 << 20
+
+// follow reads the command's log as it grows, until both outputs have ended. It connects again where the connection
+// breaks; the daemon then sends the log from its beginning, and what was read before is skipped.
+func (s *session) follow(ctx context.Context) error {
+	fails, ended := 0, 0
+	for {
+		before := s.seen
+		rerr := s.read(ctx)
+		if s.ended == [2]bool{true, true} {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		code, err := s.look(ctx)
+		if err != nil {
+			return errors.Join(err, rerr)
+		}
+		if s.seen > before {
+			fails, ended = 0, 0
+		}
+		if code != nil && websocket.CloseStatus(rerr) == websocket.StatusNormalClosure {
+			// The daemon has sent the whole log, without the ends: somebody has killed the shell that prints them.
+			if s.code, ended = *code, ended+1; ended == 2 {
+				return nil
+			}
+		}
+		if fails++; fails == tries {
+			return rerr
+		}
+		if err := sleep(ctx, backoff(s.b.p.pace, slower*s.b.p.pace, fails, nil)); err != nil {
+			return err
+		}
+	}
+}
+
+// look asks whether the command has ended, and returns nil while it runs.
+func (s *session) look(ctx context.Context) (code *int, err error) {
+	var answer struct {
+		ExitCode *int `json:"exitCode"`
+	}
+	err = s.b.call(ctx, request{
+		doing: "look at a command", method: http.MethodGet, url: s.url("/command/" + s.cmd), into: &answer,
+	})
+	return answer.ExitCode, err
+}
+
+// read reads the log over one connection. The error is never nil.
+func (s *session) read(ctx context.Context) error {
+	q := request{doing: "follow a command's output", method: http.MethodGet}
+	q.url = s.b.toolbox + s.url("/command/"+s.cmd+"/logs?follow=true")
+	header, err := http.NewRequestWithContext(ctx, q.method, q.url, nil)
+	if err != nil {
+		return err
+	}
+	s.b.p.sign(header, q)
+	dial, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	o := &websocket.DialOptions{HTTPClient: s.b.p.hc, HTTPHeader: header.Header}
+	conn, resp, err := websocket.Dial(dial, q.url, o)
+	if err != nil {
+		if resp != nil && resp.Body != nil {
+			return s.b.judge(ctx, s.b.p.read(q, resp, nil))
+		}
+		return redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), s.b.p.key)
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(-1) // frames are read as streams
+	ctx, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
+	defer stop()
+	watcher.Go(func() {
+		defer stop()
+		s.watch(ctx, conn)
+	})
+	return fmt.Errorf("daytona: %s: %w", q.doing, s.take(frames{ctx, conn}))
+}
+
+// watch returns when the connection is of no use any more: when the command has ended, or can't be asked after, for a
+// while. In between it pings, because a proxy may end a connection on which nothing moves.
+func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
+	every := 100 * s.b.p.pace
+	for idle := 0; idle < 2; {
+		if sleep(ctx, every) != nil {
+			return
+		}
+		ping, cancel := context.WithTimeout(ctx, every)
+		_ = conn.Ping(ping) // whether it is answered or not
+		cancel()
+		if code, err := s.look(ctx); err != nil || code != nil {
+			idle++
+		} else {
+			idle = 0
+		}
+	}
+}
+
+// frames are what a connection's frames hold, as one stream.
+type frames struct {
+	ctx  context.Context
+	conn *websocket.Conn
+}
+
+// WriteTo implements io.WriterTo.
+func (f frames) WriteTo(w io.Writer) (n int64, err error) {
+	for {
+		_, r, err := f.conn.Reader(f.ctx)
+		if err != nil {
+			return n, err
+		}
+		m, err := io.Copy(w, r)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+}
+
+// take reads the log over one connection, without what was read before, until both outputs have ended.
+func (s *session) take(log frames) error {
+	_, err := log.WriteTo(&logReader{s: s, skip: s.seen})
+	return err
+}
+
+var errEnded = errors.New("both outputs have ended")
+
+// logReader takes the log, after the first skip bytes of it.
+type logReader struct {
+	s    *session
+	skip int64
+}
+
+func (l *logReader) Write(b []byte) (int, error) {
+	n := len(b)
+	drop := min(l.skip, int64(n))
+	l.skip -= drop
+	b = b[drop:]
+	for s := l.s; len(b) > 0; {
+		piece := b
+		if end := bytes.IndexByte(b, '\n'); end >= 0 {
+			piece = b[:end+1]
+		}
+		b = b[len(piece):]
+		s.seen += int64(len(piece))
+		s.line = append(s.line, piece[:min(len(piece), maxLogLine-len(s.line))]...)
+		if piece[len(piece)-1] != '\n' {
+			break
+		}
+		s.heed(s.line)
+		if s.line = s.line[:0]; s.ended == [2]bool{true, true} {
+			return n, errEnded
+		}
+	}
+	return n, nil
+}
+
+// heed takes one line of the log: three bytes that name the stream, and what execScript has printed. Any other line
+// is not its.
+func (s *session) heed(line []byte) {
+	var stream Stream
+	switch {
+	case bytes.HasPrefix(line, []byte("\x01\x01\x01")):
+		stream = Stdout
+	case bytes.HasPrefix(line, []byte("\x02\x02\x02")):
+		stream = Stderr
+	default:
+		return
+	}
+	text := strings.TrimSuffix(string(line[3:]), "\n")
+	switch {
+	case strings.HasPrefix(text, ">"):
+		// A relay that was killed in the middle of a line leaves what can be decoded.
+		b, _ := base64.StdEncoding.DecodeString(text[1:])
+		s.out.add(stream, b)
+	case strings.HasPrefix(text, "="):
+		word, code, _ := strings.Cut(text[1:], " ")
+		if n, err := strconv.Atoi(code); err == nil {
+			s.ended[stream-Stdout], s.code, s.never = true, n, s.never || word == "never"
+		}
+	}
+}
+
+// inputChunk is how much of an input goes in one line. With its number and its newline the line is shorter than what
+// a pipe takes in one piece (4096 bytes), so that no two lines mix.
+const inputChunk = 3000
+
+// feed sends an input to the command, as it comes, and its end. It returns when the input has ended, or the daemon
+// refuses it.
+func (s *session) feed(ctx context.Context, in io.Reader) error {
+	buf := make([]byte, inputChunk)
+	for number := 1; ; number++ {
+		n, err := in.Read(buf)
+		if n > 0 {
+			line := strconv.Itoa(number) + " " + base64.StdEncoding.EncodeToString(buf[:n])
+			if serr := s.send(ctx, line); serr != nil {
+				return serr
+			}
+		} else {
+			number--
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return s.send(ctx, strconv.Itoa(number+1)+" =")
+		case err != nil:
+			return fmt.Errorf("its input could not be read: %w", err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+}
+
+// send sends a line of input, again where the answer is lost: the command's shell takes each number once. The daemon
+// answers when it has put the line into a pipe, which may be full until the command reads.
+func (s *session) send(ctx context.Context, line string) error {
+	for {
+		err := s.b.call(ctx, request{
+			doing: "send input", method: http.MethodPost, url: s.url("/command/" + s.cmd + "/input"),
+			body: map[string]string{"data": line},
+		})
+		var timeout interface{ Timeout() bool }
+		if err == nil || ctx.Err() != nil || !errors.As(err, &timeout) || !timeout.Timeout() {
+			return err
+		}
+	}
+}

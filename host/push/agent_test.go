@@ -208,6 +208,38 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// The token of GitHub is for no other server. A remote may be named by what stands on a thread, where agents write.
+func TestOtherServer(t *testing.T) {
+	t.Parallel()
+	h := localHouse(t)
+	b := h.clone()
+	run(t, b, "git commit --quiet --allow-empty -m work")
+	o := h.options("work/1")
+	var err error
+	o.Remote, err = push.ParseRemote(h.URL+"/git/org/repo.git", "https://github.example")
+	if err != nil || o.Remote.Owner != "" {
+		t.Fatalf("%+v, %v", o.Remote, err)
+	}
+	const want = "/git/org/repo.git: the server wants credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL alone (401)"
+	if got := push.Push(t.Context(), b, o); got.Pushed || !strings.HasSuffix(got.Error, want) {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := push.Check(t.Context(), o); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("checked: %v", err)
+	}
+	open := newStranger(t) // it asks for credentials, and logs what it gets
+	o.Remote.URL = open.URL
+	push.Push(t.Context(), b, o)
+	for _, r := range open.seen {
+		if strings.Contains(r, "Authorization") {
+			t.Errorf("a stranger got %s", r)
+		}
+	}
+	if len(open.seen) == 0 {
+		t.Error("the remote was not asked")
+	}
+}
+
 // A folder and a file URL are pushed to without a token, and have no pull request.
 func TestLocalRemote(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ exec 3<&0 </dev/null
 refuse() { echo "refuse $*"; exit 0; }
 mkdir -p "${bundle%/*}" || exit
 exec 9>"${bundle%/*}/push.lock" || exit
-! command -v flock >/dev/null || flock -w 300 9 || exit
+! command -v flock >/dev/null || flock -w 300 9 || { echo "another push is at work in the box" >&2; exit 1; }
 said=$(g rev-parse --is-inside-work-tree 2>&1) && [ "$said" = true ] || refuse repository "$said"
 on=$(g symbolic-ref -q HEAD)
 dirty=$(g status --porcelain) || exit

@@ -2,7 +2,7 @@
 //
 // The commits come out of the box as a git bundle, and leave from a bare repository in a temporary folder of the host
 // that holds no configuration but ours. The box never gets the token, and nothing that is configured in the box decides
-// where the commits or the token go: both go to Remote.URL, the token also to GitHub's API.
+// where the commits go. The token goes to GitHub alone, the server and the API that the host's own environment names.
 //
 // Nothing is ever forced: a branch that somebody else has pushed to stays as it is, and the Outcome says so. The result
 // of a push is an Outcome and not an error, because a push that fails does not fail the run. No error holds the token.
@@ -34,7 +34,7 @@ type Options struct {
 	Intent      string // the task in a few words: title, and message of the commit of what was uncommitted; may be ""
 	Thread, Run string // that the work was done on, and in
 
-	Token   string // for Remote.URL where that is of http or https, and for GitHub's API; never for another host
+	Token   string // of GitHub: for a Remote there and for the API, and for no other server
 	BaseURL string // of the API of a GitHub Enterprise server; "" for github.com
 	NoPR    bool   // push only
 
@@ -97,7 +97,7 @@ func Push(ctx context.Context, b Box, o Options) Outcome {
 
 // wantsToken reports whether o can't be done without a token.
 func (o Options) wantsToken() bool {
-	return o.Remote.overHTTP() || o.Remote.Owner != "" && !o.NoPR
+	return o.Remote.Owner != "" && (o.Remote.overHTTP() || !o.NoPR)
 }
 
 // push takes the branch from the box to the remote, and returns its commit.

@@ -269,7 +269,7 @@ func TestReason(t *testing.T) {
 func TestOutcomeJSON(t *testing.T) {
 	for want, o := range map[string]push.Outcome{
 		`{"pushed":false,"branch":"b","error":"GITHUB_TOKEN required for push"}`: push.Push(t.Context(), nil, push.Options{
-			Branch: "b", Remote: push.Remote{URL: "https://github.example/a/b.git"},
+			Branch: "b", Remote: push.Remote{"https://github.example/a/b.git", "a", "b"},
 		}),
 		`{"pushed":true,"branch":"b","commit":"c","prUrl":"https://github.example/a/b/pull/1"}`: {
 			Pushed: true, Branch: "b", Commit: "c", PRURL: "https://github.example/a/b/pull/1",

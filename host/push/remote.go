@@ -22,7 +22,7 @@ import (
 // Remote is a repository to push to.
 type Remote struct {
 	URL         string // of http, https, ssh or file, or an absolute path; without a password
-	Owner, Name string // on GitHub; "" for a repository elsewhere, where no pull request is made
+	Owner, Name string // on GitHub; "" for a repository elsewhere, which gets no token and no pull request
 }
 
 // ParseRemote returns the remote of a repository as --repo names it: ORG/REPO or an address on GitHub, which is at
@@ -114,6 +114,10 @@ func discover(
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized:
+		if token == "" {
+			const why = "%s: the server wants credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL alone (401)"
+			return nil, "", fmt.Errorf(why, address)
+		}
 		return nil, "", fmt.Errorf("%s: the token was refused (401)", address)
 	case http.StatusForbidden:
 		return nil, "", fmt.Errorf("%s: the token may not push here (403)", address)

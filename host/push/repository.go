@@ -22,7 +22,7 @@ import (
 type repository struct {
 	dir    string // holds the repository, and what was downloaded
 	remote Remote
-	token  string
+	token  string // "" for a remote that isn't on GitHub
 	url    string // of the remote, where it is now
 	ref    string // the branch's full name
 	most   int64
@@ -51,6 +51,9 @@ func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 			r.remove()
 		}
 	}()
+	if o.Remote.Owner == "" {
+		r.token = ""
+	}
 	if r.most <= 0 {
 		r.most = DefaultMaxBundle
 	}
@@ -109,7 +112,8 @@ func (r *repository) remoteHas(ctx context.Context, commit string) (bool, error)
 		{args: []string{"init", "--quiet", "--bare", "--template=", "."}},
 		{args: []string{"config", "remote.origin.url", r.url}},
 		{remote: true, args: []string{
-			"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=tree:0", "origin", "+refs/heads/*:refs/heads/*",
+			"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=tree:0",
+			"origin", "+refs/heads/*:refs/heads/*",
 		}},
 	} {
 		if _, err := look.git(ctx, c); err != nil {

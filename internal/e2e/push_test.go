@@ -119,7 +119,7 @@ func TestSandboxPush(t *testing.T) {
 }
 
 // The work of an agent that rewrites git's configuration is pushed to where its launch said, and the token goes nowhere
-// else.
+// else; after a run that was watched, and by reconcile after one that was not.
 func TestRunPush(t *testing.T) {
 	cache, err := agents.Cache()
 	if err != nil {
@@ -127,8 +127,10 @@ func TestRunPush(t *testing.T) {
 	}
 	// A box of Daytona's double finds the agent where this test does.
 	t.Setenv("PATH", filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin")+":"+os.Getenv("PATH"))
-	for _, provider := range []string{"local", "daytona"} {
-		t.Run(provider, func(t *testing.T) {
+	for _, tt := range []struct{ provider, command string }{
+		{"local", "run"}, {"daytona", "run"}, {"local", "launch"}, {"daytona", "launch"},
+	} {
+		t.Run(tt.command+" "+tt.provider, func(t *testing.T) {
 			evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				t.Errorf("another host was asked: %s %s %v", r.Method, r.URL, r.Header)
 				w.WriteHeader(http.StatusUnauthorized)
@@ -147,7 +149,7 @@ func TestRunPush(t *testing.T) {
 			f := newForge(t, h)
 			h.env = append(h.env, "GITHUB_TOKEN="+gitHubToken)
 			home, args := filepath.Join(h.data, "boxes"), []string{"--repo", f.URL + "/acme/widgets.git"}
-			if provider == "daytona" {
+			if tt.provider == "daytona" {
 				d := fakedaytona.New(t)
 				h.env = append(h.env, "DAYTONA_API_KEY="+d.Key, "DAYTONA_API_URL="+d.URL, "ARBE_BOX_STREAM_URL="+server)
 				args = []string{"--sandbox", "daytona", "--repo", "acme/widgets"}
@@ -156,14 +158,57 @@ func TestRunPush(t *testing.T) {
 				defer func() { noToken(t, home) }()
 			}
 			args = append(args, "--keep", "--branch", "agent/one", "--push", "--", "make it")
-			out, err := h.try(h.with("run", args)...)
-			if err != nil || !strings.Contains(out, `{"pushed":true,"branch":"agent/one","commit":"`) {
-				t.Errorf("%v\n%s", err, out)
+			if tt.command == "run" {
+				out, err := h.try(h.with("run", args)...)
+				if err != nil || !strings.Contains(out, `{"pushed":true,"branch":"agent/one","commit":"`) {
+					t.Errorf("%v\n%s", err, out)
+				}
+			} else {
+				l, _ := h.launch(args...)
+				until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+				for range 2 { // the second time there is nothing left to do
+					if out, err := h.try("reconcile", l.ThreadID); err != nil {
+						t.Errorf("reconcile: %v\n%s", err, out)
+					}
+				}
+				if all := textOf(h.entries()); strings.Count(all, `"pushed":true`) != 1 || strings.Contains(all, gitHubToken) {
+					t.Errorf("the thread has %.3000s", all)
+				}
 			}
 			if got := f.git("-C", f.bare, "show", "agent/one:made.txt"); got != "by-the-agent" || len(f.pulls) != 1 {
 				t.Errorf("pushed %q, and made %d pull requests", got, len(f.pulls))
 			}
 		})
+	}
+}
+
+// A push that can't work is refused before there is a box, or a model is asked.
+func TestPushRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, token, repo, branch, says string }{
+		{"no token", "", "acme/widgets", "agent/one", "GITHUB_TOKEN required for push"},
+		{"a wrong token", "wrong", "acme/widgets", "agent/one", "the token was refused (401)"},
+		{"no such repository", gitHubToken, "acme/none", "agent/one", "no such repository"},
+		{"the default branch", gitHubToken, "acme/widgets", "trunk", "trunk is the default branch"},
+	} {
+		for _, command := range []string{"run", "launch"} {
+			h := newHost(t)
+			f := newForge(t, h)
+			if tt.token != "" {
+				h.env = append(h.env, "GITHUB_TOKEN="+tt.token)
+			}
+			repo := f.URL + "/" + tt.repo + ".git"
+			out, err := h.try(h.with(command, []string{"--repo", repo, "--branch", tt.branch, "--push", "--", "make it"})...)
+			if err == nil || !strings.Contains(out, tt.says) {
+				t.Errorf("%s, %s: %v\n%s", command, tt.name, err, out)
+			}
+			if boxes, err := filepath.Glob(filepath.Join(h.data, "boxes", "*", "*")); err != nil || len(boxes) > 0 {
+				t.Errorf("%s, %s: left behind: %v, %v", command, tt.name, boxes, err)
+			}
+			if len(h.model.Requests()) > 0 {
+				t.Errorf("%s, %s: the model was asked", command, tt.name)
+			}
+		}
 	}
 }
 

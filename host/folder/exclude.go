@@ -93,8 +93,8 @@ func match(pattern, name []string) bool {
 	return len(name) == 0
 }
 
-// prune returns arguments for find that skip some of what is excluded: an exact subset, which spares the box the work of
-// hashing it.
+// prune returns arguments for find that skip some of what is excluded: an exact subset, which spares the box the work
+// of hashing it.
 func (m matcher) prune() []string {
 	var args []string
 	for _, p := range m {

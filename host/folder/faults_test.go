@@ -183,7 +183,8 @@ func TestBoxInUse(t *testing.T) {
 		s.Delete = true
 		write(t, s.Path, "vanishing", "old", "typed", "old", "log", "old")
 		s.copyIn(t)
-		write(t, s.work(), "log", "1\n", "vanishing", "new", "passing", "new", "typed", "new", "d/e/log", "1\n", "steady", "s")
+		write(t, s.work(), "log", "1\n", "vanishing", "new", "passing", "new", "typed", "new",
+			"d/e/log", "1\n", "steady", "s")
 		box := &meddler{Sandbox: s.box, exec: func(n int, _ *sandbox.Command) error {
 			if n == 5 { // the second script: it packs
 				write(t, s.work(), "log", "1\n2\n", "d/e/log", "")
@@ -215,7 +216,8 @@ func TestBoxInUse(t *testing.T) {
 func TestFolderInUse(t *testing.T) {
 	each(t, func(t *testing.T, p sandbox.Provider) {
 		s := newScene(t, p)
-		write(t, s.Path, "grows", strings.Repeat("0", 3<<20), "shrinks", strings.Repeat("0", 3<<20), "replaced", "0", "steady", "s")
+		zeros := strings.Repeat("0", 3<<20)
+		write(t, s.Path, "grows", zeros, "shrinks", zeros, "replaced", "0", "steady", "s")
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(stopped)

@@ -228,8 +228,8 @@ func (a *archives) Close() error {
 	return errors.Join(errs...)
 }
 
-// contents fetches the files. What a file was when it was listed may have passed: such a file is fetched once more, as a
-// copy that does not change, and its piece has the Entry of that. A path without a piece is no file any more.
+// contents fetches the files. A file that has changed since it was listed is fetched once more, as a copy that does not
+// change, and its piece has the Entry of that. A path without a piece is no file any more.
 func (r *remote) contents(ctx context.Context, want []string, listed Manifest) (a *archives, err error) {
 	a = &archives{pieces: map[string]piece{}}
 	if len(want) == 0 {

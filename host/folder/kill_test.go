@@ -87,7 +87,8 @@ func TestKilled(t *testing.T) {
 	boxes := t.TempDir()
 	s := newScene(t, sandbox.NewLocal(boxes))
 	s.Delete = true
-	write(t, s.Path, "edited", "old", "both", "old", "mode", "x", "f", "file", "full/mine", "", "d/a", "a", "d/b/c", "c", "d/e", "e",
+	write(t, s.Path, "edited", "old", "both", "old", "mode", "x", "f", "file", "full/mine", "",
+		"d/a", "a", "d/b/c", "c", "d/e", "e",
 		"gone", "g", "k/l", "l", "linked", "file", "locked/x", "x", "tofile/a", "a", "tolink/a", "a")
 	s.copyIn(t)
 	write(t, s.work(), "edited", "new", "both", "box", "made/by/box", "m", "locked/x", "new", "locked/y", "y")
@@ -114,7 +115,10 @@ func TestKilled(t *testing.T) {
 	must(t, os.CopyFS(start, os.DirFS(s.Path)))
 	s.pull(t)
 	want := tree(t, s.Path)
-	for _, part := range []string{"both.box: box", "f/g/h: h", "linked -> edited", "tofile: t", "tolink -> d", "locked/ (-r-x------)", "bare/ (--wx------)"} {
+	for _, part := range []string{
+		"both.box: box", "f/g/h: h", "linked -> edited", "tofile: t", "tolink -> d", "locked/ (-r-x------)",
+		"bare/ (--wx------)",
+	} {
 		if !hasLine(want, part) {
 			t.Fatalf("want %q in\n%s", part, want)
 		}

@@ -47,7 +47,7 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 		if c.box.Type != Absent {
 			continue
 		}
-		if err := m.next(ctx); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if err := m.remove(c); err != nil {
@@ -58,7 +58,7 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 		if c.box.Type == Absent {
 			continue
 		}
-		if err := m.next(ctx); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if m.wanted[c.path] {
@@ -74,20 +74,16 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 		m.base[c.path] = c.box
 	}
 	for _, d := range slices.Backward(m.modes) {
-		if err := m.next(ctx); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if err := m.root.Chmod(d.path, d.mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	m.notes.gaps = nil
 	slices.Sort(m.res.Conflicts)
-	return m.notes.write("")
+	return m.notes.write(note{})
 }
-
-// next is called before each path.
-func (m *merge) next(ctx context.Context) error { return context.Cause(ctx) }
 
 // change is called before each single change of the folder.
 func (m *merge) change() error {
@@ -155,9 +151,6 @@ func (m *merge) put(c change) error {
 		host, info, err := look(m.root, name)
 		if err != nil {
 			return err
-		}
-		if host.Type == Absent && m.notes.gaps[name] {
-			host = base
 		}
 		switch decide(base, host, c.box) {
 		case keep:

@@ -50,9 +50,9 @@ type change struct {
 // ErrBusy says that another Pull has the State.
 var ErrBusy = errors.New("another sync of the folder is running")
 
-// Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An error
-// of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in its old
-// or its new state. When Pull returns without an error, what it did is on disk.
+// Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An
+// error of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in
+// its old or its new state. When Pull returns without an error, what it did is on disk.
 func (s Sync) Pull(ctx context.Context, box sandbox.Sandbox) (res Result, err error) {
 	defer func() {
 		if err != nil {

@@ -141,3 +141,38 @@ func TestGitGone(t *testing.T) {
 		}
 	})
 }
+
+// TestGitPacked: a branch that was packed in the box is where the box has it, although nothing is deleted.
+func TestGitPacked(t *testing.T) {
+	each(t, func(t *testing.T, p sandbox.Provider) {
+		s := newScene(t, p)
+		write(t, s.Path, "a", "1")
+		mustGit(t, s.Path, "init", "-q", "-b", "main")
+		mustGit(t, s.Path, "add", "-A")
+		mustGit(t, s.Path, "commit", "-qm", "one")
+		for _, branch := range []string{"kept", "mine", "gone"} {
+			mustGit(t, s.Path, "branch", branch)
+		}
+		s.copyIn(t)
+		write(t, s.work(), "a", "2")
+		mustGit(t, s.work(), "commit", "-qam", "two")
+		mustGit(t, s.work(), "branch", "-D", "gone")
+		mustGit(t, s.work(), "gc", "-q")
+		head := mustGit(t, s.work(), "rev-parse", "HEAD")
+		write(t, s.Path, "b", "mine")
+		mustGit(t, s.Path, "branch", "-f", "mine", mustGit(t, s.Path, "commit-tree", "-m", "mine", "HEAD^{tree}"))
+		mine := mustGit(t, s.Path, "rev-parse", "mine")
+		res := s.pull(t)
+		for ref, want := range map[string]string{"HEAD": head, "mine": mine, "gone": head + "~", "kept": head + "~"} {
+			if got := mustGit(t, s.Path, "rev-parse", ref); got != mustGit(t, s.Path, "rev-parse", want) {
+				t.Errorf("%s is %s, want %s", ref, got, want)
+			}
+		}
+		if out := mustGit(t, s.Path, "status", "--short"); out != "?? b" || res.Deleted > 0 {
+			t.Errorf("status %q, %+v", out, res)
+		}
+		if out := mustGit(t, s.Path, "fsck"); strings.Contains(out, "missing") {
+			t.Error(out)
+		}
+	})
+}

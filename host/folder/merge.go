@@ -41,7 +41,7 @@ var (
 )
 
 // run applies the changes, which are sorted by path: first what was deleted, from the deepest, so that a file can take
-// the place of a folder; then the rest, folders before what is in them; then the modes of folders.
+// the place of a folder; then the rest, folders before what is in them; then refs of git that were packed, and the modes of folders.
 func (m *merge) run(ctx context.Context, changes []change) error {
 	for _, c := range slices.Backward(changes) {
 		if c.box.Type != Absent {
@@ -72,6 +72,9 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 			return err
 		}
 		m.base[c.path] = c.box
+	}
+	if err := m.packRefs(ctx, changes); err != nil {
+		return err
 	}
 	for _, d := range slices.Backward(m.modes) {
 		if err := context.Cause(ctx); err != nil {

@@ -65,7 +65,7 @@ func (n note) restore(root *os.Root, path string) error {
 	case len(n.Old) > 0 && free:
 		err = root.Rename(string(n.Old), path)
 	case len(n.Old) > 0:
-		err = root.Remove(string(n.Old))
+		_ = root.Remove(string(n.Old)) // as with a temporary file
 	case free:
 		if err = root.Mkdir(path, n.Dir); err == nil {
 			err = root.Chmod(path, n.Dir)

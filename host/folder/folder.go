@@ -11,7 +11,7 @@
 //
 // The box needs a POSIX shell, GNU find, GNU tar, gzip and GNU coreutils. Not copied in either direction: owners, times
 // (but modification times into the box), extended attributes, set-id bits, and what is no file, folder or link. Memory
-// grows with the number of paths, about 1.5 KiB each, and not with their size.
+// grows with the number of paths, about 1.3 KiB each, and not with their size.
 package folder
 
 import (

@@ -200,3 +200,59 @@ func TestBesideTaken(t *testing.T) {
 		}
 	})
 }
+
+// TestReadOnly: files in folders that can't be written to are replaced, and the folders stay as they are.
+func TestReadOnly(t *testing.T) {
+	each(t, func(t *testing.T, p sandbox.Provider) {
+		s := newScene(t, p)
+		write(t, s.Path, "d/e/x", "1", "d/e/y", "1")
+		lock := func(dir string, m os.FileMode) {
+			must(t, os.Chmod(dir, m|0o700))
+			must(t, os.Chmod(filepath.Join(dir, "e"), m))
+			must(t, os.Chmod(dir, m))
+		}
+		lock(s.dir("d"), 0o555)
+		t.Cleanup(func() {
+			lock(s.dir("d"), 0o755)
+			lock(s.work("d"), 0o755)
+		})
+		s.copyIn(t)
+		lock(s.work("d"), 0o755)
+		write(t, s.work(), "d/e/x", "2", "d/e/z/z", "2")
+		lock(s.work("d"), 0o555)
+		s.pull(t)
+		want := "d/ (-r-xr-xr-x)\nd/e/ (-r-xr-xr-x)\nd/e/x: 2\nd/e/y: 1\nd/e/z/\nd/e/z/z: 2"
+		if got := tree(t, s.Path); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// TestUnreadable: a file that can't be read is an error with its name, in the folder and in the box; a file of the
+// folder that can't be read any more is kept.
+func TestUnreadable(t *testing.T) {
+	if os.Getuid() == 0 {
+		return // root reads everything
+	}
+	each(t, func(t *testing.T, p sandbox.Provider) {
+		s := newScene(t, p)
+		write(t, s.Path, "a", "1", "b", "1")
+		must(t, os.Chmod(s.dir("b"), 0))
+		if _, err := s.CopyIn(t.Context(), s.box); err == nil || !strings.Contains(err.Error(), "b: permission denied") {
+			t.Error("the folder:", err)
+		}
+		must(t, os.Chmod(s.dir("b"), 0o644))
+		s.copyIn(t)
+		write(t, s.work(), "b", "2", "c", "2")
+		must(t, os.Chmod(s.work("c"), 0))
+		if _, err := s.Pull(t.Context(), s.box); err == nil || !strings.Contains(err.Error(), "./c") {
+			t.Error("the box:", err)
+		}
+		must(t, os.Chmod(s.work("c"), 0o644))
+		must(t, os.Chmod(s.dir("b"), 0))
+		res, err := s.Pull(t.Context(), s.box)
+		if err != nil || res.Copied != 1 || strings.Join(res.Conflicts, " ") != "b" {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}

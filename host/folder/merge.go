@@ -168,6 +168,9 @@ func (m *merge) put(c change) error {
 			if errors.Is(err, errChanged) {
 				continue
 			}
+			if err == nil && c.box.Type != Dir {
+				m.res.Copied++
+			}
 			if !errors.Is(err, errFull) {
 				return err
 			}

@@ -52,8 +52,6 @@ func (m *merge) replace(name, source string, info fs.FileInfo, host, e Entry) er
 	}
 	if e.Type == Dir {
 		m.later(name, e.Mode)
-	} else {
-		m.res.Copied++
 	}
 	if len(n.Old) == 0 {
 		return nil
@@ -152,8 +150,6 @@ func (m *merge) chmod(name string, e Entry) error {
 	}
 	if e.Type == Dir {
 		m.later(name, e.Mode)
-	} else {
-		m.res.Copied++
 	}
 	return nil
 }

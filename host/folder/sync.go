@@ -27,7 +27,7 @@ type Sync struct {
 
 // Result is what a Pull did.
 type Result struct {
-	Copied  int `json:"copied"`  // files and links that were made or changed here
+	Copied  int `json:"copied"`  // files and links that have the box's version now
 	Deleted int `json:"deleted"` // files, links and folders that were deleted here
 	// Conflicts are the paths that the host and the box changed differently. The host's version stands there, the box's
 	// beside it, named PATH.box, or PATH.box-HASH where that was taken or too long. For a path that was deleted in the

@@ -55,7 +55,8 @@ var boxDeeds = map[string]map[string]deed{
 	},
 	"folder": {
 		"edited": put("d/a", "box"), "made": put("d/n", "box"), "deleted": gone("d"),
-		"became file": do(gone("d"), put("d", "box")), "became link": do(gone("d"), link("d", "/etc")), "mode": mode("d", 0o700),
+		"became file": do(gone("d"), put("d", "box")), "became link": do(gone("d"), link("d", "/etc")),
+		"mode": mode("d", 0o700),
 	},
 }
 

@@ -41,7 +41,8 @@ var (
 )
 
 // run applies the changes, which are sorted by path: first what was deleted, from the deepest, so that a file can take
-// the place of a folder; then the rest, folders before what is in them; then refs of git that were packed, and the modes of folders.
+// the place of a folder; then the rest, folders before what is in them; then refs of git that were packed, and the
+// modes of folders.
 func (m *merge) run(ctx context.Context, changes []change) error {
 	for _, c := range slices.Backward(changes) {
 		if c.box.Type != Absent {

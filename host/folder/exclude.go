@@ -45,7 +45,7 @@ func newMatcher(patterns []string) (matcher, error) {
 	return m, nil
 }
 
-// excludes reports whether the path, of a folder or not, is excluded by itself.
+// excludes reports whether a pattern excludes the path, of a folder or not. It leaves out the folders above it.
 func (m matcher) excludes(name string, folder bool) bool {
 	for i := len(m) - 1; i >= 0; i-- {
 		if (folder || !m[i].folder) && match(m[i].segments, strings.Split(name, "/")) {

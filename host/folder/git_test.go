@@ -51,7 +51,7 @@ func TestGit(t *testing.T) {
 		mustGit(t, s.Path, "worktree", "add", "-q", "-b", "side", "tree")
 		s.copyIn(t)
 
-		// Every way for an agent to have a command run by whoever uses git here later.
+		// Every way for an agent to have a command run by those who use git here later.
 		ran := filepath.Join(t.TempDir(), "ran")
 		command := filepath.Join(s.work(), "evil.sh")
 		write(t, s.work(), "evil.sh", "#!/bin/sh\necho >>"+ran+"\n")

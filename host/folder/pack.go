@@ -22,7 +22,7 @@ const (
 	inMind  = 1 << 20 // bytes of a file that are kept in memory, at most; a larger one goes through a temporary file
 )
 
-// errMoving says that a file changed while it was read.
+// errMoving means that a file changed while it was read.
 var errMoving = errors.New("the file changes while it is read")
 
 // packer writes a folder as an archive.

@@ -41,13 +41,13 @@ type Result struct {
 	Base Manifest `json:"-"`
 }
 
-// change is a path that the box has changed. The zero Entry of box says that it was deleted there.
+// change is a path that the box has changed. The zero Entry of box means that it was deleted there.
 type change struct {
 	path      string
 	base, box Entry
 }
 
-// ErrBusy says that another Pull has the State.
+// ErrBusy is returned where another Pull has the State.
 var ErrBusy = errors.New("another sync of the folder is running")
 
 // Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An

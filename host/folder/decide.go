@@ -10,15 +10,17 @@ const (
 	conflict                // both have changed it, differently: the host's version stays, the box's goes beside it
 )
 
-// decide compares the three versions of a path. Folders differ in their mode alone: two that were made on both sides are
-// one, with the mode of the host's, and where the host has no folder any more, a new mode for it says nothing.
+// decide compares the three versions of a path. Folders differ in their mode alone: two that were made on both sides
+// are one, with the mode of the host's, and where the host has no folder any more, its new mode is dropped.
 func decide(base, host, box Entry) verdict {
 	switch {
 	case box == base, box == host:
 		return keep
 	case host == base, interim(host, box):
 		return apply
-	case box.Type == Dir && base.Type == Absent && host.Type == Dir, box.Type == Dir && base.Type == Dir && host.Type != Dir:
+	case box.Type == Dir && base.Type == Absent && host.Type == Dir:
+		return keep
+	case box.Type == Dir && base.Type == Dir && host.Type != Dir:
 		return keep
 	}
 	return conflict

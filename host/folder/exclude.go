@@ -45,7 +45,7 @@ func newMatcher(patterns []string) (matcher, error) {
 	return m, nil
 }
 
-// excludes reports whether the path, of a folder or not, is excluded by itself.
+// excludes reports whether a pattern excludes the path, of a folder or not. It leaves out the folders above it.
 func (m matcher) excludes(name string, folder bool) bool {
 	for i := len(m) - 1; i >= 0; i-- {
 		if (folder || !m[i].folder) && match(m[i].segments, strings.Split(name, "/")) {
@@ -93,8 +93,8 @@ func match(pattern, name []string) bool {
 	return len(name) == 0
 }
 
-// prune returns arguments for find that skip some of what is excluded: an exact subset, which spares the box the work of
-// hashing it.
+// prune returns arguments for find that skip some of what is excluded: an exact subset, which spares the box the work
+// of hashing it.
 func (m matcher) prune() []string {
 	var args []string
 	for _, p := range m {

@@ -75,7 +75,8 @@ func TestExclude(t *testing.T) {
 func TestExcludeBothWays(t *testing.T) {
 	each(t, func(t *testing.T, p sandbox.Provider) {
 		s := newScene(t, p, "node_modules/", "/x", "./y", "z/**", "*.log", `lit[*]`)
-		write(t, s.Path, "node_modules/m", "1", "a/node_modules/m", "1", "x", "1", "a/x", "1", "y/y", "1", "z/z", "1", "b.log", "1")
+		write(t, s.Path, "node_modules/m", "1", "a/node_modules/m", "1", "x", "1", "a/x", "1",
+			"y/y", "1", "z/z", "1", "b.log", "1")
 		s.copyIn(t)
 		if got, want := tree(t, s.work()), "a/\na/x: 1\nz/"; got != want {
 			t.Fatalf("the box has\n%s\nwant\n%s", got, want)
@@ -83,7 +84,8 @@ func TestExcludeBothWays(t *testing.T) {
 		write(t, s.work(), "node_modules/n", "2", "x", "2", "a/x", "2", "y/y", "2", "z/n", "2", "c.log", "2", "lit*", "2")
 		s.Delete = true
 		res := s.pull(t)
-		want := "a/\na/node_modules/\na/node_modules/m: 1\na/x: 2\nb.log: 1\nnode_modules/\nnode_modules/m: 1\nx: 1\ny/\ny/y: 1\nz/\nz/z: 1"
+		want := "a/\na/node_modules/\na/node_modules/m: 1\na/x: 2\nb.log: 1\n" +
+			"node_modules/\nnode_modules/m: 1\nx: 1\ny/\ny/y: 1\nz/\nz/z: 1"
 		if got := tree(t, s.Path); got != want || res.Copied != 1 || res.Deleted != 0 {
 			t.Errorf("%+v; got\n%s\nwant\n%s", res, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -183,7 +184,8 @@ func TestBoxInUse(t *testing.T) {
 		s.Delete = true
 		write(t, s.Path, "vanishing", "old", "typed", "old", "log", "old")
 		s.copyIn(t)
-		write(t, s.work(), "log", "1\n", "vanishing", "new", "passing", "new", "typed", "new", "d/e/log", "1\n", "steady", "s")
+		write(t, s.work(), "log", "1\n", "vanishing", "new", "passing", "new", "typed", "new",
+			"d/e/log", "1\n", "steady", "s")
 		box := &meddler{Sandbox: s.box, exec: func(n int, _ *sandbox.Command) error {
 			if n == 5 { // the second script: it packs
 				write(t, s.work(), "log", "1\n2\n", "d/e/log", "")
@@ -215,7 +217,8 @@ func TestBoxInUse(t *testing.T) {
 func TestFolderInUse(t *testing.T) {
 	each(t, func(t *testing.T, p sandbox.Provider) {
 		s := newScene(t, p)
-		write(t, s.Path, "grows", strings.Repeat("0", 3<<20), "shrinks", strings.Repeat("0", 3<<20), "replaced", "0", "steady", "s")
+		zeros := strings.Repeat("0", 3<<20)
+		write(t, s.Path, "grows", zeros, "shrinks", zeros, "replaced", "0", "steady", "s")
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(stopped)
@@ -297,5 +300,69 @@ func TestHostChanges(t *testing.T) {
 		if !hasLine(tree(t, s.Path), line) || !slices.Contains(res.Conflicts, "a") {
 			t.Errorf("want %q in\n%s\n%+v", line, tree(t, s.Path), res)
 		}
+	}
+}
+
+// TestHostileBox: a box that answers with paths outside of the folder, or sends what was not asked for, changes nothing
+// but what it may.
+func TestHostileBox(t *testing.T) {
+	t.Parallel()
+	about := `; about() { wc -c <"$1"; sha256sum <"$1" | cut -c1-64; }; `
+	list := func(entries string) string {
+		return `dir=$1; mkdir -p "$dir"; printf '` + entries + `' >"$dir/list"; : >"$dir/sums"` + about +
+			`echo $(about "$dir/list") $(about "$dir/sums")`
+	}
+	pack := func(make string) string {
+		return `dir=$1; rm -rf "$dir/t"; mkdir "$dir/t"; cd "$dir/t"; ` + make + about + `echo $(about "$dir/archive")`
+	}
+	const good = `f 644 1 ./made\0\0`
+	for _, tt := range []struct{ name, list, pack string }{
+		{"a path outside", list(`f 644 1 ./../made\0\0`), ""},
+		{"a path outside below a folder", list(`d 755 1 ./d\0\0f 644 1 ./d/../../made\0\0`), ""},
+		{"the folder", list(`f 644 1 .\0\0`), ""},
+		{"an absolute path", list(`f 644 1 /tmp/made\0\0`), ""},
+		{"half a line", list(`f 644 1 ./made\0`), ""},
+		{"no mode", list(`f x 1 ./made\0\0`), ""},
+		{"no size", list(`f 644 x ./made\0\0`), ""},
+		{"too little", list(`f 644\0\0`), ""},
+		{"no archive", list(good), pack(`echo no >../archive`)},
+		{"an archive with a path outside", list(good), pack(`echo >../x; tar -czPf ../archive ../x`)},
+		{"an archive that is cut", list(good), pack(`head -c 1000000 /dev/urandom >made; tar -cf - made | head -c 5000 | gzip >../archive`)},
+	} {
+		s := newScene(t, sandbox.NewLocal(t.TempDir()))
+		write(t, s.Path, "a", "1")
+		s.copyIn(t)
+		n := 0
+		box := &meddler{Sandbox: s.box, exec: func(_ int, c *sandbox.Command) error {
+			if n++; n == 1 {
+				c.Argv[2] = tt.list
+			} else if n <= 3 && tt.pack != "" {
+				c.Argv[2] = tt.pack
+			}
+			return nil
+		}}
+		if _, err := s.Pull(t.Context(), box); err == nil {
+			t.Errorf("%s: no error", tt.name)
+		}
+		if got := tree(t, filepath.Dir(s.Path)); strings.Contains(got, "made") || !hasLine(got, "folder/a: 1") {
+			t.Errorf("%s: there is\n%s", tt.name, got)
+		}
+	}
+	// What was not asked for is not applied, and a link in the archive is no content.
+	s := newScene(t, sandbox.NewLocal(t.TempDir()))
+	write(t, s.Path, "a", "1")
+	s.copyIn(t)
+	n := 0
+	box := &meddler{Sandbox: s.box, exec: func(_ int, c *sandbox.Command) error {
+		switch n++; n {
+		case 1:
+			c.Argv[2] = list(`f 644 1 ./a\0\0f 644 1 ./made\0\0f 644 1 ./link\0\0`)
+		case 2, 3:
+			c.Argv[2] = pack(`printf x >made; printf x >other; ln -s /etc/passwd link; tar -czf ../archive made other link`)
+		}
+		return nil
+	}}
+	if _, err := s.Pull(t.Context(), box); err != nil || tree(t, s.Path) != "a: 1\nmade: x" {
+		t.Errorf("%v, there is\n%s", err, tree(t, s.Path))
 	}
 }

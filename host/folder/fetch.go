@@ -22,7 +22,7 @@ import (
 )
 
 // listScript lists the working directory into the folder $1, for find with the arguments $2…: list has
-// "type mode size path NUL target NUL" for each path, sums what sha256sum says of the files. It prints length and
+// "type mode size path NUL target NUL" for each path, sums what sha256sum prints of the files. It prints length and
 // SHA-256 of both. A sum that is missing, of a file that changes, only means that the file's content is fetched.
 const listScript = `export LC_ALL=C; dir=$1; shift
 command -v gzip >/dev/null || { echo "gzip is missing" >&2; exit 1; }
@@ -228,8 +228,8 @@ func (a *archives) Close() error {
 	return errors.Join(errs...)
 }
 
-// contents fetches the files. What a file was when it was listed may have passed: such a file is fetched once more, as a
-// copy that does not change, and its piece has the Entry of that. A path without a piece is no file any more.
+// contents fetches the files. A file that has changed since it was listed is fetched once more, as a copy that does not
+// change, and its piece has the Entry of that. A path without a piece is no file any more.
 func (r *remote) contents(ctx context.Context, want []string, listed Manifest) (a *archives, err error) {
 	a = &archives{pieces: map[string]piece{}}
 	if len(want) == 0 {

@@ -5,13 +5,13 @@
 // keeps its own version and gets the box's beside it, as NAME.box.
 //
 // Guarantees of Pull: it changes nothing outside of the folder and follows no link in it. It replaces and deletes only
-// what is as it was sent. It applies nothing before all that it needs of the box is here, checked by length and SHA-256.
-// Killed at any moment, it has left each path in its old or its new state, and the next Pull finishes the rest.
-// Files that the box did not change are not touched: inode, times and links stay.
+// what is as it was sent. It applies nothing before all that it needs of the box is here, checked by length and
+// SHA-256. Killed at any moment, it has left each path in its old or its new state, and the next Pull finishes the
+// rest. Files that the box did not change are not touched: inode, times and links stay.
 //
-// The box needs a POSIX shell, GNU find, GNU tar, gzip and GNU coreutils. Not copied in either direction: owners, times,
-// extended attributes, set-id bits, and what is no file, folder or link. Memory grows with the number of paths, about
-// 1 KiB each, and not with their size.
+// The box needs a POSIX shell, GNU find, GNU tar, gzip and GNU coreutils. Not copied in either direction: owners, times
+// (but modification times into the box), extended attributes, set-id bits, and what is no file, folder or link. Memory
+// grows with the number of paths, about 1.3 KiB each, and not with their size.
 package folder
 
 import (
@@ -59,9 +59,9 @@ const archiveIn = ".arbe/folder.tgz"
 // unpackScript extracts with the modes that were sent, whatever the umask, and as the box's user.
 const unpackScript = `tar -xzpf "$1" --no-same-owner; s=$?; rm -f "$1"; exit $s`
 
-// CopyIn copies the folder into the box's working directory, and returns the manifest of exactly what was sent. Files of
-// the box that the folder has, too, are overwritten. The folder may be in use: a file that changes while it is read is
-// read again, and sent as it was at the last read. A file that can't be read is an error.
+// CopyIn copies the folder into the box's working directory, and returns the manifest of exactly what was sent. Files
+// of the box that the folder has, too, are overwritten. The folder may be in use: a file that changes while it is read
+// is read again, and sent as it was at the last read. A file that can't be read is an error.
 func (f Folder) CopyIn(ctx context.Context, box sandbox.Sandbox) (m Manifest, err error) {
 	tmp, err := os.CreateTemp("", "arbe-folder-")
 	if err != nil {
@@ -91,11 +91,13 @@ func (f Folder) CopyIn(ctx context.Context, box sandbox.Sandbox) (m Manifest, er
 	return m, nil
 }
 
-// script runs a shell script in the box's working directory and returns its standard output. An exit status other than 0
-// is an error with the end of its standard error.
-func script(ctx context.Context, box sandbox.Sandbox, timeout time.Duration, text string, args ...string) (string, error) {
+// script runs a shell script in the box's working directory and returns its standard output. An exit status other than
+// 0 is an error with the end of its standard error.
+func script(
+	ctx context.Context, box sandbox.Sandbox, limit time.Duration, text string, args ...string,
+) (string, error) {
 	argv := append([]string{"sh", "-c", text, "sh"}, args...)
-	res, err := box.Exec(ctx, sandbox.Command{Argv: argv, Timeout: timeout})
+	res, err := box.Exec(ctx, sandbox.Command{Argv: argv, Timeout: limit})
 	switch {
 	case err != nil:
 		return "", err

@@ -102,18 +102,21 @@ var ours = regexp.MustCompile(`\.arbe-[0-9a-f]{8}-[0-9a-f]{4}`)
 // clean checks that nothing is left of a sync, neither in the state nor in the box.
 func (s *scene) clean(t testing.TB) {
 	t.Helper()
-	for _, pattern := range []string{s.State + "/archive*", s.State + "/list", s.State + "/sums", s.box.Home() + "/.arbe/*"} {
-		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+	for _, pattern := range []string{"/state/archive*", "/state/list", "/state/sums"} {
+		if left, err := filepath.Glob(filepath.Dir(s.State) + pattern); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
+	}
+	if left, err := filepath.Glob(s.box.Home() + "/.arbe/*"); err != nil || len(left) > 0 {
+		t.Errorf("left in the box: %v, %v", left, err)
 	}
 	if ours.MatchString(tree(t, s.Path)) {
 		t.Errorf("a temporary file is left:\n%s", tree(t, s.Path))
 	}
 }
 
-// tree is what is in a folder, one a line: "name: content", "name/", "name -> target", with the mode where it is neither
-// 0644 nor 0755 of a folder.
+// tree is what is in a folder, one a line: "name: content", "name/", "name -> target", with the mode where it is not
+// 0644, or 0755 of a folder.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all []string

@@ -17,9 +17,9 @@ func git(t *testing.T, dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org",
-		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=protocol.file.allow",
-		"GIT_CONFIG_VALUE_0=always",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=protocol.file.allow", "GIT_CONFIG_VALUE_0=always",
 	}
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
@@ -51,7 +51,7 @@ func TestGit(t *testing.T) {
 		mustGit(t, s.Path, "worktree", "add", "-q", "-b", "side", "tree")
 		s.copyIn(t)
 
-		// Every way for an agent to have a command run by whoever uses git here later.
+		// Every way for an agent to have a command run by those who use git here later.
 		ran := filepath.Join(t.TempDir(), "ran")
 		command := filepath.Join(s.work(), "evil.sh")
 		write(t, s.work(), "evil.sh", "#!/bin/sh\necho >>"+ran+"\n")
@@ -94,7 +94,9 @@ func TestGit(t *testing.T) {
 			t.Errorf("the branch is at %s, want %s", out, head)
 		}
 		for _, dir := range []string{"", "sub", "tree", "nested", "bare", "hidden", "common", "GIT"} {
-			for _, args := range [][]string{{"status"}, {"add", "-A"}, {"commit", "-qm", "x", "--allow-empty"}, {"checkout", "-q", "-b", "new-" + dir}} {
+			for _, args := range [][]string{
+				{"status"}, {"add", "-A"}, {"commit", "-qm", "x", "--allow-empty"}, {"checkout", "-q", "-b", "new-" + dir},
+			} {
 				out, err := git(t, s.dir(dir), args...)
 				if _, is := os.Stat(ran); is == nil {
 					t.Fatalf("git %v in %q ran a command of the box: %v\n%s", args, dir, err, out)
@@ -107,7 +109,9 @@ func TestGit(t *testing.T) {
 		for _, branch := range []string{"hooks/mine", "config"} {
 			mustGit(t, s.Path, "rev-parse", "--verify", branch)
 		}
-		for _, path := range []string{".git/config", ".git/hooks", "bare/config", "bare/hooks", "hidden/.git", "tree/.git", "common/.git/commondir"} {
+		for _, path := range []string{
+			".git/config", ".git/hooks", "bare/config", "bare/hooks", "hidden/.git", "tree/.git", "common/.git/commondir",
+		} {
 			if !slices.Contains(res.Skipped, path) {
 				t.Errorf("%s is not reported in %v", path, res.Skipped)
 			}
@@ -128,8 +132,44 @@ func TestGitGone(t *testing.T) {
 		remove(t, s.work(".git"))
 		remove(t, s.work("b"))
 		res := s.pull(t)
-		if out := mustGit(t, s.Path, "status", "--short"); out != "D b" || res.Deleted != 1 || !slices.Equal(res.Skipped, []string{".git"}) {
+		out := mustGit(t, s.Path, "status", "--short")
+		if out != "D b" || res.Deleted != 1 || !slices.Equal(res.Skipped, []string{".git"}) {
 			t.Errorf("%+v, status %q", res, out)
+		}
+		if out := mustGit(t, s.Path, "fsck"); strings.Contains(out, "missing") {
+			t.Error(out)
+		}
+	})
+}
+
+// TestGitPacked: a branch that was packed in the box is where the box has it, although nothing is deleted.
+func TestGitPacked(t *testing.T) {
+	each(t, func(t *testing.T, p sandbox.Provider) {
+		s := newScene(t, p)
+		write(t, s.Path, "a", "1")
+		mustGit(t, s.Path, "init", "-q", "-b", "main")
+		mustGit(t, s.Path, "add", "-A")
+		mustGit(t, s.Path, "commit", "-qm", "one")
+		for _, branch := range []string{"kept", "mine", "gone"} {
+			mustGit(t, s.Path, "branch", branch)
+		}
+		s.copyIn(t)
+		write(t, s.work(), "a", "2")
+		mustGit(t, s.work(), "commit", "-qam", "two")
+		mustGit(t, s.work(), "branch", "-D", "gone")
+		mustGit(t, s.work(), "gc", "-q")
+		head := mustGit(t, s.work(), "rev-parse", "HEAD")
+		write(t, s.Path, "b", "mine")
+		mustGit(t, s.Path, "branch", "-f", "mine", mustGit(t, s.Path, "commit-tree", "-m", "mine", "HEAD^{tree}"))
+		mine := mustGit(t, s.Path, "rev-parse", "mine")
+		res := s.pull(t)
+		for ref, want := range map[string]string{"HEAD": head, "mine": mine, "gone": head + "~", "kept": head + "~"} {
+			if got := mustGit(t, s.Path, "rev-parse", ref); got != mustGit(t, s.Path, "rev-parse", want) {
+				t.Errorf("%s is %s, want %s", ref, got, want)
+			}
+		}
+		if out := mustGit(t, s.Path, "status", "--short"); out != "?? b" || res.Deleted > 0 {
+			t.Errorf("status %q, %+v", out, res)
 		}
 		if out := mustGit(t, s.Path, "fsck"); strings.Contains(out, "missing") {
 			t.Error(out)

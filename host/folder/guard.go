@@ -4,8 +4,8 @@ import "strings"
 
 // guard knows which changes in a box never come back, because programs of this machine would obey them: what makes git
 // run commands, and what makes git look for that elsewhere. That is, wherever a .git stands, its configuration, its
-// hooks, the commands of a rebase and every link in it; a .git that is no folder; and the configuration and hooks of a bare repository. A .git that
-// was sent and is another type now, or gone, stays here with all that is in it.
+// hooks, the commands of a rebase and every link in it; a .git that is no folder; and the same of a bare repository. A
+// .git that was sent and is another type now, or gone, stays here with all that is in it.
 type guard struct{ base, box Manifest }
 
 // holds returns the part of a changed path that stays as it is here; "" for a path that may come back. Names that git
@@ -52,9 +52,9 @@ func (g guard) bare(dir string) bool {
 	return true
 }
 
-// obeyed returns how many parts of a path below a .git lead to something that git obeys; 0 where nothing is. A submodule
-// or worktree has the same files further down. Below refs, logs and objects anybody may choose the names, and git obeys
-// nothing there.
+// obeyed returns how many parts of a path below a .git lead to something that git obeys; 0 where nothing is. A
+// submodule or worktree has the same files further down. Below refs, logs and objects anybody may choose the names, and
+// git obeys nothing there.
 func obeyed(below []string) int {
 	for i, part := range below {
 		switch strings.ToLower(part) {

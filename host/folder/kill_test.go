@@ -87,7 +87,8 @@ func TestKilled(t *testing.T) {
 	boxes := t.TempDir()
 	s := newScene(t, sandbox.NewLocal(boxes))
 	s.Delete = true
-	write(t, s.Path, "edited", "old", "both", "old", "mode", "x", "f", "file", "full/mine", "", "d/a", "a", "d/b/c", "c", "d/e", "e",
+	write(t, s.Path, "edited", "old", "both", "old", "mode", "x", "f", "file", "full/mine", "",
+		"d/a", "a", "d/b/c", "c", "d/e", "e",
 		"gone", "g", "k/l", "l", "linked", "file", "locked/x", "x", "tofile/a", "a", "tolink/a", "a")
 	s.copyIn(t)
 	write(t, s.work(), "edited", "new", "both", "box", "made/by/box", "m", "locked/x", "new", "locked/y", "y")
@@ -99,8 +100,12 @@ func TestKilled(t *testing.T) {
 	must(t, os.Symlink("d", s.work("tolink")))
 	must(t, os.Chmod(s.work("mode"), 0o700))
 	must(t, os.Chmod(s.work("locked"), 0o500))
-	must(t, os.Mkdir(s.work("bare"), 0o300))
-	t.Cleanup(func() { must(t, os.Chmod(s.work("locked"), 0o700)); must(t, os.Chmod(s.work("bare"), 0o700)) })
+	must(t, os.Mkdir(s.work("bare"), 0o500))
+	t.Cleanup(func() {
+		for _, name := range []string{s.dir("locked"), s.dir("bare"), s.work("locked"), s.work("bare")} {
+			must(t, os.Chmod(name, 0o700))
+		}
+	})
 	write(t, s.Path, "both", "host", "d/mine", "m")
 	must(t, s.Base.Save(filepath.Join(boxes, "base")))
 
@@ -108,13 +113,21 @@ func TestKilled(t *testing.T) {
 	start := t.TempDir()
 	reset := func() {
 		must(t, os.RemoveAll(s.State))
+		for _, name := range []string{"locked", "bare"} {
+			if err := os.Chmod(s.dir(name), 0o700); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
 		must(t, os.RemoveAll(s.Path))
 		must(t, os.CopyFS(s.Path, os.DirFS(start)))
 	}
 	must(t, os.CopyFS(start, os.DirFS(s.Path)))
 	s.pull(t)
 	want := tree(t, s.Path)
-	for _, part := range []string{"both.box: box", "f/g/h: h", "linked -> edited", "tofile: t", "tolink -> d", "locked/ (-r-x------)", "bare/ (--wx------)"} {
+	for _, part := range []string{
+		"both.box: box", "f/g/h: h", "linked -> edited", "tofile: t", "tolink -> d", "locked/ (-r-x------)",
+		"bare/ (-r-x------)",
+	} {
 		if !hasLine(want, part) {
 			t.Fatalf("want %q in\n%s", part, want)
 		}

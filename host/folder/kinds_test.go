@@ -20,7 +20,8 @@ func TestKinds(t *testing.T) {
 		s := newScene(t, p)
 		long, longest := strings.Repeat("n", 250), strings.Repeat("é", 127)+"x" // 255 bytes
 		raw := "raw\xff\n\"' $(x) \\"
-		write(t, s.Path, "one", "old", long, "old", longest, "old", raw, "old", "-n", "old", ".arbe-one", "left", ".arbe-"+long[:200], "left",
+		write(t, s.Path, "one", "old", long, "old", longest, "old", raw, "old", "-n", "old",
+			".arbe-one", "left", ".arbe-"+long[:200], "left",
 			"replaced", "file", "unreadable", "old")
 		must(t, os.Link(s.dir("one"), s.dir("two")))
 		must(t, syscall.Mkfifo(s.dir("pipe"), 0o644))
@@ -55,7 +56,8 @@ func TestKinds(t *testing.T) {
 			t.Errorf("the box's version of the longest name is %q", beside)
 		}
 		for _, line := range []string{
-			"one: box", "two: old", "three: box", "four: box", long + ": host", long + ".box: box", longest + ": host", ".arbe-one: left",
+			"one: box", "two: old", "three: box", "four: box", long + ": host", long + ".box: box", longest + ": host",
+			".arbe-one: left",
 			"replaced: file", "-n: box (-rwxr-xr-x)", "pipe p---------",
 		} {
 			if !hasLine(tree(t, s.Path), line) {
@@ -113,7 +115,8 @@ func TestLarge(t *testing.T) {
 		}
 		must(t, os.WriteFile(s.dir("sent"), big(1), 0o644))
 		s.copyIn(t)
-		if got, err := os.ReadFile(s.work("sent")); err != nil || !bytes.Equal(got, big(1)) || s.Base["sent"].SHA256 != sha256.Sum256(got) {
+		got, err := os.ReadFile(s.work("sent"))
+		if err != nil || !bytes.Equal(got, big(1)) || s.Base["sent"].SHA256 != sha256.Sum256(got) {
 			t.Fatalf("%d bytes arrived, %v", len(got), err)
 		}
 		must(t, os.WriteFile(s.work("sent"), big(2), 0o644))
@@ -135,7 +138,9 @@ func TestLinksOut(t *testing.T) {
 		s.copyIn(t)
 		outside := t.TempDir()
 		write(t, outside, "a", "outside", "file", "outside")
-		for name, target := range map[string]string{"out": outside, "in": "other", "file": filepath.Join(outside, "file"), "gone": outside} {
+		for name, target := range map[string]string{
+			"out": outside, "in": "other", "file": filepath.Join(outside, "file"), "gone": outside,
+		} {
 			remove(t, s.dir(name))
 			must(t, os.Symlink(target, s.dir(name)))
 		}
@@ -143,7 +148,8 @@ func TestLinksOut(t *testing.T) {
 		remove(t, s.work("gone"))
 		s.Delete = true
 		s.pull(t)
-		want := "file -> " + outside + "/file\nfile.box: 2\ngone -> " + outside + "\nin -> other\nin.box/\nin.box/a: 2\nother/\nother/a: 1\n" +
+		want := "file -> " + outside + "/file\nfile.box: 2\ngone -> " + outside + "\nin -> other\nin.box/\nin.box/a: 2\n" +
+			"other/\nother/a: 1\n" +
 			"out -> " + outside + "\nout.box/\nout.box/a: 2\nout.box/b/\nout.box/b/c: 2"
 		if got := tree(t, s.Path); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -191,6 +197,62 @@ func TestBesideTaken(t *testing.T) {
 		s.pull(t)
 		if got := tree(t, s.Path); strings.Count(got, "\na.box-") != 2 || !strings.Contains(got, ": box 2") {
 			t.Errorf("got\n%s", got)
+		}
+	})
+}
+
+// TestReadOnly: files in folders that can't be written to are replaced, and the folders stay as they are.
+func TestReadOnly(t *testing.T) {
+	each(t, func(t *testing.T, p sandbox.Provider) {
+		s := newScene(t, p)
+		write(t, s.Path, "d/e/x", "1", "d/e/y", "1")
+		lock := func(dir string, m os.FileMode) {
+			must(t, os.Chmod(dir, m|0o700))
+			must(t, os.Chmod(filepath.Join(dir, "e"), m))
+			must(t, os.Chmod(dir, m))
+		}
+		lock(s.dir("d"), 0o555)
+		t.Cleanup(func() {
+			lock(s.dir("d"), 0o755)
+			lock(s.work("d"), 0o755)
+		})
+		s.copyIn(t)
+		lock(s.work("d"), 0o755)
+		write(t, s.work(), "d/e/x", "2", "d/e/z/z", "2")
+		lock(s.work("d"), 0o555)
+		s.pull(t)
+		want := "d/ (-r-xr-xr-x)\nd/e/ (-r-xr-xr-x)\nd/e/x: 2\nd/e/y: 1\nd/e/z/\nd/e/z/z: 2"
+		if got := tree(t, s.Path); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// TestUnreadable: a file that can't be read is an error with its name, in the folder and in the box; a file of the
+// folder that can't be read any more is kept.
+func TestUnreadable(t *testing.T) {
+	if os.Getuid() == 0 {
+		return // root reads everything
+	}
+	each(t, func(t *testing.T, p sandbox.Provider) {
+		s := newScene(t, p)
+		write(t, s.Path, "a", "1", "b", "1")
+		must(t, os.Chmod(s.dir("b"), 0))
+		if _, err := s.CopyIn(t.Context(), s.box); err == nil || !strings.Contains(err.Error(), "b: permission denied") {
+			t.Error("the folder:", err)
+		}
+		must(t, os.Chmod(s.dir("b"), 0o644))
+		s.copyIn(t)
+		write(t, s.work(), "b", "2", "c", "2")
+		must(t, os.Chmod(s.work("c"), 0))
+		if _, err := s.Pull(t.Context(), s.box); err == nil || !strings.Contains(err.Error(), "./c") {
+			t.Error("the box:", err)
+		}
+		must(t, os.Chmod(s.work("c"), 0o644))
+		must(t, os.Chmod(s.dir("b"), 0))
+		res, err := s.Pull(t.Context(), s.box)
+		if err != nil || res.Copied != 1 || strings.Join(res.Conflicts, " ") != "b" {
+			t.Errorf("%+v, %v", res, err)
 		}
 	})
 }

@@ -28,7 +28,7 @@ func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.Mode() == b.Mode() && a.ModTime().Equal(b.ModTime())
 }
 
-// errReplaced says that something else has taken the place of a file between two calls.
+// errReplaced means that something else has taken the place of a file between two calls.
 var errReplaced = errors.New("replaced by something else meanwhile")
 
 // looks is how often something is looked at that changes between two calls, at most.

@@ -123,8 +123,8 @@ func Decode(r io.Reader) (Manifest, error) {
 	return m, nil
 }
 
-// Save writes the manifest to the file at path. When it returns, the file is on disk, whole; after an error, or a crash,
-// the file is the one before or the new one.
+// Save writes the manifest to the file at path. When it returns, the file is on disk, whole; after an error, or a
+// crash, the file is the one before or the new one.
 func (m Manifest) Save(path string) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".manifest-")

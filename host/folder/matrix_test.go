@@ -46,16 +46,17 @@ type cell struct {
 // boxDeeds and hostDeeds are the sides of the matrix, by the base.
 var boxDeeds = map[string]map[string]deed{
 	"": {
-		"made": put("f", "box"), "made equal": put("f", "same"), "made a folder": put("f/x", "box"), "made a link": link("f", "/box"),
-		"made a mode": do(put("f", "box"), mode("f", 0o700)),
+		"made": put("f", "box"), "made equal": put("f", "same"), "made a folder": put("f/x", "box"),
+		"made a link": link("f", "/box"), "made a mode": do(put("f", "box"), mode("f", 0o700)),
 	},
 	"file": {
 		"edited": put("f", "box"), "deleted": gone("f"), "became folder": do(gone("f"), put("f/x", "box")),
 		"became link": do(gone("f"), link("f", "/box")), "mode": mode("f", 0o755), "edited equal": put("f", "same"),
 	},
 	"folder": {
-		"edited": put("d/a", "box"), "made": put("d/n", "box"), "deleted": gone("d"), "became file": do(gone("d"), put("d", "box")),
-		"became link": do(gone("d"), link("d", "/etc")), "mode": mode("d", 0o700),
+		"edited": put("d/a", "box"), "made": put("d/n", "box"), "deleted": gone("d"),
+		"became file": do(gone("d"), put("d", "box")), "became link": do(gone("d"), link("d", "/etc")),
+		"mode": mode("d", 0o700),
 	},
 }
 

@@ -41,13 +41,14 @@ var (
 )
 
 // run applies the changes, which are sorted by path: first what was deleted, from the deepest, so that a file can take
-// the place of a folder; then the rest, folders before what is in them; then the modes of folders.
+// the place of a folder; then the rest, folders before what is in them; then refs of git that were packed, and the
+// modes of folders.
 func (m *merge) run(ctx context.Context, changes []change) error {
 	for _, c := range slices.Backward(changes) {
 		if c.box.Type != Absent {
 			continue
 		}
-		if err := m.next(ctx); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if err := m.remove(c); err != nil {
@@ -58,7 +59,7 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 		if c.box.Type == Absent {
 			continue
 		}
-		if err := m.next(ctx); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if m.wanted[c.path] {
@@ -73,21 +74,20 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 		}
 		m.base[c.path] = c.box
 	}
+	if err := m.packRefs(ctx, changes); err != nil {
+		return err
+	}
 	for _, d := range slices.Backward(m.modes) {
-		if err := m.next(ctx); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if err := m.root.Chmod(d.path, d.mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	m.notes.gaps = nil
 	slices.Sort(m.res.Conflicts)
-	return m.notes.write("")
+	return m.notes.write(note{})
 }
-
-// next is called before each path.
-func (m *merge) next(ctx context.Context) error { return context.Cause(ctx) }
 
 // change is called before each single change of the folder.
 func (m *merge) change() error {
@@ -156,9 +156,6 @@ func (m *merge) put(c change) error {
 		if err != nil {
 			return err
 		}
-		if host.Type == Absent && m.notes.gaps[name] {
-			host = base
-		}
 		switch decide(base, host, c.box) {
 		case keep:
 			return nil
@@ -171,6 +168,9 @@ func (m *merge) put(c change) error {
 			err := m.replace(name, c.path, info, host, c.box)
 			if errors.Is(err, errChanged) {
 				continue
+			}
+			if err == nil && c.box.Type != Dir {
+				m.res.Copied++
 			}
 			if !errors.Is(err, errFull) {
 				return err

@@ -3,51 +3,84 @@ package folder
 import (
 	"encoding/json"
 	"errors"
-	"io"
+	"io/fs"
 	"os"
 )
 
-// note is what the next Pull needs to know of this one, should it be killed.
+// note is what the next Pull needs to know of the change that is in progress, should this one be killed.
 type note struct {
-	Temp []byte `json:"temp,omitempty"` // the temporary file of ours in the folder, to be removed
-	// Gaps are paths where nothing stands for a moment, because their type changes.
-	Gaps [][]byte `json:"gaps,omitempty"`
+	Temp []byte `json:"temp,omitempty"` // a temporary file of ours in the folder, to be removed
+	// Path is where for a moment nothing stands, because the type of it changes. What stood there is at Old, or was an
+	// empty folder with the mode Dir.
+	Path []byte      `json:"path,omitempty"`
+	Old  []byte      `json:"old,omitempty"`
+	Dir  fs.FileMode `json:"dir,omitempty"`
 }
 
-// notes is the file with the note. A write survives a kill of this process. It need not survive a crash of the machine:
-// without it at most a temporary file stays, or the box's version of a path comes beside it.
-type notes struct {
-	file *os.File
-	gaps map[string]bool
-}
+// notes is the file with the note. A write survives a kill of this process. It need not survive a crash of the machine.
+type notes struct{ file *os.File }
 
-// openNotes opens the file, and removes the temporary file that the last Pull has left.
+// openNotes opens the file, and undoes the change that the last Pull was killed in.
 func openNotes(path string, root *os.Root) (*notes, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	n := &notes{file: f, gaps: map[string]bool{}}
 	var last note
-	// What is behind the first JSON value is the rest of an older note.
-	if err := json.NewDecoder(f).Decode(&last); err != nil && !errors.Is(err, io.EOF) {
-		return n, nil // a damaged note counts as none
+	// What is behind the first JSON value is the rest of an older note. A damaged note is one of a change not begun.
+	if err := json.NewDecoder(f).Decode(&last); err != nil {
+		last = note{}
 	}
-	for _, path := range last.Gaps {
-		n.gaps[string(path)] = true
+	if err := last.undo(root); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	if len(last.Temp) > 0 {
-		_ = root.Remove(string(last.Temp)) // mostly it is gone; if it can't be removed, it stays and stands in no one's way
+	return &notes{f}, nil
+}
+
+// undo brings back what was at Path, and removes the temporary file.
+func (n note) undo(root *os.Root) error {
+	if path := string(n.Path); path != "" {
+		at, err := blocked(root, path)
+		if err != nil {
+			return err
+		}
+		if at == "" {
+			if err := n.restore(root, path); err != nil {
+				return err
+			}
+		}
 	}
-	return n, nil
+	if len(n.Temp) > 0 {
+		_ = root.Remove(string(n.Temp)) // mostly it is gone; if it can't be removed, it stays and stands in no one's way
+	}
+	return nil
+}
+
+func (n note) restore(root *os.Root, path string) error {
+	_, err := root.Lstat(path)
+	free := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !free:
+		return err
+	case len(n.Old) > 0 && free:
+		err = root.Rename(string(n.Old), path)
+	case len(n.Old) > 0:
+		_ = root.Remove(string(n.Old)) // as with a temporary file
+	case free:
+		if err = root.Mkdir(path, n.Dir); err == nil {
+			err = root.Chmod(path, n.Dir)
+		}
+	default:
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) { // the change had not begun, or was done
+		return nil
+	}
+	return err
 }
 
 // write replaces the note. The new one is there before the rest of the old one goes.
-func (n *notes) write(temp string) error {
-	v := note{Temp: []byte(temp)}
-	for path := range n.gaps {
-		v.Gaps = append(v.Gaps, []byte(path))
-	}
+func (n *notes) write(v note) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ const (
 	inMind  = 1 << 20 // bytes of a file that are kept in memory, at most; a larger one goes through a temporary file
 )
 
-// errMoving says that a file changed while it was read.
+// errMoving means that a file changed while it was read.
 var errMoving = errors.New("the file changes while it is read")
 
 // packer writes a folder as an archive.
@@ -30,7 +30,8 @@ type packer struct {
 	root  *os.Root
 	match matcher
 	tar   *tar.Writer
-	spool *os.File // for one large file at a time; nil before the first
+	head  bytes.Buffer // the begin of the file that is read
+	spool *os.File     // the rest of it, where it is large; nil before the first
 	made  Manifest
 }
 
@@ -167,18 +168,18 @@ func (p *packer) read(name string) (io.Reader, Entry, error) {
 	defer f.Close() // read only: nothing to lose
 	sum := sha256.New()
 	from := io.TeeReader(f, sum)
-	var head bytes.Buffer
-	size, err := io.CopyN(&head, from, inMind+1)
+	p.head.Reset()
+	size, err := io.CopyN(&p.head, from, inMind+1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fail, err
 	}
-	var content io.Reader = &head
+	var content io.Reader = &p.head
 	if size > inMind {
 		rest, err := p.spooled(from)
 		if err != nil {
 			return nil, fail, err
 		}
-		content, size = io.MultiReader(&head, rest), size+rest.Size()
+		content, size = io.MultiReader(&p.head, rest), size+rest.Size()
 	}
 	e := Entry{Type: File, Mode: before.Mode().Perm(), Size: size, SHA256: Sum(sum.Sum(nil))}
 	after, err := f.Stat()

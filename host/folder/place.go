@@ -15,50 +15,60 @@ import (
 	"github.com/google/uuid"
 )
 
-// replace puts e at name, where the host has what info and host are of: all of it or nothing. With errChanged the host's
-// version has changed meanwhile, with errFull it is a folder that has something. source is the path whose content was
-// fetched.
-func (m *merge) replace(name, source string, info fs.FileInfo, host, e Entry) (err error) {
+// replace puts e at name, where the host has what info and host are of: all of it or nothing. With errChanged the
+// host's version has changed meanwhile, with errFull it is a folder that has something. source is the path of the box.
+func (m *merge) replace(name, source string, info fs.FileInfo, host, e Entry) error {
 	if info != nil && host.Type == e.Type && (e.Type == Dir || e.Type == File && host.SHA256 == e.SHA256) {
 		return m.chmod(name, e)
 	}
 	if err := m.parent(name); err != nil {
 		return err
 	}
-	temp := path.Join(path.Dir(name), ".arbe-"+uuid.NewString()[:13])
-	gap := host.Type != Absent && (host.Type == Dir) != (e.Type == Dir)
-	if gap {
-		m.notes.gaps[name] = true
+	// Of two types of which one is a folder, neither can be renamed over the other.
+	n := note{Temp: []byte(m.temp(name))}
+	if host.Type == Dir {
+		n.Path, n.Dir = []byte(name), host.Mode
+	} else if host.Type != Absent && e.Type == Dir {
+		n.Path, n.Old = []byte(name), []byte(m.temp(name))
 	}
-	if err := m.notes.write(temp); err != nil {
-		return err
+	err := m.notes.write(n)
+	if err == nil {
+		err = m.change()
 	}
-	if err := m.change(); err != nil {
-		return err
+	if err == nil {
+		err = m.make(string(n.Temp), source, e)
 	}
-	if err := m.make(temp, source, e); err != nil {
-		return errors.Join(err, m.drop(temp))
+	if err == nil {
+		err = m.free(name, info, n)
 	}
-	if err := m.free(name, info, gap); err != nil {
-		return errors.Join(err, m.drop(temp))
+	if err == nil {
+		err = m.change()
 	}
-	if err := m.change(); err != nil {
-		return err
+	if err == nil {
+		err = m.root.Rename(string(n.Temp), name)
 	}
-	if err := m.root.Rename(temp, name); err != nil {
-		return errors.Join(err, m.drop(temp))
+	if err != nil {
+		return errors.Join(err, n.undo(m.root))
 	}
-	delete(m.notes.gaps, name)
 	if e.Type == Dir {
 		m.later(name, e.Mode)
-	} else {
-		m.res.Copied++
 	}
-	return nil
+	if len(n.Old) == 0 {
+		return nil
+	}
+	if err := m.change(); err != nil {
+		return err
+	}
+	return m.root.Remove(string(n.Old))
 }
 
-// free checks that the host's version is what info is of, and removes it where a rename can't.
-func (m *merge) free(name string, info fs.FileInfo, gap bool) error {
+// temp returns a free name beside name.
+func (m *merge) temp(name string) string {
+	return path.Join(path.Dir(name), ".arbe-"+uuid.NewString()[:13])
+}
+
+// free checks that the host's version is what info is of, and takes it away where a rename can't.
+func (m *merge) free(name string, info fs.FileInfo, n note) error {
 	now, err := m.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && info == nil:
@@ -69,31 +79,24 @@ func (m *merge) free(name string, info fs.FileInfo, gap bool) error {
 		return err
 	case info.IsDir() && !os.SameFile(info, now), !info.IsDir() && !same(info, now):
 		return errChanged
-	}
-	if !gap {
+	case len(n.Path) == 0:
 		return nil
 	}
 	if err := m.change(); err != nil {
 		return err
 	}
+	if len(n.Old) > 0 {
+		return m.root.Rename(name, string(n.Old))
+	}
 	err = m.root.Remove(name)
 	if errors.Is(err, syscall.ENOTEMPTY) {
-		delete(m.notes.gaps, name)
 		return errFull
 	}
 	return err
 }
 
-// drop removes a temporary file. Without a right to, it stays, and the error that led here is the one that counts.
-func (m *merge) drop(temp string) error {
-	if err := m.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// make makes what e is at temp, with the content that was fetched for source, or, where none was needed, with that of the
-// host's file there.
+// make makes what e is at temp, with the content that was fetched for source, or, where none was needed, with that of
+// the host's file there.
 func (m *merge) make(temp, source string, e Entry) error {
 	switch e.Type {
 	case Link:
@@ -147,8 +150,6 @@ func (m *merge) chmod(name string, e Entry) error {
 	}
 	if e.Type == Dir {
 		m.later(name, e.Mode)
-	} else {
-		m.res.Copied++
 	}
 	return nil
 }
@@ -190,8 +191,8 @@ const (
 	besides = 100 // names that are tried
 )
 
-// beside puts e beside name, under the first name that is free or has it already, and returns that. A folder is put into
-// one that is there.
+// beside puts e beside name, under the first name that is free or has it already, and returns that. A folder is put
+// into one that is there.
 func (m *merge) beside(name, source string, e Entry) (string, error) {
 	for i := range besides {
 		to := besideName(name, e, i)

@@ -27,7 +27,7 @@ type Sync struct {
 
 // Result is what a Pull did.
 type Result struct {
-	Copied  int `json:"copied"`  // files and links that were made or changed here
+	Copied  int `json:"copied"`  // files and links that have the box's version now
 	Deleted int `json:"deleted"` // files, links and folders that were deleted here
 	// Conflicts are the paths that the host and the box changed differently. The host's version stands there, the box's
 	// beside it, named PATH.box, or PATH.box-HASH where that was taken or too long. For a path that was deleted in the
@@ -41,18 +41,18 @@ type Result struct {
 	Base Manifest `json:"-"`
 }
 
-// change is a path that the box has changed. The zero Entry of box says that it was deleted there.
+// change is a path that the box has changed. The zero Entry of box means that it was deleted there.
 type change struct {
 	path      string
 	base, box Entry
 }
 
-// ErrBusy says that another Pull has the State.
+// ErrBusy is returned where another Pull has the State.
 var ErrBusy = errors.New("another sync of the folder is running")
 
-// Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An error
-// of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in its old
-// or its new state. When Pull returns without an error, what it did is on disk.
+// Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An
+// error of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in
+// its old or its new state. When Pull returns without an error, what it did is on disk.
 func (s Sync) Pull(ctx context.Context, box sandbox.Sandbox) (res Result, err error) {
 	defer func() {
 		if err != nil {

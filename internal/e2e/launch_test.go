@@ -291,26 +291,54 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// A folder of the host's is worked on in a box, and what was made there comes back. What was deleted there stays here.
+// A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back, what
+// both changed stays with the box's version beside it, and what was deleted there stays.
 func TestRunSync(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, bash("cat question > answer; rm question"), say("Answered."))
+	h := newHost(t)
 	folder := filepath.Join(h.dir, "folder")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "question"), []byte("so?\n"), 0o644); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"question", "both", "mine", "dropped", "skip.log"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("so?\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if out, err := h.try(h.with("run", []string{"--dir", folder, "--sync", "--", "answer"})...); err != nil {
+	user := "cd " + folder + "; echo mine | tee both mine new >/dev/null; rm dropped"
+	h.model.More(bash("cat question > answer; rm question; echo box > both; echo box > skip.log; ("+user+")"), say("Answered."))
+	out, err := h.try(h.with("run", []string{"--keep", "--dir", folder, "--exclude", "*.log", "--sync", "--", "answer"})...)
+	if err != nil || !strings.Contains(out, "both") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if b, err := os.ReadFile(filepath.Join(folder, "answer")); err != nil || string(b) != "so?\n" {
-		t.Errorf("the answer is %q, %v", b, err)
+	check := func(want map[string]string) {
+		t.Helper()
+		entries, err := os.ReadDir(folder)
+		if err != nil || len(entries) != len(want) {
+			t.Errorf("the folder has %v, %v", entries, err)
+		}
+		for name, content := range want {
+			if b, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(b) != content+"\n" {
+				t.Errorf("%s is %q, %v, want %q", name, b, err, content)
+			}
+		}
 	}
-	if b, err := os.ReadFile(filepath.Join(folder, "question")); err != nil || string(b) != "so?\n" {
-		t.Errorf("the question is %q, %v", b, err)
+	check(map[string]string{
+		"answer": "so?", "question": "so?", "both": "mine", "both.box": "box", "mine": "mine", "new": "mine", "skip.log": "so?",
+	})
+	// Later the deletion is wanted, too.
+	var box struct {
+		Sandbox struct{ Provider, Ref string }
 	}
+	if list, err := h.try("sandbox", "list", "--json"); err != nil || json.Unmarshal([]byte(list), &box) != nil {
+		t.Fatalf("boxes %s, %v", list, err)
+	}
+	if out, err := h.try("sandbox", "pull", "--delete", box.Sandbox.Provider+":"+box.Sandbox.Ref); err != nil || !strings.Contains(out, "1 deleted") {
+		t.Errorf("pull: %v\n%s", err, out)
+	}
+	check(map[string]string{
+		"answer": "so?", "both": "mine", "both.box": "box", "mine": "mine", "new": "mine", "skip.log": "so?",
+	})
 }
 
 // A launch that fails says why, here and on the thread, and leaves no box.

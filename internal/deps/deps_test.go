@@ -41,6 +41,7 @@ var may = map[string][]string{
 	"internal/fakedaytona": {},
 	"internal/demo":        {"internal/agents", "internal/model"},
 	"internal/deps":        {},
+	"internal/chaos":       {},
 	"internal/e2e":         {},
 	"internal/faults":      {},
 }

@@ -296,64 +296,6 @@ func (r *run) tree() harness.Tree {
 	return t
 }
 
-// busyCPU is how much of a core a tree uses that is at work: less is what an idle interpreter uses.
-const busyCPU = 0.02
-
-// watch looks at the agent every moment: what its session says, whether it writes or computes, and whether it is time to end it.
-func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
-	var used, looked time.Duration // by the tree, and when
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		r.look()
-		moved := r.follower.lastLine()
-		for _, o := range outputs {
-			switch grew, err := o.grown(); {
-			case err != nil:
-				r.Log.Debug("the agent's output can't be looked after", "error", err)
-			case grew:
-				moved = clock()
-			}
-		}
-		r.alive(moved)
-		if r.Stall > 0 {
-			now, cpu := clock(), time.Duration(0)
-			for _, m := range tree.Members() {
-				cpu += m.CPU
-			}
-			if looked > 0 && float64(cpu-used) > busyCPU*float64(now-looked) {
-				r.alive(now)
-			}
-			used, looked = cpu, now
-		}
-		quiet := clock() - time.Duration(r.moved.Load())
-		if r.TTY == nil && r.follower.resting() && clock()-moved >= r.Patience {
-			r.end(deed{outcome.DidLinger, fmt.Sprintf("its turn ended well %v ago and it does not go", quiet.Round(time.Second))})
-		}
-		if r.Stall > 0 && quiet >= r.Stall {
-			r.end(deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))})
-		}
-		if away := r.follower.offlineFor(); r.Unreachable > 0 && away >= r.Unreachable {
-			r.end(deed{outcome.DidUnreachable, fmt.Sprintf("the agent has waited for it for %v", away.Round(time.Second))})
-		}
-		if s := r.progress.spawned; s != nil && clock()-s.Clock >= r.Guard {
-			r.end(deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", r.Guard)})
-		}
-	}
-}
-
-// alive says that the agent showed a sign of life at the time at.
-func (r *run) alive(at time.Duration) {
-	if int64(at) > r.moved.Load() {
-		r.moved.Store(int64(at))
-	}
-}
-
 // agentEnv is the agent's environment: the runner's own, without what is none of the agent's business, with what its Spec adds where the user
 // has not said otherwise, and with what is so in any case.
 func agentEnv(environ, add []string, always ...string) []string {

@@ -120,14 +120,11 @@ func (f *follower) tells() string {
 	return f.told
 }
 
-// offlineFor is how long the agent has waited for its provider; 0 where it doesn't.
-func (f *follower) offlineFor() time.Duration {
+// offlineSince is since when the agent has waited for its provider (clock); 0 where it does not.
+func (f *follower) offlineSince() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.offline == 0 {
-		return 0
-	}
-	return clock() - f.offline
+	return f.offline
 }
 
 func (f *follower) take(line session.Line) {

@@ -62,7 +62,11 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 		return facts, nil
 	default:
 		var err error
-		if facts, err = r.spawn(ctx); err != nil {
+		if facts, err = r.spawn(ctx); err != nil && harness.Busy(err) && ctx.Err() != nil {
+			facts.Did, facts.Why = r.cause(ctx) // told to stop while it waited for room
+			return facts, nil
+		}
+		if err != nil {
 			notStarted = notStartedError(err)
 		}
 	}
@@ -128,7 +132,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	} else {
 		command.Stdout, command.Stderr = stdout.file, stderr.file
 	}
-	p, err := harness.Start(command)
+	p, err := r.startAgent(ctx, command)
 	if err != nil && screen == nil {
 		err = errors.Join(err, stdout.file.Close(), stderr.file.Close())
 	}
@@ -143,6 +147,37 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	}
 	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", cmp.Or(r.record.Session, r.record.SessionID))
 	return r.attend(ctx, p, tree, outcome.Facts{}, stdout, stderr), nil
+}
+
+// How long the agent's start is tried again on a machine that has no room for it, and with what waits between.
+const (
+	startFor     = 3 * time.Minute
+	firstStart   = 50 * time.Millisecond
+	slowestStart = 5 * time.Second
+)
+
+// startAgent starts the agent, again and again where the machine lacks processes, memory or open files.
+func (r *run) startAgent(ctx context.Context, command harness.Command) (*harness.Process, error) {
+	began := clock()
+	for wait := firstStart; ; wait = min(2*wait, slowestStart) {
+		p, err := harness.Start(command)
+		if errors.Is(err, harness.ErrNotReady) {
+			r.note(Fact{Fact: FactExited, Exit: &harness.NotBegun})
+		}
+		if err == nil || !harness.Busy(err) || clock()-began > startFor {
+			return p, err
+		}
+		if wait == firstStart {
+			r.Log.Warn("no room to start the agent; trying again", "for", startFor, "error", err)
+		}
+		again := time.NewTimer(wait)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, err
+		}
+	}
 }
 
 // adopt sees an agent to its end that an earlier worker has started.
@@ -215,6 +250,7 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 	if facts.Did != outcome.DidNothing { // the worker before was about to end it
 		r.end(deed{facts.Did, facts.Why})
 	}
+	ended := true
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
@@ -223,14 +259,18 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 			r.note(Fact{Fact: FactDid, Deed: facts.Did, Why: facts.Why})
 		}
 		r.Log.Info("ending the agent", "because", facts.Why)
-		p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
+		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
 			r.note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
 		})
 	}
 	facts.Exit = p.Exit()
-	r.note(Fact{Fact: FactExited, Exit: &facts.Exit})
-	p.Release()
-	r.Log.Info("the agent has ended", "how", facts.Exit.String())
+	if ended {
+		r.note(Fact{Fact: FactExited, Exit: &facts.Exit})
+		p.Release()
+		r.Log.Info("the agent has ended", "how", facts.Exit.String())
+	} else { // a frozen cgroup, a dead mount: the run ends without it
+		r.Log.Error("the agent did not end after KILL; its exit is unknown", "pid", p.PID())
+	}
 	r.afterwards(&facts, tree)
 	return facts
 }

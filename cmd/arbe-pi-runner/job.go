@@ -7,8 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +19,8 @@ import (
 	"arbe.0sk.ar/runner/runner"
 )
 
-// job is what one process of a run hands on to the next: all that the user said, tokens included. It travels in memory that only the receiver has, never in
-// arguments or an environment, which others on the machine can read.
+// job is what one process of a run hands on to the next: all that the user said, tokens included. It never travels in arguments or an environment, which
+// others on the machine can read: the keeper has it in memory of its own, and gives it to a worker that has hidden.
 type job struct {
 	Args    []string // the command line, as the user gave it
 	Environ []string // the environment, as the user gave it
@@ -37,9 +40,9 @@ const (
 	argKeep = "keep"
 	argWork = "work"
 
-	fdJob    = 3
-	fdReport = 4 // a worker's
-	fdLock   = 5 // a worker's
+	fdJob    = 3 // a keeper's
+	fdKeeper = 3 // a worker's
+	fdLock   = 4 // a worker's
 )
 
 // send puts the job into a file without a name.
@@ -60,7 +63,7 @@ func (j job) send() (*os.File, error) {
 	return f, err
 }
 
-// receiveJob takes the job that this process was started with.
+// receiveJob takes the job that the keeper was started with.
 func receiveJob() (job, error) {
 	var j job
 	f := inherited(fdJob, "job")
@@ -75,11 +78,6 @@ func receiveJob() (job, error) {
 func inherited(fd int, name string) *os.File {
 	unix.CloseOnExec(fd)
 	return os.NewFile(uintptr(fd), name)
-}
-
-// hide keeps others of the same user from reading this process's memory and environment through /proc.
-func hide() {
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
 }
 
 // cleanEnviron is an environment without what must not be read there.
@@ -115,17 +113,37 @@ func (j job) become() error {
 	return fmt.Errorf("start the keeper: %w", err)
 }
 
+// Processors that Go uses in a run's processes. More of them would want more threads.
+const (
+	keeperProcs = 1
+	workerProcs = 4
+)
+
+// settle makes this process what it stays: hidden, and with the threads that it will need.
+func settle(procs, threads int) {
+	runner.Hide()
+	runtime.GOMAXPROCS(min(procs, runtime.GOMAXPROCS(0)))
+	runner.WarmUp(threads)
+	// The terminal may be one that stops whoever writes to it from the background (stty tostop). The agent gets the signal's default back.
+	signal.Ignore(syscall.SIGTTOU)
+}
+
+// flushFor is how long the last lines of the log may take to be written.
+const flushFor = time.Second
+
 // keep is the keeper's life.
 func keep(stderr io.Writer) int {
-	hide()
+	settle(keeperProcs, runner.KeeperThreads)
+	log, flush := cmdline.Relay(stderr)
+	defer flush(flushFor)
 	j, err := receiveJob()
 	if err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner: keep:", err)
+		fmt.Fprintln(log, "arbe-pi-runner: keep:", err)
 		return cmdline.StatusUsage
 	}
-	status, err := keepJob(j, stderr)
+	status, err := keepJob(j, log)
 	if err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner:", err)
+		fmt.Fprintln(log, "arbe-pi-runner:", err)
 	}
 	return status
 }
@@ -152,20 +170,18 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	if j.PTY {
 		k.TTY = os.Stdin
 	}
-	k.Worker = func(restarts int, came []syscall.Signal) (*exec.Cmd, error) {
+	k.Job = func(restarts int, came []syscall.Signal) ([]byte, error) {
 		j.Keeper, j.Worker, j.Signals = os.Getpid(), restarts, came
-		f, err := j.send()
-		if err != nil {
-			return nil, err
-		}
+		return json.Marshal(j)
+	}
+	k.Worker = func() *exec.Cmd {
 		cmd := exec.Command(self, argWork, j.RunID)
 		cmd.Args[0] = os.Args[0]
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.ExtraFiles = []*os.File{f}
 		if j.PTY {
 			cmd.Stdin = os.Stdin
 		}
-		return cmd, nil
+		return cmd
 	}
 	status, err := k.Keep()
 	if err != nil {
@@ -191,17 +207,26 @@ func elsewhere(threadID, runID string, why error) (state string, folder *runner.
 
 // work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.
 func work(stdout, stderr io.Writer) int {
-	hide()
-	j, err := receiveJob()
-	report, lock := inherited(fdReport, "report"), inherited(fdLock, "lock")
+	settle(workerProcs, runner.WorkerThreads)
+	log, flush := cmdline.Relay(stderr)
+	defer flush(flushFor)
+	keeper, lock := runner.NewHandover(inherited(fdKeeper, "keeper")), inherited(fdLock, "lock")
+	b, err := keeper.Job()
+	var j job
+	if err == nil {
+		err = json.Unmarshal(b, &j)
+	}
 	if err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner: work:", err)
+		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
 		return 1
 	}
-	p := program{stdout: stdout, stderr: stderr, environ: j.Environ, job: &j, lock: lock}
+	_, byHand := cmdline.Terminal(stderr)
+	p := program{
+		stdout: stdout, stderr: log, environ: j.Environ, job: &j, lock: lock, keeper: keeper, byHand: byHand, screen: stderr,
+	}
 	status := p.run(j.Args)
-	if err := runner.Report(report, status); err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner: report to the keeper:", err)
+	if err := keeper.Report(status); err != nil {
+		fmt.Fprintln(log, "arbe-pi-runner: report to the keeper:", err)
 	}
 	return status
 }

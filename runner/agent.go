@@ -239,13 +239,22 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 				r.Log.Warn("the agent's output was not put in order", "error", err)
 			}
 		}()
+		for _, o := range outputs {
+			defer start(context.WithoutCancel(ctx), func(ctx context.Context) error {
+				err := o.trim(ctx)
+				if err != nil {
+					r.Log.Warn("trim agent output", "path", o.path, "error", err)
+				}
+				return err
+			})()
+		}
 	}
 	defer start(context.WithoutCancel(ctx), r.locate)()
 	stopWatch := start(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.watch(ctx, tree, outputs) })
 	defer stopWatch()
 	if r.ByHand && stdout != nil {
-		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error { return copyOutput(ctx, stdout.path, r.Stdout) })()
-		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error { return copyOutput(ctx, stderr.path, r.Stderr) })()
+		defer show(context.WithoutCancel(ctx), stdout.path, r.Stdout)()
+		defer show(context.WithoutCancel(ctx), stderr.path, r.Stderr)()
 	}
 	if facts.Did != outcome.DidNothing { // the worker before was about to end it
 		r.end(deed{facts.Did, facts.Why})

@@ -28,7 +28,7 @@ type follower struct {
 
 	mu      sync.Mutex
 	reader  *session.Reader // nil as long as there is none
-	stdout  *session.Reader // nil where it doesn't count
+	stdout  *outputLines    // nil where it doesn't count
 	decoder session.Decoder
 	namer   mirror.Namer
 	tally   harness.Tally
@@ -46,7 +46,7 @@ func (r *run) newFollower() *follower {
 		dialect: r.Spec.Dialect, from: r.record.From, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
 	if r.Spec.Said != nil && r.TTY == nil {
-		f.said, f.stdout = r.Spec.Said, session.NewReader(filepath.Join(r.folder.Path, "stdout"), session.Position{})
+		f.said, f.stdout = r.Spec.Said, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	return f
@@ -56,15 +56,26 @@ func (r *run) newFollower() *follower {
 func (f *follower) read(last bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	heard := f.hear(last)
+	return errors.Join(f.hear(last), f.follow(last))
+}
+
+// readLines takes the lines of the session that have come. What the agent prints meanwhile can wait.
+func (f *follower) readLines() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.follow(false)
+}
+
+// follow takes the session's lines.
+func (f *follower) follow(last bool) error {
 	if f.reader == nil {
 		path, id := f.find()
 		if path == "" {
-			return heard
+			return nil
 		}
 		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id}
 	}
-	return errors.Join(heard, each(f.reader, last, f.take, func() { f.namer.Restart() }))
+	return each(f.reader, last, f.take, func() { f.namer.Restart() })
 }
 
 // each gives the lines that have come to take. A file that has changed is read again from its start; changed is told.
@@ -92,13 +103,13 @@ func each(reader *session.Reader, last bool, take func(session.Line), changed fu
 	}
 }
 
-// hear takes what has come on stdout. Of a file that was shortened meanwhile the end is what counts.
+// hear takes what has come on stdout, or the end of it where that is more than is kept.
 func (f *follower) hear(last bool) error {
 	if f.stdout == nil {
 		return nil
 	}
-	return each(f.stdout, last, func(line session.Line) {
-		said := f.said(line.Data)
+	return f.stdout.read(last, func(line []byte) {
+		said := f.said(line)
 		f.tally.Hear(said)
 		if said.SessionID != "" {
 			f.told = said.SessionID
@@ -109,7 +120,7 @@ func (f *follower) hear(last bool) error {
 		case f.offline == 0:
 			f.offline = clock()
 		}
-	}, func() {})
+	})
 }
 
 // tells is the session's id, as the agent has told it on stdout so far; "" where it has not.
@@ -217,10 +228,11 @@ func (f *follower) summary() summary {
 }
 
 func (f *follower) close() (err error) {
-	for _, r := range []*session.Reader{f.reader, f.stdout} {
-		if r != nil {
-			err = errors.Join(err, r.Close())
-		}
+	if f.reader != nil {
+		err = f.reader.Close()
+	}
+	if f.stdout != nil {
+		err = errors.Join(err, f.stdout.close())
 	}
 	return err
 }

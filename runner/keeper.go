@@ -187,7 +187,7 @@ func (k *Keeper) hiddenImage() *image {
 		var err error
 		if k.image, err = newImage(); err != nil {
 			k.noImage = true
-			k.Log.Debug("no hidden image of this program", "error", err)
+			k.Log.Warn("a new worker is open to this user's processes until it hides", "error", err)
 		}
 	}
 	return k.image

@@ -340,7 +340,10 @@ func (r *run) newMirror() *mirror.Mirror {
 		Find: r.session,
 		From: r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
-			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards
+			// What is on the thread counts for the verdict, also where the file changes right afterwards.
+			if err := r.follower.readLines(); err != nil {
+				r.Log.Debug("the session can't be read now", "error", err)
+			}
 			_, err := r.post(ctx, entries)
 			return err
 		},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ const (
 // talk is the keeper's end of the socket to one worker.
 type talk struct {
 	conn   *os.File
+	stderr *crashPipe
 	folder string
 	job    []byte
 	done   chan struct{} // closed when the worker has said its last word
@@ -82,6 +84,38 @@ func (t *talk) shutdown() error {
 	err = raw.Control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	return errors.Join(err, failed)
 }
+
+// crashPipe is the keeper's end of a worker's stderr. Neither end ever waits for the other (CrashesFreely): what the pipe can't take is
+// lost, so that a worker that crashes gets to its end whatever becomes of the runner's own stderr.
+type crashPipe struct{ fd int }
+
+func newCrashPipe() (p *crashPipe, worker *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	return &crashPipe{fds[0]}, os.NewFile(uintptr(fds[1]), "stderr"), nil
+}
+
+// WriteTo writes what there is to w, and closes the pipe.
+func (p *crashPipe) WriteTo(w io.Writer) (n int64, err error) {
+	b := make([]byte, 64<<10)
+	k, err := unix.Read(p.fd, b)
+	if k > 0 {
+		k, err = w.Write(b[:k])
+		n = int64(k)
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		err = nil // it said nothing, and somebody has its end open
+	}
+	return n, errors.Join(err, p.Close())
+}
+
+// Close closes the pipe.
+func (p *crashPipe) Close() error { return unix.Close(p.fd) }
+
+// CrashesFreely makes this process's stderr, which is a pipe to its keeper, one that never holds it.
+func CrashesFreely() error { return unix.SetNonblock(syscall.Stderr, true) }
 
 // lastWords is how long a dead worker's words may take to be read.
 const lastWords = time.Second

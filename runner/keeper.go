@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -21,11 +22,13 @@ import (
 type Keeper struct {
 	Folder *Folder
 	// Worker is the command of a worker. The Keeper adds to its ExtraFiles the socket that they talk through, and then the lock, which
-	// the worker is to keep as long as it lives.
+	// the worker is to keep as long as it lives; and it makes its stderr a pipe that never holds it, for what Go prints when it crashes.
 	Worker func() *exec.Cmd
 	// Job is what the worker that follows so many others gets once it is hidden; it is to act as if it had got the signals that came before it.
 	Job func(restarts int, came []syscall.Signal) ([]byte, error)
 	Log *slog.Logger
+	// Crash gets what a worker printed as it crashed.
+	Crash io.Writer
 	// TTY is the terminal of a person at the agent's own interface; nil where there is none. The worker uses it, so it stays in its foreground; and it is made what
 	// it was when a worker is gone, however that went.
 	TTY *os.File
@@ -138,6 +141,9 @@ func (k *Keeper) live() (l life) {
 	}
 	go talk.run()
 	l.how = k.attend()
+	if _, err := talk.stderr.WriteTo(k.Crash); err != nil {
+		k.Log.Debug("read what the worker printed", "error", err)
+	}
 	if err := talk.close(); err != nil {
 		k.Log.Debug("close the worker's socket", "error", err)
 	}
@@ -165,6 +171,11 @@ func (k *Keeper) start() (t *talk, err error) {
 		return nil, err
 	}
 	cmd := k.Worker()
+	stderr, itsErr, err := newCrashPipe()
+	if err != nil {
+		return nil, errors.Join(err, its.Close(), t.conn.Close())
+	}
+	t.stderr, cmd.Stderr = stderr, itsErr
 	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
 	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear it from us, once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil}
@@ -173,8 +184,8 @@ func (k *Keeper) start() (t *talk, err error) {
 			cmd.Path = i.path()
 		}
 	}
-	if err := errors.Join(cmd.Start(), its.Close()); err != nil { // a worker has its own by now
-		return nil, errors.Join(err, t.conn.Close())
+	if err := errors.Join(cmd.Start(), its.Close(), itsErr.Close()); err != nil { // a worker has its own by now
+		return nil, errors.Join(err, t.conn.Close(), stderr.Close())
 	}
 	k.worker, k.stopped = cmd.Process.Pid, stillness{}
 	_ = cmd.Process.Release() // it is waited for by attend, like everything else that ends below us

@@ -41,8 +41,9 @@ const (
 	argWork = "work"
 
 	fdJob    = 3 // a keeper's
-	fdKeeper = 3 // a worker's
-	fdLock   = 4 // a worker's
+	fdStderr = 3 // a worker's: the runner's own
+	fdKeeper = 4 // a worker's
+	fdLock   = 5 // a worker's
 )
 
 // send puts the job into a file without a name.
@@ -166,7 +167,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	if folder.Used() {
 		return exitConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
 	}
-	k := runner.Keeper{Folder: folder, Log: log}
+	k := runner.Keeper{Folder: folder, Log: log, Crash: stderr}
 	if j.PTY {
 		k.TTY = os.Stdin
 	}
@@ -177,7 +178,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	k.Worker = func() *exec.Cmd {
 		cmd := exec.Command(self, argWork, j.RunID)
 		cmd.Args[0] = os.Args[0]
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.Stdout, cmd.ExtraFiles = os.Stdout, []*os.File{os.Stderr}
 		if j.PTY {
 			cmd.Stdin = os.Stdin
 		}
@@ -206,10 +207,14 @@ func elsewhere(threadID, runID string, why error) (state string, folder *runner.
 }
 
 // work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.
-func work(stdout, stderr io.Writer) int {
+func work(stdout io.Writer) int {
 	settle(workerProcs, runner.WorkerThreads)
+	stderr := inherited(fdStderr, "stderr")
 	log, flush := cmdline.Relay(stderr)
 	defer flush(flushFor)
+	if err := runner.CrashesFreely(); err != nil {
+		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
+	}
 	keeper, lock := runner.NewHandover(inherited(fdKeeper, "keeper")), inherited(fdLock, "lock")
 	b, err := keeper.Job()
 	var j job

@@ -61,7 +61,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return keep(stderr)
 	}
 	if len(args) > 1 && args[1] == argWork {
-		return work(stdout, stderr)
+		return work(stdout)
 	}
 	runner.Hide()
 	p := program{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}

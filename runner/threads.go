@@ -8,8 +8,8 @@ import (
 // Threads that a process of ours needs at most: one for each call of the kernel that may block while others do, for the processors
 // that Go uses, and for Go itself.
 const (
-	KeeperThreads = 6
-	WorkerThreads = 16
+	KeeperThreads = 3
+	WorkerThreads = 10
 )
 
 // WarmUp makes this process's threads, which then stay: where an agent has filled the limit on processes, Go ends a process that needs

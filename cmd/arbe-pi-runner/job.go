@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +32,7 @@ type job struct {
 	Session string           // the session file; "" for a new one
 	Prompt  string           // "" where the thread has it
 	PTY     bool             // a person has the agent's own interface in the terminal
+	Procs   int              // processors that Go would use here
 	Keeper  int              // the keeper's process id, for a worker
 	Worker  int              // how many workers there were before
 	Signals []syscall.Signal // that came before this one
@@ -98,6 +101,7 @@ const self = "/proc/self/exe"
 // become turns this process into the run's keeper. The environment that it was started with, tokens and all, goes with the old image: nothing that a
 // program does to its environment changes what /proc shows of the first one.
 func (j job) become() error {
+	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
 	if err != nil {
 		return err
@@ -110,20 +114,27 @@ func (j job) become() error {
 			return err
 		}
 	}
-	err = unix.Exec(self, []string{os.Args[0], argKeep, j.RunID}, cleanEnviron(os.Environ()))
+	err = unix.Exec(self, []string{os.Args[0], argKeep, j.RunID}, withProcs(cleanEnviron(os.Environ()), keeperProcs))
 	return fmt.Errorf("start the keeper: %w", err)
 }
 
-// Processors that Go uses in a run's processes. More of them would want more threads.
+// Processors that Go uses in a run's processes, at most. More of them would want more threads. A process is told in its environment: to change
+// it later costs memory.
 const (
 	keeperProcs = 1
 	workerProcs = 4
+	procsVar    = "GOMAXPROCS"
 )
 
+// withProcs is an environment for a process of ours that uses so many processors.
+func withProcs(environ []string, n int) []string {
+	environ = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") })
+	return append(environ, procsVar+"="+strconv.Itoa(n))
+}
+
 // settle makes this process what it stays: hidden, and with the threads that it will need.
-func settle(procs, threads int) {
+func settle(threads int) {
 	runner.Hide()
-	runtime.GOMAXPROCS(min(procs, runtime.GOMAXPROCS(0)))
 	runner.WarmUp(threads)
 	// The terminal may be one that stops whoever writes to it from the background (stty tostop). The agent gets the signal's default back.
 	signal.Ignore(syscall.SIGTTOU)
@@ -134,7 +145,7 @@ const flushFor = time.Second
 
 // keep is the keeper's life.
 func keep(stderr io.Writer) int {
-	settle(keeperProcs, runner.KeeperThreads)
+	settle(runner.KeeperThreads)
 	log, flush := cmdline.Relay(stderr)
 	defer flush(flushFor)
 	j, err := receiveJob()
@@ -177,7 +188,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	}
 	k.Worker = func() *exec.Cmd {
 		cmd := exec.Command(self, argWork, j.RunID)
-		cmd.Args[0] = os.Args[0]
+		cmd.Args[0], cmd.Env = os.Args[0], withProcs(os.Environ(), min(j.Procs, workerProcs))
 		cmd.Stdout, cmd.ExtraFiles = os.Stdout, []*os.File{os.Stderr}
 		if j.PTY {
 			cmd.Stdin = os.Stdin
@@ -208,7 +219,7 @@ func elsewhere(threadID, runID string, why error) (state string, folder *runner.
 
 // work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.
 func work(stdout io.Writer) int {
-	settle(workerProcs, runner.WorkerThreads)
+	settle(runner.WorkerThreads)
 	stderr := inherited(fdStderr, "stderr")
 	log, flush := cmdline.Relay(stderr)
 	defer flush(flushFor)

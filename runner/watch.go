@@ -78,6 +78,7 @@ func (r *run) limits() limits {
 
 // watch looks at the agent every moment: whether it writes, prints or computes, and whether it is time to end it.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
+	r.look() // at what came under an earlier worker
 	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}, line: r.follower.lastLine()}
 	if s := r.progress.spawned; s != nil {
 		w.signs.began = -(clock() - s.Clock - r.progress.paused)

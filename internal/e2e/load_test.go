@@ -21,19 +21,27 @@ import (
 	"arbe.0sk.ar/runner/harness"
 )
 
-// loadVar names the variable with lines a second and lines: a test binary that has it is an agent that writes so.
+// loadVar names the variable with lines a second, lines, and lines before all others: a test binary that has it is an agent that writes so.
 const loadVar = "E2E_LOAD"
 
-// loadAgent writes a session's lines at a steady rate, each with the time at which it was written.
+// loadAgent writes a session's lines at a steady rate, each with the time at which it was written; before them as fast as it can some
+// without.
 func loadAgent(how string) int {
-	var rate, n int
-	if _, err := fmt.Sscan(how, &rate, &n); err != nil {
+	var rate, n, bulk int
+	if _, err := fmt.Sscan(how, &rate, &n, &bulk); err != nil {
 		return 1
 	}
 	path := os.Args[slices.Index(os.Args, "--session")+1]
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return 1
+	}
+	for i := range bulk {
+		_, err := fmt.Fprintf(f, `{"type":"message","id":"b%d","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"toolResult",`+
+			`"toolCallId":"c","toolName":"bash","content":[{"type":"text","text":"%s"}],"isError":false}}`+"\n", i, strings.Repeat("word ", 200))
+		if err != nil {
+			return 1
+		}
 	}
 	stop := "toolUse"
 	for i := range n {
@@ -114,7 +122,7 @@ func loadRun(b *testing.B, runner string, rate, seconds int) cost {
 	cmd := exec.Command(runner, "run", "--agent-bin", self, "--", "hi")
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=load", "ARBE_STREAM_URL=" + server.URL, "ARBE_STREAM_TOKEN=token-of-the-load",
-		"ARBE_RUN_ID=r1", fmt.Sprintf("%s=%d %d", loadVar, rate, rate*seconds),
+		"ARBE_RUN_ID=r1", fmt.Sprintf("%s=%d %d 0", loadVar, rate, rate*seconds),
 	}
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -262,4 +270,56 @@ func idleRun(b *testing.B, runner string) (c cost) {
 	}
 	_ = cmd.Wait() // it was cancelled
 	return c
+}
+
+// BenchmarkRestart: how long a line waits for its post when the worker dies of a run whose session has 400 MB. With ARBE_BEFORE as in BenchmarkLoad.
+func BenchmarkRestart(b *testing.B) {
+	const bulk = 345_000 // lines of 1.2 KB
+	builds := map[string]string{"": built}
+	if before := os.Getenv("ARBE_BEFORE"); before != "" {
+		builds["-before"] = before
+	}
+	for range b.N {
+		for name, dir := range builds {
+			var a acks
+			server := httptest.NewServer(&a)
+			self, err := os.Executable()
+			if err != nil {
+				b.Fatal(err)
+			}
+			cmd := exec.Command(filepath.Join(dir, "arbe-pi-runner"), "run", "--agent-bin", self, "--", "hi")
+			cmd.Env = []string{
+				"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=load", "ARBE_STREAM_URL=" + server.URL,
+				"ARBE_STREAM_TOKEN=token-of-the-load", "ARBE_RUN_ID=r1", fmt.Sprintf("%s=20 100000 %d", loadVar, bulk),
+			}
+			if err := cmd.Start(); err != nil {
+				b.Fatal(err)
+			}
+			count := func() (n int) {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return len(a.all)
+			}
+			for count() < 20 { // the bulk is posted, and some of those that follow
+				time.Sleep(100 * time.Millisecond)
+			}
+			pids := runnerPIDs(cmd.Process.Pid)
+			a.mu.Lock()
+			a.all = nil
+			a.mu.Unlock()
+			began := time.Now()
+			if err := syscall.Kill(pids[len(pids)-1], syscall.SIGKILL); err != nil {
+				b.Fatal(err)
+			}
+			for count() == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			b.ReportMetric(time.Since(began).Seconds(), "s-to-the-next-post"+name)
+			_ = cmd.Process.Signal(syscall.SIGTERM) // how it ends is not measured
+			_ = cmd.Wait()
+			server.CloseClientConnections()
+			server.Close()
+		}
+	}
+	b.ReportMetric(0, "ns/op")
 }

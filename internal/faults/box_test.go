@@ -108,7 +108,8 @@ var boxFaults = []fault{
 		name: "state folder: runs removed, worker: KILL", on: agentLives, hit: func(s *scene, _ moment) {
 			s.until("a record that the keeper has", func() bool { return exists(filepath.Join(s.folder(), "run.json")) })
 			worker := s.worker()
-			s.try(os.RemoveAll(filepath.Join(s.state, "runs")))
+			runs := filepath.Join(s.state, "runs") // into which a worker may write this very moment
+			s.until("the folder is gone", func() bool { return os.RemoveAll(runs) == nil })
 			kill(worker, syscall.SIGKILL)
 		},
 		prep: func(s *scene) { s.file = s.path("session.jsonl") },

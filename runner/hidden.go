@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +23,13 @@ type image struct{ file *os.File }
 // imageFD is a number above those of all files that a worker inherits.
 const imageFD = 64
 
-// newImage copies this program into memory. An error says that this kernel has no such files, or no room.
+// newImage copies this program into memory; nil where its file is one already that this user may not read. An error says that this kernel
+// has no such files, or no room.
 func newImage() (*image, error) {
 	program, err := os.Open("/proc/self/exe")
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

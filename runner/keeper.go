@@ -197,9 +197,9 @@ func (k *Keeper) hiddenImage() *image {
 	if k.image == nil && !k.noImage {
 		var err error
 		if k.image, err = newImage(); err != nil {
-			k.noImage = true
 			k.Log.Warn("a new worker is open to this user's processes until it hides", "error", err)
 		}
+		k.noImage = k.image == nil
 	}
 	return k.image
 }

@@ -66,6 +66,20 @@ var boxFaults = []fault{
 		then: func(s *scene) { s.freeze(false) },
 	},
 	{
+		name: "agent: KILL does not end it, keeper and worker: KILL, then recover", on: at(midStream), keep: true, gone: true, left: 1,
+		slow: 8 * time.Second, exit: func(moment, string) int { return -1 },
+		prep: func(s *scene) { s.unkillable() },
+		hit: func(s *scene, _ moment) {
+			worker := s.worker()
+			s.put(filepath.Join(s.group, "cgroup.procs"), strconv.Itoa(s.agent()))
+			s.freeze(true)
+			kill(s.keeper(), syscall.SIGKILL)
+			kill(worker, syscall.SIGKILL)
+		},
+		want: func(moment) string { return "orphaned: runner_lost" },
+		then: func(s *scene) { s.freeze(false) },
+	},
+	{
 		name: "process limit: full", on: from(beforeLine), slow: time.Second,
 		prep: func(s *scene) { s.wrap = s.limited() },
 		hit:  func(s *scene, m moment) { s.fillProcesses(m, 0) },

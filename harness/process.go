@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -42,18 +41,41 @@ type Process struct {
 	exit outcome.Exit
 }
 
-// afterKill is how long a killed process may take to go. One that hangs in the kernel may never.
-const afterKill = 5 * time.Second
+// Bounds of what the kernel, or another process, may take its time for.
+const (
+	afterKill = 1500 * time.Millisecond // a killed process to go; one that hangs in the kernel may never
+	atTheGate = 30 * time.Second        // a new process to come to the gate, on a machine with no time to spare
+)
+
+// ErrNotReady says that the process that was to become the agent ended, or did nothing, before it could: the machine may have
+// no room for its threads.
+var ErrNotReady = errors.New("the agent's process did not begin")
+
+// Busy reports whether the error of a Start is about what the machine lacks at present: processes, memory, open files. Later it
+// may have them.
+func Busy(err error) bool {
+	for _, lack := range []error{
+		ErrNotReady, syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
+	} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
+}
 
 // agentOOMScore makes the agent the likelier victim when memory runs out: a runner that lives can say what happened.
 const agentOOMScore = "500"
 
-// Start starts c in a process group of its own. Its output goes to files, not pipes: nobody's death stops it, and a grandchild that keeps
+// Start starts c in a process group of its own. Of an error that is Busy a later Start may know nothing. Its output goes to files, not pipes: nobody's death stops it, and a grandchild that keeps
 // the output open delays nothing.
 func Start(c Command) (*Process, error) {
 	gates, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	if err := unix.SetNonblock(gates[0], true); err != nil { // so that a read of it can be bounded
+		return nil, errors.Join(err, unix.Close(gates[0]), unix.Close(gates[1]))
 	}
 	ours, its := os.NewFile(uintptr(gates[0]), "gate"), os.NewFile(uintptr(gates[1]), "gate")
 	cmd, err := c.start(its, c.Group)
@@ -70,7 +92,8 @@ func Start(c Command) (*Process, error) {
 		c.Spawned(p.PID())
 	}
 	if err := errors.Join(open(ours, c.Path), ours.Close()); err != nil {
-		_ = cmd.Wait() // it ends by itself: why it is no agent has just been said
+		_ = p.proc.Kill() // one that was not ready in time; all others end by themselves
+		_ = cmd.Wait()    // why it is no agent is known
 		return nil, err
 	}
 	go func() {
@@ -108,30 +131,18 @@ func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 // Adopt takes a running process that is not our child. learn is asked how it ended once it has; it may wait a little, and false says that nobody
 // knows. fs.ErrNotExist where the process is gone; ticks, from its Stat, tell it from another one that got its pid.
 func Adopt(pid int, ticks uint64, learn func() (outcome.Exit, bool)) (*Process, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil, fs.ErrNotExist
-	}
-	if err != nil {
-		return nil, fmt.Errorf("pidfd of %d: %w", pid, err)
-	}
 	proc, err := os.FindProcess(pid)
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+		return nil, err
 	}
-	if st, err := ReadStat(pid); err != nil || st.Started != ticks || st.State == 'Z' {
-		return nil, errors.Join(fs.ErrNotExist, unix.Close(fd))
+	wait, err := await(pid, ticks)
+	if err != nil {
+		return nil, err
 	}
 	p := &Process{proc: proc, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		for { // a pidfd is readable when its process has ended
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-			if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
-		_ = unix.Close(fd) // it was only waited on
+		wait()
 		p.exit, _ = learn()
 	}()
 	return p, nil
@@ -206,27 +217,33 @@ func (p *Process) Exit() outcome.Exit {
 	}
 }
 
-// Release lets the kernel forget the agent. It is called when it has ended and it is written down how.
+// Release lets the kernel forget the agent. It is called when it is written down how the agent ended; of one that Stop
+// could not end nothing is released.
 func (p *Process) Release() {
+	select {
+	case <-p.done:
+	default:
+		return // to wait for it could take for ever
+	}
 	if p.cmd != nil {
 		_ = p.cmd.Wait() // how it ended is known
 	}
 }
 
-// Stop ends the agent: sig to it, and after grace (or when ctx is done) KILL. It returns when the agent has ended, or a while after the KILL. said
-// is told of each signal before it is sent. What the agent leaves behind is a Tree's to end.
-func (p *Process) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration, said func(syscall.Signal)) {
+// Stop ends the agent: sig to it, and after grace (or when ctx is done) KILL. It returns when the agent has ended, and false a
+// while after a KILL that did not end it. said is told of each signal before it is sent. What the agent leaves behind is a Tree's to end.
+func (p *Process) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration, said func(syscall.Signal)) (ended bool) {
 	if p.waits(ctx, 0) {
-		return
+		return true
 	}
 	said(sig)
 	_ = p.proc.Signal(sig) // an error says that it has just ended, which is what we wait for
 	if p.waits(ctx, grace) {
-		return
+		return true
 	}
 	said(syscall.SIGKILL)
 	_ = p.proc.Signal(syscall.SIGKILL)
-	p.waits(context.WithoutCancel(ctx), afterKill)
+	return p.waits(context.WithoutCancel(ctx), afterKill)
 }
 
 // waits reports whether the agent ends within d.

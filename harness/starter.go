@@ -2,11 +2,14 @@ package harness
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +40,10 @@ func init() {
 // becomeAgent waits at the gate and then turns this process into the agent. It returns where that can't be, or must not.
 func becomeAgent(path string, argv []string) int {
 	unix.CloseOnExec(gateFD)
+	defaultAction(syscall.SIGTTOU)
+	if _, err := unix.Write(gateFD, []byte{ready}); err != nil {
+		return notBegun
+	}
 	word := make([]byte, 1)
 	for {
 		n, err := unix.Read(gateFD, word)
@@ -56,8 +63,25 @@ func becomeAgent(path string, argv []string) int {
 	return notBegun
 }
 
-// open tells the process at the gate to become the agent, and returns what it has against it. The gate closes by itself when the agent begins.
+// ready is what a process at the gate says first.
+const ready = '.'
+
+// defaultAction gives a signal that the runner ignores its default action again, which the agent then inherits. What Go offers
+// gives back what this process has inherited.
+func defaultAction(sig syscall.Signal) {
+	var action [4]uint64 // struct sigaction of the kernel: SIG_DFL, no flags, no mask
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+}
+
+// open waits for the process at the gate, tells it to become the agent, and returns what it has against it. The gate closes by itself when the
+// agent begins. ErrNotReady says that the process is gone, or does nothing.
 func open(gate *os.File, path string) error {
+	if err := gate.SetReadDeadline(time.Now().Add(atTheGate)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(gate, make([]byte, 1)); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
 	if _, err := gate.Write([]byte{1}); err != nil {
 		return nil // it is gone: how, is for whoever waits for it
 	}

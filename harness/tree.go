@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // MarkVar is the variable that marks all processes of one run: children inherit it, whatever group and session they move to.
@@ -126,16 +124,4 @@ func (t Tree) End(ctx context.Context, grace time.Duration) (found, left int) {
 		members = t.Members()
 	}
 	return found, len(members)
-}
-
-// signal sends sig to the process, and to no other that may have got its pid.
-func (m Member) signal(sig syscall.Signal) {
-	fd, err := unix.PidfdOpen(m.PID, 0)
-	if err != nil {
-		return // gone
-	}
-	if st, err := ReadStat(m.PID); err == nil && st.Started == m.Ticks {
-		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // gone is good, too
-	}
-	_ = unix.Close(fd) // it was only a name
 }

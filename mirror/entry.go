@@ -59,19 +59,9 @@ type Encoder struct {
 // Encode returns the entry of the file's next line; false where the line was there before the file changed, and needs none. The entry shares no
 // memory with the line.
 func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
-	e.decoder.Dialect = e.Dialect
-	dec := e.decoder.Next(l.Data)
-	if l.Long > 0 {
-		dec = session.Entry{Kind: session.Text, Type: kindLong}
-	}
-	name := e.Name(l, dec)
+	dec, name := e.next(l)
 	if name.Again {
 		return thread.Entry{}, false
-	}
-	if at := dec.Time.UTC(); !at.IsZero() && at.Year() >= 0 && at.Year() < 10000 {
-		e.last = at
-	} else if e.last.IsZero() {
-		e.last = time.Now()
 	}
 	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}, SubagentOf: e.Subagent}
 	if dec.Side && e.Subagent == "" {
@@ -96,6 +86,31 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 		entry = stub(entry, e.Dialect.Prefix, "larger than the log takes")
 	}
 	return entry, true
+}
+
+// Skip takes the file's next line as Encode does, and makes no entry of it: the thread has one.
+func (e *Encoder) Skip(l session.Line) {
+	if dec, name := e.next(l); !name.Again && name.Was == "" && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
+		e.isPrompt(l)
+	}
+}
+
+// next decodes the file's next line and names it.
+func (e *Encoder) next(l session.Line) (dec session.Entry, name Name) {
+	e.decoder.Dialect = e.Dialect
+	dec = e.decoder.Next(l.Data)
+	if l.Long > 0 {
+		dec = session.Entry{Kind: session.Text, Type: kindLong}
+	}
+	if name = e.Name(l, dec); name.Again {
+		return dec, name
+	}
+	if at := dec.Time.UTC(); !at.IsZero() && at.Year() >= 0 && at.Year() < 10000 {
+		e.last = at
+	} else if e.last.IsZero() {
+		e.last = time.Now()
+	}
+	return dec, name
 }
 
 // object fills in the payload of a line that is a JSON object.

@@ -174,7 +174,7 @@ func (m *Mirror) open() error {
 		if err != nil {
 			break
 		}
-		m.Encode(line)
+		m.Skip(line)
 	}
 	if reader.Position() != m.From {
 		// Not the file that the position was made of. From its start nothing is lost, and what is there already is not doubled.

@@ -62,7 +62,11 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 		return facts, nil
 	default:
 		var err error
-		if facts, err = r.spawn(ctx); err != nil {
+		if facts, err = r.spawn(ctx); err != nil && harness.Busy(err) && ctx.Err() != nil {
+			facts.Did, facts.Why = r.cause(ctx) // told to stop while it waited for room
+			return facts, nil
+		}
+		if err != nil {
 			notStarted = notStartedError(err)
 		}
 	}
@@ -128,7 +132,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	} else {
 		command.Stdout, command.Stderr = stdout.file, stderr.file
 	}
-	p, err := harness.Start(command)
+	p, err := r.startAgent(ctx, command)
 	if err != nil && screen == nil {
 		err = errors.Join(err, stdout.file.Close(), stderr.file.Close())
 	}
@@ -143,6 +147,37 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	}
 	r.Log.Info("the agent is running", "harness", r.Spec.Name, "pid", p.PID(), "session", cmp.Or(r.record.Session, r.record.SessionID))
 	return r.attend(ctx, p, tree, outcome.Facts{}, stdout, stderr), nil
+}
+
+// How long the agent's start is tried again on a machine that has no room for it, and with what waits between.
+const (
+	startFor     = 3 * time.Minute
+	firstStart   = 50 * time.Millisecond
+	slowestStart = 5 * time.Second
+)
+
+// startAgent starts the agent, again and again where the machine lacks processes, memory or open files.
+func (r *run) startAgent(ctx context.Context, command harness.Command) (*harness.Process, error) {
+	began := clock()
+	for wait := firstStart; ; wait = min(2*wait, slowestStart) {
+		p, err := harness.Start(command)
+		if errors.Is(err, harness.ErrNotReady) {
+			r.note(Fact{Fact: FactExited, Exit: &harness.NotBegun})
+		}
+		if err == nil || !harness.Busy(err) || clock()-began > startFor {
+			return p, err
+		}
+		if wait == firstStart {
+			r.Log.Warn("no room to start the agent; trying again", "for", startFor, "error", err)
+		}
+		again := time.NewTimer(wait)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, err
+		}
+	}
 }
 
 // adopt sees an agent to its end that an earlier worker has started.
@@ -204,17 +239,27 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 				r.Log.Warn("the agent's output was not put in order", "error", err)
 			}
 		}()
+		for _, o := range outputs {
+			defer start(context.WithoutCancel(ctx), func(ctx context.Context) error {
+				err := o.trim(ctx)
+				if err != nil {
+					r.Log.Warn("trim agent output", "path", o.path, "error", err)
+				}
+				return err
+			})()
+		}
 	}
 	defer start(context.WithoutCancel(ctx), r.locate)()
 	stopWatch := start(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.watch(ctx, tree, outputs) })
 	defer stopWatch()
 	if r.ByHand && stdout != nil {
-		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error { return copyOutput(ctx, stdout.path, r.Stdout) })()
-		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error { return copyOutput(ctx, stderr.path, r.Stderr) })()
+		defer show(context.WithoutCancel(ctx), stdout.path, r.Stdout)()
+		defer show(context.WithoutCancel(ctx), stderr.path, r.Stderr)()
 	}
 	if facts.Did != outcome.DidNothing { // the worker before was about to end it
 		r.end(deed{facts.Did, facts.Why})
 	}
+	ended := true
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
@@ -223,14 +268,18 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 			r.note(Fact{Fact: FactDid, Deed: facts.Did, Why: facts.Why})
 		}
 		r.Log.Info("ending the agent", "because", facts.Why)
-		p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
+		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
 			r.note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
 		})
 	}
 	facts.Exit = p.Exit()
-	r.note(Fact{Fact: FactExited, Exit: &facts.Exit})
-	p.Release()
-	r.Log.Info("the agent has ended", "how", facts.Exit.String())
+	if ended {
+		r.note(Fact{Fact: FactExited, Exit: &facts.Exit})
+		p.Release()
+		r.Log.Info("the agent has ended", "how", facts.Exit.String())
+	} else { // a frozen cgroup, a dead mount: the run ends without it
+		r.Log.Error("the agent did not end after KILL; its exit is unknown", "pid", p.PID())
+	}
 	r.afterwards(&facts, tree)
 	return facts
 }
@@ -294,64 +343,6 @@ func (r *run) tree() harness.Tree {
 		t.Roots, t.Except = []int{r.Keeper}, append(t.Except, r.Keeper)
 	}
 	return t
-}
-
-// busyCPU is how much of a core a tree uses that is at work: less is what an idle interpreter uses.
-const busyCPU = 0.02
-
-// watch looks at the agent every moment: what its session says, whether it writes or computes, and whether it is time to end it.
-func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
-	var used, looked time.Duration // by the tree, and when
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		r.look()
-		moved := r.follower.lastLine()
-		for _, o := range outputs {
-			switch grew, err := o.grown(); {
-			case err != nil:
-				r.Log.Debug("the agent's output can't be looked after", "error", err)
-			case grew:
-				moved = clock()
-			}
-		}
-		r.alive(moved)
-		if r.Stall > 0 {
-			now, cpu := clock(), time.Duration(0)
-			for _, m := range tree.Members() {
-				cpu += m.CPU
-			}
-			if looked > 0 && float64(cpu-used) > busyCPU*float64(now-looked) {
-				r.alive(now)
-			}
-			used, looked = cpu, now
-		}
-		quiet := clock() - time.Duration(r.moved.Load())
-		if r.TTY == nil && r.follower.resting() && clock()-moved >= r.Patience {
-			r.end(deed{outcome.DidLinger, fmt.Sprintf("its turn ended well %v ago and it does not go", quiet.Round(time.Second))})
-		}
-		if r.Stall > 0 && quiet >= r.Stall {
-			r.end(deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))})
-		}
-		if away := r.follower.offlineFor(); r.Unreachable > 0 && away >= r.Unreachable {
-			r.end(deed{outcome.DidUnreachable, fmt.Sprintf("the agent has waited for it for %v", away.Round(time.Second))})
-		}
-		if s := r.progress.spawned; s != nil && clock()-s.Clock >= r.Guard {
-			r.end(deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", r.Guard)})
-		}
-	}
-}
-
-// alive says that the agent showed a sign of life at the time at.
-func (r *run) alive(at time.Duration) {
-	if int64(at) > r.moved.Load() {
-		r.moved.Store(int64(at))
-	}
 }
 
 // agentEnv is the agent's environment: the runner's own, without what is none of the agent's business, with what its Spec adds where the user

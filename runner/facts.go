@@ -28,6 +28,7 @@ type Fact struct {
 	Ticks    uint64            `json:"ticks,omitempty"`    // spawned: the process's start, so that its pid can't be mistaken
 	OOMKills *int64            `json:"oomKills,omitempty"` // spawned: the cgroup's counter
 	Signal   string            `json:"signal,omitempty"`   // signalled
+	Lost     time.Duration     `json:"lost,omitempty"`     // paused: how long
 	Deed     outcome.Deed      `json:"deed,omitempty"`     // did
 	Why      string            `json:"why,omitempty"`      // did, not_started
 	Status   int               `json:"status,omitempty"`   // not_started: what the runner exits with
@@ -44,6 +45,7 @@ const (
 	FactNotStarted = "not_started" // the agent could not be started
 	FactSpawned    = "spawned"     // the agent's process is there; the agent itself begins only then
 	FactLocated    = "located"     // the session of an agent that makes it by itself was found
+	FactPaused     = "paused"      // the worker stood still, with the box or alone
 	FactDid        = "did"         // the runner decided to end it
 	FactSignalled  = "signalled"   // and sent a signal
 	FactExited     = "exited"      // the agent is gone
@@ -78,6 +80,7 @@ type progress struct {
 	notStarted *Fact
 	spawned    *Fact
 	located    *harness.Session
+	paused     time.Duration // since the agent was spawned
 	did        *Fact
 	exit       *outcome.Exit
 	decided    *Fact
@@ -97,9 +100,11 @@ func replay(facts []Fact) (p progress) {
 		case FactNotStarted:
 			p.notStarted = &f
 		case FactSpawned:
-			p.spawned, p.exit = &f, nil // after one that has not begun
+			p.spawned, p.exit, p.paused = &f, nil, 0 // after one that has not begun
 		case FactLocated:
 			p.located = f.Session
+		case FactPaused:
+			p.paused += f.Lost
 		case FactDid:
 			if p.did == nil { // the first reason is the reason
 				p.did = &f

@@ -23,7 +23,7 @@ import (
 //	facts.jsonl    what happened, in order
 //	cursor.json    how far the session is on the thread; a stale one costs a repeat and nothing else
 //	terminal.json  the run's last entries, as they are posted
-//	stdout, stderr what the agent printed, its last 16 MiB
+//	stdout, stderr the end of what the agent printed: at most 16 MiB
 //
 // Beside the folders of a thread's runs lies a lock. Every process of a live runner holds it, so it is free when the last one is gone.
 type Folder struct {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
@@ -26,9 +27,11 @@ type follower struct {
 	find func() (path, id string) // where the session is, once it is known
 	said func(line []byte) harness.Said
 
+	behind atomic.Bool // it has not yet read what came under an earlier worker
+
 	mu      sync.Mutex
 	reader  *session.Reader // nil as long as there is none
-	stdout  *session.Reader // nil where it doesn't count
+	stdout  *outputLines    // nil where it doesn't count
 	decoder session.Decoder
 	namer   mirror.Namer
 	tally   harness.Tally
@@ -45,60 +48,88 @@ func (r *run) newFollower() *follower {
 	f := &follower{
 		dialect: r.Spec.Dialect, from: r.record.From, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
+	f.behind.Store(r.progress.spawned != nil)
 	if r.Spec.Said != nil && r.TTY == nil {
-		f.said, f.stdout = r.Spec.Said, session.NewReader(filepath.Join(r.folder.Path, "stdout"), session.Position{})
+		f.said, f.stdout = r.Spec.Said, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	return f
 }
 
+// atOnce is how many lines are read without a pause for those who ask the follower something.
+const atOnce = 1000
+
 // read takes the lines that have come. last reports that the agent is gone, so that a line without a newline is one, too.
 func (f *follower) read(last bool) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	heard := f.hear(last)
+	err := f.hear(last)
+	f.mu.Unlock()
+	for more := true; more; {
+		var failed error
+		f.mu.Lock()
+		more, failed = f.follow(last)
+		f.mu.Unlock()
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// readLines takes the lines of the session that have come. What the agent prints meanwhile can wait; and so can a line for a
+// follower that still reads what came under an earlier worker.
+func (f *follower) readLines() error {
+	for more := !f.behind.Load(); more; {
+		var err error
+		f.mu.Lock()
+		more, err = f.follow(false)
+		f.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow takes some of the session's lines, and reports whether there are more.
+func (f *follower) follow(last bool) (more bool, err error) {
 	if f.reader == nil {
 		path, id := f.find()
 		if path == "" {
-			return heard
+			return false, nil
 		}
 		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id}
 	}
-	return errors.Join(heard, each(f.reader, last, f.take, func() { f.namer.Restart() }))
-}
-
-// each gives the lines that have come to take. A file that has changed is read again from its start; changed is told.
-func each(reader *session.Reader, last bool, take func(session.Line), changed func()) error {
-	next := reader.Next
+	next := f.reader.Next
 	if last {
-		next = reader.Rest
+		next = f.reader.Rest
 	}
-	for {
+	for range atOnce {
 		line, err := next()
-		var other *session.ChangedError
+		var changed *session.ChangedError
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
-		case errors.As(err, &other):
-			if err := reader.Reset(); err != nil {
-				return err
+			f.behind.Store(false)
+			return false, nil
+		case errors.As(err, &changed): // it is read again from its start
+			if err := f.reader.Reset(); err != nil {
+				return false, err
 			}
-			changed()
+			f.namer.Restart()
 			continue
 		case err != nil:
-			return err
+			return false, err
 		}
-		take(line)
+		f.take(line)
 	}
+	return true, nil
 }
 
-// hear takes what has come on stdout. Of a file that was shortened meanwhile the end is what counts.
+// hear takes what has come on stdout, or the end of it where that is more than is kept.
 func (f *follower) hear(last bool) error {
 	if f.stdout == nil {
 		return nil
 	}
-	return each(f.stdout, last, func(line session.Line) {
-		said := f.said(line.Data)
+	return f.stdout.read(last, func(line []byte) {
+		said := f.said(line)
 		f.tally.Hear(said)
 		if said.SessionID != "" {
 			f.told = said.SessionID
@@ -109,7 +140,7 @@ func (f *follower) hear(last bool) error {
 		case f.offline == 0:
 			f.offline = clock()
 		}
-	}, func() {})
+	})
 }
 
 // tells is the session's id, as the agent has told it on stdout so far; "" where it has not.
@@ -120,14 +151,11 @@ func (f *follower) tells() string {
 	return f.told
 }
 
-// offlineFor is how long the agent has waited for its provider; 0 where it doesn't.
-func (f *follower) offlineFor() time.Duration {
+// offlineSince is since when the agent has waited for its provider (clock); 0 where it does not.
+func (f *follower) offlineSince() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.offline == 0 {
-		return 0
-	}
-	return clock() - f.offline
+	return f.offline
 }
 
 func (f *follower) take(line session.Line) {
@@ -220,10 +248,11 @@ func (f *follower) summary() summary {
 }
 
 func (f *follower) close() (err error) {
-	for _, r := range []*session.Reader{f.reader, f.stdout} {
-		if r != nil {
-			err = errors.Join(err, r.Close())
-		}
+	if f.reader != nil {
+		err = f.reader.Close()
+	}
+	if f.stdout != nil {
+		err = errors.Join(err, f.stdout.close())
 	}
 	return err
 }

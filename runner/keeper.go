@@ -1,14 +1,13 @@
 package runner
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -18,38 +17,39 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// How often a worker is brought back, and with what waits between. A worker that dies again and again is not mended by one more; one that has lived for a
-// while is.
-const (
-	maxRestarts     = 10
-	steadyFor       = time.Minute
-	firstRestart    = 50 * time.Millisecond
-	slowestRestart  = 5 * time.Second
-	keeperStopGrace = grace
-)
-
 // Keeper sees a run through whatever happens to its worker. It is small on purpose: it waits for processes, writes down how those ended that the
 // worker can't, and starts the worker again. It has no network and no secrets but the job that it hands on.
 type Keeper struct {
 	Folder *Folder
-	// Worker is the command of the worker that follows so many others, and is to act as if it had got the signals that came before it. The Keeper adds
-	// to its ExtraFiles the pipe that it reports on, and then the lock, which it is to keep as long as it lives, and closes the others when it has started.
-	Worker func(restarts int, came []syscall.Signal) (*exec.Cmd, error)
-	Log    *slog.Logger
+	// Worker is the command of a worker. The Keeper adds to its ExtraFiles the socket that they talk through, and then the lock, which
+	// the worker is to keep as long as it lives; and it makes its stderr a pipe that never holds it, for what Go prints when it crashes.
+	Worker func() *exec.Cmd
+	// Job is what the worker that follows so many others gets once it is hidden; it is to act as if it had got the signals that came before it.
+	Job func(restarts int, came []syscall.Signal) ([]byte, error)
+	Log *slog.Logger
+	// Crash gets what a worker printed as it crashed.
+	Crash io.Writer
 	// TTY is the terminal of a person at the agent's own interface; nil where there is none. The worker uses it, so it stays in its foreground; and it is made what
 	// it was when a worker is gone, however that went.
 	TTY *os.File
 
-	worker   int           // its pid, 0 between two
-	began    time.Duration // when it began: clock
-	restarts int           // in all
-	inARow   int           // without one that lived for steadyFor
+	orders   chan os.Signal // for the worker
+	children chan os.Signal // CHLD: one of them says all
+	worker   int            // its pid, 0 between two
+	stopped  stillness      // of the worker
+	policy   restarts
+	image    *image
+	noImage  bool     // there can be none here
+	record   *os.File // run.json, once a worker has written it
 	givenUp  bool
-	came     []syscall.Signal // for the worker: a dead one may not have heard it, and the next one is told of all
+	came     []syscall.Signal // orders so far: a dead worker may not have heard the last, and the next one is told of all
 }
 
 // ErrGivenUp says that no worker could bring the run to its end. What there is of it stays in its folder.
 var ErrGivenUp = errors.New("the runner's worker dies again and again")
+
+// enough is the number of orders after which the runner stops at once.
+const enough = 3
 
 // Keep runs workers until one has brought the run to its end, and returns the exit status that it reported.
 func (k *Keeper) Keep() (status int, err error) {
@@ -57,106 +57,190 @@ func (k *Keeper) Keep() (status int, err error) {
 		// Without it an agent whose worker dies is lost to us, and its end with it. All else works.
 		k.Log.Warn("this process can't be the reaper of what the agent leaves", "error", err)
 	}
-	signals := make(chan os.Signal, 16)
-	forward := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
-		forward = append(forward, syscall.SIGHUP)
-	}
-	signal.Notify(signals, append(forward, syscall.SIGCHLD)...)
-	defer signal.Stop(signals)
-
+	stop := k.listen()
+	defer stop()
 	var was *unix.Termios
 	if k.TTY != nil {
 		if was, err = unix.IoctlGetTermios(int(k.TTY.Fd()), unix.TCGETS); err != nil {
 			return 0, fmt.Errorf("the terminal: %w", err)
 		}
 	}
-	report, err := k.start()
-	if err != nil {
-		return 0, err
-	}
 	for {
-		sig := (<-signals).(syscall.Signal)
-		if sig != syscall.SIGCHLD {
-			k.forward(sig)
-			continue
-		}
-		how, ended := k.reap()
-		if !ended {
-			continue
-		}
+		l := k.live()
 		if was != nil {
 			if err := RestoreTerminal(k.TTY, was); err != nil {
-				k.Log.Warn("the terminal is not what it was", "error", err)
+				k.Log.Warn("restore terminal", "error", err)
 			}
 		}
-		if status, ok := report(); ok {
-			return status, nil
+		if l.reported {
+			return l.status, nil
 		}
 		if status, ok := k.settled(); ok {
 			return status, nil
 		}
-		if clock()-k.began > steadyFor {
-			k.inARow = 0
+		wait, more := k.policy.next(l)
+		switch {
+		case l.err != nil:
+			k.Log.Warn("the runner's worker can't be started", "error", l.err, "again_in", wait)
+		case l.stillborn():
+			k.Log.Warn("the runner's worker died as it started", "how", l.how.String(), "again_in", wait)
+		default:
+			k.Log.Warn("the runner's worker died; the agent lives on", "how", l.how.String(), "restarts", k.policy.all)
 		}
-		k.restarts, k.inARow = k.restarts+1, k.inARow+1
-		k.Log.Warn("the runner's worker died; the agent lives on", "how", how.String(), "restarts", k.restarts)
-		if k.inARow > maxRestarts {
+		if !more && l.stillborn() && !k.givenUp {
+			// No room for a worker, and none for minutes: the agent may have it. Without the agent the run has an end still.
+			k.Log.Error("ending the agent, so that there is room for a worker")
+			if err := k.endAgent(); err != nil {
+				k.Log.Warn("end the agent", "error", err)
+			}
+			k.policy.again()
+			more = true
+		}
+		if !more || l.stillborn() && len(k.came) >= enough {
 			return 0, k.giveUp()
 		}
-		time.Sleep(min(firstRestart<<(k.inARow-1), slowestRestart)) // children that end meanwhile are zombies until the next look
-		if report, err = k.start(); err != nil {
-			return 0, errors.Join(err, k.giveUp())
-		}
+		k.pause(wait)
 	}
 }
 
-// start starts a worker. The returned func gives what it has reported, once it is dead.
-func (k *Keeper) start() (report func() (int, bool), err error) {
-	r, w, err := os.Pipe()
+// listen takes the signals that are for the run, and those about children. They don't share a channel: what is full loses.
+func (k *Keeper) listen() (stop func()) {
+	k.orders, k.children = make(chan os.Signal, 16), make(chan os.Signal, 1)
+	orders := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
+		orders = append(orders, syscall.SIGHUP)
+	}
+	signal.Notify(k.orders, orders...)
+	signal.Notify(k.children, syscall.SIGCHLD)
+	return func() {
+		signal.Stop(k.orders)
+		signal.Stop(k.children)
+	}
+}
+
+// life is how one worker went.
+type life struct {
+	err      error // it could not be started
+	how      outcome.Exit
+	lasted   time.Duration
+	asked    bool // it got as far as its job
+	reported bool // it has brought the run to its end
+	status   int
+}
+
+// stillborn reports that the worker ended by itself before it got its job: it could not have its threads, as it seems. One that was
+// killed died.
+func (l life) stillborn() bool { return l.err != nil || !l.asked && l.how.Signal == 0 }
+
+// live starts a worker and sees it to its end.
+func (k *Keeper) live() (l life) {
+	began := clock()
+	talk, err := k.start()
+	if err != nil {
+		return life{err: err}
+	}
+	go talk.run()
+	l.how = k.attend()
+	if _, err := talk.stderr.WriteTo(k.Crash); err != nil {
+		k.Log.Debug("read what the worker printed", "error", err)
+	}
+	if err := talk.close(); err != nil {
+		k.Log.Debug("close the worker's socket", "error", err)
+	}
+	if talk.record != nil {
+		if k.record != nil {
+			_ = k.record.Close() // read only: nothing to lose
+		}
+		k.record = talk.record
+	}
+	l.lasted, l.asked, l.reported, l.status = clock()-began, talk.asked, talk.ended, talk.status
+	return l
+}
+
+// start starts a worker.
+func (k *Keeper) start() (t *talk, err error) {
+	if err := k.Folder.restore(k.record); err != nil {
+		k.Log.Warn("restore the run's folder", "error", err)
+	}
+	job, err := k.Job(k.policy.all, k.came)
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := k.Worker(k.restarts, k.came)
-	if err == nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, w, k.Folder.Lock())
-		// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear it from us, once.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil}
-		err = cmd.Start()
-	}
-	if cmd != nil { // the worker has its own by now
-		for _, f := range cmd.ExtraFiles {
-			if f != k.Folder.Lock() && f != w {
-				err = errors.Join(err, f.Close())
-			}
-		}
-	}
-	err = errors.Join(err, w.Close())
+	t, its, err := newTalk(k.Folder.Path, job)
 	if err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, err
 	}
-	k.worker, k.began = cmd.Process.Pid, clock()
-	// It is waited for by the loop, like everything else that ends below us.
-	return func() (int, bool) {
-		defer r.Close() // read only: nothing to lose
-		b := make([]byte, 64)
-		// Whoever else may still have the other end has nothing to say: the worker is dead, what it wrote is there.
-		if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
-			return 0, false
+	cmd := k.Worker()
+	stderr, itsErr, err := newCrashPipe()
+	if err != nil {
+		return nil, errors.Join(err, its.Close(), t.conn.Close())
+	}
+	t.stderr, cmd.Stderr = stderr, itsErr
+	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
+	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear it from us, once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil}
+	if k.policy.all > 0 { // there may be an agent
+		if i := k.hiddenImage(); i != nil {
+			cmd.Path = i.path()
 		}
-		n, err := unix.Read(int(r.Fd()), b)
-		if err != nil || n <= 0 {
-			return 0, false
-		}
-		status, err := strconv.Atoi(string(bytes.TrimSpace(b[:n])))
-		return status, err == nil
-	}, nil
+	}
+	if err := errors.Join(cmd.Start(), its.Close(), itsErr.Close()); err != nil { // a worker has its own by now
+		return nil, errors.Join(err, t.conn.Close(), stderr.Close())
+	}
+	k.worker, k.stopped = cmd.Process.Pid, stillness{}
+	_ = cmd.Process.Release() // it is waited for by attend, like everything else that ends below us
+	return t, nil
 }
 
-// Report tells the keeper, through the pipe that the worker got from it, that the run is through and with which status to exit.
-func Report(pipe *os.File, status int) error {
-	_, err := fmt.Fprintf(pipe, "%d\n", status)
-	return errors.Join(err, pipe.Close())
+// hiddenImage is the program for workers that the agent can't look into, nil where there can be none.
+func (k *Keeper) hiddenImage() *image {
+	if k.image == nil && !k.noImage {
+		var err error
+		if k.image, err = newImage(); err != nil {
+			k.Log.Warn("a new worker is open to this user's processes until it hides", "error", err)
+		}
+		k.noImage = k.image == nil
+	}
+	return k.image
+}
+
+// attend passes orders on until the worker is dead, and returns how it ended.
+func (k *Keeper) attend() outcome.Exit {
+	var tick <-chan time.Time // only while the worker is stopped
+	for {
+		if k.stopped.is && tick == nil {
+			ticker := time.NewTicker(lookEvery)
+			defer ticker.Stop()
+			tick = ticker.C
+		}
+		select {
+		case sig := <-k.orders:
+			k.forward(sig.(syscall.Signal))
+		case <-k.children:
+			if how, ended := k.reap(); ended {
+				return how
+			}
+		case <-tick:
+			k.move()
+		}
+	}
+}
+
+// pause waits before the next worker, and keeps the orders that come for it. Children that end meanwhile are zombies until the next look.
+func (k *Keeper) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case sig := <-k.orders:
+			k.forward(sig.(syscall.Signal))
+			if len(k.came) >= enough {
+				return
+			}
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 // forward passes a signal on to the worker, and keeps it for the next one: this one may be dead, or too young to hear.
@@ -164,6 +248,25 @@ func (k *Keeper) forward(sig syscall.Signal) {
 	k.came = append(k.came, sig)
 	if k.worker != 0 {
 		_ = syscall.Kill(k.worker, sig) // it is not reaped, so the pid is its own
+		if k.stopped.is {
+			_ = syscall.Kill(k.worker, syscall.SIGCONT)
+		}
+	}
+}
+
+// move gets a worker to work that somebody has stopped.
+func (k *Keeper) move() {
+	if !k.stopped.is {
+		return
+	}
+	st, err := harness.ReadStat(k.worker)
+	switch k.stopped.look(clock(), err == nil && st.State == 'T') {
+	case syscall.SIGCONT:
+		k.Log.Warn("the runner's worker was stopped; continuing it")
+		_ = syscall.Kill(k.worker, syscall.SIGCONT)
+	case syscall.SIGKILL:
+		k.Log.Error("the runner's worker was stopped and does not continue; replacing it")
+		_ = syscall.Kill(k.worker, syscall.SIGKILL)
 	}
 }
 
@@ -171,12 +274,18 @@ func (k *Keeper) forward(sig syscall.Signal) {
 func (k *Keeper) reap() (how outcome.Exit, worker bool) {
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil || pid <= 0 {
 			return how, worker
+		}
+		if ws.Stopped() {
+			if pid == k.worker && !k.stopped.is {
+				k.stopped = stillness{is: true, last: clock()}
+			}
+			continue
 		}
 		exit := outcome.ExitCode(ws.ExitStatus())
 		if ws.Signaled() {
@@ -194,6 +303,9 @@ func (k *Keeper) reap() (how outcome.Exit, worker bool) {
 func (k *Keeper) adopted(pid int, exit outcome.Exit) {
 	if k.givenUp {
 		return // it is we who end it then: that says nothing of how it would have ended
+	}
+	if err := k.Folder.restore(k.record); err != nil {
+		k.Log.Warn("restore the run's folder", "error", err)
 	}
 	facts, err := readFacts(k.Folder.Path)
 	if err != nil {
@@ -226,16 +338,21 @@ func (k *Keeper) settled() (status int, ok bool) {
 
 // giveUp ends the agent, which nobody watches any more, and what it left.
 func (k *Keeper) giveUp() error {
+	return errors.Join(ErrGivenUp, k.endAgent())
+}
+
+// endAgent ends the agent and what it left. How it would have ended is not known then.
+func (k *Keeper) endAgent() error {
 	k.givenUp = true
 	rec, err := readRecord(k.Folder.Path)
 	if err != nil {
-		return errors.Join(ErrGivenUp, err)
+		return err
 	}
 	endAgent(rec, k.Folder, []int{os.Getpid()}, k.Log)
 	for began := time.Now(); k.drain() && time.Since(began) < farewell; {
 		time.Sleep(sweepEvery) // until the agent is reaped
 	}
-	return ErrGivenUp
+	return nil
 }
 
 const sweepEvery = 20 * time.Millisecond

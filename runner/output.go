@@ -1,12 +1,15 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +28,8 @@ const (
 type output struct {
 	path string
 	file *os.File // the agent's end
-	size int64
+	size int64    // at the last question whether it grew
+	base int64    // what is before it was given back; trim's
 }
 
 func newOutput(folder, name string) (*output, error) {
@@ -34,32 +38,116 @@ func newOutput(folder, name string) (*output, error) {
 	return &output{path: path, file: f}, err
 }
 
-// grown reports whether something was written since it was last asked, and keeps the file within its bounds: what is older than the last half
-// of maxOutput gives its blocks back. The offsets stay, so whoever follows the file is not confused.
+// grown reports whether something was written since it was last asked.
 func (o *output) grown() (bool, error) {
-	st, err := os.Stat(o.path)
+	st, err := o.file.Stat()
 	if err != nil {
 		return false, err
 	}
 	grew := st.Size() > o.size
 	o.size = st.Size()
-	if blocks := st.Sys().(*syscall.Stat_t).Blocks * 512; blocks > maxOutput {
-		err = unix.Fallocate(int(o.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.size-maxOutput/2)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			err = o.file.Truncate(0) // such a file system gives blocks back in no other way
-			o.size = 0
+	return grew, nil
+}
+
+// Times between two looks at an output: while it may outgrow its bounds, while it is written to, and where the kernel can't tell that
+// it was written to.
+const (
+	trimFast  = time.Millisecond
+	trimEvery = 10 * time.Millisecond
+	trimPoll  = 100 * time.Millisecond
+)
+
+// trim keeps the file within its bounds until ctx is done, as far as an agent that prints at full speed between two looks lets it. It
+// sleeps as long as nothing is printed.
+func (o *output) trim(ctx context.Context) error {
+	written := watchFile(ctx, o.path)
+	for before := int64(0); ctx.Err() == nil; {
+		size, err := o.shorten()
+		if err != nil {
+			return err
+		}
+		switch grew := size != before; {
+		case !grew:
+			written(ctx)
+		case size-o.base > maxOutput/4:
+			pause(ctx, trimFast)
+		default:
+			pause(ctx, trimEvery)
+		}
+		before = size
+	}
+	return nil
+}
+
+// shorten gives back the blocks of all but the end of the file, and returns the file's size. The offsets stay, so whoever follows it is
+// not confused.
+func (o *output) shorten() (size int64, err error) {
+	st, err := o.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size = st.Size()
+	if size < o.base {
+		o.base = 0
+	}
+	if size-o.base <= maxOutput/2 {
+		return size, nil
+	}
+	o.base = (size - maxOutput/4) &^ (holeUnit - 1)
+	err = unix.Fallocate(int(o.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.base)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		o.base = 0
+		err = o.file.Truncate(0) // such a file system gives blocks back in no other way
+	}
+	return size, err
+}
+
+// holeUnit is what a hole in a file begins and ends at.
+const holeUnit = 64 << 10
+
+// watchFile returns a func that waits until the file was written to since the last call, or ctx is done. Where the kernel has no watch
+// for it, that is after a while.
+func watchFile(ctx context.Context, path string) (wait func(context.Context)) {
+	poll := func(ctx context.Context) { pause(ctx, trimPoll) }
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return poll
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY); err != nil {
+		_ = events.Close() // it watches nothing
+		return poll
+	}
+	context.AfterFunc(ctx, func() { _ = events.Close() }) // which ends the read
+	b := make([]byte, 4096)
+	return func(ctx context.Context) {
+		if _, err := events.Read(b); err != nil {
+			poll(ctx)
 		}
 	}
-	return grew, err
+}
+
+// pause waits for d, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }
 
 // settle makes the file as small as what is kept of it. It is for an agent that is gone.
 func (o *output) settle() error {
 	st, err := o.file.Stat()
-	if err != nil || st.Size() <= maxOutput {
+	if err != nil || st.Size() <= maxOutput/2 {
 		return errors.Join(err, o.file.Close())
 	}
-	tail, err := tailOf(o.path, maxOutput/2)
+	begin, err := unix.Seek(int(o.file.Fd()), 0, unix.SEEK_DATA) // behind the hole that an earlier worker may have made
+	if err != nil {
+		begin = o.base
+	}
+	tail, err := tailOf(o.path, min(maxOutput/2, st.Size()-begin))
 	if err == nil {
 		err = writeFile(o.path, tail, false)
 	}
@@ -80,24 +168,145 @@ func tailOf(path string, n int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-n), n))
 }
 
-// copyOutput writes what comes into the file to w until ctx is done, and then what is still there.
-func copyOutput(ctx context.Context, path string, w io.Writer) error {
+// outputLines gives the lines of an output that somebody trims. It never reads more in one go than what is kept of the file.
+type outputLines struct {
+	path string
+	f    *os.File
+	at   int64  // read so far
+	part []byte // of a line whose end has not come
+	skip bool   // to the end of a line whose beginning is lost
+}
+
+// read gives what has come to take. last says that the agent is gone, so that a line without a newline is one, too.
+func (o *outputLines) read(last bool, take func(line []byte)) error {
+	if o.f == nil {
+		f, err := os.Open(o.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		o.f = f
+	}
+	st, err := o.f.Stat()
+	if err != nil {
+		return err
+	}
+	end := st.Size()
+	switch {
+	case end < o.at: // shortened: its end is what counts
+		o.at, o.part, o.skip = 0, nil, false
+	case end-o.at > maxOutput/4: // what lies before may be given back
+		o.at, o.part, o.skip = end-maxOutput/4, nil, true
+	}
+	b := make([]byte, 64<<10)
+	for o.at < end {
+		n, err := o.f.ReadAt(b[:min(int64(len(b)), end-o.at)], o.at)
+		if n == 0 {
+			return err
+		}
+		o.at += int64(n)
+		o.split(b[:n], take)
+	}
+	if last && len(o.part) > 0 {
+		take(o.part)
+		o.part = nil
+	}
+	return nil
+}
+
+// split takes the next bytes.
+func (o *outputLines) split(b []byte, take func(line []byte)) {
+	for len(b) > 0 {
+		line, rest, whole := bytes.Cut(b, []byte{'\n'})
+		switch {
+		case !o.skip && whole && len(o.part) == 0:
+			take(line)
+		case !o.skip && whole:
+			take(append(o.part, line...))
+		case !o.skip:
+			o.part = append(o.part, line...)
+		}
+		if whole {
+			o.part, o.skip = o.part[:0], false
+		} else if len(o.part) > maxOutput/4 {
+			o.part, o.skip = nil, true
+		}
+		b = rest
+	}
+}
+
+func (o *outputLines) close() error {
+	if o.f == nil {
+		return nil
+	}
+	return o.f.Close()
+}
+
+// copyOutput writes what comes into the file to w until ctx is done, and then what is still there. wrote counts the bytes. What a slow w
+// can't take before it is given back is left out.
+func copyOutput(ctx context.Context, path string, w io.Writer, wrote *atomic.Int64) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // read only: nothing to lose
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := io.Copy(w, f); err != nil {
+	b := make([]byte, 32<<10)
+	for at := int64(0); ; {
+		st, err := f.Stat()
+		if err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			_, err := io.Copy(w, f)
+		if lost := st.Size() - at - maxOutput/4; lost > 0 {
+			at += lost
+			if _, err := fmt.Fprintf(w, "\n… %d bytes not shown …\n", lost); err != nil {
+				return err
+			}
+		}
+		n, err := f.ReadAt(b, at)
+		if n > 0 {
+			at += int64(n)
+			if _, err := w.Write(b[:n]); err != nil {
+				return err
+			}
+			wrote.Add(int64(n))
+			continue
+		}
+		if err != nil && !errors.Is(err, io.EOF) || ctx.Err() != nil {
 			return err
-		case <-tick.C:
+		}
+		pause(ctx, showEvery)
+	}
+}
+
+const (
+	showEvery = 50 * time.Millisecond // between two looks for what a person is to see
+	heldFor   = time.Second           // a person's terminal that takes nothing for so long is not waited for at the end
+)
+
+// show copies an output to a person until stop is called, which waits for the rest as long as the person's terminal takes it.
+func show(ctx context.Context, path string, w io.Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var wrote atomic.Int64
+	go func() {
+		defer close(done)
+		_ = copyOutput(ctx, path, w, &wrote) // nobody looks any more
+	}()
+	return func() {
+		cancel()
+		for before := int64(-1); ; {
+			now := wrote.Load()
+			if now == before {
+				return // the terminal is held: what is left is in the file
+			}
+			before = now
+			select {
+			case <-done:
+				return
+			case <-time.After(heldFor):
+			}
 		}
 	}
 }

@@ -65,11 +65,14 @@ func recoverRun(ctx context.Context, cfg Config, k Known) (outcome.Verdict, erro
 	return res.Verdict, err
 }
 
-// stopAdopted ends an agent that is not our child.
+// stopAdopted ends an agent that is not our child. One that KILL does not end counts as gone: nobody will learn how it ends.
 func stopAdopted(a *harness.Process, spec harness.Spec, note func(Fact)) {
-	a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
+	ended := a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
 		note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
 	})
+	if !ended {
+		note(Fact{Fact: FactExited, Exit: &outcome.Exit{}})
+	}
 }
 
 // endTree ends what is left of a run's processes.

@@ -106,6 +106,7 @@ type Config struct {
 	Keeper   int
 	Folder   *Folder
 	Restarts int
+	Recorded func() error // tells the keeper that run.json is written; nil without one
 }
 
 // Errors of a run that the caller tells from others.
@@ -301,6 +302,10 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	if err != nil {
 		// Without a record nobody can go on with this run if this process dies. That is no reason not to run it.
 		r.Log.Warn("the run can't be written down; should the runner die, its end is for the host to tell", "error", err)
+	} else if r.Recorded != nil {
+		if err := r.Recorded(); err != nil {
+			r.Log.Warn("tell the keeper that the run is written down", "error", err)
+		}
 	}
 	return notStarted, nil
 }
@@ -335,7 +340,10 @@ func (r *run) newMirror() *mirror.Mirror {
 		Find: r.session,
 		From: r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
-			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards
+			// What is on the thread counts for the verdict, also where the file changes right afterwards.
+			if err := r.follower.readLines(); err != nil {
+				r.Log.Debug("the session can't be read now", "error", err)
+			}
 			_, err := r.post(ctx, entries)
 			return err
 		},

@@ -43,7 +43,7 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	if r.subagents.known == nil {
 		r.subagents.known, r.subagents.others = map[string]bool{}, map[string]bool{}
 	}
-	for _, s := range r.Spec.Subagents(path, id, r.record.Started, r.subagents.others) {
+	for _, s := range r.Spec.Subagents(path, id, r.beganAt(time.Now()), r.subagents.others) {
 		if r.subagents.known[s.Path] {
 			continue
 		}
@@ -71,6 +71,23 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	}
 	r.subagents.mirrors = append(r.subagents.mirrors, fresh...)
 	return fresh
+}
+
+// beganAt is when the run began, to compare with the times of files: now is the time of the clock that files get theirs from.
+func (r *run) beganAt(now time.Time) time.Time {
+	if r.record.Boot != bootID() {
+		return r.record.Started
+	}
+	return began(r.record.Started, clock()-r.record.Clock, now)
+}
+
+// began is when something began that noted started as its time and has lasted for elapsed. A clock that was set back since
+// gives new files older times than the note; by such a clock it began earlier.
+func began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
+	if at := now.Add(-elapsed); at.Before(started) {
+		return at
+	}
+	return started
 }
 
 // drainSubagents posts what is left of the subagents' sessions, when the agent is gone.

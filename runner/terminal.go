@@ -52,9 +52,9 @@ func RawTerminal(f *os.File) (was *unix.Termios, err error) {
 	return was, unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
-// RestoreTerminal makes a terminal what it was.
+// RestoreTerminal makes a terminal what it was, without waiting for it to show what is still on its way there: it may be held.
 func RestoreTerminal(f *os.File, was *unix.Termios) error {
-	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETSW, was)
+	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, was)
 }
 
 // pass passes bytes and sizes on until ctx is done, and then what the agent has still said.
@@ -80,14 +80,19 @@ func (t *terminal) pass(ctx context.Context) error {
 		}
 	}
 	close(stop)
+	_ = t.master.SetWriteDeadline(time.Now()) // which ends typed, where the agent takes nothing more
 	<-typed
-	drained := time.NewTimer(drainFor)
+	drained := time.NewTicker(drainFor)
 	defer drained.Stop()
 	select {
 	case <-said: // the agent's end is closed
+		return nil
 	case <-drained.C:
 		_ = t.master.SetReadDeadline(time.Now()) // which ends show
-		<-said
+	}
+	select {
+	case <-said:
+	case <-drained.C: // the person's terminal is held: the rest is not shown
 	}
 	return nil
 }

@@ -158,8 +158,12 @@ func (s signalled) Error() string {
 	return s.sig.String()
 }
 
-// untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends: somebody who presses twice means it. stop
-// ends both and waits for what it started. The signals in before count as if they came now.
+// enough is the number of signals after which all trying ends.
+const enough = 3
+
+// untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends, or a third signal of any kind: somebody who presses
+// twice means it, and so does a supervisor that asks three times. stop ends both and waits for what it started. The signals in before count as if they
+// came now.
 func untilSignal(parent context.Context, before ...syscall.Signal) (first, second context.Context, stop func()) {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	if signal.Ignored(syscall.SIGHUP) {
@@ -170,8 +174,9 @@ func untilSignal(parent context.Context, before ...syscall.Signal) (first, secon
 	first, end := context.WithCancelCause(parent)
 	second, abandon := context.WithCancelCause(context.WithoutCancel(parent))
 	quit, done := make(chan struct{}), make(chan struct{})
+	n := 0
 	take := func(sig os.Signal) {
-		if first.Err() != nil && sig == syscall.SIGINT {
+		if n++; n >= enough || n > 1 && sig == syscall.SIGINT {
 			abandon(signalled{sig})
 		}
 		end(signalled{sig})

@@ -7,8 +7,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +21,8 @@ import (
 	"arbe.0sk.ar/runner/runner"
 )
 
-// job is what one process of a run hands on to the next: all that the user said, tokens included. It travels in memory that only the receiver has, never in
-// arguments or an environment, which others on the machine can read.
+// job is what one process of a run hands on to the next: all that the user said, tokens included. It never travels in arguments or an environment, which
+// others on the machine can read: the keeper has it in memory of its own, and gives it to a worker that has hidden.
 type job struct {
 	Args    []string // the command line, as the user gave it
 	Environ []string // the environment, as the user gave it
@@ -27,6 +32,7 @@ type job struct {
 	Session string           // the session file; "" for a new one
 	Prompt  string           // "" where the thread has it
 	PTY     bool             // a person has the agent's own interface in the terminal
+	Procs   int              // processors that Go would use here
 	Keeper  int              // the keeper's process id, for a worker
 	Worker  int              // how many workers there were before
 	Signals []syscall.Signal // that came before this one
@@ -37,8 +43,9 @@ const (
 	argKeep = "keep"
 	argWork = "work"
 
-	fdJob    = 3
-	fdReport = 4 // a worker's
+	fdJob    = 3 // a keeper's
+	fdStderr = 3 // a worker's: the runner's own
+	fdKeeper = 4 // a worker's
 	fdLock   = 5 // a worker's
 )
 
@@ -60,7 +67,7 @@ func (j job) send() (*os.File, error) {
 	return f, err
 }
 
-// receiveJob takes the job that this process was started with.
+// receiveJob takes the job that the keeper was started with.
 func receiveJob() (job, error) {
 	var j job
 	f := inherited(fdJob, "job")
@@ -75,11 +82,6 @@ func receiveJob() (job, error) {
 func inherited(fd int, name string) *os.File {
 	unix.CloseOnExec(fd)
 	return os.NewFile(uintptr(fd), name)
-}
-
-// hide keeps others of the same user from reading this process's memory and environment through /proc.
-func hide() {
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
 }
 
 // cleanEnviron is an environment without what must not be read there.
@@ -99,6 +101,7 @@ const self = "/proc/self/exe"
 // become turns this process into the run's keeper. The environment that it was started with, tokens and all, goes with the old image: nothing that a
 // program does to its environment changes what /proc shows of the first one.
 func (j job) become() error {
+	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
 	if err != nil {
 		return err
@@ -111,21 +114,48 @@ func (j job) become() error {
 			return err
 		}
 	}
-	err = unix.Exec(self, []string{os.Args[0], argKeep, j.RunID}, cleanEnviron(os.Environ()))
+	err = unix.Exec(self, []string{os.Args[0], argKeep, j.RunID}, withProcs(cleanEnviron(os.Environ()), keeperProcs))
 	return fmt.Errorf("start the keeper: %w", err)
 }
 
+// Processors that Go uses in a run's processes, at most. More of them would want more threads. A process is told in its environment: to change
+// it later costs memory.
+const (
+	keeperProcs = 1
+	workerProcs = 4
+	procsVar    = "GOMAXPROCS"
+)
+
+// withProcs is an environment for a process of ours that uses so many processors.
+func withProcs(environ []string, n int) []string {
+	environ = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") })
+	return append(environ, procsVar+"="+strconv.Itoa(n))
+}
+
+// settle makes this process what it stays: hidden, and with the threads that it will need.
+func settle(threads int) {
+	runner.Hide()
+	runner.WarmUp(threads)
+	// The terminal may be one that stops whoever writes to it from the background (stty tostop). The agent gets the signal's default back.
+	signal.Ignore(syscall.SIGTTOU)
+}
+
+// flushFor is how long the last lines of the log may take to be written.
+const flushFor = time.Second
+
 // keep is the keeper's life.
 func keep(stderr io.Writer) int {
-	hide()
+	settle(runner.KeeperThreads)
+	log, flush := cmdline.Relay(stderr)
+	defer flush(flushFor)
 	j, err := receiveJob()
 	if err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner: keep:", err)
+		fmt.Fprintln(log, "arbe-pi-runner: keep:", err)
 		return cmdline.StatusUsage
 	}
-	status, err := keepJob(j, stderr)
+	status, err := keepJob(j, log)
 	if err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner:", err)
+		fmt.Fprintln(log, "arbe-pi-runner:", err)
 	}
 	return status
 }
@@ -148,24 +178,22 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	if folder.Used() {
 		return exitConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
 	}
-	k := runner.Keeper{Folder: folder, Log: log}
+	k := runner.Keeper{Folder: folder, Log: log, Crash: stderr}
 	if j.PTY {
 		k.TTY = os.Stdin
 	}
-	k.Worker = func(restarts int, came []syscall.Signal) (*exec.Cmd, error) {
+	k.Job = func(restarts int, came []syscall.Signal) ([]byte, error) {
 		j.Keeper, j.Worker, j.Signals = os.Getpid(), restarts, came
-		f, err := j.send()
-		if err != nil {
-			return nil, err
-		}
+		return json.Marshal(j)
+	}
+	k.Worker = func() *exec.Cmd {
 		cmd := exec.Command(self, argWork, j.RunID)
-		cmd.Args[0] = os.Args[0]
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.ExtraFiles = []*os.File{f}
+		cmd.Args[0], cmd.Env = os.Args[0], withProcs(os.Environ(), min(j.Procs, workerProcs))
+		cmd.Stdout, cmd.ExtraFiles = os.Stdout, []*os.File{os.Stderr}
 		if j.PTY {
 			cmd.Stdin = os.Stdin
 		}
-		return cmd, nil
+		return cmd
 	}
 	status, err := k.Keep()
 	if err != nil {
@@ -190,18 +218,31 @@ func elsewhere(threadID, runID string, why error) (state string, folder *runner.
 }
 
 // work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.
-func work(stdout, stderr io.Writer) int {
-	hide()
-	j, err := receiveJob()
-	report, lock := inherited(fdReport, "report"), inherited(fdLock, "lock")
+func work(stdout io.Writer) int {
+	settle(runner.WorkerThreads)
+	stderr := inherited(fdStderr, "stderr")
+	log, flush := cmdline.Relay(stderr)
+	defer flush(flushFor)
+	if err := runner.CrashesFreely(); err != nil {
+		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
+	}
+	keeper, lock := runner.NewHandover(inherited(fdKeeper, "keeper")), inherited(fdLock, "lock")
+	b, err := keeper.Job()
+	var j job
+	if err == nil {
+		err = json.Unmarshal(b, &j)
+	}
 	if err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner: work:", err)
+		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
 		return 1
 	}
-	p := program{stdout: stdout, stderr: stderr, environ: j.Environ, job: &j, lock: lock}
+	_, byHand := cmdline.Terminal(stderr)
+	p := program{
+		stdout: stdout, stderr: log, environ: j.Environ, job: &j, lock: lock, keeper: keeper, byHand: byHand, screen: stderr,
+	}
 	status := p.run(j.Args)
-	if err := runner.Report(report, status); err != nil {
-		fmt.Fprintln(stderr, "arbe-pi-runner: report to the keeper:", err)
+	if err := keeper.Report(status); err != nil {
+		fmt.Fprintln(log, "arbe-pi-runner: report to the keeper:", err)
 	}
 	return status
 }

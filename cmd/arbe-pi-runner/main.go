@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/runner"
 )
 
 // The runner's own exit statuses, beside cmdline.StatusUsage; all others are the agent's.
@@ -35,8 +36,12 @@ type program struct {
 	stdout, stderr io.Writer
 	environ        []string
 
-	job  *job     // nil but for a worker
-	lock *os.File // a worker's: the thread's lock, to be held
+	// A worker's.
+	job    *job             // nil for all others
+	lock   *os.File         // the thread's, to be held
+	keeper *runner.Handover // the way to its keeper
+	byHand bool             // a person watches
+	screen io.Writer        // stderr itself: the agent's output is not to be dropped like lines of a log
 }
 
 func (p *program) getenv(name string) string { return lookup(p.environ, name) }
@@ -56,9 +61,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return keep(stderr)
 	}
 	if len(args) > 1 && args[1] == argWork {
-		return work(stdout, stderr)
+		return work(stdout)
 	}
-	hide()
+	runner.Hide()
 	p := program{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
 	return p.run(args)
 }

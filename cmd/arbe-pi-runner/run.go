@@ -138,7 +138,6 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 			return err
 		}
 	}
-	_, byHand := cmdline.Terminal(p.stderr)
 	var tty *os.File
 	if p.job.PTY {
 		tty = os.Stdin
@@ -149,8 +148,8 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
 		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
-		ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr, TTY: tty,
-		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker,
+		ByHand: p.byHand, Stdout: p.stdout, Stderr: p.screen, TTY: tty,
+		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker, Recorded: p.keeper.Recorded,
 	})
 	return runStatus(spec, res, err)
 }

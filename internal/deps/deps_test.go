@@ -33,6 +33,7 @@ var may = map[string][]string{
 	"cmd/arbe-pi-runner":   {"cmd/internal/cmdline", "runner", "harness", "mirror", "outcome", "session", "thread"},
 	"cmd/arbe":             {"cmd/internal/cmdline", "host/stream", "host/stream/store", "host/sandbox", "host/folder", "host/launch", "host/lease", "host/push", "host/reconcile", "harness", "outcome", "session", "thread"},
 	"internal/jsonscan":    {},
+	"internal/nosyscall":   {},
 	"internal/model":       {},
 	"internal/natsserver":  {},
 	"internal/agents":      {},

@@ -32,6 +32,9 @@ import (
 var built, server string
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(loadVar); how != "" {
+		os.Exit(loadAgent(how))
+	}
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("the real agents are left out with -short")

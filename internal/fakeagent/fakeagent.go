@@ -11,6 +11,7 @@
 //	prompt                                              the prompt as pi got it, as a user's turn
 //	print TEXT, warn TEXT                               to stdout, to stderr
 //	flood BYTES                                         so much to stdout
+//	gush FILE                                           from now on to stdout, at full speed, until there is such a file
 //	env NAME                                            NAME=value to stdout
 //	sleep DURATION, wait FILE, touch FILE               time passes; until there is such a file; make one
 //	ignore SIGNAL, on SIGNAL STATUS                     don't end of it; end with that status
@@ -168,6 +169,15 @@ func (a *agent) do(verb, rest string) error {
 			_, err = io.CopyN(os.Stdout, zeroes{}, n)
 		}
 		return err
+	case "gush":
+		go func() {
+			for _, err := os.Stat(rest); err != nil; _, err = os.Stat(rest) {
+				if _, err := io.CopyN(os.Stdout, zeroes{}, 1<<20); err != nil {
+					return
+				}
+			}
+		}()
+		return nil
 	case "env":
 		value, ok := os.LookupEnv(rest)
 		if !ok {

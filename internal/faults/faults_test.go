@@ -235,6 +235,9 @@ func play(t *testing.T, f fault, m moment, id string) cell {
 	if c.left != f.left {
 		t.Errorf("%d processes are left, want %d", c.left, f.left)
 	}
+	if f.then != nil {
+		f.then(s)
+	}
 	if verdict == "" {
 		return c
 	}
@@ -274,7 +277,7 @@ func TestFaults(t *testing.T) {
 	var mu sync.Mutex
 	cells := map[[2]int]cell{}
 	t.Run("table", func(t *testing.T) {
-		for i, f := range table {
+		for i, f := range allFaults() {
 			for m := range moments {
 				if f.on != nil && !f.on(m) {
 					continue
@@ -294,7 +297,7 @@ func TestFaults(t *testing.T) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | %s |\n|---%s|\n", strings.Join(momentNames[:], " | "), strings.Repeat("|---", int(moments)))
-	for i, f := range table {
+	for i, f := range allFaults() {
 		fmt.Fprintf(&b, "| %s", f.name)
 		for m := range int(moments) {
 			if c, ok := cells[[2]int{i, m}]; ok {

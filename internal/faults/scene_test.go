@@ -33,6 +33,12 @@ import (
 var built string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(noPidfdVar) != "" {
+		os.Exit(runWithoutPidfd(os.Args[1:]))
+	}
+	if needle := os.Getenv(thiefVar); needle != "" {
+		os.Exit(thieve(needle))
+	}
 	if os.Getenv(fakeagent.PlanVar) != "" {
 		os.Exit(fakeagent.Main())
 	}
@@ -75,6 +81,11 @@ type scene struct {
 	state  string
 	wrap   string // what a shell does before it becomes the runner
 	file   string // the session's, where the scene names it; "" for the runner's choice
+
+	group string   // the cgroup's folder, where the scene has one
+	first int      // the worker when the fault struck
+	sink  *os.File // the runner's stdout and stderr; nil for a buffer
+	tty   bool     // sink is its terminal
 
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
@@ -217,6 +228,12 @@ func (s *scene) start() {
 	s.write("plan", strings.Join(s.plan, "\n"))
 	s.cmd = s.command("run")
 	s.cmd.Stderr = &s.stderr
+	if s.sink != nil {
+		s.cmd.Stdout, s.cmd.Stderr = s.sink, s.sink
+	}
+	if s.tty {
+		s.cmd.Stdin, s.cmd.SysProcAttr = s.sink, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -76,6 +76,9 @@ var faultsOfChance = []struct {
 	{"slow", 2},
 	{"frozen", 2},
 	{"down", 2},
+	{"worker STOP", 1},
+	{"all STOP", 2},
+	{"process limit", 3},
 }
 
 // soak plays the schedule of a seed: what the agent does, what goes wrong and when follow from it. (How the two meet is for the machine to say.)
@@ -86,6 +89,7 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 		s.server.Old()
 	}
 	natural, lines := s.plans(r)
+	s.boxOfChance(r)
 	var steps []step
 	for range 1 + r.IntN(4) {
 		total := 0
@@ -236,6 +240,16 @@ func (s *scene) strike(what string) {
 		}
 	case "TERM":
 		keeper(syscall.SIGTERM)
+	case "worker STOP":
+		worker(syscall.SIGSTOP)
+	case "all STOP":
+		keeper(syscall.SIGSTOP)
+		worker(syscall.SIGSTOP)
+		time.Sleep(150 * time.Millisecond) // this is the fault
+		keeper(syscall.SIGCONT)
+		worker(syscall.SIGCONT)
+	case "process limit":
+		s.strikeProcesses()
 	case "500":
 		s.failCalls(2, fakethread.Fault{Status: 500})
 	case "503 applied":

@@ -49,6 +49,7 @@ type fault struct {
 	prep func(*scene)             // before the run starts
 	hit  func(*scene, moment)     // at the moment
 	mend func(*scene)             // when the run goes on
+	then func(*scene)             // when it is through
 	want func(moment) string      // the verdict; nil: as if nothing had happened
 	left int                      // processes of the agent's that stay
 	exit func(moment, string) int // what the runner ends with; nil: by the verdict

@@ -1,0 +1,68 @@
+package harness
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pollEvery is the time between two looks at a process that the kernel gives no handle for.
+const pollEvery = 50 * time.Millisecond
+
+// await returns a func that waits until the process with that pid and start has ended; fs.ErrNotExist where it has. Where the kernel has no pidfd_open
+// (before Linux 5.3, or behind a filter of system calls) the process is looked for again and again.
+func await(pid int, ticks uint64) (wait func(), err error) {
+	fd, openErr := unix.PidfdOpen(pid, 0)
+	if !lives(pid, ticks) {
+		if openErr == nil {
+			err = unix.Close(fd)
+		}
+		return nil, errors.Join(fs.ErrNotExist, err)
+	}
+	if openErr != nil {
+		return func() {
+			for lives(pid, ticks) {
+				time.Sleep(pollEvery) // between two looks
+			}
+		}, nil
+	}
+	return func() {
+		for { // a pidfd is readable when its process has ended
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		_ = unix.Close(fd) // it was only waited on
+	}, nil
+}
+
+// lives reports whether the process with that pid and start has not ended.
+func lives(pid int, ticks uint64) bool {
+	st, err := ReadStat(pid)
+	return err == nil && st.Started == ticks && st.State != 'Z' && st.State != 'X'
+}
+
+// signal sends sig to the process, and to no other that may have got its pid. Without a pidfd the pid may change hands
+// between the look and the signal, which takes as many new processes as there are pids.
+func (m Member) signal(sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(m.PID, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return // gone
+	case err != nil:
+		if lives(m.PID, m.Ticks) {
+			_ = syscall.Kill(m.PID, sig) // gone is good, too
+		}
+		return
+	}
+	if lives(m.PID, m.Ticks) {
+		if err := unix.PidfdSendSignal(fd, sig, nil, 0); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+			_ = syscall.Kill(m.PID, sig) // gone is good, too
+		}
+	}
+	_ = unix.Close(fd) // it was only a name
+}

@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"syscall"
+	"time"
+
+	"arbe.0sk.ar/runner/outcome"
+)
+
+// LookEvery is the time between two looks at the agent.
+const LookEvery = lookEvery
+
+// Signs are signs, for tests.
+type Signs struct {
+	Now, Began, Line, Output, Work, Away time.Duration
+	Resting                              bool
+}
+
+// Limits are limits, for tests.
+type Limits struct{ Linger, Stall, Unreachable, Guard time.Duration }
+
+// Breach is what the runner does to an agent with these signs; "" for nothing.
+func (l Limits) Breach(s Signs) string {
+	d := limits{l.Linger, l.Stall, l.Unreachable, l.Guard}.breach(signs{s.Now, s.Began, s.Line, s.Output, s.Work, s.Away, s.Resting})
+	if d == nil {
+		return ""
+	}
+	return string(d.what)
+}
+
+// Observed is the observed time after looks at the given times, and what was lost.
+func Observed(looks ...time.Duration) (seen, lost time.Duration) {
+	e := eyes{last: looks[0]}
+	for _, at := range looks[1:] {
+		var gap time.Duration
+		seen, gap = e.look(at)
+		lost += gap
+	}
+	return seen, lost
+}
+
+// Began is began, for tests.
+func Began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
+	return began(started, elapsed, now)
+}
+
+// Life is how a worker went, for tests.
+type Life struct {
+	Err           error
+	Asked, Killed bool
+	Lasted        time.Duration
+}
+
+// Restarts is how many workers follow one that goes as the lives by turns, at most most of them, and how long the waits are in all.
+func Restarts(most int, lives ...Life) (n int, waited time.Duration) {
+	var r restarts
+	for i := 0; n < most; i++ {
+		l := lives[i%len(lives)]
+		how := outcome.ExitCode(2)
+		if l.Killed {
+			how = outcome.Signalled(9)
+		}
+		wait, more := r.next(life{err: l.Err, asked: l.Asked, lasted: l.Lasted, how: how})
+		if !more {
+			break
+		}
+		n++
+		waited += wait
+	}
+	return n, waited
+}
+
+// Stillness is what looks at a stopped worker at the given times lead to; the first one is when it stopped.
+func Stillness(looks ...time.Duration) (sent []syscall.Signal) {
+	s := stillness{is: true, last: looks[0]}
+	sent = []syscall.Signal{0}
+	for _, at := range looks[1:] {
+		sent = append(sent, s.look(at, true))
+	}
+	return sent
+}

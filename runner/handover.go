@@ -1,0 +1,161 @@
+package runner
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a worker sends its keeper, a line each.
+const (
+	wordReady    = "ready"    // it is hidden, and has its threads: now it takes its job
+	wordRecorded = "recorded" // run.json is written
+	wordStatus   = "status "  // the run is through, with this exit status
+)
+
+// talk is the keeper's end of the socket to one worker.
+type talk struct {
+	conn   *os.File
+	stderr *crashPipe
+	folder string
+	job    []byte
+	done   chan struct{} // closed when the worker has said its last word
+
+	// Read when done is closed.
+	asked  bool     // the worker was ready for its job
+	record *os.File // run.json; nil where the worker has not written it
+	status int
+	ended  bool // status is there
+}
+
+// newTalk makes the socket between keeper and worker.
+func newTalk(folder string, job []byte) (t *talk, worker *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // so that the keeper needs no thread for it
+		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), folder: folder, job: job, done: make(chan struct{})}
+	return t, os.NewFile(uintptr(fds[1]), "keeper"), nil
+}
+
+// run takes the worker's words until its end of the socket is closed. The job goes to a worker that is ready, and not before: until
+// a process has hidden, others of the same user can take what it has.
+func (t *talk) run() {
+	defer close(t.done)
+	words := bufio.NewScanner(t.conn)
+	for words.Scan() {
+		switch word := words.Text(); {
+		case word == wordReady && !t.asked:
+			t.asked = true
+			if _, err := t.conn.Write(t.job); err != nil {
+				return // it is dead, or is told so by what follows
+			}
+			if err := t.shutdown(); err != nil {
+				return
+			}
+		case word == wordRecorded && t.record == nil:
+			t.record, _ = os.Open(filepath.Join(t.folder, "run.json")) // without it the folder must stay where it is
+		case strings.HasPrefix(word, wordStatus):
+			n, err := strconv.Atoi(strings.TrimPrefix(word, wordStatus))
+			t.status, t.ended = n, err == nil
+		}
+	}
+}
+
+// shutdown tells the worker that the job is whole.
+func (t *talk) shutdown() error {
+	raw, err := t.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	return errors.Join(err, failed)
+}
+
+// crashPipe is the keeper's end of a worker's stderr. Neither end ever waits for the other (CrashesFreely): what the pipe can't take is
+// lost, so that a worker that crashes gets to its end whatever becomes of the runner's own stderr.
+type crashPipe struct{ fd int }
+
+func newCrashPipe() (p *crashPipe, worker *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	return &crashPipe{fds[0]}, os.NewFile(uintptr(fds[1]), "stderr"), nil
+}
+
+// WriteTo writes what there is to w, and closes the pipe.
+func (p *crashPipe) WriteTo(w io.Writer) (n int64, err error) {
+	b := make([]byte, 64<<10)
+	k, err := unix.Read(p.fd, b)
+	if k > 0 {
+		k, err = w.Write(b[:k])
+		n = int64(k)
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		err = nil // it said nothing, and somebody has its end open
+	}
+	return n, errors.Join(err, p.Close())
+}
+
+// Close closes the pipe.
+func (p *crashPipe) Close() error { return unix.Close(p.fd) }
+
+// CrashesFreely makes this process's stderr, which is a pipe to its keeper, one that never holds it.
+func CrashesFreely() error { return unix.SetNonblock(syscall.Stderr, true) }
+
+// lastWords is how long a dead worker's words may take to be read.
+const lastWords = time.Second
+
+// close ends the talk with a worker that is dead. Whoever else may have its end open has nothing to say.
+func (t *talk) close() error {
+	err := t.conn.SetReadDeadline(time.Now().Add(lastWords))
+	<-t.done
+	return errors.Join(err, t.conn.Close())
+}
+
+// Handover is a worker's end of the socket to its keeper.
+type Handover struct{ conn *os.File }
+
+// NewHandover takes the socket that the worker has inherited.
+func NewHandover(conn *os.File) *Handover { return &Handover{conn} }
+
+// Job tells the keeper that this process is ready, and returns the job that it gets. The process has hidden before (Hide).
+func (h *Handover) Job() ([]byte, error) {
+	if _, err := io.WriteString(h.conn, wordReady+"\n"); err != nil {
+		return nil, fmt.Errorf("ask the keeper for the job: %w", err)
+	}
+	job, err := io.ReadAll(h.conn)
+	if err == nil && len(job) == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the job: %w", err)
+	}
+	return job, nil
+}
+
+// Recorded tells the keeper that run.json is written.
+func (h *Handover) Recorded() error {
+	_, err := io.WriteString(h.conn, wordRecorded+"\n")
+	return err
+}
+
+// Report tells the keeper that the run is through and with which status to exit.
+func (h *Handover) Report(status int) error {
+	_, err := fmt.Fprintf(h.conn, "%s%d\n", wordStatus, status)
+	return errors.Join(err, h.conn.Close())
+}

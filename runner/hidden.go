@@ -1,0 +1,60 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hide keeps other processes of the same user from reading this process's memory, environment and open files through /proc, and
+// from tracing it. What they have opened or traced before they keep: an image (newImage) is hidden from its first instruction.
+func Hide() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
+}
+
+// image is a copy of this program that nobody may read. The kernel hides a process whose program its user can't read, from the very
+// start: there is no moment in which the agent could open the memory of a new worker.
+type image struct{ file *os.File }
+
+// imageFD is a number above those of all files that a worker inherits.
+const imageFD = 64
+
+// newImage copies this program into memory; nil where its file is one already that this user may not read. An error says that this kernel
+// has no such files, or no room.
+func newImage() (*image, error) {
+	program, err := os.Open("/proc/self/exe")
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close() // read only: nothing to lose
+	fd, err := unix.MemfdCreate("arbe-pi-runner", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all of them may be executed
+		fd, err = unix.MemfdCreate("arbe-pi-runner", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	low := os.NewFile(uintptr(fd), "image")
+	defer low.Close() // the copy is reached by its other number
+	if _, err := io.Copy(low, program); err != nil {
+		return nil, err
+	}
+	if err := low.Chmod(0o111); err != nil {
+		return nil, err
+	}
+	high, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, imageFD)
+	if err != nil {
+		return nil, err
+	}
+	return &image{os.NewFile(uintptr(high), "image")}, nil
+}
+
+// path is what a child of this process executes.
+func (i *image) path() string { return fmt.Sprintf("/proc/self/fd/%d", i.file.Fd()) }

@@ -1,0 +1,66 @@
+package runner
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// restore makes anew what somebody has removed of the folder while the run goes on: the facts from the file that is still open, run.json from
+// record, which is nil where there is none yet, and the lock.
+func (f *Folder) restore(record *os.File) error {
+	if err := os.MkdirAll(f.Path, 0o700); err != nil {
+		return err
+	}
+	var errs []error
+	if path := filepath.Join(f.Path, "facts.jsonl"); missing(path) {
+		facts, err := restored(path, f.facts)
+		if err == nil {
+			err = f.facts.Close()
+			f.facts = facts
+		}
+		errs = append(errs, err)
+	}
+	if path := filepath.Join(f.Path, "run.json"); record != nil && missing(path) {
+		again, err := restored(path, record)
+		if err == nil {
+			err = again.Close()
+		}
+		errs = append(errs, err)
+	}
+	if path := filepath.Join(filepath.Dir(f.Path), "lock"); f.lock != nil && missing(path) {
+		lock, err := restored(path, f.lock)
+		if err == nil {
+			err = takeLock(lock)
+		}
+		if err == nil {
+			err = f.lock.Close()
+			f.lock = lock
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// restored makes the file path with what the open file from has, to be appended to.
+func restored(path string, from *os.File) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	st, err := from.Stat()
+	if err == nil {
+		_, err = io.Copy(f, io.NewSectionReader(from, 0, st.Size()))
+	}
+	if err = errors.Join(err, f.Sync()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -60,6 +60,7 @@ type Record struct {
 	Cwd       string           `json:"cwd"`
 	Session   string           `json:"session"`           // the session file's path; "" as long as the agent has not made it
 	SessionID string           `json:"sessionId"`         // the session's own name; "" as long as the agent has not said it
+	Named     bool             `json:"named,omitempty"`   // a person named the session file
 	From      session.Position `json:"from"`              // where this run's lines begin in it
 	Posted    session.Position `json:"posted"`            // the lines before it were on the thread when the run began
 	Resume    string           `json:"resume"`            // how it came by its session: one of the Resume constants

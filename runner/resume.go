@@ -295,7 +295,7 @@ func (r *run) formerFile(id string) string {
 
 // endFile gives a file's last line its newline.
 func endFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	f, err := session.OpenAppend(path)
 	if err != nil {
 		return err
 	}

@@ -151,6 +151,10 @@ type run struct {
 
 	closing atomic.Bool // the terminal is on its way
 
+	// Of a session that can't be read when the agent is gone: since when, and at last that it is ended without the rest.
+	unreadSince time.Duration // clock
+	unread      error
+
 	leftovers int            // processes that the agent left running
 	group     *harness.Group // of the agent's processes; nil where there is none
 }
@@ -246,7 +250,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 		r.note(Fact{Fact: FactTaken})
 		return res, ErrTaken // the run is the other's: so is its end
 	}
-	verdict, terminal, err := r.decide(facts)
+	verdict, terminal, err := r.decide(abandon, facts)
 	res.Verdict = verdict
 	if err == nil {
 		err = r.deliver(abandon, terminal)
@@ -286,9 +290,12 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		notStarted = notStartedError(cause)
 	}
+	if sessionErr != nil {
+		s = sessionFile{} // nothing of a file that is refused is posted
+	}
 	r.binary, r.created = binary, s.created
 	r.record = Record{
-		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Session: s.path, SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
+		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "", Session: s.path, SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
 		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
 	}
 	r.locatedAt(&harness.Session{Path: s.path, ID: s.id})
@@ -301,6 +308,9 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	if err != nil {
 		// Without a record nobody can go on with this run if this process dies. That is no reason not to run it.
 		r.Log.Warn("the run can't be written down; should the runner die, its end is for the host to tell", "error", err)
+	}
+	if notStarted != nil { // at once: the next worker has no other word of it, and would start the agent
+		r.noteNotStarted(notStarted)
 	}
 	return notStarted, nil
 }
@@ -332,8 +342,9 @@ func (r *run) newMirror() *mirror.Mirror {
 			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
 			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
 		},
-		Find: r.session,
-		From: r.cursor(),
+		Find:  r.session,
+		Named: r.record.Named,
+		From:  r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards
 			_, err := r.post(ctx, entries)

@@ -77,7 +77,7 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 func (r *run) drainSubagents(ctx context.Context) error {
 	r.newSubagents()
 	for _, m := range r.subagents.mirrors {
-		if err := m.Drain(ctx); err != nil {
+		if err := r.excuse(m.Drain(ctx)); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -53,6 +54,10 @@ type Reader struct {
 	path string
 	pos  Position
 
+	known func(line []byte) bool // of a reader of a session, whether a line is one of its dialect's; nil for any file
+	proof *proof                 // nil as long as no line was known
+	gate  *Reader                // looks for the first line that is known; shares f
+
 	f       *os.File
 	win     []byte // win[lo:hi] are the file's bytes from pos.Offset on
 	lo, hi  int
@@ -65,6 +70,19 @@ func NewReader(path string, from Position) *Reader {
 	return &Reader{path: path, pos: from}
 }
 
+// NewSessionReader is NewReader for a file that is to be a session of the dialect d, from its start. It returns no line of
+// the file before one of them is known to the dialect, and again after the file has changed: of any other file there is
+// only io.EOF.
+func NewSessionReader(path string, d Dialect) *Reader {
+	return &Reader{path: path, known: func(line []byte) bool { return d.Decode(line).Known }}
+}
+
+// proof is where the line stands that shows a file to be a session, and how it begins.
+type proof struct {
+	at   int64
+	head []byte
+}
+
 // Position is the start of the line that Next gives next.
 func (r *Reader) Position() Position { return r.pos }
 
@@ -75,7 +93,7 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	f := r.f
-	r.f = nil
+	r.f, r.proof, r.gate = nil, nil, nil
 	return f.Close()
 }
 
@@ -119,6 +137,9 @@ func (r *Reader) Rest() (Line, error) {
 	line, err := r.Next()
 	if !errors.Is(err, io.EOF) || r.f == nil {
 		return line, err
+	}
+	if ok, err := r.proven((*Reader).Rest); !ok {
+		return Line{}, cmp.Or(err, io.EOF)
 	}
 	end, err := r.f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -169,7 +190,7 @@ func (r *Reader) open() error {
 	if r.f != nil {
 		return nil
 	}
-	f, err := os.Open(r.path)
+	f, err := Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return io.EOF
 	}
@@ -180,9 +201,39 @@ func (r *Reader) open() error {
 	return nil
 }
 
+// proven reports whether the open file is a session, as far as that is asked: next gives the lines that are looked at.
+func (r *Reader) proven(next func(*Reader) (Line, error)) (bool, error) {
+	if r.known == nil || r.proof != nil {
+		return true, nil
+	}
+	if r.gate == nil {
+		r.gate = &Reader{path: r.path, f: r.f}
+	}
+	for {
+		line, err := next(r.gate)
+		var changed *ChangedError
+		switch {
+		case errors.As(err, &changed) && changed.How != "replaced":
+			r.gate = &Reader{path: r.path, f: r.f}
+		case errors.Is(err, io.EOF), errors.As(err, &changed):
+			r.gate.win = nil // it may be long until there is more
+			return false, nil
+		case err != nil:
+			return false, err
+		case r.known(line.Data):
+			r.proof = &proof{line.Start.Offset, bytes.Clone(line.Data[:min(len(line.Data), anchorSize)])}
+			r.gate = nil
+			return true, nil
+		}
+	}
+}
+
 // fill reads on into the window and returns how many bytes came. It makes room by moving what is left to the front.
 func (r *Reader) fill() (int, error) {
 	if err := r.open(); err != nil {
+		return 0, err
+	}
+	if ok, err := r.proven((*Reader).Next); !ok {
 		return 0, err
 	}
 	if r.win == nil {
@@ -275,6 +326,15 @@ func (r *Reader) intact() error {
 	}
 	if !bytes.Equal(before, r.anchor) {
 		return &ChangedError{Path: r.path, How: "rewritten"}
+	}
+	if p := r.proof; p != nil && r.pos.Offset <= p.at {
+		head := make([]byte, len(p.head))
+		if _, err := r.f.ReadAt(head, p.at); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if !bytes.Equal(head, p.head) {
+			return &ChangedError{Path: r.path, How: "rewritten"}
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -65,7 +66,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 		Encoder: mirror.Encoder{
 			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID}, Redact: s.redact, Author: s.author,
 		},
-		Path: path, Log: log,
+		Path: path, Named: true, Log: log,
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := client.Append(ctx, entries)
 			return err
@@ -88,6 +89,12 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if err := persist(ctx, pass); err != nil {
 		return err
 	}
+	if m.Posted() == 0 { // it may have become another file since it was looked at
+		info, err := runner.ReadSession(path, spec.Dialect)
+		if errors.Is(err, runner.ErrNoSession) && (!late || info.End.Offset > 0) {
+			return &cmdline.Exit{Status: exitNoSession, Cause: err}
+		}
+	}
 	if info.Torn {
 		log.Warn("the file ends in an unfinished line, which is left for later", "path", path)
 	}
@@ -106,6 +113,8 @@ func persist(ctx context.Context, pass func(context.Context) error) error {
 			return nil
 		case thread.Refused(err):
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
+		case errors.Is(err, session.ErrNotFile):
+			return &cmdline.Exit{Status: exitNoSession, Cause: err}
 		case ctx.Err() != nil:
 			return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("not all lines reached the thread: %w", err)}
 		}

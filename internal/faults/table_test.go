@@ -321,6 +321,21 @@ var table = []fault{
 		s.server.Rewritten()
 		s.try(os.Remove(s.sessionFile()))
 	}},
+	{name: "session: a folder in its place", on: at(beforeExit), torn: true, slow: 11 * time.Second, hit: func(s *scene, m moment) {
+		s.mirrored(m)
+		s.try(os.Remove(s.sessionFile()))
+		s.try(os.Mkdir(s.sessionFile(), 0o700))
+	}},
+	{
+		name: "session: a FIFO in its place, and worker: KILL", on: at(beforeExit), torn: true, slow: 11 * time.Second,
+		hit: func(s *scene, m moment) {
+			s.mirrored(m)
+			s.try(os.Remove(s.sessionFile()))
+			s.try(syscall.Mkfifo(s.sessionFile(), 0o600))
+			kill(s.worker(), syscall.SIGKILL)
+		},
+		want: func(moment) string { return "orphaned: no_output" }, // the next worker can read nothing of it
+	},
 	{
 		name: "disk full under the state folder", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") }, hit: func(s *scene, _ moment) { s.fill() },
 	},

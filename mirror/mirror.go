@@ -47,6 +47,8 @@ type Mirror struct {
 	Named bool
 	// From is where an earlier Mirror of the same file got to; the zero value is the start.
 	From session.Position
+	// Until is the index of the line that the mirror ends before; 0 for the file's end.
+	Until int
 	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
 	Append func(context.Context, []thread.Entry) error
 	// Gate, where there is one, comes before each pass; none is made while it fails.
@@ -180,6 +182,7 @@ func (m *Mirror) open() error {
 	if m.Named {
 		reader = session.NewSessionReader(m.Path, m.Dialect)
 	}
+	reader.Until(m.Until)
 	for reader.Position().Offset < m.From.Offset {
 		line, err := reader.Next()
 		if err != nil && !errors.Is(err, io.EOF) {

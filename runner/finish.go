@@ -208,7 +208,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 			r.note(Fact{Fact: FactDelivered})
 			return nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || r.passing && thread.Refused(err) {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
 		if err.Error() != said {

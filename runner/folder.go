@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
@@ -257,24 +258,55 @@ const (
 	StateLost      = "lost" // needs Recover
 )
 
-// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error, and the others are returned.
+// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error, and the
+// others are returned.
 func List(state string) ([]Known, error) {
-	dirs, err := filepath.Glob(filepath.Join(state, "runs", "*", "*", "run.json"))
-	if err != nil {
-		return nil, err
-	}
+	threads, err := folders(filepath.Join(state, "runs"))
+	errs := []error{err}
 	var all []Known
-	var errs []error
-	for _, path := range dirs {
-		k, err := know(filepath.Dir(path))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("read run folder %s: %w", filepath.Dir(path), err))
-			continue
-		}
-		all = append(all, k)
+	for _, thread := range threads {
+		runs, err := listThread(state, filepath.Base(thread))
+		all, errs = append(all, runs...), append(errs, err)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Started.After(all[j].Started) })
+	newestFirst(all)
 	return all, errors.Join(errs...)
+}
+
+// listThread is List for one thread.
+func listThread(state, thread string) ([]Known, error) {
+	dirs, err := folders(runsDir(state, thread))
+	errs := []error{err}
+	var all []Known
+	for _, dir := range dirs {
+		k, err := know(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // nothing was begun there
+		case err != nil:
+			errs = append(errs, fmt.Errorf("read run folder %s: %w", dir, err))
+		default:
+			all = append(all, k)
+		}
+	}
+	newestFirst(all)
+	return all, errors.Join(errs...)
+}
+
+func newestFirst(runs []Known) {
+	sort.SliceStable(runs, func(i, j int) bool { return runs[i].Started.After(runs[j].Started) })
+}
+
+// folders are the paths of the folders in dir; none where there is no dir.
+func folders(dir string) (paths []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return paths, err
 }
 
 // know reads a run's folder.

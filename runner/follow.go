@@ -22,6 +22,7 @@ import (
 type follower struct {
 	dialect session.Dialect
 	from    session.Position // where this run's lines begin
+	until   int              // the index of the next run's first line; 0 where there is none
 	named   bool             // a person named the file: it may be no session
 
 	find func() (path, id string) // where the session is, once it is known
@@ -44,7 +45,7 @@ type follower struct {
 
 func (r *run) newFollower() *follower {
 	f := &follower{
-		dialect: r.Spec.Dialect, from: r.record.From, named: r.record.Named, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
+		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
 	if r.Spec.Said != nil && r.TTY == nil {
 		f.said, f.stdout = r.Spec.Said, session.NewReader(filepath.Join(r.folder.Path, "stdout"), session.Position{})
@@ -67,6 +68,7 @@ func (f *follower) read(last bool) error {
 		if f.named {
 			f.reader = session.NewSessionReader(path, f.dialect)
 		}
+		f.reader.Until(f.until)
 	}
 	return errors.Join(heard, each(f.reader, last, f.take, func() { f.namer.Restart() }))
 }

@@ -62,6 +62,7 @@ type compared struct {
 	info    SessionInfo
 	cwd     string
 	missing int              // lines that the thread has and the file doesn't
+	ahead   int              // whole lines that the file has and the thread doesn't
 	posted  session.Position // from here on the thread has not all lines
 }
 
@@ -73,7 +74,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
 	namer := mirror.Namer{Dialect: d, Session: c.info.ID}
-	found, turns, sid, ahead := 0, 0, "", false
+	found, turns, sid, behind := 0, 0, "", false // the thread is behind the file
 	for {
 		line, err := reader.Rest()
 		if errors.Is(err, io.EOF) {
@@ -100,11 +101,16 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 		case made[mirror.MadeKey(line.Data, e)]:
 			turns++
 		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
-		case !ahead:
-			c.posted, ahead = line.Start, true
+		default:
+			if !behind {
+				c.posted, behind = line.Start, true
+			}
+			if !line.Torn {
+				c.ahead++
+			}
 		}
 	}
-	if !ahead {
+	if !behind {
 		c.posted = c.info.End
 	}
 	c.missing = len(l.ids[sid]) - found + len(made) - turns
@@ -146,7 +152,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 		}
 		r.Log.Info("rebuilding the session from the thread", "because", why)
 	}
-	return r.hydrate(rebuilder)
+	return r.hydrate(lines, rebuilder)
 }
 
 // readThread reads the whole thread, for what it has of sessions.
@@ -196,7 +202,7 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 		return s, "the session file is gone: " + s.path
 	case err != nil:
 		return s, err.Error()
-	case c.info.Torn:
+	case c.info.Torn && (c.ahead == 0 || c.missing > 0):
 		return s, "the session file ends in the middle of a line: " + s.path
 	case c.missing > 0:
 		return s, fmt.Sprintf("the thread has %d lines that the session file does not have", c.missing)
@@ -225,7 +231,7 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 }
 
 // hydrate makes the session file from what the rebuilder has read.
-func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
+func (r *run) hydrate(lines *threadLines, rebuilder *mirror.Rebuilder) (sessionFile, error) {
 	now := time.Now()
 	plan, err := rebuilder.Write("", newID(), now)
 	if errors.Is(err, mirror.ErrNoSession) {
@@ -254,6 +260,9 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 		}
 		s.path = r.Spec.SessionFile(r.box(), s.id, at)
 	}
+	if err := r.keepOld(s.path, lines, rebuilder.MadeLines()); err != nil {
+		return sessionFile{}, err
+	}
 	done, err := rebuilder.Write(s.path, s.id, now)
 	if err != nil {
 		return sessionFile{}, err
@@ -277,6 +286,20 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 		r.Log.Info("the session goes on in another directory", "was", done.OldCwd, "is", done.Cwd)
 	}
 	return s, nil
+}
+
+// keepOld moves a file aside that is about to be replaced, where it holds what the thread doesn't.
+func (r *run) keepOld(path string, lines *threadLines, made map[string]bool) error {
+	c, err := lines.compare(path, r.Spec.Dialect, made)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && c.ahead == 0 {
+		return nil
+	}
+	if st, statErr := os.Stat(path); err != nil && statErr == nil && st.Size() == 0 {
+		return nil
+	}
+	aside := path + ".before-" + r.RunID
+	r.Log.Warn("the session file holds what the thread does not have; it is kept", "as", aside, "lines", c.ahead)
+	return os.Rename(path, aside)
 }
 
 // formerFile is where this box once had the session; "" where it never had. The agent may look for it there, although it is gone.

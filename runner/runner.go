@@ -106,6 +106,10 @@ type Config struct {
 	Keeper   int
 	Folder   *Folder
 	Restarts int
+
+	// Of a lost run that is finished.
+	until   int  // the index of the next run's first line in the session; 0 where there is none
+	passing bool // on the way to another run: what the server refuses is left for later
 }
 
 // Errors of a run that the caller tells from others.
@@ -285,6 +289,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	r.finishLost(ctx)
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	s, sessionErr := r.prepareSession(ctx)
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
@@ -344,6 +349,7 @@ func (r *run) newMirror() *mirror.Mirror {
 		},
 		Find:  r.session,
 		Named: r.record.Named,
+		Until: r.until,
 		From:  r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			r.look() // what is on the thread counts for the verdict, also where the file changes right afterwards

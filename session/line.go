@@ -58,6 +58,7 @@ type Reader struct {
 	proof *proof                 // nil as long as no line was known
 	gate  *Reader                // looks for the first line that is known; shares f
 
+	until   int // the index of the line that is not read any more; 0 for none
 	f       *os.File
 	win     []byte // win[lo:hi] are the file's bytes from pos.Offset on
 	lo, hi  int
@@ -76,6 +77,9 @@ func NewReader(path string, from Position) *Reader {
 func NewSessionReader(path string, d Dialect) *Reader {
 	return &Reader{path: path, known: func(line []byte) bool { return d.Decode(line).Known }}
 }
+
+// Until makes the file end for the reader before the line with this index, from 1 on.
+func (r *Reader) Until(index int) { r.until = index }
 
 // proof is where the line stands that shows a file to be a session, and how it begins.
 type proof struct {
@@ -109,6 +113,9 @@ func (r *Reader) forget() { r.lo, r.hi, r.scanned = 0, 0, 0 }
 // Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or end in a torn line.
 // A *ChangedError means that the file changed under the reader, which stays where it is until Reset.
 func (r *Reader) Next() (Line, error) {
+	if r.ended() {
+		return Line{}, io.EOF
+	}
 	for {
 		if have := int64(r.hi - r.lo); r.scanned < have {
 			if i := bytes.IndexByte(r.win[r.lo+int(r.scanned):r.hi], '\n'); i >= 0 {
@@ -135,7 +142,7 @@ func (r *Reader) Next() (Line, error) {
 // only then is it sure that the rest of a torn line will not come.
 func (r *Reader) Rest() (Line, error) {
 	line, err := r.Next()
-	if !errors.Is(err, io.EOF) || r.f == nil {
+	if !errors.Is(err, io.EOF) || r.f == nil || r.ended() {
 		return line, err
 	}
 	if ok, err := r.proven((*Reader).Rest); !ok {
@@ -157,6 +164,8 @@ func (r *Reader) Rest() (Line, error) {
 	}
 	return r.take(r.hi-r.lo, false), nil
 }
+
+func (r *Reader) ended() bool { return r.until > 0 && r.pos.Index >= r.until }
 
 // take consumes the first n bytes of the window as a line, and its newline.
 func (r *Reader) take(n int, newline bool) Line {

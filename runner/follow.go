@@ -25,8 +25,9 @@ type follower struct {
 	until   int              // the index of the next run's first line; 0 where there is none
 	named   bool             // a person named the file: it may be no session
 
-	find func() (path, id string) // where the session is, once it is known
-	said func(line []byte) harness.Said
+	known *mirror.Known
+	find  func() (path, id string) // where the session is, once it is known
+	said  func(line []byte) harness.Said
 
 	mu      sync.Mutex
 	reader  *session.Reader // nil as long as there is none
@@ -45,7 +46,7 @@ type follower struct {
 
 func (r *run) newFollower() *follower {
 	f := &follower{
-		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
+		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, known: r.known, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
 	if r.Spec.Said != nil && r.TTY == nil {
 		f.said, f.stdout = r.Spec.Said, session.NewReader(filepath.Join(r.folder.Path, "stdout"), session.Position{})
@@ -64,7 +65,7 @@ func (f *follower) read(last bool) error {
 		if path == "" {
 			return heard
 		}
-		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id}
+		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id, Known: f.known}
 		if f.named {
 			f.reader = session.NewSessionReader(path, f.dialect)
 		}

@@ -28,13 +28,16 @@ type threadLines struct {
 	seed maphash.Seed
 	ids  map[string]map[uint64]bool // by session
 	last string                     // the session of the last line
+
+	known mirror.Known
 }
 
-func (l *threadLines) add(e thread.Entry, prefix string) {
-	rest, ok := strings.CutPrefix(e.ID, prefix+":")
+func (l *threadLines) add(e thread.Entry, d session.Dialect) {
+	rest, ok := strings.CutPrefix(e.ID, d.Prefix+":")
 	if !ok {
 		return
 	}
+	l.known.Add(e, d)
 	sid, _, ok := strings.Cut(rest, ":")
 	if !ok || mirror.Aside(e) {
 		return
@@ -73,7 +76,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 	}
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: d, Session: c.info.ID}
+	namer := mirror.Namer{Dialect: d, Session: c.info.ID, Known: &l.known}
 	found, turns, sid, behind := 0, 0, "", false // the thread is behind the file
 	for {
 		line, err := reader.Rest()
@@ -148,6 +151,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 	if !r.Hydrate {
 		s, why := r.ownFile(lines, rebuilder.MadeLines())
 		if why == "" {
+			r.known = &lines.known
 			return s, nil
 		}
 		r.Log.Info("rebuilding the session from the thread", "because", why)
@@ -160,7 +164,7 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *mirror.Rebuilder, 
 	lines := &threadLines{}
 	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
 	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
-		lines.add(e, r.Spec.Dialect.Prefix)
+		lines.add(e, r.Spec.Dialect)
 		return rebuilder.Add(e)
 	})
 	if err != nil && !thread.NotFound(err) {
@@ -325,16 +329,23 @@ func endFile(path string) error {
 	return errors.Join(endLine(f), f.Close())
 }
 
-// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was given, if the line before it is on the thread.
-func (r *run) nextIndex(ctx context.Context, path string) (session.Position, error) {
-	var lines threadLines
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect.Prefix); return nil })
+// linesOnThread reads the thread for the lines that it has. A server that doesn't answer is not waited for.
+func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	lines := &threadLines{}
+	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect); return nil })
 	if err != nil && !thread.NotFound(err) {
-		return session.Position{}, err
+		return nil, err
 	}
+	return lines, nil
+}
+
+// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was given, if the line before it is on the thread.
+func (r *run) nextIndex(lines *threadLines, path string) (session.Position, error) {
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: r.Spec.Dialect}
+	namer := mirror.Namer{Dialect: r.Spec.Dialect, Known: &lines.known}
 	for {
 		line, err := reader.Rest()
 		if errors.Is(err, io.EOF) {

@@ -136,8 +136,9 @@ type run struct {
 	Config
 	folder    *Folder
 	record    Record
-	progress  progress // of the workers before this one
-	created   bool     // the session file is of our making
+	progress  progress      // of the workers before this one
+	created   bool          // the session file is of our making
+	known     *mirror.Known // ids of the session's lines on the thread; nil where it was not read
 	binary    string
 	opening   []thread.Entry // the run's first entries, as far as the thread doesn't have them
 	opened    chan struct{}  // closed when the thread has them
@@ -344,7 +345,7 @@ func (r *run) turnedAway(why error) (err error) {
 func (r *run) newMirror() *mirror.Mirror {
 	return &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
+			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known}, Redact: r.Redact, Author: r.Author,
 			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
 		},
 		Find:  r.session,

@@ -51,13 +51,18 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	if err == nil {
 		err = r.mustFind(s)
 	}
-	if err == nil && r.NextIndex > 0 {
-		if s.posted, err = r.nextIndex(ctx, s.path); err == nil && s.posted.Index == 0 {
+	if err != nil {
+		return s, err
+	}
+	lines, readErr := r.linesOnThread(ctx)
+	if readErr != nil {
+		r.Log.Warn("the thread can't be read; mirroring the session from its start", "error", readErr)
+		return s, nil
+	}
+	r.known = &lines.known
+	if r.NextIndex > 0 {
+		if s.posted, err = r.nextIndex(lines, s.path); err == nil && s.posted.Index == 0 {
 			r.Log.Warn("the line before the first one to mirror is not on the thread; mirroring the session from its start", "next_index", r.NextIndex)
-		}
-		if err != nil {
-			r.Log.Warn("the thread can't be read; mirroring the session from its start", "error", err)
-			err = nil
 		}
 	}
 	return s, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -62,11 +64,13 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	client := s.client(log)
+	known := &mirror.Known{}
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID}, Redact: s.redact, Author: s.author,
+			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID, Known: known}, Redact: s.redact, Author: s.author,
 		},
 		Path: path, Named: true, Log: log,
+		Gate: learn(client, spec.Dialect, known, log),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := client.Append(ctx, entries)
 			return err
@@ -100,6 +104,27 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	}
 	fmt.Fprintf(p.stdout, "mirrored %d lines of %s to thread %s\n", m.Posted(), path, s.thread)
 	return nil
+}
+
+// learn returns a Mirror's gate that reads the thread once, for the ids that lines of the file have there.
+func learn(client *thread.Client, d session.Dialect, known *mirror.Known, log *slog.Logger) func(context.Context) error {
+	done := false
+	return func(ctx context.Context) error {
+		if done {
+			return nil
+		}
+		*known = mirror.Known{} // of a read that broke off
+		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error { known.Add(e, d); return nil })
+		var answer *thread.StatusError
+		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError && answer.Status != http.StatusTooManyRequests {
+			if !thread.NotFound(err) {
+				log.Warn("the thread can't be read; a session that was rebuilt from it may be posted again", "error", err)
+			}
+			err = nil
+		}
+		done = err == nil
+		return err
+	}
 }
 
 // persist makes a pass until it succeeds, within reason.

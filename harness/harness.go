@@ -7,8 +7,11 @@ package harness
 
 import (
 	"fmt"
+	"os"
+	"os/user"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -68,6 +71,22 @@ type Spec struct {
 type Box struct {
 	Getenv func(string) string // the agent's environment
 	Dir    string              // the folder for one thread's sessions, for an agent that goes by the path
+}
+
+// Home is the agent's home folder: $HOME, or that of its account where HOME is not set or empty, as codex and claude-code
+// have it; "" where neither is known.
+func (b Box) Home() string { return Home(b.Getenv) }
+
+// Home is the home folder in an environment; see Box.Home.
+func Home(getenv func(string) string) string {
+	if home := getenv("HOME"); home != "" {
+		return home
+	}
+	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return "" // no such account, as in a container
+	}
+	return account.HomeDir
 }
 
 // Session is one session file.

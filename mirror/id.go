@@ -18,8 +18,8 @@ type Namer struct {
 	Known   *Known // ids that a thread has for lines of the session; nil where that is not known
 
 	seed   maphash.Seed
-	used   map[uint64]struct{} // hashes of the ids of the lines so far: 100,000 lines cost some 3 MB
-	before map[uint64]struct{} // the same of the lines before the last Restart
+	used   *idSet // hashes of the ids of the lines so far
+	before *idSet // the same of the lines before the last Restart
 
 	// A file in an old format is written anew by the agent that continues it, with ids where there were none.
 	old      bool                // the header says so
@@ -39,9 +39,7 @@ func (n *Namer) Restart() {
 	if n.before == nil {
 		n.before = n.used
 	} else {
-		for k := range n.used {
-			n.before[k] = struct{}{}
-		}
+		n.before.addAll(n.used)
 	}
 	n.migrated = n.essences
 	n.used, n.essences, n.old = nil, nil, false
@@ -53,7 +51,7 @@ func (n *Namer) Restarted() bool { return n.before != nil }
 // Name returns the name of the file's next line, which decodes to e.
 func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	if n.used == nil {
-		n.used = map[uint64]struct{}{}
+		n.used = &idSet{}
 		if n.before == nil {
 			n.seed = maphash.MakeSeed()
 		}
@@ -63,9 +61,9 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	}
 	id := n.idOf(l, e)
 	key := maphash.String(n.seed, id)
-	n.used[key] = struct{}{}
+	n.used.add(key)
 	name := Name{ID: id}
-	_, name.Again = n.before[key]
+	name.Again = n.before.has(key)
 	if n.Dialect.Essence == nil || e.Kind == session.Header || l.Long > 0 {
 		return name
 	}
@@ -106,8 +104,7 @@ func (n *Namer) idOf(l session.Line, e session.Entry) string {
 }
 
 func (n *Namer) has(id string) bool {
-	_, taken := n.used[maphash.String(n.seed, id)]
-	return taken
+	return n.used.has(maphash.String(n.seed, id))
 }
 
 // maxPart keeps an id with two parts, a hash and an index within thread.MaxID.

@@ -139,7 +139,7 @@ func (f *follower) offlineFor() time.Duration {
 
 func (f *follower) take(line session.Line) {
 	e := f.decoder.Next(line.Data)
-	if line.Long > 0 {
+	if !line.Held() {
 		e = session.Entry{Kind: session.Text, Type: "long"}
 	}
 	name := f.namer.Name(line, e)

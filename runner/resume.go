@@ -87,7 +87,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 			return c, err
 		}
 		e := d.Decode(line.Data)
-		if line.Long > 0 {
+		if !line.Held() {
 			e = session.Entry{Kind: session.Text}
 		}
 		if e.Cwd != "" {
@@ -355,7 +355,7 @@ func (r *run) nextIndex(lines *threadLines, path string) (session.Position, erro
 			return session.Position{}, err
 		}
 		e := r.Spec.Dialect.Decode(line.Data)
-		if line.Long > 0 {
+		if !line.Held() {
 			e = session.Entry{Kind: session.Text}
 		}
 		id := namer.Name(line, e).ID

@@ -11,8 +11,9 @@ import (
 	"os"
 )
 
-// MaxLine is the length in bytes up to which a line is read whole. Of a longer one a Line has the beginning, the length and the digest.
-const MaxLine = 128 << 20
+// MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut as it is
+// read, so that it takes no memory of its length.
+const MaxLine = 8 << 20
 
 // Sizes of a Reader's buffers. A line that fits into the window costs no memory of its own.
 const (
@@ -34,10 +35,15 @@ type Line struct {
 	Data  []byte   // without the newline; valid until the next call on the Reader
 	Torn  bool     // it had no newline: the last line of a file whose writer is gone
 
-	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is its beginning then.
+	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is the line's JSON then, with its long
+	// strings cut (see CutMark), or where Cut is not set no more than its beginning.
 	Long int64
 	Sum  [sha256.Size]byte
+	Cut  bool
 }
+
+// Held reports whether Data says what the line says: all of it, or what is left where its strings were cut.
+func (l Line) Held() bool { return l.Long == 0 || l.Cut }
 
 // ChangedError says that a file is not the one that was read so far: what was consumed is no longer there.
 type ChangedError struct {
@@ -304,6 +310,15 @@ func (r *Reader) long(n int64, newline bool) (Line, error) {
 	tail := make([]byte, anchorSize)
 	if _, err := r.f.ReadAt(line.Data, r.pos.Offset); err != nil {
 		return Line{}, errors.Join(r.intact(), err)
+	}
+	if line.Long > 0 {
+		cut, err := cutLine(r.f, r.pos.Offset, n, r.win)
+		if err != nil {
+			return Line{}, errors.Join(r.intact(), err)
+		}
+		if cut != nil {
+			line.Data, line.Cut = cut, true
+		}
 	}
 	if _, err := r.f.ReadAt(tail, r.pos.Offset+size-anchorSize); err != nil {
 		return Line{}, errors.Join(r.intact(), err)

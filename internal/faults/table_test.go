@@ -303,6 +303,10 @@ var table = []fault{
 	{name: "a line of 64 MiB", on: at(beforeLine), torn: true, prep: func(s *scene) {
 		s.plan = slices.Insert(s.plan, len(s.plan)-2, fmt.Sprintf("big %d", 64<<20))
 	}, hit: func(*scene, moment) {}, slow: 3 * time.Second},
+	{name: "a line of 64 MiB, in 128 MiB of memory", on: at(beforeLine), torn: true, prep: func(s *scene) {
+		s.wrap = "echo $$ > " + s.memory(128<<20) + "/cgroup.procs"
+		s.plan = slices.Insert(s.plan, len(s.plan)-2, fmt.Sprintf("bulk %d", 64<<20))
+	}, hit: func(*scene, moment) {}, slow: 3 * time.Second},
 	{name: "session: truncated", on: agentLives, torn: true, hit: func(s *scene, m moment) {
 		s.mirrored(m)
 		s.server.Rewritten()

@@ -6,6 +6,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/user"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/session"
 )
@@ -91,8 +93,36 @@ func Home(getenv func(string) string) string {
 
 // Session is one session file.
 type Session struct {
-	Path string `json:"path"`
-	ID   string `json:"id"`
+	Path string
+	ID   string
+}
+
+// sessionJSON is a Session in JSON, whose strings are UTF-8, which a path need not be.
+type sessionJSON struct {
+	Path  string `json:"path"`
+	Bytes []byte `json:"bytes,omitempty"` // of the path, where it is no UTF-8
+	ID    string `json:"id"`
+}
+
+// MarshalJSON writes {path, id}, with the path's bytes where a string can't hold them.
+func (s Session) MarshalJSON() ([]byte, error) {
+	j := sessionJSON{Path: s.Path, ID: s.ID}
+	if !utf8.ValidString(s.Path) {
+		j.Bytes = []byte(s.Path)
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON is the way back.
+func (s *Session) UnmarshalJSON(b []byte) error {
+	var j sessionJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	if *s = (Session{j.Path, j.ID}); j.Bytes != nil {
+		s.Path = string(j.Bytes)
+	}
+	return nil
 }
 
 // Task is what an agent is asked to do in one run.

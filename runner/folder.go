@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -49,7 +50,7 @@ func FolderPath(state, thread, run string) string { return filepath.Join(runsDir
 // NewFolder makes the folder of a run, or takes the one that is there, with the thread's lock. A *BusyError says that somebody else has it.
 func NewFolder(state, thread, run string) (*Folder, error) {
 	dir := FolderPath(state, thread, run)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(runsDir(state, thread), "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -143,12 +144,15 @@ func (f *Folder) Begun() bool {
 	return err == nil && replay(facts).spawned != nil
 }
 
-// Note writes a fact down, to disk.
+// Note writes a fact down, to disk. It begins a line of its own, also where the last one was cut off by a disk that was full.
 func (f *Folder) Note(fact Fact) error {
 	fact.At, fact.Clock = time.Now().UTC(), clock()
 	b, err := json.Marshal(fact)
 	if err != nil {
 		return err
+	}
+	if err := endLine(f.facts); err != nil {
+		return fmt.Errorf("note %s: %w", fact.Fact, err)
 	}
 	if _, err := f.facts.Write(append(b, '\n')); err != nil {
 		return fmt.Errorf("note %s: %w", fact.Fact, err)
@@ -192,7 +196,12 @@ func locked(f *os.File) bool {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
 }
 
-func writeFile(path string, b []byte, durable bool) (err error) {
+// writeFile makes the file at path hold b, as a whole or not at all. What is not to be on disk may be lost when the machine
+// dies.
+func writeFile(path string, b []byte, onDisk bool) (err error) {
+	if onDisk {
+		return durable.WriteFile(path, b)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err
@@ -203,27 +212,10 @@ func writeFile(path string, b []byte, durable bool) (err error) {
 		}
 	}()
 	_, err = tmp.Write(b)
-	if err == nil && durable {
-		err = tmp.Sync()
-	}
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	if !durable {
-		return nil
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return os.Rename(tmp.Name(), path)
 }
 
 // endLine gives the last line of a file its newline, where it has none.

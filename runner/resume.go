@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -303,7 +304,7 @@ func (r *run) keepOld(path string, lines *threadLines, made map[string]bool) err
 	}
 	aside := path + ".before-" + r.RunID
 	r.Log.Warn("the session file holds what the thread does not have; it is kept", "as", aside, "lines", c.ahead)
-	return os.Rename(path, aside)
+	return durable.Rename(path, aside)
 }
 
 // formerFile is where this box once had the session; "" where it never had. The agent may look for it there, although it is gone.

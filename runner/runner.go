@@ -307,9 +307,9 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	r.locatedAt(&harness.Session{Path: s.path, ID: s.id})
 	r.opening = r.firstEntries()
 	r.record.Opening = encodeEntries(r.opening)
-	b, err := json.MarshalIndent(r.record, "", "  ")
+	b, err := r.record.encode()
 	if err == nil {
-		err = r.folder.WriteFile("run.json", append(b, '\n'))
+		err = r.folder.WriteFile("run.json", b)
 	}
 	if err != nil {
 		// Without a record nobody can go on with this run if this process dies. That is no reason not to run it.

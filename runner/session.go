@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -103,7 +104,7 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 	if s.path == "" {
 		s.path = r.Spec.SessionFile(r.box(), s.id, at)
 	}
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(s.path)); err != nil {
 		return false, err
 	}
 	st, err := os.Stat(s.path)
@@ -115,7 +116,7 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 				return false, err
 			}
 		}
-		return true, writeFile(path, r.Spec.Create(s.id, r.Cwd, at), true)
+		return true, durable.WriteFile(path, r.Spec.Create(s.id, r.Cwd, at))
 	}
 	return false, err
 }

@@ -75,8 +75,8 @@ type Box struct {
 	Dir    string              // the folder for one thread's sessions, for an agent that goes by the path
 }
 
-// Home is the agent's home folder: $HOME, or that of its account where HOME is not set or empty, as codex and claude-code
-// have it; "" where neither is known.
+// Home is the agent's home folder: $HOME, or that of its account where HOME is not set or empty, as codex and
+// claude-code have it; "" where neither is known.
 func (b Box) Home() string { return Home(b.Getenv) }
 
 // Home is the home folder in an environment; see Box.Home.

@@ -21,7 +21,8 @@ func TestHomeOfTheAccount(t *testing.T) {
 	for _, vars := range []map[string]string{{}, {"HOME": ""}} {
 		for name, below := range map[string]string{"codex": ".codex/sessions", "claude-code": ".claude/projects"} {
 			file := spec(t, name).SessionFile(boxWith(vars), "id-1", at)
-			if rel, err := filepath.Rel(filepath.Join(account.HomeDir, below), file); err != nil || !filepath.IsLocal(rel) {
+			if rel, err := filepath.Rel(filepath.Join(account.HomeDir, below), file); err != nil ||
+				!filepath.IsLocal(rel) {
 				t.Errorf("%s: %s is not below %s/%s", name, file, account.HomeDir, below)
 			}
 		}

@@ -2,8 +2,8 @@ package mirror
 
 import "math/bits"
 
-// idSet is a set of hashes of ids: some 11 bytes for each, where a map takes 27. It is made of parts that grow one at a time
-// and by a quarter, so that little is free or on its way to the garbage collector.
+// idSet is a set of hashes of ids: some 11 bytes for each, where a map takes 27. It is made of parts that grow one
+// at a time and by a quarter, so that little is free or on its way to the garbage collector.
 type idSet struct {
 	parts [256]hashTable
 }

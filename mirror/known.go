@@ -10,10 +10,10 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Known are the ids of lines on a thread that do not follow from the lines as the thread gives them back. The id of a line
-// without an id of its own is made of its bytes and its index. A server may give JSON back with other white space and
-// another order of keys, and where the thread has lost a line, those behind it have another index in a rebuilt file. The
-// zero value knows none.
+// Known are the ids of lines on a thread that do not follow from the lines as the thread gives them back. The id of
+// a line without an id of its own is made of its bytes and its index. A server may give JSON back with other white
+// space and another order of keys, and where the thread has lost a line, those behind it have another index in a
+// rebuilt file. The zero value knows none.
 type Known struct {
 	ids   map[contentKey][]string // in the thread's order
 	all   map[string]bool         // all of these, and those of lines that the thread has lost

@@ -42,7 +42,7 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 	}
 	lost := func(b []byte) []byte { // the third line is a stub
 		if bytes.Contains(b, []byte(`"index":2}`)) {
-			return []byte(`{"type":"x.session","kind":"stub","session":{"id":"s1","entry":null,"parent":null,"index":2}}`)
+			return []byte(`{"type":"x.session","kind":"stub","session":{"id":"s1","entry":null,"index":2}}`)
 		}
 		return b
 	}
@@ -60,7 +60,8 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 			lines := bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
 			want := namesOf(t, d, nil, lines)
 			for name, change := range map[string]func([]byte) []byte{
-				"as it was": func(b []byte) []byte { return b }, "sorted": sorted, "spaced": spaced, "a line lost": lost,
+				"as it was": func(b []byte) []byte { return b }, "sorted": sorted, "spaced": spaced,
+				"a line lost": lost,
 			} {
 				known := &mirror.Known{}
 				enc := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s1"}, Redact: &thread.Redactor{}}
@@ -94,7 +95,8 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 func TestLinesWithOneID(t *testing.T) {
 	lines := [][]byte{}
 	for _, text := range []string{"a", "b", "b", "a", "b"} {
-		lines = append(lines, []byte(`{"type":"message","id":"x","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"`+text+`"}}`))
+		lines = append(lines, []byte(`{"type":"message","id":"x","parentId":null,`+
+			`"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"`+text+`"}}`))
 	}
 	names := namesOf(t, session.Pi, nil, lines)
 	seen := map[string]bool{}

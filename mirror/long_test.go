@@ -12,8 +12,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A line that is cut as it is read keeps what it is, its ids and its short strings; each cut is marked; and no half of a secret
-// is left at one.
+// A line that is cut as it is read keeps what it is, its ids and its short strings; each cut is marked; and no half
+// of a secret is left at one.
 func TestLongLine(t *testing.T) {
 	const secret = "secret-value-0123456789"
 	for _, tt := range []struct {
@@ -26,14 +26,19 @@ func TestLongLine(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s.jsonl")
 			long := tt.head + strings.Repeat("0123456789abcde ", 3<<20)
-			line := `{"type":"message","id":"m1","parentId":"s1","timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"toolResult","toolCallId":"c1",` +
-				`"toolName":"bash","content":[{"type":"text","text":"` + long + `"},{"type":"text","text":"short"}],"isError":false}}`
+			line := `{"type":"message","id":"m1","parentId":"s1","timestamp":"2026-01-01T00:00:00.000Z",` +
+				`"message":{"role":"toolResult","toolCallId":"c1",` +
+				`"toolName":"bash","content":[{"type":"text","text":"` + long +
+				`"},{"type":"text","text":"short"}],"isError":false}}`
 			if err := os.WriteFile(path, []byte(line+"\n"+line), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			r := session.NewReader(path, session.Position{})
 			defer r.Close()
-			enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s1"}, Redact: thread.NewRedactor([]string{"A_KEY=" + secret}, nil)}
+			enc := mirror.Encoder{
+				Namer:  mirror.Namer{Dialect: session.Pi, Session: "s1"},
+				Redact: thread.NewRedactor([]string{"A_KEY=" + secret}, nil),
+			}
 			for n := range 2 { // the second one is torn
 				l, err := r.Rest()
 				if err != nil {
@@ -55,7 +60,8 @@ func TestLongLine(t *testing.T) {
 				if err := json.Unmarshal(e.Payload, &p); err != nil {
 					t.Fatal(err)
 				}
-				if p.Type != "pi.tool_result" || p.ToolCallID != "c1" || !p.Truncated || p.Bytes != l.Long || len(p.Message.Content) != 2 || p.Message.Content[1].Text != "short" {
+				if p.Type != "pi.tool_result" || p.ToolCallID != "c1" || !p.Truncated || p.Bytes != l.Long ||
+					len(p.Message.Content) != 2 || p.Message.Content[1].Text != "short" {
 					t.Fatalf("the entry is %.300s", e.Payload)
 				}
 				text := p.Message.Content[0].Text

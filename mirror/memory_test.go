@@ -9,8 +9,8 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// A run knows the ids of its lines twice, in its mirror and in its follower; 40 bytes a line are for both, and for what the
-// garbage collector leaves standing (GOGC=40).
+// A run knows the ids of its lines twice, in its mirror and in its follower; 40 bytes a line are for both, and for
+// what the garbage collector leaves standing (GOGC=40).
 func TestNamerMemory(t *testing.T) {
 	const lines = 300_000
 	for _, e := range []session.Entry{{Kind: session.Assistant}, {Kind: session.Assistant, ID: "x"}} {

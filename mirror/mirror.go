@@ -42,8 +42,8 @@ type Mirror struct {
 	// Path is the file's. Where it is "", Find is asked for it and for the session's id before each pass, and gives "" as long as there is none.
 	Path string
 	Find func() (path, sessionID string)
-	// Named says that a person named the file. Nothing of it is posted before a line of it is known to the dialect: what is
-	// no session stays where it is.
+	// Named says that a person named the file. Nothing of it is posted before a line of it is known to the dialect:
+	// what is no session stays where it is.
 	Named bool
 	// From is where an earlier Mirror of the same file got to; the zero value is the start.
 	From session.Position

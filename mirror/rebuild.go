@@ -33,9 +33,9 @@ func aside(p thread.Line) bool {
 	return p.SubagentOf != "" && (p.Session == nil || p.Session.ID != p.SubagentOf)
 }
 
-// Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted or cut,
-// and compact, which claude asks for; false where the entry doesn't hold it: a stub, a long line, or an entry that another
-// mirror wrote.
+// Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted
+// or cut, and compact, which claude asks for; false where the entry doesn't hold it: a stub, a long line, or an
+// entry that another mirror wrote.
 func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
 	var p thread.Line
 	if json.Unmarshal(e.Payload, &p) != nil {

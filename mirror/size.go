@@ -46,8 +46,8 @@ func shorten(w *session.Rewriter, line []byte, limit int, redact *thread.Redacto
 	return nil, true
 }
 
-// clean is a string without secrets, nil where it has none. Of one that was cut as it was read, no half of a secret is left
-// at the cut.
+// clean is a string without secrets, nil where it has none. Of one that was cut as it was read, no half of a secret
+// is left at the cut.
 func clean(s []byte, redact *thread.Redactor) []byte {
 	head, mark := session.Uncut(s)
 	if mark == nil {

@@ -60,7 +60,7 @@ type Record struct {
 	Harness   string           `json:"harness"`
 	Cwd       string           `json:"cwd"`
 	Session   string           `json:"session"`           // the session file's path; "" as long as the agent has not made it
-	Bytes     *paths           `json:"bytes,omitempty"`   // Cwd and Session where they are no UTF-8, which JSON can't hold
+	Bytes     *paths           `json:"bytes,omitempty"`   // Cwd and Session where they are no UTF-8
 	SessionID string           `json:"sessionId"`         // the session's own name; "" as long as the agent has not said it
 	Named     bool             `json:"named,omitempty"`   // a person named the session file
 	From      session.Position `json:"from"`              // where this run's lines begin in it

@@ -73,8 +73,8 @@ func (r *run) readToEnd(abandon context.Context) {
 	}
 }
 
-// excuse returns err, and nil instead of a failure to read a session file that has stood in the way of the run's end for
-// long enough. The end then carries it.
+// excuse returns err, and nil instead of a failure to read a session file that has stood in the way of the run's
+// end for long enough. The end then carries it.
 func (r *run) excuse(err error) error {
 	var read *mirror.ReadError
 	if !errors.As(err, &read) {
@@ -102,7 +102,8 @@ func (r *run) drain(ctx context.Context) error {
 	return r.drainSubagents(ctx)
 }
 
-// confess makes the terminal carry that the session could not be read, where that was found when it was written already.
+// confess makes the terminal carry that the session could not be read, where that was found when it was written
+// already.
 func (r *run) confess(terminal []thread.Entry) {
 	last := &terminal[len(terminal)-1]
 	var status thread.StatusChanged

@@ -144,7 +144,8 @@ func (f *Folder) Begun() bool {
 	return err == nil && replay(facts).spawned != nil
 }
 
-// Note writes a fact down, to disk. It begins a line of its own, also where the last one was cut off by a disk that was full.
+// Note writes a fact down, to disk. It begins a line of its own, also where the last one was cut off by a disk that
+// was full.
 func (f *Folder) Note(fact Fact) error {
 	fact.At, fact.Clock = time.Now().UTC(), clock()
 	b, err := json.Marshal(fact)
@@ -196,8 +197,8 @@ func locked(f *os.File) bool {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
 }
 
-// writeFile makes the file at path hold b, as a whole or not at all. What is not to be on disk may be lost when the machine
-// dies.
+// writeFile makes the file at path hold b, as a whole or not at all. What is not to be on disk may be lost when the
+// machine dies.
 func writeFile(path string, b []byte, onDisk bool) (err error) {
 	if onDisk {
 		return durable.WriteFile(path, b)
@@ -250,8 +251,8 @@ const (
 	StateLost      = "lost" // needs Recover
 )
 
-// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error, and the
-// others are returned.
+// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error,
+// and the others are returned.
 func List(state string) ([]Known, error) {
 	threads, err := folders(filepath.Join(state, "runs"))
 	errs := []error{err}

@@ -46,7 +46,8 @@ type follower struct {
 
 func (r *run) newFollower() *follower {
 	f := &follower{
-		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, known: r.known, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
+		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, known: r.known,
+		find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
 	if r.Spec.Said != nil && r.TTY == nil {
 		f.said, f.stdout = r.Spec.Said, session.NewReader(filepath.Join(r.folder.Path, "stdout"), session.Position{})
@@ -65,7 +66,8 @@ func (f *follower) read(last bool) error {
 		if path == "" {
 			return heard
 		}
-		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id, Known: f.known}
+		f.reader = session.NewReader(path, session.Position{})
+		f.namer = mirror.Namer{Dialect: f.dialect, Session: id, Known: f.known}
 		if f.named {
 			f.reader = session.NewSessionReader(path, f.dialect)
 		}

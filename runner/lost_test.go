@@ -15,7 +15,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// lostRun leaves the run r1 as a runner does that dies in its agent's mid-turn. refuse makes the server refuse r1's signals.
+// lostRun leaves the run r1 as a runner does that dies in its agent's mid-turn. refuse makes the server refuse r1's
+// signals.
 func lostRun(t *testing.T, plan ...string) (cfg runner.Config, server *fakethread.Server, refuse *atomic.Int32) {
 	t.Helper()
 	ctx, die := context.WithCancel(t.Context())
@@ -23,7 +24,8 @@ func lostRun(t *testing.T, plan ...string) (cfg runner.Config, server *fakethrea
 	refuse = &atomic.Int32{}
 	refuse.Store(503)
 	server = fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
-		if slices.ContainsFunc(c.Entries, func(e thread.Entry) bool { return strings.HasPrefix(e.ID, "r1.end.") }) && refuse.Load() != 0 {
+		ofR1 := func(e thread.Entry) bool { return strings.HasPrefix(e.ID, "r1.end.") }
+		if refuse.Load() != 0 && slices.ContainsFunc(c.Entries, ofR1) {
 			die()
 			return fakethread.Fault{Status: int(refuse.Load())}
 		}
@@ -53,7 +55,9 @@ func forget(t *testing.T, folder string) {
 			kept.WriteString(line)
 		}
 	}
-	for _, err := range []error{os.WriteFile(facts, []byte(kept.String()), 0o600), os.Remove(filepath.Join(folder, "terminal.json"))} {
+	for _, err := range []error{
+		os.WriteFile(facts, []byte(kept.String()), 0o600), os.Remove(filepath.Join(folder, "terminal.json")),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +111,8 @@ func TestRunFinishesLostRuns(t *testing.T) {
 	}
 }
 
-// The lines of the run that came after a lost one in the same session are not the lost one's, also where that is recovered later.
+// The lines of the run that came after a lost one in the same session are not the lost one's, also where that is
+// recovered later.
 func TestRecoverEndsWhereTheNextRunBegins(t *testing.T) {
 	cfg, server, refuse := lostRun(t, "prompt", "call bash", "exit 0")
 	refuse.Store(403) // as with a token for r2 alone
@@ -125,7 +130,8 @@ func TestRecoverEndsWhereTheNextRunBegins(t *testing.T) {
 	refuse.Store(0)
 	forget(t, runner.FolderPath(cfg.State, cfg.ThreadID, "r1"))
 	recovered := map[string]outcome.Verdict{}
-	if err := runner.Recover(t.Context(), cfg, func(k runner.Known, v outcome.Verdict) { recovered[k.Run] = v }); err != nil {
+	done := func(k runner.Known, v outcome.Verdict) { recovered[k.Run] = v }
+	if err := runner.Recover(t.Context(), cfg, done); err != nil {
 		t.Fatal(err)
 	}
 	if v := recovered["r1"]; v.Outcome != outcome.Orphaned || len(recovered) != 1 {
@@ -137,7 +143,8 @@ func TestRecoverEndsWhereTheNextRunBegins(t *testing.T) {
 	}
 }
 
-// What a session file has before the thread has it is posted by the resume that goes on with it, also where its last line is torn.
+// What a session file has before the thread has it is posted by the resume that goes on with it, also where its
+// last line is torn.
 func TestResumeKeepsTornFileAhead(t *testing.T) {
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "say done")
@@ -145,7 +152,8 @@ func TestResumeKeepsTornFileAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := sessionFile(t, cfg)
-	const ahead = `{"type":"message","id":"m8","parentId":"m2","timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"unposted"}}` + "\n"
+	const ahead = `{"type":"message","id":"m8","parentId":"m2","timestamp":"2026-01-01T00:00:00.000Z",` +
+		`"message":{"role":"user","content":"unposted"}}` + "\n"
 	appendTo(t, file, ahead+`{"type":"mess`)
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -241,7 +249,8 @@ func TestListOddPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs, err := runner.List(cfg.State)
-	if err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered || !strings.HasPrefix(runs[0].Session, cfg.State+"/") {
+	if err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered || !strings.HasPrefix(runs[0].Session,
+		cfg.State+"/") {
 		t.Errorf("%+v, %v", runs, err)
 	}
 }

@@ -33,8 +33,9 @@ func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict))
 	return errors.Join(errs...)
 }
 
-// finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before its own,
-// and an agent of theirs must not work on beside the run's. It takes no longer than Patience over a server that doesn't answer.
+// finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before
+// its own, and an agent of theirs must not work on beside the run's. It takes no longer than Patience over a server
+// that doesn't answer.
 func (r *run) finishLost(ctx context.Context) {
 	runs, err := listThread(r.State, r.ThreadID)
 	if err != nil {
@@ -50,13 +51,15 @@ func (r *run) finishLost(ctx context.Context) {
 		folder, err := OpenFolder(k.Path, nil) // this run has the thread's lock
 		if err == nil {
 			cfg := Config{
-				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State, Heartbeat: r.Heartbeat,
-				Patience: r.Patience, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
+				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
+				Heartbeat: r.Heartbeat,
+				Patience:  r.Patience, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
 			}
 			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
 		}
 		if err != nil {
-			r.Log.Warn("a run that a dead runner left is not finished; arbe-pi-runner recover tries again", "lost_run", k.Run, "error", err)
+			r.Log.Warn("a run that a dead runner left is not finished; arbe-pi-runner recover tries again",
+				"lost_run", k.Run, "error", err)
 			continue
 		}
 		r.Log.Info("finished a run that a dead runner left", "lost_run", k.Run)
@@ -70,7 +73,8 @@ func untilOf(runs []Known, k Known) (until int) {
 		if n.Boot == k.Boot {
 			later = n.Clock > k.Clock // whatever the wall clock does
 		}
-		if n.Session == k.Session && k.Session != "" && later && n.From.Index >= k.From.Index && (until == 0 || n.From.Index < until) {
+		if n.Session == k.Session && k.Session != "" && later && n.From.Index >= k.From.Index && (until == 0 ||
+			n.From.Index < until) {
 			until = n.From.Index
 		}
 	}
@@ -85,7 +89,8 @@ func recoverRun(ctx context.Context, cfg Config, k Known, until int) (outcome.Ve
 	return finishRun(ctx, cfg, k, until, folder)
 }
 
-// finishRun brings the lost run k to its end. Its lines are those before the one with the index until. The folder is closed.
+// finishRun brings the lost run k to its end. Its lines are those before the one with the index until. The folder
+// is closed.
 func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Folder) (outcome.Verdict, error) {
 	spec, err := harness.Lookup(k.Harness)
 	if err != nil {

@@ -63,7 +63,8 @@ func TestRefusedFileStaysPrivate(t *testing.T) {
 			if res.NotStarted == nil || res.NotStarted.Status != runner.StatusNoSession {
 				t.Errorf("got %+v", res.NotStarted)
 			}
-			want := "signal.thread.status_changed:running signal.dispatch.session_started chat signal.thread.pi_failed:spawn signal.thread.status_changed:failed"
+			want := "signal.thread.status_changed:running signal.dispatch.session_started chat " +
+				"signal.thread.pi_failed:spawn signal.thread.status_changed:failed"
 			if got := strings.Join(types(server.Entries()[before:]), " "); got != want {
 				t.Errorf("the thread has\n%s, want\n%s", got, want)
 			}
@@ -97,7 +98,8 @@ func TestChangedFileStaysPrivate(t *testing.T) {
 	}()
 	server.Await(func(e thread.Entry) bool { return strings.HasSuffix(e.ID, ":m2") })
 	for _, err := range []error{
-		os.WriteFile(cfg.Session+".new", []byte(diary+diary), 0o600), os.Rename(cfg.Session+".new", cfg.Session), os.WriteFile(gone, nil, 0o600),
+		os.WriteFile(cfg.Session+".new", []byte(diary+diary), 0o600), os.Rename(cfg.Session+".new", cfg.Session),
+		os.WriteFile(gone, nil, 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +113,8 @@ func TestChangedFileStaysPrivate(t *testing.T) {
 	}
 }
 
-// A session that can't be read when the agent is gone does not hold up the run's end for ever, and the end carries it.
+// A session that can't be read when the agent is gone does not hold up the run's end for ever, and the end carries
+// it.
 func TestUnreadableSession(t *testing.T) {
 	for _, tt := range []struct {
 		name, plan string
@@ -120,7 +123,10 @@ func TestUnreadableSession(t *testing.T) {
 	}{
 		{"a folder", "say done", func(path string) error { return os.Mkdir(path, 0o700) }, outcome.Completed},
 		{"a FIFO", "say done", func(path string) error { return unix.Mkfifo(path, 0o600) }, outcome.Completed},
-		{"a loop of links", "say done", func(path string) error { return os.Symlink(filepath.Base(path), path) }, outcome.Completed},
+		{
+			"a loop of links", "say done", func(path string) error { return os.Symlink(filepath.Base(path), path) },
+			outcome.Completed,
+		},
 		{"nothing was read", "", func(path string) error { return os.Mkdir(path, 0o700) }, outcome.Orphaned},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -342,7 +342,8 @@ func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
 	return lines, nil
 }
 
-// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was given, if the line before it is on the thread.
+// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was
+// given, if the line before it is on the thread.
 func (r *run) nextIndex(lines *threadLines, path string) (session.Position, error) {
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose

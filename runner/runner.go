@@ -156,7 +156,8 @@ type run struct {
 
 	closing atomic.Bool // the terminal is on its way
 
-	// Of a session that can't be read when the agent is gone: since when, and at last that it is ended without the rest.
+	// Of a session that can't be read when the agent is gone: since when, and at last that it is ended without the
+	// rest.
 	unreadSince time.Duration // clock
 	unread      error
 
@@ -301,7 +302,8 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	}
 	r.binary, r.created = binary, s.created
 	r.record = Record{
-		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "", Session: s.path, SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
+		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "", Session: s.path,
+		SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
 		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
 	}
 	r.locatedAt(&harness.Session{Path: s.path, ID: s.id})
@@ -345,7 +347,8 @@ func (r *run) turnedAway(why error) (err error) {
 func (r *run) newMirror() *mirror.Mirror {
 	return &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known}, Redact: r.Redact, Author: r.Author,
+			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known},
+			Redact: r.Redact, Author: r.Author,
 			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
 		},
 		Find:  r.session,

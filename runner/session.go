@@ -69,8 +69,8 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	return s, err
 }
 
-// checkNamed refuses a session file that was named and is none, before anything is made of it. One that is missing or empty
-// is still to come; one that a resume rebuilds may have been anything.
+// checkNamed refuses a session file that was named and is none, before anything is made of it. One that is missing
+// or empty is still to come; one that a resume rebuilds may have been anything.
 func (r *run) checkNamed() error {
 	if r.Session == "" {
 		return nil
@@ -145,8 +145,8 @@ type SessionInfo struct {
 	Torn bool             // the last line is only a part: it has no newline, and what is there of it is no JSON
 }
 
-// ReadSession reads a whole session file; fs.ErrNotExist where there is none. ErrNoSession says that it is no regular file,
-// or has no header and nothing in it that the dialect understands.
+// ReadSession reads a whole session file; fs.ErrNotExist where there is none. ErrNoSession says that it is no
+// regular file, or has no header and nothing in it that the dialect understands.
 func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { // to a Reader it is one that is still to come
 		return SessionInfo{}, err

@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Lengths of the strings that a line keeps that is cut as it is read, the longest first, and of all that is kept of it.
+// Lengths of the strings that a line keeps that is cut as it is read, the longest first, and of all that is kept of
+// it.
 const (
 	cutFirst = 1 << 20
 	cutLeast = 64
@@ -58,9 +59,9 @@ func Uncut(s []byte) (head, mark []byte) {
 	return s[:from+i], s[from+i:]
 }
 
-// cutLine returns a line's JSON with its long strings cut, so that all of it is at most cutKeep bytes; nil for a line that is
-// no JSON or can't be made so short. It reads the n bytes of the line that begins at offset, perhaps several times, and holds
-// little more than what it returns. window is a buffer.
+// cutLine returns a line's JSON with its long strings cut, so that all of it is at most cutKeep bytes; nil for a
+// line that is no JSON or can't be made so short. It reads the n bytes of the line that begins at offset, perhaps
+// several times, and holds little more than what it returns. window is a buffer.
 func cutLine(f io.ReaderAt, offset, n int64, window []byte) ([]byte, error) {
 	for most := cutFirst; most >= cutLeast; most /= 4 {
 		c := cutter{most: most}
@@ -175,7 +176,8 @@ func (c *cutter) close() {
 	c.in = false
 }
 
-// stringEnd is the index of the quote that ends the string whose inside begins b; the length of b where it isn't there.
+// stringEnd is the index of the quote that ends the string whose inside begins b; the length of b where it isn't
+// there.
 func stringEnd(b []byte) (end int, closed bool) {
 	for i := 0; ; i++ {
 		q := bytes.IndexByte(b[i:], '"')
@@ -197,15 +199,16 @@ func backslashes(b []byte) (n int) {
 	return n
 }
 
-// wholeEscapes is how much of b, which is inside a string and goes on, can be decoded by itself: an escape near its end may
-// be cut, or be one half of a pair of surrogates.
+// wholeEscapes is how much of b, which is inside a string and goes on, can be decoded by itself: an escape near its
+// end may be cut, or be one half of a pair of surrogates.
 func wholeEscapes(b []byte) int {
 	const pair = len(`\ud83d\ude00`)
 	for i := max(0, len(b)-2*pair); i < len(b); i++ {
 		if b[i] != '\\' || backslashes(b[:i])%2 == 1 {
 			continue
 		}
-		if before := i - pair/2; before >= 0 && surrogate(b[i:], 'c') && surrogate(b[before:], '8') && backslashes(b[:before])%2 == 0 {
+		if before := i - pair/2; before >= 0 && surrogate(b[i:], 'c') && surrogate(b[before:], '8') &&
+			backslashes(b[:before])%2 == 0 {
 			return before
 		}
 		return i
@@ -215,5 +218,6 @@ func wholeEscapes(b []byte) int {
 
 // surrogate reports whether b begins with the escape of a high ('8') or low ('c') surrogate.
 func surrogate(b []byte, from byte) bool {
-	return len(b) >= 4 && b[0] == '\\' && b[1] == 'u' && b[2]|0x20 == 'd' && b[3]|0x20 >= from && (from == 'c' || b[3]|0x20 < 'c')
+	return len(b) >= 4 && b[0] == '\\' && b[1] == 'u' && b[2]|0x20 == 'd' && b[3]|0x20 >= from && (from == 'c' ||
+		b[3]|0x20 < 'c')
 }

@@ -28,8 +28,10 @@ func reference(line []byte, most int) []byte {
 // FuzzCutLine: a line that is cut as it is read is the line that is cut whole, wherever the reads end.
 func FuzzCutLine(f *testing.F) {
 	for _, s := range []string{
-		`{"type":"message","id":"a","text":"0123456789 0123456789 0123456789"}`, `{"a":"\\\\\\\"quoted\\\" and more of it to be cut"}`,
-		`{"a":"\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00"}`, `{"a":"äöüäöüäöüäöüäöüäöüäöüäöü","b":[1, "x", {"c":"\u0000\n"}]}`,
+		`{"type":"message","id":"a","text":"0123456789 0123456789 0123456789"}`,
+		`{"a":"\\\\\\\"quoted\\\" and more of it to be cut"}`,
+		`{"a":"\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00\ud83d\ude00"}`,
+		`{"a":"äöüäöüäöüäöüäöüäöüäöüäöü","b":[1, "x", {"c":"\u0000\n"}]}`,
 		`"\\\ud83d\\\\ud83d\ude00x\\ud83d\ude00"`, `["\ude00\ud83d\ud83d\ude00 lone ones, some of them \ud83d"]`,
 	} {
 		f.Add([]byte(s), uint8(40), uint8(9))

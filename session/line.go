@@ -11,8 +11,8 @@ import (
 	"os"
 )
 
-// MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut as it is
-// read, so that it takes no memory of its length.
+// MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut
+// as it is read, so that it takes no memory of its length.
 const MaxLine = 8 << 20
 
 // Sizes of a Reader's buffers. A line that fits into the window costs no memory of its own.
@@ -35,8 +35,8 @@ type Line struct {
 	Data  []byte   // without the newline; valid until the next call on the Reader
 	Torn  bool     // it had no newline: the last line of a file whose writer is gone
 
-	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is the line's JSON then, with its long
-	// strings cut (see CutMark), or where Cut is not set no more than its beginning.
+	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is the line's JSON then, with
+	// its long strings cut (see CutMark), or where Cut is not set no more than its beginning.
 	Long int64
 	Sum  [sha256.Size]byte
 	Cut  bool
@@ -77,9 +77,9 @@ func NewReader(path string, from Position) *Reader {
 	return &Reader{path: path, pos: from}
 }
 
-// NewSessionReader is NewReader for a file that is to be a session of the dialect d, from its start. It returns no line of
-// the file before one of them is known to the dialect, and again after the file has changed: of any other file there is
-// only io.EOF.
+// NewSessionReader is NewReader for a file that is to be a session of the dialect d, from its start. It returns no
+// line of the file before one of them is known to the dialect, and again after the file has changed: of any other
+// file there is only io.EOF.
 func NewSessionReader(path string, d Dialect) *Reader {
 	return &Reader{path: path, known: func(line []byte) bool { return d.Decode(line).Known }}
 }
@@ -216,7 +216,8 @@ func (r *Reader) open() error {
 	return nil
 }
 
-// proven reports whether the open file is a session, as far as that is asked: next gives the lines that are looked at.
+// proven reports whether the open file is a session, as far as that is asked: next gives the lines that are looked
+// at.
 func (r *Reader) proven(next func(*Reader) (Line, error)) (bool, error) {
 	if r.known == nil || r.proof != nil {
 		return true, nil

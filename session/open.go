@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotFile is the error for a path that names no regular file: a folder, a FIFO, a device, a socket or a loop of links.
+// ErrNotFile is the error for a path that names no regular file: a folder, a FIFO, a device, a socket or a loop of
+// links.
 var ErrNotFile = errors.New("not a regular file")
 
-// Open opens the regular file at path for reading. Another kind of file is ErrNotFile: a FIFO would block until somebody
-// writes into it, and opening a device can do more than open it.
+// Open opens the regular file at path for reading. Another kind of file is ErrNotFile: a FIFO would block until
+// somebody writes into it, and opening a device can do more than open it.
 func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY) }
 
 // OpenAppend is Open for reading and for writing at the file's end.
@@ -22,7 +23,8 @@ func open(path string, flag int) (*os.File, error) {
 	if err := regular(os.Stat(path)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	// Another file may have taken the name since: the open itself must not block either, and what it gave is looked at.
+	// Another file may have taken the name since: the open itself must not block either, and what it gave is looked
+	// at.
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err

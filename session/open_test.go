@@ -18,7 +18,8 @@ func TestOpenRegularFilesOnly(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for _, err := range []error{
-		os.Mkdir(in("folder"), 0o700), unix.Mkfifo(in("fifo"), 0o600), os.Symlink("loop", in("loop")), os.Symlink("fifo", in("to-fifo")),
+		os.Mkdir(in("folder"), 0o700), unix.Mkfifo(in("fifo"), 0o600), os.Symlink("loop", in("loop")),
+		os.Symlink("fifo", in("to-fifo")),
 		os.WriteFile(in("file"), []byte("x\n"), 0o600), os.Symlink("file", in("to-file")),
 	} {
 		if err != nil {
@@ -60,7 +61,8 @@ const (
 	notes  = "dear diary\n{\"my\":\"notes\"}\n"
 )
 
-// A session's reader gives no line of a file in which the dialect knows none, also where the file becomes one after it was opened.
+// A session's reader gives no line of a file in which the dialect knows none, also where the file becomes one after
+// it was opened.
 func TestSessionReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.jsonl")
 	r := session.NewSessionReader(path, session.Pi)

@@ -14,8 +14,8 @@ import (
 // What pi's session files are made of where we make them.
 
 // PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file that has one; into a
-// file of its own it writes nothing before the first reply. Without a cwd pi works where it is started: JSON can't hold a path
-// that is no UTF-8.
+// file of its own it writes nothing before the first reply. Without a cwd pi works where it is started: JSON can't hold
+// a path that is no UTF-8.
 func PiHeader(sessionID, cwd string, at time.Time) []byte {
 	header := struct {
 		Type      string  `json:"type"`

@@ -10,7 +10,8 @@ import (
 // A job arrives as it was sent, whatever the bytes.
 func TestJobKeepsBytes(t *testing.T) {
 	want := job{
-		Args: []string{"arbe-pi-runner", "run", "--", "a\xffb"}, Environ: []string{"A=\xfe", "B=ü"}, RunID: "r1", State: "/s\xff", Cwd: "/c\xff", Session: "/f\xff",
+		Args: []string{"arbe-pi-runner", "run", "--", "a\xffb"}, Environ: []string{"A=\xfe", "B=ü"}, RunID: "r1",
+		State: "/s\xff", Cwd: "/c\xff", Session: "/f\xff",
 		Prompt: "p\xff", PTY: true, Keeper: 1, Worker: 2, Signals: []syscall.Signal{syscall.SIGTERM},
 	}
 	b, err := json.Marshal(want)

@@ -67,7 +67,8 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	known := &mirror.Known{}
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID, Known: known}, Redact: s.redact, Author: s.author,
+			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID, Known: known}, Redact: s.redact,
+			Author: s.author,
 		},
 		Path: path, Named: true, Log: log,
 		Gate: learn(client, spec.Dialect, known, log),
@@ -107,7 +108,9 @@ func (p *program) mirrorAction(c *cli.Context) error {
 }
 
 // learn returns a Mirror's gate that reads the thread once, for the ids that lines of the file have there.
-func learn(client *thread.Client, d session.Dialect, known *mirror.Known, log *slog.Logger) func(context.Context) error {
+func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
+	log *slog.Logger,
+) func(context.Context) error {
 	done := false
 	return func(ctx context.Context) error {
 		if done {
@@ -116,9 +119,11 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known, log *s
 		*known = mirror.Known{} // of a read that broke off
 		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error { known.Add(e, d); return nil })
 		var answer *thread.StatusError
-		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError && answer.Status != http.StatusTooManyRequests {
+		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError &&
+			answer.Status != http.StatusTooManyRequests {
 			if !thread.NotFound(err) {
-				log.Warn("the thread can't be read; a session that was rebuilt from it may be posted again", "error", err)
+				log.Warn("the thread can't be read; a session that was rebuilt from it may be posted again",
+					"error", err)
 			}
 			err = nil
 		}

@@ -1,5 +1,5 @@
-// Package durable changes what a file system holds so that it is on disk when a call returns: the bytes, and the names that
-// lead to them. A file is there as a whole or not at all.
+// Package durable changes what a file system holds so that it is on disk when a call returns: the bytes, and the
+// names that lead to them. A file is there as a whole or not at all.
 package durable
 
 import (
@@ -67,8 +67,8 @@ func MkdirAll(path string) error {
 	return Sync(above)
 }
 
-// Sync brings the names in a folder to disk, where that can be had: a folder that may be written and not read can't be synced,
-// and some file systems have no sync for folders (EINVAL).
+// Sync brings the names in a folder to disk, where that can be had: a folder that may be written and not read can't
+// be synced, and some file systems have no sync for folders (EINVAL).
 func Sync(dir string) error {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrPermission) {

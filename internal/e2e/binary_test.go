@@ -116,10 +116,19 @@ func TestMemory(t *testing.T) {
 		most    int64
 	}{
 		{"a line of 64 MiB", []byte(header + line(strings.Repeat(`0123456789abc\n\"`, 4*mib-20))), 48 * mib},
-		{"a line that is just held whole", []byte(header + line(strings.Repeat(`0123456789abc\n\"`, mib*7/16))), 72 * mib},
-		{"a line of 64 MiB that is no JSON", []byte(header + strings.Repeat("0123456789abcdef", 4*mib) + "\n"), 48 * mib},
+		{
+			"a line that is just held whole", []byte(header + line(strings.Repeat(`0123456789abc\n\"`, mib*7/16))),
+			72 * mib,
+		},
+		{
+			"a line of 64 MiB that is no JSON", []byte(header + strings.Repeat("0123456789abcdef", 4*mib) + "\n"),
+			48 * mib,
+		},
 		{"a line of NULs", slices.Concat([]byte(header), make([]byte, 64*mib), []byte("\n")), 48 * mib},
-		{"a line that is too long to be held", []byte(header + strings.Repeat("0123456789abcdef", 10*mib) + "\n"), 48 * mib},
+		{
+			"a line that is too long to be held", []byte(header + strings.Repeat("0123456789abcdef", 10*mib) + "\n"),
+			48 * mib,
+		},
 		{"100,000 lines", sessionLines(100_000), 20_000_000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -201,8 +201,10 @@ func TestAgentFallsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			line := map[string]string{
-				"codex":       fmt.Sprintf(`{"timestamp":"2026-01-01T00:00:00.000Z","ordinal":%d,"type":"event_msg","payload":{"type":"warning","message":"unposted"}}`, strings.Count(string(b), "\n")),
-				"claude-code": `{"type":"queue-operation","operation":"dequeue","timestamp":"2026-01-01T00:00:00.000Z","content":"unposted"}`,
+				"codex": fmt.Sprintf(`{"timestamp":"2026-01-01T00:00:00.000Z","ordinal":%d,"type":"event_msg",`+
+					`"payload":{"type":"warning","message":"unposted"}}`, strings.Count(string(b), "\n")),
+				"claude-code": `{"type":"queue-operation","operation":"dequeue",` +
+					`"timestamp":"2026-01-01T00:00:00.000Z","content":"unposted"}`,
 			}[s.agent.Harness]
 			appendTo(t, file, line+"\n"+`{"type":"mess`)
 			t.Cleanup(func() {

@@ -12,8 +12,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A run whose runner and agent were killed in mid-tool is finished by the next run of its thread, before that one begins: as what
-// it was, and with no line of the next one.
+// A run whose runner and agent were killed in mid-tool is finished by the next run of its thread, before that one
+// begins: as what it was, and with no line of the next one.
 func TestNextRunFinishesLost(t *testing.T) {
 	for _, name := range harness.Names() {
 		version := pi078
@@ -26,7 +26,9 @@ func TestNextRunFinishesLost(t *testing.T) {
 			s.prompt = "the first question"
 			r := s.start()
 			tool := filepath.Join(s.dir, "work", "tool.pid")
-			until(t, "the call is on the thread", func() bool { return pidIn(tool) > 0 && strings.Contains(textOf(s.entries()), `"type":"toolCall"`) })
+			until(t, "the call is on the thread", func() bool {
+				return pidIn(tool) > 0 && strings.Contains(textOf(s.entries()), `"type":"toolCall"`)
+			})
 			agent := agentPID(t, s)
 			for _, pid := range append(runnerPIDs(r.Process.Pid), agent) {
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -45,7 +47,8 @@ func TestNextRunFinishesLost(t *testing.T) {
 				t.Fatalf("r1 ended at %d, and r2 began at %d", end, next)
 			}
 			var p thread.Orphaned
-			if err := json.Unmarshal(all[at("r1.end.0")].Payload, &p); err != nil || p.Type != thread.TypeOrphaned || p.Reason != "runner_lost" {
+			if err := json.Unmarshal(all[at("r1.end.0")].Payload, &p); err != nil ||
+				p.Type != thread.TypeOrphaned || p.Reason != "runner_lost" {
 				t.Errorf("r1 ended as %s, %v", all[at("r1.end.0")].Payload, err)
 			}
 		})

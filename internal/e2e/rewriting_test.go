@@ -10,14 +10,13 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
-	"strings"
 	"testing"
 
 	"arbe.0sk.ar/runner/harness"
 )
 
-// rewriting is the tests' server behind one that gives entries back in other bytes: with keys in alphabetical order, and
-// where spaced is set with blanks between tokens.
+// rewriting is the tests' server behind one that gives entries back in other bytes: with keys in alphabetical
+// order, and where spaced is set with blanks between tokens.
 func rewriting(t *testing.T, spaced bool) string {
 	t.Helper()
 	upstream, err := url.Parse(server)
@@ -26,7 +25,7 @@ func rewriting(t *testing.T, spaced bool) string {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(upstream)
 	proxy.ModifyResponse = func(resp *http.Response) error {
-		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/x-ndjson") {
+		if typ := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || typ != "application/x-ndjson" {
 			return nil
 		}
 		var out bytes.Buffer
@@ -66,7 +65,8 @@ func rewriting(t *testing.T, spaced bool) string {
 	return srv.URL
 }
 
-// A session is rebuilt from a server that gives JSON back in other bytes, goes on in its box, and mirrored again adds nothing.
+// A session is rebuilt from a server that gives JSON back in other bytes, goes on in its box, and mirrored again
+// adds nothing.
 func TestServerRewritesJSON(t *testing.T) {
 	for _, how := range []string{"keys in another order", "spaces, too"} {
 		for _, name := range harness.Names() {

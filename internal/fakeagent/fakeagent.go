@@ -279,7 +279,8 @@ func (a *agent) bulk(n int) error {
 	}
 	a.n++
 	id := fmt.Sprintf("m%d", a.n)
-	_, err = fmt.Fprintf(f, `{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":{"role":"toolResult","toolCallId":"c%d","toolName":"bash","content":[{"type":"text","text":"`,
+	_, err = fmt.Fprintf(f, `{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":{"role":"toolResult",`+
+		`"toolCallId":"c%d","toolName":"bash","content":[{"type":"text","text":"`,
 		id, a.parent, time.Now().Add(a.skew).UTC().Format("2006-01-02T15:04:05.000Z"), a.calls)
 	a.parent = id
 	for piece := strings.Repeat("0123456789abcde ", 1<<12); err == nil && n > 0; n -= len(piece) {

@@ -325,11 +325,14 @@ var table = []fault{
 		s.server.Rewritten()
 		s.try(os.Remove(s.sessionFile()))
 	}},
-	{name: "session: a folder in its place", on: at(beforeExit), torn: true, slow: 11 * time.Second, hit: func(s *scene, m moment) {
-		s.mirrored(m)
-		s.try(os.Remove(s.sessionFile()))
-		s.try(os.Mkdir(s.sessionFile(), 0o700))
-	}},
+	{
+		name: "session: a folder in its place", on: at(beforeExit), torn: true, slow: 11 * time.Second,
+		hit: func(s *scene, m moment) {
+			s.mirrored(m)
+			s.try(os.Remove(s.sessionFile()))
+			s.try(os.Mkdir(s.sessionFile(), 0o700))
+		},
+	},
 	{
 		name: "session: a FIFO in its place, and worker: KILL", on: at(beforeExit), torn: true, slow: 11 * time.Second,
 		hit: func(s *scene, m moment) {

@@ -10,7 +10,10 @@ import (
 
 // FuzzCompact: it is what the library makes of valid JSON.
 func FuzzCompact(f *testing.F) {
-	for _, s := range []string{`{}`, " {\"a b\" :\t[1 , \"x\\\" y\" ]\r\n}\n", `"a  b"`, ` 1 `, `[ ]`, `{"a":{"b": null}}`} {
+	for _, s := range []string{
+		`{}`, " {\"a b\" :\t[1 , \"x\\\" y\" ]\r\n}\n", `"a  b"`, ` 1 `, `[ ]`,
+		`{"a":{"b": null}}`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

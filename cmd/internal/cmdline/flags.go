@@ -8,9 +8,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// flagsFirst returns the command line with the flags of its command before the command's arguments, which is where the
-// library wants them: "thread status ID --json" becomes "thread status --json ID". Flags of the whole program go before the
-// command. What stands behind "--" is left alone.
+// flagsFirst returns the command line with the flags of its command before the command's arguments, which is where
+// the library wants them: "thread status ID --json" becomes "thread status --json ID". Flags of the whole program
+// go before the command. What stands behind "--" is left alone.
 func flagsFirst(app *cli.App, args []string) []string {
 	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" { // which must stay the last word
 		return args
@@ -53,11 +53,12 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return slices.Concat(sorted, words, rest)
 }
 
-// isFlag reports whether a word has the form of a flag. A text that begins with a dash has not, where a blank or no letter
-// follows.
+// isFlag reports whether a word has the form of a flag. A text that begins with a dash has not, where a blank or no
+// letter follows.
 func isFlag(word string) bool {
 	name := nameOf(word)
-	return strings.HasPrefix(word, "-") && name != "" && unicode.IsLetter(rune(name[0])) && !strings.ContainsFunc(name, unicode.IsSpace)
+	return strings.HasPrefix(word, "-") && name != "" && unicode.IsLetter(rune(name[0])) &&
+		!strings.ContainsFunc(name, unicode.IsSpace)
 }
 
 // nameOf is the name in a word that has the form of a flag.

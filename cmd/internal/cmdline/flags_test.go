@@ -2,6 +2,7 @@ package cmdline
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,8 @@ func testApp() *cli.App {
 		Flags: []cli.Flag{&cli.StringFlag{Name: "data"}},
 		Commands: []*cli.Command{
 			{Name: "launch", Aliases: []string{"l"}, Flags: []cli.Flag{
-				&cli.StringFlag{Name: "sandbox"}, &cli.StringSliceFlag{Name: "env"}, &cli.BoolFlag{Name: "resume", Aliases: []string{"r"}}, &cli.DurationFlag{Name: "wait"},
+				&cli.StringFlag{Name: "sandbox"}, &cli.StringSliceFlag{Name: "env"},
+				&cli.BoolFlag{Name: "resume", Aliases: []string{"r"}}, &cli.DurationFlag{Name: "wait"},
 			}},
 			{Name: "serve", Flags: []cli.Flag{&cli.StringFlag{Name: "data"}}},
 			{Name: "keep", Flags: []cli.Flag{&cli.StringFlag{Name: "addr"}}, Subcommands: []*cli.Command{
@@ -46,7 +48,10 @@ func TestFlagsFirst(t *testing.T) {
 		{"-- alone", "launch --resume --", "launch --resume --"},
 		{"of the whole program", "thread status ID --data DIR", "--data DIR thread status ID"},
 		{"of the whole program, in front", "--data DIR thread status ID --json", "--data DIR thread status --json ID"},
-		{"of the whole program, in front, with the name of a command", "--data launch thread status ID", "--data launch thread status ID"},
+		{
+			"of the whole program, in front, with the name of a command", "--data launch thread status ID",
+			"--data launch thread status ID",
+		},
 		{"between command and subcommand", "thread --data DIR status ID", "--data DIR thread status ID"},
 		{"the command's own of that name", "serve x --data DIR", "serve --data DIR x"},
 		{"of a command with others below it", "keep --data DIR --addr A", "--data DIR keep --addr A"},
@@ -61,7 +66,10 @@ func TestFlagsFirst(t *testing.T) {
 		{"no such command", "lunch fix --resume", "lunch fix --resume"},
 		{"no subcommand", "thread --json", "thread --json"},
 		{"nothing", "", ""},
-		{"completion", "thread status ID --js --generate-bash-completion", "thread status ID --js --generate-bash-completion"},
+		{
+			"completion", "thread status ID --js --generate-bash-completion",
+			"thread status ID --js --generate-bash-completion",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := []string{"prog"}
@@ -93,12 +101,13 @@ func TestRunTakesFlagsAnywhere(t *testing.T) {
 		app := testApp()
 		var got string
 		app.Commands[0].Action = func(c *cli.Context) error {
-			got = c.String("sandbox") + " " + map[bool]string{true: "true", false: "false"}[c.Bool("resume")] + " " + strings.Join(c.Args().Slice(), " ")
+			got = fmt.Sprintf("%s %v %s", c.String("sandbox"), c.Bool("resume"), strings.Join(c.Args().Slice(), " "))
 			return nil
 		}
 		var out bytes.Buffer
 		app.Writer, app.ErrWriter = &out, &out
-		if status := Run(t.Context(), app, append([]string{"prog"}, strings.Fields(tt.args)...)); status != 0 || got != tt.want {
+		args := append([]string{"prog"}, strings.Fields(tt.args)...)
+		if status := Run(t.Context(), app, args); status != 0 || got != tt.want {
 			t.Errorf("%s: %d, got %q, want %q\n%s", tt.args, status, got, tt.want, out.String())
 		}
 	}

@@ -44,7 +44,7 @@ func claudeHome(b Box) string {
 	if dir := b.Getenv("CLAUDE_CONFIG_DIR"); dir != "" {
 		return dir
 	}
-	return filepath.Join(b.Getenv("HOME"), ".claude")
+	return filepath.Join(b.Home(), ".claude")
 }
 
 func claudeCommand(_ Box, t Task) Invocation {

@@ -52,7 +52,7 @@ func codexHome(b Box) string {
 	if dir := b.Getenv("CODEX_HOME"); dir != "" {
 		return dir
 	}
-	return filepath.Join(b.Getenv("HOME"), ".codex")
+	return filepath.Join(b.Home(), ".codex")
 }
 
 // codexQuiet is what codex asks the network for on its own account.

@@ -6,12 +6,17 @@
 package harness
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"os/user"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/session"
 )
@@ -70,10 +75,54 @@ type Box struct {
 	Dir    string              // the folder for one thread's sessions, for an agent that goes by the path
 }
 
+// Home is the agent's home folder: $HOME, or that of its account where HOME is not set or empty, as codex and
+// claude-code have it; "" where neither is known.
+func (b Box) Home() string { return Home(b.Getenv) }
+
+// Home is the home folder in an environment; see Box.Home.
+func Home(getenv func(string) string) string {
+	if home := getenv("HOME"); home != "" {
+		return home
+	}
+	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return "" // no such account, as in a container
+	}
+	return account.HomeDir
+}
+
 // Session is one session file.
 type Session struct {
-	Path string `json:"path"`
-	ID   string `json:"id"`
+	Path string
+	ID   string
+}
+
+// sessionJSON is a Session in JSON, whose strings are UTF-8, which a path need not be.
+type sessionJSON struct {
+	Path  string `json:"path"`
+	Bytes []byte `json:"bytes,omitempty"` // of the path, where it is no UTF-8
+	ID    string `json:"id"`
+}
+
+// MarshalJSON writes {path, id}, with the path's bytes where a string can't hold them.
+func (s Session) MarshalJSON() ([]byte, error) {
+	j := sessionJSON{Path: s.Path, ID: s.ID}
+	if !utf8.ValidString(s.Path) {
+		j.Bytes = []byte(s.Path)
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON is the way back.
+func (s *Session) UnmarshalJSON(b []byte) error {
+	var j sessionJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	if *s = (Session{j.Path, j.ID}); j.Bytes != nil {
+		s.Path = string(j.Bytes)
+	}
+	return nil
 }
 
 // Task is what an agent is asked to do in one run.

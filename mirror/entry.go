@@ -99,7 +99,7 @@ func (e *Encoder) Skip(l session.Line) {
 func (e *Encoder) next(l session.Line) (dec session.Entry, name Name) {
 	e.decoder.Dialect = e.Dialect
 	dec = e.decoder.Next(l.Data)
-	if l.Long > 0 {
+	if !l.Held() {
 		dec = session.Entry{Kind: session.Text, Type: kindLong}
 	}
 	if name = e.Name(l, dec); name.Again {
@@ -122,8 +122,11 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 		most -= messageRoom
 	}
 	line, cut := shorten(&e.rewriter, data, most, e.Redact)
-	if cut {
+	if cut || l.Cut {
 		p.Truncated = true
+	}
+	if l.Cut {
+		p.Bytes, p.SHA256 = l.Long, hex.EncodeToString(l.Sum[:])
 	}
 	if line == nil { // nothing but structure, and still too large
 		p.Type, p.Kind, p.Bytes, p.SHA256 = e.kind(thread.KindSession), kindStub, int64(len(l.Data)), digest(l.Data)
@@ -198,15 +201,14 @@ func (e *Encoder) text(p *thread.Line, kind string, l session.Line) {
 		data = clean
 	}
 	if l.Long > 0 {
+		data = e.Redact.Head(data)
 		p.Truncated, p.Bytes, p.SHA256 = true, l.Long, hex.EncodeToString(l.Sum[:])
 	} else if len(data) > maxLine/6 { // a byte can take six in JSON
 		p.Truncated, p.Bytes, p.SHA256 = true, int64(len(data)), digest(data)
 		data = data[:maxLine/6]
 	}
-	if p.Truncated { // the cut may go through a character
-		for i := 0; i < utf8.UTFMax && len(data) > 0 && !utf8.Valid(data[max(0, len(data)-utf8.UTFMax):]); i++ {
-			data = data[:len(data)-1]
-		}
+	if p.Truncated {
+		data = session.WholeRunes(data)
 	}
 	if utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		p.Line = session.Quote(nil, data)

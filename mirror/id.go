@@ -15,10 +15,11 @@ import (
 type Namer struct {
 	Dialect session.Dialect
 	Session string // the session's id, as long as no header has said it
+	Known   *Known // ids that a thread has for lines of the session; nil where that is not known
 
 	seed   maphash.Seed
-	used   map[uint64]struct{} // hashes of the ids of the lines so far: 100,000 lines cost some 3 MB
-	before map[uint64]struct{} // the same of the lines before the last Restart
+	used   *idSet // hashes of the ids of the lines so far
+	before *idSet // the same of the lines before the last Restart
 
 	// A file in an old format is written anew by the agent that continues it, with ids where there were none.
 	old      bool                // the header says so
@@ -38,9 +39,7 @@ func (n *Namer) Restart() {
 	if n.before == nil {
 		n.before = n.used
 	} else {
-		for k := range n.used {
-			n.before[k] = struct{}{}
-		}
+		n.before.addAll(n.used)
 	}
 	n.migrated = n.essences
 	n.used, n.essences, n.old = nil, nil, false
@@ -52,7 +51,7 @@ func (n *Namer) Restarted() bool { return n.before != nil }
 // Name returns the name of the file's next line, which decodes to e.
 func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	if n.used == nil {
-		n.used = map[uint64]struct{}{}
+		n.used = &idSet{}
 		if n.before == nil {
 			n.seed = maphash.MakeSeed()
 		}
@@ -60,17 +59,11 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	if e.Kind == session.Header {
 		n.Session, n.old = e.SessionID, e.Old
 	}
-	base := n.Dialect.Prefix + ":" + part(n.Session) + ":"
-	id := base + part(e.ID)
-	if e.ID == "" {
-		id = base + strconv.Itoa(l.Start.Index) + "." + lineHash(l)
-	} else if _, taken := n.used[maphash.String(n.seed, id)]; taken {
-		id += "." + lineHash(l)
-	}
+	id := n.idOf(l, e)
 	key := maphash.String(n.seed, id)
-	n.used[key] = struct{}{}
+	n.used.add(key)
 	name := Name{ID: id}
-	_, name.Again = n.before[key]
+	name.Again = n.before.has(key)
 	if n.Dialect.Essence == nil || e.Kind == session.Header || l.Long > 0 {
 		return name
 	}
@@ -89,7 +82,32 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	return name
 }
 
-// maxPart keeps an id with two parts and a hash within thread.MaxID.
+// idOf returns the id of a line, which no line before it has.
+func (n *Namer) idOf(l session.Line, e session.Entry) string {
+	id := n.Dialect.Prefix + ":" + part(n.Session) + ":"
+	if e.ID == "" {
+		id += strconv.Itoa(l.Start.Index) + "." + lineHash(l)
+	} else if id += part(e.ID); !n.has(id) {
+		return id
+	} else if id += "." + lineHash(l); n.has(id) { // the same line, once more
+		id += "." + strconv.Itoa(l.Start.Index)
+	}
+	if n.Known == nil || len(n.Known.ids) == 0 || n.Known.all[id] && !n.has(id) || l.Long > 0 {
+		return id
+	}
+	for _, known := range n.Known.ids[contentOf(n.Session, l.Data)] {
+		if !n.has(known) {
+			return known
+		}
+	}
+	return id
+}
+
+func (n *Namer) has(id string) bool {
+	return n.used.has(maphash.String(n.seed, id))
+}
+
+// maxPart keeps an id with two parts, a hash and an index within thread.MaxID.
 const maxPart = 80
 
 // part is s, or a hash of it where it can't stand in an id.

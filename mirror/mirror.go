@@ -42,8 +42,13 @@ type Mirror struct {
 	// Path is the file's. Where it is "", Find is asked for it and for the session's id before each pass, and gives "" as long as there is none.
 	Path string
 	Find func() (path, sessionID string)
+	// Named says that a person named the file. Nothing of it is posted before a line of it is known to the dialect:
+	// what is no session stays where it is.
+	Named bool
 	// From is where an earlier Mirror of the same file got to; the zero value is the start.
 	From session.Position
+	// Until is the index of the line that the mirror ends before; 0 for the file's end.
+	Until int
 	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
 	Append func(context.Context, []thread.Entry) error
 	// Gate, where there is one, comes before each pass; none is made while it fails.
@@ -60,6 +65,14 @@ type Mirror struct {
 	next    session.Position // after the last line of the batch
 	posted  atomic.Int64
 }
+
+// ReadError is the error of a pass that could not read the session file.
+type ReadError struct{ Err error }
+
+func (e *ReadError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // Posted is how many lines are on the thread, those that were there before From included. It may be called at any time.
 func (m *Mirror) Posted() int64 { return m.posted.Load() }
@@ -166,10 +179,14 @@ func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.L
 // open starts the reader and brings the encoder to where it was at From.
 func (m *Mirror) open() error {
 	reader := session.NewReader(m.Path, session.Position{})
+	if m.Named {
+		reader = session.NewSessionReader(m.Path, m.Dialect)
+	}
+	reader.Until(m.Until)
 	for reader.Position().Offset < m.From.Offset {
 		line, err := reader.Next()
 		if err != nil && !errors.Is(err, io.EOF) {
-			return errors.Join(err, reader.Close())
+			return &ReadError{errors.Join(err, reader.Close())}
 		}
 		if err != nil {
 			break
@@ -180,7 +197,7 @@ func (m *Mirror) open() error {
 		// Not the file that the position was made of. From its start nothing is lost, and what is there already is not doubled.
 		m.Log.Warn("the saved position does not fit the session file; mirroring it from its start", "path", m.Path)
 		if err := reader.Reset(); err != nil {
-			return err
+			return &ReadError{err}
 		}
 		m.Namer, m.prompted, m.decoder = Namer{Dialect: m.Dialect, Session: m.Session}, false, session.Decoder{}
 	}
@@ -205,11 +222,11 @@ func (m *Mirror) fill(next func(*session.Reader) (session.Line, error)) error {
 			m.Log.Warn("the session file changed; reading it from its start for what is new", "path", changed.Path, "how", changed.How)
 			m.Restart()
 			if err := m.reader.Reset(); err != nil {
-				return err
+				return &ReadError{err}
 			}
 			continue
 		case err != nil:
-			return err
+			return &ReadError{err}
 		}
 		entry, fresh := m.Encode(line)
 		m.next = line.End

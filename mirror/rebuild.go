@@ -33,8 +33,9 @@ func aside(p thread.Line) bool {
 	return p.SubagentOf != "" && (p.Session == nil || p.Session.ID != p.SubagentOf)
 }
 
-// Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted or cut; false where the
-// entry doesn't hold it: a stub, a long line, or an entry that another mirror wrote.
+// Rebuild returns the line that an entry of ours stands for, equal as JSON to the agent's but for what was redacted
+// or cut, and compact, which claude asks for; false where the entry doesn't hold it: a stub, a long line, or an
+// entry that another mirror wrote.
 func Rebuild(e thread.Entry, d session.Dialect) ([]byte, bool) {
 	var p thread.Line
 	if json.Unmarshal(e.Payload, &p) != nil {
@@ -145,13 +146,13 @@ func rebuild(e thread.Entry, p thread.Line, d session.Dialect) ([]byte, bool) {
 		b, err := base64.StdEncoding.DecodeString(text)
 		return b, err == nil
 	case len(p.Line) > 0:
-		return p.Line, true
+		return jsonscan.Compact(p.Line), true
 	case len(p.Message) > 0 && p.Session.Entry != nil && d.Line != nil:
 		parent := ""
 		if p.Session.Parent != nil {
 			parent = *p.Session.Parent
 		}
-		return d.Line(*p.Session.Entry, parent, e.Time(), p.Message), true
+		return d.Line(*p.Session.Entry, parent, e.Time(), jsonscan.Compact(p.Message)), true
 	}
 	return nil, false
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -342,33 +343,12 @@ func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Rebuilt, error
 	if path == "" {
 		return done, nil
 	}
+	if err := durable.MkdirAll(filepath.Dir(path)); err != nil {
+		return done, err
+	}
 	var err error
-	done.Size, err = writeWhole(path, io.MultiReader(bytes.NewReader(first), body))
+	done.Size, err = durable.Write(path, io.MultiReader(bytes.NewReader(first), body))
 	return done, err
-}
-
-// writeWhole makes path hold what r gives: as a whole or not at all, and on disk when it returns.
-func writeWhole(path string, r io.Reader) (n int64, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return 0, err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // 0600
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
-	n, err = io.Copy(tmp, r)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return n, err
-	}
-	return n, os.Rename(tmp.Name(), path)
 }
 
 // Close gives up what the Rebuilder has on disk.

@@ -1,7 +1,7 @@
 package mirror
 
 import (
-	"fmt"
+	"crypto/sha256"
 	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/session"
@@ -13,13 +13,13 @@ import (
 // Secrets are taken out before a string is cut, so that no half of one is left. Where nothing changes it returns line itself.
 func shorten(w *session.Rewriter, line []byte, limit int, redact *thread.Redactor) (short []byte, cut bool) {
 	if len(line) <= limit {
-		if short = w.Rewrite(line, redact.Bytes); len(short) <= limit {
+		if short = w.Rewrite(line, func(s []byte) []byte { return clean(s, redact) }); len(short) <= limit {
 			return short, false
 		}
 	}
 	for most := limit / 4; most >= 32; most /= 4 {
 		short = w.Rewrite(line, func(s []byte) []byte {
-			clean := redact.Bytes(s)
+			clean := clean(s, redact)
 			if clean == nil {
 				if len(s) <= most {
 					return nil
@@ -29,11 +29,15 @@ func shorten(w *session.Rewriter, line []byte, limit int, redact *thread.Redacto
 			if len(clean) <= most {
 				return clean
 			}
-			head := most
-			for head > 0 && !utf8.RuneStart(clean[head]) {
+			before, mark := session.Uncut(clean)
+			if mark == nil {
+				mark = []byte(cutMark(clean))
+			}
+			head := min(most, len(before))
+			for head > 0 && head < len(before) && !utf8.RuneStart(before[head]) {
 				head--
 			}
-			return append(clean[:head:head], cutMark(clean)...)
+			return append(before[:head:head], mark...)
 		})
 		if len(short) <= limit {
 			return short, true
@@ -42,7 +46,26 @@ func shorten(w *session.Rewriter, line []byte, limit int, redact *thread.Redacto
 	return nil, true
 }
 
+// clean is a string without secrets, nil where it has none. Of one that was cut as it was read, no half of a secret
+// is left at the cut.
+func clean(s []byte, redact *thread.Redactor) []byte {
+	head, mark := session.Uncut(s)
+	if mark == nil {
+		return redact.Bytes(s)
+	}
+	kept := redact.Bytes(head)
+	changed := kept != nil
+	if !changed {
+		kept = head
+	}
+	if short := redact.Head(kept); changed || len(short) < len(kept) {
+		return append(short[:len(short):len(short)], mark...)
+	}
+	return nil
+}
+
 // cutMark stands at the end of a text that was cut.
 func cutMark(whole []byte) string {
-	return fmt.Sprintf("[cut: %d bytes, sha256 %s]", len(whole), digest(whole))
+	sum := sha256.Sum256(whole)
+	return session.CutMark(int64(len(whole)), sum[:])
 }

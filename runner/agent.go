@@ -71,12 +71,19 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 		}
 	}
 	if notStarted != nil {
-		if p.notStarted == nil {
-			r.note(Fact{Fact: FactNotStarted, Why: r.Redact.Text(notStarted.Error()), Status: notStarted.Status})
+		if r.progress.notStarted == nil {
+			r.noteNotStarted(notStarted)
 		}
 		facts = outcome.Facts{Did: outcome.DidNotStart, Why: r.Redact.Text(notStarted.Error()), DiskFull: noRoom(notStarted)}
 	}
 	return facts, notStarted
+}
+
+// noteNotStarted writes down why the agent is not started.
+func (r *run) noteNotStarted(why *NotStartedError) {
+	f := Fact{Fact: FactNotStarted, Why: r.Redact.Text(why.Error()), Status: why.Status}
+	r.progress.notStarted = &f
+	r.note(f)
 }
 
 // noRoom reports whether an error says that a disk is full or a file as large as it may be.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -61,7 +62,9 @@ type Record struct {
 	Harness   string           `json:"harness"`
 	Cwd       string           `json:"cwd"`
 	Session   string           `json:"session"`           // the session file's path; "" as long as the agent has not made it
+	Bytes     *paths           `json:"bytes,omitempty"`   // Cwd and Session where they are no UTF-8
 	SessionID string           `json:"sessionId"`         // the session's own name; "" as long as the agent has not said it
+	Named     bool             `json:"named,omitempty"`   // a person named the session file
 	From      session.Position `json:"from"`              // where this run's lines begin in it
 	Posted    session.Position `json:"posted"`            // the lines before it were on the thread when the run began
 	Resume    string           `json:"resume"`            // how it came by its session: one of the Resume constants
@@ -71,6 +74,21 @@ type Record struct {
 	Clock     time.Duration    `json:"clock"`             // when the run began
 	Started   time.Time        `json:"started"`           // the same, for people
 	Opening   json.RawMessage  `json:"opening,omitempty"` // the run's first entries, as they are posted
+}
+
+// paths are paths as the bytes that they are.
+type paths struct {
+	Cwd     []byte `json:"cwd"`
+	Session []byte `json:"session"`
+}
+
+// encode is the record as run.json holds it.
+func (rec Record) encode() ([]byte, error) {
+	if !utf8.ValidString(rec.Cwd) || !utf8.ValidString(rec.Session) {
+		rec.Bytes = &paths{[]byte(rec.Cwd), []byte(rec.Session)}
+	}
+	b, err := json.MarshalIndent(rec, "", "  ")
+	return append(b, '\n'), err
 }
 
 // progress is how far a run has come, as its facts tell.
@@ -172,6 +190,9 @@ func readRecord(folder string) (Record, error) {
 	}
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return rec, fmt.Errorf("run.json: %w", err)
+	}
+	if rec.Bytes != nil {
+		rec.Cwd, rec.Session, rec.Bytes = string(rec.Bytes.Cwd), string(rec.Bytes.Session), nil
 	}
 	return rec, nil
 }

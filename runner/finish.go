@@ -14,12 +14,13 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // decide reads the session to its end, decides what the run came to and writes the terminal down.
-func (r *run) decide(facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
+func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
 	if d := r.progress.decided; d != nil {
 		b, err := os.ReadFile(filepath.Join(r.folder.Path, "terminal.json"))
 		if err == nil {
@@ -33,10 +34,7 @@ func (r *run) decide(facts outcome.Facts) (outcome.Verdict, []thread.Entry, erro
 			r.Log.Warn("the agent has made no session that could be found")
 		}
 	}
-	if err := r.follower.read(true); err != nil {
-		path, _ := r.session()
-		r.Log.Error("the session can't be read to its end", "path", path, "error", err)
-	}
+	r.readToEnd(abandon)
 	sum := r.follower.summary()
 	facts.Turn, facts.Said = sum.turn, LastLine(r.stderrTail())
 	v := outcome.Decide(facts)
@@ -54,14 +52,84 @@ func (r *run) decide(facts outcome.Facts) (outcome.Verdict, []thread.Entry, erro
 	return v, terminal, nil
 }
 
+// unreadFor is how long a session file that can't be read holds up the run's end, once the agent is gone.
+const unreadFor = 10 * time.Second
+
+// readToEnd reads the session to its end for the verdict. A file that can't be read gets unreadFor to come back.
+func (r *run) readToEnd(abandon context.Context) {
+	for {
+		err := r.follower.read(true)
+		if err == nil {
+			return
+		}
+		if r.excuse(&mirror.ReadError{Err: err}) == nil {
+			return
+		}
+		select {
+		case <-abandon.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// excuse returns err, and nil instead of a failure to read a session file that has stood in the way of the run's
+// end for long enough. The end then carries it.
+func (r *run) excuse(err error) error {
+	var read *mirror.ReadError
+	if !errors.As(err, &read) {
+		return err
+	}
+	if r.unread != nil {
+		return nil
+	}
+	if r.unreadSince == 0 {
+		r.unreadSince = clock()
+	}
+	if clock()-r.unreadSince < min(unreadFor, r.Patience) {
+		return err
+	}
+	r.unread = read
+	r.Log.Error("the session can't be read to its end; ending the run without the rest", "error", err)
+	return nil
+}
+
+// drain posts what is left of the session and of its subagents'.
+func (r *run) drain(ctx context.Context) error {
+	if err := r.excuse(r.mirror.Drain(ctx)); err != nil {
+		return err
+	}
+	return r.drainSubagents(ctx)
+}
+
+// confess makes the terminal carry that the session could not be read, where that was found when it was written
+// already.
+func (r *run) confess(terminal []thread.Entry) {
+	last := &terminal[len(terminal)-1]
+	var status thread.StatusChanged
+	if r.unread == nil || json.Unmarshal(last.Payload, &status) != nil || status.Totals == nil || status.Unread != "" {
+		return
+	}
+	status.Unread = r.Redact.Text(r.unread.Error())
+	last.Payload = thread.Marshal(status)
+	if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
+		r.Log.Warn("the run's end was not written down", "error", err)
+	}
+}
+
 // terminal are the entries that end the run: why, where it did not end well, and the status with the totals.
 func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 	code, sig := v.Exit.Parts()
+	unread := ""
+	if r.unread != nil {
+		unread = r.Redact.Text(r.unread.Error())
+	}
 	status := thread.StatusChanged{
 		Signal: r.signal(thread.TypeStatus),
 		Totals: &thread.Totals{
 			ExitCode: code, ExitSignal: sig, StopReason: v.StopReason, DurationMs: (clock() - r.record.Clock).Milliseconds(),
 			Lines: sum.lines, Digest: sum.digest, Usage: sum.usage, Leftovers: r.leftovers,
+			Unread: unread,
 		},
 	}
 	var entries []thread.Entry
@@ -128,14 +196,12 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 	}
 	said := ""
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 15*time.Second) {
-		err := r.mirror.Drain(ctx)
+		err := r.drain(ctx)
 		if errors.Is(err, ErrTaken) {
 			return err
 		}
 		if err == nil {
-			err = r.drainSubagents(ctx)
-		}
-		if err == nil {
+			r.confess(terminal)
 			r.closing.Store(true)
 			err = r.finish(ctx, terminal)
 		}
@@ -143,12 +209,15 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 			r.note(Fact{Fact: FactDelivered})
 			return nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || r.passing && thread.Refused(err) {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
 		if err.Error() != said {
 			r.Log.Warn("the run's end waits for the thread", "error", err)
 			said = err.Error()
+		}
+		if r.unreadSince != 0 {
+			wait = min(wait, time.Second)
 		}
 		select {
 		case <-ctx.Done():

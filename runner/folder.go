@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -48,7 +50,7 @@ func FolderPath(state, thread, run string) string { return filepath.Join(runsDir
 // NewFolder makes the folder of a run, or takes the one that is there, with the thread's lock. A *BusyError says that somebody else has it.
 func NewFolder(state, thread, run string) (*Folder, error) {
 	dir := FolderPath(state, thread, run)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(runsDir(state, thread), "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -142,12 +144,16 @@ func (f *Folder) Begun() bool {
 	return err == nil && replay(facts).spawned != nil
 }
 
-// Note writes a fact down, to disk.
+// Note writes a fact down, to disk. It begins a line of its own, also where the last one was cut off by a disk that
+// was full.
 func (f *Folder) Note(fact Fact) error {
 	fact.At, fact.Clock = time.Now().UTC(), clock()
 	b, err := json.Marshal(fact)
 	if err != nil {
 		return err
+	}
+	if err := endLine(f.facts); err != nil {
+		return fmt.Errorf("note %s: %w", fact.Fact, err)
 	}
 	if _, err := f.facts.Write(append(b, '\n')); err != nil {
 		return fmt.Errorf("note %s: %w", fact.Fact, err)
@@ -191,7 +197,12 @@ func locked(f *os.File) bool {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
 }
 
-func writeFile(path string, b []byte, durable bool) (err error) {
+// writeFile makes the file at path hold b, as a whole or not at all. What is not to be on disk may be lost when the
+// machine dies.
+func writeFile(path string, b []byte, onDisk bool) (err error) {
+	if onDisk {
+		return durable.WriteFile(path, b)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err
@@ -202,27 +213,10 @@ func writeFile(path string, b []byte, durable bool) (err error) {
 		}
 	}()
 	_, err = tmp.Write(b)
-	if err == nil && durable {
-		err = tmp.Sync()
-	}
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	if !durable {
-		return nil
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return os.Rename(tmp.Name(), path)
 }
 
 // endLine gives the last line of a file its newline, where it has none.
@@ -257,24 +251,55 @@ const (
 	StateLost      = "lost" // needs Recover
 )
 
-// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error, and the others are returned.
+// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error,
+// and the others are returned.
 func List(state string) ([]Known, error) {
-	dirs, err := filepath.Glob(filepath.Join(state, "runs", "*", "*", "run.json"))
-	if err != nil {
-		return nil, err
-	}
+	threads, err := folders(filepath.Join(state, "runs"))
+	errs := []error{err}
 	var all []Known
-	var errs []error
-	for _, path := range dirs {
-		k, err := know(filepath.Dir(path))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("read run folder %s: %w", filepath.Dir(path), err))
-			continue
-		}
-		all = append(all, k)
+	for _, thread := range threads {
+		runs, err := listThread(state, filepath.Base(thread))
+		all, errs = append(all, runs...), append(errs, err)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Started.After(all[j].Started) })
+	newestFirst(all)
 	return all, errors.Join(errs...)
+}
+
+// listThread is List for one thread.
+func listThread(state, thread string) ([]Known, error) {
+	dirs, err := folders(runsDir(state, thread))
+	errs := []error{err}
+	var all []Known
+	for _, dir := range dirs {
+		k, err := know(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // nothing was begun there
+		case err != nil:
+			errs = append(errs, fmt.Errorf("read run folder %s: %w", dir, err))
+		default:
+			all = append(all, k)
+		}
+	}
+	newestFirst(all)
+	return all, errors.Join(errs...)
+}
+
+func newestFirst(runs []Known) {
+	sort.SliceStable(runs, func(i, j int) bool { return runs[i].Started.After(runs[j].Started) })
+}
+
+// folders are the paths of the folders in dir; none where there is no dir.
+func folders(dir string) (paths []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return paths, err
 }
 
 // know reads a run's folder.

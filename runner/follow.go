@@ -23,9 +23,12 @@ import (
 type follower struct {
 	dialect session.Dialect
 	from    session.Position // where this run's lines begin
+	until   int              // the index of the next run's first line; 0 where there is none
+	named   bool             // a person named the file: it may be no session
 
-	find func() (path, id string) // where the session is, once it is known
-	said func(line []byte) harness.Said
+	known *mirror.Known
+	find  func() (path, id string) // where the session is, once it is known
+	said  func(line []byte) harness.Said
 
 	behind atomic.Bool // it has not yet read what came under an earlier worker
 
@@ -46,7 +49,8 @@ type follower struct {
 
 func (r *run) newFollower() *follower {
 	f := &follower{
-		dialect: r.Spec.Dialect, from: r.record.From, find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
+		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, known: r.known,
+		find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
 	}
 	f.behind.Store(r.progress.spawned != nil)
 	if r.Spec.Said != nil && r.TTY == nil {
@@ -96,7 +100,12 @@ func (f *follower) follow(last bool) (more bool, err error) {
 		if path == "" {
 			return false, nil
 		}
-		f.reader, f.namer = session.NewReader(path, session.Position{}), mirror.Namer{Dialect: f.dialect, Session: id}
+		f.reader = session.NewReader(path, session.Position{})
+		f.namer = mirror.Namer{Dialect: f.dialect, Session: id, Known: f.known}
+		if f.named {
+			f.reader = session.NewSessionReader(path, f.dialect)
+		}
+		f.reader.Until(f.until)
 	}
 	next := f.reader.Next
 	if last {
@@ -160,7 +169,7 @@ func (f *follower) offlineSince() time.Duration {
 
 func (f *follower) take(line session.Line) {
 	e := f.decoder.Next(line.Data)
-	if line.Long > 0 {
+	if !line.Held() {
 		e = session.Entry{Kind: session.Text, Type: "long"}
 	}
 	name := f.namer.Name(line, e)

@@ -23,7 +23,7 @@ func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict))
 		if k.Thread != cfg.ThreadID || k.State != StateLost {
 			continue
 		}
-		v, err := recoverRun(ctx, cfg, k)
+		v, err := recoverRun(ctx, cfg, k, untilOf(runs, k))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("run %s: %w", k.Run, err))
 			continue
@@ -33,11 +33,65 @@ func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict))
 	return errors.Join(errs...)
 }
 
-func recoverRun(ctx context.Context, cfg Config, k Known) (outcome.Verdict, error) {
+// finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before
+// its own, and an agent of theirs must not work on beside the run's. It takes no longer than Patience over a server
+// that doesn't answer.
+func (r *run) finishLost(ctx context.Context) {
+	runs, err := listThread(r.State, r.ThreadID)
+	if err != nil {
+		r.Log.Warn("some run folders can't be read", "error", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	for i := len(runs) - 1; i >= 0; i-- {
+		k := runs[i]
+		if k.Run == r.RunID || k.State != StateLost {
+			continue
+		}
+		folder, err := OpenFolder(k.Path, nil) // this run has the thread's lock
+		if err == nil {
+			cfg := Config{
+				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
+				Heartbeat: r.Heartbeat,
+				Patience:  r.Patience, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
+			}
+			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
+		}
+		if err != nil {
+			r.Log.Warn("a run that a dead runner left is not finished; arbe-pi-runner recover tries again",
+				"lost_run", k.Run, "error", err)
+			continue
+		}
+		r.Log.Info("finished a run that a dead runner left", "lost_run", k.Run)
+	}
+}
+
+// untilOf is the index of the line with which the run after k goes on in the same session; 0 where there is none.
+func untilOf(runs []Known, k Known) (until int) {
+	for _, n := range runs {
+		later := n.Started.After(k.Started)
+		if n.Boot == k.Boot {
+			later = n.Clock > k.Clock // whatever the wall clock does
+		}
+		if n.Session == k.Session && k.Session != "" && later && n.From.Index >= k.From.Index && (until == 0 ||
+			n.From.Index < until) {
+			until = n.From.Index
+		}
+	}
+	return until
+}
+
+func recoverRun(ctx context.Context, cfg Config, k Known, until int) (outcome.Verdict, error) {
 	folder, err := NewFolder(cfg.State, k.Thread, k.Run)
 	if err != nil {
 		return outcome.Verdict{}, err // somebody was faster
 	}
+	return finishRun(ctx, cfg, k, until, folder)
+}
+
+// finishRun brings the lost run k to its end. Its lines are those before the one with the index until. The folder
+// is closed.
+func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Folder) (outcome.Verdict, error) {
 	spec, err := harness.Lookup(k.Harness)
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
@@ -61,6 +115,7 @@ func recoverRun(ctx context.Context, cfg Config, k Known) (outcome.Verdict, erro
 	}
 	cfg.Restarts = maxRestarts + 1 + len(facts) // its heartbeats are none of those before
 	cfg.Spec, cfg.RunID, cfg.Folder, cfg.Log, cfg.Cwd, cfg.Session = spec, k.Run, folder, log, k.Cwd, k.Session
+	cfg.until = until
 	res, err := Run(ctx, ctx, cfg)
 	return res.Verdict, err
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -28,13 +29,16 @@ type threadLines struct {
 	seed maphash.Seed
 	ids  map[string]map[uint64]bool // by session
 	last string                     // the session of the last line
+
+	known mirror.Known
 }
 
-func (l *threadLines) add(e thread.Entry, prefix string) {
-	rest, ok := strings.CutPrefix(e.ID, prefix+":")
+func (l *threadLines) add(e thread.Entry, d session.Dialect) {
+	rest, ok := strings.CutPrefix(e.ID, d.Prefix+":")
 	if !ok {
 		return
 	}
+	l.known.Add(e, d)
 	sid, _, ok := strings.Cut(rest, ":")
 	if !ok || mirror.Aside(e) {
 		return
@@ -62,6 +66,7 @@ type compared struct {
 	info    SessionInfo
 	cwd     string
 	missing int              // lines that the thread has and the file doesn't
+	ahead   int              // whole lines that the file has and the thread doesn't
 	posted  session.Position // from here on the thread has not all lines
 }
 
@@ -72,8 +77,8 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 	}
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: d, Session: c.info.ID}
-	found, turns, sid, ahead := 0, 0, "", false
+	namer := mirror.Namer{Dialect: d, Session: c.info.ID, Known: &l.known}
+	found, turns, sid, behind := 0, 0, "", false // the thread is behind the file
 	for {
 		line, err := reader.Rest()
 		if errors.Is(err, io.EOF) {
@@ -83,7 +88,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 			return c, err
 		}
 		e := d.Decode(line.Data)
-		if line.Long > 0 {
+		if !line.Held() {
 			e = session.Entry{Kind: session.Text}
 		}
 		if e.Cwd != "" {
@@ -100,11 +105,16 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 		case made[mirror.MadeKey(line.Data, e)]:
 			turns++
 		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
-		case !ahead:
-			c.posted, ahead = line.Start, true
+		default:
+			if !behind {
+				c.posted, behind = line.Start, true
+			}
+			if !line.Torn {
+				c.ahead++
+			}
 		}
 	}
-	if !ahead {
+	if !behind {
 		c.posted = c.info.End
 	}
 	c.missing = len(l.ids[sid]) - found + len(made) - turns
@@ -142,11 +152,12 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 	if !r.Hydrate {
 		s, why := r.ownFile(lines, rebuilder.MadeLines())
 		if why == "" {
+			r.known = &lines.known
 			return s, nil
 		}
 		r.Log.Info("rebuilding the session from the thread", "because", why)
 	}
-	return r.hydrate(rebuilder)
+	return r.hydrate(lines, rebuilder)
 }
 
 // readThread reads the whole thread, for what it has of sessions.
@@ -154,7 +165,7 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *mirror.Rebuilder, 
 	lines := &threadLines{}
 	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
 	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
-		lines.add(e, r.Spec.Dialect.Prefix)
+		lines.add(e, r.Spec.Dialect)
 		return rebuilder.Add(e)
 	})
 	if err != nil && !thread.NotFound(err) {
@@ -196,7 +207,7 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 		return s, "the session file is gone: " + s.path
 	case err != nil:
 		return s, err.Error()
-	case c.info.Torn:
+	case c.info.Torn && (c.ahead == 0 || c.missing > 0):
 		return s, "the session file ends in the middle of a line: " + s.path
 	case c.missing > 0:
 		return s, fmt.Sprintf("the thread has %d lines that the session file does not have", c.missing)
@@ -225,7 +236,7 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 }
 
 // hydrate makes the session file from what the rebuilder has read.
-func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
+func (r *run) hydrate(lines *threadLines, rebuilder *mirror.Rebuilder) (sessionFile, error) {
 	now := time.Now()
 	plan, err := rebuilder.Write("", newID(), now)
 	if errors.Is(err, mirror.ErrNoSession) {
@@ -254,6 +265,9 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 		}
 		s.path = r.Spec.SessionFile(r.box(), s.id, at)
 	}
+	if err := r.keepOld(s.path, lines, rebuilder.MadeLines()); err != nil {
+		return sessionFile{}, err
+	}
 	done, err := rebuilder.Write(s.path, s.id, now)
 	if err != nil {
 		return sessionFile{}, err
@@ -279,6 +293,20 @@ func (r *run) hydrate(rebuilder *mirror.Rebuilder) (sessionFile, error) {
 	return s, nil
 }
 
+// keepOld moves a file aside that is about to be replaced, where it holds what the thread doesn't.
+func (r *run) keepOld(path string, lines *threadLines, made map[string]bool) error {
+	c, err := lines.compare(path, r.Spec.Dialect, made)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && c.ahead == 0 {
+		return nil
+	}
+	if st, statErr := os.Stat(path); err != nil && statErr == nil && st.Size() == 0 {
+		return nil
+	}
+	aside := path + ".before-" + r.RunID
+	r.Log.Warn("the session file holds what the thread does not have; it is kept", "as", aside, "lines", c.ahead)
+	return durable.Rename(path, aside)
+}
+
 // formerFile is where this box once had the session; "" where it never had. The agent may look for it there, although it is gone.
 func (r *run) formerFile(id string) string {
 	runs, err := List(r.State)
@@ -295,23 +323,31 @@ func (r *run) formerFile(id string) string {
 
 // endFile gives a file's last line its newline.
 func endFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	f, err := session.OpenAppend(path)
 	if err != nil {
 		return err
 	}
 	return errors.Join(endLine(f), f.Close())
 }
 
-// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was given, if the line before it is on the thread.
-func (r *run) nextIndex(ctx context.Context, path string) (session.Position, error) {
-	var lines threadLines
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect.Prefix); return nil })
+// linesOnThread reads the thread for the lines that it has. A server that doesn't answer is not waited for.
+func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	lines := &threadLines{}
+	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect); return nil })
 	if err != nil && !thread.NotFound(err) {
-		return session.Position{}, err
+		return nil, err
 	}
+	return lines, nil
+}
+
+// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was
+// given, if the line before it is on the thread.
+func (r *run) nextIndex(lines *threadLines, path string) (session.Position, error) {
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: r.Spec.Dialect}
+	namer := mirror.Namer{Dialect: r.Spec.Dialect, Known: &lines.known}
 	for {
 		line, err := reader.Rest()
 		if errors.Is(err, io.EOF) {
@@ -321,7 +357,7 @@ func (r *run) nextIndex(ctx context.Context, path string) (session.Position, err
 			return session.Position{}, err
 		}
 		e := r.Spec.Dialect.Decode(line.Data)
-		if line.Long > 0 {
+		if !line.Held() {
 			e = session.Entry{Kind: session.Text}
 		}
 		id := namer.Name(line, e).ID

@@ -107,6 +107,10 @@ type Config struct {
 	Folder   *Folder
 	Restarts int
 	Recorded func() error // tells the keeper that run.json is written; nil without one
+
+	// Of a lost run that is finished.
+	until   int  // the index of the next run's first line in the session; 0 where there is none
+	passing bool // on the way to another run: what the server refuses is left for later
 }
 
 // Errors of a run that the caller tells from others.
@@ -133,8 +137,9 @@ type run struct {
 	Config
 	folder    *Folder
 	record    Record
-	progress  progress // of the workers before this one
-	created   bool     // the session file is of our making
+	progress  progress      // of the workers before this one
+	created   bool          // the session file is of our making
+	known     *mirror.Known // ids of the session's lines on the thread; nil where it was not read
 	binary    string
 	opening   []thread.Entry // the run's first entries, as far as the thread doesn't have them
 	opened    chan struct{}  // closed when the thread has them
@@ -151,6 +156,11 @@ type run struct {
 	beats int64                           // heartbeats so far; the beat loop's own
 
 	closing atomic.Bool // the terminal is on its way
+
+	// Of a session that can't be read when the agent is gone: since when, and at last that it is ended without the
+	// rest.
+	unreadSince time.Duration // clock
+	unread      error
 
 	leftovers int            // processes that the agent left running
 	group     *harness.Group // of the agent's processes; nil where there is none
@@ -247,7 +257,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 		r.note(Fact{Fact: FactTaken})
 		return res, ErrTaken // the run is the other's: so is its end
 	}
-	verdict, terminal, err := r.decide(facts)
+	verdict, terminal, err := r.decide(abandon, facts)
 	res.Verdict = verdict
 	if err == nil {
 		err = r.deliver(abandon, terminal)
@@ -282,22 +292,27 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	r.finishLost(ctx)
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	s, sessionErr := r.prepareSession(ctx)
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		notStarted = notStartedError(cause)
 	}
+	if sessionErr != nil {
+		s = sessionFile{} // nothing of a file that is refused is posted
+	}
 	r.binary, r.created = binary, s.created
 	r.record = Record{
-		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Session: s.path, SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
+		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "", Session: s.path,
+		SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
 		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
 	}
 	r.locatedAt(&harness.Session{Path: s.path, ID: s.id})
 	r.opening = r.firstEntries()
 	r.record.Opening = encodeEntries(r.opening)
-	b, err := json.MarshalIndent(r.record, "", "  ")
+	b, err := r.record.encode()
 	if err == nil {
-		err = r.folder.WriteFile("run.json", append(b, '\n'))
+		err = r.folder.WriteFile("run.json", b)
 	}
 	if err != nil {
 		// Without a record nobody can go on with this run if this process dies. That is no reason not to run it.
@@ -306,6 +321,9 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		if err := r.Recorded(); err != nil {
 			r.Log.Warn("tell the keeper that the run is written down", "error", err)
 		}
+	}
+	if notStarted != nil { // at once: the next worker has no other word of it, and would start the agent
+		r.noteNotStarted(notStarted)
 	}
 	return notStarted, nil
 }
@@ -334,11 +352,14 @@ func (r *run) turnedAway(why error) (err error) {
 func (r *run) newMirror() *mirror.Mirror {
 	return &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID}, Redact: r.Redact, Author: r.Author,
+			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known},
+			Redact: r.Redact, Author: r.Author,
 			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
 		},
-		Find: r.session,
-		From: r.cursor(),
+		Find:  r.session,
+		Named: r.record.Named,
+		Until: r.until,
+		From:  r.cursor(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			// What is on the thread counts for the verdict, also where the file changes right afterwards.
 			if err := r.follower.readLines(); err != nil {

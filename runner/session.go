@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -26,6 +27,9 @@ type sessionFile struct {
 
 // prepareSession makes the session file of a new run, or takes the one that was named.
 func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
+	if err := r.checkNamed(); err != nil {
+		return sessionFile{}, err
+	}
 	if r.Resume {
 		if s, err := r.resume(ctx); err != nil || s.path != "" {
 			return s, err
@@ -48,16 +52,38 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	if err == nil {
 		err = r.mustFind(s)
 	}
-	if err == nil && r.NextIndex > 0 {
-		if s.posted, err = r.nextIndex(ctx, s.path); err == nil && s.posted.Index == 0 {
+	if err != nil {
+		return s, err
+	}
+	lines, readErr := r.linesOnThread(ctx)
+	if readErr != nil {
+		r.Log.Warn("the thread can't be read; mirroring the session from its start", "error", readErr)
+		return s, nil
+	}
+	r.known = &lines.known
+	if r.NextIndex > 0 {
+		if s.posted, err = r.nextIndex(lines, s.path); err == nil && s.posted.Index == 0 {
 			r.Log.Warn("the line before the first one to mirror is not on the thread; mirroring the session from its start", "next_index", r.NextIndex)
-		}
-		if err != nil {
-			r.Log.Warn("the thread can't be read; mirroring the session from its start", "error", err)
-			err = nil
 		}
 	}
 	return s, err
+}
+
+// checkNamed refuses a session file that was named and is none, before anything is made of it. One that is missing
+// or empty is still to come; one that a resume rebuilds may have been anything.
+func (r *run) checkNamed() error {
+	if r.Session == "" {
+		return nil
+	}
+	switch st, err := os.Stat(r.Session); {
+	case errors.Is(err, fs.ErrNotExist), err == nil && st.Mode().IsRegular() && st.Size() == 0:
+		return nil
+	}
+	_, err := ReadSession(r.Session, r.Spec.Dialect)
+	if r.Resume && !errors.Is(err, session.ErrNotFile) {
+		return nil
+	}
+	return err
 }
 
 // newSession is for a run without a session to go on with: it makes the file that the agent is to work in, or leaves that to an agent which does it by itself.
@@ -78,13 +104,19 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 	if s.path == "" {
 		s.path = r.Spec.SessionFile(r.box(), s.id, at)
 	}
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(s.path)); err != nil {
 		return false, err
 	}
 	st, err := os.Stat(s.path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
+	if errors.Is(err, os.ErrNotExist) || err == nil && st.Mode().IsRegular() && st.Size() == 0 {
 		s.created = true
-		return true, writeFile(s.path, r.Spec.Create(s.id, r.Cwd, at), true)
+		path := s.path
+		if err == nil { // what a link leads to is written, not the link replaced
+			if path, err = filepath.EvalSymlinks(s.path); err != nil {
+				return false, err
+			}
+		}
+		return true, durable.WriteFile(path, r.Spec.Create(s.id, r.Cwd, at))
 	}
 	return false, err
 }
@@ -113,10 +145,10 @@ type SessionInfo struct {
 	Torn bool             // the last line is only a part: it has no newline, and what is there of it is no JSON
 }
 
-// ReadSession reads a whole session file; fs.ErrNotExist where there is none. ErrNoSession says that it has no header and nothing in it that the
-// dialect understands.
+// ReadSession reads a whole session file; fs.ErrNotExist where there is none. ErrNoSession says that it is no
+// regular file, or has no header and nothing in it that the dialect understands.
 func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
-	if _, err := os.Stat(path); err != nil { // to a Reader a file that is not there is one that is still to come
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { // to a Reader it is one that is still to come
 		return SessionInfo{}, err
 	}
 	reader := session.NewReader(path, session.Position{})
@@ -127,6 +159,9 @@ func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
 		line, err := reader.Rest()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if errors.Is(err, session.ErrNotFile) {
+			return info, fmt.Errorf("%w: %w", ErrNoSession, err)
 		}
 		if err != nil {
 			return info, err

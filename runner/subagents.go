@@ -94,7 +94,7 @@ func began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
 func (r *run) drainSubagents(ctx context.Context) error {
 	r.newSubagents()
 	for _, m := range r.subagents.mirrors {
-		if err := m.Drain(ctx); err != nil {
+		if err := r.excuse(m.Drain(ctx)); err != nil {
 			return err
 		}
 	}

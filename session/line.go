@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,8 +11,9 @@ import (
 	"os"
 )
 
-// MaxLine is the length in bytes up to which a line is read whole. Of a longer one a Line has the beginning, the length and the digest.
-const MaxLine = 128 << 20
+// MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut
+// as it is read, so that it takes no memory of its length.
+const MaxLine = 8 << 20
 
 // Sizes of a Reader's buffers. A line that fits into the window costs no memory of its own.
 const (
@@ -33,10 +35,15 @@ type Line struct {
 	Data  []byte   // without the newline; valid until the next call on the Reader
 	Torn  bool     // it had no newline: the last line of a file whose writer is gone
 
-	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is its beginning then.
+	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is the line's JSON then, with
+	// its long strings cut (see CutMark), or where Cut is not set no more than its beginning.
 	Long int64
 	Sum  [sha256.Size]byte
+	Cut  bool
 }
+
+// Held reports whether Data says what the line says: all of it, or what is left where its strings were cut.
+func (l Line) Held() bool { return l.Long == 0 || l.Cut }
 
 // ChangedError says that a file is not the one that was read so far: what was consumed is no longer there.
 type ChangedError struct {
@@ -53,6 +60,11 @@ type Reader struct {
 	path string
 	pos  Position
 
+	known func(line []byte) bool // of a reader of a session, whether a line is one of its dialect's; nil for any file
+	proof *proof                 // nil as long as no line was known
+	gate  *Reader                // looks for the first line that is known; shares f
+
+	until   int // the index of the line that is not read any more; 0 for none
 	f       *os.File
 	win     []byte // win[lo:hi] are the file's bytes from pos.Offset on
 	lo, hi  int
@@ -65,6 +77,22 @@ func NewReader(path string, from Position) *Reader {
 	return &Reader{path: path, pos: from}
 }
 
+// NewSessionReader is NewReader for a file that is to be a session of the dialect d, from its start. It returns no
+// line of the file before one of them is known to the dialect, and again after the file has changed: of any other
+// file there is only io.EOF.
+func NewSessionReader(path string, d Dialect) *Reader {
+	return &Reader{path: path, known: func(line []byte) bool { return d.Decode(line).Known }}
+}
+
+// Until makes the file end for the reader before the line with this index, from 1 on.
+func (r *Reader) Until(index int) { r.until = index }
+
+// proof is where the line stands that shows a file to be a session, and how it begins.
+type proof struct {
+	at   int64
+	head []byte
+}
+
 // Position is the start of the line that Next gives next.
 func (r *Reader) Position() Position { return r.pos }
 
@@ -75,7 +103,7 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	f := r.f
-	r.f = nil
+	r.f, r.proof, r.gate = nil, nil, nil
 	return f.Close()
 }
 
@@ -91,6 +119,9 @@ func (r *Reader) forget() { r.lo, r.hi, r.scanned = 0, 0, 0 }
 // Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or end in a torn line.
 // A *ChangedError means that the file changed under the reader, which stays where it is until Reset.
 func (r *Reader) Next() (Line, error) {
+	if r.ended() {
+		return Line{}, io.EOF
+	}
 	for {
 		if have := int64(r.hi - r.lo); r.scanned < have {
 			if i := bytes.IndexByte(r.win[r.lo+int(r.scanned):r.hi], '\n'); i >= 0 {
@@ -117,8 +148,11 @@ func (r *Reader) Next() (Line, error) {
 // only then is it sure that the rest of a torn line will not come.
 func (r *Reader) Rest() (Line, error) {
 	line, err := r.Next()
-	if !errors.Is(err, io.EOF) || r.f == nil {
+	if !errors.Is(err, io.EOF) || r.f == nil || r.ended() {
 		return line, err
+	}
+	if ok, err := r.proven((*Reader).Rest); !ok {
+		return Line{}, cmp.Or(err, io.EOF)
 	}
 	end, err := r.f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -136,6 +170,8 @@ func (r *Reader) Rest() (Line, error) {
 	}
 	return r.take(r.hi-r.lo, false), nil
 }
+
+func (r *Reader) ended() bool { return r.until > 0 && r.pos.Index >= r.until }
 
 // take consumes the first n bytes of the window as a line, and its newline.
 func (r *Reader) take(n int, newline bool) Line {
@@ -169,7 +205,7 @@ func (r *Reader) open() error {
 	if r.f != nil {
 		return nil
 	}
-	f, err := os.Open(r.path)
+	f, err := Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return io.EOF
 	}
@@ -180,9 +216,40 @@ func (r *Reader) open() error {
 	return nil
 }
 
+// proven reports whether the open file is a session, as far as that is asked: next gives the lines that are looked
+// at.
+func (r *Reader) proven(next func(*Reader) (Line, error)) (bool, error) {
+	if r.known == nil || r.proof != nil {
+		return true, nil
+	}
+	if r.gate == nil {
+		r.gate = &Reader{path: r.path, f: r.f}
+	}
+	for {
+		line, err := next(r.gate)
+		var changed *ChangedError
+		switch {
+		case errors.As(err, &changed) && changed.How != "replaced":
+			r.gate = &Reader{path: r.path, f: r.f}
+		case errors.Is(err, io.EOF), errors.As(err, &changed):
+			r.gate.win = nil // it may be long until there is more
+			return false, nil
+		case err != nil:
+			return false, err
+		case r.known(line.Data):
+			r.proof = &proof{line.Start.Offset, bytes.Clone(line.Data[:min(len(line.Data), anchorSize)])}
+			r.gate = nil
+			return true, nil
+		}
+	}
+}
+
 // fill reads on into the window and returns how many bytes came. It makes room by moving what is left to the front.
 func (r *Reader) fill() (int, error) {
 	if err := r.open(); err != nil {
+		return 0, err
+	}
+	if ok, err := r.proven((*Reader).Next); !ok {
 		return 0, err
 	}
 	if r.win == nil {
@@ -245,6 +312,15 @@ func (r *Reader) long(n int64, newline bool) (Line, error) {
 	if _, err := r.f.ReadAt(line.Data, r.pos.Offset); err != nil {
 		return Line{}, errors.Join(r.intact(), err)
 	}
+	if line.Long > 0 {
+		cut, err := cutLine(r.f, r.pos.Offset, n, r.win)
+		if err != nil {
+			return Line{}, errors.Join(r.intact(), err)
+		}
+		if cut != nil {
+			line.Data, line.Cut = cut, true
+		}
+	}
 	if _, err := r.f.ReadAt(tail, r.pos.Offset+size-anchorSize); err != nil {
 		return Line{}, errors.Join(r.intact(), err)
 	}
@@ -275,6 +351,15 @@ func (r *Reader) intact() error {
 	}
 	if !bytes.Equal(before, r.anchor) {
 		return &ChangedError{Path: r.path, How: "rewritten"}
+	}
+	if p := r.proof; p != nil && r.pos.Offset <= p.at {
+		head := make([]byte, len(p.head))
+		if _, err := r.f.ReadAt(head, p.at); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if !bytes.Equal(head, p.head) {
+			return &ChangedError{Path: r.path, How: "rewritten"}
+		}
 	}
 	return nil
 }

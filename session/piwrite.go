@@ -14,15 +14,20 @@ import (
 // What pi's session files are made of where we make them.
 
 // PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file that has one; into a
-// file of its own it writes nothing before the first reply.
+// file of its own it writes nothing before the first reply. Without a cwd pi works where it is started: JSON can't hold
+// a path that is no UTF-8.
 func PiHeader(sessionID, cwd string, at time.Time) []byte {
-	line, _ := json.Marshal(struct { // strings always marshal
-		Type      string `json:"type"`
-		Version   int    `json:"version"`
-		ID        string `json:"id"`
-		Timestamp string `json:"timestamp"`
-		Cwd       string `json:"cwd"`
-	}{"session", 3, sessionID, at.UTC().Format(piTime), cwd})
+	header := struct {
+		Type      string  `json:"type"`
+		Version   int     `json:"version"`
+		ID        string  `json:"id"`
+		Timestamp string  `json:"timestamp"`
+		Cwd       *string `json:"cwd,omitempty"`
+	}{"session", 3, sessionID, at.UTC().Format(piTime), &cwd}
+	if !utf8.ValidString(cwd) {
+		header.Cwd = nil
+	}
+	line, _ := json.Marshal(header) // strings always marshal
 	return line
 }
 

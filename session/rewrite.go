@@ -133,7 +133,7 @@ func unescape(dst, s []byte) []byte {
 		case 'u':
 			// A pair of surrogates is two escapes and one character: let the library see both.
 			n = 6
-			if i+12 <= len(s) && s[i+6] == '\\' && s[i+7] == 'u' && (s[i+2] == 'd' || s[i+2] == 'D') {
+			if i+12 <= len(s) && surrogate(s[i:], '8') && surrogate(s[i+6:], 'c') {
 				n = 12
 			}
 			var text string

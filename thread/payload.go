@@ -143,6 +143,7 @@ type Totals struct {
 	Usage      json.RawMessage `json:"usage,omitempty"`
 	Leftovers  int             `json:"leftovers"`        // processes that the agent left running
 	Reason     string          `json:"reason,omitempty"` // of a cancelled run: who and why
+	Unread     string          `json:"unread,omitempty"` // why the session file could not be read to its end
 }
 
 // Failed says why a run failed.

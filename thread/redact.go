@@ -111,6 +111,20 @@ func (r *Redactor) Bytes(s []byte) []byte {
 	return append(out, s[done:]...)
 }
 
+// Head returns s, the beginning of a text that was cut, less what may be the beginning of a secret at its end.
+func (r *Redactor) Head(s []byte) []byte {
+	keep := len(s)
+	for _, sec := range r.secrets {
+		for n := min(len(sec.value)-1, len(s)); n > 0; n-- {
+			if bytes.HasSuffix(s, sec.value[:n]) {
+				keep = min(keep, len(s)-n)
+				break
+			}
+		}
+	}
+	return s[:keep]
+}
+
 // Text returns s without secrets.
 func (r *Redactor) Text(s string) string {
 	if out := r.Bytes([]byte(s)); out != nil {

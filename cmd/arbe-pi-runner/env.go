@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -137,9 +138,9 @@ func stateDir(getenv func(string) string) (string, error) {
 	if dir := getenv("ARBE_STATE_DIR"); dir != "" {
 		return filepath.Abs(dir)
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", errors.New("ARBE_STATE_DIR is not set, and HOME isn't either")
+	home := harness.Home(getenv)
+	if home == "" {
+		return "", errors.New("ARBE_STATE_DIR is not set, HOME isn't either, and this account has no home")
 	}
 	return filepath.Join(home, ".arbe"), nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -61,11 +64,14 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	client := s.client(log)
+	known := &mirror.Known{}
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID}, Redact: s.redact, Author: s.author,
+			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID, Known: known}, Redact: s.redact,
+			Author: s.author,
 		},
-		Path: path, Log: log,
+		Path: path, Named: true, Log: log,
+		Gate: learn(client, spec.Dialect, known, log),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := client.Append(ctx, entries)
 			return err
@@ -88,11 +94,42 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if err := persist(ctx, pass); err != nil {
 		return err
 	}
+	if m.Posted() == 0 { // it may have become another file since it was looked at
+		info, err := runner.ReadSession(path, spec.Dialect)
+		if errors.Is(err, runner.ErrNoSession) && (!late || info.End.Offset > 0) {
+			return &cmdline.Exit{Status: exitNoSession, Cause: err}
+		}
+	}
 	if info.Torn {
 		log.Warn("the file ends in an unfinished line, which is left for later", "path", path)
 	}
 	fmt.Fprintf(p.stdout, "mirrored %d lines of %s to thread %s\n", m.Posted(), path, s.thread)
 	return nil
+}
+
+// learn returns a Mirror's gate that reads the thread once, for the ids that lines of the file have there.
+func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
+	log *slog.Logger,
+) func(context.Context) error {
+	done := false
+	return func(ctx context.Context) error {
+		if done {
+			return nil
+		}
+		*known = mirror.Known{} // of a read that broke off
+		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error { known.Add(e, d); return nil })
+		var answer *thread.StatusError
+		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError &&
+			answer.Status != http.StatusTooManyRequests {
+			if !thread.NotFound(err) {
+				log.Warn("the thread can't be read; a session that was rebuilt from it may be posted again",
+					"error", err)
+			}
+			err = nil
+		}
+		done = err == nil
+		return err
+	}
 }
 
 // persist makes a pass until it succeeds, within reason.
@@ -106,6 +143,8 @@ func persist(ctx context.Context, pass func(context.Context) error) error {
 			return nil
 		case thread.Refused(err):
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
+		case errors.Is(err, session.ErrNotFile):
+			return &cmdline.Exit{Status: exitNoSession, Cause: err}
 		case ctx.Err() != nil:
 			return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("not all lines reached the thread: %w", err)}
 		}

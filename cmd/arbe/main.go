@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -63,60 +62,7 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		},
 		Commands: []*cli.Command{p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(), p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.versionCommand()},
 	}
-	return cmdline.Run(ctx, app, flagsFirst(app, args))
-}
-
-// flagsFirst moves the flags behind a command's arguments before them: "thread status ID --json" is as good as "thread status --json ID", and the library
-// takes the latter only. The flags of the whole program go before the command. What is posted is left alone, for a text may begin with a dash.
-func flagsFirst(app *cli.App, args []string) []string {
-	commands, at := app.Commands, 1
-	var command *cli.Command
-	for at < len(args) {
-		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(args[at]) })
-		if i < 0 && (command != nil || !strings.HasPrefix(args[at], "-")) {
-			break
-		}
-		if i >= 0 {
-			command, commands = commands[i], commands[i].Subcommands
-		}
-		at++
-	}
-	if command == nil || command.Name == "post" {
-		return args
-	}
-	var global, flags, rest []string
-	for i := at; i < len(args); i++ {
-		a := args[i]
-		if !strings.HasPrefix(a, "-") || a == "-" {
-			rest = append(rest, a)
-			continue
-		}
-		to, name := &flags, strings.TrimLeft(a, "-")
-		plain, _, _ := strings.Cut(name, "=")
-		if hasFlag(app.Flags, plain) && !hasFlag(command.Flags, plain) {
-			to = &global
-		}
-		*to = append(*to, a)
-		if (takesValue(command.Flags, name) || takesValue(app.Flags, name)) && i+1 < len(args) {
-			i++
-			*to = append(*to, args[i])
-		}
-	}
-	return slices.Concat(args[:1], global, args[1:at], flags, rest)
-}
-
-func hasFlag(flags []cli.Flag, name string) bool {
-	return slices.ContainsFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
-}
-
-// takesValue reports whether the flag name is followed by a value. One that is written with its value, after "=", has another name.
-func takesValue(flags []cli.Flag, name string) bool {
-	for _, f := range flags {
-		if _, is := f.(*cli.BoolFlag); !is && slices.Contains(f.Names(), name) {
-			return true
-		}
-	}
-	return false
+	return cmdline.Run(ctx, app, args)
 }
 
 func (p *program) versionCommand() *cli.Command {

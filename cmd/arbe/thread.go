@@ -34,7 +34,7 @@ func (p *program) threadCommand() *cli.Command {
 			{
 				Name:      "post",
 				Usage:     "post a chat, or entries from stdin (NDJSON), and print the entries' ids",
-				ArgsUsage: "ID [TEXT]",
+				ArgsUsage: "ID [--] [TEXT]",
 				Flags:     []cli.Flag{&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "the chat's author"}},
 				Action:    p.threadPost,
 			},

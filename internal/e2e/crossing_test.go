@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,6 +195,24 @@ func TestAgentFallsBack(t *testing.T) {
 			}
 		}, "hydrate", "this box has no session of the thread"},
 		{"torn", func(t *testing.T, _ *scene, file string) { appendTo(t, file, `{"type":"mess`) }, "hydrate", "ends in the middle of a line"},
+		{"torn, and ahead of the thread", func(t *testing.T, s *scene, file string) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line := map[string]string{
+				"codex": fmt.Sprintf(`{"timestamp":"2026-01-01T00:00:00.000Z","ordinal":%d,"type":"event_msg",`+
+					`"payload":{"type":"warning","message":"unposted"}}`, strings.Count(string(b), "\n")),
+				"claude-code": `{"type":"queue-operation","operation":"dequeue",` +
+					`"timestamp":"2026-01-01T00:00:00.000Z","content":"unposted"}`,
+			}[s.agent.Harness]
+			appendTo(t, file, line+"\n"+`{"type":"mess`)
+			t.Cleanup(func() {
+				if n := strings.Count(textOf(s.entries()), "unposted"); n != 1 {
+					t.Errorf("the unposted line is there %d times", n)
+				}
+			})
+		}, "continue", ""},
 		{"behind", func(t *testing.T, _ *scene, file string) {
 			b, err := os.ReadFile(file)
 			if err != nil {

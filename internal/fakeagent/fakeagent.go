@@ -5,6 +5,7 @@
 //	call NAME, result TEXT                              a reply that calls a tool; the tool's result
 //	tool FILE                                           a tool in a session of its own, until somebody ends it; its pid is in FILE, its result in the session
 //	big BYTES                                           a tool's result of that length
+//	bulk BYTES                                          the same, written piece by piece, so that it takes no memory
 //	skew DURATION                                       the clock jumps, for the lines that follow
 //	eat BYTES                                           so much memory is taken, and used
 //	line JSON, half TEXT                                a line as it is; text without a newline
@@ -24,6 +25,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -143,6 +145,12 @@ func (a *agent) do(verb, rest string) error {
 			return err
 		}
 		return a.do("result", strings.Repeat("0123456789abcde ", n/16))
+	case "bulk":
+		n, err := strconv.Atoi(rest)
+		if err != nil {
+			return err
+		}
+		return a.bulk(n)
 	case "skew":
 		d, err := time.ParseDuration(rest)
 		a.skew += d
@@ -271,6 +279,27 @@ func (a *agent) message(body string) error {
 	line := fmt.Sprintf(`{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":%s}`, id, a.parent, time.Now().Add(a.skew).UTC().Format("2006-01-02T15:04:05.000Z"), body)
 	a.parent = id
 	return a.write(line + "\n")
+}
+
+// bulk writes a tool's result of n bytes in pieces.
+func (a *agent) bulk(n int) error {
+	f, err := os.OpenFile(a.session, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	a.n++
+	id := fmt.Sprintf("m%d", a.n)
+	_, err = fmt.Fprintf(f, `{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":{"role":"toolResult",`+
+		`"toolCallId":"c%d","toolName":"bash","content":[{"type":"text","text":"`,
+		id, a.parent, time.Now().Add(a.skew).UTC().Format("2006-01-02T15:04:05.000Z"), a.calls)
+	a.parent = id
+	for piece := strings.Repeat("0123456789abcde ", 1<<12); err == nil && n > 0; n -= len(piece) {
+		_, err = io.WriteString(f, piece[:min(n, len(piece))])
+	}
+	if err == nil {
+		_, err = io.WriteString(f, `"}],"isError":false}}`+"\n")
+	}
+	return errors.Join(err, f.Close())
 }
 
 // write appends to the session as pi does: opened, written once, closed.

@@ -304,6 +304,10 @@ var table = []fault{
 	{name: "a line of 64 MiB", on: at(beforeLine), torn: true, prep: func(s *scene) {
 		s.plan = slices.Insert(s.plan, len(s.plan)-2, fmt.Sprintf("big %d", 64<<20))
 	}, hit: func(*scene, moment) {}, slow: 3 * time.Second},
+	{name: "a line of 64 MiB, in 128 MiB of memory", on: at(beforeLine), torn: true, prep: func(s *scene) {
+		s.wrap = "echo $$ > " + s.memory(128<<20) + "/cgroup.procs"
+		s.plan = slices.Insert(s.plan, len(s.plan)-2, fmt.Sprintf("bulk %d", 64<<20))
+	}, hit: func(*scene, moment) {}, slow: 3 * time.Second},
 	{name: "session: truncated", on: agentLives, torn: true, hit: func(s *scene, m moment) {
 		s.mirrored(m)
 		s.server.Rewritten()
@@ -322,6 +326,24 @@ var table = []fault{
 		s.server.Rewritten()
 		s.try(os.Remove(s.sessionFile()))
 	}},
+	{
+		name: "session: a folder in its place", on: at(beforeExit), torn: true, slow: 11 * time.Second,
+		hit: func(s *scene, m moment) {
+			s.mirrored(m)
+			s.try(os.Remove(s.sessionFile()))
+			s.try(os.Mkdir(s.sessionFile(), 0o700))
+		},
+	},
+	{
+		name: "session: a FIFO in its place, and worker: KILL", on: at(beforeExit), torn: true, slow: 11 * time.Second,
+		hit: func(s *scene, m moment) {
+			s.mirrored(m)
+			s.try(os.Remove(s.sessionFile()))
+			s.try(syscall.Mkfifo(s.sessionFile(), 0o600))
+			kill(s.worker(), syscall.SIGKILL)
+		},
+		want: func(moment) string { return "orphaned: no_output" }, // the next worker can read nothing of it
+	},
 	{
 		name: "disk full under the state folder", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") }, hit: func(s *scene, _ moment) { s.fill() },
 	},

@@ -149,3 +149,28 @@ func Whole(obj []byte) bool {
 	}
 	return false
 }
+
+// Compact returns valid JSON without the white space between its tokens, b itself where there is none.
+func Compact(b []byte) []byte {
+	var out []byte
+	done := 0 // what has been copied of b
+	for i := 0; i < len(b); {
+		switch b[i] {
+		case '"':
+			i = SkipString(b, i)
+		case ' ', '\t', '\n', '\r':
+			if out == nil {
+				out = make([]byte, 0, len(b))
+			}
+			out = append(out, b[done:i]...)
+			i = Space(b, i)
+			done = i
+		default:
+			i++
+		}
+	}
+	if out == nil {
+		return b
+	}
+	return append(out, b[done:]...)
+}

@@ -39,15 +39,16 @@ func Usage(format string, args ...any) error {
 	return &Exit{StatusUsage, fmt.Errorf(format, args...)}
 }
 
-// Run runs the app's command and returns the exit status. It is the library's Run with the ways of these programs: a wrong command line is 64, errors
-// are said on stderr by one hand, and nobody but main ends the process.
+// Run runs the app's command and returns the exit status. It is the library's Run with the ways of these programs:
+// flags may stand before or behind arguments, a wrong command line is 64, errors are said on stderr by one hand,
+// and nobody but main ends the process.
 func Run(ctx context.Context, app *cli.App, args []string) int {
 	app.HideHelpCommand, app.HideVersion, app.EnableBashCompletion = true, true, true
 	app.OnUsageError, app.Action = usageError, noCommand
 	app.ExitErrHandler = func(*cli.Context, error) {} // the library would end the process by itself
 	app.Commands = append(app.Commands, completionCommand(app.Name))
 	prepare(app.Commands)
-	err := app.RunContext(ctx, args)
+	err := app.RunContext(ctx, flagsFirst(app, args))
 	if err == nil {
 		return 0
 	}

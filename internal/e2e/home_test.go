@@ -1,0 +1,57 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Without HOME an agent keeps its session in its account's home, and the runner finds it there. The list of
+// accounts is another one for these processes alone, in a mount namespace of their own.
+func TestNoHome(t *testing.T) {
+	if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
+		t.Skipf("a mount namespace can't be made here: %v", err)
+	}
+	for name, version := range others(t) {
+		for _, set := range []string{"unset", "empty"} {
+			t.Run(name+"/"+set, func(t *testing.T) {
+				t.Parallel()
+				s := newSceneOf(t, name, version, calling(name, "echo the-tool-says-$((40+2))"), say("Seen."))
+				passwd := filepath.Join(s.dir, "passwd")
+				me := fmt.Appendf(nil, "me:x:%d:%d::%s:/bin/sh\n", os.Getuid(), os.Getgid(), s.dir)
+				if err := os.WriteFile(passwd, me, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				r := &runner{}
+				r.Cmd = exec.CommandContext(t.Context(), "unshare", slices.Concat(
+					[]string{
+						"-m", "sh", "-c", `mount --bind "$PASSWD" /etc/passwd && exec "$0" "$@"`,
+						filepath.Join(built, "arbe-pi-runner"), "run",
+					},
+					s.args, []string{"--", s.prompt})...)
+				home := func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }
+				r.Env = slices.DeleteFunc(slices.Clone(s.env), home)
+				r.Env = append(r.Env, "PASSWD="+passwd)
+				if set == "empty" {
+					r.Env = append(r.Env, "HOME=")
+				}
+				r.Stderr = &r.stderr
+				if err := r.Start(); err != nil {
+					t.Fatal(err)
+				}
+				if got := s.status(r); got != 0 {
+					t.Fatalf("exit status %d", got)
+				}
+				s.complete(s.entries())
+				// The state is in the account's home, too.
+				if file := s.known("r1").Session; !strings.HasPrefix(file, s.dir) {
+					t.Errorf("the session is %s", file)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,31 @@
+package jsonscan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
+)
+
+// FuzzCompact: it is what the library makes of valid JSON.
+func FuzzCompact(f *testing.F) {
+	for _, s := range []string{
+		`{}`, " {\"a b\" :\t[1 , \"x\\\" y\" ]\r\n}\n", `"a  b"`, ` 1 `, `[ ]`,
+		`{"a":{"b": null}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if !json.Valid(b) {
+			t.Skip("no JSON")
+		}
+		var want bytes.Buffer
+		if err := json.Compact(&want, b); err != nil {
+			t.Fatal(err)
+		}
+		if got := jsonscan.Compact(b); !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("%q: got %q, want %q", b, got, want.Bytes())
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package mirror
+
+import "math/bits"
+
+// idSet is a set of hashes of ids: some 11 bytes for each, where a map takes 27. It is made of parts that grow one
+// at a time and by a quarter, so that little is free or on its way to the garbage collector.
+type idSet struct {
+	parts [256]hashTable
+}
+
+// hashTable has its hashes at the first free place from where they belong. A place with 0 is free.
+type hashTable struct {
+	slots []uint64
+	used  int
+}
+
+// add puts a hash into the set.
+func (s *idSet) add(h uint64) {
+	h = max(h, 1)
+	p := &s.parts[h>>56]
+	if p.used*5 >= len(p.slots)*4 {
+		p.grow()
+	}
+	if i := p.find(h); p.slots[i] == 0 {
+		p.slots[i] = h
+		p.used++
+	}
+}
+
+// has reports whether a hash is in the set. A nil set is empty.
+func (s *idSet) has(h uint64) bool {
+	if s == nil {
+		return false
+	}
+	h = max(h, 1)
+	p := &s.parts[h>>56]
+	return p.used > 0 && p.slots[p.find(h)] == h
+}
+
+// addAll puts all of another set's hashes into this one.
+func (s *idSet) addAll(o *idSet) {
+	if o == nil {
+		return
+	}
+	for _, p := range o.parts {
+		for _, h := range p.slots {
+			if h != 0 {
+				s.add(h)
+			}
+		}
+	}
+}
+
+// find is the place of h, or the free one where it would be. There is one.
+func (p *hashTable) find(h uint64) int {
+	i, _ := bits.Mul64(h<<8, uint64(len(p.slots)))
+	for p.slots[i] != 0 && p.slots[i] != h {
+		if i++; i == uint64(len(p.slots)) {
+			i = 0
+		}
+	}
+	return int(i)
+}
+
+func (p *hashTable) grow() {
+	old := p.slots
+	p.slots = make([]uint64, len(old)*5/4+8)
+	for _, h := range old {
+		if h != 0 {
+			p.slots[p.find(h)] = h
+		}
+	}
+}

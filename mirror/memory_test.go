@@ -1,0 +1,65 @@
+package mirror_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/session"
+)
+
+// A run knows the ids of its lines twice, in its mirror and in its follower; 40 bytes a line are for both, and for
+// what the garbage collector leaves standing (GOGC=40).
+func TestNamerMemory(t *testing.T) {
+	const lines = 300_000
+	for _, e := range []session.Entry{{Kind: session.Assistant}, {Kind: session.Assistant, ID: "x"}} {
+		n := &mirror.Namer{Dialect: session.Pi, Session: "01a1f8dc-30c3-78d1-a392-47ef6bf76d8a"}
+		before := heap()
+		for i := range lines {
+			entry := e
+			if e.ID != "" {
+				entry.ID = fmt.Sprintf("%08x", i)
+			}
+			n.Name(session.Line{Start: session.Position{Index: i}}, entry)
+		}
+		each := float64(heap()-before) / lines
+		t.Logf("%.1f bytes a line", each)
+		if most := 40 / 1.4 / 2; each > most {
+			t.Errorf("%.1f bytes a line, want at most %.1f", each, most)
+		}
+		runtime.KeepAlive(n)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Every id of a million is known again, and hardly another one.
+func TestNamerKnowsAgain(t *testing.T) {
+	n := &mirror.Namer{Dialect: session.Pi, Session: "s1"}
+	name := func(i int, id string) mirror.Name {
+		return n.Name(session.Line{Start: session.Position{Index: i}}, session.Entry{ID: id})
+	}
+	const lines = 100_000
+	for i := range lines {
+		name(i, fmt.Sprint(i))
+	}
+	for round := range 3 {
+		n.Restart()
+		for i := range lines {
+			if got := name(i, fmt.Sprint(i)); !got.Again || got.ID != fmt.Sprintf("pi:s1:%d", i) {
+				t.Fatalf("round %d, line %d: %+v", round, i, got)
+			}
+		}
+		for i := range 1000 {
+			if got := name(lines+i, fmt.Sprintf("other-%d-%d", round, i)); got.Again {
+				t.Fatalf("round %d: %+v", round, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package runner_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// lostRun leaves the run r1 as a runner does that dies in its agent's mid-turn. refuse makes the server refuse r1's
+// signals.
+func lostRun(t *testing.T, plan ...string) (cfg runner.Config, server *fakethread.Server, refuse *atomic.Int32) {
+	t.Helper()
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	refuse = &atomic.Int32{}
+	refuse.Store(503)
+	server = fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+		ofR1 := func(e thread.Entry) bool { return strings.HasPrefix(e.ID, "r1.end.") }
+		if refuse.Load() != 0 && slices.ContainsFunc(c.Entries, ofR1) {
+			die()
+			return fakethread.Fault{Status: int(refuse.Load())}
+		}
+		return fakethread.Fault{}
+	})
+	cfg = setup(t, server, plan...)
+	res, err := runner.Run(t.Context(), ctx, cfg)
+	if err == nil {
+		t.Fatalf("the run ended: %+v", res)
+	}
+	forget(t, res.Folder)
+	refuse.Store(0)
+	return cfg, server, refuse
+}
+
+// forget takes from a run's folder what is known of the agent's end.
+func forget(t *testing.T, folder string) {
+	t.Helper()
+	facts := filepath.Join(folder, "facts.jsonl")
+	b, err := os.ReadFile(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, `"fact":"opened"`) || strings.Contains(line, `"fact":"spawned"`) {
+			kept.WriteString(line)
+		}
+	}
+	for _, err := range []error{
+		os.WriteFile(facts, []byte(kept.String()), 0o600), os.Remove(filepath.Join(folder, "terminal.json")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ids(entries []thread.Entry) (all []string) {
+	for _, e := range entries {
+		_, id, isLine := strings.Cut(e.ID, "pi:")
+		if isLine {
+			_, id, _ = strings.Cut(id, ":")
+			e.ID = id
+		}
+		if !strings.Contains(e.ID, ".beat.") {
+			all = append(all, e.ID)
+		}
+	}
+	return all
+}
+
+// endOf is the end of a run, and what is said of it.
+func endOf(t *testing.T, entries []thread.Entry, run string) (word string, totals *thread.Totals) {
+	t.Helper()
+	for i, e := range entries {
+		if strings.HasPrefix(e.ID, run+".end.") {
+			word += types(entries[i : i+1])[0] + " "
+			totals = last[thread.StatusChanged](t, entries[:i+1]).Totals
+		}
+	}
+	return strings.TrimSpace(word), totals
+}
+
+const lostEnd = "signal.thread.pi_session_orphaned:runner_lost signal.thread.status_changed:failed"
+
+// A run finishes the lost runs of its thread before it begins.
+func TestRunFinishesLostRuns(t *testing.T) {
+	cfg, server, _ := lostRun(t, "prompt", "call bash", "exit 0")
+	cfg.RunID, cfg.Resume = "r2", true
+	res, err := run(t, cfg)
+	if err != nil || res.Verdict.Outcome != outcome.Failed { // of the same plan
+		t.Fatalf("%+v, %v", res.Verdict, err)
+	}
+	entries := server.Entries()
+	word, totals := endOf(t, entries, "r1")
+	if word != lostEnd || totals == nil || totals.Lines != 3 {
+		t.Errorf("r1 ended as %s, %+v", word, totals)
+	}
+	all := ids(entries)
+	if end, next := slices.Index(all, "r1.end.1"), slices.Index(all, "r2.running"); end < 0 || end > next {
+		t.Errorf("not in order: %q", all)
+	}
+}
+
+// The lines of the run that came after a lost one in the same session are not the lost one's, also where that is
+// recovered later.
+func TestRecoverEndsWhereTheNextRunBegins(t *testing.T) {
+	cfg, server, refuse := lostRun(t, "prompt", "call bash", "exit 0")
+	refuse.Store(403) // as with a token for r2 alone
+	if err := os.WriteFile(filepath.Join(cfg.Cwd, "plan"), []byte("prompt\nsay done\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := cfg
+	next.RunID, next.Resume = "r2", true
+	if res, err := run(t, next); err != nil || res.Verdict.Outcome != outcome.Completed {
+		t.Fatalf("%+v, %v", res.Verdict, err)
+	}
+	if word, _ := endOf(t, server.Entries(), "r1"); word != "" {
+		t.Fatalf("r1 ended as %s", word)
+	}
+	refuse.Store(0)
+	forget(t, runner.FolderPath(cfg.State, cfg.ThreadID, "r1"))
+	recovered := map[string]outcome.Verdict{}
+	done := func(k runner.Known, v outcome.Verdict) { recovered[k.Run] = v }
+	if err := runner.Recover(t.Context(), cfg, done); err != nil {
+		t.Fatal(err)
+	}
+	if v := recovered["r1"]; v.Outcome != outcome.Orphaned || len(recovered) != 1 {
+		t.Errorf("recovered %+v", recovered)
+	}
+	word, totals := endOf(t, server.Entries(), "r1")
+	if word != lostEnd || totals == nil || totals.Lines != 3 {
+		t.Errorf("r1 ended as %s, %+v", word, totals)
+	}
+}
+
+// What a session file has before the thread has it is posted by the resume that goes on with it, also where its
+// last line is torn.
+func TestResumeKeepsTornFileAhead(t *testing.T) {
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "say done")
+	if _, err := run(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	file := sessionFile(t, cfg)
+	const ahead = `{"type":"message","id":"m8","parentId":"m2","timestamp":"2026-01-01T00:00:00.000Z",` +
+		`"message":{"role":"user","content":"unposted"}}` + "\n"
+	appendTo(t, file, ahead+`{"type":"mess`)
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Gaps()
+	cfg.RunID, cfg.Resume = "r2", true
+	if res, err := run(t, cfg); err != nil || res.Verdict.Outcome != outcome.Completed {
+		t.Fatalf("%+v, %v", res.Verdict, err)
+	}
+	after, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(after), string(before)+"\n") {
+		t.Errorf("the file is another one now: %v\n%s", err, after)
+	}
+	all := strings.Join(ids(server.Entries()), " ")
+	if !strings.Contains(all, "r2.running r2.started r2.prompt m8 4.") || strings.Count(all, " m8 ") != 1 {
+		t.Errorf("the thread has %s", all)
+	}
+}
+
+// A file that a rebuilt one replaces is kept where it has lines that the thread does not have.
+func TestResumeKeepsReplacedLines(t *testing.T) {
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "say done")
+	cfg.Session = filepath.Join(cfg.Cwd, "named.jsonl")
+	if _, err := run(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	file := cfg.Session
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(b), "\n")
+	old := strings.Join(lines[:2], "") + `{"type":"label","id":"l1","parentId":"m1"}` + "\n"
+	if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.RunID, cfg.Resume = "r2", true
+	if res, err := run(t, cfg); err != nil || res.Verdict.Outcome != outcome.Completed {
+		t.Fatalf("%+v, %v", res.Verdict, err)
+	}
+	if kept, err := os.ReadFile(file + ".before-r2"); err != nil || string(kept) != old {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+}
+
+func sessionFile(t *testing.T, cfg runner.Config) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(cfg.State, "sessions", "t1", "*.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	return files[0]
+}
+
+func appendTo(t *testing.T, file, text string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A fact that a full disk has cut off takes only itself with it.
+func TestNoteAfterCutFact(t *testing.T) {
+	cfg, _, _ := lostRun(t, "prompt", "exit 0")
+	dir := runner.FolderPath(cfg.State, cfg.ThreadID, cfg.RunID)
+	folder, err := runner.OpenFolder(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	appendTo(t, filepath.Join(dir, "facts.jsonl"), `{"at":"2026-01-01T00:00:00Z","fact":"exi`)
+	if err := folder.Note(runner.Fact{Fact: runner.FactDelivered}); err != nil {
+		t.Fatal(err)
+	}
+	if runs, err := runner.List(cfg.State); err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}
+
+// The state folder's path may have any characters in it.
+func TestListOddPath(t *testing.T) {
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "say done")
+	cfg.State = filepath.Join(cfg.Cwd, "a[b]*\\?\xff")
+	if _, err := run(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := runner.List(cfg.State)
+	if err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered || !strings.HasPrefix(runs[0].Session,
+		cfg.State+"/") {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}

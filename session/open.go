@@ -1,0 +1,63 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotFile is the error for a path that names no regular file: a folder, a FIFO, a device, a socket or a loop of
+// links.
+var ErrNotFile = errors.New("not a regular file")
+
+// Open opens the regular file at path for reading. Another kind of file is ErrNotFile: a FIFO would block until
+// somebody writes into it, and opening a device can do more than open it.
+func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY) }
+
+// OpenAppend is Open for reading and for writing at the file's end.
+func OpenAppend(path string) (*os.File, error) { return open(path, os.O_RDWR|os.O_APPEND) }
+
+func open(path string, flag int) (*os.File, error) {
+	if err := regular(os.Stat(path)); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	// Another file may have taken the name since: the open itself must not block either, and what it gave is looked
+	// at.
+	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := regular(f.Stat()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+func regular(st os.FileInfo, err error) error {
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return fmt.Errorf("%w: %w", ErrNotFile, err)
+	case err != nil:
+		return err
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("%w: it is a %s", ErrNotFile, kindOf(st.Mode()))
+	}
+	return nil
+}
+
+// kindOf names what is no regular file.
+func kindOf(mode os.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "folder"
+	case mode&os.ModeNamedPipe != 0:
+		return "FIFO"
+	case mode&os.ModeDevice != 0:
+		return "device"
+	case mode&os.ModeSocket != 0:
+		return "socket"
+	}
+	return mode.Type().String()
+}

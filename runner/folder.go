@@ -136,12 +136,6 @@ func (f *Folder) Used() bool {
 	return err != nil || !replay(facts).turnedAway
 }
 
-// Begun reports whether the agent was started.
-func (f *Folder) Begun() bool {
-	facts, err := readFacts(f.Path)
-	return err == nil && replay(facts).spawned != nil
-}
-
 // Note writes a fact down, to disk.
 func (f *Folder) Note(fact Fact) error {
 	fact.At, fact.Clock = time.Now().UTC(), clock()

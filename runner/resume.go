@@ -117,19 +117,9 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 // resume finds the session that goes on: the one that the thread's last run used. It is this box's own file where that has all that the thread has, and else one that
 // is rebuilt from the thread. A server that doesn't answer is waited for, and then the file has to do. The zero sessionFile says that there is nothing to go on from.
 func (r *run) resume(ctx context.Context) (sessionFile, error) {
-	patience, cancel := context.WithTimeout(ctx, r.Patience)
-	defer cancel()
-	var lines *threadLines
-	var rebuilder *mirror.Rebuilder
-	var err error
-	for {
-		if lines, rebuilder, err = r.readThread(patience); err == nil || thread.Refused(err) || patience.Err() != nil {
-			break
-		}
-		select {
-		case <-patience.Done():
-		case <-time.After(time.Second):
-		}
+	lines, rebuilder, err := r.readThread(ctx)
+	if ctx.Err() != nil && err != nil {
+		return sessionFile{}, err
 	}
 	if err != nil {
 		if s, why := r.ownFile(nil, nil); why == "" && !r.Hydrate && !thread.Refused(err) {
@@ -153,7 +143,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 func (r *run) readThread(ctx context.Context) (*threadLines, *mirror.Rebuilder, error) {
 	lines := &threadLines{}
 	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
+	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
 		lines.add(e, r.Spec.Dialect.Prefix)
 		return rebuilder.Add(e)
 	})
@@ -305,7 +295,10 @@ func endFile(path string) error {
 // nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was given, if the line before it is on the thread.
 func (r *run) nextIndex(ctx context.Context, path string) (session.Position, error) {
 	var lines threadLines
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect.Prefix); return nil })
+	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
+		lines.add(e, r.Spec.Dialect.Prefix)
+		return nil
+	})
 	if err != nil && !thread.NotFound(err) {
 		return session.Position{}, err
 	}

@@ -43,9 +43,10 @@ type Signal struct {
 
 // Chat is a turn that a person or another agent wrote. RunID is set where it is a run's prompt.
 type Chat struct {
-	Type  string `json:"type"`
-	Text  string `json:"text"`
-	RunID string `json:"runId,omitempty"`
+	Type      string `json:"type"`
+	Text      string `json:"text"`
+	RunID     string `json:"runId,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"` // text is a beginning and a mark with the whole's length and SHA-256
 }
 
 // Sandbox names a box: "local:abc" is {local, abc}.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -35,6 +36,7 @@ type settings struct {
 	guard     time.Duration
 	heartbeat time.Duration
 	redact    *thread.Redactor
+	http      *http.Client // this process's
 }
 
 // The environment, as --help shows it.
@@ -51,7 +53,7 @@ const envHelp = `Environment:
 // readSettings reads the environment. All that is wrong with it is said at once. late is for a run that was begun with it: a token file that is away
 // will come back.
 func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
-	var s settings
+	s := settings{http: thread.NewHTTP()}
 	var problems []string
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 
@@ -145,7 +147,7 @@ func stateDir(getenv func(string) string) (string, error) {
 }
 
 func (s settings) client(log *slog.Logger) *thread.Client {
-	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log}
+	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log, HTTP: s.http}
 }
 
 // signalled is the cause of a context that a signal ended.

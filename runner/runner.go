@@ -202,6 +202,7 @@ func (c *Config) defaults() {
 }
 
 func (r *run) run(ctx, abandon context.Context) (Result, error) {
+	defer start(abandon, r.Client.KeepToken)()
 	notStarted, err := r.begin(ctx)
 	if err != nil {
 		return Result{}, err

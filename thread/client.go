@@ -27,6 +27,7 @@ type Client struct {
 	HTTP   *http.Client           // the process's one (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
 
 	single  atomic.Bool // the server takes no arrays
+	polled  atomic.Bool // the server can't be asked to wait for entries
 	outage  outage
 	renewal renewal
 }
@@ -80,24 +81,33 @@ func NotFound(err error) bool {
 
 // request sends one request with p's patience, and once more with another token where the server refuses this one. The caller closes the answer's body.
 func (c *Client) request(ctx context.Context, p policy, method, query string, body []byte) (*http.Response, error) {
-	token, err := c.current(ctx)
+	token, err := c.current()
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.send(ctx, p, method, query, body, token)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized {
-		return resp, err
+	resp, err := c.send(ctx, p, method, query, body, token, c.seen)
+	if err != nil {
+		return nil, err
+	}
+	c.heard(resp, token)
+	if resp.StatusCode != http.StatusUnauthorized {
+		return resp, nil
 	}
 	fresh, ok := c.another(ctx, token)
 	if !ok {
 		return resp, nil
 	}
 	drain(resp.Body)
-	return c.send(ctx, p, method, query, body, fresh)
+	if resp, err = c.send(ctx, p, method, query, body, fresh, c.seen); err == nil {
+		c.heard(resp, fresh)
+	}
+	return resp, err
 }
 
-// send sends one request with p's patience. more is what follows the thread's address.
-func (c *Client) send(ctx context.Context, p policy, method, more string, body []byte, token string) (*http.Response, error) {
+// send sends one request with p's patience. more is what follows the thread's address; seen gets each try's result.
+func (c *Client) send(
+	ctx context.Context, p policy, method, more string, body []byte, token string, seen func(*http.Response, error),
+) (*http.Response, error) {
 	var content any
 	if body != nil {
 		content = body
@@ -110,14 +120,13 @@ func (c *Client) send(ctx context.Context, p policy, method, more string, body [
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := retrying(c.HTTP, p, len(body), c.seen).Do(req)
+	resp, err := retrying(c.HTTP, p, len(body), seen).Do(req)
 	if err != nil {
 		if resp != nil { // the last one before ctx ended: its body is still open
 			drain(resp.Body)
 		}
 		return nil, err
 	}
-	c.heard(resp)
 	return resp, nil
 }
 

@@ -113,6 +113,7 @@ type Heartbeat struct {
 	Posted   int64          `json:"posted"`  // lines of this run that are on the thread
 	Pending  int64          `json:"pending"` // lines that are not yet
 	UptimeMs int64          `json:"uptimeMs"`
+	NextMs   int64          `json:"nextMs"`          // when the next is due, where no entry comes before
 	Agent    *AgentProgress `json:"agent,omitempty"` // none before it starts and after it has ended
 }
 

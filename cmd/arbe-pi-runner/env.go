@@ -72,6 +72,13 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 			problem("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
 		}
 		s.base = thread.BaseURL(base)
+		if err == nil && u.User != nil {
+			password, given := u.User.Password()
+			if !given {
+				password = u.User.Username() // a token, mostly
+			}
+			environ = append(slices.Clone(environ), "ARBE_STREAM_URL_PASSWORD="+password)
+		}
 	}
 	if s.renew = getenv("ARBE_STREAM_RENEW_TOKEN"); strings.ContainsAny(s.renew, " \t\r\n") {
 		problem("ARBE_STREAM_RENEW_TOKEN has white space in it")
@@ -128,6 +135,9 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	}
 	names := strings.FieldsFunc(getenv("ARBE_REDACT"), func(r rune) bool { return r == ',' || r == ' ' })
 	s.redact = thread.NewRedactor(environ, names)
+	if file != "" {
+		s.redact.AddFile("ARBE_STREAM_TOKEN", file) // the tokens to come
+	}
 	if problems != nil {
 		return s, &cmdline.Exit{Status: exitConfig, Cause: errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  "))}
 	}

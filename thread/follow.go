@@ -27,6 +27,7 @@ var ErrRewound = errors.New("the thread ends before the place that was read up t
 func (c *Client) Follow(ctx context.Context, offset string, f func(Entry) error, tail func() bool) error {
 	seen := map[string]bool{} // of the read under way: an older server, which knows no offsets, gives them again
 	live, doubt := !c.polled.Load(), false
+	away := quickPoll // between two tries of a server that is away
 	for ctx.Err() == nil {
 		began := time.Now()
 		var own error
@@ -58,11 +59,13 @@ func (c *Client) Follow(ctx context.Context, offset string, f func(Entry) error,
 		case err != nil && final(err):
 			return err
 		case err != nil:
-			pause(ctx, quickPoll)
+			pause(ctx, away)
+			away = min(2*away, slowPoll)
 			continue
 		case tail != nil && tail():
 			return nil
 		}
+		away = quickPoll
 		if doubt && !c.polled.Swap(true) {
 			c.log().Info("the thread server can't be asked to wait for entries; polling it")
 		}

@@ -42,6 +42,7 @@ type Fault struct {
 	Drop    bool              // no answer: the connection breaks off
 	Hang    bool              // no answer, until the client gives up or the test ends
 	Applied bool              // the entries are kept all the same
+	Late    time.Duration     // a success is answered so late
 	Pace    time.Duration     // of a read: the time before each entry
 }
 
@@ -167,6 +168,13 @@ func (s *Server) Rewritten() {
 	s.anew = true
 }
 
+// Current is what the client must bring.
+func (s *Server) Current() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Token
+}
+
 // SetToken changes what the client must bring.
 func (s *Server) SetToken(token string) {
 	s.mu.Lock()
@@ -290,6 +298,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	bad, next, known := s.apply(call)
+	if f.Late > 0 {
+		select {
+		case <-time.After(f.Late): // this is the fault
+		case <-r.Context().Done():
+		case <-s.done:
+		}
+	}
 	if bad == nil {
 		if old {
 			_, _ = io.WriteString(w, `{"ok":true}`)

@@ -104,7 +104,7 @@ func persist(ctx context.Context, pass func(context.Context) error) error {
 		switch {
 		case err == nil:
 			return nil
-		case thread.Refused(err):
+		case thread.Refused(err) || thread.Redirected(err):
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		case ctx.Err() != nil:
 			return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("not all lines reached the thread: %w", err)}

@@ -13,10 +13,11 @@ import (
 // renewToken is the scenes' renew token, where they have one.
 const renewToken = "the-renew-token"
 
+// html is the header of a page.
+var html = map[string]string{"Content-Type": "text/html"}
+
 // page is what the login page of a network answers, with the status of a success.
-var page = fakethread.Fault{
-	Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html><title>Log in to the network</title></html>",
-}
+var page = fakethread.Fault{Status: 200, Header: html, Body: "<html><title>Log in to the network</title></html>"}
 
 // elsewhere is a redirect to a page that any GET is answered with.
 var elsewhere = fakethread.Fault{Status: 302, Header: map[string]string{"Location": "/api/stream/arbe-thread-t1"}}
@@ -60,7 +61,7 @@ func (s *scene) refuseTogether(n int) {
 			return fakethread.Fault{}
 		}
 		n--
-		return fakethread.Fault{Status: 413, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>too large</html>"}
+		return fakethread.Fault{Status: 413, Header: html, Body: "<html>too large</html>"}
 	})
 }
 
@@ -165,18 +166,26 @@ var wireTable = []fault{
 		hit: func(s *scene, _ moment) { s.server.SetToken("another-token") },
 	},
 	{
-		name: "the same, and the renewal hangs for a second", on: from(beforeLine), slow: 4 * time.Second, prep: renewable,
+		name: "the same, and the renewal hangs for a second", on: from(beforeLine), slow: 4 * time.Second,
+		prep: renewable,
 		hit: func(s *scene, _ moment) {
 			s.hangRenewals(1, time.Second)
 			s.server.SetToken("another-token")
 		},
 	},
 	{
-		name: "cancel over the thread, at a server that holds no answer back", keep: true, on: agentLives, want: cancelled,
+		name: "cancel over the thread, at a server that holds no answer back", keep: true, on: agentLives,
+		want: cancelled,
 		prep: func(s *scene) { s.server.NoLive() }, hit: cancelOnThread,
 	},
-	{name: "prompt on the thread: 503 for six reads", prep: promptOnThread(6, fakethread.Fault{Status: 503}), hit: nothing},
-	{name: "prompt on the thread: 404 for two reads", prep: promptOnThread(2, fakethread.Fault{Status: 404}), hit: nothing},
+	{
+		name: "prompt on the thread: 503 for six reads", hit: nothing,
+		prep: promptOnThread(6, fakethread.Fault{Status: 503}),
+	},
+	{
+		name: "prompt on the thread: 404 for two reads", hit: nothing,
+		prep: promptOnThread(2, fakethread.Fault{Status: 404}),
+	},
 }
 
 func nothing(*scene, moment) {}

@@ -210,8 +210,7 @@ func TestTokenExpiresInMidRun(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	got := strings.ReplaceAll(strings.Join(types(server.Entries()), " "), " signal.dispatch.heartbeat", "")
-	if got != doneRun {
+	if got := words(server.Entries()); got != doneRun {
 		t.Errorf("got  %s\nwant %s", got, doneRun)
 	}
 }

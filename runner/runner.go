@@ -223,10 +223,6 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 		}
 	}
 
-	if r.Prompt == "" && r.TTY == nil && notStarted == nil && r.progress.spawned == nil && r.progress.decided == nil {
-		notStarted = r.readPrompt(ctx)
-	}
-
 	// Ending the agent is one thing, ending all that must outlive it another.
 	agentCtx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -456,7 +456,8 @@ func (s *Server) add(e thread.Entry, had int) {
 		if had >= end {
 			s.beats[run.RunID]++
 		}
-		if run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 1 {
+		// One heartbeat was on its way, and one announces that there are few from now on.
+		if run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 2 {
 			s.broken = append(s.broken, fmt.Sprintf("%s came after the end of run %s", e.ID, run.RunID))
 		}
 	}

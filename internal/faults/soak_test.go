@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,8 +176,11 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	return word, max(0, at.Sub(begin))
 }
 
-// begun reports whether the run is on the thread.
+// begun reports whether the runner has begun the run. Before, there may be what the host has posted.
 func (s *scene) begun() bool {
+	if s.prompted && !exists(filepath.Join(s.folder(), "run.json")) {
+		return false
+	}
 	return slices.ContainsFunc(s.entries(), func(e thread.Entry) bool { return e.ID == s.run+".running" })
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/fakethread"
@@ -181,6 +182,10 @@ var wireTable = []fault{
 	{
 		name: "prompt on the thread: 503 for six reads", hit: nothing,
 		prep: promptOnThread(6, fakethread.Fault{Status: 503}),
+	},
+	{
+		name: "prompt on the thread, and worker: KILL", prep: promptOnThread(0, fakethread.Fault{}),
+		hit: func(s *scene, _ moment) { kill(s.worker(), syscall.SIGKILL) },
 	},
 	{
 		name: "prompt on the thread: 404 for two reads", hit: nothing,

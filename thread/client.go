@@ -116,6 +116,7 @@ func (c *Client) send(
 	if err != nil {
 		return nil, err
 	}
+	req.URL.User = nil // it would not be sent beside a token, but shown in errors
 	req.Header.Set("Authorization", "Bearer "+token)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -171,6 +172,16 @@ func (c *Client) log() *slog.Logger {
 	return c.Log
 }
 
+// address is the server's, for logs: without the user and the password that it may have.
+func (c *Client) address() string {
+	u, err := url.Parse(c.Base)
+	if err != nil {
+		return ""
+	}
+	u.User = nil
+	return u.String()
+}
+
 // outage is a time in which the server could not be reached or could not answer.
 type outage struct {
 	mu    sync.Mutex
@@ -193,7 +204,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 			if errors.As(err, &ue) {
 				err = ue.Err // the address is in the record already
 			}
-			c.log().Warn("the thread server does not answer; trying on", "url", c.Base, "error", err)
+			c.log().Warn("the thread server does not answer; trying on", "url", c.address(), "error", err)
 		}
 		return
 	}

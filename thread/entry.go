@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -287,16 +286,11 @@ func (e Entry) Check() error {
 // StreamName is the name of a thread's stream on a server, and the subject of its tokens.
 func StreamName(threadID string) string { return "arbe-thread-" + threadID }
 
-// BaseURL is the base of a server's thread API: at, with /api/stream behind it where it doesn't end so. A user and a
-// password in it are left out: a request that has a token would not send them, and errors and logs would show them.
-func BaseURL(at string) string {
-	if u, err := url.Parse(at); err == nil && u.User != nil {
-		u.User = nil
-		at = u.String()
+// BaseURL is the base of a server's thread API: url, with /api/stream behind it where it doesn't end so.
+func BaseURL(url string) string {
+	url = strings.TrimRight(url, "/")
+	if !strings.HasSuffix(url, "/api/stream") {
+		url += "/api/stream"
 	}
-	at = strings.TrimRight(at, "/")
-	if !strings.HasSuffix(at, "/api/stream") {
-		at += "/api/stream"
-	}
-	return at
+	return url
 }

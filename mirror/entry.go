@@ -59,6 +59,7 @@ type Encoder struct {
 // Encode returns the entry of the file's next line; false where the line was there before the file changed, and needs none. The entry shares no
 // memory with the line.
 func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
+	e.Redact.Refresh() // the line may have a secret that is newer than the last one's
 	dec, name := e.next(l)
 	if name.Again {
 		return thread.Entry{}, false

@@ -241,33 +241,21 @@ func (m *Mirror) fill(next func(*session.Reader) (session.Line, error)) error {
 // ship posts what is pending until each is on the thread or known to be refused for good. What it has changed of an entry stays changed: should the
 // answer have been lost, the same is posted again.
 func (m *Mirror) ship(ctx context.Context) error {
-	for most := len(m.pending); len(m.pending) > 0; {
-		now := m.pending[:min(most, len(m.pending))]
-		err := m.Append(ctx, now)
+	for len(m.pending) > 0 {
+		err := m.Append(ctx, m.pending)
 		if err == nil {
-			m.pending = m.pending[len(now):]
-			continue
+			m.pending = nil
+			return nil
 		}
 		var se *thread.StatusError
 		if !errors.As(err, &se) {
 			return err
 		}
-		if len(se.Entries) == 0 {
-			switch large := se.Status == http.StatusRequestEntityTooLarge; {
-			case large && len(now) > 1:
-				most = len(now) / 2 // the post is too large for something on the way
-				continue
-			case (large || se.Status == http.StatusBadRequest || se.Status == http.StatusConflict) && len(now) == 1:
-				se.Entries = []thread.BadEntry{{ID: now[0].ID, Reason: se.Message, Status: se.Status}}
-			default:
-				return err
-			}
-		}
-		rest, mended := m.mend(now, se.Entries)
+		rest, mended := m.mend(m.pending, se.Entries)
 		if !mended {
 			return err // the server complains of what was not posted
 		}
-		m.pending = append(rest, m.pending[len(now):]...)
+		m.pending = rest
 	}
 	return nil
 }

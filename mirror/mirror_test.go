@@ -398,7 +398,7 @@ func TestSinglePosts(t *testing.T) {
 	server := fakethread.New(t, nil).Old()
 	sync(t, newMirror(t, writeFile(t, content), "", server))
 	rebuilt(t, content, server.Entries())
-	if calls := server.Calls(); calls > 60+2 {
+	if calls := server.Calls(); calls > 60+7 { // arrays of 60, 30, 15 … until two are refused that are good alone
 		t.Errorf("%d calls for 60 lines: the arrays were tried again and again", calls)
 	}
 }
@@ -417,8 +417,13 @@ func TestRefusedEntries(t *testing.T) {
 		{"bad and its stub too", 400, true, 9, 5},
 		{"too large, listed", 413, true, 1, 6},
 		{"too large even cut", 413, true, 2, 6},
-		{"a post that is too large for a proxy", 413, false, 1, 6},
+		{"too large for a proxy once", 413, false, 1, 6},
+		{"too large, not listed", 413, false, 4, 6},
+		{"too large even cut, not listed", 413, false, 6, 6},
+		{"bad, not listed", 400, false, 4, 6},
+		{"bad and its stub too, not listed", 400, false, 99, 5},
 		{"taken", 409, true, 9, 5},
+		{"taken, not listed", 409, false, 99, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			refused := 0

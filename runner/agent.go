@@ -53,6 +53,9 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 		// The worker before died when it had made the agent's process and not yet let it begin.
 		facts.Exit = outcome.Exit{}
 	}
+	if notStarted == nil && r.Prompt == "" && r.TTY == nil {
+		notStarted = r.readPrompt(ctx)
+	}
 	switch {
 	case notStarted != nil:
 	case ctx.Err() != nil:

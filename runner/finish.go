@@ -161,6 +161,7 @@ func (r *run) stderrTail() string {
 	if err != nil {
 		return "" // it never started
 	}
+	r.Redact.Refresh()
 	if clean := r.Redact.Bytes(b); clean != nil {
 		b = clean
 	}

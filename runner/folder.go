@@ -138,12 +138,6 @@ func (f *Folder) Used() bool {
 	return err != nil || !replay(facts).turnedAway
 }
 
-// Begun reports whether the agent was started.
-func (f *Folder) Begun() bool {
-	facts, err := readFacts(f.Path)
-	return err == nil && replay(facts).spawned != nil
-}
-
 // Note writes a fact down, to disk. It begins a line of its own, also where the last one was cut off by a disk that
 // was full.
 func (f *Folder) Note(fact Fact) error {

@@ -4,14 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"time"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// obey follows the thread and ends the agent when somebody asks for it. A token that may not read the thread makes it deaf, and no more.
+// obey follows the thread and ends the agent when somebody asks for it. While the thread can't be read the run goes on.
 func (r *run) obey(ctx context.Context) error {
 	select {
 	case <-r.opened:
@@ -38,25 +37,32 @@ func (r *run) obey(ctx context.Context) error {
 		}
 		return nil
 	}
-	for {
+	logged := false
+	for wait := deafFor; ; wait = min(2*wait, mostDeaf) {
 		err := r.Client.Follow(ctx, offset, heed, nil)
-		var se *thread.StatusError
-		if !errors.As(err, &se) || se.Status != http.StatusUnauthorized {
-			if err != nil {
-				r.Log.Warn("the run can't be cancelled over its thread", "error", err)
-			}
+		switch {
+		case err == nil:
 			return nil
+		case errors.Is(err, thread.ErrRewound):
+			r.Log.Warn("the thread was restored to an earlier state; reading it from its start")
+			offset, began = "0", false
+		case !logged:
+			r.Log.Warn("the run can't be cancelled over its thread now; trying on", "error", err)
+			logged = true
 		}
-		select { // a token that has expired may yet be replaced
+		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(deafFor):
+		case <-time.After(wait):
 		}
 	}
 }
 
-// deafFor is how long nobody is heard after the token was refused.
-const deafFor = 5 * time.Second
+// How long the thread is not read after the server refused it: a token that has expired may yet be replaced.
+const (
+	deafFor  = 5 * time.Second
+	mostDeaf = time.Minute
+)
 
 // cancelWhy says who asked and why.
 func cancelWhy(author, reason string) string {

@@ -3,10 +3,14 @@ package runner
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,9 +34,6 @@ func NewRunID() string { return newID() }
 func promptID(run string) string  { return run + ".prompt" }
 func runningID(run string) string { return run + ".running" }
 func startedID(run string) string { return run + ".started" }
-
-// PromptID is the id of the chat that asks for a run.
-func PromptID(run string) string { return promptID(run) }
 
 func (r *run) signal(typ string) thread.Signal {
 	return thread.Signal{Type: typ, RunID: r.RunID, Harness: r.Spec.Name}
@@ -82,7 +83,7 @@ func (r *run) openThread(ctx context.Context) error {
 		switch {
 		case err == nil || errors.Is(err, ErrTaken) || errors.Is(err, ErrRefused):
 			return err
-		case thread.Refused(err):
+		case thread.Refused(err) || thread.Redirected(err):
 			return fmt.Errorf("%w: %w", ErrRefused, err)
 		case ctx.Err() != nil:
 			return nil // told to stop: the run ends as a cancelled one
@@ -114,42 +115,71 @@ func (r *run) ensureOpen(ctx context.Context) error {
 		if !errors.As(err, &se) {
 			return err
 		}
-		if se.Status == http.StatusConflict && len(se.Entries) == 0 && len(r.opening) == 1 {
-			se.Entries = []thread.BadEntry{{ID: r.opening[0].ID, Status: se.Status}}
+		settled, refused := r.settle(se.Entries)
+		if refused != nil {
+			return refused
 		}
-		if len(se.Entries) == 0 {
-			return err
-		}
-		before := len(r.opening)
-		if err := r.settle(se.Entries); err != nil {
-			return err
-		}
-		if len(r.opening) == before {
-			return err // the server complains of what was not posted
+		if !settled {
+			return err // it is not about the entries, or about what was not posted
 		}
 	}
 	return nil
 }
 
-// settle takes the refused ones off the first entries. Two of them may have been posted by the host, and then are delivered. The third says
-// that a runner has taken the run: where it stands already, that was another one.
-func (r *run) settle(bad []thread.BadEntry) error {
+// settle makes the first entries such that the server may take them: what the host has posted is delivered, and a
+// prompt that the server calls bad or too large is cut. A runner has taken the run with its started entry: where
+// that stands already, it was another runner. It reports whether it has changed anything.
+func (r *run) settle(bad []thread.BadEntry) (settled bool, err error) {
 	for _, b := range bad {
+		i := slices.IndexFunc(r.opening, func(e thread.Entry) bool { return e.ID == b.ID })
 		switch {
+		case i < 0:
+			continue
+		case b.Status != http.StatusConflict && b.ID == promptID(r.RunID):
+			r.opening = r.cutPrompt(i, b.Reason)
 		case b.Status != http.StatusConflict:
-			return fmt.Errorf("%w: entry %s: %s", ErrRefused, b.ID, b.Reason)
+			return settled, fmt.Errorf("%w: entry %s: %s", ErrRefused, b.ID, b.Reason)
 		case b.ID == startedID(r.RunID):
 			if r.end != nil {
 				r.end(ErrTaken)
 			}
-			return ErrTaken
+			return settled, ErrTaken
+		default:
+			r.opening = slices.Delete(r.opening, i, i+1)
 		}
-		for i, e := range r.opening {
-			if e.ID == b.ID {
-				r.opening = append(r.opening[:i:i], r.opening[i+1:]...)
-				break
-			}
-		}
+		settled = true
 	}
-	return nil
+	return settled, nil
+}
+
+// maxCutPrompt is what a prompt that the server refuses is cut to, in bytes.
+const maxCutPrompt = 8 << 10
+
+// cutPrompt is the first entries with a shorter prompt in place of the refused one at i: its beginning with a mark
+// at first, then the mark alone; where even that is refused, without it. The agent gets it whole.
+func (r *run) cutPrompt(i int, reason string) []thread.Entry {
+	first := slices.Clone(r.opening)
+	var chat thread.Chat
+	if err := json.Unmarshal(first[i].Payload, &chat); err != nil {
+		return slices.Delete(first, i, i+1) // it is of our own making
+	}
+	text, mark := chat.Text, fmt.Sprintf("[cut: %d bytes, sha256 %x]", len(chat.Text), sha256.Sum256([]byte(chat.Text)))
+	if chat.Truncated { // and refused again
+		at := strings.LastIndex(text, "[cut: ")
+		text, mark = text[:at], text[at:]
+		if text == "" {
+			r.Log.Error("the server refuses the prompt and its stub; leaving it out", "reason", reason)
+			return slices.Delete(first, i, i+1)
+		}
+		text = ""
+	} else {
+		r.Log.Warn("the server refuses the prompt; posting it cut, the agent gets it whole",
+			"bytes", len(text), "reason", reason)
+	}
+	if len(text) > maxCutPrompt {
+		text = strings.ToValidUTF8(text[:maxCutPrompt], "")
+	}
+	chat.Text, chat.Truncated = text+mark, true
+	first[i].Payload = thread.Marshal(chat)
+	return first
 }

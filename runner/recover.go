@@ -141,8 +141,10 @@ func endTree(tree harness.Tree, log *slog.Logger) {
 
 // Statuses with which a runner ends whose agent was not started.
 const (
+	statusUsage      = 64 // there is no prompt
 	StatusNoSession  = 65 // the named session file is none
 	StatusNotStarted = 69 // the agent can't be started
+	statusConfig     = 78 // the token doesn't allow the thread to be read, or the server's address is another one
 )
 
 // NotStartedError says why the agent was not started.

@@ -127,19 +127,9 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 // resume finds the session that goes on: the one that the thread's last run used. It is this box's own file where that has all that the thread has, and else one that
 // is rebuilt from the thread. A server that doesn't answer is waited for, and then the file has to do. The zero sessionFile says that there is nothing to go on from.
 func (r *run) resume(ctx context.Context) (sessionFile, error) {
-	patience, cancel := context.WithTimeout(ctx, r.Patience)
-	defer cancel()
-	var lines *threadLines
-	var rebuilder *mirror.Rebuilder
-	var err error
-	for {
-		if lines, rebuilder, err = r.readThread(patience); err == nil || thread.Refused(err) || patience.Err() != nil {
-			break
-		}
-		select {
-		case <-patience.Done():
-		case <-time.After(time.Second):
-		}
+	lines, rebuilder, err := r.readThread(ctx)
+	if ctx.Err() != nil && err != nil {
+		return sessionFile{}, err
 	}
 	if err != nil {
 		if s, why := r.ownFile(nil, nil); why == "" && !r.Hydrate && !thread.Refused(err) {
@@ -164,7 +154,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 func (r *run) readThread(ctx context.Context) (*threadLines, *mirror.Rebuilder, error) {
 	lines := &threadLines{}
 	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error {
+	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
 		lines.add(e, r.Spec.Dialect)
 		return rebuilder.Add(e)
 	})
@@ -332,10 +322,11 @@ func endFile(path string) error {
 
 // linesOnThread reads the thread for the lines that it has. A server that doesn't answer is not waited for.
 func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Patience)
-	defer cancel()
 	lines := &threadLines{}
-	_, err := r.Client.Read(ctx, "0", false, func(e thread.Entry) error { lines.add(e, r.Spec.Dialect); return nil })
+	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
+		lines.add(e, r.Spec.Dialect)
+		return nil
+	})
 	if err != nil && !thread.NotFound(err) {
 		return nil, err
 	}

@@ -70,9 +70,9 @@ type Config struct {
 	Binary  string   // the agent's; "" for what PATH has
 	Args    []string // more arguments for the agent
 	Model   string   // "" for the agent's own choice
-	Prompt  string
-	Cwd     string // where the agent works, absolute
-	Session string // the session file; "" for a new one in the state folder
+	Prompt  string   // "" for the chat on the thread that asks for the run
+	Cwd     string   // where the agent works, absolute
+	Session string   // the session file; "" for a new one in the state folder
 
 	Resume    bool // go on with the session of the thread's last run
 	Hydrate   bool // and rebuild it from the thread in any case
@@ -213,6 +213,7 @@ func (c *Config) defaults() {
 }
 
 func (r *run) run(ctx, abandon context.Context) (Result, error) {
+	defer start(abandon, r.Client.KeepToken)()
 	notStarted, err := r.begin(ctx)
 	if err != nil {
 		return Result{}, err
@@ -262,6 +263,9 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if err == nil {
 		err = r.deliver(abandon, terminal)
 	}
+	if errors.Is(err, ErrTaken) {
+		r.note(Fact{Fact: FactTaken})
+	}
 	if err := r.group.Close(); err != nil { // last, for the kernel takes its time
 		r.Log.Debug("the agent's cgroup is still in use", "error", err)
 	}
@@ -295,6 +299,9 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	r.finishLost(ctx)
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	s, sessionErr := r.prepareSession(ctx)
+	if sessionErr != nil && ctx.Err() != nil {
+		sessionErr = nil // told to stop while the thread was read: the run ends as a cancelled one
+	}
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		notStarted = notStartedError(cause)
 	}

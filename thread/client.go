@@ -1,8 +1,6 @@
 package thread
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,11 +24,10 @@ type Client struct {
 	Token  func() (string, error) // a write token, asked for each call
 	Renew  string                 // a token to get fresh write tokens with; "" for none
 	Log    *slog.Logger           // nil for none. A failure is said once, and its end once
-	HTTP   *http.Client           // nil for one of the Client's own. Its Timeout is not used
+	HTTP   *http.Client           // the process's one (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
 
-	once    sync.Once
-	hc      *http.Client
 	single  atomic.Bool // the server takes no arrays
+	polled  atomic.Bool // the server can't be asked to wait for entries
 	outage  outage
 	renewal renewal
 }
@@ -42,6 +38,8 @@ type StatusError struct {
 	Code    string     // the server's word for it, "" where it gave none
 	Message string     // the server's sentence, or the beginning of what it said instead
 	Entries []BadEntry // those that it refuses, where it is about entries
+
+	page bool // the answer was a page of HTML: something between us and the server made it
 }
 
 // BadEntry is an entry that the server refuses, and why.
@@ -81,142 +79,35 @@ func NotFound(err error) bool {
 	return errors.As(err, &se) && se.Status == http.StatusNotFound
 }
 
-// Ack is what a server says of entries that it has taken. One that takes single entries only doesn't say all of it.
-type Ack struct {
-	Next       string // the offset behind them; "" where it is not known
-	Duplicates int    // how many of them were there already
-}
-
-// Append posts entries, all or none of them, in their order. It returns when they are durable. Entries that the server refuses come back as a *StatusError
-// that lists them: 409 says that the id is there with another payload, 400 and 413 that the entry is bad or too large. In that case none was
-// appended, but for a server that takes no arrays, which has all but those. Any failed call may have been applied all the same; repeating is harmless.
-func (c *Client) Append(ctx context.Context, entries []Entry) (Ack, error) {
-	return c.post(ctx, appendPolicy, entries)
-}
-
-// Heartbeat posts one entry and doesn't insist.
-func (c *Client) Heartbeat(ctx context.Context, e Entry) error {
-	_, err := c.post(ctx, beatPolicy, []Entry{e})
-	return err
-}
-
-// Finish posts entries like Append, and goes on trying until ctx ends, as long as there is hope.
-func (c *Client) Finish(ctx context.Context, entries []Entry) error {
-	_, err := c.post(ctx, finishPolicy, entries)
-	return err
-}
-
-func (c *Client) post(ctx context.Context, p policy, entries []Entry) (Ack, error) {
-	if len(entries) == 0 {
-		return Ack{}, nil
-	}
-	if len(entries) == 1 {
-		return c.do(ctx, p, entries[0].AppendJSON(nil))
-	}
-	if !c.single.Load() {
-		ack, err := c.do(ctx, p, arrayOf(entries))
-		if !noArrays(err) {
-			return ack, err
-		}
-		if _, one := c.do(ctx, p, entries[0].AppendJSON(nil)); one != nil && !listed(one) {
-			return ack, err // it is not the array that the server minds
-		}
-		c.single.Store(true)
-		c.log().Info("the thread server takes single entries only")
-	}
-	// One by one. What is refused is collected, and the others go on.
-	bad := &StatusError{}
-	for i, e := range entries {
-		_, err := c.do(ctx, p, e.AppendJSON(nil))
-		if err == nil {
-			continue
-		}
-		var se *StatusError
-		if !errors.As(err, &se) || !slices.Contains([]int{400, 409, 413}, se.Status) {
-			return Ack{}, err
-		}
-		if bad.Entries == nil {
-			bad.Status, bad.Code, bad.Message = se.Status, se.Code, se.Message
-		}
-		bad.Entries = append(bad.Entries, BadEntry{Index: i, ID: e.ID, Reason: se.Message, Status: se.Status})
-	}
-	if bad.Entries != nil {
-		return Ack{}, bad
-	}
-	return Ack{}, nil
-}
-
-func arrayOf(entries []Entry) []byte {
-	size := 2
-	for _, e := range entries {
-		size += len(e.Payload) + len(e.ID) + len(e.AuthorID) + 80
-	}
-	body := append(make([]byte, 0, size), '[')
-	for i, e := range entries {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = e.AppendJSON(body)
-	}
-	return append(body, ']')
-}
-
-// noArrays reports whether an array was answered as by a server that knows single entries only.
-func noArrays(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && len(se.Entries) == 0 &&
-		slices.Contains([]int{400, 404, 405, 415, 422, 501}, se.Status)
-}
-
-func listed(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && (se.Status == http.StatusConflict || se.Status == http.StatusRequestEntityTooLarge)
-}
-
-// do posts body. Any 2xx is a success.
-func (c *Client) do(ctx context.Context, p policy, body []byte) (Ack, error) {
-	resp, err := c.request(ctx, p, http.MethodPost, "", body)
-	if err != nil {
-		return Ack{}, err
-	}
-	defer drain(resp.Body)
-	if resp.StatusCode/100 != 2 {
-		return Ack{}, statusError(resp)
-	}
-	var answer struct {
-		NextOffset string `json:"nextOffset"`
-		Duplicates int    `json:"duplicates"`
-	}
-	// An older server answers with anything. What it doesn't say is not known.
-	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&answer)
-	return Ack{Next: answer.NextOffset, Duplicates: answer.Duplicates}, nil
-}
-
 // request sends one request with p's patience, and once more with another token where the server refuses this one. The caller closes the answer's body.
 func (c *Client) request(ctx context.Context, p policy, method, query string, body []byte) (*http.Response, error) {
-	token, err := c.current(ctx)
+	token, err := c.current()
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.send(ctx, p, method, query, body, token)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized {
-		return resp, err
+	resp, err := c.send(ctx, p, method, query, body, token, c.seen)
+	if err != nil {
+		return nil, err
+	}
+	c.heard(resp, token)
+	if resp.StatusCode != http.StatusUnauthorized {
+		return resp, nil
 	}
 	fresh, ok := c.another(ctx, token)
 	if !ok {
 		return resp, nil
 	}
 	drain(resp.Body)
-	return c.send(ctx, p, method, query, body, fresh)
+	if resp, err = c.send(ctx, p, method, query, body, fresh, c.seen); err == nil {
+		c.heard(resp, fresh)
+	}
+	return resp, err
 }
 
-// send sends one request with p's patience. more is what follows the thread's address.
-func (c *Client) send(ctx context.Context, p policy, method, more string, body []byte, token string) (*http.Response, error) {
-	c.once.Do(func() {
-		if c.hc = c.HTTP; c.hc == nil {
-			c.hc = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
-		}
-	})
+// send sends one request with p's patience. more is what follows the thread's address; seen gets each try's result.
+func (c *Client) send(
+	ctx context.Context, p policy, method, more string, body []byte, token string, seen func(*http.Response, error),
+) (*http.Response, error) {
 	var content any
 	if body != nil {
 		content = body
@@ -225,35 +116,19 @@ func (c *Client) send(ctx context.Context, p policy, method, more string, body [
 	if err != nil {
 		return nil, err
 	}
+	req.URL.User = nil // it would not be sent beside a token, but shown in errors
 	req.Header.Set("Authorization", "Bearer "+token)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := retrying(c.hc, p, c.seen).Do(req)
+	resp, err := retrying(c.HTTP, p, len(body), seen).Do(req)
 	if err != nil {
 		if resp != nil { // the last one before ctx ended: its body is still open
 			drain(resp.Body)
 		}
 		return nil, err
 	}
-	c.heard(resp)
 	return resp, nil
-}
-
-// ChatText is the text of the chat with this id, "" where the thread has none.
-func (c *Client) ChatText(ctx context.Context, id string) (text string, err error) {
-	_, err = c.Read(ctx, "0", false, func(e Entry) error {
-		if e.ID != id {
-			return nil
-		}
-		var chat Chat
-		if err := json.Unmarshal(e.Payload, &chat); err != nil {
-			return fmt.Errorf("entry %s: %w", id, err)
-		}
-		text = chat.Text
-		return nil
-	})
-	return text, err
 }
 
 // drain reads a little of what is left, so that the connection can be used again.
@@ -264,7 +139,11 @@ func drain(body io.ReadCloser) {
 
 // statusError reads the answer's error, whatever shape it has.
 func statusError(resp *http.Response) error {
-	se := &StatusError{Status: resp.StatusCode}
+	se := &StatusError{Status: resp.StatusCode, page: saysHTML(resp)}
+	if resp.StatusCode/100 == 3 {
+		se.Message = redirectMessage(resp)
+		return se
+	}
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what came of it is said
 	var answer struct {
 		Error struct {
@@ -281,6 +160,7 @@ func statusError(resp *http.Response) error {
 		return se
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+	se.page = se.page || strings.HasPrefix(line, "<")
 	se.Message = strings.ToValidUTF8(line[:min(len(line), 200)], "\uFFFD")
 	return se
 }
@@ -290,6 +170,16 @@ func (c *Client) log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return c.Log
+}
+
+// address is the server's, for logs: without the user and the password that it may have.
+func (c *Client) address() string {
+	u, err := url.Parse(c.Base)
+	if err != nil {
+		return ""
+	}
+	u.User = nil
+	return u.String()
 }
 
 // outage is a time in which the server could not be reached or could not answer.
@@ -314,7 +204,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 			if errors.As(err, &ue) {
 				err = ue.Err // the address is in the record already
 			}
-			c.log().Warn("the thread server does not answer; trying on", "url", c.Base, "error", err)
+			c.log().Warn("the thread server does not answer; trying on", "url", c.address(), "error", err)
 		}
 		return
 	}
@@ -322,75 +212,4 @@ func (c *Client) seen(resp *http.Response, err error) {
 		c.log().Info("the thread server answers again", "failed_tries", o.tries, "after", time.Since(o.since).Round(time.Millisecond))
 		o.tries = 0
 	}
-}
-
-// NextOffset and whether the tail was reached come with every read.
-const (
-	headerNext     = "Stream-Next-Offset"
-	headerUpToDate = "Stream-Up-To-Date"
-)
-
-var errIdle = fmt.Errorf("nothing came for %v", readIdle)
-
-// Page is what a read came to.
-type Page struct {
-	Next     string    // the offset to read on from; "" where the server gives none
-	UpToDate bool      // the server says that this was all there is
-	Now      time.Time // the server's clock when it answered; zero where it doesn't say
-}
-
-// Read passes the thread's entries from offset on to f, in order, to the tail. Offset is "0" for the start or a Page's Next. With wait the server is
-// asked to hold the answer until there is something, or until it would rather not. It stops at the first error of f and returns it.
-// A thread that was never written is an error that NotFound knows.
-func (c *Client) Read(ctx context.Context, offset string, wait bool, f func(Entry) error) (Page, error) {
-	// A connection that is open and dead is given up after a while without anything. A server that was asked to wait answers sooner.
-	limited, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	idle := time.AfterFunc(readIdle, func() { cancel(errIdle) })
-	defer idle.Stop()
-	page, err := c.read(limited, offset, wait, func(e Entry) error {
-		idle.Reset(readIdle)
-		return f(e)
-	})
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = errIdle
-	}
-	return page, err
-}
-
-func (c *Client) read(ctx context.Context, offset string, wait bool, f func(Entry) error) (Page, error) {
-	query := "?offset=" + url.QueryEscape(offset)
-	if wait {
-		query += "&live=long-poll"
-	}
-	resp, err := c.request(ctx, readPolicy, http.MethodGet, query, nil)
-	if err != nil {
-		return Page{}, err
-	}
-	defer drain(resp.Body)
-	if resp.StatusCode/100 != 2 {
-		return Page{}, statusError(resp)
-	}
-	page := Page{Next: resp.Header.Get(headerNext), UpToDate: resp.Header.Get(headerUpToDate) == "true"}
-	page.Now, _ = http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
-	if resp.StatusCode == http.StatusNoContent {
-		return page, nil
-	}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, MaxEntry+64<<10) // the server adds to what was posted
-	n := 0
-	for ; lines.Scan(); n++ {
-		e, err := parseRead(lines.Bytes())
-		if err != nil {
-			// The last line of a connection that broke is only a part, and why it broke says more.
-			return Page{}, fmt.Errorf("read entry %d after offset %s: %w", n, offset, cmp.Or(lines.Err(), err))
-		}
-		if err := f(e); err != nil {
-			return Page{}, err
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return Page{}, fmt.Errorf("read entry %d after offset %s: %w", n, offset, err)
-	}
-	return page, nil
 }

@@ -43,9 +43,10 @@ type Signal struct {
 
 // Chat is a turn that a person or another agent wrote. RunID is set where it is a run's prompt.
 type Chat struct {
-	Type  string `json:"type"`
-	Text  string `json:"text"`
-	RunID string `json:"runId,omitempty"`
+	Type      string `json:"type"`
+	Text      string `json:"text"`
+	RunID     string `json:"runId,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"` // text is a beginning and a mark with the whole's length and SHA-256
 }
 
 // Sandbox names a box: "local:abc" is {local, abc}.
@@ -112,6 +113,7 @@ type Heartbeat struct {
 	Posted   int64          `json:"posted"`  // lines of this run that are on the thread
 	Pending  int64          `json:"pending"` // lines that are not yet
 	UptimeMs int64          `json:"uptimeMs"`
+	NextMs   int64          `json:"nextMs"`          // when the next is due, where no entry comes before
 	Agent    *AgentProgress `json:"agent,omitempty"` // none before it starts and after it has ended
 }
 

@@ -13,16 +13,20 @@ import (
 // policy says how hard one kind of call tries. All the client's patience is in this file.
 type policy struct {
 	tries   int           // at most; 0 for as long as the context allows
-	attempt time.Duration // for one try, answer included
+	attempt time.Duration // for one try, answer included, beside what a large post takes at slowest; 0 for no limit
 }
 
 var (
 	// appendPolicy is for lines. Whoever appends tries again anyway, so this only bridges what a moment's wait mends.
 	appendPolicy = policy{tries: 6, attempt: time.Minute}
 	// beatPolicy is for heartbeats: the next one says it better than this one again.
-	beatPolicy = policy{tries: 1, attempt: 4 * time.Second}
-	// finishPolicy is for the terminal. Its budget is the caller's context.
-	finishPolicy = policy{tries: 0, attempt: 10 * time.Second}
+	beatPolicy = policy{tries: 1, attempt: 15 * time.Second}
+	// finishPolicy is for the terminal: a connection that is open and dead must not cost much of the time that a box
+	// leaves its processes.
+	finishPolicy = policy{tries: 3, attempt: 10 * time.Second}
+	// slowFinishPolicy is for a terminal that finishPolicy could not deliver, perhaps for the server is slow. Its
+	// budget is the caller's context.
+	slowFinishPolicy = policy{tries: 0, attempt: time.Minute}
 	// renewPolicy is for a fresh token. The one there is may still be good.
 	renewPolicy = policy{tries: 2, attempt: 10 * time.Second}
 	// readPolicy is for whoever reads a thread. A long-poll takes as long as the server waits.
@@ -37,14 +41,24 @@ const (
 	readIdle  = 2 * time.Minute  // without a byte, a read is given up
 )
 
-// retrying is hc with p's patience. seen is told of every try's result.
-func retrying(hc *http.Client, p policy, seen func(*http.Response, error)) *retryablehttp.Client {
+// slowest is the throughput in bytes a second that a post may be down to.
+const slowest = 16 << 10
+
+// retrying is hc, nil for the default one, with p's patience for a post of so many bytes. It passes every try's
+// result to seen, follows no redirects and takes no page of HTML for a success.
+func retrying(hc *http.Client, p policy, bytes int, seen func(*http.Response, error)) *retryablehttp.Client {
 	tries := p.tries - 1
 	if p.tries == 0 {
 		tries = 1 << 30
 	}
-	one := *hc
-	one.Timeout = p.attempt
+	var one http.Client
+	if hc != nil {
+		one = *hc
+	}
+	one.Transport, one.CheckRedirect = pageless{one.Transport}, noRedirect
+	if one.Timeout = p.attempt; p.attempt > 0 {
+		one.Timeout += time.Duration(bytes) * time.Second / slowest
+	}
 	return &retryablehttp.Client{
 		HTTPClient:   &one,
 		RetryMax:     tries,

@@ -5,16 +5,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 // MinSecret is the length in bytes from which on a value is taken for a secret. Shorter ones would redact half of every text.
 const MinSecret = 8
 
-// Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value knows none. It is safe for concurrent use.
+// Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value knows none. It is safe for
+// concurrent use.
 type Redactor struct {
-	secrets []secret
+	secrets atomic.Pointer[[]secret] // the longer ones first
+
+	mu    sync.Mutex // for who adds
+	files []*secretFile
 }
 
 type secret struct {
@@ -46,26 +53,46 @@ func NewRedactor(environ []string, names []string) *Redactor {
 	return r
 }
 
+// known are the secrets.
+func (r *Redactor) known() []secret {
+	if all := r.secrets.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// add makes value a secret with a name. The caller holds mu, or is the only one to have r.
 func (r *Redactor) add(name, value string) {
-	if len(value) < MinSecret || numberForm.MatchString(value) {
+	known := slices.Clone(r.known())
+	same := func(s secret) bool { return string(s.value) == value }
+	if len(value) < MinSecret || numberForm.MatchString(value) || slices.ContainsFunc(known, same) {
 		return
 	}
-	// A text may hold JSON that holds the secret (a tool prints its configuration), so it is looked for as JSON writes it, too.
-	plain := Marshal(value)
-	escaped, _ := json.Marshal(value) // a string always marshals; this one has \u003c for <
-	forms := [][]byte{[]byte(value), plain[1 : len(plain)-1], escaped[1 : len(escaped)-1]}
-	for i, form := range forms {
-		if i == 0 || !bytes.Equal(form, forms[0]) && (i == 1 || !bytes.Equal(form, forms[1])) {
-			r.secrets = append(r.secrets, secret{name, form})
-		}
+	for _, form := range formsOf(value) {
+		known = append(known, secret{name, form})
 	}
-	sort.SliceStable(r.secrets, func(i, j int) bool {
-		a, b := r.secrets[i], r.secrets[j]
+	sort.SliceStable(known, func(i, j int) bool {
+		a, b := known[i], known[j]
 		if len(a.value) != len(b.value) {
 			return len(a.value) > len(b.value)
 		}
 		return a.name < b.name
 	})
+	r.secrets.Store(&known)
+}
+
+// formsOf is a secret as it may stand in a text: as it is, and as JSON writes it, for a tool may print its
+// configuration.
+func formsOf(value string) [][]byte {
+	plain := Marshal(value)
+	escaped, _ := json.Marshal(value) // a string always marshals; this one has \u003c for <
+	forms := [][]byte{[]byte(value)}
+	for _, form := range [][]byte{plain[1 : len(plain)-1], escaped[1 : len(escaped)-1]} {
+		if !slices.ContainsFunc(forms, func(f []byte) bool { return bytes.Equal(f, form) }) {
+			forms = append(forms, form)
+		}
+	}
+	return forms
 }
 
 // span is a place in a text that a secret takes.
@@ -77,7 +104,8 @@ type span struct {
 // Bytes returns s without secrets, nil where it has none. Where secrets overlap, no byte of either is left, and the longer one gives the name.
 func (r *Redactor) Bytes(s []byte) []byte {
 	var spans []span
-	for n, sec := range r.secrets {
+	known := r.known()
+	for n, sec := range known {
 		for at := 0; ; {
 			i := bytes.Index(s[at:], sec.value)
 			if i < 0 {
@@ -105,7 +133,7 @@ func (r *Redactor) Bytes(s []byte) []byte {
 			all.secret = min(all.secret, spans[i].secret)
 		}
 		out = append(out, s[done:all.from]...)
-		out = fmt.Appendf(out, "[redacted:%s]", r.secrets[all.secret].name)
+		out = fmt.Appendf(out, "[redacted:%s]", known[all.secret].name)
 		done = all.to
 	}
 	return append(out, s[done:]...)
@@ -114,7 +142,7 @@ func (r *Redactor) Bytes(s []byte) []byte {
 // Head returns s, the beginning of a text that was cut, less what may be the beginning of a secret at its end.
 func (r *Redactor) Head(s []byte) []byte {
 	keep := len(s)
-	for _, sec := range r.secrets {
+	for _, sec := range r.known() {
 		for n := min(len(sec.value)-1, len(s)); n > 0; n-- {
 			if bytes.HasSuffix(s, sec.value[:n]) {
 				keep = min(keep, len(s)-n)

@@ -1,6 +1,9 @@
 package thread_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -69,4 +72,65 @@ func FuzzRedact(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a file with a secret becomes is a secret, too, and what it was stays one, however the file is written.
+func TestRedactorFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	r := thread.NewRedactor([]string{"A_KEY=abcdefgh"}, nil)
+	r.AddFile("TOKEN", path)
+	write := func(value string) {
+		if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace := func(value string) {
+		if err := os.WriteFile(path+".new", []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []string
+	for i := range 40 {
+		value := fmt.Sprintf("rotated-<%02d>", i) // of one length, and within one tick of the file's clock
+		if i%2 == 0 {
+			write(value)
+		} else {
+			replace(value)
+		}
+		r.Refresh()
+		for _, v := range append(all, value) {
+			if got, want := r.Text("it is "+v+", abcdefgh"), "it is [redacted:TOKEN], [redacted:A_KEY]"; got != want {
+				t.Fatalf("after %d rotations %q became %q", i, v, got)
+			}
+		}
+		all = append(all, value)
+	}
+	if got, want := r.Text(`{"token":"rotated-\u003c07\u003e"}`), `{"token":"[redacted:TOKEN]"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if r.Refresh(); r.Text(all[39]) != "[redacted:TOKEN]" {
+		t.Error("forgotten with its file")
+	}
+}
+
+// A file that is replaced for ever does not fill the memory.
+func TestRedactorFileIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	r := thread.NewRedactor([]string{"A_KEY=abcdefgh"}, nil)
+	r.AddFile("TOKEN", path)
+	for i := range 300 {
+		if err := os.WriteFile(path, fmt.Appendf(nil, "rotated-%03d", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.Refresh()
+	}
+	if got := r.Text("rotated-000 rotated-299 abcdefgh"); got != "rotated-000 [redacted:TOKEN] [redacted:A_KEY]" {
+		t.Errorf("got %s", got)
+	}
 }

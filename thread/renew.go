@@ -13,98 +13,176 @@ import (
 	"time"
 )
 
-// renewal keeps a Client's token good. The Client is given a write token, which its source may replace at any time, and perhaps a renew token. With one
-// the write token is exchanged at half its life, and when the server refuses it. What counts is the server's clock, which its answers tell; in between
-// the monotonic clock goes on from there, so that a wall clock that is wrong or jumps does no harm.
+// renewal keeps a Client's token good. The Client is given a write token, which its source may replace at any time,
+// and perhaps a renew token. With one the write token is exchanged at half its life, by KeepToken, and when the
+// server refuses it. How old the first token is follows from the server's clock, once; the life of those that it was
+// exchanged for is counted from their coming, by the monotonic clock. No clock that is wrong or jumps does harm.
 type renewal struct {
 	flight sync.Mutex // held by whoever is getting a token
 
-	mu     sync.Mutex
-	given  string // what the source gave last
-	token  string // what to show: given, or what it was exchanged for
-	issued time.Time
-	until  time.Time // both by the server's clock; zero where the token doesn't say
-	server time.Time // the server's clock,
-	seen   time.Time // when it was told: the monotonic clock counts from here
-	failed int       // renewals in a row
-	next   time.Time // none before this
-	silent bool      // the server is an older one that renews no tokens
-	bad    bool      // the token was refused, and that was said
-	good   bool      // the server has taken a token
+	mu      sync.Mutex
+	given   string        // what the source gave last
+	token   string        // what to show: given, or what it was exchanged for
+	issued  time.Time     // by the server's clock; zero where the token doesn't say
+	until   time.Time     // by the server's clock; zero where the token doesn't say
+	due     time.Time     // when to exchange it; zero where that is not known
+	aged    bool          // due takes the token's age into account
+	next    time.Time     // no exchange before this
+	failed  int           // renewals in a row
+	inVain  int           // tokens in a row that were got and not taken
+	refused string        // the token that the server refuses; "" for none
+	missing bool          // the server is an older one that renews no tokens
+	bad     bool          // the token was refused, and that was said
+	good    bool          // the server has taken a token
+	keeper  chan struct{} // wakes KeepToken; nil where it doesn't run
+	changed chan struct{} // closed at the next change of token; nil where nobody waits for it
 }
 
-// Waits after a renewal that failed.
+// Waits between renewals.
 const (
 	firstRenewWait = time.Second
-	mostRenewWait  = time.Minute
+	mostRenewWait  = time.Minute      // after ones that failed, or whose token the server refused
+	missingWait    = 10 * time.Minute // for a server that renews no tokens
+	freshWait      = 3 * time.Second  // of a call whose token was refused, for a fresh one
+	defaultLife    = 10 * time.Minute // of a token that doesn't say how long it lives, once the server has refused one
 )
 
+// KeepToken exchanges the write token for a fresh one at half its life, and when the server refuses it, until ctx is
+// done; it returns nil then. While it runs no other call waits for the exchange, but for a moment where the server has
+// refused its token. Without a renew token there is nothing to do.
+func (c *Client) KeepToken(ctx context.Context) error {
+	if c.Renew == "" {
+		<-ctx.Done()
+		return nil
+	}
+	r := &c.renewal
+	wake := make(chan struct{}, 1)
+	r.mu.Lock()
+	r.keeper = wake
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.keeper = nil
+		r.mu.Unlock()
+	}()
+	for ctx.Err() == nil {
+		timer := time.NewTimer(r.wait())
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() == nil && r.wait() <= 0 {
+			r.flight.Lock()
+			_, _ = c.exchange(ctx) // a failure is logged, and there is another try
+			r.flight.Unlock()
+		}
+	}
+	return nil
+}
+
+// wait is the time until the token is to be exchanged.
+func (r *renewal) wait() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.due
+	switch {
+	case r.refused != "" && r.refused == r.token:
+		at = r.next
+	case at.IsZero():
+		return time.Hour // until something wakes the loop
+	case at.Before(r.next):
+		at = r.next
+	}
+	return max(0, time.Until(at))
+}
+
+// wake lets KeepToken look again. The caller holds mu.
+func (r *renewal) wake() {
+	select {
+	case r.keeper <- struct{}{}:
+	default: // it doesn't run, or is about to look
+	}
+}
+
 // current is the token to show now.
-func (c *Client) current(ctx context.Context) (string, error) {
+func (c *Client) current() (string, error) {
 	given, err := c.Token()
 	r := &c.renewal
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case err != nil && r.token == "":
-		r.mu.Unlock()
 		return "", err
 	case err == nil && given != r.given:
 		r.given = given
 		r.take(given)
 	}
-	token, due := r.token, c.Renew != "" && r.halfway() && !r.silent && !time.Now().Before(r.next)
-	r.mu.Unlock()
-	if due && r.flight.TryLock() { // while one gets a new token, the others go on with the old one
-		defer r.flight.Unlock()
-		if fresh, err := c.exchange(ctx); err == nil {
-			return fresh, nil
-		}
-	}
-	return token, nil
+	return r.token, nil
 }
 
 // another is a token to show instead of one that the server has refused; false where there is none.
 func (c *Client) another(ctx context.Context, refused string) (string, bool) {
 	r := &c.renewal
-	if token, err := c.current(ctx); err == nil && token != refused {
+	if token, err := c.current(); err == nil && token != refused {
 		return token, true // its source has a new one
 	}
 	if c.Renew == "" {
 		return "", false
 	}
-	r.flight.Lock()
-	defer r.flight.Unlock()
 	r.mu.Lock()
-	token, wait := r.token, r.silent || time.Now().Before(r.next)
+	r.refused = refused
+	kept := r.keeper != nil
+	if kept && r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	changed := r.changed
+	r.wake()
 	r.mu.Unlock()
-	if token != refused {
-		return token, true // somebody has just got it
+	if kept {
+		timer := time.NewTimer(freshWait)
+		defer timer.Stop()
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	} else {
+		r.flight.Lock()
+		defer r.flight.Unlock()
+		if r.wait() <= 0 {
+			_, _ = c.exchange(ctx) // a failure is logged, and the token stays the refused one
+		}
 	}
-	if wait {
-		return "", false
-	}
-	fresh, err := c.exchange(ctx)
-	return fresh, err == nil
+	token, err := c.current()
+	return token, err == nil && token != refused
 }
 
 // exchange gets a write token for the renew token. The caller holds flight.
 func (c *Client) exchange(ctx context.Context) (string, error) {
 	r := &c.renewal
-	fresh, err := c.askToken(ctx)
+	fresh, now, err := c.askToken(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
 		r.failed = 0
 		r.take(fresh)
-		c.log().Info("the token was renewed", "good_for", r.until.Sub(r.now()).Round(time.Second))
+		life := r.life(now)
+		r.due, r.aged = time.Now().Add(max(life/2, firstRenewWait)), true
+		r.next = time.Now().Add(min(firstRenewWait<<min(r.inVain, 10), mostRenewWait))
+		r.inVain++
+		c.log().Info("the token was renewed", "good_for", life.Round(time.Second))
 		return fresh, nil
 	}
 	if ctx.Err() != nil {
 		return "", err // the caller's own end
 	}
-	var se *StatusError
-	if r.silent = errors.As(err, &se) && (se.Status == http.StatusNotFound || se.Status == http.StatusMethodNotAllowed); r.silent {
-		c.log().Warn("the thread server renews no tokens", "error", err)
+	if status := statusOf(err); status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+		if r.next = time.Now().Add(missingWait); !r.missing {
+			r.missing = true
+			c.log().Warn("the thread server renews no tokens", "error", err)
+		}
 		return "", err
 	}
 	if r.failed++; r.failed == 1 {
@@ -114,47 +192,71 @@ func (c *Client) exchange(ctx context.Context) (string, error) {
 	return "", err
 }
 
-func (c *Client) askToken(ctx context.Context) (string, error) {
-	resp, err := c.send(ctx, renewPolicy, http.MethodPost, "/token", nil, c.Renew)
+// askToken returns a fresh token, and the server's clock where the answer has it.
+func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err error) {
+	unseen := func(*http.Response, error) {} // the exchange logs what goes wrong with it
+	resp, err := c.send(ctx, renewPolicy, http.MethodPost, "/token", nil, c.Renew, unseen)
 	if err != nil {
-		return "", err
+		return "", now, err
 	}
 	defer drain(resp.Body)
 	if resp.StatusCode/100 != 2 {
-		return "", statusError(resp)
+		return "", now, statusError(resp)
 	}
+	now, _ = http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
 	var answer struct {
 		JWT string `json:"jwt"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&answer); err != nil || answer.JWT == "" {
-		return "", fmt.Errorf("the answer has no token: %w", err)
+	err = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&answer)
+	if err == nil && answer.JWT == "" {
+		err = errors.New("it has no jwt")
 	}
-	return answer.JWT, nil
+	if err != nil {
+		return "", now, fmt.Errorf("the answer has no token: %w", err)
+	}
+	return answer.JWT, now, nil
 }
 
-// heard takes from an answer what it tells of the server's clock and of the token.
-func (c *Client) heard(resp *http.Response) {
+// heard takes from an answer to token what it tells of the server's clock and of the token.
+func (c *Client) heard(resp *http.Response, token string) {
 	r := &c.renewal
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		r.server, r.seen = at, time.Now()
+	if now, err := http.ParseTime(resp.Header.Get("Date")); err == nil && !r.aged && token == r.token {
+		r.aged = true
+		if life := r.life(now); !r.until.IsZero() {
+			age := time.Duration(0)
+			if !r.issued.IsZero() {
+				age = max(0, now.Sub(r.issued))
+			}
+			r.due = time.Now().Add(max(0, life/2-age))
+			r.wake()
+		}
 	}
 	switch refused := resp.StatusCode == http.StatusUnauthorized; {
 	case refused && r.good && !r.bad:
 		r.bad = true
-		c.log().Warn("the thread server refuses the token; what there is to post waits for another one", "can_renew", c.Renew != "" && !r.silent)
+		c.log().Warn("the thread server refuses the token; what there is to post waits for another one",
+			"can_renew", c.Renew != "" && !r.missing)
 	case resp.StatusCode/100 == 2:
 		if r.bad {
 			c.log().Info("the thread server takes the token again")
 		}
 		r.bad, r.good = false, true
+		if token == r.token {
+			r.inVain = 0
+		}
 	}
 }
 
-// take makes token the one to show, and reads from it how long it lives. It is the server that says whether it is good.
+// take makes token the one to show, and reads from it how long it lives. It is the server that says whether it is
+// good. The caller holds mu.
 func (r *renewal) take(token string) {
-	r.token, r.issued, r.until = token, time.Time{}, time.Time{}
+	r.token, r.issued, r.until, r.due, r.aged = token, time.Time{}, time.Time{}, time.Time{}, false
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
 	_, rest, _ := strings.Cut(token, ".")
 	body, _, _ := strings.Cut(rest, ".")
 	b, err := base64.RawURLEncoding.DecodeString(body)
@@ -168,22 +270,15 @@ func (r *renewal) take(token string) {
 	}
 }
 
-// now is the server's clock; zero before it was told.
-func (r *renewal) now() time.Time {
-	if r.seen.IsZero() {
-		return time.Time{}
+// life is how long the token lives in all, as it says itself; where it doesn't say when that began, from now on by the
+// server's clock. The caller holds mu.
+func (r *renewal) life(now time.Time) time.Duration {
+	switch {
+	case r.until.IsZero():
+	case !r.issued.IsZero() && r.until.After(r.issued):
+		return r.until.Sub(r.issued)
+	case !now.IsZero() && r.until.After(now):
+		return max(r.until.Sub(now), 2*mostRenewWait) // for the clock may be wrong
 	}
-	return r.server.Add(time.Since(r.seen))
-}
-
-// halfway reports whether the token has lived for half its life.
-func (r *renewal) halfway() bool {
-	now := r.now()
-	if now.IsZero() || r.until.IsZero() {
-		return false
-	}
-	if r.issued.IsZero() {
-		r.issued = now // it doesn't say when its life began: now, then
-	}
-	return now.Sub(r.issued) >= r.until.Sub(r.issued)/2
+	return defaultLife
 }

@@ -1,9 +1,11 @@
 package thread_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,7 +24,9 @@ import (
 type office struct {
 	skew    time.Duration // of its clock
 	ttl     time.Duration
-	refuses int // how often the renewal fails with 503 before it works; -1: it is an older server that has none
+	refuses int                  // how often the renewal fails with 503 before it works; -1: an older server has none
+	hangs   bool                 // a renewal gets no answer
+	date    func() time.Duration // by how much the Date of its answers is wrong; nil for not at all
 
 	mu       sync.Mutex
 	renewals int
@@ -44,10 +48,18 @@ func (o *office) mint(n int) string {
 }
 
 func (o *office) RoundTrip(r *http.Request) (*http.Response, error) {
+	if o.hangs && strings.HasSuffix(r.URL.Path, "/token") {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := httptest.NewRecorder()
-	w.Header().Set("Date", o.now().UTC().Format(http.TimeFormat))
+	date := o.now()
+	if o.date != nil {
+		date = date.Add(o.date())
+	}
+	w.Header().Set("Date", date.UTC().Format(http.TimeFormat))
 	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/token") && o.refuses < 0:
@@ -95,6 +107,7 @@ func TestRenewal(t *testing.T) {
 				c := &thread.Client{
 					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token", HTTP: &http.Client{Transport: o},
 				}
+				defer keepToken(t, c)()
 				for began := time.Now(); time.Since(began) < 72*time.Hour; time.Sleep(time.Minute) { // the bubble's time
 					if err := c.Heartbeat(t.Context(), note); err != nil {
 						t.Fatal(err)
@@ -106,6 +119,114 @@ func TestRenewal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// keepToken runs the client's KeepToken until the returned func is called.
+func keepToken(t *testing.T, c *thread.Client) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.KeepToken(ctx) }()
+	synctest.Wait()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("KeepToken returned %v for an order to stop", err)
+		}
+	}
+}
+
+// Whatever the Date of an answer says, a proxy's word among them, tokens are not renewed faster than they age.
+func TestRenewalWithAWrongDate(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, tt := range []struct {
+		name string
+		date func() time.Duration
+		most int
+	}{
+		{"three hours ahead", func() time.Duration { return 3 * time.Hour }, 1},
+		{"three hours behind", func() time.Duration { return -3 * time.Hour }, 0},
+		{"another one each time", func() time.Duration {
+			return time.Duration(random.Int64N(48*3600)-24*3600) * time.Second
+		}, 1},
+		{"a year ahead", func() time.Duration { return 365 * 24 * time.Hour }, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, date: tt.date}
+				c := &thread.Client{
+					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token",
+					HTTP: &http.Client{Transport: o},
+				}
+				defer keepToken(t, c)()
+				for range 300 {
+					if err := c.Heartbeat(t.Context(), note); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second) // the bubble's time
+				}
+				if o.renewals > tt.most {
+					t.Errorf("%d renewals in 300 requests", o.renewals)
+				}
+			})
+		})
+	}
+}
+
+// A server that refuses each fresh token, too, is asked for new ones once a minute in the end.
+func TestRenewalInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}}
+		refuse := trip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/token") {
+				return o.RoundTrip(r)
+			}
+			return answer(401), nil
+		})
+		c := &thread.Client{
+			Base: "http://office", Thread: "t1", Token: thread.StaticToken("x"), Renew: "the-renew-token",
+			HTTP: &http.Client{Transport: refuse},
+		}
+		defer keepToken(t, c)()
+		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(time.Second) { // the bubble's time
+			if err := c.Heartbeat(t.Context(), note); !thread.Refused(err) {
+				t.Fatalf("got %v", err)
+			}
+		}
+		if o.renewals < 30 || o.renewals > 70 {
+			t.Errorf("%d renewals in an hour", o.renewals)
+		}
+	})
+}
+
+// A renewal that gets no answer holds nobody up: neither while the token is good, nor for long when it is not.
+func TestRenewalHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, hangs: true}
+		c := &thread.Client{
+			Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token",
+			HTTP: &http.Client{Transport: o},
+		}
+		defer keepToken(t, c)()
+		var slowest time.Duration
+		post := func() error {
+			began := time.Now()
+			err := c.Heartbeat(t.Context(), note)
+			slowest = max(slowest, time.Since(began))
+			return err
+		}
+		for began := time.Now(); time.Since(began) < 119*time.Minute; time.Sleep(time.Second) { // the bubble's time
+			if err := post(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if slowest > 0 {
+			t.Errorf("a post took %v, while the token was good", slowest)
+		}
+		time.Sleep(2 * time.Minute) // the bubble's time
+		if err := post(); !thread.Refused(err) || slowest > 4*time.Second {
+			t.Errorf("a post with the expired token took %v: %v", slowest, err)
+		}
+	})
 }
 
 // A token that expired while nobody could renew it is renewed when the server says so, and the post that met it goes through.

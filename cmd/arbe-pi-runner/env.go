@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -36,6 +37,7 @@ type settings struct {
 	guard     time.Duration
 	heartbeat time.Duration
 	redact    *thread.Redactor
+	http      *http.Client // this process's
 }
 
 // The environment, as --help shows it.
@@ -52,7 +54,7 @@ const envHelp = `Environment:
 // readSettings reads the environment. All that is wrong with it is said at once. late is for a run that was begun with it: a token file that is away
 // will come back.
 func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
-	var s settings
+	s := settings{http: thread.NewHTTP()}
 	var problems []string
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 
@@ -71,6 +73,13 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 			problem("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
 		}
 		s.base = thread.BaseURL(base)
+		if err == nil && u.User != nil {
+			password, given := u.User.Password()
+			if !given {
+				password = u.User.Username() // a token, mostly
+			}
+			environ = append(slices.Clone(environ), "ARBE_STREAM_URL_PASSWORD="+password)
+		}
 	}
 	if s.renew = getenv("ARBE_STREAM_RENEW_TOKEN"); strings.ContainsAny(s.renew, " \t\r\n") {
 		problem("ARBE_STREAM_RENEW_TOKEN has white space in it")
@@ -127,6 +136,9 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	}
 	names := strings.FieldsFunc(getenv("ARBE_REDACT"), func(r rune) bool { return r == ',' || r == ' ' })
 	s.redact = thread.NewRedactor(environ, names)
+	if file != "" {
+		s.redact.AddFile("ARBE_STREAM_TOKEN", file) // the tokens to come
+	}
 	if problems != nil {
 		return s, &cmdline.Exit{Status: exitConfig, Cause: errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  "))}
 	}
@@ -146,7 +158,7 @@ func stateDir(getenv func(string) string) (string, error) {
 }
 
 func (s settings) client(log *slog.Logger) *thread.Client {
-	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log}
+	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log, HTTP: s.http}
 }
 
 // signalled is the cause of a context that a signal ended.

@@ -94,7 +94,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	})
 	switch {
 	case errors.Is(err, errUntil):
-	case thread.Refused(err):
+	case thread.Refused(err) || thread.Redirected(err):
 		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("read the thread: %w", err)}
 	case thread.NotFound(err):
 		return &cmdline.Exit{Status: exitNoSession, Cause: fmt.Errorf("thread %s was never written", s.thread)}

@@ -141,7 +141,7 @@ func persist(ctx context.Context, pass func(context.Context) error) error {
 		switch {
 		case err == nil:
 			return nil
-		case thread.Refused(err):
+		case thread.Refused(err) || thread.Redirected(err):
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		case errors.Is(err, session.ErrNotFile):
 			return &cmdline.Exit{Status: exitNoSession, Cause: err}

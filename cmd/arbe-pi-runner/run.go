@@ -1,25 +1,19 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
-	"arbe.0sk.ar/runner/thread"
 )
-
-// promptWait is how long the thread may take to tell the prompt.
-const promptWait = 30 * time.Second
 
 func harnessFlag() cli.Flag {
 	return &cli.StringFlag{Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", ")}
@@ -132,19 +126,13 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	if err != nil {
 		return err
 	}
-	prompt := p.job.Prompt
-	if prompt == "" && !folder.Begun() && !p.job.PTY {
-		if prompt, err = promptOnThread(ctx, client, p.job.RunID); err != nil {
-			return err
-		}
-	}
 	var tty *os.File
 	if p.job.PTY {
 		tty = os.Stdin
 	}
 	res, err := runner.Run(ctx, abandon, runner.Config{
 		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
-		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: prompt,
+		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: p.job.Prompt,
 		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
 		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
@@ -219,22 +207,6 @@ func (p *program) promptFrom(c *cli.Context) (prompt string, err error) {
 	}
 	if strings.TrimSpace(prompt) == "" {
 		return "", cmdline.Usage("the prompt is empty")
-	}
-	return prompt, nil
-}
-
-// promptOnThread looks for the chat that asks for the run.
-func promptOnThread(ctx context.Context, client *thread.Client, runID string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, promptWait)
-	defer cancel()
-	prompt, err := client.ChatText(ctx, runner.PromptID(runID))
-	switch {
-	case thread.Refused(err):
-		return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("read the prompt from the thread: %w", err)}
-	case err != nil && !thread.NotFound(err):
-		return "", &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("read the prompt from the thread: %w", err)}
-	case strings.TrimSpace(prompt) == "":
-		return "", cmdline.Usage("no prompt: none was given, and the thread has no chat %s", runner.PromptID(runID))
 	}
 	return prompt, nil
 }

@@ -27,7 +27,9 @@ func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, e
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(req)
+	// A redirect is not followed: net/http would make a GET of a DELETE, and its 200 a success.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := (&http.Client{CheckRedirect: stay}).Do(req)
 	if err != nil {
 		body.end()
 		return nil, err

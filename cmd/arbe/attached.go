@@ -64,7 +64,8 @@ func (p *program) runAction(c *cli.Context) error {
 	for asked := false; ; {
 		select {
 		case err := <-over:
-			if err != nil || statusOf(&fold, done.Run) == thread.StatusRunning {
+			status := statusOf(&fold, done.Run) // "" for a run of which nothing was read
+			if err != nil || status == thread.StatusRunning || status == "" {
 				return errors.Join(reach(err), p.left(done))
 			}
 			return errors.Join(ended(&fold, done.Run), p.after(c, ctx, h, done, attached))
@@ -141,11 +142,14 @@ func (p *program) left(done launch.Launched) error {
 	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("the run goes on: arbe thread tail %s shows it, arbe cancel %s ends it", done.Thread, done.Thread)}
 }
 
-// ended is the exit status of a run that has ended.
+// ended is the exit status of a run that has ended. One of which nothing is known has not ended well.
 func ended(fold *thread.Fold, id string) error {
 	for _, r := range fold.Runs() {
-		if r.ID != id || r.Status == thread.StatusCompleted {
+		if r.ID != id {
 			continue
+		}
+		if r.Status == thread.StatusCompleted {
+			return nil
 		}
 		status := 1
 		if t := r.Totals; t != nil && t.ExitCode != nil && *t.ExitCode != 0 {
@@ -157,5 +161,5 @@ func ended(fold *thread.Fold, id string) error {
 		}
 		return &cmdline.Exit{Status: status}
 	}
-	return nil
+	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("nothing is known of run %s", id)}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -37,11 +38,12 @@ func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	http           *http.Client // of all its threads
 }
 
 // run is the whole program, but for the end of its process.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{stdin, stdout, stderr}
+	p := &program{stdin, stdout, stderr, thread.NewHTTP()}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	app := &cli.App{
@@ -150,7 +152,7 @@ func (p *program) client(c *cli.Context, threadID string, scope string) (*thread
 		return nil, err
 	}
 	log := cmdline.Logger(p.stderr, false)
-	return &thread.Client{Base: thread.BaseURL(url), Thread: threadID, Token: token, Log: log}, nil
+	return &thread.Client{Base: thread.BaseURL(url), Thread: threadID, Token: token, Log: log, HTTP: p.http}, nil
 }
 
 // tokenFor is a token for the thread: the one in the environment, or one that is made for each call.

@@ -121,7 +121,7 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 func (p *program) reconciling(c *cli.Context, d stream.Data, cfg stream.Config) func(context.Context, string, *stream.Log, []byte) error {
 	return func(ctx context.Context, at string, log *stream.Log, key []byte) error {
 		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
-		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger})
+		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger, HTTP: p.http})
 		r := h.reconciler(c)
 		r.Log = cfg.Logger
 		return r.Loop(ctx, reconcileEvery(r.OrphanAfter), func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },

@@ -28,6 +28,10 @@ type Call struct {
 	Token   string         // that it brought
 	Entries []thread.Entry // of a post
 	Array   bool           // they came as an array
+	Live    bool           // a read that is to wait for entries
+	Renewal bool           // a post to /token
+
+	had int // entries of the thread when the call came
 }
 
 // Fault says how a call goes wrong. The zero value is that it doesn't.
@@ -38,6 +42,8 @@ type Fault struct {
 	Drop    bool              // no answer: the connection breaks off
 	Hang    bool              // no answer, until the client gives up or the test ends
 	Applied bool              // the entries are kept all the same
+	Late    time.Duration     // a success is answered so late
+	Pace    time.Duration     // of a read: the time before each entry
 }
 
 // Server is one thread.
@@ -48,6 +54,10 @@ type Server struct {
 	t       testing.TB
 	hook    func(Call) Fault
 	old     bool
+	deaf    bool // takes no live reads
+	page    int  // entries of one answer at most; 0 for all
+	renew   string
+	fresh   int // tokens that were renewed
 	gaps    bool
 	anew    bool
 	done    chan struct{}
@@ -56,10 +66,10 @@ type Server struct {
 	list    []thread.Entry
 	grew    chan struct{} // closed, and made anew, when an entry is added
 	byID    map[string]thread.Entry
-	index   map[string]int  // of the next line, by session
-	current string          // the run that began last
-	ended   map[string]bool // runs whose terminal is there
-	beats   map[string]int  // heartbeats after the end
+	index   map[string]int // of the next line, by session
+	current string         // the run that began last
+	ended   map[string]int // runs whose terminal is there: the entries up to it
+	beats   map[string]int // heartbeats after the end
 	broken  []string
 	allow   map[string]bool // ids that may come with another payload
 }
@@ -68,7 +78,7 @@ type Server struct {
 func New(t testing.TB, hook func(Call) Fault) *Server {
 	s := &Server{
 		Token: "fake-thread-token", t: t, hook: hook, done: make(chan struct{}), byID: map[string]thread.Entry{}, index: map[string]int{},
-		ended: map[string]bool{}, beats: map[string]int{}, allow: map[string]bool{}, grew: make(chan struct{}),
+		ended: map[string]int{}, beats: map[string]int{}, allow: map[string]bool{}, grew: make(chan struct{}),
 	}
 	srv := httptest.NewServer(s)
 	s.URL = srv.URL
@@ -93,6 +103,50 @@ func (s *Server) Old() *Server {
 	return s
 }
 
+// NoLive makes the server one that answers 400 to a read that is to wait.
+func (s *Server) NoLive() *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = true
+	return s
+}
+
+// Paged makes the server answer a read with at most n entries.
+func (s *Server) Paged(n int) *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.page = n
+	return s
+}
+
+// Renew makes the server give a new token for the renew token. Each makes the ones before it worthless.
+func (s *Server) Renew(token string) *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renew = token
+	return s
+}
+
+// Renewals is how many new tokens were given.
+func (s *Server) Renewals() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fresh
+}
+
+// Restore makes the thread what it was when it had n entries, as a server does that is restored from a backup.
+func (s *Server) Restore(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.list[n:] {
+		delete(s.byID, e.ID)
+	}
+	s.list = s.list[:n:n]
+	s.anew = true
+	close(s.grew) // who waits is answered
+	s.grew = make(chan struct{})
+}
+
 // Allow lets an id come with another payload, which is answered with 409 and held against nobody.
 func (s *Server) Allow(id string) {
 	s.mu.Lock()
@@ -114,6 +168,13 @@ func (s *Server) Rewritten() {
 	s.anew = true
 }
 
+// Current is what the client must bring.
+func (s *Server) Current() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Token
+}
+
 // SetToken changes what the client must bring.
 func (s *Server) SetToken(token string) {
 	s.mu.Lock()
@@ -130,7 +191,7 @@ func (s *Server) Client() *thread.Client {
 func (s *Server) Put(e thread.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(e)
+	s.add(e, len(s.list))
 }
 
 // Entries are those that the thread has.
@@ -175,9 +236,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.calls++
-	call := Call{N: s.calls, Method: r.Method, Path: r.URL.Path, Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")}
+	call := Call{
+		N: s.calls, Method: r.Method, Path: r.URL.Path,
+		Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		Live:  r.URL.Query().Get("live") != "", Renewal: strings.HasSuffix(r.URL.Path, "/token"), had: len(s.list),
+	}
 	old := s.old
 	s.mu.Unlock()
+	if call.Renewal {
+		body = []byte("[]")
+	}
 	raws := []json.RawMessage{body}
 	if call.Array = bytes.HasPrefix(body, []byte("[")); call.Array {
 		if err := json.Unmarshal(body, &raws); err != nil {
@@ -198,7 +266,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f = s.hook(call)
 	}
 	if f.Applied {
-		s.apply(call.Entries)
+		s.apply(call)
 	}
 	switch {
 	case f.Hang:
@@ -216,17 +284,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(f.Status)
 		_, _ = io.WriteString(w, f.Body)
 		return
+	case call.Renewal:
+		s.renewal(w, call.Token)
+		return
 	case !s.knows(call.Token):
 		http.Error(w, `{"error":{"code":"invalid_token","message":"bad token"}}`, http.StatusUnauthorized)
 		return
 	case r.Method == http.MethodGet:
-		s.read(w, r, old)
+		s.read(w, r, old, f.Pace)
 		return
 	case old && call.Array:
 		http.Error(w, "id is required", http.StatusBadRequest)
 		return
 	}
-	bad, next, known := s.apply(call.Entries)
+	bad, next, known := s.apply(call)
+	if f.Late > 0 {
+		select {
+		case <-time.After(f.Late): // this is the fault
+		case <-r.Context().Done():
+		case <-s.done:
+		}
+	}
 	if bad == nil {
 		if old {
 			_, _ = io.WriteString(w, `{"ok":true}`)
@@ -249,14 +327,33 @@ func (s *Server) knows(token string) bool {
 	return token == s.Token
 }
 
+// renewal gives a new token for the renew token.
+func (s *Server) renewal(w http.ResponseWriter, token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.renew == "":
+		http.Error(w, "no such page", http.StatusNotFound)
+	case token != s.renew:
+		http.Error(w, `{"error":{"code":"invalid_token","message":"bad token"}}`, http.StatusUnauthorized)
+	default:
+		s.fresh++
+		s.Token = fmt.Sprintf("fake-fresh-token-%d", s.fresh)
+		fmt.Fprintf(w, `{"jwt":%q,"expiresAt":"x"}`, s.Token)
+	}
+}
+
 // read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and does for a moment.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool) {
+func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool, pace time.Duration) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("offset")) // what is no number is the start
 	s.mu.Lock()
-	list, grew := s.list, s.grew
+	list, grew, deaf, page := s.list, s.grew, s.deaf, s.page
 	s.mu.Unlock()
 	if old {
 		from = 0
+	} else if deaf && r.URL.Query().Get("live") != "" || from > len(list) {
+		http.Error(w, `{"error":{"code":"bad","message":"live, or beyond the end"}}`, http.StatusBadRequest)
+		return
 	} else if r.URL.Query().Get("live") != "" && from >= len(list) {
 		late := time.NewTimer(longPoll)
 		defer late.Stop()
@@ -267,18 +364,32 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool) {
 		case <-r.Context().Done():
 		}
 		list = s.Entries()
+		if from > len(list) { // restored meanwhile
+			http.Error(w, `{"error":{"code":"offset","message":"beyond the end"}}`, http.StatusBadRequest)
+			return
+		}
 	}
 	if len(list) == 0 {
 		http.Error(w, `{"error":{"code":"not_found","message":"never written"}}`, http.StatusNotFound)
 		return
 	}
 	if !old {
+		all := len(list)
+		if page > 0 {
+			list = list[:min(all, from+page)]
+		}
 		w.Header().Set("Stream-Next-Offset", strconv.Itoa(len(list)))
-		w.Header().Set("Stream-Up-To-Date", "true")
+		w.Header().Set("Stream-Up-To-Date", strconv.FormatBool(len(list) == all))
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	for _, e := range list[min(from, len(list)):] {
-		_, _ = w.Write(append(e.AppendJSON(nil), '\n'))
+		if pace > 0 {
+			_ = http.NewResponseController(w).Flush() // a broken connection shows in Write
+			time.Sleep(pace)                          // this is the fault
+		}
+		if _, err := w.Write(append(e.AppendJSON(nil), '\n')); err != nil {
+			return
+		}
 	}
 }
 
@@ -292,10 +403,10 @@ func (s *Server) breach(format string, args ...any) {
 }
 
 // apply appends all of the entries or none, and returns those that conflict; where none does, the offset behind them and how many were known.
-func (s *Server) apply(entries []thread.Entry) (bad []thread.BadEntry, next, known int) {
+func (s *Server) apply(call Call) (bad []thread.BadEntry, next, known int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, e := range entries {
+	for i, e := range call.Entries {
 		if was, ok := s.byID[e.ID]; ok && !samePayload(was.Payload, e.Payload) {
 			bad = append(bad, thread.BadEntry{Index: i, ID: e.ID, Reason: "taken"})
 			if !s.allow[e.ID] {
@@ -306,11 +417,11 @@ func (s *Server) apply(entries []thread.Entry) (bad []thread.BadEntry, next, kno
 	if bad != nil {
 		return bad, 0, 0
 	}
-	for _, e := range entries {
+	for _, e := range call.Entries {
 		if _, ok := s.byID[e.ID]; ok {
 			known++
 		} else {
-			s.add(e)
+			s.add(e, call.had)
 		}
 	}
 	return nil, len(s.list), known
@@ -321,8 +432,9 @@ func samePayload(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// add appends an entry and looks whether it may come now.
-func (s *Server) add(e thread.Entry) {
+// add appends an entry and looks whether it may come now. had is how many entries the thread had when its call came:
+// of those that cross a run's end on the wire nobody can know.
+func (s *Server) add(e thread.Entry, had int) {
 	var p thread.Line
 	var run struct {
 		RunID  string `json:"runId"`
@@ -335,19 +447,24 @@ func (s *Server) add(e thread.Entry) {
 			s.broken = append(s.broken, fmt.Sprintf("line %d of session %s came where line %d was due", p.Session.Index, p.Session.ID, want))
 		}
 		s.index[p.Session.ID] = p.Session.Index + 1
-		if s.ended[s.current] {
+		if s.ended[s.current] > 0 {
 			s.broken = append(s.broken, fmt.Sprintf("line %s came after the end of run %s", e.ID, s.current))
 		}
 	}
-	if strings.HasPrefix(run.Type, "signal.") && s.ended[run.RunID] && !strings.HasPrefix(e.ID, run.RunID+".end.") {
-		if s.beats[run.RunID]++; run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 1 {
+	end, ofEnd := s.ended[run.RunID], strings.HasPrefix(e.ID, run.RunID+".end.")
+	if strings.HasPrefix(run.Type, "signal.") && end > 0 && !ofEnd {
+		if had >= end {
+			s.beats[run.RunID]++
+		}
+		// One heartbeat was on its way, and one announces that there are few from now on.
+		if run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 2 {
 			s.broken = append(s.broken, fmt.Sprintf("%s came after the end of run %s", e.ID, run.RunID))
 		}
 	}
 	if run.Type == thread.TypeStatus && run.Status == thread.StatusRunning {
 		s.current = run.RunID
 	} else if run.Type == thread.TypeStatus && !strings.HasPrefix(e.ID, run.RunID+".orphan.") { // which is the host's guess
-		s.ended[run.RunID] = true
+		s.ended[run.RunID] = len(s.list) + 1
 	}
 	e.At = thread.Stamp(time.Now())
 	s.byID[e.ID] = e

@@ -82,10 +82,11 @@ type scene struct {
 	wrap   string // what a shell does before it becomes the runner
 	file   string // the session's, where the scene names it; "" for the runner's choice
 
-	group string   // the cgroup's folder, where the scene has one
-	first int      // the worker when the fault struck
-	sink  *os.File // the runner's stdout and stderr; nil for a buffer
-	tty   bool     // sink is its terminal
+	group    string   // the cgroup's folder, where the scene has one
+	first    int      // the worker when the fault struck
+	sink     *os.File // the runner's stdout and stderr; nil for a buffer
+	tty      bool     // sink is its terminal
+	prompted bool     // the prompt is on the thread
 
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
@@ -96,6 +97,7 @@ type scene struct {
 	held  chan struct{}              // closed when one is
 	freed chan struct{}              // closed when they go on
 	fails func(fakethread.Call) fakethread.Fault
+	reads func(fakethread.Call) fakethread.Fault // of reads; nil for none
 
 	hold   sync.Once
 	loose  sync.Once
@@ -116,8 +118,11 @@ func newScene(t *testing.T, run string) *scene {
 
 func (s *scene) hook(c fakethread.Call) fakethread.Fault {
 	s.mu.Lock()
-	trap, fails := s.trap, s.fails
+	trap, fails, reads := s.trap, s.fails, s.reads
 	s.mu.Unlock()
+	if c.Method == "GET" && reads != nil {
+		return reads(c)
+	}
 	if trap != nil && c.Method == "POST" && trap(c) {
 		s.hold.Do(func() { close(s.held) })
 		select {
@@ -198,7 +203,9 @@ func (s *scene) command(args ...string) *exec.Cmd {
 		if s.file != "" {
 			args = append(args, "--session", s.file)
 		}
-		args = append(append(args, s.args...), "--", "do it")
+		if args = append(args, s.args...); !s.prompted {
+			args = append(args, "--", "do it")
+		}
 	}
 	path := filepath.Join(built, "arbe-pi-runner")
 	cmd := exec.Command(path, args...)
@@ -207,8 +214,9 @@ func (s *scene) command(args ...string) *exec.Cmd {
 	}
 	env := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
-		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STREAM_TOKEN": s.server.Token, "ARBE_STATE_DIR": s.state,
-		"ARBE_HEARTBEAT": "200ms",
+		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STATE_DIR": s.state,
+		"ARBE_STREAM_TOKEN": s.server.Current(),
+		"ARBE_HEARTBEAT":    "200ms",
 	}
 	if s.real != nil {
 		env["ARBE_STREAM_TOKEN"] = s.real.token

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,13 @@ var faultsOfChance = []struct {
 	{"worker STOP", 1},
 	{"all STOP", 2},
 	{"process limit", 3},
+	{"redirect", 2},
+	{"login page", 3},
+	{"reads fail", 2},
+	{"token rotated", 3},
+	{"token rotated, renewal hangs", 2},
+	{"slow answers", 2},
+	{"413 without a list", 3},
 }
 
 // soak plays the schedule of a seed: what the agent does, what goes wrong and when follow from it. (How the two meet is for the machine to say.)
@@ -90,6 +98,14 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	}
 	natural, lines := s.plans(r)
 	s.boxOfChance(r)
+	if r.IntN(2) == 0 { // how a rotated token comes to the runner
+		renewable(s)
+	} else {
+		tokenInFile(s)
+	}
+	if r.IntN(4) == 0 {
+		promptOnThread(0, fakethread.Fault{})(s)
+	}
 	var steps []step
 	for range 1 + r.IntN(4) {
 		total := 0
@@ -127,7 +143,7 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 			told = true
 		case "keeper KILL", "all KILL":
 			lost = true
-		case "401":
+		case "401", "redirect", "token rotated, renewal hangs":
 			refused = true
 		}
 		s.strike(st.what)
@@ -164,8 +180,11 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	return word, max(0, at.Sub(begin))
 }
 
-// begun reports whether the run is on the thread.
+// begun reports whether the runner has begun the run. Before, there may be what the host has posted.
 func (s *scene) begun() bool {
+	if s.prompted && !exists(filepath.Join(s.folder(), "run.json")) {
+		return false
+	}
 	return slices.ContainsFunc(s.entries(), func(e thread.Entry) bool { return e.ID == s.run+".running" })
 }
 
@@ -260,6 +279,22 @@ func (s *scene) strike(what string) {
 		s.failCalls(2, fakethread.Fault{Drop: true, Applied: true})
 	case "401":
 		s.failCalls(2, fakethread.Fault{Status: 401})
+	case "redirect":
+		s.failCalls(3, elsewhere)
+	case "login page":
+		s.failCalls(4, page)
+		s.failReads(2, page)
+	case "reads fail":
+		s.failReads(3, fakethread.Fault{Status: 503})
+	case "token rotated":
+		s.rotate(fmt.Sprintf("rotated-token-%d", time.Now().UnixNano()))
+	case "token rotated, renewal hangs":
+		s.hangRenewals(1, 500*time.Millisecond)
+		s.rotate(fmt.Sprintf("rotated-token-%d", time.Now().UnixNano()))
+	case "slow answers":
+		s.slowAnswers(3, 500*time.Millisecond)
+	case "413 without a list":
+		s.refuseTogether(3)
 	case "slow":
 		n := 0
 		s.failWith(func(fakethread.Call) fakethread.Fault {

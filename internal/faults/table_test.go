@@ -204,12 +204,7 @@ var table = []fault{
 		s.until("the worker's end", func() bool { return !slices.Contains(processes("work "+s.run), worker) })
 		kill(s.keeper(), syscall.SIGTERM)
 	}},
-	{name: "cancel over the thread", keep: true, on: agentLives, want: cancelled, hit: func(s *scene, _ moment) {
-		s.server.Put(thread.Entry{ID: "please", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(thread.Cancel{
-			Signal: thread.Signal{Type: thread.TypeCancel, RunID: s.run}, Reason: "enough",
-		})})
-		s.until("obedience", func() bool { _, ok := s.fact("did"); return ok })
-	}},
+	{name: "cancel over the thread", keep: true, on: agentLives, want: cancelled, hit: cancelOnThread},
 	{name: "tool: KILL", on: at(midTool), hit: func(s *scene, _ moment) { s.endTool(syscall.SIGKILL) }},
 	{
 		name: "a process in a session of its own holds the output", left: 1, hit: func(*scene, moment) {},
@@ -404,6 +399,14 @@ var table = []fault{
 		s.env["ARBE_STATE_DIR"] = s.state
 		s.state = "" // what is known of the run is kept elsewhere: in a folder for temporary files
 	}},
+}
+
+// cancelOnThread asks for the run's end, and waits until the runner obeys.
+func cancelOnThread(s *scene, _ moment) {
+	s.server.Put(thread.Entry{ID: "please", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(thread.Cancel{
+		Signal: thread.Signal{Type: thread.TypeCancel, RunID: s.run}, Reason: "enough",
+	})})
+	s.until("obedience", func() bool { _, ok := s.fact("did"); return ok })
 }
 
 // later mends a fault after a while.

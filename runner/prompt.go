@@ -1,0 +1,49 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// readPrompt reads the run's prompt from the thread, for a run that was started without one. A server that doesn't
+// answer, or that doesn't know the thread, is waited for as at the run's opening. notStarted is why the agent can't
+// start without a prompt; nil also for a run that was told to stop meanwhile.
+func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
+	for began := clock(); ; {
+		err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
+			if e.ID != promptID(r.RunID) {
+				return nil
+			}
+			var chat thread.Chat
+			if err := json.Unmarshal(e.Payload, &chat); err != nil {
+				return fmt.Errorf("entry %s: %w", e.ID, err)
+			}
+			r.Prompt = chat.Text
+			return thread.ErrStop
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case thread.NotFound(err) && clock()-began < r.Patience: // perhaps a proxy's word, while the server starts
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(time.Second, r.Patience/4)):
+			}
+			continue
+		case thread.Refused(err) || thread.Redirected(err):
+			return &NotStartedError{statusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
+		case err != nil && !errors.Is(err, thread.ErrStop) && !thread.NotFound(err):
+			return &NotStartedError{StatusNotStarted, fmt.Errorf("read the prompt from the thread: %w", err)}
+		case strings.TrimSpace(r.Prompt) == "":
+			err := fmt.Errorf("no prompt: none was given, and the thread has no chat %s", promptID(r.RunID))
+			return &NotStartedError{statusUsage, err}
+		}
+		return nil
+	}
+}

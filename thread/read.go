@@ -1,0 +1,184 @@
+package thread
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// The offset behind what was read comes with every read, and whether that is the thread's end.
+const (
+	headerNext     = "Stream-Next-Offset"
+	headerUpToDate = "Stream-Up-To-Date"
+)
+
+// Page is what a read came to.
+type Page struct {
+	Next     string    // the offset to read on from; "" where the server gives none
+	UpToDate bool      // the server says that this was all there is
+	Now      time.Time // the server's clock when it answered; zero where it doesn't say
+}
+
+// silentError ends a read in which the server was silent for too long.
+type silentError struct{ silence time.Duration }
+
+func (e silentError) Error() string {
+	return fmt.Sprintf("nothing came for %v", e.silence.Round(time.Millisecond))
+}
+
+// Read passes the thread's entries from offset on to f, in order, to the tail. Offset is "0" for the start or a
+// Page's Next. With wait the server is asked to hold the answer until there is something, or until it would rather
+// not. It stops at the first error of f and returns it. A read that breaks off is taken up where it broke off, as
+// long as each try brings something. How long it may take is not limited; a server that is silent for two minutes is
+// given up. A thread that was never written is an error that NotFound knows.
+func (c *Client) Read(ctx context.Context, offset string, wait bool, f func(Entry) error) (Page, error) {
+	r := reading{c: c, offset: offset, wait: wait, silence: readIdle, f: f}
+	for {
+		before := r.total
+		page, err := r.toTail(ctx, readIdle)
+		if err == nil || r.own != nil || r.total == before || ctx.Err() != nil || final(err) {
+			return page, err
+		}
+		pause(ctx, firstWait)
+	}
+}
+
+// ReadAll passes all of the thread's entries to f, in order, to the tail. A server that can't be reached, that fails
+// or breaks off is tried again, from where it broke off, until nothing has come for the time patience. How long the
+// whole takes is not limited. It stops at the first error of f and returns it. Answers that another try would not
+// change, a 404 among them, are returned at once.
+func (c *Client) ReadAll(ctx context.Context, patience time.Duration, f func(Entry) error) error {
+	r := reading{c: c, offset: "0", silence: patience, f: f, heard: time.Now()}
+	for wait := firstWait; ; wait = min(2*wait, time.Second) {
+		heard := r.heard
+		_, err := r.toTail(ctx, patience-time.Since(r.heard))
+		left := patience - time.Since(r.heard)
+		if err == nil || r.own != nil || ctx.Err() != nil || final(err) || left <= 0 {
+			return err
+		}
+		if r.heard != heard {
+			wait = firstWait
+		}
+		pause(ctx, min(wait, left))
+	}
+}
+
+// final reports whether err is an answer that another try would not change.
+func final(err error) bool {
+	status := statusOf(err)
+	return status != 0 && !again(status)
+}
+
+// reading is a read under way, which may take several requests.
+type reading struct {
+	c       *Client
+	f       func(Entry) error
+	wait    bool
+	silence time.Duration // of the server in mid-answer, after which it is given up
+
+	offset string    // where the answer that is being read began
+	passed int       // entries of it that f has had
+	total  int       // entries that f has had
+	own    error     // of f
+	heard  time.Time // when something came last
+}
+
+// toTail reads answer after answer up to the tail. first is how long the first one may let its beginning wait.
+func (r *reading) toTail(ctx context.Context, first time.Duration) (Page, error) {
+	for {
+		page, err := r.answer(ctx, first)
+		if err != nil {
+			return page, err
+		}
+		done := page.UpToDate || page.Next == "" || page.Next == r.offset
+		if page.Next != "" {
+			r.offset, r.passed = page.Next, 0
+		}
+		if done {
+			return page, nil
+		}
+		r.wait, first = false, r.silence // there is more
+	}
+}
+
+// answer reads one answer.
+func (r *reading) answer(ctx context.Context, first time.Duration) (Page, error) {
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(first, func() { cancel(silentError{first}) })
+	defer timer.Stop()
+	page, err := r.receive(limited, func(b io.ReadCloser) io.Reader { return &patientBody{b, r, timer, cancel} })
+	var silent silentError
+	if err != nil && ctx.Err() == nil && errors.As(context.Cause(limited), &silent) {
+		err = silent
+	}
+	return page, err
+}
+
+func (r *reading) receive(ctx context.Context, patient func(io.ReadCloser) io.Reader) (Page, error) {
+	query := "?offset=" + url.QueryEscape(r.offset)
+	if r.wait {
+		query += "&live=long-poll"
+	}
+	resp, err := r.c.request(ctx, readPolicy, http.MethodGet, query, nil)
+	if err != nil {
+		return Page{}, err
+	}
+	defer resp.Body.Close() // read only: nothing to lose
+	body := patient(resp.Body)
+	if resp.StatusCode/100 != 2 {
+		return Page{}, statusError(resp)
+	}
+	page := Page{Next: resp.Header.Get(headerNext), UpToDate: resp.Header.Get(headerUpToDate) == "true"}
+	page.Now, _ = http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
+	if resp.StatusCode == http.StatusNoContent {
+		return page, nil
+	}
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, MaxEntry+64<<10) // the server adds to what was posted
+	n := 0
+	for ; lines.Scan(); n++ {
+		e, err := parseRead(lines.Bytes())
+		if err != nil {
+			// The last line of a connection that broke is only a part, and why it broke says more.
+			return Page{}, fmt.Errorf("read entry %d after offset %s: %w", n, r.offset, cmp.Or(lines.Err(), err))
+		}
+		if n < r.passed {
+			continue // of a try before
+		}
+		if r.own = r.f(e); r.own != nil {
+			return Page{}, r.own
+		}
+		r.passed, r.total = r.passed+1, r.total+1
+	}
+	if err := lines.Err(); err != nil {
+		return Page{}, fmt.Errorf("read entry %d after offset %s: %w", n, r.offset, err)
+	}
+	return page, nil
+}
+
+// patientBody is an answer's body, which may take as long as it likes, but not be silent. Only the time in which
+// somebody waits for it counts.
+type patientBody struct {
+	body   io.Reader
+	r      *reading
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+}
+
+func (p *patientBody) Read(b []byte) (int, error) {
+	p.timer.Stop()
+	timer := time.AfterFunc(p.r.silence, func() { p.cancel(silentError{p.r.silence}) })
+	defer timer.Stop()
+	n, err := p.body.Read(b)
+	if n > 0 {
+		p.r.heard = time.Now()
+	}
+	return n, err
+}

@@ -261,8 +261,8 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	return res, err
 }
 
-// begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started; the
-// run then still has its beginning and its end on the thread.
+// begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started;
+// the run then still has its beginning and its end on the thread.
 func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
 	r.record, err = readRecord(r.folder.Path)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -217,6 +218,35 @@ func TestKilledWhileReading(t *testing.T) {
 	s.failReads(0, fakethread.Fault{})
 	s.recover()
 	if word, _ := s.verdict(); word != "failed: spawn" {
+		t.Errorf("the run is %q", word)
+	}
+}
+
+// A run that is told to stop while it reads its prompt is a cancelled one.
+func TestStoppedWhileReading(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, fmt.Sprintf("stopped-%d", os.Getpid()))
+	s.script(after)
+	promptOnThread(0, fakethread.Fault{})(s)
+	reading := make(chan struct{})
+	var once sync.Once
+	s.reads = func(c fakethread.Call) fakethread.Fault {
+		if !c.Live {
+			once.Do(func() { close(reading) })
+		}
+		return fakethread.Fault{Hang: true}
+	}
+	s.start()
+	select {
+	case <-reading:
+	case <-time.After(patience):
+		t.Fatalf("nobody reads the prompt:\n%s", s.stderr.String())
+	}
+	kill(s.keeper(), syscall.SIGTERM)
+	if status := s.finish(); status != 1 {
+		t.Errorf("the runner ended with %d:\n%s", status, s.stderr.String())
+	}
+	if word, _ := s.verdict(); word != "cancelled" {
 		t.Errorf("the run is %q", word)
 	}
 }

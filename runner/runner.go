@@ -272,67 +272,92 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	return res, err
 }
 
-// begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started; the run then still has its
-// beginning and its end on the thread.
+// begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started;
+// the run then still has its beginning and its end on the thread.
 func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
-	rec, err := readRecord(r.folder.Path)
-	if err == nil {
+	r.record, err = readRecord(r.folder.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.record = Record{
+			Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "",
+			PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
+		}
+		if r.Resume { // which may take long, and the host has said perhaps that this run is running
+			r.saveRecord()
+		}
+	case err != nil:
+		return nil, err
+	default:
 		facts, err := readFacts(r.folder.Path)
 		if err != nil {
 			return nil, err
 		}
-		r.record, r.progress, r.Cwd = rec, replay(facts), rec.Cwd
-		r.locatedAt(cmp.Or(r.progress.located, &harness.Session{Path: rec.Session, ID: rec.SessionID}))
 		r.Log.Info("going on with the run where the worker before left it")
+		r.progress, r.Cwd = replay(facts), r.record.Cwd
 		if f := r.progress.notStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
 		}
+		if r.record.Opening == nil {
+			break // it was still being prepared
+		}
+		at := &harness.Session{Path: r.record.Session, ID: r.record.SessionID}
+		r.locatedAt(cmp.Or(r.progress.located, at))
 		if r.progress.opened {
 			close(r.opened)
 			return notStarted, nil
 		}
-		return notStarted, json.Unmarshal(rec.Opening, &r.opening)
+		return notStarted, json.Unmarshal(r.record.Opening, &r.opening)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if notStarted == nil {
+		r.finishLost(ctx)
+		notStarted = r.prepare(ctx)
 	}
-	r.finishLost(ctx)
+	r.record.Resume = cmp.Or(r.record.Resume, ResumeNone)
+	r.locatedAt(&harness.Session{Path: r.record.Session, ID: r.record.SessionID})
+	r.opening = r.firstEntries()
+	r.record.Opening = encodeEntries(r.opening)
+	r.saveRecord()
+	if notStarted != nil { // at once: the next worker has no other word of it, and would start the agent
+		r.noteNotStarted(notStarted)
+	}
+	return notStarted, nil
+}
+
+// prepare finds what the agent needs, and puts its session into the record.
+func (r *run) prepare(ctx context.Context) *NotStartedError {
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	s, sessionErr := r.prepareSession(ctx)
 	if sessionErr != nil && ctx.Err() != nil {
 		sessionErr = nil // told to stop while the thread was read: the run ends as a cancelled one
 	}
-	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
-		notStarted = notStartedError(cause)
-	}
 	if sessionErr != nil {
 		s = sessionFile{} // nothing of a file that is refused is posted
 	}
 	r.binary, r.created = binary, s.created
-	r.record = Record{
-		Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "", Session: s.path,
-		SessionID: s.id, From: s.from, Posted: s.posted, Resume: cmp.Or(s.resume, ResumeNone),
-		PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
+	r.record.Cwd, r.record.Session, r.record.SessionID = r.Cwd, s.path, s.id
+	r.record.From, r.record.Posted, r.record.Resume = s.from, s.posted, s.resume
+	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
+		return notStartedError(cause)
 	}
-	r.locatedAt(&harness.Session{Path: s.path, ID: s.id})
-	r.opening = r.firstEntries()
-	r.record.Opening = encodeEntries(r.opening)
+	return nil
+}
+
+// saveRecord writes the record down. Without it nobody can go on with this run if this process dies. That is no reason
+// not to run it. The keeper keeps a record that has the run's beginning.
+func (r *run) saveRecord() {
 	b, err := r.record.encode()
 	if err == nil {
 		err = r.folder.WriteFile("run.json", b)
 	}
 	if err != nil {
-		// Without a record nobody can go on with this run if this process dies. That is no reason not to run it.
 		r.Log.Warn("the run can't be written down; should the runner die, its end is for the host to tell", "error", err)
-	} else if r.Recorded != nil {
+		return
+	}
+	if r.Recorded != nil && r.record.Opening != nil {
 		if err := r.Recorded(); err != nil {
 			r.Log.Warn("tell the keeper that the run is written down", "error", err)
 		}
 	}
-	if notStarted != nil { // at once: the next worker has no other word of it, and would start the agent
-		r.noteNotStarted(notStarted)
-	}
-	return notStarted, nil
 }
 
 // pid is the process that stands for this runner.

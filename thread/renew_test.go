@@ -107,12 +107,14 @@ func TestRenewal(t *testing.T) {
 				c := &thread.Client{
 					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token", HTTP: &http.Client{Transport: o},
 				}
-				defer keepToken(t, c)()
+				stop := keepToken(t, c)
+				defer stop()
 				for began := time.Now(); time.Since(began) < 72*time.Hour; time.Sleep(time.Minute) { // the bubble's time
 					if err := c.Heartbeat(t.Context(), note); err != nil {
 						t.Fatal(err)
 					}
 				}
+				stop()
 				if o.refused != 0 || o.renewals < 71 || o.renewals > 73 {
 					t.Errorf("%d posts refused, %d renewals in 72 hours", o.refused, o.renewals)
 				}
@@ -121,18 +123,18 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// keepToken runs the client's KeepToken until the returned func is called.
+// keepToken runs the client's KeepToken until the returned func is called, which may be called twice.
 func keepToken(t *testing.T, c *thread.Client) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.KeepToken(ctx) }()
 	synctest.Wait()
-	return func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("KeepToken returned %v for an order to stop", err)
 		}
-	}
+	})
 }
 
 // Whatever the Date of an answer says, a proxy's word among them, tokens are not renewed faster than they age.
@@ -157,13 +159,15 @@ func TestRenewalWithAWrongDate(t *testing.T) {
 					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token",
 					HTTP: &http.Client{Transport: o},
 				}
-				defer keepToken(t, c)()
+				stop := keepToken(t, c)
+				defer stop()
 				for range 300 {
 					if err := c.Heartbeat(t.Context(), note); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Second) // the bubble's time
 				}
+				stop()
 				if o.renewals > tt.most {
 					t.Errorf("%d renewals in 300 requests", o.renewals)
 				}
@@ -186,12 +190,14 @@ func TestRenewalInVain(t *testing.T) {
 			Base: "http://office", Thread: "t1", Token: thread.StaticToken("x"), Renew: "the-renew-token",
 			HTTP: &http.Client{Transport: refuse},
 		}
-		defer keepToken(t, c)()
+		stop := keepToken(t, c)
+		defer stop()
 		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(time.Second) { // the bubble's time
 			if err := c.Heartbeat(t.Context(), note); !thread.Refused(err) {
 				t.Fatalf("got %v", err)
 			}
 		}
+		stop()
 		if o.renewals < 30 || o.renewals > 70 {
 			t.Errorf("%d renewals in an hour", o.renewals)
 		}

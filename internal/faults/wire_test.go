@@ -2,9 +2,14 @@ package faults_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/fakethread"
@@ -194,3 +199,54 @@ var wireTable = []fault{
 }
 
 func nothing(*scene, moment) {}
+
+// A run that is killed altogether while it reads a long thread to resume it is known to recover, and gets its end.
+func TestKilledWhileReading(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, fmt.Sprintf("reading-%d", os.Getpid()))
+	s.script(after)
+	promptOnThread(0, fakethread.Fault{})(s)
+	s.args = []string{"--resume"}
+	s.reads = func(fakethread.Call) fakethread.Fault { return fakethread.Fault{Hang: true} }
+	s.start()
+	s.until("a record", func() bool { return exists(filepath.Join(s.folder(), "run.json")) })
+	kill(s.keeper(), syscall.SIGKILL)
+	for _, pid := range processes("work " + s.run) {
+		kill(pid, syscall.SIGKILL)
+	}
+	s.finish()
+	s.failReads(0, fakethread.Fault{})
+	s.recover()
+	if word, _ := s.verdict(); word != "failed: spawn" {
+		t.Errorf("the run is %q", word)
+	}
+}
+
+// A run that is told to stop while it reads its prompt is a cancelled one.
+func TestStoppedWhileReading(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, fmt.Sprintf("stopped-%d", os.Getpid()))
+	s.script(after)
+	promptOnThread(0, fakethread.Fault{})(s)
+	reading := make(chan struct{})
+	var once sync.Once
+	s.reads = func(c fakethread.Call) fakethread.Fault {
+		if !c.Live {
+			once.Do(func() { close(reading) })
+		}
+		return fakethread.Fault{Hang: true}
+	}
+	s.start()
+	select {
+	case <-reading:
+	case <-time.After(patience):
+		t.Fatalf("nobody reads the prompt:\n%s", s.stderr.String())
+	}
+	kill(s.keeper(), syscall.SIGTERM)
+	if status := s.finish(); status != 1 {
+		t.Errorf("the runner ended with %d:\n%s", status, s.stderr.String())
+	}
+	if word, _ := s.verdict(); word != "cancelled" {
+		t.Errorf("the run is %q", word)
+	}
+}

@@ -15,8 +15,9 @@ const busyCPU = 0.02
 // notePauses is the time that has to be lost before it is written down.
 const notePauses = 10 * time.Second
 
-// eyes count the time in which the worker could look at the agent. A box that was frozen, a worker that was stopped and a
-// machine that slept leave a gap between two looks, and a gap says nothing of the agent: it counts as two looks.
+// eyes count the time in which the worker could look at the agent. A box that was frozen, a worker that was stopped
+// and a machine that slept leave a gap between two looks, and a gap says nothing of the agent: it counts as two
+// looks.
 type eyes struct {
 	last time.Duration // the look before: clock
 	seen time.Duration // observed time
@@ -56,11 +57,13 @@ func (l limits) breach(s signs) *deed {
 	over := func(is, limit time.Duration) bool { return limit > 0 && is >= limit }
 	switch {
 	case s.resting && over(still, l.linger):
-		return &deed{outcome.DidLinger, fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))}
+		why := fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))
+		return &deed{outcome.DidLinger, why}
 	case over(quiet, l.stall):
 		return &deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))}
 	case over(s.away, l.unreachable):
-		return &deed{outcome.DidUnreachable, fmt.Sprintf("the agent has waited for it for %v", s.away.Round(time.Second))}
+		why := fmt.Sprintf("the agent has waited for it for %v", s.away.Round(time.Second))
+		return &deed{outcome.DidUnreachable, why}
 	case over(s.now-s.began, l.guard):
 		return &deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", l.guard)}
 	}
@@ -79,7 +82,8 @@ func (r *run) limits() limits {
 // watch looks at the agent every moment: whether it writes, prints or computes, and whether it is time to end it.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
 	r.look() // at what came under an earlier worker
-	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}, line: r.follower.lastLine()}
+	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}}
+	w.line = r.follower.lastLine()
 	if s := r.progress.spawned; s != nil {
 		w.signs.began = -(clock() - s.Clock - r.progress.paused)
 	}
@@ -116,7 +120,8 @@ type watcher struct {
 	used  time.Duration // processor time of the tree at the look before
 }
 
-// look takes the signs. What has changed since the look before has changed now: when exactly, only the clocks of others know.
+// look takes the signs. What has changed since the look before has changed now: when exactly, only the clocks of
+// others know.
 func (w *watcher) look() {
 	now := clock()
 	before := w.signs.now

@@ -36,7 +36,7 @@ type Keeper struct {
 	TTY *os.File
 
 	orders   chan os.Signal // for the worker
-	children chan os.Signal // CHLD: one of them says all
+	children chan os.Signal // CHLD: one stands for many
 	worker   int            // its pid, 0 between two
 	stopped  stillness      // of the worker
 	policy   restarts

@@ -16,7 +16,7 @@ const busyCPU = 0.02
 const notePauses = 10 * time.Second
 
 // eyes count the time in which the worker could look at the agent. A box that was frozen, a worker that was stopped
-// and a machine that slept leave a gap between two looks, and a gap says nothing of the agent: it counts as two
+// and a machine that slept leave a gap between two looks, and a gap is no sign of the agent: it counts as two
 // looks.
 type eyes struct {
 	last time.Duration // the look before: clock
@@ -81,7 +81,7 @@ func (r *run) limits() limits {
 
 // watch looks at the agent every moment: whether it writes, prints or computes, and whether it is time to end it.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
-	r.look() // at what came under an earlier worker
+	r.catchUp(ctx)
 	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}}
 	w.line = r.follower.lastLine()
 	if s := r.progress.spawned; s != nil {
@@ -101,6 +101,25 @@ func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) e
 			r.end(*d)
 		}
 	}
+}
+
+// Where so much of a session is on the thread already, the mirror has the machine to itself for so long after a worker's
+// death.
+const (
+	manyBytes   = 16 << 20
+	mirrorFirst = 30 * time.Second
+)
+
+// catchUp reads what came under an earlier worker: after the mirror, for whose next line somebody waits.
+func (r *run) catchUp(ctx context.Context) {
+	long := r.follower.behind.Load() && r.cursor().Offset > manyBytes
+	for began := clock(); long && r.mirror.Posted() == 0; {
+		if path, _ := r.session(); path == "" || ctx.Err() != nil || clock()-began > mirrorFirst {
+			break
+		}
+		pause(ctx, locateEvery)
+	}
+	r.look()
 }
 
 // watcher is a watch under way.
@@ -177,7 +196,7 @@ func (w *watcher) busy(passed time.Duration) bool {
 	return known && float64(cpu-was) > busyCPU*float64(passed)
 }
 
-// alive says that the agent showed a sign of life at the time at.
+// alive notes that the agent showed a sign of life at the time at.
 func (r *run) alive(at time.Duration) {
 	if int64(at) > r.moved.Load() {
 		r.moved.Store(int64(at))

@@ -174,7 +174,7 @@ var boxFaults = []fault{
 // allFaults are all rows of the table.
 func allFaults() []fault { return slices.Concat(table, boxFaults) }
 
-// missing says by name what could not be played here: the kernel can't do it, or not for this user.
+// missing prints by name what could not be played here: the kernel can't do it, or not for this user.
 func (s *scene) missing(what string, err error) {
 	s.t.Helper()
 	fmt.Fprintf(os.Stderr, "NOT RUN: %s: %s: %v\n", s.t.Name(), what, err)

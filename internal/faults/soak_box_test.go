@@ -31,7 +31,7 @@ func (s *scene) boxOfChance(r *rand.Rand) {
 	}
 }
 
-// notHere says once what the soak can't do here.
+// notHere prints once what the soak can't do here.
 var notHere sync.Once
 
 // strikeProcesses fills the limit on processes for a moment, once there is an agent, which may need some itself.

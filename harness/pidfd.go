@@ -12,8 +12,9 @@ import (
 // pollEvery is the time between two looks at a process that the kernel gives no handle for.
 const pollEvery = 50 * time.Millisecond
 
-// await returns a func that waits until the process with that pid and start has ended; fs.ErrNotExist where it has. Where the kernel has no pidfd_open
-// (before Linux 5.3, or behind a filter of system calls) the process is looked for again and again.
+// await returns a func that waits until the process with that pid and start has ended; fs.ErrNotExist where it has.
+// Where the kernel has no pidfd_open (before Linux 5.3, or behind a filter of system calls) the process is looked for
+// again and again.
 func await(pid int, ticks uint64) (wait func(), err error) {
 	fd, openErr := unix.PidfdOpen(pid, 0)
 	if !lives(pid, ticks) {

@@ -47,12 +47,12 @@ const (
 	atTheGate = 30 * time.Second        // a new process to come to the gate, on a machine with no time to spare
 )
 
-// ErrNotReady says that the process that was to become the agent ended, or did nothing, before it could: the machine may have
-// no room for its threads.
+// ErrNotReady says that the process that was to become the agent ended, or did nothing, before it could: the machine
+// may have no room for its threads.
 var ErrNotReady = errors.New("the agent's process did not begin")
 
-// Busy reports whether the error of a Start is about what the machine lacks at present: processes, memory, open files. Later it
-// may have them.
+// Busy reports whether the error of a Start is about what the machine lacks at present: processes, memory, open
+// files. Later it may have them.
 func Busy(err error) bool {
 	for _, lack := range []error{
 		ErrNotReady, syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
@@ -67,8 +67,8 @@ func Busy(err error) bool {
 // agentOOMScore makes the agent the likelier victim when memory runs out: a runner that lives can say what happened.
 const agentOOMScore = "500"
 
-// Start starts c in a process group of its own. Of an error that is Busy a later Start may know nothing. Its output goes to files, not pipes: nobody's death stops it, and a grandchild that keeps
-// the output open delays nothing.
+// Start starts c in a process group of its own. Of an error that is Busy a later Start may know nothing. Its output
+// goes to files, not pipes: nobody's death stops it, and a grandchild that keeps the output open delays nothing.
 func Start(c Command) (*Process, error) {
 	gates, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -230,9 +230,12 @@ func (p *Process) Release() {
 	}
 }
 
-// Stop ends the agent: sig to it, and after grace (or when ctx is done) KILL. It returns when the agent has ended, and false a
-// while after a KILL that did not end it. said is told of each signal before it is sent. What the agent leaves behind is a Tree's to end.
-func (p *Process) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration, said func(syscall.Signal)) (ended bool) {
+// Stop ends the agent: sig to it, and after grace (or when ctx is done) KILL. It returns when the agent has ended,
+// and false a while after a KILL that did not end it. said gets each signal before it is sent. What the agent
+// leaves behind is a Tree's to end.
+func (p *Process) Stop(
+	ctx context.Context, sig syscall.Signal, grace time.Duration, said func(syscall.Signal),
+) (ended bool) {
 	if p.waits(ctx, 0) {
 		return true
 	}

@@ -66,15 +66,15 @@ func becomeAgent(path string, argv []string) int {
 // ready is what a process at the gate says first.
 const ready = '.'
 
-// defaultAction gives a signal that the runner ignores its default action again, which the agent then inherits. What Go offers
-// gives back what this process has inherited.
+// defaultAction gives a signal that the runner ignores its default action again, which the agent then inherits. What
+// Go offers gives back what this process has inherited.
 func defaultAction(sig syscall.Signal) {
 	var action [4]uint64 // struct sigaction of the kernel: SIG_DFL, no flags, no mask
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// open waits for the process at the gate, tells it to become the agent, and returns what it has against it. The gate closes by itself when the
-// agent begins. ErrNotReady says that the process is gone, or does nothing.
+// open waits for the process at the gate, tells it to become the agent, and returns what it has against it. The gate
+// closes by itself when the agent begins. ErrNotReady says that the process is gone, or does nothing.
 func open(gate *os.File, path string) error {
 	if err := gate.SetReadDeadline(time.Now().Add(atTheGate)); err != nil {
 		return err

@@ -46,7 +46,8 @@ func TestUnkillable(t *testing.T) {
 	put(t, filepath.Join(dir, "cgroup.procs"), strconv.Itoa(p.PID()))
 	put(t, filepath.Join(dir, "freezer.state"), "FROZEN")
 	var said []syscall.Signal
-	ended := p.Stop(t.Context(), syscall.SIGTERM, 50*time.Millisecond, func(s syscall.Signal) { said = append(said, s) })
+	note := func(s syscall.Signal) { said = append(said, s) }
+	ended := p.Stop(t.Context(), syscall.SIGTERM, 50*time.Millisecond, note)
 	p.Release() // does not wait
 	if ended || p.Exit().Known || len(said) != 2 {
 		t.Errorf("ended %v with %v after %v", ended, p.Exit(), said)
@@ -77,7 +78,8 @@ func TestNoPidfd(t *testing.T) {
 				if err := nosyscall.Deny(errno, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL); err != nil {
 					t.Logf("NOT RUN without pidfd_open: %v", err)
 				}
-				a, err := harness.Adopt(p.PID(), st.Started, func() (outcome.Exit, bool) { return outcome.ExitCode(7), true })
+				learn := func() (outcome.Exit, bool) { return outcome.ExitCode(7), true }
+				a, err := harness.Adopt(p.PID(), st.Started, learn)
 				came <- adopted{a, err}
 				if found, left := tree.End(t.Context(), time.Second); found != 1 || left != 0 {
 					t.Errorf("found %d, left %d", found, left)

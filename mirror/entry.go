@@ -91,7 +91,8 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 
 // Skip takes the file's next line as Encode does, and makes no entry of it: the thread has one.
 func (e *Encoder) Skip(l session.Line) {
-	if dec, name := e.next(l); !name.Again && name.Was == "" && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
+	dec, name := e.next(l)
+	if fresh := !name.Again && name.Was == ""; fresh && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
 		e.isPrompt(l)
 	}
 }

@@ -21,7 +21,8 @@ type Limits struct{ Linger, Stall, Unreachable, Guard time.Duration }
 
 // Breach is what the runner does to an agent with these signs; "" for nothing.
 func (l Limits) Breach(s Signs) string {
-	d := limits{l.Linger, l.Stall, l.Unreachable, l.Guard}.breach(signs{s.Now, s.Began, s.Line, s.Output, s.Work, s.Away, s.Resting})
+	is := signs{s.Now, s.Began, s.Line, s.Output, s.Work, s.Away, s.Resting}
+	d := limits{l.Linger, l.Stall, l.Unreachable, l.Guard}.breach(is)
 	if d == nil {
 		return ""
 	}
@@ -51,7 +52,8 @@ type Life struct {
 	Lasted        time.Duration
 }
 
-// Restarts is how many workers follow one that goes as the lives by turns, at most most of them, and how long the waits are in all.
+// Restarts is how many workers follow one that goes as the lives by turns, at most most of them, and how long the
+// waits are in all.
 func Restarts(most int, lives ...Life) (n int, waited time.Duration) {
 	var r restarts
 	for i := 0; n < most; i++ {

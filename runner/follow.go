@@ -78,8 +78,8 @@ func (f *follower) read(last bool) error {
 	return err
 }
 
-// readLines takes the lines of the session that have come. What the agent prints meanwhile can wait; and so can a line for a
-// follower that still reads what came under an earlier worker.
+// readLines takes the lines of the session that have come. What the agent prints meanwhile can wait; and so can a
+// line for a follower that still reads what came under an earlier worker.
 func (f *follower) readLines() error {
 	for more := !f.behind.Load(); more; {
 		var err error

@@ -50,8 +50,8 @@ func newTalk(folder string, job []byte) (t *talk, worker *os.File, err error) {
 	return t, os.NewFile(uintptr(fds[1]), "keeper"), nil
 }
 
-// run takes the worker's words until its end of the socket is closed. The job goes to a worker that is ready, and not before: until
-// a process has hidden, others of the same user can take what it has.
+// run takes the worker's words until its end of the socket is closed. The job goes to a worker that is ready, and not
+// before: until a process has hidden, others of the same user can take what it has.
 func (t *talk) run() {
 	defer close(t.done)
 	words := bufio.NewScanner(t.conn)
@@ -60,7 +60,7 @@ func (t *talk) run() {
 		case word == wordReady && !t.asked:
 			t.asked = true
 			if _, err := t.conn.Write(t.job); err != nil {
-				return // it is dead, or is told so by what follows
+				return // it is dead
 			}
 			if err := t.shutdown(); err != nil {
 				return
@@ -74,7 +74,7 @@ func (t *talk) run() {
 	}
 }
 
-// shutdown tells the worker that the job is whole.
+// shutdown ends the job for the worker.
 func (t *talk) shutdown() error {
 	raw, err := t.conn.SyscallConn()
 	if err != nil {
@@ -85,8 +85,8 @@ func (t *talk) shutdown() error {
 	return errors.Join(err, failed)
 }
 
-// crashPipe is the keeper's end of a worker's stderr. Neither end ever waits for the other (CrashesFreely): what the pipe can't take is
-// lost, so that a worker that crashes gets to its end whatever becomes of the runner's own stderr.
+// crashPipe is the keeper's end of a worker's stderr. Neither end ever waits for the other (CrashesFreely): what the
+// pipe can't take is lost, so that a worker that crashes gets to its end whatever becomes of the runner's own stderr.
 type crashPipe struct{ fd int }
 
 func newCrashPipe() (p *crashPipe, worker *os.File, err error) {
@@ -133,7 +133,8 @@ type Handover struct{ conn *os.File }
 // NewHandover takes the socket that the worker has inherited.
 func NewHandover(conn *os.File) *Handover { return &Handover{conn} }
 
-// Job tells the keeper that this process is ready, and returns the job that it gets. The process has hidden before (Hide).
+// Job reports to the keeper that this process is ready, and returns the job that it gets. The process has hidden before
+// (Hide).
 func (h *Handover) Job() ([]byte, error) {
 	if _, err := io.WriteString(h.conn, wordReady+"\n"); err != nil {
 		return nil, fmt.Errorf("ask the keeper for the job: %w", err)
@@ -148,13 +149,13 @@ func (h *Handover) Job() ([]byte, error) {
 	return job, nil
 }
 
-// Recorded tells the keeper that run.json is written.
+// Recorded reports to the keeper that run.json is written.
 func (h *Handover) Recorded() error {
 	_, err := io.WriteString(h.conn, wordRecorded+"\n")
 	return err
 }
 
-// Report tells the keeper that the run is through and with which status to exit.
+// Report reports to the keeper that the run is through, and the status to exit with.
 func (h *Handover) Report(status int) error {
 	_, err := fmt.Fprintf(h.conn, "%s%d\n", wordStatus, status)
 	return errors.Join(err, h.conn.Close())

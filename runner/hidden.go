@@ -10,21 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hide keeps other processes of the same user from reading this process's memory, environment and open files through /proc, and
-// from tracing it. What they have opened or traced before they keep: an image (newImage) is hidden from its first instruction.
+// Hide keeps other processes of the same user from reading this process's memory, environment and open files through
+// /proc, and from tracing it. What they have opened or traced before they keep: an image (newImage) is hidden from
+// its first instruction.
 func Hide() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
 }
 
-// image is a copy of this program that nobody may read. The kernel hides a process whose program its user can't read, from the very
-// start: there is no moment in which the agent could open the memory of a new worker.
+// image is a copy of this program that nobody may read. The kernel hides a process whose program its user can't read,
+// from the very start: there is no moment in which the agent could open the memory of a new worker.
 type image struct{ file *os.File }
 
 // imageFD is a number above those of all files that a worker inherits.
 const imageFD = 64
 
-// newImage copies this program into memory; nil where its file is one already that this user may not read. An error says that this kernel
-// has no such files, or no room.
+// newImage copies this program into memory; nil where its file is one already that this user may not read. An error
+// says that this kernel has no such files, or no room.
 func newImage() (*image, error) {
 	program, err := os.Open("/proc/self/exe")
 	if errors.Is(err, fs.ErrPermission) {

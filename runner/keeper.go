@@ -21,10 +21,12 @@ import (
 // worker can't, and starts the worker again. It has no network and no secrets but the job that it hands on.
 type Keeper struct {
 	Folder *Folder
-	// Worker is the command of a worker. The Keeper adds to its ExtraFiles the socket that they talk through, and then the lock, which
-	// the worker is to keep as long as it lives; and it makes its stderr a pipe that never holds it, for what Go prints when it crashes.
+	// Worker is the command of a worker. The Keeper adds to its ExtraFiles the socket that they talk through, and
+	// then the lock, which the worker is to keep as long as it lives; and it makes its stderr a pipe that never holds
+	// it, for what Go prints when it crashes.
 	Worker func() *exec.Cmd
-	// Job is what the worker that follows so many others gets once it is hidden; it is to act as if it had got the signals that came before it.
+	// Job is what the worker that follows so many others gets once it is hidden; it is to act as if it had got the
+	// signals that came before it.
 	Job func(restarts int, came []syscall.Signal) ([]byte, error)
 	Log *slog.Logger
 	// Crash gets what a worker printed as it crashed.
@@ -34,7 +36,7 @@ type Keeper struct {
 	TTY *os.File
 
 	orders   chan os.Signal // for the worker
-	children chan os.Signal // CHLD: one of them says all
+	children chan os.Signal // CHLD: one stands for many
 	worker   int            // its pid, 0 between two
 	stopped  stillness      // of the worker
 	policy   restarts
@@ -42,7 +44,7 @@ type Keeper struct {
 	noImage  bool     // there can be none here
 	record   *os.File // run.json, once a worker has written it
 	givenUp  bool
-	came     []syscall.Signal // orders so far: a dead worker may not have heard the last, and the next one is told of all
+	came     []syscall.Signal // orders so far: the next worker gets all, for a dead one may have missed some
 }
 
 // ErrGivenUp says that no worker could bring the run to its end. What there is of it stays in its folder.
@@ -88,7 +90,8 @@ func (k *Keeper) Keep() (status int, err error) {
 			k.Log.Warn("the runner's worker died; the agent lives on", "how", l.how.String(), "restarts", k.policy.all)
 		}
 		if !more && l.stillborn() && !k.givenUp {
-			// No room for a worker, and none for minutes: the agent may have it. Without the agent the run has an end still.
+			// No room for a worker, and none for minutes: the agent may have it. Without the agent the run has an end
+			// still.
 			k.Log.Error("ending the agent, so that there is room for a worker")
 			if err := k.endAgent(); err != nil {
 				k.Log.Warn("end the agent", "error", err)
@@ -103,7 +106,8 @@ func (k *Keeper) Keep() (status int, err error) {
 	}
 }
 
-// listen takes the signals that are for the run, and those about children. They don't share a channel: what is full loses.
+// listen takes the signals that are for the run, and those about children. They don't share a channel: what is full
+// loses.
 func (k *Keeper) listen() (stop func()) {
 	k.orders, k.children = make(chan os.Signal, 16), make(chan os.Signal, 1)
 	orders := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
@@ -128,8 +132,8 @@ type life struct {
 	status   int
 }
 
-// stillborn reports that the worker ended by itself before it got its job: it could not have its threads, as it seems. One that was
-// killed died.
+// stillborn reports that the worker ended by itself before it got its job: it could not have its threads, as it
+// seems. One that was killed died.
 func (l life) stillborn() bool { return l.err != nil || !l.asked && l.how.Signal == 0 }
 
 // live starts a worker and sees it to its end.
@@ -177,7 +181,8 @@ func (k *Keeper) start() (t *talk, err error) {
 	}
 	t.stderr, cmd.Stderr = stderr, itsErr
 	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
-	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear it from us, once.
+	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear
+	// it from us, once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil}
 	if k.policy.all > 0 { // there may be an agent
 		if i := k.hiddenImage(); i != nil {
@@ -226,7 +231,8 @@ func (k *Keeper) attend() outcome.Exit {
 	}
 }
 
-// pause waits before the next worker, and keeps the orders that come for it. Children that end meanwhile are zombies until the next look.
+// pause waits before the next worker, and keeps the orders that come for it. Children that end meanwhile are zombies
+// until the next look.
 func (k *Keeper) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -49,16 +49,16 @@ func (o *output) grown() (bool, error) {
 	return grew, nil
 }
 
-// Times between two looks at an output: while it may outgrow its bounds, while it is written to, and where the kernel can't tell that
-// it was written to.
+// Times between two looks at an output: while it may outgrow its bounds, while it is written to, and where the kernel
+// can't tell that it was written to.
 const (
 	trimFast  = time.Millisecond
 	trimEvery = 10 * time.Millisecond
 	trimPoll  = 100 * time.Millisecond
 )
 
-// trim keeps the file within its bounds until ctx is done, as far as an agent that prints at full speed between two looks lets it. It
-// sleeps as long as nothing is printed.
+// trim keeps the file within its bounds until ctx is done, as far as an agent that prints at full speed between two
+// looks lets it. It sleeps as long as nothing is printed.
 func (o *output) trim(ctx context.Context) error {
 	written := watchFile(ctx, o.path)
 	for before := int64(0); ctx.Err() == nil; {
@@ -79,8 +79,8 @@ func (o *output) trim(ctx context.Context) error {
 	return nil
 }
 
-// shorten gives back the blocks of all but the end of the file, and returns the file's size. The offsets stay, so whoever follows it is
-// not confused.
+// shorten gives back the blocks of all but the end of the file, and returns the file's size. The offsets stay, so
+// whoever follows it is not confused.
 func (o *output) shorten() (size int64, err error) {
 	st, err := o.file.Stat()
 	if err != nil {
@@ -105,8 +105,8 @@ func (o *output) shorten() (size int64, err error) {
 // holeUnit is what a hole in a file begins and ends at.
 const holeUnit = 64 << 10
 
-// watchFile returns a func that waits until the file was written to since the last call, or ctx is done. Where the kernel has no watch
-// for it, that is after a while.
+// watchFile returns a func that waits until the file was written to since the last call, or ctx is done. Where the
+// kernel has no watch for it, that is after a while.
 func watchFile(ctx context.Context, path string) (wait func(context.Context)) {
 	poll := func(ctx context.Context) { pause(ctx, trimPoll) }
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -168,7 +168,8 @@ func tailOf(path string, n int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-n), n))
 }
 
-// outputLines gives the lines of an output that somebody trims. It never reads more in one go than what is kept of the file.
+// outputLines gives the lines of an output that somebody trims. It never reads more in one go than what is kept of
+// the file.
 type outputLines struct {
 	path string
 	f    *os.File
@@ -244,8 +245,8 @@ func (o *outputLines) close() error {
 	return o.f.Close()
 }
 
-// copyOutput writes what comes into the file to w until ctx is done, and then what is still there. wrote counts the bytes. What a slow w
-// can't take before it is given back is left out.
+// copyOutput writes what comes into the file to w until ctx is done, and then what is still there. wrote counts the
+// bytes. What a slow w can't take before it is given back is left out.
 func copyOutput(ctx context.Context, path string, w io.Writer, wrote *atomic.Int64) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -285,7 +286,8 @@ const (
 	heldFor   = time.Second           // a person's terminal that takes nothing for so long is not waited for at the end
 )
 
-// show copies an output to a person until stop is called, which waits for the rest as long as the person's terminal takes it.
+// show copies an output to a person until stop is called, which waits for the rest as long as the person's terminal
+// takes it.
 func show(ctx context.Context, path string, w io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

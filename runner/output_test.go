@@ -17,13 +17,15 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// An agent that prints at full speed, and whose stdout counts, fills no disk and holds no line up: its lines come to the thread while it prints.
+// An agent that prints at full speed, and whose stdout counts, fills no disk and holds no line up: its lines come to
+// the thread while it prints.
 func TestGush(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
 	dir := t.TempDir()
 	stop, next := filepath.Join(dir, "stop"), filepath.Join(dir, "next")
-	cfg := setup(t, server, "prompt", "gush "+stop, "wait "+next, "call bash", "result fine", "wait "+stop, "say done", "exit 0")
+	cfg := setup(t, server, "prompt", "gush "+stop, "wait "+next, "call bash", "result fine",
+		"wait "+stop, "say done", "exit 0")
 	claude, err := harness.Lookup("claude-code")
 	if err != nil {
 		t.Fatal(err)

@@ -120,7 +120,8 @@ func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Fold
 	return res.Verdict, err
 }
 
-// stopAdopted ends an agent that is not our child. One that KILL does not end counts as gone: nobody will learn how it ends.
+// stopAdopted ends an agent that is not our child. One that KILL does not end counts as gone: nobody will learn how
+// it ends.
 func stopAdopted(a *harness.Process, spec harness.Spec, note func(Fact)) {
 	ended := a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
 		note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})

@@ -7,8 +7,9 @@ import (
 	"arbe.0sk.ar/runner/harness"
 )
 
-// How often a worker is brought back, and with what waits between. A worker that dies again and again is not mended by one more; one
-// that has lived for a while is. One that can't even start lacks room, which may come: that is tried for three minutes.
+// How often a worker is brought back, and with what waits between. A worker that dies again and again is not mended
+// by one more; one that has lived for a while is. One that can't even start lacks room, which may come: that is tried
+// for three minutes.
 const (
 	maxRestarts    = 10
 	maxStarts      = 40
@@ -24,7 +25,8 @@ type restarts struct {
 	failed int // starts in a row that came to nothing
 }
 
-// next takes how a worker went and returns how long to wait before the next one; more is false where there is to be none.
+// next takes how a worker went and returns how long to wait before the next one; more is false where there is to be
+// none.
 func (r *restarts) next(l life) (wait time.Duration, more bool) {
 	if l.stillborn() {
 		if r.failed++; l.err != nil && !harness.Busy(l.err) {
@@ -64,8 +66,8 @@ type stillness struct {
 	looks int           // in a row that saw it stopped
 }
 
-// look takes whether the worker is stopped at the time now, and returns the signal that it is to get, 0 for none. A keeper that
-// stood still itself, with its group or its box, has seen nothing meanwhile: it begins anew.
+// look takes whether the worker is stopped at the time now, and returns the signal that it is to get, 0 for none. A
+// keeper that stood still itself, with its group or its box, has seen nothing meanwhile: it begins anew.
 func (s *stillness) look(now time.Duration, stopped bool) syscall.Signal {
 	gap := now - s.last
 	s.last = now

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// restore makes anew what somebody has removed of the folder while the run goes on: the facts from the file that is still open, run.json from
-// record, which is nil where there is none yet, and the lock.
+// restore makes anew what somebody has removed of the folder while the run goes on: the facts from the file that is
+// still open, run.json from record, which is nil where there is none yet, and the lock.
 func (f *Folder) restore(record *os.File) error {
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return err

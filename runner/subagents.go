@@ -73,7 +73,8 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	return fresh
 }
 
-// beganAt is when the run began, to compare with the times of files: now is the time of the clock that files get theirs from.
+// beganAt is when the run began, to compare with the times of files: now is the time of the clock that files get
+// theirs from.
 func (r *run) beganAt(now time.Time) time.Time {
 	if r.record.Boot != bootID() {
 		return r.record.Started
@@ -81,8 +82,8 @@ func (r *run) beganAt(now time.Time) time.Time {
 	return began(r.record.Started, clock()-r.record.Clock, now)
 }
 
-// began is when something began that noted started as its time and has lasted for elapsed. A clock that was set back since
-// gives new files older times than the note; by such a clock it began earlier.
+// began is when something began that noted started as its time and has lasted for elapsed. A clock that was set back
+// since gives new files older times than the note; by such a clock it began earlier.
 func began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
 	if at := now.Add(-elapsed); at.Before(started) {
 		return at

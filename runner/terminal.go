@@ -52,7 +52,8 @@ func RawTerminal(f *os.File) (was *unix.Termios, err error) {
 	return was, unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
-// RestoreTerminal makes a terminal what it was, without waiting for it to show what is still on its way there: it may be held.
+// RestoreTerminal makes a terminal what it was, without waiting for it to show what is still on its way there: it may
+// be held.
 func RestoreTerminal(f *os.File, was *unix.Termios) error {
 	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, was)
 }

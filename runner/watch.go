@@ -15,8 +15,9 @@ const busyCPU = 0.02
 // notePauses is the time that has to be lost before it is written down.
 const notePauses = 10 * time.Second
 
-// eyes count the time in which the worker could look at the agent. A box that was frozen, a worker that was stopped and a
-// machine that slept leave a gap between two looks, and a gap says nothing of the agent: it counts as two looks.
+// eyes count the time in which the worker could look at the agent. A box that was frozen, a worker that was stopped
+// and a machine that slept leave a gap between two looks, and a gap is no sign of the agent: it counts as two
+// looks.
 type eyes struct {
 	last time.Duration // the look before: clock
 	seen time.Duration // observed time
@@ -56,11 +57,13 @@ func (l limits) breach(s signs) *deed {
 	over := func(is, limit time.Duration) bool { return limit > 0 && is >= limit }
 	switch {
 	case s.resting && over(still, l.linger):
-		return &deed{outcome.DidLinger, fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))}
+		why := fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))
+		return &deed{outcome.DidLinger, why}
 	case over(quiet, l.stall):
 		return &deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))}
 	case over(s.away, l.unreachable):
-		return &deed{outcome.DidUnreachable, fmt.Sprintf("the agent has waited for it for %v", s.away.Round(time.Second))}
+		why := fmt.Sprintf("the agent has waited for it for %v", s.away.Round(time.Second))
+		return &deed{outcome.DidUnreachable, why}
 	case over(s.now-s.began, l.guard):
 		return &deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", l.guard)}
 	}
@@ -78,8 +81,9 @@ func (r *run) limits() limits {
 
 // watch looks at the agent every moment: whether it writes, prints or computes, and whether it is time to end it.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
-	r.look() // at what came under an earlier worker
-	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}, line: r.follower.lastLine()}
+	r.catchUp(ctx)
+	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}}
+	w.line = r.follower.lastLine()
 	if s := r.progress.spawned; s != nil {
 		w.signs.began = -(clock() - s.Clock - r.progress.paused)
 	}
@@ -99,6 +103,25 @@ func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) e
 	}
 }
 
+// Where so much of a session is on the thread already, the mirror has the machine to itself for so long after a worker's
+// death.
+const (
+	manyBytes   = 16 << 20
+	mirrorFirst = 30 * time.Second
+)
+
+// catchUp reads what came under an earlier worker: after the mirror, for whose next line somebody waits.
+func (r *run) catchUp(ctx context.Context) {
+	long := r.follower.behind.Load() && r.cursor().Offset > manyBytes
+	for began := clock(); long && r.mirror.Posted() == 0; {
+		if path, _ := r.session(); path == "" || ctx.Err() != nil || clock()-began > mirrorFirst {
+			break
+		}
+		pause(ctx, locateEvery)
+	}
+	r.look()
+}
+
 // watcher is a watch under way.
 type watcher struct {
 	*run
@@ -116,7 +139,8 @@ type watcher struct {
 	used  time.Duration // processor time of the tree at the look before
 }
 
-// look takes the signs. What has changed since the look before has changed now: when exactly, only the clocks of others know.
+// look takes the signs. What has changed since the look before has changed now: when exactly, only the clocks of
+// others know.
 func (w *watcher) look() {
 	now := clock()
 	before := w.signs.now
@@ -172,7 +196,7 @@ func (w *watcher) busy(passed time.Duration) bool {
 	return known && float64(cpu-was) > busyCPU*float64(passed)
 }
 
-// alive says that the agent showed a sign of life at the time at.
+// alive notes that the agent showed a sign of life at the time at.
 func (r *run) alive(at time.Duration) {
 	if int64(at) > r.moved.Load() {
 		r.moved.Store(int64(at))

@@ -174,9 +174,9 @@ func (s signalled) Error() string {
 // enough is the number of signals after which all trying ends.
 const enough = 3
 
-// untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends, or a third signal of any kind: somebody who presses
-// twice means it, and so does a supervisor that asks three times. stop ends both and waits for what it started. The signals in before count as if they
-// came now.
+// untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends, or a third
+// signal of any kind: somebody who presses twice means it, and so does a supervisor that asks three times. stop ends
+// both and waits for what it started. The signals in before count as if they came now.
 func untilSignal(parent context.Context, before ...syscall.Signal) (first, second context.Context, stop func()) {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	if signal.Ignored(syscall.SIGHUP) {

@@ -21,8 +21,9 @@ import (
 	"arbe.0sk.ar/runner/runner"
 )
 
-// job is what one process of a run hands on to the next: all that the user said, tokens included. It never travels in arguments or an environment, which
-// others on the machine can read: the keeper has it in memory of its own, and gives it to a worker that has hidden.
+// job is what one process of a run hands on to the next: all that the user said, tokens included. It never travels in
+// arguments or an environment, which others on the machine can read: the keeper has it in memory of its own, and
+// gives it to a worker that has hidden.
 type job struct {
 	Args    []string // the command line, as the user gave it
 	Environ []string // the environment, as the user gave it
@@ -118,8 +119,8 @@ func (j job) become() error {
 	return fmt.Errorf("start the keeper: %w", err)
 }
 
-// Processors that Go uses in a run's processes, at most. More of them would want more threads. A process is told in its environment: to change
-// it later costs memory.
+// Processors that Go uses in a run's processes, at most. More of them would want more threads. A process is told in
+// its environment: to change it later costs memory.
 const (
 	keeperProcs = 1
 	workerProcs = 4
@@ -128,15 +129,16 @@ const (
 
 // withProcs is an environment for a process of ours that uses so many processors.
 func withProcs(environ []string, n int) []string {
-	environ = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") })
-	return append(environ, procsVar+"="+strconv.Itoa(n))
+	is := func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") }
+	return append(slices.DeleteFunc(slices.Clone(environ), is), procsVar+"="+strconv.Itoa(n))
 }
 
 // settle makes this process what it stays: hidden, and with the threads that it will need.
 func settle(threads int) {
 	runner.Hide()
 	runner.WarmUp(threads)
-	// The terminal may be one that stops whoever writes to it from the background (stty tostop). The agent gets the signal's default back.
+	// The terminal may be one that stops whoever writes to it from the background (stty tostop). The agent gets the
+	// signal's default back.
 	signal.Ignore(syscall.SIGTTOU)
 }
 
@@ -238,7 +240,8 @@ func work(stdout io.Writer) int {
 	}
 	_, byHand := cmdline.Terminal(stderr)
 	p := program{
-		stdout: stdout, stderr: log, environ: j.Environ, job: &j, lock: lock, keeper: keeper, byHand: byHand, screen: stderr,
+		stdout: stdout, stderr: log, environ: j.Environ,
+		job: &j, lock: lock, keeper: keeper, byHand: byHand, screen: stderr,
 	}
 	status := p.run(j.Args)
 	if err := keeper.Report(status); err != nil {

@@ -21,11 +21,12 @@ import (
 	"arbe.0sk.ar/runner/harness"
 )
 
-// loadVar names the variable with lines a second, lines, and lines before all others: a test binary that has it is an agent that writes so.
+// loadVar names the variable with lines a second, lines, and lines before all others: a test binary that has it is an
+// agent that writes so.
 const loadVar = "E2E_LOAD"
 
-// loadAgent writes a session's lines at a steady rate, each with the time at which it was written; before them as fast as it can some
-// without.
+// loadAgent writes a session's lines at a steady rate, each with the time at which it was written; before them as
+// fast as it can some without.
 func loadAgent(how string) int {
 	var rate, n, bulk int
 	if _, err := fmt.Sscan(how, &rate, &n, &bulk); err != nil {
@@ -37,8 +38,9 @@ func loadAgent(how string) int {
 		return 1
 	}
 	for i := range bulk {
-		_, err := fmt.Fprintf(f, `{"type":"message","id":"b%d","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"toolResult",`+
-			`"toolCallId":"c","toolName":"bash","content":[{"type":"text","text":"%s"}],"isError":false}}`+"\n", i, strings.Repeat("word ", 200))
+		_, err := fmt.Fprintf(f, `{"type":"message","id":"b%d","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z",`+
+			`"message":{"role":"toolResult","toolCallId":"c","toolName":"bash","content":[{"type":"text","text":"%s"}],`+
+			`"isError":false}}`+"\n", i, strings.Repeat("word ", 200))
 		if err != nil {
 			return 1
 		}
@@ -48,8 +50,8 @@ func loadAgent(how string) int {
 		if i == n-1 {
 			stop = "stop"
 		}
-		_, err := fmt.Fprintf(f, `{"type":"message","id":"l%d","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"assistant",`+
-			`"content":[{"type":"text","text":"at:%d %s"}],"provider":"p","model":"m","stopReason":%q}}`+"\n",
+		_, err := fmt.Fprintf(f, `{"type":"message","id":"l%d","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z",`+
+			`"message":{"role":"assistant","content":[{"type":"text","text":"at:%d %s"}],"provider":"p","model":"m","stopReason":%q}}`+"\n",
 			i, time.Now().UnixNano(), strings.Repeat("word ", 200), stop)
 		if err != nil {
 			return 1
@@ -121,7 +123,8 @@ func loadRun(b *testing.B, runner string, rate, seconds int) cost {
 	}
 	cmd := exec.Command(runner, "run", "--agent-bin", self, "--", "hi")
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=load", "ARBE_STREAM_URL=" + server.URL, "ARBE_STREAM_TOKEN=token-of-the-load",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(),
+		"ARBE_THREAD_ID=load", "ARBE_STREAM_URL=" + server.URL, "ARBE_STREAM_TOKEN=token-of-the-load",
 		"ARBE_RUN_ID=r1", fmt.Sprintf("%s=%d %d 0", loadVar, rate, rate*seconds),
 	}
 	if err := cmd.Start(); err != nil {
@@ -169,8 +172,9 @@ func loadRun(b *testing.B, runner string, rate, seconds int) cost {
 	return c
 }
 
-// BenchmarkLoad: what a runner costs while its agent writes 100 and 1,000 lines a second, and how long a line takes to its post. With ARBE_BEFORE naming a
-// folder with another build, that one takes turns with this one: the machine's other load is the same for both.
+// BenchmarkLoad: what a runner costs while its agent writes 100 and 1,000 lines a second, and how long a line takes
+// to its post. With ARBE_BEFORE naming a folder with another build, that one takes turns with this one: the machine's
+// other load is the same for both.
 func BenchmarkLoad(b *testing.B) {
 	builds := map[string]string{"": built}
 	if before := os.Getenv("ARBE_BEFORE"); before != "" {
@@ -235,7 +239,8 @@ func idleRun(b *testing.B, runner string) (c cost) {
 	}
 	cmd := exec.Command(runner, "run", "--agent-bin", agent, "--", "hi")
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=idle", "ARBE_STREAM_URL=" + server.URL, "ARBE_STREAM_TOKEN=token-of-the-idle",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(),
+		"ARBE_THREAD_ID=idle", "ARBE_STREAM_URL=" + server.URL, "ARBE_STREAM_TOKEN=token-of-the-idle",
 		"ARBE_RUN_ID=r1",
 	}
 	if err := cmd.Start(); err != nil {
@@ -272,7 +277,8 @@ func idleRun(b *testing.B, runner string) (c cost) {
 	return c
 }
 
-// BenchmarkRestart: how long a line waits for its post when the worker dies of a run whose session has 400 MB. With ARBE_BEFORE as in BenchmarkLoad.
+// BenchmarkRestart: how long a line waits for its post when the worker dies of a run whose session has 400 MB. With
+// ARBE_BEFORE as in BenchmarkLoad.
 func BenchmarkRestart(b *testing.B) {
 	const bulk = 345_000 // lines of 1.2 KB
 	builds := map[string]string{"": built}
@@ -289,7 +295,8 @@ func BenchmarkRestart(b *testing.B) {
 			}
 			cmd := exec.Command(filepath.Join(dir, "arbe-pi-runner"), "run", "--agent-bin", self, "--", "hi")
 			cmd.Env = []string{
-				"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=load", "ARBE_STREAM_URL=" + server.URL,
+				"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(),
+				"ARBE_THREAD_ID=load", "ARBE_STREAM_URL=" + server.URL,
 				"ARBE_STREAM_TOKEN=token-of-the-load", "ARBE_RUN_ID=r1", fmt.Sprintf("%s=20 100000 %d", loadVar, bulk),
 			}
 			if err := cmd.Start(); err != nil {

@@ -19,10 +19,12 @@ import (
 	"arbe.0sk.ar/runner/internal/nosyscall"
 )
 
-// boxFaults are what a box does to the runner's processes: it stops them, has no room for them, and reads nothing of what they print.
+// boxFaults are what a box does to the runner's processes: it stops them, has no room for them, and reads nothing of
+// what they print.
 var boxFaults = []fault{
 	{
-		name: "worker: STOP", on: at(beforeAgent, midStream, lastSync), slow: 7 * time.Second, // five looks, and it is continued
+		name: "worker: STOP",
+		on:   at(beforeAgent, midStream, lastSync), slow: 7 * time.Second, // five looks, and it is continued
 		hit: func(s *scene, _ moment) { kill(s.worker(), syscall.SIGSTOP) },
 	},
 	{
@@ -54,7 +56,8 @@ var boxFaults = []fault{
 		then: func(s *scene) { s.sameWorker() },
 	},
 	{
-		name: "agent: KILL does not end it, TERM to the runner", on: at(midStream), keep: true, left: 1, slow: 7 * time.Second,
+		name: "agent: KILL does not end it, TERM to the runner",
+		on:   at(midStream), keep: true, left: 1, slow: 7 * time.Second,
 		prep: func(s *scene) { s.unkillable() },
 		hit: func(s *scene, _ moment) {
 			s.put(filepath.Join(s.group, "cgroup.procs"), strconv.Itoa(s.agent()))
@@ -66,7 +69,8 @@ var boxFaults = []fault{
 		then: func(s *scene) { s.freeze(false) },
 	},
 	{
-		name: "agent: KILL does not end it, keeper and worker: KILL, then recover", on: at(midStream), keep: true, gone: true, left: 1,
+		name: "agent: KILL does not end it, keeper and worker: KILL, then recover",
+		on:   at(midStream), keep: true, gone: true, left: 1,
 		slow: 8 * time.Second, exit: func(moment, string) int { return -1 },
 		prep: func(s *scene) { s.unkillable() },
 		hit: func(s *scene, _ moment) {
@@ -91,7 +95,8 @@ var boxFaults = []fault{
 		mend: later(2*time.Second, func(s *scene) { s.freeProcesses() }),
 	},
 	{
-		name: "process limit: full for two seconds, worker: KILL", on: at(midStream, midTool, lastSync), slow: 8 * time.Second,
+		name: "process limit: full for two seconds, worker: KILL",
+		on:   at(midStream, midTool, lastSync), slow: 8 * time.Second,
 		prep: func(s *scene) { s.wrap = s.limited() },
 		hit: func(s *scene, m moment) {
 			s.fillProcesses(m, 0)
@@ -100,7 +105,8 @@ var boxFaults = []fault{
 		mend: later(2*time.Second, func(s *scene) { s.freeProcesses() }),
 	},
 	{
-		name: "process limit: room for a process, none for its threads, worker: KILL", on: at(midStream, lastSync), slow: 8 * time.Second,
+		name: "process limit: room for a process, none for its threads, worker: KILL",
+		on:   at(midStream, lastSync), slow: 8 * time.Second,
 		prep: func(s *scene) { s.wrap = s.limited() },
 		hit: func(s *scene, m moment) {
 			worker := s.worker()
@@ -111,7 +117,8 @@ var boxFaults = []fault{
 	},
 	{name: "stderr: nobody reads it", hit: func(*scene, moment) {}, prep: func(s *scene) { s.mute() }},
 	{
-		name: "terminal: held, and stops who writes from the background (tostop)", on: at(beforeLine, midStream, beforeExit), slow: 5 * time.Second,
+		name: "terminal: held, and stops who writes from the background (tostop)",
+		on:   at(beforeLine, midStream, beforeExit), slow: 5 * time.Second,
 		prep: func(s *scene) {
 			s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), "flood 200000")
 			s.holdTerminal()
@@ -120,7 +127,8 @@ var boxFaults = []fault{
 	},
 	{
 		name: "state folder: runs removed, worker: KILL", on: agentLives, hit: func(s *scene, _ moment) {
-			s.until("a record that the keeper has", func() bool { return exists(filepath.Join(s.folder(), "run.json")) })
+			record := filepath.Join(s.folder(), "run.json")
+			s.until("a record that the keeper has", func() bool { return exists(record) })
 			worker := s.worker()
 			runs := filepath.Join(s.state, "runs") // into which a worker may write this very moment
 			s.until("the folder is gone", func() bool { return os.RemoveAll(runs) == nil })
@@ -133,7 +141,8 @@ var boxFaults = []fault{
 		hit: func(s *scene, _ moment) { kill(s.worker(), syscall.SIGKILL) },
 	},
 	{
-		name: "kernel: no pidfd_open, worker: KILL, then TERM to the runner", on: at(midStream, midTool), keep: true, want: cancelled,
+		name: "kernel: no pidfd_open, worker: KILL, then TERM to the runner",
+		on:   at(midStream, midTool), keep: true, want: cancelled,
 		prep: func(s *scene) { s.wrap = s.withoutPidfd() },
 		hit: func(s *scene, _ moment) {
 			kill(s.worker(), syscall.SIGKILL)
@@ -141,7 +150,8 @@ var boxFaults = []fault{
 		},
 	},
 	{
-		name: "server: down, TERM again and again, then recover", on: at(midStream, lastSync), keep: true, gone: true, want: cancelled,
+		name: "server: down, TERM again and again, then recover",
+		on:   at(midStream, lastSync), keep: true, gone: true, want: cancelled,
 		slow: time.Second, exit: func(moment, string) int { return 75 },
 		hit: func(s *scene, _ moment) {
 			s.front.down()
@@ -164,7 +174,7 @@ var boxFaults = []fault{
 // allFaults are all rows of the table.
 func allFaults() []fault { return slices.Concat(table, boxFaults) }
 
-// missing says by name what could not be played here: the kernel can't do it, or not for this user.
+// missing prints by name what could not be played here: the kernel can't do it, or not for this user.
 func (s *scene) missing(what string, err error) {
 	s.t.Helper()
 	fmt.Fprintf(os.Stderr, "NOT RUN: %s: %s: %v\n", s.t.Name(), what, err)
@@ -244,7 +254,8 @@ func (s *scene) limited() string {
 	return "echo $$ > " + dir + "/cgroup.procs"
 }
 
-// fillProcesses leaves room for so many more processes and threads. The agent, which needs some itself, is taken out first.
+// fillProcesses leaves room for so many more processes and threads. The agent, which needs some itself, is taken out
+// first.
 func (s *scene) fillProcesses(m moment, room int) {
 	if agentLives(m) {
 		for _, pid := range s.leftovers() {
@@ -284,7 +295,8 @@ func fill(fd int) {
 	}
 }
 
-// holdTerminal runs the runner by hand, in a terminal that shows nothing more and that stops those who write to it from the background.
+// holdTerminal runs the runner by hand, in a terminal that shows nothing more and that stops those who write to it
+// from the background.
 func (s *scene) holdTerminal() {
 	master, slave, err := pty.Open()
 	if err != nil {

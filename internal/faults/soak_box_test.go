@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// boxOfChance gives the run a box that is not as good as it might be: a stderr that nobody reads, a limit on processes that can be reached, a
-// clock that jumps between the agent's lines.
+// boxOfChance gives the run a box that is not as good as it might be: a stderr that nobody reads, a limit on
+// processes that can be reached, a clock that jumps between the agent's lines.
 func (s *scene) boxOfChance(r *rand.Rand) {
 	held, limited, jumps := r.IntN(6) == 0, r.IntN(3) == 0, r.IntN(3) == 0
 	if held {
@@ -31,7 +31,7 @@ func (s *scene) boxOfChance(r *rand.Rand) {
 	}
 }
 
-// notHere says once what the soak can't do here.
+// notHere prints once what the soak can't do here.
 var notHere sync.Once
 
 // strikeProcesses fills the limit on processes for a moment, once there is an agent, which may need some itself.

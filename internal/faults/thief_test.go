@@ -16,10 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thiefVar names the variable with the text that the thief looks for. A test binary whose TestMain sees it set is the thief.
+// thiefVar names the variable with the text that the thief looks for. A test binary whose TestMain sees it set is the
+// thief.
 const thiefVar = "FAULTS_THIEF"
 
-// thief is an agent that wants the runner's token: it kills worker after worker and looks into each new one from its first moment on.
+// thief is an agent that wants the runner's token: it kills worker after worker and looks into each new one from its
+// first moment on.
 type thief struct {
 	needle []byte
 	keeper int
@@ -179,7 +181,8 @@ func (t *thief) search(mem, maps *os.File) bool {
 	for line := range strings.Lines(string(text)) {
 		var from, to int64
 		var perms string
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &perms); err != nil || perms[0] != 'r' || to-from > 1<<30 {
+		_, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &perms)
+		if err != nil || perms[0] != 'r' || to-from > 1<<30 {
 			continue
 		}
 		b := make([]byte, min(to-from, 64<<20))
@@ -191,8 +194,8 @@ func (t *thief) search(mem, maps *os.File) bool {
 	return false
 }
 
-// The agent, as the runner's own user and not root, gets at the runner's token in no way: not in the moment in which it has killed a
-// worker and the next one starts, either.
+// The agent, as the runner's own user and not root, gets at the runner's token in no way: not in the moment in which
+// it has killed a worker and the next one starts, either.
 func TestThief(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT RUN: only root can run the runner as another user")
@@ -204,7 +207,7 @@ func TestThief(t *testing.T) {
 	program, err := os.ReadFile(self)
 	s.try(err)
 	s.try(os.WriteFile(s.path("thief"), program, 0o755))
-	s.write("spy", fmt.Sprintf("#!/bin/sh\ncd %s; exec env %s=%s %s\n", s.dir, thiefVar, s.server.Token, s.path("thief")))
+	s.write("spy", fmt.Sprintf("#!/bin/sh\ncd %s; exec env %s=%s ./thief\n", s.dir, thiefVar, s.server.Token))
 	s.try(os.Chmod(s.path("spy"), 0o755))
 	s.args = []string{"--agent-bin", s.path("spy")}
 	for _, dir := range []string{built, filepath.Dir(s.dir)} {
@@ -216,7 +219,8 @@ func TestThief(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	b, readErr := os.ReadFile(s.path("stolen"))
 	s.try(readErr)
-	if cmd.ProcessState == nil || !strings.Contains(string(b), "through") || !strings.Contains(string(b), "control: robbed") {
+	seen := string(b)
+	if cmd.ProcessState == nil || !strings.Contains(seen, "through") || !strings.Contains(seen, "control: robbed") {
 		t.Fatalf("%v\n%s\n%s", err, b, out)
 	}
 	if strings.Contains(string(b), "stolen") || strings.Contains(string(b), "is open") {

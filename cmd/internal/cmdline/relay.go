@@ -22,9 +22,10 @@ type relay struct {
 	closed  bool
 }
 
-// Relay returns a Writer that passes each write on to w as a whole, and never waits for w: a pipe that nobody reads or a terminal that is
-// held takes up to 256 KiB, and what comes then is dropped and counted in a line of its own. flush waits until all is written, or for so long,
-// and ends the relay; a write to w that still hangs then hangs until the process ends.
+// Relay returns a Writer that passes each write on to w as a whole, and never waits for w: a pipe that nobody reads
+// or a terminal that is held takes up to 256 KiB, and what comes then is dropped and counted in a line of its own.
+// flush waits until all is written, or for so long, and ends the relay; a write to w that still hangs then hangs
+// until the process ends.
 func Relay(w io.Writer) (log io.Writer, flush func(time.Duration)) {
 	r := &relay{to: w, more: make(chan struct{}, 1)}
 	done := make(chan struct{})

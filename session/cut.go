@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"regexp"
 	"unicode/utf8"
 )
 
@@ -38,7 +39,10 @@ func WholeRunes(b []byte) []byte {
 	return b
 }
 
-// longestMark is that of a CutMark.
+// cutMark is the form of a CutMark at the end of a string.
+var cutMark = regexp.MustCompile(`\[cut: [0-9]{1,19} bytes, sha256 [0-9a-f]{64}\]$`)
+
+// longestMark is the length of the longest CutMark.
 const longestMark = len("[cut: 9223372036854775807 bytes, sha256 ]") + 2*sha256.Size
 
 // Uncut returns what a string has before its CutMark, and the mark; all of it and nil where it has none.
@@ -47,16 +51,11 @@ func Uncut(s []byte) (head, mark []byte) {
 		return s, nil
 	}
 	from := max(0, len(s)-longestMark)
-	i := bytes.LastIndex(s[from:], []byte("[cut: "))
-	if i < 0 {
+	at := cutMark.FindIndex(s[from:])
+	if at == nil {
 		return s, nil
 	}
-	var length int64
-	var sum string
-	if n, err := fmt.Sscanf(string(s[from+i:]), "[cut: %d bytes, sha256 %64x]", &length, &sum); n != 2 || err != nil {
-		return s, nil
-	}
-	return s[:from+i], s[from+i:]
+	return s[:from+at[0]], s[from+at[0]:]
 }
 
 // cutLine returns a line's JSON with its long strings cut, so that all of it is at most cutKeep bytes; nil for a

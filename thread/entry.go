@@ -78,11 +78,26 @@ func Marshal(v any) json.RawMessage {
 }
 
 // ParseEntry reads one entry from JSON and checks it. Unknown members are an error, for they would be lost; at is allowed and dropped, so that what
-// was read can be posted again.
+// was read can be posted again. The payload is a copy.
 func ParseEntry(raw []byte) (Entry, error) {
+	e, err := ParseEntryIn(raw)
+	e.Payload = bytes.Clone(e.Payload)
+	return e, err
+}
+
+// mostMembers is how many members an entry may have, however often it repeats its five.
+const mostMembers = 16
+
+// ParseEntryIn is ParseEntry without the copy: the payload may be a part of raw.
+func ParseEntryIn(raw []byte) (Entry, error) {
 	if json.Valid(raw) {
 		if e, ok := parsePlain(raw); ok {
 			return e, e.settle()
+		}
+		members := 0
+		jsonscan.Members(raw, func(_, _ []byte) { members++ })
+		if members > mostMembers { // the decoder below makes an error for each that it does not know
+			return Entry{}, fmt.Errorf("not an entry: it has %d members", members)
 		}
 	}
 	var e Entry
@@ -98,7 +113,7 @@ func ParseEntry(raw []byte) (Entry, error) {
 }
 
 // parsePlain is what ParseEntry does at a third of the cost, for an entry as programs write it: each member once, by its exact name. For any other, good or
-// bad, it says false. raw is JSON.
+// bad, it says false. raw is JSON, and the payload is a part of it.
 func parsePlain(raw []byte) (e Entry, ok bool) {
 	raw = raw[jsonscan.Space(raw, 0):]
 	var seen [5]bool
@@ -125,7 +140,7 @@ func parsePlain(raw []byte) (e Entry, ok bool) {
 			}
 		case "payload":
 			if member(3, true) {
-				e.Payload = bytes.Clone(v)
+				e.Payload = v[:len(v):len(v)]
 			}
 		case "at":
 			member(4, text) // it is dropped
@@ -161,7 +176,7 @@ func parseRead(line []byte) (e Entry, err error) {
 	return e, err
 }
 
-// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not more.
+// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not more. The payloads may be parts of raw.
 func ParseEntries(raw []byte) ([]Entry, error) {
 	entries, ok := parsePlains(raw)
 	if !ok {

@@ -74,20 +74,17 @@ func parseBody(body []byte, run string) ([]thread.Entry, error) {
 	body = bytes.TrimSpace(body)
 	raws := []json.RawMessage{body}
 	if len(body) > 0 && body[0] == '[' {
+		if err := checkCount(body, thread.MaxEntries); err != nil && json.Valid(body) {
+			return nil, err
+		}
 		entries, err := thread.ParseEntries(body)
-		if err == nil && len(entries) > 0 && len(entries) <= thread.MaxEntries && fit(entries, run) {
+		if err == nil && fit(entries, run) {
 			return entries, nil
 		}
 		// Something is wrong: now each entry is looked at by itself.
 		raws = nil
 		if err := json.Unmarshal(body, &raws); err != nil {
 			return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON: %v", err)
-		}
-		if len(raws) == 0 {
-			return nil, refuse(http.StatusBadRequest, "empty", "the array has no entries")
-		}
-		if len(raws) > thread.MaxEntries {
-			return nil, refuse(http.StatusRequestEntityTooLarge, "too_many", "the array has %d entries, more than %d", len(raws), thread.MaxEntries)
 		}
 	}
 	entries := make([]thread.Entry, len(raws))
@@ -101,7 +98,7 @@ func parseBody(body []byte, run string) ([]thread.Entry, error) {
 		}
 	}
 	for i, raw := range raws {
-		e, err := thread.ParseEntry(raw)
+		e, err := thread.ParseEntryIn(raw)
 		entries[i] = e
 		var syntax *json.SyntaxError
 		switch {

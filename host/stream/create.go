@@ -3,7 +3,6 @@ package stream
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/stream/store"
-	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -276,33 +274,6 @@ func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record
 		}
 	}
 	return copied, nil
-}
-
-// cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else the bytes.
-func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
-	now := time.Now()
-	if kind != jsonType {
-		if len(body) == 0 {
-			return nil, nil
-		}
-		return []store.Record{{At: now, Data: body}}, nil
-	}
-	if len(body) == 0 && initial {
-		return nil, nil
-	}
-	if !json.Valid(body) {
-		return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON")
-	}
-	body = bytes.TrimSpace(body)
-	if body[0] != '[' {
-		return []store.Record{{At: now, Data: body}}, nil
-	}
-	var records []store.Record
-	jsonscan.Elements(body, func(v []byte) { records = append(records, store.Record{At: now, Data: bytes.Clone(v)}) })
-	if len(records) == 0 && !initial {
-		return nil, refuse(http.StatusBadRequest, "empty", "the array has no messages")
-	}
-	return records, nil
 }
 
 // parseInitial reads the entries that a thread is made with.

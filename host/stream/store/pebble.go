@@ -94,7 +94,7 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	if at.head.Last != a.After {
 		return at.head, ErrConflict
 	}
-	batch := p.db.NewBatch()
+	batch := p.db.NewBatchWithSize(batchSize(stream, a))
 	defer batch.Close() // after a commit there is nothing left in it
 	head, err := p.fill(batch, stream, at.head, a)
 	if err != nil {
@@ -120,18 +120,32 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	return head, nil
 }
 
+// batchSize is how many bytes a batch has that holds an append, or some more: one that grows takes twice the memory.
+func batchSize(stream string, a Append) int {
+	n := 64 + len(stream) + len(a.State) + 32
+	for i := range a.Records {
+		r := &a.Records[i]
+		n += len(stream) + len(r.Data) + 48
+		if r.Key != "" {
+			n += len(stream) + len(r.Key) + 32
+		}
+	}
+	for k, v := range a.Values {
+		n += len(stream) + len(k) + len(v) + 32
+	}
+	return n
+}
+
 // fill puts an append into a batch.
 func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (Head, error) {
 	var errs error
 	set := func(key, value []byte) { errs = errors.Join(errs, batch.Set(key, value, nil)) }
 	name := keyName(stream)
-	var buf []byte
 	for i := range a.Records {
 		r := &a.Records[i]
 		head.Last++
 		head.Data = head.Last
-		buf = appendRecord(buf[:0], *r)
-		set(recordKey(name, head.Last), buf)
+		errs = errors.Join(errs, putRecord(batch, recordKey(name, head.Last), *r))
 		if r.Key != "" {
 			set(textKey(kindKey, name, r.Key), binary.BigEndian.AppendUint64(nil, head.Last))
 		}
@@ -156,6 +170,14 @@ func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (
 		}
 	}
 	return head, errs
+}
+
+// putRecord puts a record into a batch, without a copy of it in between.
+func putRecord(batch *pebble.Batch, key []byte, r Record) error {
+	op := batch.SetDeferred(len(key), recordSize(r))
+	copy(op.Key, key)
+	appendRecord(op.Value[:0], r)
+	return op.Finish()
 }
 
 // Head is known for a stream in use.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -20,7 +19,9 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
 	}
-	body, err := readBody(w, r, thread.MaxBody)
+	l := s.lease(r, g)
+	defer l.free()
+	body, err := readBody(w, r, thread.MaxBody, l)
 	if err != nil {
 		return err
 	}
@@ -43,30 +44,58 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	return nil
 }
 
-// readAll reads a body, which a client has some time to send.
-func readAll(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+// readAll reads a body, which a client has some time to send. l is charged with what has come.
+func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
 	tooLarge := refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
 	if r.ContentLength > most {
 		return nil, tooLarge
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's. The next request has its own
 	from := http.MaxBytesReader(w, r.Body, most)
-	var body []byte
-	var err error
-	if n := r.ContentLength; n >= 0 && n <= readChunk {
-		body = make([]byte, n)
-		_, err = io.ReadFull(from, body)
-	} else { // whoever announces much has to send it first
-		body, err = io.ReadAll(from)
-	}
+	body, err := readGrowing(from, r.ContentLength, l)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return nil, tooLarge
+	case errors.As(err, new(*problem)):
+		return nil, err
 	case err != nil:
 		return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
 	}
 	return body, nil
+}
+
+// firstRead is how much of a body is made room for before any of it has come.
+const firstRead = 32 << 10
+
+// readGrowing reads to the end, or length bytes where that is not less than 0. It makes room for at most as much again as has come, however much a
+// client announces, and charges l with it.
+func readGrowing(from io.Reader, length int64, l *lease) ([]byte, error) {
+	var body []byte
+	for {
+		if length >= 0 && int64(len(body)) == length {
+			return body, nil
+		}
+		if len(body) == cap(body) {
+			room := max(2*cap(body), firstRead)
+			if length >= 0 {
+				room = int(min(int64(room), length))
+			}
+			if err := l.grow(bodyCharge * (room - cap(body))); err != nil {
+				return nil, err
+			}
+			body = append(make([]byte, 0, room), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF && int64(len(body)) < length:
+			return nil, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // parseBody reads one entry or an array of entries. What is wrong is said of each entry, and the first kind of trouble decides the status.

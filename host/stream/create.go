@@ -27,7 +27,7 @@ type wanted struct {
 const maxForkDepth = 64
 
 // create serves PUT.
-func (s *Server) create(w http.ResponseWriter, r *http.Request, name string) error {
+func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g Grant) error {
 	want, err := parseWanted(r.Header, time.Now())
 	if err != nil {
 		return err
@@ -40,7 +40,12 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string) err
 			return err
 		}
 	}
-	body, err := readBody(w, r, thread.MaxBody)
+	l := s.lease(r, g)
+	defer l.free()
+	body, err := readBody(w, r, thread.MaxBody, l)
+	if err == nil && want.sub > 0 {
+		err = l.grow(bodyCharge * maxCopied)
+	}
 	if err != nil {
 		return err
 	}
@@ -248,10 +253,18 @@ func (l *Log) branch(ctx context.Context, want *wanted) ([]store.Record, error) 
 	return l.copySub(ctx, source, f)
 }
 
+// maxCopied is how many bytes of its source a fork may copy, and maxMessages how many messages. Whoever wants to branch off further behind an offset
+// names a later one: a stream of bytes has one for each piece of it.
+const maxCopied = 8 << 20
+
 // copySub returns the first messages, or bytes, that follow where f branches off.
 func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record, error) {
 	var copied []store.Record
-	left, after := f.Sub, f.At
+	left, after, size := f.Sub, f.At, 0
+	tooMany := refuse(http.StatusBadRequest, "fork", "%s: at most %d messages and %d bytes: want a later offset", headerForkSub, maxMessages, maxCopied)
+	if source.isJSON() && left > maxMessages || !source.isJSON() && left > maxCopied {
+		return nil, tooMany
+	}
 	for left > 0 {
 		records, err := l.records(ctx, source, after, source.tail(), readChunk)
 		if err != nil {
@@ -267,10 +280,14 @@ func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record
 				n = min(left, uint64(len(r.Data)))
 				r.Data = r.Data[:n]
 			}
-			if left > 0 {
-				copied = append(copied, store.Record{At: r.At, Data: r.Data})
-				left -= n
+			if left == 0 {
+				break
 			}
+			if size += len(r.Data); size > maxCopied {
+				return nil, tooMany
+			}
+			copied = append(copied, store.Record{At: r.At, Data: r.Data})
+			left -= n
 		}
 	}
 	return copied, nil

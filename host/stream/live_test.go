@@ -149,7 +149,15 @@ func TestEvents(t *testing.T) {
 
 // A reader who does not take what he is given is dropped. Nobody waits for him, and he goes on where he was.
 func TestSlowReader(t *testing.T) {
-	base := serveOn(t, engines["pebble"](t), func(s *stream.Server) { s.Patience = 3 * time.Second }) + "/api/stream"
+	dropped := make(chan struct{})
+	base := serveBehind(t, engines["pebble"](t), func(s *stream.Server) { s.Patience = 3 * time.Second }, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("User-Agent") == "slow" {
+				defer close(dropped)
+			}
+			h.ServeHTTP(w, r)
+		})
+	}) + "/api/stream"
 	token := writer(t, "t1")
 	const p = "/arbe-thread-t1?live=sse&offset="
 	post := func(id string, size int) {
@@ -166,7 +174,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		return conn, conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}}
-	slow, quick := listenBy(t, t.Context(), &http.Client{Transport: narrow}, base+p+"0", token), listen(t, t.Context(), base+p+"0", token)
+	slow, quick := listenBy(t, t.Context(), &http.Client{Transport: named{narrow, "slow"}}, base+p+"0", token), listen(t, t.Context(), base+p+"0", token)
 	slow.until("")
 	var want []string
 	for i := range 20 { // more than the connection takes
@@ -176,6 +184,11 @@ func TestSlowReader(t *testing.T) {
 		if got := quick.until(id); !strings.HasSuffix(got, id) {
 			t.Fatalf("the quick one got %q", got)
 		}
+	}
+	select {
+	case <-dropped:
+	case <-time.After(time.Minute):
+		t.Fatal("the slow one is waited for")
 	}
 	var got []string
 	for {
@@ -218,6 +231,18 @@ func TestSlowReader(t *testing.T) {
 	if all := append(got[:len(want)-len(rest)], rest...); strings.Join(all, " ") != strings.Join(want, " ") {
 		t.Errorf("got %v and then %v", got, rest)
 	}
+}
+
+// named gives requests a user agent.
+type named struct {
+	http.RoundTripper
+	name string
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", n.name)
+	return n.RoundTripper.RoundTrip(r)
 }
 
 // Many readers wait at the same time, each on a connection of its own, and all hear of what comes. make bench has 10,000 of them.

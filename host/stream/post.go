@@ -31,20 +31,15 @@ type outcome struct {
 }
 
 // post serves POST.
-func (s *Server) post(w http.ResponseWriter, r *http.Request, name string) error {
-	p := posted{seq: r.Header.Get(headerSeq), close: strings.EqualFold(r.Header.Get(headerClosed), "true")}
+func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g Grant) error {
+	p := posted{run: g.Run, seq: r.Header.Get(headerSeq), close: strings.EqualFold(r.Header.Get(headerClosed), "true")}
 	var err error
 	if p.producer, err = parseProducer(r.Header); err != nil {
 		return err
 	}
-	if !s.Open {
-		g, err := s.permit(r.Header.Get("Authorization"), name, ScopeWrite)
-		if err != nil {
-			return err
-		}
-		p.run = g.Run
-	}
-	if p.body, err = readBody(w, r, thread.MaxBody); err != nil {
+	l := s.lease(r, g)
+	defer l.free()
+	if p.body, err = readBody(w, r, thread.MaxBody, l); err != nil {
 		return err
 	}
 	if given := r.Header.Get("Content-Type"); given != "" {

@@ -67,7 +67,7 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Cache-Control", "no-store") // unless something better is known
-	serve := map[string]func(http.ResponseWriter, *http.Request, string) error{
+	serve := map[string]func(http.ResponseWriter, *http.Request, string, Grant) error{
 		http.MethodPut: s.create, http.MethodPost: s.post, http.MethodGet: s.get, http.MethodHead: s.inspect, http.MethodDelete: s.remove,
 	}[r.Method]
 	if serve == nil {
@@ -76,11 +76,12 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, err := streamName(r.URL.EscapedPath())
+	var g Grant
 	if err == nil {
-		err = s.admit(r, name)
+		g, err = s.admit(r, name)
 	}
 	if err == nil {
-		err = serve(w, r, name)
+		err = serve(w, r, name, g)
 	}
 	s.answerError(w, r, err)
 }
@@ -111,13 +112,12 @@ var scopes = map[string]string{
 	http.MethodGet: ScopeRead, http.MethodHead: ScopeRead, http.MethodPost: ScopeWrite, http.MethodPut: ScopeWrite, http.MethodDelete: ScopeDelete,
 }
 
-// admit checks that the request's token is good for what it wants of a stream.
-func (s *Server) admit(r *http.Request, name string) error {
+// admit checks that the request's token is good for what it wants of a stream. Of an open server the grant is empty.
+func (s *Server) admit(r *http.Request, name string) (Grant, error) {
 	if s.Open {
-		return nil
+		return Grant{}, nil
 	}
-	_, err := s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
-	return err
+	return s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
 }
 
 // asAnswer makes of a stream's error what is answered.
@@ -141,7 +141,7 @@ func mediaType(s string) (string, error) {
 }
 
 // inspect serves HEAD.
-func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string) error {
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
 	v, err := s.Log.state(r.Context(), name)
 	if err != nil {
 		return asAnswer(err)
@@ -167,7 +167,7 @@ func describe(h http.Header, v view) {
 }
 
 // remove serves DELETE.
-func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string) error {
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
 	if err := s.Log.remove(r.Context(), name); err != nil {
 		return asAnswer(err)
 	}
@@ -176,11 +176,11 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string) err
 }
 
 // readBody reads what is to be appended.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "content_encoding", "a body is taken as it is, not as %.40q", e)
 	}
-	return readAll(w, r, most)
+	return readAll(w, r, most, l)
 }
 
 // absolute is the URL of a stream as its client would call it.

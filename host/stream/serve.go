@@ -23,7 +23,8 @@ type Config struct {
 	Data     Data
 	Secrets  [][]byte // nil for one of the server's own, on a loopback address
 	LongPoll time.Duration
-	Open     bool // the Durable Streams protocol asks for no token. Only on a loopback address
+	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of MemoryLimit
+	Open     bool  // the Durable Streams protocol asks for no token. Only on a loopback address
 	Limits   Limits
 
 	NATS  *store.NATSConfig // the cluster that keeps the log; nil for the data folder
@@ -89,8 +90,8 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	log.metrics = m
 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
-	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
-	srv := newServer(front(s.Handler(), m, cfg.Limits, cfg.Access), cfg.Logger)
+	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
+	srv := newServer(front(s.handler(), m, cfg.Limits, cfg.Access), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
@@ -144,10 +145,10 @@ func identify(ctx context.Context, log *Log) error {
 	return err
 }
 
-// newServer is a server that waits for nobody for ever. How long a body and an answer may take, their handlers say.
+// newServer is a server that waits for nobody for ever.
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: paced(h, writeTimeout), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }

@@ -45,6 +45,14 @@ func (g Grant) Allows(scope string) bool {
 	return slices.Contains(g.Scope, scope) || scope == ScopeRead && slices.Contains(g.Scope, ScopeWrite)
 }
 
+// holder names who has the grant's token: a token that is renewed stays the same holder. It is "" for no token.
+func (g Grant) holder() string {
+	if g.name() == "" {
+		return ""
+	}
+	return strings.Join([]string{g.name(), strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
+}
+
 // name is the stream that the grant is for.
 func (g Grant) name() string {
 	if g.Thread == "" {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -381,5 +383,25 @@ func TestServersOnOneCluster(t *testing.T) {
 	}
 	if len(seen) != each*4+2 {
 		t.Errorf("%d entries, want %d", len(seen), each*4+2)
+	}
+}
+
+// With few descriptors left, connections are closed, not the log: it goes on while more clients come than there are descriptors.
+func TestFewDescriptors(t *testing.T) {
+	s := startServerBy(t, "pebble", exec.Command("sh", "-c", `ulimit -n 256 && exec "$0"`, os.Args[0]))
+	post := newWriter(t, s.url)
+	for range 400 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = io.WriteString(conn, "GET /") // it may be closed already
+	}
+	text := strings.Repeat("x", 1<<20)
+	for i := range 250 { // the log begins new files on the way
+		if _, err := post.request(head(t, "POST", 0), []byte(chat(fmt.Sprint("e", i), text))); err != nil {
+			t.Fatalf("post %d: %v", i, err)
+		}
 	}
 }

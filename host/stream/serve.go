@@ -103,6 +103,9 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	if err != nil {
 		return err
 	}
+	if asked, most := cfg.Limits.Connections, cfg.Limits.most(store.FileLimit(), 1); most < asked {
+		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most, "files", store.FileLimit())
+	}
 	url := scheme + "://" + ln.Addr().String()
 	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
 		return errors.Join(err, ln.Close())
@@ -163,7 +166,8 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 	p.Closing = ctx
 	srv := newServer(p.Handler(), p.Logger)
 	ready("http://" + ln.Addr().String())
-	return serveUntil(ctx, srv, ln)
+	most := Limits{}.most(store.FileLimit(), 2) // one to each side
+	return serveUntil(ctx, srv, &door{Listener: ln, most: int64(most)})
 }
 
 // serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.

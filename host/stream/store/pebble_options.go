@@ -64,6 +64,7 @@ func options(fs vfs.FS, space *space, committing *atomic.Int32, log *slog.Logger
 	opts := &pebble.Options{
 		FS:                          vfs.OnDiskFull(fs, space.full),
 		FormatMajorVersion:          pebble.FormatNewest,
+		MaxOpenFiles:                MostFiles(FileLimit()),
 		MemTableSize:                min(space.share(16, 1<<20, 64<<20), uint64(memoryShare(32, 1<<20, 64<<20))),
 		MemTableStopWritesThreshold: 4,  // a flush that waits for its turn holds nobody up
 		L0CompactionThreshold:       8,  // the more is merged at once, the less often each key is; who looks a key up seldom gets here

@@ -22,6 +22,9 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	l := s.lease(r, g)
 	defer l.free()
 	body, err := readBody(w, r, thread.MaxBody, l)
+	if err == nil {
+		err = s.spend(g, len(body))
+	}
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,9 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g G
 	if err == nil && want.sub > 0 {
 		err = l.grow(bodyCharge * maxCopied)
 	}
+	if err == nil {
+		err = s.spend(g, len(body))
+	}
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func TestPipelinedReadsNothing(t *testing.T) {
 	b := besiege(t)
 	m := newMetrics("test", nil, "")
 	b.Server.metrics = m
-	srv := httptest.NewUnstartedServer(paced(front(b.handler(), m, Limits{Rate: 1, Burst: 1}, nil), 500*time.Millisecond))
+	srv := httptest.NewUnstartedServer(paced(front(b.handler(), m, Limits{Rate: 1, Burst: 1}, nil, nobody), 500*time.Millisecond))
 	var mu sync.Mutex
 	active := map[net.Conn]bool{}
 	srv.Config.ConnState = func(c net.Conn, state http.ConnState) {

@@ -21,6 +21,9 @@ import (
 
 // Log keeps streams, those of threads among them, in an engine. It is safe for concurrent use. Close it when done.
 type Log struct {
+	// Quota is how many bytes one stream may hold, with some for each record's key; 0 is no quota. It must not change while the log is in use.
+	Quota int64
+
 	engine  store.Engine
 	metrics *metrics
 
@@ -39,6 +42,9 @@ type live struct {
 	mu    sync.Mutex // held by whoever changes the stream: those of this process stand in line
 	known bool
 	head  store.Head // where it stood last. On a cluster another server may have gone on since
+
+	size    int64  // of its records, for the quota
+	sizedAt uint64 // head.Last for which size is known
 }
 
 // maxIdle is how many streams that nobody uses are kept in mind.
@@ -92,10 +98,21 @@ func (l *Log) update(ctx context.Context, name string, decide func(head store.He
 			continue
 		}
 		a.After = s.head.Last
+		size, err := l.meter(ctx, name, s, a)
+		if err != nil {
+			if fresh {
+				return s.head, err
+			}
+			s.known = false
+			continue
+		}
 		began := time.Now()
 		head, err := l.engine.Append(ctx, name, *a)
 		l.writable.note(ctx, err, time.Since(began))
 		if err == nil {
+			if l.Quota > 0 && s.sizedAt == s.head.Last {
+				s.size, s.sizedAt = size, head.Last
+			}
 			s.head = head
 			l.mu.Lock()
 			if s.users > 1 { // somebody waits for it, or for his turn

@@ -39,7 +39,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g Gra
 	}
 	l := s.lease(r, g)
 	defer l.free()
-	if p.body, err = readBody(w, r, thread.MaxBody, l); err != nil {
+	if p.body, err = readBody(w, r, thread.MaxBody, l); err == nil {
+		err = s.spend(g, len(p.body))
+	}
+	if err != nil {
 		return err
 	}
 	if given := r.Header.Get("Content-Type"); given != "" {

@@ -91,7 +91,8 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
 	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
-	srv := newServer(front(s.handler(), m, cfg.Limits, cfg.Access), cfg.Logger)
+	log.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
+	srv := newServer(front(s.handler(), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Server is the thread API over a Log. Its fields must not change while it serves.
@@ -29,7 +31,11 @@ type Server struct {
 	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of MemoryLimit. SERVE.md has what a request beyond it gets.
 	Budget int64
 
+	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is never less than one post may have.
+	TokenQuota int64
+
 	tokens  verifier
+	posted  *pace // nil without a quota
 	budget  *budget
 	metrics *metrics
 }
@@ -48,6 +54,9 @@ func (s *Server) handler() http.Handler {
 	s.tokens.secrets = s.Secrets
 	s.budget = newBudget(cmp.Or(s.Budget, MemoryLimit()/4))
 	s.metrics.ofBudget(s.budget)
+	if s.TokenQuota > 0 {
+		s.posted = newPace(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
+	}
 	mux := http.NewServeMux()
 	name := "/api/stream/" + "{stream}"
 	mux.HandleFunc("POST "+name, s.as(ScopeWrite, s.append))

@@ -224,7 +224,7 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 func (l *Log) forget(name string) {
 	s := l.acquire(name)
 	s.mu.Lock()
-	s.known = false
+	s.known, s.sizedAt = false, 0
 	s.mu.Unlock()
 	l.release(s)
 	l.tell(name)

@@ -126,7 +126,8 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 		keys.Keys = append(keys.Keys, secret)
 	}
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return keys, nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired())
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(),
+		jwt.WithStrictDecoding()) // or four texts would be one token
 	if err != nil {
 		return Grant{}, err
 	}

@@ -49,7 +49,9 @@ func (l Limits) limited(next http.Handler, who func(token string) (holder string
 }
 
 // retryAfter is a wait as a header has it.
-func retryAfter(wait time.Duration) string { return strconv.Itoa(max(1, int(math.Ceil(wait.Seconds())))) }
+func retryAfter(wait time.Duration) string {
+	return strconv.Itoa(max(1, int(math.Ceil(wait.Seconds()))))
+}
 
 // pace is how fast each caller may go: a bucket for each that fills at the rate, and a request takes some out.
 type pace struct {

@@ -18,7 +18,7 @@ import (
 type Server struct {
 	Log     *Log
 	Secrets [][]byte // verify tokens, and the first one signs them; each has at least MinSecret bytes
-	// Open serves the Durable Streams protocol to everybody. It is for the protocol's test suite.
+	// Open serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the protocol's test suite.
 	Open bool
 	// LongPoll is how long a reader is kept waiting for something new; 0 is 20 s.
 	LongPoll time.Duration
@@ -68,13 +68,17 @@ func (s *Server) handler() http.Handler {
 	}
 	mux.HandleFunc(BackupPath, s.backup)
 	mux.HandleFunc("GET /readyz", s.ready)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, protocolRoot) {
 			s.protocol(w, r) // its names are not tidied
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
+	if s.Open {
+		return localOnly(h)
+	}
+	return h
 }
 
 // ready tells whether the log can be written.

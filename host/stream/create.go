@@ -137,7 +137,10 @@ func (want *wanted) parseFork(h http.Header, bad func(name, want string) error) 
 // create makes a stream, with what is in it from the start, or finds that it is there as it is wanted.
 func (l *Log) create(ctx context.Context, name string, want wanted, body []byte) (v view, made bool, err error) {
 	v, err = l.state(ctx, name)
+	var undeleted *undeletedError
 	switch {
+	case errors.As(err, &undeleted):
+		return v, false, undeleted.cause
 	case err == nil:
 		return v, false, want.same(v)
 	case errors.Is(err, errGone):

@@ -43,9 +43,7 @@ func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live stri
 	if err != nil {
 		return err
 	}
-	if err := s.Log.touch(r.Context(), v); err != nil {
-		return err
-	}
+	s.Log.touch(r.Context(), v)
 	l := s.lease(r, g)
 	defer l.free()
 	switch live {

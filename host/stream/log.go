@@ -26,6 +26,7 @@ type Log struct {
 
 	engine  store.Engine
 	metrics *metrics
+	uses    uses
 
 	installation atomic.Pointer[string] // nil while it is not known
 	writable     writable

@@ -93,7 +93,7 @@ func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err
 		}
 		out = outcome{view: v}
 		switch {
-		case !head.Exists() || v.expired(time.Now()):
+		case !head.Exists() || l.uses.expired(v, time.Now()):
 			return nil, errAbsent
 		case v.Gone:
 			return nil, errGone

@@ -21,6 +21,13 @@ var (
 	errGone   = errors.New("the stream was deleted")
 )
 
+// undeletedError says that a stream has expired, and could not be deleted. For a reader it is absent.
+type undeletedError struct{ cause error }
+
+func (e *undeletedError) Error() string        { return "delete an expired stream: " + e.cause.Error() }
+func (e *undeletedError) Unwrap() error        { return e.cause }
+func (e *undeletedError) Is(target error) bool { return target == errAbsent }
+
 // state tells what a stream is now: errAbsent for one that does not exist or has expired, errGone for one that is kept for its forks only.
 func (l *Log) state(ctx context.Context, name string) (view, error) {
 	head, err := l.engine.Head(ctx, name)
@@ -40,22 +47,22 @@ func (l *Log) judge(ctx context.Context, name string, head store.Head) (view, er
 		return v, errAbsent
 	case v.Gone:
 		return v, errGone
-	case v.expired(time.Now()):
-		switch err := l.drop(ctx, name, func(v view) bool { return v.expired(time.Now()) }); {
+	case l.uses.expired(v, time.Now()):
+		switch err := l.drop(ctx, name, func(v view) bool { return l.uses.expired(v, time.Now()) }); {
 		case err == nil:
 			l.metrics.expired(1)
 		case !errors.Is(err, errAbsent) && !errors.Is(err, errGone):
-			return v, err
+			return v, &undeletedError{err}
 		}
 		return v, errAbsent
 	}
 	return v, nil
 }
 
-// touch writes down that a stream was used, where its time depends on it.
-func (l *Log) touch(ctx context.Context, v view) error {
+// touch writes down that a stream was used, where its time depends on it. Where the log takes no appends, it is kept in mind: no read fails for it.
+func (l *Log) touch(ctx context.Context, v view) {
 	if !v.HasTTL || time.Now().Before(v.Used) {
-		return nil
+		return
 	}
 	_, err := l.update(ctx, v.name, func(head store.Head) (*store.Append, error) {
 		now, err := newView(v.name, head)
@@ -65,7 +72,11 @@ func (l *Log) touch(ctx context.Context, v view) error {
 		now.Used = time.Now().Add(now.lazy())
 		return &store.Append{State: now.state()}, nil
 	})
-	return err
+	if err != nil {
+		l.uses.note(v, time.Now())
+		return
+	}
+	l.uses.forget(v.name)
 }
 
 // records returns what a stream has after one offset up to another, as much as fits into some bytes, at least one record where there is one. The seqs are

@@ -184,8 +184,7 @@ func (l *Log) addBody(ctx context.Context, v view, p posted, a *store.Append) (e
 
 // producer is where a producer stands; nil for one that the stream does not know.
 func (l *Log) producer(ctx context.Context, name, id string) (*producer, error) {
-	values, err := l.engine.Values(ctx, name, valueProducer+id)
-	raw := values[valueProducer+id]
+	raw, err := l.engine.Value(ctx, name, valueProducer+id)
 	if err != nil || raw == nil {
 		return nil, err
 	}

@@ -63,11 +63,11 @@ func (l *Log) meter(ctx context.Context, name string, s *live, a *store.Append) 
 // sizeOf is how large a stream is. Records that were removed since they were counted still count.
 func (l *Log) sizeOf(ctx context.Context, name string, head store.Head) (int64, error) {
 	var at sized
-	values, err := l.engine.Values(ctx, name, valueSize)
+	raw, err := l.engine.Value(ctx, name, valueSize)
 	if err != nil {
 		return 0, err
 	}
-	if raw := values[valueSize]; raw != nil {
+	if raw != nil {
 		if err := json.Unmarshal(raw, &at); err != nil {
 			return 0, fmt.Errorf("the size of %s in the log: %w", name, err)
 		}

@@ -85,7 +85,7 @@ func TestStreamQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	size, err := again.sizeOf(t.Context(), "s", v.head)
-	if known := b.Log.streams["s"].size; err != nil || size != known || size < 3<<20 {
+	if known := b.Log.streams.Peek("s").Value.size; err != nil || size != known || size < 3<<20 {
 		t.Errorf("the stream has %d bytes, %v; it was known to have %d", size, err, known)
 	}
 }

@@ -165,8 +165,8 @@ func (l *Log) drop(ctx context.Context, name string, still func(view) bool) erro
 // bury takes a stream that is gone out of the log, unless there are forks of it, and then those that were kept for it alone.
 func (l *Log) bury(ctx context.Context, v view) error {
 	for {
-		forks, err := l.forks(ctx, v)
-		if err != nil || len(forks) > 0 {
+		forked, err := l.forked(ctx, v)
+		if err != nil || forked {
 			return err
 		}
 		if err := l.engine.Delete(ctx, v.name); err != nil {
@@ -190,28 +190,27 @@ func (l *Log) bury(ctx context.Context, v view) error {
 	}
 }
 
-// forks are the streams that were forked from v and live. Those that a creation left which did not come to its end are not.
-func (l *Log) forks(ctx context.Context, v view) ([]string, error) {
+// forked reports whether streams that were forked from v live. Those that a creation left which did not come to its end do not.
+func (l *Log) forked(ctx context.Context, v view) (bool, error) {
 	values, err := l.engine.Values(ctx, v.name, valueFork)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	var names []string
 	for key := range values {
 		name := strings.TrimPrefix(key, valueFork)
 		head, err := l.engine.Head(ctx, name)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		f, err := newView(name, head)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		if head.Exists() && f.Fork != nil && f.Fork.From == v.name && f.Fork.Born == v.Born {
-			names = append(names, name)
+			return true, nil
 		}
 	}
-	return names, nil
+	return false, nil
 }
 
 // setFork writes down that a stream was forked from source, or with nil that it is not there any more.
@@ -233,10 +232,11 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 
 // forget takes what is known of a stream out of mind, and wakes those who wait for it.
 func (l *Log) forget(name string) {
-	s := l.acquire(name)
+	used := l.streams.Acquire(name)
+	s := &used.Value
 	s.mu.Lock()
 	s.known, s.sizedAt = false, 0
 	s.mu.Unlock()
-	l.release(s)
+	l.streams.Release(used)
 	l.tell(name)
 }

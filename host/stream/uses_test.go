@@ -88,3 +88,59 @@ func TestFullReads(t *testing.T) {
 		t.Errorf("made again: got %d", got)
 	}
 }
+
+// countedEngine counts what is read of it.
+type countedEngine struct {
+	store.Engine
+	reads, values atomic.Int64
+}
+
+func (e *countedEngine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]store.Record, error) {
+	e.reads.Add(1)
+	return e.Engine.Read(ctx, stream, after, upTo, most)
+}
+
+func (e *countedEngine) Values(ctx context.Context, stream, prefix string) (map[string][]byte, error) {
+	values, err := e.Engine.Values(ctx, stream, prefix)
+	e.values.Add(int64(len(values)))
+	return values, err
+}
+
+// HEAD reads no entries, and a producer's append reads no other producer's state, whatever they are called.
+func TestCostOfRequests(t *testing.T) {
+	b := besiege(t)
+	e := &countedEngine{Engine: b.Log.engine}
+	b.Log.engine = e
+	b.honest("a")
+	read := e.reads.Load()
+	token := b.token(Grant{Thread: "honest"})
+	for _, path := range []string{"/api/stream/arbe-thread-honest?offset=0", "/v1/stream/arbe-thread-honest"} {
+		if status, body := b.ask("HEAD", path, token, "", ""); status != http.StatusOK || body != "" {
+			t.Errorf("HEAD %s: %d %s", path, status, body)
+		}
+	}
+	if got := e.reads.Load(); got != read {
+		t.Errorf("HEAD made %d reads", got-read)
+	}
+	token = b.token(Grant{Stream: "s"})
+	if status, body := b.ask("PUT", "/v1/stream/s", token, "text/plain", ""); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, body)
+	}
+	for i := range 50 {
+		r := httptest.NewRequest("POST", "/v1/stream/s", strings.NewReader("x"))
+		for k, v := range map[string]string{
+			"Authorization": "Bearer " + token, "Content-Type": "text/plain",
+			headerProducerID: strings.Repeat("p", 50-i), headerProducerEpoch: "0", headerProducerSeq: "0",
+		} {
+			r.Header.Set(k, v)
+		}
+		w := httptest.NewRecorder()
+		b.handler().ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Fatalf("producer %d: %d %s", i, w.Code, w.Body)
+		}
+	}
+	if got := e.values.Load(); got != 0 {
+		t.Errorf("%d values of others were read", got)
+	}
+}

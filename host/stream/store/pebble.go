@@ -21,8 +21,7 @@ type Pebble struct {
 	db    *pebble.DB
 	space *space
 
-	mu    sync.Mutex
-	heads map[string]*place // of the streams in use, and of some that were lately
+	heads *Pool[place] // of the streams in use, and of some that were lately
 
 	committing *atomic.Int32         // appends that wait for the disk
 	dead       atomic.Pointer[error] // why nothing can be appended any more
@@ -31,8 +30,6 @@ type Pebble struct {
 
 // place is where a stream stands.
 type place struct {
-	users int // guarded by Pebble.mu
-
 	mu     sync.Mutex // held by whoever appends, commit included: a stream has one order
 	loaded bool
 	head   Head
@@ -73,7 +70,7 @@ func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), db.Close())
 	}
-	return &Pebble{db: db, space: space, committing: committing, heads: map[string]*place{}}, nil
+	return &Pebble{db: db, space: space, committing: committing, heads: NewPool[place](maxIdle)}, nil
 }
 
 // Close closes the store, once a backup that is under way has ended. Nobody else may be using it any more.
@@ -84,8 +81,9 @@ func (p *Pebble) Close() error {
 
 // Append commits with one sync, which appends to other streams share.
 func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error) {
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if err := p.load(stream, at); err != nil {
@@ -182,8 +180,9 @@ func putRecord(batch *pebble.Batch, key []byte, r Record) error {
 
 // Head is known for a stream in use.
 func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	err := p.load(stream, at)
@@ -311,8 +310,9 @@ func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok boo
 
 // known reports whether a stream may have a key.
 func (p *Pebble) known(stream string, name []byte, key string) (bool, error) {
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if at.keys == nil {
@@ -333,6 +333,18 @@ func (p *Pebble) known(stream string, name []byte, key string) (bool, error) {
 		at.keys = keys
 	}
 	return at.keys.has(seenHash([]byte(key))), nil
+}
+
+// Value is one look-up.
+func (p *Pebble) Value(_ context.Context, stream, name string) (value []byte, err error) {
+	err = p.get(textKey(kindValue, keyName(stream), name), func(v []byte) error {
+		value = append([]byte{}, v...)
+		return nil
+	})
+	if errors.Is(err, pebble.ErrNotFound) {
+		err = nil
+	}
+	return value, err
 }
 
 // Values are few.
@@ -377,8 +389,9 @@ func (p *Pebble) Remove(ctx context.Context, stream string, seqs []uint64) error
 
 // Delete leaves the stream's last seq behind.
 func (p *Pebble) Delete(_ context.Context, stream string) error {
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if err := p.load(stream, at); err != nil || !at.head.Exists() {
@@ -438,35 +451,6 @@ func (p *Pebble) get(key []byte, f func(value []byte) error) error {
 		return err
 	}
 	return errors.Join(f(value), closer.Close())
-}
-
-// acquire returns the stream's place, which stays in mind until it is released.
-func (p *Pebble) acquire(stream string) *place {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at := p.heads[stream]
-	if at == nil {
-		if len(p.heads) >= maxIdle {
-			for name, idle := range p.heads { // whichever come first: it costs a look-up to bring one back
-				if idle.users == 0 {
-					delete(p.heads, name)
-				}
-				if len(p.heads) < maxIdle*9/10 {
-					break
-				}
-			}
-		}
-		at = &place{}
-		p.heads[stream] = at
-	}
-	at.users++
-	return at
-}
-
-func (p *Pebble) release(at *place) {
-	p.mu.Lock()
-	at.users--
-	p.mu.Unlock()
 }
 
 // stampTime is t as it is stored. What was before 1970 was then.

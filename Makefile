@@ -88,6 +88,12 @@ soak: ## N (500) random runs against random faults; SEED plays one again
 chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)
 	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/chaos | grep -vE '^=== |--- PASS: TestSchedules/'
 
+MINUTES ?= 30
+
+.PHONY: siege
+siege: ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
+	ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestSiege ./internal/faults | grep -v '^=== '
+
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database
 	go run $(GOVULNCHECK) ./...

@@ -25,10 +25,13 @@ import (
 // rest. One holder (a token's identity) may hold a quarter of a part, but one request of any size that is allowed; one request is never charged more
 // than three quarters. A request beyond the budget gets 503, one beyond its holder's share 429, both with Retry-After. What holds nothing yet waits for
 // room, first come first served, budgetWait at most; what holds some is refused at once, so that two such requests never wait for each other.
+//
+// Large bodies also take turns at the processors, half of which they may have: to check one takes a tenth of a second, and small requests come between.
 type budget struct {
 	size  int64
 	parts [2]part       // small, large
 	reads chan struct{} // holds a value for each read of the engine that is under way
+	heavy chan struct{} // holds a value for each large body that is being checked and appended
 
 	charged atomic.Int64
 
@@ -50,6 +53,7 @@ const (
 	bodyCharge  = 3         // times the bytes of a body
 	leastBudget = 16 << 20
 	budgetWait  = 2 * time.Second
+	turnWait    = 30 * time.Second
 )
 
 // holder is what one token's requests hold, or wait for.
@@ -61,7 +65,7 @@ type holder struct {
 // newBudget returns a budget of size bytes, leastBudget at least.
 func newBudget(size int64) *budget {
 	size = max(size, leastBudget)
-	b := &budget{size: size, reads: make(chan struct{}, maxReads()), holders: map[string]*holder{}}
+	b := &budget{size: size, reads: make(chan struct{}, maxReads()), heavy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), holders: map[string]*holder{}}
 	for i, n := range [2]int64{size / 8, size - size/8} {
 		b.parts[i] = part{n, semaphore.NewWeighted(n)}
 	}
@@ -82,6 +86,7 @@ type lease struct {
 	part   int   // that the charge is in
 	n      int64 // charged
 	want   int64 // asked for: more than n where that is as much as one request is charged
+	heavy  bool  // it has its turn
 }
 
 // lease returns a lease without a charge, for a request of who.
@@ -100,10 +105,31 @@ func (b *budget) lease(who string) *lease {
 // free ends the lease and its charge.
 func (l *lease) free() {
 	l.drop()
+	if l.heavy {
+		<-l.b.heavy
+	}
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
 	if l.holder.leases--; l.holder.leases == 0 {
 		delete(l.b.holders, l.who)
+	}
+}
+
+// turn waits until a large body may be worked on, until the lease is freed. For a small one it returns at once.
+func (l *lease) turn(ctx context.Context) error {
+	if l.part == small {
+		return nil
+	}
+	wait := time.NewTimer(turnWait)
+	defer wait.Stop()
+	select {
+	case l.b.heavy <- struct{}{}:
+		l.heavy = true
+		return nil
+	case <-wait.C:
+		return errBusy
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -181,7 +181,11 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]b
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "content_encoding", "a body is taken as it is, not as %.40q", e)
 	}
-	return readAll(w, r, most, l)
+	body, err := readAll(w, r, most, l)
+	if err == nil {
+		err = l.turn(r.Context())
+	}
+	return body, err
 }
 
 // absolute is the URL of a stream as its client would call it.

@@ -3,11 +3,14 @@ package faults_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -16,21 +19,87 @@ import (
 	"time"
 )
 
-// hostile has what a siege attacks with: tokens of its own, and bodies that are made once.
+// hostile has what a siege attacks with: tokens of its own, and bodies that are made once. It is a process of its own at the lowest priority: attackers
+// have machines of their own, and what is measured is the server.
 type hostile struct {
-	v      *service
-	thread string // its threads' token, by name in the path
-	tokens map[string]string
+	addr   string
+	tokens map[string]string // by stream
 	all    []*attack
+}
+
+// hostileVar is the variable that makes this program a hostile one. It holds the server's address and the tokens.
+const hostileVar = "ARBE_SIEGE_HOSTILE"
+
+// hostileMain attacks until its stdin ends, and prints what came of each attack.
+func hostileMain() int {
+	h := &hostile{tokens: map[string]string{}}
+	for field := range strings.FieldsSeq(os.Getenv(hostileVar)) {
+		if name, token, ok := strings.Cut(field, "="); ok {
+			h.tokens[name] = token
+		} else {
+			h.addr = field
+		}
+	}
+	h.arm()
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for _, a := range h.all {
+		for i := range a.many {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					a.do(ctx, i)
+					a.done.Add(1)
+				}
+			})
+		}
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	stop()
+	all.Wait()
+	for _, a := range h.all {
+		fmt.Printf("%-30s %6d times: %s\n", a.name, a.done.Load(), a.answers())
+	}
+	return 0
+}
+
+// besiege begins a siege, and returns what ends it and returns its report.
+func besiege(t *testing.T, v *service) (end func() string) {
+	env := v.addr
+	for _, id := range []string{"h0", "h1", "h2", "h3"} {
+		env += " arbe-thread-" + id + "=" + v.mint(t, id)
+	}
+	for _, name := range []string{"text", "json", "fork", "producers"} {
+		out, err := v.arbe("token", "mint", "--stream", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env += " " + name + "=" + strings.TrimSpace(string(out))
+	}
+	cmd := exec.Command("nice", "-n", "19", os.Args[0])
+	cmd.Env = append(os.Environ(), hostileVar+"="+env)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
 }
 
 // attack is one way to harm a server.
 type attack struct {
-	name  string
-	many  int  // do it at the same time
-	quick bool // one of it ends within a minute
-	do    func(ctx context.Context, i int)
-	done  atomic.Int64
+	name string
+	many int // do it at the same time
+	do   func(ctx context.Context, i int)
+	done atomic.Int64
 
 	mu  sync.Mutex
 	got map[string]int // answers, by their status
@@ -55,35 +124,16 @@ func (a *attack) note(status string) {
 	a.got[status]++
 }
 
-func newHostile(t *testing.T, v *service) *hostile {
-	h := &hostile{v: v, tokens: map[string]string{}}
-	for i := range 4 {
-		id := fmt.Sprint("h", i)
-		h.tokens["arbe-thread-"+id] = v.mint(t, id)
-	}
-	for _, name := range []string{"text", "json", "fork", "producers"} {
-		out, err := v.arbe("token", "mint", "--stream", name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.tokens[name] = strings.TrimSpace(string(out))
-	}
-	h.arm()
-	return h
-}
-
-func (h *hostile) attacks() []*attack { return h.all }
-
 // add adds an attack that sends a request and reads the answer.
 func (h *hostile) add(name string, many int, method, stream, query string, header string, body []byte) {
-	a := &attack{name: name, many: many, quick: true}
+	a := &attack{name: name, many: many}
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: many}}
 	a.do = func(ctx context.Context, i int) {
 		root := "/v1/stream/"
 		if strings.HasPrefix(stream, "arbe-thread-") {
 			root = "/api/stream/"
 		}
-		r, err := http.NewRequestWithContext(ctx, method, "http://"+h.v.addr+root+stream+query, bytes.NewReader(body))
+		r, err := http.NewRequestWithContext(ctx, method, "http://"+h.addr+root+stream+query, bytes.NewReader(body))
 		if err != nil {
 			panic(err)
 		}
@@ -109,7 +159,7 @@ func (h *hostile) add(name string, many int, method, stream, query string, heade
 func (h *hostile) addRaw(name string, many int, send func(w io.Writer, i int), while time.Duration) {
 	a := &attack{name: name, many: many}
 	a.do = func(ctx context.Context, i int) {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", h.v.addr)
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", h.addr)
 		if err != nil {
 			a.note("refused")
 			return
@@ -185,25 +235,4 @@ func (h *hostile) arm() {
 		}
 	}, 20*time.Second)
 	h.addRaw("connections that say nothing", 300, func(io.Writer, int) {}, 30*time.Second)
-}
-
-// metrics is what the server measured of its refusals and its budget.
-func (h *hostile) metrics(t *testing.T) string {
-	resp, err := http.Get("http://" + h.v.addr + "/metrics")
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Error(err)
-	}
-	var lines []string
-	for line := range strings.Lines(string(b)) {
-		if strings.HasPrefix(line, "arbe_refused_total") || strings.HasPrefix(line, "arbe_memory_budget") {
-			lines = append(lines, strings.TrimSpace(line))
-		}
-	}
-	return strings.Join(lines, ", ")
 }

@@ -44,40 +44,20 @@ func TestSiege(t *testing.T) {
 		_, _ = v.cmd.Process.Wait() // what it ended with is in the log
 	}()
 
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	before := v.honest(t, ctx, "before", siegeIdle)
-	var hostile sync.WaitGroup
-	h := newHostile(t, v)
-	for _, attack := range h.attacks() {
-		for i := range attack.many {
-			hostile.Go(func() {
-				for ctx.Err() == nil {
-					attack.do(ctx, i)
-					attack.done.Add(1)
-				}
-			})
-		}
-	}
-	during := v.honest(t, ctx, "during", time.Duration(minutes*float64(time.Minute)))
+	before := v.honest(t, t.Context(), "before", siegeIdle)
+	end := besiege(t, v)
+	during := v.honest(t, t.Context(), "during", time.Duration(minutes*float64(time.Minute)))
 	select {
 	case <-gone:
 		t.Fatalf("the server has ended:\n%s", tail(v.log.String()))
 	default:
 	}
 	peak := status(t, pid, "VmHWM:")
-	text := h.metrics(t)
-	stop()
-	hostile.Wait()
-	for _, attack := range h.attacks() {
-		t.Logf("%-28s %6d times: %s", attack.name, attack.done.Load(), attack.answers())
-		if attack.done.Load() == 0 && attack.quick {
-			t.Errorf("%s never came to its end", attack.name)
-		}
-	}
+	t.Logf("what the server measured:\n%s", v.refusals(t))
+	t.Logf("what was done to it:\n%s", end())
 	t.Logf("honest appends before: %d, p50 %v, p99 %v", len(before), part(before, .5), part(before, .99))
 	t.Logf("honest appends during: %d, p50 %v, p99 %v, longest %v", len(during), part(during, .5), part(during, .99), part(during, 1))
-	t.Logf("p99 is %.1f times that before; the process had %d MiB at most; %s", float64(part(during, .99))/float64(part(before, .99)), peak>>10, text)
+	t.Logf("p99 is %.1f times that before; the process had %d MiB at most", float64(part(during, .99))/float64(part(before, .99)), peak>>10)
 	if killed := group.kills(t); killed > 0 {
 		t.Errorf("%d processes were killed for memory", killed)
 	}
@@ -156,6 +136,27 @@ func posted(ctx context.Context, client *http.Client, url, token, entry string) 
 		err = errors.New(resp.Status)
 	}
 	return err
+}
+
+// refusals is what the server measured of its refusals and its budget.
+func (v *service) refusals(t *testing.T) string {
+	resp, err := http.Get("http://" + v.addr + "/metrics")
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "arbe_refused_total") || strings.HasPrefix(line, "arbe_memory_budget") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // part is the time that this part of all is not longer than.

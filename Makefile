@@ -60,7 +60,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Mirror|Hydrate|Idle' -benchtime 3x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
-	go test -run '^$$' -bench 'Append|Threads' -benchtime 1x -timeout 30m ./host/stream
+	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/stream
 	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/stream | grep -v '^=== '
 	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/stream ./host/stream/store | grep -v level=

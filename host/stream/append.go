@@ -16,7 +16,7 @@ import (
 
 // append takes one entry or an array of them.
 func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
 	}
 	l := s.lease(r, g)
@@ -47,24 +47,37 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	return nil
 }
 
+// isJSON reports whether a Content-Type is that of JSON.
+func isJSON(kind string) bool {
+	if kind == jsonType {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(kind)
+	return err == nil && kind == jsonType
+}
+
 // readAll reads a body, which a client has some time to send. l is charged with what has come.
 func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
-	tooLarge := refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
-	if r.ContentLength > most {
-		return nil, tooLarge
+	tooLarge := func() error {
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
 	}
-	from := http.MaxBytesReader(w, r.Body, most)
+	if r.ContentLength > most {
+		return nil, tooLarge()
+	}
+	from := r.Body
+	if r.ContentLength < 0 {
+		from = http.MaxBytesReader(w, r.Body, most)
+	}
 	body, err := readGrowing(from, r.ContentLength, l)
-	var large *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge
+	case err == nil:
+		return body, nil
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, tooLarge()
 	case errors.As(err, new(*problem)):
 		return nil, err
-	case err != nil:
-		return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
 	}
-	return body, nil
+	return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
 }
 
 // firstRead is how much of a body is made room for before any of it has come.

@@ -20,6 +20,7 @@ const statusGone = 499
 type exchange struct {
 	http.ResponseWriter
 	in     atomic.Int64 // a body may be read by more than the handler
+	body   countedBody
 	out    int64
 	status int // 0 where there was no answer yet
 }
@@ -30,10 +31,12 @@ func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 		return x, r
 	}
 	x := &exchange{ResponseWriter: w}
+	x.body.n = &x.in
 	if r.Body != nil && r.Body != http.NoBody {
 		// In a copy: the server looks at its own request's body to tell whether a client waits to be told to go on.
 		copied := *r
-		copied.Body = &countedBody{r.Body, &x.in}
+		x.body.ReadCloser = r.Body
+		copied.Body = &x.body
 		r = &copied
 	}
 	return x, r

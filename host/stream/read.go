@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -164,4 +163,11 @@ func parsePlace(s string) (uint64, bool) {
 }
 
 // offset is a place in a stream, as clients know it: opaque, and sorted as text.
-func offset(seq uint64) string { return fmt.Sprintf("%020d", seq) }
+func offset(seq uint64) string {
+	b := []byte("00000000000000000000")
+	for i := len(b) - 1; seq > 0; i-- {
+		b[i] += byte(seq % 10)
+		seq /= 10
+	}
+	return string(b)
+}

@@ -20,12 +20,13 @@ const (
 // the server writes after a handler has returned.
 func paced(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), patience: patience}
+		p := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), patience: patience, version: r.ProtoMajor}
 		if r.Body != nil && r.Body != http.NoBody {
 			_ = p.rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's. The next request has its own
 		}
 		p.extend()
 		defer p.extend() // what is buffered is written when the handler has returned
+		p.rest()
 		next.ServeHTTP(p, r)
 	})
 }
@@ -35,7 +36,8 @@ type pacedWriter struct {
 	http.ResponseWriter
 	rc       *http.ResponseController
 	patience time.Duration
-	set      time.Time // when the deadline was set
+	version  int       // of HTTP
+	set      time.Time // when the deadline was set; the zero time for none
 }
 
 // extend gives the client its time from now on.
@@ -48,11 +50,20 @@ func (p *pacedWriter) extend() {
 	_ = p.rc.SetWriteDeadline(now.Add(p.patience)) // a writer without deadlines is a test's
 }
 
+// rest ends the deadline while nothing is being written. A connection of HTTP/1 takes no harm from one that has passed; a stream of HTTP/2 is reset then.
+func (p *pacedWriter) rest() {
+	if p.version >= 2 {
+		p.set = time.Time{}
+		_ = p.rc.SetWriteDeadline(p.set) // a writer without deadlines is a test's
+	}
+}
+
 // Unwrap is for http.ResponseController.
 func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // Write is http.ResponseWriter's.
 func (p *pacedWriter) Write(b []byte) (n int, err error) {
+	defer p.rest()
 	for {
 		p.extend()
 		at, err := p.ResponseWriter.Write(b[:min(len(b), writeAtOnce)])
@@ -69,5 +80,6 @@ func (p *pacedWriter) Flush() { _ = p.FlushError() } // the next write returns t
 // FlushError is http.ResponseController's.
 func (p *pacedWriter) FlushError() error {
 	p.extend()
+	defer p.rest()
 	return p.rc.Flush()
 }

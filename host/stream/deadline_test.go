@@ -130,3 +130,43 @@ type readDeadline struct {
 }
 
 func (r *readDeadline) SetReadDeadline(t time.Time) error { *r.until = t; return nil }
+
+// A stream of HTTP/2 that waits for something to write is not reset for it; one whose reader takes nothing is.
+func TestPacedHTTP2(t *testing.T) {
+	const patience = 200 * time.Millisecond
+	stuck := make(chan error, 1)
+	srv := httptest.NewUnstartedServer(paced(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stuck" {
+			_, err := w.Write(make([]byte, 64<<20))
+			stuck <- err
+			return
+		}
+		for range 2 {
+			time.Sleep(2 * patience)
+			if _, err := io.WriteString(w, "x"); err != nil {
+				t.Error(err)
+			}
+			w.(http.Flusher).Flush()
+		}
+		time.Sleep(2 * patience)
+	}), patience))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	resp, err := srv.Client().Get(srv.URL + "/waits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil || string(b) != "xx" || resp.ProtoMajor != 2 {
+		t.Errorf("%s: %q %v", resp.Proto, b, err)
+	}
+	resp, err = srv.Client().Get(srv.URL + "/stuck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stuck; err == nil {
+		t.Error("an answer that nobody takes has no end")
+	}
+	_ = resp.Body.Close()
+}

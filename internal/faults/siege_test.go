@@ -58,6 +58,9 @@ func TestSiege(t *testing.T) {
 	t.Logf("honest appends before: %d, p50 %v, p99 %v", len(before), part(before, .5), part(before, .99))
 	t.Logf("honest appends during: %d, p50 %v, p99 %v, longest %v", len(during), part(during, .5), part(during, .99), part(during, 1))
 	t.Logf("p99 is %.1f times that before; the process had %d MiB at most", float64(part(during, .99))/float64(part(before, .99)), peak>>10)
+	if peak<<10 > siegeMemory {
+		t.Errorf("the process had %d MiB", peak>>10)
+	}
 	if killed := group.kills(t); killed > 0 {
 		t.Errorf("%d processes were killed for memory", killed)
 	}
@@ -201,7 +204,9 @@ func (v *service) confine(t *testing.T, bytes int) group {
 		err = os.WriteFile(filepath.Join(g.dir, g.limit), fmt.Append(nil, bytes), 0)
 	}
 	if err != nil {
-		t.Fatalf("a siege needs a cgroup of its own: %v", err)
+		t.Logf("no cgroup can be made (%v): the server gets GOMEMLIMIT, and its peak is compared", err)
+		v.wrap = func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, fmt.Sprint("GOMEMLIMIT=", bytes/5*4)) }
+		return group{}
 	}
 	v.wrap = func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), cmd.Path}, cmd.Args[1:]...)
@@ -212,6 +217,9 @@ func (v *service) confine(t *testing.T, bytes int) group {
 
 // kills is how many processes were killed for memory in the group.
 func (g group) kills(t *testing.T) (n int) {
+	if g.dir == "" {
+		return 0
+	}
 	b, err := os.ReadFile(filepath.Join(g.dir, g.events))
 	if err != nil {
 		t.Error(err)

@@ -90,7 +90,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
 	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
-	srv := newServer(front(s.Handler(), m, cfg.Limits, cfg.Access), cfg.Logger)
+	srv := newServer(front(recovered(s.Handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
@@ -148,7 +148,7 @@ func identify(ctx context.Context, log *Log) error {
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do on their connections
 	}
 }
 
@@ -160,7 +160,7 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 		return err
 	}
 	p.Closing = ctx
-	srv := newServer(p.Handler(), p.Logger)
+	srv := newServer(recovered(p.Handler(), nil, p.Logger), p.Logger)
 	ready("http://" + ln.Addr().String())
 	return serveUntil(ctx, srv, ln)
 }

@@ -83,6 +83,16 @@ faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
 soak: ## N (500) random runs against random faults; SEED plays one again
 	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/faults | grep -vE '^=== |--- PASS: TestSoak/'
 
+# Each error leaves a store that has failed in memory, so a process tries 50.
+.PHONY: diskerrors
+diskerrors: ## N (500) random disk errors under the log; SEED is the first one's
+	go test -c -o $(BIN)/store.test ./host/stream/store
+	@set -e; left=$(N); seed=$(or $(SEED),1); cd host/stream/store; while [ $$left -gt 0 ]; do \
+		n=$$((left < 50 ? left : 50)); \
+		ARBE_DISK_ERRORS=$$n ARBE_DISK_ERRORS_SEED=$$seed $(CURDIR)/$(BIN)/store.test -test.v -test.run TestPebbleDiskErrors \
+			| grep -vE '^=== |--- PASS: TestPebbleDiskErrors/'; \
+		left=$$((left - n)); seed=$$((seed + 1000)); done
+
 .PHONY: chaos
 chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)
 	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/chaos | grep -vE '^=== |--- PASS: TestSchedules/'

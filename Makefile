@@ -75,7 +75,8 @@ FAULTS_REPORT ?= $(CURDIR)/docs/FAULTS.md
 .PHONY: faults
 faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
 	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/faults | grep -vE '^=== |--- PASS: TestFaults/'
-	ARBE_NATS_FAULTS=1 go test -count=1 -v -run 'TestNATS(Cluster|Doubt)' ./host/stream/store | grep -vE '^=== |level='
+	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'TestNATS(Cluster|Doubt|Partition|DeleteTwice)' \
+		-timeout 30m ./host/stream/store | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
 	go test -count=1 -v -run 'TestRenew' ./thread | grep -v '^=== '
 

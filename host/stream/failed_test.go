@@ -75,3 +75,22 @@ func TestServeEndsWhenTheLogFails(t *testing.T) {
 		t.Errorf("the address is still there: %v", err)
 	}
 }
+
+// stale is an engine whose leader may have been replaced.
+type stale struct{ store.Engine }
+
+func (stale) Head(context.Context, string) (store.Head, error) { return store.Head{}, store.ErrStale }
+
+// Where the log can't tell whether it has all, no offset is called wrong, and no answer is one of the tail.
+func TestStaleReads(t *testing.T) {
+	s := on(t, func(e store.Engine) store.Engine { return stale{e} }, t.Context())
+	token := writer(t, "t1")
+	for _, path := range []string{path1, "/v1/stream/arbe-thread-t1"} {
+		for _, query := range []string{"?offset=-1", "?offset=00000000000000000099", "?offset=now&live=long-poll", "?offset=now&live=sse"} {
+			a := s.do("GET", path+query, token, "")
+			if a.status != 503 || a.code != "stale" || a.header.Get("Retry-After") != "1" || a.header.Get("Stream-Up-To-Date") != "" {
+				t.Errorf("%s%s: %+v", path, query, a)
+			}
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 const chunk = 4 << 20
 
 // get serves GET.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, name string) error {
+func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
 	q := r.URL.Query()
 	live, err := parseLive(q)
 	if err != nil {

@@ -115,6 +115,13 @@ func (m *metrics) dropped() {
 	}
 }
 
+// panicked says that a handler panicked.
+func (m *metrics) panicked() {
+	if m != nil {
+		m.panicsTotal.Inc()
+	}
+}
+
 // expired says that so many streams went because their time was over.
 func (m *metrics) expired(streams int) {
 	if m != nil {

@@ -55,7 +55,6 @@ var (
 // protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md, without the reserved names.
 func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", exposedHeaders)
@@ -67,7 +66,7 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Cache-Control", "no-store") // unless something better is known
-	serve := map[string]func(http.ResponseWriter, *http.Request, string) error{
+	serve := map[string]func(http.ResponseWriter, *http.Request, string, Grant) error{
 		http.MethodPut: s.create, http.MethodPost: s.post, http.MethodGet: s.get, http.MethodHead: s.inspect, http.MethodDelete: s.remove,
 	}[r.Method]
 	if serve == nil {
@@ -76,11 +75,12 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, err := streamName(r.URL.EscapedPath())
+	var g Grant
 	if err == nil {
-		err = s.admit(r, name)
+		g, err = s.admit(r, name)
 	}
 	if err == nil {
-		err = serve(w, r, name)
+		err = serve(w, r, name, g)
 	}
 	s.answerError(w, r, err)
 }
@@ -111,13 +111,13 @@ var scopes = map[string]string{
 	http.MethodGet: ScopeRead, http.MethodHead: ScopeRead, http.MethodPost: ScopeWrite, http.MethodPut: ScopeWrite, http.MethodDelete: ScopeDelete,
 }
 
-// admit checks that the request's token is good for what it wants of a stream.
-func (s *Server) admit(r *http.Request, name string) error {
+// admit checks that the request's token is good for what it wants of a stream, and returns what the token allows. An
+// open server asks for none, and allows what a token without a run does.
+func (s *Server) admit(r *http.Request, name string) (Grant, error) {
 	if s.Open {
-		return nil
+		return Grant{}, nil
 	}
-	_, err := s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
-	return err
+	return s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
 }
 
 // asAnswer makes of a stream's error what is answered.
@@ -141,7 +141,7 @@ func mediaType(s string) (string, error) {
 }
 
 // inspect serves HEAD.
-func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string) error {
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
 	v, err := s.Log.state(r.Context(), name)
 	if err != nil {
 		return asAnswer(err)
@@ -167,7 +167,7 @@ func describe(h http.Header, v view) {
 }
 
 // remove serves DELETE.
-func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string) error {
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
 	if err := s.Log.remove(r.Context(), name); err != nil {
 		return asAnswer(err)
 	}

@@ -76,13 +76,24 @@ FAULTS_REPORT ?= $(CURDIR)/docs/FAULTS.md
 .PHONY: faults
 faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
 	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/faults | grep -vE '^=== |--- PASS: TestFaults/'
-	ARBE_NATS_FAULTS=1 go test -count=1 -v -run 'TestNATS(Cluster|Doubt)' ./host/stream/store | grep -vE '^=== |level='
+	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'TestNATS(Cluster|Doubt|Partition|DeleteTwice)' \
+		-timeout 30m ./host/stream/store | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
 	go test -count=1 -v -run 'TestRenew' ./thread | grep -v '^=== '
 
 .PHONY: soak
 soak: ## N (500) random runs against random faults; SEED plays one again
 	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/faults | grep -vE '^=== |--- PASS: TestSoak/'
+
+# Each error leaves a store that has failed in memory, so a process tries 50.
+.PHONY: diskerrors
+diskerrors: ## N (500) random disk errors under the log; SEED is the first one's
+	go test -c -o $(BIN)/store.test ./host/stream/store
+	@set -e; left=$(N); seed=$(or $(SEED),1); cd host/stream/store; while [ $$left -gt 0 ]; do \
+		n=$$((left < 50 ? left : 50)); \
+		ARBE_DISK_ERRORS=$$n ARBE_DISK_ERRORS_SEED=$$seed $(CURDIR)/$(BIN)/store.test -test.v -test.run TestPebbleDiskErrors \
+			| grep -vE '^=== |--- PASS: TestPebbleDiskErrors/'; \
+		left=$$((left - n)); seed=$$((seed + 1000)); done
 
 .PHONY: chaos
 chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)

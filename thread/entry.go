@@ -13,17 +13,25 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // Limits of the log.
 const (
-	MaxEntry   = 8 << 20  // bytes of one entry as JSON
+	MaxEntry   = 8 << 20  // bytes of one entry, by Entry.Size
 	MaxBody    = 64 << 20 // bytes of one post
 	MaxEntries = 1000     // entries of one post
 	MaxID      = 200      // characters of an entry's id
+	MaxAuthor  = 256      // bytes of an authorId
+	maxTS      = len("2006-01-02T15:04:05.123456789Z")
 )
+
+// maxLine is how long a line may be that is read from a server, in bytes. A log can hold entries from before MaxEntry
+// bounded all of an entry: as large as a post was, or twice that where its characters are longer in the form that the
+// log keeps.
+const maxLine = 2*MaxBody + 64<<10
 
 // TimeFormat is the form of ts and at: RFC 3339 in UTC with milliseconds.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
@@ -77,79 +85,76 @@ func Marshal(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// ParseEntry reads one entry from JSON and checks it. Unknown members are an error, for they would be lost; at is allowed and dropped, so that what
-// was read can be posted again. The payload is a copy.
+// ParseEntry reads one entry from JSON and checks it. Members are read by their exact names, each is there once, and
+// unknown ones are an error, for they would be lost; at is allowed and dropped, so that what was read can be posted
+// again. A *json.SyntaxError says that it is no JSON. The entry has a valid id, or none, also where there is an
+// error. The payload is a copy.
 func ParseEntry(raw []byte) (Entry, error) {
 	e, err := ParseEntryIn(raw)
 	e.Payload = bytes.Clone(e.Payload)
 	return e, err
 }
 
-// mostMembers is how many members an entry may have, however often it repeats its five.
-const mostMembers = 16
-
 // ParseEntryIn is ParseEntry without the copy: the payload may be a part of raw.
 func ParseEntryIn(raw []byte) (Entry, error) {
-	if json.Valid(raw) {
-		if e, ok := parsePlain(raw); ok {
-			return e, e.settle()
-		}
-		members := 0
-		jsonscan.Members(raw, func(_, _ []byte) { members++ })
-		if members > mostMembers { // the decoder below makes an error for each that it does not know
-			return Entry{}, fmt.Errorf("not an entry: it has %d members", members)
-		}
+	if err := CheckJSON(raw, MaxDepth); err != nil {
+		return Entry{}, fmt.Errorf("not an entry: %w", err)
 	}
-	var e Entry
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&e); err != nil {
-		return e, fmt.Errorf("not an entry: %w", err)
+	e, err := parseExact(raw)
+	if err == nil {
+		err = e.settle()
 	}
-	if dec.More() {
-		return e, errors.New("not an entry: more than one JSON value")
+	if !ValidID(e.ID) {
+		e.ID = ""
 	}
-	return e, e.settle()
+	return e, err
 }
 
-// parsePlain is what ParseEntry does at a third of the cost, for an entry as programs write it: each member once, by its exact name. For any other, good or
-// bad, it says false. raw is JSON, and the payload is a part of it.
-func parsePlain(raw []byte) (e Entry, ok bool) {
+// parseExact reads the members of an entry, unchecked. raw is JSON, and the payload is a part of it.
+func parseExact(raw []byte) (e Entry, err error) {
 	raw = raw[jsonscan.Space(raw, 0):]
+	if !jsonscan.IsObject(raw) {
+		return e, errors.New("not an entry: want an object")
+	}
 	var seen [5]bool
-	ok = jsonscan.IsObject(raw)
-	member := func(i int, isString bool) bool {
-		if ok = ok && isString && !seen[i]; ok {
+	jsonscan.Members(raw, func(key, v []byte) {
+		i, to := -1, (*string)(nil)
+		switch string(key) {
+		case "id":
+			i, to = 0, &e.ID
+		case "ts":
+			i, to = 1, &e.TS
+		case "authorId":
+			i, to = 2, &e.AuthorID
+		case "payload":
+			i = 3
+		case "at":
+			i, to = 4, &e.At
+		}
+		isNull := string(v) == "null" && (i == 2 || i == 4) // as if it were left out
+		switch {
+		case err != nil:
+		case i < 0:
+			err = fmt.Errorf("not an entry: unknown member %.40q", key)
+		case seen[i]:
+			err = fmt.Errorf("not an entry: %s twice", key)
+		case to == nil:
+			e.Payload = v[:len(v):len(v)]
+		case !jsonscan.IsString(v) && !isNull:
+			err = fmt.Errorf("not an entry: %s: want a string", key)
+		default:
+			*to = jsonscan.String(v)
+		}
+		if i >= 0 {
 			seen[i] = true
 		}
-		return ok
-	}
-	jsonscan.Members(raw, func(key, v []byte) {
-		switch text := jsonscan.IsString(v); string(key) {
-		case "id":
-			if member(0, text) {
-				e.ID = jsonscan.String(v)
-			}
-		case "ts":
-			if member(1, text) {
-				e.TS = jsonscan.String(v)
-			}
-		case "authorId":
-			if member(2, text) {
-				e.AuthorID = jsonscan.String(v)
-			}
-		case "payload":
-			if member(3, true) {
-				e.Payload = v[:len(v):len(v)]
-			}
-		case "at":
-			member(4, text) // it is dropped
-		default:
-			ok = false
-		}
 	})
-	return e, ok
+	return e, err
 }
+
+// ParseStored reads an entry as a log keeps it, which has been checked by the rules of its time: those of today may
+// be stricter. The payload is a copy.
+func ParseStored(raw []byte) (Entry, error) { return parseRead(raw) }
 
 // parseRead reads an entry as a server gives it, which has checked it once. The payload is a copy.
 func parseRead(line []byte) (e Entry, err error) {
@@ -176,44 +181,26 @@ func parseRead(line []byte) (e Entry, err error) {
 	return e, err
 }
 
-// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not more. The payloads may be parts of raw.
-func ParseEntries(raw []byte) ([]Entry, error) {
-	entries, ok := parsePlains(raw)
-	if !ok {
-		entries = nil
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&entries); err != nil {
-			return nil, err
-		}
-		if dec.More() {
-			return nil, errors.New("more than one JSON value")
-		}
+// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not more.
+// The payloads may be parts of raw.
+func ParseEntries(raw []byte) (entries []Entry, err error) {
+	if err := CheckJSON(raw, MaxDepth+1); err != nil {
+		return nil, err
 	}
-	for i := range entries {
-		if err := entries[i].settle(); err != nil {
-			return nil, err
-		}
-	}
-	return entries, nil
-}
-
-// parsePlains is parsePlain for an array.
-func parsePlains(raw []byte) (entries []Entry, ok bool) {
-	ok = json.Valid(raw)
-	if !ok || raw[jsonscan.Space(raw, 0)] != '[' {
-		return nil, false
+	if raw[jsonscan.Space(raw, 0)] != '[' {
+		return nil, errors.New("not an array")
 	}
 	jsonscan.Elements(raw, func(v []byte) {
-		if !ok {
+		if err != nil {
 			return
 		}
 		var e Entry
-		if e, ok = parsePlain(v); ok {
-			entries = append(entries, e)
+		if e, err = parseExact(v); err == nil {
+			err = e.settle()
 		}
+		entries = append(entries, e)
 	})
-	return entries, ok
+	return entries, err
 }
 
 // settle makes what was read an entry that can be stored and written as one line, and checks it.
@@ -270,32 +257,38 @@ func (e Entry) Check() error {
 	if !ValidID(e.ID) {
 		return fmt.Errorf("id %.80q: want 1 to %d characters of A-Z a-z 0-9 . _ : ~ -", e.ID, MaxID)
 	}
-	if _, err := time.Parse(time.RFC3339Nano, e.TS); err != nil || !strings.HasSuffix(e.TS, "Z") {
+	if _, err := time.Parse(time.RFC3339Nano, e.TS); err != nil || !strings.HasSuffix(e.TS, "Z") || len(e.TS) > maxTS {
 		return fmt.Errorf("ts %.80q: want RFC 3339 in UTC, like %s", e.TS, TimeFormat)
 	}
-	if len(e.Payload) == 0 || e.Payload[0] != '{' {
-		return errors.New("payload: want an object")
+	if len(e.AuthorID) > MaxAuthor || strings.ContainsFunc(e.AuthorID, unicode.IsControl) {
+		return fmt.Errorf("authorId %.80q: want at most %d bytes without control characters", e.AuthorID, MaxAuthor)
 	}
-	var kind, text []byte
-	jsonscan.Members(e.Payload, func(key, v []byte) {
-		switch string(key) {
-		case "type":
-			kind = v
-		case "text":
-			text = v
-		}
-	})
-	if !jsonscan.IsString(kind) {
-		return errors.New("payload.type: want a string")
+	f, err := Scan(e.Payload)
+	if err != nil {
+		return err
 	}
-	t := jsonscan.String(kind)
-	if !validType(t) {
-		return fmt.Errorf("payload.type %.80q: want chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>", t)
+	if !validType(f.Type) {
+		return fmt.Errorf("payload.type %.80q: want chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>",
+			f.Type)
 	}
-	if t == TypeChat && text != nil && text[0] != '"' {
-		return errors.New("payload.text: want a string")
+	if n := e.Size(); n > MaxEntry {
+		return &SizeError{Size: n}
 	}
 	return nil
+}
+
+// Size is how many bytes the entry has as a server stores it and sends it, as JSON with at.
+func (e Entry) Size() int {
+	var room [1 << 10]byte
+	around := Entry{ID: e.ID, TS: e.TS, AuthorID: e.AuthorID}.AppendJSON(room[:0])
+	return len(around) + len(e.Payload) + len(`,"at":""`) + len(TimeFormat)
+}
+
+// SizeError says that an entry is larger than MaxEntry.
+type SizeError struct{ Size int }
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("the entry has %d bytes, more than %d", e.Size, MaxEntry)
 }
 
 // StreamName is the name of a thread's stream on a server, and the subject of its tokens.

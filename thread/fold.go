@@ -40,25 +40,22 @@ type Fold struct {
 
 // Add takes the thread's next entry.
 func (f *Fold) Add(e Entry) {
-	var sig struct {
-		Signal
-		Status string `json:"status"`
-	}
-	if json.Unmarshal(e.Payload, &sig) != nil {
-		return
+	sig, err := Scan(e.Payload)
+	if err != nil {
+		return // a server of today would refuse it
 	}
 	at := e.Received()
 	if at.IsZero() {
 		at = e.Time()
 	}
-	if !strings.HasPrefix(sig.Type, "signal.") {
+	if !sig.Signal() {
 		f.line(sig.Type, at)
 		return
 	}
 	switch sig.Type {
 	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
 	case TypePush, TypeSync, TypeSandboxKept:
-		f.after(sig.Signal, e)
+		f.after(sig, e)
 		return
 	default:
 		if !IsSetup(sig.Type) {
@@ -116,7 +113,7 @@ func (f *Fold) line(typ string, at time.Time) {
 }
 
 // after takes what a host reports on a run that has ended. It is no sign of the run's life.
-func (f *Fold) after(sig Signal, e Entry) {
+func (f *Fold) after(sig Fields, e Entry) {
 	r := f.runs[sig.RunID]
 	if r == nil {
 		return

@@ -141,7 +141,7 @@ func (r *reading) receive(ctx context.Context, patient func(io.ReadCloser) io.Re
 		return page, nil
 	}
 	lines := bufio.NewScanner(body)
-	lines.Buffer(nil, MaxEntry+64<<10) // the server adds to what was posted
+	lines.Buffer(nil, maxLine)
 	n := 0
 	for ; lines.Scan(); n++ {
 		e, err := parseRead(lines.Bytes())

@@ -26,6 +26,7 @@ import (
 // Exit statuses beside 0, 1 and cmdline.StatusUsage.
 const (
 	exitNoReach = 69 // the thread server can't be reached or refuses
+	exitDisk    = 74 // the server's log has failed, as a disk does
 	exitConfig  = 78 // the environment makes no sense
 )
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
@@ -118,9 +119,23 @@ func (p *program) serve(c *cli.Context) (err error) {
 	err = stream.Serve(c.Context, cfg, func(url string) {
 		log.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
+	return serveExit(err)
+}
+
+// serveExit is the end of a server with its exit status.
+func serveExit(err error) error {
+	for _, config := range []error{stream.ErrNoSecret, stream.ErrOpen, stream.ErrShortSecret, stream.ErrDebugAddress} {
+		if errors.Is(err, config) {
+			return &cmdline.Exit{Status: exitConfig, Cause: err}
+		}
+	}
 	var unsafe *store.UnsafeError
-	if errors.Is(err, stream.ErrNoSecret) || errors.Is(err, stream.ErrOpen) || errors.Is(err, stream.ErrShortSecret) || errors.Is(err, stream.ErrDebugAddress) || errors.As(err, &unsafe) {
+	switch {
+	case errors.As(err, &unsafe):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}
+	case errors.Is(err, store.ErrFailed):
+		err = fmt.Errorf("%w: nothing that was acknowledged is lost; see to the disk, and start the server again", err)
+		return &cmdline.Exit{Status: exitDisk, Cause: err}
 	}
 	return err
 }

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -146,15 +144,18 @@ func parseBody(body []byte, run string) ([]thread.Entry, error) {
 		e, err := thread.ParseEntryIn(raw)
 		entries[i] = e
 		var syntax *json.SyntaxError
+		var size *thread.SizeError
 		switch {
-		case errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF): // only where there is no array around it
+		case errors.As(err, &syntax): // only where there is no array around it
 			return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON: %v", err)
-		case len(raw) > thread.MaxEntry:
-			say(i, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the entry has %d bytes, more than %d", len(raw), thread.MaxEntry))
+		case errors.As(err, &size):
+			say(i, http.StatusRequestEntityTooLarge, "too_large", size.Error())
 		case err != nil:
 			say(i, http.StatusBadRequest, "invalid", err.Error())
-		case run != "" && !ofRun(e, run):
-			say(i, http.StatusForbidden, "wrong_run", "the token may post the signals of run "+run+" only")
+		default:
+			if reason := foreign(e, run); reason != "" {
+				say(i, http.StatusForbidden, "wrong_run", reason)
+			}
 		}
 	}
 	if bad != nil {
@@ -163,19 +164,28 @@ func parseBody(body []byte, run string) ([]thread.Entry, error) {
 	return entries, nil
 }
 
-// fit reports whether all entries are small enough, beyond doubt, and may be posted with a token for run.
+// fit reports whether all entries may be posted with a token for run.
 func fit(entries []thread.Entry, run string) bool {
 	for _, e := range entries {
-		if len(e.Payload) > thread.MaxEntry-1<<10 || run != "" && !ofRun(e, run) {
+		if foreign(e, run) != "" {
 			return false
 		}
 	}
 	return true
 }
 
-// ofRun reports whether a token for run may post the entry: anything but another run's signals.
-func ofRun(e thread.Entry, run string) bool {
-	var sig thread.Signal
-	_ = json.Unmarshal(e.Payload, &sig) // it was checked: the payload is an object, and what else is in it is not asked here
-	return !strings.HasPrefix(sig.Type, "signal.") || sig.RunID == run
+// foreign returns why a token for run may not post the entry, which has been checked; "" where it may. Such a token
+// may post this run's signals, and what is no signal, but no id that belongs to another run or that claims the
+// thread's next one. Without a run it may post anything.
+func foreign(e thread.Entry, run string) string {
+	if run == "" {
+		return ""
+	}
+	if owner, ok := thread.RunOf(e.ID); ok && owner != run || thread.IsClaim(e.ID) {
+		return "the token is for run " + run + ": it may not take an id of another run"
+	}
+	if f, err := thread.Scan(e.Payload); err != nil || f.Signal() && f.RunID != run {
+		return "the token is for run " + run + ": it may post no signal of another run"
+	}
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g G
 	if err != nil {
 		return err
 	}
-	v, made, err := s.Log.create(r.Context(), name, want, body)
+	v, made, err := s.Log.create(r.Context(), name, want, body, g.Run)
 	if err != nil {
 		return asAnswer(err)
 	}
@@ -81,17 +82,17 @@ func parseWanted(h http.Header, now time.Time) (want wanted, err error) {
 		return want, bad("Content-Type", "a media type")
 	}
 	want.Closed = strings.EqualFold(h.Get(headerClosed), "true")
-	if _, there := h[headerTTLKey]; there {
-		ttl, ok := parseDecimal(h.Get(headerTTL))
-		if !ok || ttl > 1<<32 {
+	if given := h.Values(headerTTL); len(given) > 0 {
+		ttl, ok := parseDecimal(given[0])
+		if !ok || ttl > 1<<32 || len(given) > 1 {
 			return want, bad(headerTTL, "seconds, digits only")
 		}
 		want.TTL, want.HasTTL, want.Used, want.lifetime = ttl, true, now, true
 	}
-	if _, there := h[headerExpires]; there {
-		at, err := time.Parse(time.RFC3339, h.Get(headerExpires))
-		if err != nil {
-			return want, bad(headerExpires, "RFC 3339")
+	if given := h.Values(headerExpires); len(given) > 0 {
+		at, ok := parseExpires(given[0])
+		if !ok || len(given) > 1 {
+			return want, bad(headerExpires, "RFC 3339, once")
 		}
 		if want.HasTTL {
 			return want, refuse(http.StatusBadRequest, "header", "want %s or %s, not both", headerTTL, headerExpires)
@@ -101,8 +102,15 @@ func parseWanted(h http.Header, now time.Time) (want wanted, err error) {
 	return want, want.parseFork(h, bad)
 }
 
-// headerTTLKey is headerTTL as the library writes it.
-var headerTTLKey = http.CanonicalHeaderKey(headerTTL)
+// rfc3339 is stricter than time.Parse, which takes an offset of a day and more. Such a time can't be written again.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
+// parseExpires reads a time of RFC 3339.
+func parseExpires(s string) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, s)
+	at = at.UTC()
+	return at, err == nil && rfc3339.MatchString(s) && 0 <= at.Year() && at.Year() <= 9999
+}
 
 func (want *wanted) parseFork(h http.Header, bad func(name, want string) error) (err error) {
 	_, from := h[headerForkedFrom]
@@ -134,8 +142,11 @@ func (want *wanted) parseFork(h http.Header, bad func(name, want string) error) 
 	return nil
 }
 
-// create makes a stream, with what is in it from the start, or finds that it is there as it is wanted.
-func (l *Log) create(ctx context.Context, name string, want wanted, body []byte) (v view, made bool, err error) {
+// create makes a stream, with what is in it from the start, or finds that it is there as it is wanted. run is that of
+// the caller's token, which bounds the entries that a thread is made with; "" for any.
+func (l *Log) create(
+	ctx context.Context, name string, want wanted, body []byte, run string,
+) (v view, made bool, err error) {
 	v, err = l.state(ctx, name)
 	var undeleted *undeletedError
 	switch {
@@ -178,7 +189,7 @@ func (l *Log) create(ctx context.Context, name string, want wanted, body []byte)
 		a := &store.Append{State: want.state(), Records: append(copied, records...)}
 		if _, is := threadOf(name); is {
 			a.Records = nil
-			entries, err := parseInitial(body)
+			entries, err := parseInitial(body, run)
 			if err != nil {
 				return nil, err
 			}
@@ -299,12 +310,12 @@ func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record
 	return copied, nil
 }
 
-// parseInitial reads the entries that a thread is made with.
-func parseInitial(body []byte) ([]thread.Entry, error) {
+// parseInitial reads the entries that a thread is made with, by a token for run.
+func parseInitial(body []byte, run string) ([]thread.Entry, error) {
 	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "[]" {
 		return nil, nil
 	}
-	entries, err := parseBody(body, "")
+	entries, err := parseBody(body, run)
 	if err != nil {
 		return nil, fmt.Errorf("the thread's first entries: %w", err)
 	}

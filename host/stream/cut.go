@@ -2,7 +2,6 @@ package stream
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -26,8 +25,8 @@ func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
 	if len(body) == 0 && initial {
 		return nil, nil
 	}
-	if !json.Valid(body) {
-		return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON")
+	if err := thread.CheckJSON(body, thread.MaxDepth+1); err != nil {
+		return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON that all can read: %v", err)
 	}
 	body = bytes.TrimSpace(body)
 	messages := 1

@@ -108,15 +108,14 @@ func signal(r store.Record) (e thread.Entry, may bool, err error) {
 	if !bytes.Contains(r.Data, []byte(`"signal.`)) {
 		return e, false, nil
 	}
-	e, err = thread.ParseEntry(r.Data)
+	e, err = thread.ParseStored(r.Data)
 	e.At = thread.Stamp(r.At)
 	return e, true, err
 }
 
 // beatOf is the run whose heartbeat an entry is. One without a run is nobody's.
 func beatOf(e thread.Entry) (run string, is bool) {
-	var sig thread.Signal
-	err := json.Unmarshal(e.Payload, &sig)
+	sig, err := thread.Scan(e.Payload)
 	return sig.RunID, err == nil && sig.Type == thread.TypeHeartbeat && sig.RunID != ""
 }
 

@@ -233,7 +233,7 @@ func (l *Log) addEntries(ctx context.Context, name string, a *store.Append, entr
 			if taken = found; found {
 				same = len(r.Data) == 0 // it was removed since: nobody can say any more
 				if !same {
-					old, err := thread.ParseEntry(r.Data)
+					old, err := thread.ParseStored(r.Data)
 					if err != nil {
 						return fmt.Errorf("entry %s in the log: %w", e.ID, err)
 					}

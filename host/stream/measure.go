@@ -126,6 +126,13 @@ func (m *metrics) ofBudget(b *budget) {
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_memory_budget_held_bytes", Help: "Bytes that requests hold."}, func() float64 { return float64(b.held()) })
 }
 
+// panicked says that a handler panicked.
+func (m *metrics) panicked() {
+	if m != nil {
+		m.panicsTotal.Inc()
+	}
+}
+
 // expired says that so many streams went because their time was over.
 func (m *metrics) expired(streams int) {
 	if m != nil {

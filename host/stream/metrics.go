@@ -22,7 +22,7 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	inFlight, connections                           prometheus.Gauge
-	turnedAwayTotal, abortedTotal                   prometheus.Counter
+	turnedAwayTotal, abortedTotal, panicsTotal      prometheus.Counter
 	bytesIn, bytesOut                               prometheus.Counter
 	requests                                        *prometheus.CounterVec
 	durations                                       *prometheus.HistogramVec
@@ -75,6 +75,8 @@ func (m *metrics) ofRequests(f promauto.Factory) {
 	m.turnedAwayTotal = counter(f, "arbe_connections_refused_total", "Connections that were closed at once because too many were open.")
 	m.inFlight = gauge(f, "arbe_http_requests_in_flight", "Requests that are being answered, those of waiting readers among them.")
 	m.abortedTotal = counter(f, "arbe_http_aborted_total", "Answers that were broken off.")
+	m.panicsTotal = counter(f, "arbe_http_panics_total",
+		"Requests whose handler panicked: defects of this program, which the log has with their stacks.")
 	m.bytesIn = counter(f, "arbe_http_request_bytes_total", "Bytes of requests' bodies that were read.")
 	m.bytesOut = counter(f, "arbe_http_response_bytes_total", "Bytes of answers' bodies.")
 	m.requests = f.NewCounterVec(prometheus.CounterOpts{

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/thread"
@@ -32,8 +33,11 @@ type outcome struct {
 
 // post serves POST.
 func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g Grant) error {
-	p := posted{run: g.Run, seq: r.Header.Get(headerSeq), close: strings.EqualFold(r.Header.Get(headerClosed), "true")}
+	p := posted{close: strings.EqualFold(r.Header.Get(headerClosed), "true"), run: g.Run}
 	var err error
+	if p.seq, err = parseSeq(r.Header); err != nil {
+		return err
+	}
 	if p.producer, err = parseProducer(r.Header); err != nil {
 		return err
 	}
@@ -75,6 +79,22 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g Gra
 	}
 	w.WriteHeader(status)
 	return nil
+}
+
+// maxSeq is how long a Stream-Seq may be, in bytes: the stream's state has the last one.
+const maxSeq = 256
+
+// parseSeq reads Stream-Seq; "" where there is none. It is kept as text, so other bytes would not come back as they
+// are compared.
+func parseSeq(h http.Header) (string, error) {
+	given := h.Values(headerSeq)
+	if len(given) == 0 {
+		return "", nil
+	}
+	if len(given) > 1 || given[0] == "" || len(given[0]) > maxSeq || !utf8.ValidString(given[0]) {
+		return "", refuse(http.StatusBadRequest, "header", "%s: want 1 to %d bytes of UTF-8, once", headerSeq, maxSeq)
+	}
+	return given[0], nil
 }
 
 // post appends to a stream, or closes it, or both.

@@ -39,6 +39,9 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	case errors.Is(err, store.ErrFull):
 		p = refuse(http.StatusInsufficientStorage, "full", "the log's disk is full: nothing can be appended until there is room")
 		h.Set("Retry-After", "30")
+	case errors.Is(err, store.ErrStale):
+		p = refuse(http.StatusServiceUnavailable, "stale", "%s: come again", store.ErrStale)
+		h.Set("Retry-After", "1")
 	case r.Context().Err() != nil:
 		return // the client is gone
 	default:

@@ -3,6 +3,7 @@ package stream
 import (
 	"net/http"
 	"strconv"
+	"unicode/utf8"
 )
 
 // producer is where an idempotent producer of the Durable Streams protocol stands: its last request that was accepted.
@@ -21,8 +22,9 @@ func parseProducer(h http.Header) (*producer, error) {
 	if len(id)+len(epoch)+len(seq) == 0 {
 		return nil, nil
 	}
-	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 {
-		return nil, refuse(http.StatusBadRequest, "producer", "want %s (1 to 256 bytes), %s and %s, each once", headerProducerID, headerProducerEpoch, headerProducerSeq)
+	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 || !utf8.ValidString(id[0]) {
+		return nil, refuse(http.StatusBadRequest, "producer", "want %s (1 to 256 bytes of UTF-8), %s and %s, each once",
+			headerProducerID, headerProducerEpoch, headerProducerSeq)
 	}
 	p := &producer{ID: id[0]}
 	for name, to := range map[string]*int64{headerProducerEpoch: &p.Epoch, headerProducerSeq: &p.Seq} {

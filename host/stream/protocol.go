@@ -55,7 +55,6 @@ var (
 // protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md, without the reserved names.
 func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox") // a stream of HTML, or of SVG, runs nothing
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -113,7 +112,8 @@ var scopes = map[string]string{
 	http.MethodGet: ScopeRead, http.MethodHead: ScopeRead, http.MethodPost: ScopeWrite, http.MethodPut: ScopeWrite, http.MethodDelete: ScopeDelete,
 }
 
-// admit checks that the request's token is good for what it wants of a stream. Of an open server the grant is empty.
+// admit checks that the request's token is good for what it wants of a stream, and returns what the token allows. An
+// open server asks for none, and allows what a token without a run does.
 func (s *Server) admit(r *http.Request, name string) (Grant, error) {
 	if s.Open {
 		return Grant{}, nil

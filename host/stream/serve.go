@@ -38,6 +38,8 @@ type Config struct {
 
 	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret that signs, and ends when ctx does.
 	Beside func(ctx context.Context, url string, log *Log, secret []byte) error
+
+	engine store.Engine // of a test; nil for the one that the fields above name
 }
 
 // check returns why a server must not begin, if so.
@@ -60,19 +62,46 @@ func (c Config) check() error {
 const tendEvery = 10 * time.Minute
 
 // Serve runs a server until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the log closed. ready is told of
-// the base URL once it can be used.
+// the base URL once it can be used. Where the log fails for good, Serve returns at once with store.ErrFailed, and the
+// process is to end: requests may be stuck in the log, and are left there.
 func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(string(cfg.Data), 0o700); err != nil {
+	if err := store.MakeFolder(string(cfg.Data)); err != nil {
 		return err
 	}
 	log, err := cfg.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, cfg, log, ready) }()
+	var failed <-chan struct{}
+	failer, ok := log.engine.(store.Failer)
+	if ok {
+		failed = failer.Failed()
+	}
+	select {
+	case err := <-ended:
+		return errors.Join(err, log.Close())
+	case <-failed:
+	}
+	cancel(failer.Failure())
+	select {
+	case <-ended:
+	case <-time.After(failedTimeout):
+	}
+	return failer.Failure()
+}
+
+// failedTimeout is how long a server whose log has failed waits for its own end.
+const failedTimeout = time.Second
+
+// serve is Serve over an open log.
+func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (err error) {
 	secrets := cfg.Secrets
 	if secrets == nil {
 		if secrets, err = cfg.Data.makeSecret(); err != nil {
@@ -92,7 +121,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
 	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
 	log.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
-	srv := newServer(front(s.handler(), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
+	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
@@ -128,6 +157,9 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 
 // open opens the log where it is kept.
 func (c Config) open(ctx context.Context) (*Log, error) {
+	if c.engine != nil {
+		return NewLog(c.engine), nil
+	}
 	if c.NATS == nil {
 		return OpenLog(c.Data.log(), c.Logger)
 	}
@@ -153,7 +185,7 @@ func identify(ctx context.Context, log *Log) error {
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: paced(h, writeTimeout), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do on their connections
 	}
 }
 
@@ -165,7 +197,7 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 		return err
 	}
 	p.Closing = ctx
-	srv := newServer(p.Handler(), p.Logger)
+	srv := newServer(recovered(p.Handler(), nil, p.Logger), p.Logger)
 	ready("http://" + ln.Addr().String())
 	most := Limits{}.most(store.FileLimit(), 2) // one to each side
 	return serveUntil(ctx, srv, &door{Listener: ln, most: int64(most)})
@@ -185,6 +217,9 @@ func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
+	}
+	if errors.Is(context.Cause(ctx), store.ErrFailed) {
+		return srv.Close()
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

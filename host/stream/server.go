@@ -69,6 +69,10 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc(BackupPath, s.backup)
 	mux.HandleFunc("GET /readyz", s.ready)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff") // an entry's text is never a page
+		if !s.Open || !strings.HasPrefix(r.URL.Path, protocolRoot) {
+			w.Header().Set("Vary", "Authorization")
+		}
 		if strings.HasPrefix(r.URL.Path, protocolRoot) {
 			s.protocol(w, r) // its names are not tidied
 			return

@@ -174,3 +174,22 @@ func Compact(b []byte) []byte {
 	}
 	return append(out, b[done:]...)
 }
+
+// Depth is how many arrays and objects of b are within each other at most; 0 for a value that is neither.
+func Depth(b []byte) int {
+	depth, most := 0, 0
+	for i := 0; i < len(b); {
+		switch b[i] {
+		case '"':
+			i = SkipString(b, i)
+			continue
+		case '{', '[':
+			depth++
+			most = max(most, depth)
+		case '}', ']':
+			depth--
+		}
+		i++
+	}
+	return most
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +27,8 @@ type NATS struct {
 	shards []*natsShard
 	cache  natsCache
 	recent natsRecent
+
+	refused atomic.Bool // the last append found no room
 }
 
 // NATSConfig says where the cluster is and what to make there.
@@ -134,8 +137,8 @@ func natsServers(list string) ([]string, error) {
 func (n *NATS) room() int {
 	room := int(n.conn.MaxPayload())
 	for _, s := range n.shards {
-		if s.most > 0 {
-			room = min(room, s.most)
+		if most := int(s.most.Load()); most > 0 {
+			room = min(room, most)
 		}
 	}
 	return room - headerRoom

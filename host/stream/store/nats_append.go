@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -33,6 +34,11 @@ func (n *NATS) append(ctx context.Context, s *natsShard, subject string, c *nats
 		return standing{}, err
 	}
 	seq, err := n.publish(ctx, s, subject, before.last, e)
+	if err == nil {
+		n.refused.Store(false)
+	} else if errors.Is(err, ErrFull) {
+		n.refused.Store(true)
+	}
 	if err != nil {
 		return standing{}, err
 	}
@@ -104,7 +110,8 @@ func decodeHead(m natsMessage) (standing, []byte, error) {
 	return standingAt(m.Seq, p.born, p.data, p.number), p.state, nil
 }
 
-// Head is the leader's: a replica can lag behind what was acknowledged.
+// Head is the leader's: a replica can lag behind what was acknowledged. Where the leader may be one that was
+// replaced, it is ErrStale.
 func (n *NATS) Head(ctx context.Context, stream string) (Head, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -113,7 +120,13 @@ func (n *NATS) Head(ctx context.Context, stream string) (Head, error) {
 	c := n.cache.acquire(stream)
 	defer n.cache.release(c)
 	at, state, err := n.look(ctx, s, subject, c)
-	return at.head(state), err
+	if err == nil {
+		err = n.confirm(ctx, s)
+	}
+	if err != nil {
+		return Head{}, err
+	}
+	return at.head(state), nil
 }
 
 // look asks the leader where the stream stands.

@@ -124,6 +124,20 @@ func TestNATSCluster(t *testing.T) {
 	}
 	t.Logf("%d appends", total)
 
+	// A limit by which a stream drops what it was given is noticed while the engine is open.
+	limits := must(js.Stream(t.Context(), "ARBE-1"))(t).CachedInfo().Config
+	limits.MaxAge = time.Hour
+	must(js.UpdateStream(t.Context(), limits))(t)
+	var unsafe *store.UnsafeError
+	if err := fresh.Check(t.Context()); !errors.As(err, &unsafe) || !strings.Contains(err.Error(), "max_age") {
+		t.Errorf("a stream that drops what is old: %v", err)
+	}
+	limits.MaxAge = 0
+	must(js.UpdateStream(t.Context(), limits))(t)
+	if err := fresh.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+
 	// Without a majority there is an honest error, within a bounded time.
 	last := head(t, fresh, "s0")
 	stopNATS(c.servers[1])

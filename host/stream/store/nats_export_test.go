@@ -1,5 +1,11 @@
 package store
 
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
 // KeepAtMost sets how many keys and values the engine keeps in memory.
 func (n *NATS) KeepAtMost(most int) { n.cache.most = most }
 
@@ -8,4 +14,15 @@ func (n *NATS) Kept() int {
 	n.cache.mu.Lock()
 	defer n.cache.mu.Unlock()
 	return n.cache.kept
+}
+
+// HasMajority is hasMajority for a leader that has heard from its replicas so long ago.
+func HasMajority(replicas int, heard ...time.Duration) bool {
+	info := &streamInfo{StreamInfo: jetstream.StreamInfo{
+		Config: jetstream.StreamConfig{Replicas: replicas}, Cluster: &jetstream.ClusterInfo{},
+	}}
+	for _, ago := range heard {
+		info.Cluster.Replicas = append(info.Cluster.Replicas, &jetstream.PeerInfo{Active: ago})
+	}
+	return hasMajority(info)
 }

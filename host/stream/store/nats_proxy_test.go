@@ -33,8 +33,14 @@ const (
 	loseRequest                 // it is not passed on, and the connection ends
 )
 
-func startProxy(t testing.TB, s *server.Server) *proxy {
-	p := &proxy{listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), server: s.Addr().String(), lost: make(chan struct{}), conns: map[net.Conn]bool{}}
+func startProxy(t testing.TB, s *server.Server) *proxy { return startProxyTo(t, s.Addr().String()) }
+
+// startProxyTo starts a proxy to an address where somebody may listen later.
+func startProxyTo(t testing.TB, address string) *proxy {
+	p := &proxy{
+		listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), server: address, lost: make(chan struct{}),
+		conns: map[net.Conn]bool{},
+	}
 	p.all.Go(p.run)
 	t.Cleanup(func() {
 		if err := p.listener.Close(); err != nil {

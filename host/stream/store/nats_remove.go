@@ -117,7 +117,8 @@ func (n *NATS) removeMessage(ctx context.Context, s *natsShard, seq uint64) erro
 	return err
 }
 
-// Delete purges the subject, which its shard does at once. Where an answer is lost it is done again, and takes with it what was appended in between.
+// Delete purges the subject up to the last append that it has now. Where the answer is lost it is done again, which
+// takes nothing that was appended since.
 func (n *NATS) Delete(ctx context.Context, stream string) error {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -125,12 +126,17 @@ func (n *NATS) Delete(ctx context.Context, stream string) error {
 	}
 	c := n.cache.acquire(stream)
 	defer n.cache.release(c)
+	defer n.recent.forget(stream)
+	at, _, err := n.look(ctx, s, subject, c)
+	if err != nil || at.last == 0 {
+		return err
+	}
 	_, before := c.seen()
 	var answer apiReply
-	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, map[string]any{"filter": subject}, &answer); err != nil {
+	question := map[string]any{"filter": subject, "seq": at.last + 1} // up to that one, without it
+	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, question, &answer); err != nil {
 		return fmt.Errorf("delete from %s: %w", s.stream, err)
 	}
 	c.seeNone(before)
-	n.recent.forget(stream)
 	return nil
 }

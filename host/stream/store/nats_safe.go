@@ -20,6 +20,19 @@ func (e *UnsafeError) Error() string {
 
 // checkSafe looks at what a client can see. How servers sync their disks is not part of it: it is said once, that somebody may look there.
 func (n *NATS) checkSafe(infos map[string]*streamInfo) error {
+	problems := n.problems(infos)
+	if len(problems) > 0 && !n.config.AllowUnsafe {
+		return &UnsafeError{problems}
+	}
+	for _, p := range problems {
+		n.log.Warn("NATS can lose what it acknowledged", "problem", p)
+	}
+	n.log.Warn(`NATS does not tell clients how its servers sync: each needs "sync_interval: always" in its jetstream block, or what was acknowledged is lost when several lose power`)
+	return nil
+}
+
+// problems are the ways in which the shards can lose what they were given, each with the streams that have it.
+func (n *NATS) problems(infos map[string]*streamInfo) []string {
 	found := map[string][]string{}
 	for _, s := range n.shards {
 		for _, p := range unsafe(infos[s.stream].Config) {
@@ -34,14 +47,7 @@ func (n *NATS) checkSafe(infos map[string]*streamInfo) error {
 		}
 		problems = append(problems, at+" "+p)
 	}
-	if len(problems) > 0 && !n.config.AllowUnsafe {
-		return &UnsafeError{problems}
-	}
-	for _, p := range problems {
-		n.log.Warn("NATS can lose what it acknowledged", "problem", p)
-	}
-	n.log.Warn(`NATS does not tell clients how its servers sync: each needs "sync_interval: always" in its jetstream block, or what was acknowledged is lost when several lose power`)
-	return nil
+	return problems
 }
 
 // unsafe lists how a stream with this config can lose messages. A stream that takes atomic batches, which was seen to before, writes before it acknowledges:

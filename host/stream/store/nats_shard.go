@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,10 +15,11 @@ import (
 
 // natsShard is one of the JetStream streams that ours live in.
 type natsShard struct {
-	stream string // its name
-	prefix string // of its subjects
-	most   int    // bytes of a message; 0 for no limit but the server's
-	opened uint64 // its last seq when the engine was opened
+	stream string       // its name
+	prefix string       // of its subjects
+	opened uint64       // its last seq when the engine was opened
+	most   atomic.Int64 // bytes of a message; 0 for no limit but the server's
+	lease  natsLease
 }
 
 // shardsKey is where a shard's metadata says how many shards there are.
@@ -62,12 +64,14 @@ func (n *NATS) openShards(ctx context.Context) error {
 		if !info.Config.AllowAtomicPublish || !info.Config.AllowDirect {
 			return fmt.Errorf("stream %s takes no atomic batches (allow_atomic) or no direct reads (allow_direct): it needs both, and a server of version 2.12 or later", info.Config.Name)
 		}
-		n.shards = append(n.shards, &natsShard{
+		s := &natsShard{
 			stream: info.Config.Name,
 			prefix: n.shardPrefix(i),
-			most:   max(int(info.Config.MaxMsgSize), 0),
 			opened: info.State.LastSeq,
-		})
+			lease:  natsLease{turn: make(chan struct{}, 1)},
+		}
+		s.most.Store(max(int64(info.Config.MaxMsgSize), 0))
+		n.shards = append(n.shards, s)
 	}
 	return n.checkSafe(infos)
 }

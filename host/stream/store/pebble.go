@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,14 +19,15 @@ import (
 
 // Pebble is the engine in a folder of this machine. One process at a time has the folder.
 type Pebble struct {
-	db    *pebble.DB
-	space *space
+	db      *pebble.DB
+	guarded *guardedFS
+	space   *space
 
 	heads *Pool[place] // of the streams in use, and of some that were lately
 
-	committing *atomic.Int32         // appends that wait for the disk
-	dead       atomic.Pointer[error] // why nothing can be appended any more
-	backup     sync.Mutex            // held while a backup is made, and for good once the store is closed
+	committing *atomic.Int32 // appends that wait for the disk
+	failure    *failure
+	backup     sync.Mutex // held while a backup is made, and for good once the store is closed
 }
 
 // place is where a stream stands.
@@ -51,36 +53,58 @@ func OpenPebble(dir string, log *slog.Logger) (*Pebble, error) {
 }
 
 func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
+	f := newFailure(log)
+	p, err := within(f, func() (*Pebble, error) { return openGuarded(fs, dir, log, f) })
+	if err != nil {
+		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+	}
+	return p, nil
+}
+
+func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Pebble, error) {
+	dir = filepath.Clean(dir)
 	space, err := newSpace(fs, dir, log)
 	if err != nil {
 		return nil, err
 	}
 	committing := &atomic.Int32{}
-	db, err := pebble.Open(dir, options(fs, space, committing, log))
-	if err == nil {
-		err = migrate(db)
-		if err != nil {
-			err = errors.Join(err, db.Close())
-		}
+	guarded := &guardedFS{FS: vfs.OnDiskFull(fs, space.full), dir: dir, failure: f}
+	db, err := pebble.Open(dir, options(guarded, committing, space, f))
+	if err != nil {
+		return nil, err
+	}
+	err = migrate(db)
+	if err == nil { // a copy of a backup that did not come to its end goes, too
+		err = errors.Join(space.refill(), os.RemoveAll(copyFolder(dir)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+		return nil, errors.Join(err, db.Close())
 	}
-	err = errors.Join(space.refill(), os.RemoveAll(copyFolder(dir))) // the latter of a backup that did not come to its end
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), db.Close())
-	}
-	return &Pebble{db: db, space: space, committing: committing, heads: NewPool[place](maxIdle)}, nil
+	guarded.patient.Store(true)
+	return &Pebble{
+		db: db, guarded: guarded, space: space, committing: committing, failure: f, heads: NewPool[place](maxIdle),
+	}, nil
 }
 
-// Close closes the store, once a backup that is under way has ended. Nobody else may be using it any more.
+// Close closes the store, once a backup that is under way has ended. Nobody else may be using it any more. One that
+// has failed is left as it is, for the process to end.
 func (p *Pebble) Close() error {
-	p.backup.Lock()
-	return p.db.Close()
+	if err := p.Failure(); err != nil {
+		return nil //nolint:nilerr // who runs the store has it from Failure
+	}
+	_, err := within(p.failure, func() (struct{}, error) {
+		p.backup.Lock()
+		p.guarded.patient.Store(false) // what is not in tables is in the write-ahead log
+		return struct{}{}, p.db.Close()
+	})
+	return err
 }
 
 // Append commits with one sync, which appends to other streams share.
 func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error) {
+	if err := p.Failure(); err != nil { // who failed may hold the place for good
+		return Head{}, err
+	}
 	used := p.heads.Acquire(stream)
 	defer p.heads.Release(used)
 	at := &used.Value
@@ -106,7 +130,7 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 		return at.head, err
 	}
 	if err := p.commit(batch); err != nil {
-		at.loaded, at.keys = false, nil // it may or may not be on disk: what is there is looked up before the next append
+		at.loaded, at.keys = false, nil
 		return Head{}, fmt.Errorf("append to the log: %w", err)
 	}
 	at.head = head
@@ -180,6 +204,9 @@ func putRecord(batch *pebble.Batch, key []byte, r Record) error {
 
 // Head is known for a stream in use.
 func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
+	if err := p.Failure(); err != nil {
+		return Head{}, err
+	}
 	used := p.heads.Acquire(stream)
 	defer p.heads.Release(used)
 	at := &used.Value
@@ -189,10 +216,11 @@ func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
 	return at.head, err
 }
 
-// load finds where the stream stands. The caller holds at.mu.
+// load finds where the stream stands. The caller holds at.mu, so that nothing is being appended: what the store shows
+// of the stream is on disk.
 func (p *Pebble) load(stream string, at *place) error {
-	if at.loaded {
-		return nil
+	if err := p.Failure(); err != nil || at.loaded {
+		return err
 	}
 	name := keyName(stream)
 	head, err := p.last(name)
@@ -246,8 +274,12 @@ func headAt(iter *pebble.Iterator) (Head, error) {
 	return Head{Last: seq, Data: seq}, nil
 }
 
-// Read reads what is committed; who asks for no more than a head has, reads what is on disk.
+// Read may return records that are not synced yet where upTo is beyond the stream's Head, which is only ever at
+// records that are.
 func (p *Pebble) Read(_ context.Context, stream string, after, upTo uint64, most int) ([]Record, error) {
+	if err := p.Failure(); err != nil {
+		return nil, err
+	}
 	name := keyName(stream)
 	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: recordKey(name, after+1), UpperBound: recordKey(name, upTo+1)})
 	if err != nil {
@@ -279,10 +311,12 @@ func (p *Pebble) Read(_ context.Context, stream string, after, upTo uint64, most
 	return records, errors.Join(iter.Error(), iter.Close())
 }
 
-// Lookup mostly costs no read where there is no such record. It waits for an append to the same stream.
+// Lookup mostly costs no read where there is no such record. It waits for an append to the same stream, and does not
+// find what one brings that begins later.
 func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok bool, err error) {
 	name := keyName(stream)
-	if known, err := p.known(stream, name, key); err != nil || !known {
+	known, last, err := p.known(stream, name, key)
+	if err != nil || !known {
 		return Record{}, false, err
 	}
 	var seq uint64
@@ -296,6 +330,9 @@ func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok boo
 	if err != nil {
 		return Record{}, false, fmt.Errorf("look up %.80q in the log: %w", key, err)
 	}
+	if seq > last { // it may not be on disk
+		return Record{}, false, nil
+	}
 	err = p.get(recordKey(name, seq), func(v []byte) (err error) {
 		r, _, err = parseRecord(seq, v)
 		r.Data = append([]byte{}, r.Data...)
@@ -308,35 +345,49 @@ func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok boo
 	return r, err == nil, err
 }
 
-// known reports whether a stream may have a key.
-func (p *Pebble) known(stream string, name []byte, key string) (bool, error) {
+// known reports whether a stream may have a key, and the seq up to which the stream is on disk.
+func (p *Pebble) known(stream string, name []byte, key string) (may bool, last uint64, err error) {
+	if err := p.Failure(); err != nil {
+		return false, 0, err
+	}
 	used := p.heads.Acquire(stream)
 	defer p.heads.Release(used)
 	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
+	if err := p.load(stream, at); err != nil {
+		return false, 0, err
+	}
 	if at.keys == nil {
 		if at.lookups++; at.lookups < filterAfter {
-			return true, nil
+			return true, at.head.Last, nil
 		}
 		iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: textKey(kindKey, name, ""), UpperBound: textKey(kindKey, name, "\xff")})
 		if err != nil {
-			return false, err
+			return false, 0, err
 		}
 		keys := &seen{}
 		for ok := iter.First(); ok; ok = iter.Next() {
 			keys.add(seenHash(iter.Key()[len(name)+2:]))
 		}
 		if err := errors.Join(iter.Error(), iter.Close()); err != nil {
-			return false, err
+			return false, 0, err
 		}
 		at.keys = keys
 	}
-	return at.keys.has(seenHash([]byte(key))), nil
+	return at.keys.has(seenHash([]byte(key))), at.head.Last, nil
 }
 
-// Value is one look-up.
+// Value is one look-up. It waits for an append to the same stream, whose values may not be on disk.
 func (p *Pebble) Value(_ context.Context, stream, name string) (value []byte, err error) {
+	if err := p.Failure(); err != nil {
+		return nil, err
+	}
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
+	at.mu.Lock()
+	defer at.mu.Unlock()
 	err = p.get(textKey(kindValue, keyName(stream), name), func(v []byte) error {
 		value = append([]byte{}, v...)
 		return nil
@@ -347,8 +398,16 @@ func (p *Pebble) Value(_ context.Context, stream, name string) (value []byte, er
 	return value, err
 }
 
-// Values are few.
+// Values are few. It waits for an append to the same stream, whose values may not be on disk.
 func (p *Pebble) Values(_ context.Context, stream, prefix string) (map[string][]byte, error) {
+	if err := p.Failure(); err != nil {
+		return nil, err
+	}
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
+	at.mu.Lock()
+	defer at.mu.Unlock()
 	name := keyName(stream)
 	from := textKey(kindValue, name, prefix)
 	cut := len(from) - len(prefix)
@@ -389,6 +448,9 @@ func (p *Pebble) Remove(ctx context.Context, stream string, seqs []uint64) error
 
 // Delete leaves the stream's last seq behind.
 func (p *Pebble) Delete(_ context.Context, stream string) error {
+	if err := p.Failure(); err != nil {
+		return err
+	}
 	used := p.heads.Acquire(stream)
 	defer p.heads.Release(used)
 	at := &used.Value
@@ -418,6 +480,9 @@ func (p *Pebble) Delete(_ context.Context, stream string) error {
 
 // Streams goes in the order of the keys.
 func (p *Pebble) Streams(ctx context.Context, f func(stream string, h Head) error) error {
+	if err := p.Failure(); err != nil {
+		return err
+	}
 	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindRecord}, UpperBound: []byte{kindRecord + 1}})
 	if err != nil {
 		return err

@@ -40,7 +40,10 @@ func (p *Pebble) Backup(ctx context.Context, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := p.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+	_, err = within(p.failure, func() (struct{}, error) {
+		return struct{}{}, p.db.Checkpoint(dir, pebble.WithFlushedWAL())
+	})
+	if err != nil {
 		return fmt.Errorf("copy the log: %w", err)
 	}
 	return writeBackup(ctx, w, dir)

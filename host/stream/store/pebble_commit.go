@@ -2,28 +2,19 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// fatal is what pebbleLog.Fatalf panics with.
-type fatal string
-
-// commit writes a batch to disk. Where the write-ahead log can't be written, not even in the ballast's place, nothing is appended any more until the store
-// is opened again, which finds out what of it is on disk. Reads go on, and Check says so.
+// commit writes a batch to disk. Where the disk fails it does not return: the store has failed.
 func (p *Pebble) commit(batch *pebble.Batch) (err error) {
-	if dead := p.dead.Load(); dead != nil {
-		return *dead
+	if err := p.Failure(); err != nil {
+		return err
 	}
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case fatal:
-			err = fmt.Errorf("the log takes nothing more until it is opened again: %s", r)
-			p.dead.Store(&err)
-		default:
-			panic(r)
+		if r := recover(); r != nil { // locks of the store may be held for good, and the batch may be on disk
+			p.failure.panicked(r)
+			select {}
 		}
 	}()
 	p.committing.Add(1)
@@ -31,10 +22,10 @@ func (p *Pebble) commit(batch *pebble.Batch) (err error) {
 	return batch.Commit(pebble.Sync)
 }
 
-// Check tells whether something can be appended, and there is room for it.
+// Check returns why nothing can be appended: the store has failed, or there is no room.
 func (p *Pebble) Check(context.Context) error {
-	if dead := p.dead.Load(); dead != nil {
-		return *dead
+	if err := p.Failure(); err != nil {
+		return err
 	}
 	return p.space.room(0, p.space.reserve)
 }

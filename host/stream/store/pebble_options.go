@@ -60,9 +60,9 @@ func memoryShare(part, least, most int64) int64 {
 
 // options are for many small values that are written in the order of their arrival and read in that of their streams. What they cost as a store grows is
 // BenchmarkGrowth's.
-func options(fs vfs.FS, space *space, committing *atomic.Int32, log *slog.Logger) *pebble.Options {
+func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *pebble.Options {
 	opts := &pebble.Options{
-		FS:                          vfs.OnDiskFull(fs, space.full),
+		FS:                          fs,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MaxOpenFiles:                MostFiles(FileLimit()),
 		MemTableSize:                min(space.share(16, 1<<20, 64<<20), uint64(memoryShare(32, 1<<20, 64<<20))),
@@ -71,8 +71,8 @@ func options(fs vfs.FS, space *space, committing *atomic.Int32, log *slog.Logger
 		L0StopWritesThreshold:       64, // a compaction that is late holds nobody up
 		LBaseMaxBytes:               256 << 20,
 		CacheSize:                   memoryShare(16, 8<<20, 128<<20), // of which the filters take 25 MB for 10 million records
-		Logger:                      pebbleLog{log},
-		EventListener:               &pebble.EventListener{DataCorruption: damage(log)},
+		Logger:                      pebbleLog{f},
+		EventListener:               &pebble.EventListener{DataCorruption: damage(f.log)},
 	}
 	opts.WALMinSyncInterval = func() time.Duration {
 		if committing.Load() < many {
@@ -102,14 +102,15 @@ func damage(log *slog.Logger) func(pebble.DataCorruptionInfo) {
 }
 
 // pebbleLog passes on what the store has to say.
-type pebbleLog struct{ log *slog.Logger }
+type pebbleLog struct{ failure *failure }
 
-func (p pebbleLog) Infof(format string, args ...any)  { p.log.Debug(fmt.Sprintf(format, args...)) }
-func (p pebbleLog) Errorf(format string, args ...any) { p.log.Error(fmt.Sprintf(format, args...)) }
-
-// Fatalf is called where the store can't go on: a disk that fails. It must not return.
-func (p pebbleLog) Fatalf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	p.log.Error("the log can't go on", "error", msg)
-	panic(fatal(msg))
+func (p pebbleLog) Infof(format string, args ...any) {
+	p.failure.log.Debug(fmt.Sprintf(format, args...))
 }
+
+func (p pebbleLog) Errorf(format string, args ...any) {
+	p.failure.log.Error(fmt.Sprintf(format, args...))
+}
+
+// Fatalf is called where the store can't go on. It must not return, and does not.
+func (p pebbleLog) Fatalf(format string, args ...any) { p.failure.halt(fmt.Errorf(format, args...)) }

@@ -33,7 +33,7 @@ const lookEvery = time.Second
 
 // newSpace looks at the disk that dir is on, and makes dir.
 func newSpace(fs vfs.FS, dir string, log *slog.Logger) (*space, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := MakeFolder(dir); err != nil {
 		return nil, err
 	}
 	usage, err := fs.GetDiskUsage(dir)
@@ -44,6 +44,27 @@ func newSpace(fs vfs.FS, dir string, log *slog.Logger) (*space, error) {
 	s.free.Store(int64(min(usage.AvailBytes, 1<<62)))
 	s.reserve, s.ballast = int64(s.share(8, 4<<20, 256<<20)), int64(s.share(32, 1<<20, 64<<20))
 	return s, nil
+}
+
+// MakeFolder makes a folder and those above it, where they are missing, and syncs the entries that name them: what is
+// in a folder is lost with its name.
+func MakeFolder(dir string) error {
+	var made []string
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		made = append(made, d)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, d := range made {
+		if err := syncFolder(filepath.Dir(d)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // share is a part of the disk, within limits.

@@ -1,0 +1,165 @@
+package thread
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
+)
+
+// MaxDepth is how deep an entry may nest, itself included. Readers in some languages take less than a thousand.
+const MaxDepth = 512
+
+// CheckJSON returns what is wrong with b as a JSON text that anyone can read: a *json.SyntaxError, bytes that are not
+// UTF-8, which JSON's grammar as Go checks it lets pass, or more than depth values within each other.
+func CheckJSON(b []byte, depth int) error {
+	if !json.Valid(b) {
+		var v json.RawMessage
+		if json.NewDecoder(bytes.NewReader(b)).Decode(&v) == nil {
+			return errors.New("more than one JSON value")
+		}
+		return json.Unmarshal(b, &v)
+	}
+	if !utf8.Valid(b) {
+		return errors.New("invalid UTF-8")
+	}
+	if d := jsonscan.Depth(b); d > depth {
+		return fmt.Errorf("nested %d deep, more than %d", d, depth)
+	}
+	return nil
+}
+
+// Fields are the members of a payload that decide what an entry is and which run it belongs to. Scan reads them.
+type Fields struct {
+	Type    string
+	RunID   string
+	Harness string
+	Status  string
+}
+
+// Signal reports whether the entry is a signal.
+func (f Fields) Signal() bool { return strings.HasPrefix(f.Type, "signal.") }
+
+// meanings are the names that have a meaning at a payload's top level. A payload has each at most once, and none in
+// another case: readers differ in which of two equal members they take, and whether they heed the case.
+var meanings = func() map[string]uint {
+	m := map[string]uint{}
+	for i, name := range strings.Fields(`
+		type runId harness status text message session deliver reason chat chats
+		kind line was encoding subagentOf truncated bytes sha256 toolCallId toolName isError stopReason provider model usage
+		sandbox parent after pushed branch commit prUrl error copied conflicts deleted
+		runnerVersion agentVersion agentProven cwd pid startTicks bootId instance sessionFile resume live
+		beat posted pending uptimeMs nextMs agent turn outcome name command stream
+		errorClass exitCode signal durationMs lines digest leftovers stderrTail lastEntryAt silentMs
+		childThreadId agentId from until corrected title unread nothing
+	`) {
+		m[name] = uint(i)
+	}
+	return m
+}()
+
+// folded is meanings in lower case, with each name as it is to be written.
+var folded = func() map[string]string {
+	m := map[string]string{}
+	for name := range meanings {
+		m[strings.ToLower(name)] = name
+	}
+	return m
+}()
+
+// Scan reads the fields of a payload, which is JSON. It is what the server checks an entry and a token's run by, and
+// what Fold goes by, so that all three read the same. An error tells what is ambiguous or of the wrong type. What
+// stands inside the members is free.
+func Scan(payload []byte) (f Fields, err error) {
+	if !jsonscan.IsObject(payload) {
+		return f, errors.New("payload: want an object")
+	}
+	fail := func(format string, args ...any) {
+		if err == nil {
+			err = fmt.Errorf(format, args...)
+		}
+	}
+	var seen [2]uint64
+	var runID, harness, status, text []byte
+	jsonscan.Members(payload, func(key, v []byte) {
+		i, ok := meanings[string(key)]
+		if !ok {
+			if name := variant(key); name != "" {
+				fail("payload.%.40s: want %s, in this case", key, name)
+			}
+			return
+		}
+		if bit := uint64(1) << (i % 64); seen[i/64]&bit != 0 {
+			fail("payload.%s: want it once", key)
+		} else {
+			seen[i/64] |= bit
+		}
+		switch string(key) {
+		case "type":
+			if !jsonscan.IsString(v) {
+				fail("payload.type: want a string")
+			}
+			f.Type = jsonscan.String(v)
+		case "runId":
+			runID = v
+		case "harness":
+			harness = v
+		case "status":
+			status = v
+		case "text":
+			text = v
+		}
+	})
+	switch {
+	case err != nil:
+		return Fields{}, err
+	case f.Type == "":
+		return Fields{}, errors.New("payload.type: want a string")
+	case f.Type == TypeChat && text != nil && !jsonscan.IsString(text):
+		return Fields{}, errors.New("payload.text: want a string")
+	case f.Type != TypeChat && !f.Signal():
+		return f, nil // a mirrored line is of no run's making: these names are the harness's there
+	}
+	for _, m := range []struct {
+		name string
+		raw  []byte
+		to   *string
+	}{{"runId", runID, &f.RunID}, {"harness", harness, &f.Harness}, {"status", status, &f.Status}} {
+		if m.raw != nil && !jsonscan.IsString(m.raw) && string(m.raw) != "null" {
+			return Fields{}, fmt.Errorf("payload.%s: want a string", m.name)
+		}
+		*m.to = jsonscan.String(m.raw)
+	}
+	return f, nil
+}
+
+// variant is the name with a meaning that a key differs from in nothing but its case, as encoding/json compares; ""
+// for none.
+func variant(key []byte) string {
+	var lower [32]byte
+	if len(key) > 2*len(lower) {
+		return ""
+	}
+	for i, c := range key {
+		if c >= utf8.RuneSelf { // some characters beyond ASCII fold to letters
+			for name := range meanings {
+				if strings.EqualFold(name, string(key)) {
+					return name
+				}
+			}
+			return ""
+		}
+		if i == len(lower) {
+			return ""
+		}
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		lower[i] = c
+	}
+	return folded[string(lower[:len(key)])]
+}

@@ -143,6 +143,7 @@ func TestExecFaults(t *testing.T) {
 		"looks":             {http.MethodGet, "/command/", 3, fakedaytona.Fault{Status: 504}, true},
 		"many looks":        {http.MethodGet, "/command/", 99, fakedaytona.Fault{Status: 502}, false},
 		"output":            {http.MethodGet, "/logs", 2, fakedaytona.Fault{Status: 502}, true},
+		"removal halfway":   {http.MethodDelete, "/process/session", 1, fakedaytona.Fault{Status: 500}, true},
 		"session's removal": {http.MethodDelete, "/process/session", 1, fakedaytona.Fault{After: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

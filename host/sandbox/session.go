@@ -159,7 +159,11 @@ func (s *session) cut(ctx context.Context) error {
 
 // end deletes the session, and with it all that was started from it. One that is gone already is no error.
 func (s *session) end(ctx context.Context) error {
-	err := s.b.p.do(ctx, request{doing: "delete a session", method: http.MethodDelete, url: s.b.toolbox + s.url("")})
+	q := request{doing: "delete a session", method: http.MethodDelete, url: s.b.toolbox + s.url("")}
+	err := s.b.p.do(ctx, q)
+	if answered(err, http.StatusInternalServerError) { // something in it has made a file while its files were removed
+		err = s.b.p.do(ctx, q)
+	}
 	if answered(err, http.StatusNotFound) {
 		return nil
 	}

@@ -25,7 +25,8 @@ type command struct {
 	echo         bool   // what is put in, is in the log
 	done         chan struct{}
 
-	input   *os.File // both ends of the input, so that it has no end
+	files   *sync.Mutex // the session's; it is held while a file is made in dir, and while dir is removed
+	input   *os.File    // both ends of the input, so that it has no end
 	holders []*os.File
 	readers sync.WaitGroup
 	freed   sync.Once
@@ -115,7 +116,9 @@ func (c *command) finish(code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.file.Close()
+	c.files.Lock()
 	_ = os.WriteFile(filepath.Join(c.dir, "exit_code"), []byte(strconv.Itoa(code)), 0o644) // for whoever looks into the box
+	c.files.Unlock()
 	c.exit = &code
 	close(c.done)
 }

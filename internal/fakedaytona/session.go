@@ -29,6 +29,7 @@ type session struct {
 	next  *os.File      // a line on it lets the shell go on to its next command
 	gone  chan struct{} // closed when the session is deleted
 
+	files sync.Mutex // is held while a file of a command is made, and while they are removed
 	feed  sync.Mutex // is held while the shell's input is written to
 	mu    sync.Mutex
 	ended bool // the shell has
@@ -109,6 +110,7 @@ func (s *session) exec(text string, echo bool) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.files = &s.files
 	s.mu.Lock()
 	ended := s.ended
 	if !ended {
@@ -148,6 +150,8 @@ func (s *session) end() error {
 	} else {
 		_ = syscall.Kill(-s.shell.Process.Pid, syscall.SIGKILL) // the group may have ended, too
 	}
+	s.files.Lock()
+	defer s.files.Unlock()
 	return os.RemoveAll(s.dir)
 }
 

@@ -274,7 +274,6 @@ func (s *scene) wrote(m moment, verdict string) {
 // TestFaults plays each fault at each moment. With ARBE_FAULTS naming a file it writes the table of what came of them there.
 func TestFaults(t *testing.T) {
 	report := os.Getenv("ARBE_FAULTS")
-	table := slices.Concat(table, wireTable)
 	var mu sync.Mutex
 	cells := map[[2]int]cell{}
 	t.Run("table", func(t *testing.T) {

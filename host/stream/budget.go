@@ -14,19 +14,24 @@ import (
 	"arbe.0sk.ar/runner/host/stream/store"
 )
 
-// budget bounds the bytes that all requests of the process hold at the same time, so that neither many requests nor large ones end it.
+// budget bounds the bytes that all requests of the process hold at the same time, so that neither many requests nor
+// large ones end it.
 //
-// Charged are: a body, three times its size as it is read (the body, the form it is stored in, the batch that is written); the records that are read for
-// an answer, and the buffer that they are written through. The charge ends when the append has ended, or when the piece of the answer is written. A
-// request that waits for something holds nothing. Not charged are the 4 KiB buffers of a connection, which the limit on connections bounds, what the
-// engine keeps, which its options bound, and what a few reads of the engine return until it is known how much that is (maxReads).
+// Charged are: a body, three times its size as it is read (the body, the form it is stored in, the batch that is
+// written); the records that are read for an answer, and the buffer that they are written through. The charge ends when
+// the append has ended, or when the piece of the answer is written. A reader that waits for something new holds nothing.
+// Not charged are the 4 KiB buffers of a connection, which the limit on connections bounds, what the engine keeps,
+// which its options bound, and what a few reads of the engine return until it is known how much that is (maxReads).
 //
-// Small requests (smallCharge) draw on a part of the budget of their own, so that an append of a line gets through while large ones hold all the
-// rest. One holder (a token's identity) may hold a quarter of a part, but one request of any size that is allowed; one request is never charged more
-// than three quarters. A request beyond the budget gets 503, one beyond its holder's share 429, both with Retry-After. What holds nothing yet waits for
-// room, first come first served, budgetWait at most; what holds some is refused at once, so that two such requests never wait for each other.
+// Small requests (smallCharge) draw on a part of the budget of their own, so that an append of a line gets through
+// while large ones hold all the rest. One holder (a token's identity) may hold a quarter of a part, but one request of
+// any size that is allowed; one request is never charged more than three quarters. A request beyond the budget gets
+// 503, one beyond its holder's share 429, both with Retry-After. What holds nothing yet waits for room, first come
+// first served, budgetWait at most; what holds some is refused at once, so that two such requests never wait for each
+// other.
 //
-// Large bodies also take turns at the processors, half of which they may have: to check one takes a tenth of a second, and small requests come between.
+// Large bodies also take turns at the processors, half of which they may have: to check one takes a tenth of a second,
+// and small requests come between.
 type budget struct {
 	size  int64
 	parts [2]part       // small, large
@@ -65,7 +70,10 @@ type holder struct {
 // newBudget returns a budget of size bytes, leastBudget at least.
 func newBudget(size int64) *budget {
 	size = max(size, leastBudget)
-	b := &budget{size: size, reads: make(chan struct{}, maxReads()), heavy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), holders: map[string]*holder{}}
+	b := &budget{
+		size: size, holders: map[string]*holder{},
+		reads: make(chan struct{}, maxReads()), heavy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+	}
 	for i, n := range [2]int64{size / 8, size - size/8} {
 		b.parts[i] = part{n, semaphore.NewWeighted(n)}
 	}
@@ -202,12 +210,14 @@ func (l *lease) unreserve(to int, n int64) {
 // What a request beyond the budget gets.
 var (
 	errBusy = &problem{
-		status: http.StatusServiceUnavailable, code: "busy", message: "the server holds as much as its memory allows: try again later",
-		header: map[string]string{"Retry-After": "1"},
+		status: http.StatusServiceUnavailable, code: "busy",
+		message: "the server holds as much as its memory allows: try again later",
+		header:  map[string]string{"Retry-After": "1"},
 	}
 	errShare = &problem{
-		status: http.StatusTooManyRequests, code: "share", message: "this token's requests hold their share of the server's memory: try again later",
-		header: map[string]string{"Retry-After": "1"},
+		status: http.StatusTooManyRequests, code: "share",
+		message: "this token's requests hold their share of the server's memory: try again later",
+		header:  map[string]string{"Retry-After": "1"},
 	}
 )
 

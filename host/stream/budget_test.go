@@ -35,8 +35,14 @@ func TestBudget(t *testing.T) {
 	}{
 		{"small and large", []step{{"a", 1000, nil}, {"b", mib, nil}}, mib + 1000},
 		{"one may have three quarters", []step{{"a", 100 * mib, nil}}, 42 * mib},
-		{"and leaves the rest to others", []step{{"a", 100 * mib, nil}, {"b", 14 * mib, nil}, {"c", mib, errBusy}, {"c", 200 << 10, nil}}, 56*mib + 200<<10},
-		{"a holder's share of what is large", []step{{"a", 7 * mib, nil}, {"a", 7 * mib, nil}, {"a", mib, errShare}, {"b", 7 * mib, nil}}, 21 * mib},
+		{"and leaves the rest to others", []step{{"a", 100 * mib, nil}, {"b", 14 * mib, nil}, {"c", mib, errBusy}, {
+			"c",
+			200 << 10, nil,
+		}}, 56*mib + 200<<10},
+		{"a holder's share of what is large", []step{{"a", 7 * mib, nil}, {"a", 7 * mib, nil}, {"a", mib, errShare}, {
+			"b",
+			7 * mib, nil,
+		}}, 21 * mib},
 		{"a holder's share of what is small", []step{
 			{"a", 256 << 10, nil},
 			{"a", 256 << 10, nil},
@@ -126,13 +132,23 @@ func TestMemoryLimit(t *testing.T) {
 	}{
 		{"nothing is known", nil, 1 << 30},
 		{"the machine", map[string]string{"proc/meminfo": machine}, 2 << 20},
-		{"version 2", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1048576\n"}, 1 << 20},
-		{"version 2 in a container", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576\n"}, 1 << 20},
+		{"version 2", map[string]string{
+			"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1048576\n",
+		}, 1 << 20},
+		{"version 2 in a container", map[string]string{
+			"proc/meminfo": machine, "proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "1048576\n",
+		}, 1 << 20},
 		{"version 1", map[string]string{
 			"proc/meminfo": machine, "proc/self/cgroup": "4:memory:/a\n1:cpu:/b\n0::/c\n",
-			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "1048576\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "1048576\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
 		}, 1 << 20},
-		{"version 1 in a container", map[string]string{"proc/self/cgroup": "4:cpu,memory:/docker/x\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n"}, 4096},
+		{"version 1 in a container", map[string]string{
+			"proc/self/cgroup":                           "4:cpu,memory:/docker/x\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n",
+		}, 4096},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := fstest.MapFS{}
@@ -163,7 +179,8 @@ func besiege(t testing.TB) *besieged {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s := &Server{
-		Log: NewLog(e), Secrets: [][]byte{bytes.Repeat([]byte("s"), MinSecret)}, LongPoll: time.Minute, Closing: ctx, Budget: 32 << 20,
+		Log: NewLog(e), Secrets: [][]byte{bytes.Repeat([]byte("s"), MinSecret)}, LongPoll: time.Minute, Closing: ctx,
+		Budget: 32 << 20,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	srv := httptest.NewServer(s.Handler())
@@ -196,7 +213,8 @@ func (b *besieged) send(method, path, token, header, body string) net.Conn {
 	}
 	b.t.Cleanup(func() { _ = c.Close() })
 	go func() { // what the server does not read stays with it
-		_, _ = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n%s", method, path, token, header, body)
+		_, _ = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n%s", method, path, token,
+			header, body)
 	}()
 	return c
 }
@@ -227,10 +245,12 @@ func (b *besieged) honest(id string) {
 	b.t.Helper()
 	token := b.token(Grant{Thread: "honest"})
 	entry := fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x"}}`, id)
-	if status, body := b.ask("POST", "/api/stream/arbe-thread-honest", token, "application/json", entry); status != http.StatusOK {
+	if status, body := b.ask("POST", "/api/stream/arbe-thread-honest", token, "application/json",
+		entry); status != http.StatusOK {
 		b.t.Errorf("an honest post: %d %s", status, body)
 	}
-	if status, body := b.ask("GET", "/api/stream/arbe-thread-honest?offset=0", token, "application/json", ""); status != http.StatusOK || !strings.Contains(body, id) {
+	if status, body := b.ask("GET", "/api/stream/arbe-thread-honest?offset=0", token, "application/json",
+		""); status != http.StatusOK || !strings.Contains(body, id) {
 		b.t.Errorf("an honest read: %d %s", status, body)
 	}
 	if held := b.budget.held(); held > b.Budget {
@@ -248,7 +268,8 @@ func (b *besieged) until(what string, f func() bool) {
 	}
 }
 
-// Posts that do not end hold what has come of them, up to the budget and no further, whoever they are of. Others get through.
+// Posts that do not end hold what has come of them, up to the budget and no further, whoever they are of. Others get
+// through.
 func TestUnfinishedPosts(t *testing.T) {
 	b := besiege(t)
 	refused := make(chan string, 64)
@@ -286,7 +307,8 @@ func TestSlowReaders(t *testing.T) {
 	text := strings.Repeat("x", thread.MaxEntry-1000)
 	for i := range 8 {
 		token := b.token(Grant{Stream: fmt.Sprint("s", i)})
-		if status, body := b.ask("PUT", fmt.Sprint("/v1/stream/s", i), token, jsonType, `"`+text+`"`); status != http.StatusCreated {
+		if status, body := b.ask("PUT", fmt.Sprint("/v1/stream/s", i), token, jsonType,
+			`"`+text+`"`); status != http.StatusCreated {
 			t.Fatalf("%d %s", status, body)
 		}
 	}
@@ -305,7 +327,8 @@ func TestSlowReaders(t *testing.T) {
 func TestEventOfNewlines(t *testing.T) {
 	b := besiege(t)
 	token := b.token(Grant{Stream: "s"})
-	if status, body := b.ask("PUT", "/v1/stream/s", token, "text/plain", strings.Repeat("\n", 8<<20)); status != http.StatusCreated {
+	if status, body := b.ask("PUT", "/v1/stream/s", token, "text/plain", strings.Repeat("\n",
+		8<<20)); status != http.StatusCreated {
 		t.Fatalf("%d %s", status, body)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -348,11 +371,13 @@ func TestForkOffsetBound(t *testing.T) {
 			t.Fatalf("%d %s", status, got)
 		}
 	}
-	for sub, want := range map[int]int{1: http.StatusCreated, maxMessages: http.StatusCreated, maxMessages + 1: http.StatusBadRequest, 1 << 40: http.StatusBadRequest} {
+	for sub, want := range map[int]int{1: http.StatusCreated, maxMessages: http.StatusCreated, maxMessages +
+		1: http.StatusBadRequest, 1 << 40: http.StatusBadRequest} {
 		name := fmt.Sprint("f", sub)
 		r := httptest.NewRequest("PUT", protocolRoot+name, nil)
 		for k, v := range map[string]string{
-			"Authorization": "Bearer " + b.token(Grant{Stream: name}), headerForkToken: "Bearer " + token, headerForkedFrom: protocolRoot + "s",
+			"Authorization": "Bearer " + b.token(Grant{Stream: name}), headerForkToken: "Bearer " + token,
+			headerForkedFrom: protocolRoot + "s",
 			headerForkOffset: offset(0), headerForkSub: fmt.Sprint(sub),
 		} {
 			r.Header.Set(k, v)

@@ -6,11 +6,13 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// maxMessages is how many messages one post to a stream of JSON may bring. Each costs a key of its own in the log, with the stream's name in it.
+// maxMessages is how many messages one post to a stream of JSON may bring. Each costs a key of its own in the log, with
+// the stream's name in it.
 const maxMessages = 10_000
 
-// countElements returns how many elements the JSON array b has, and stops counting at the first one beyond most. It allocates nothing, so that a post is
-// refused for its count before anything is built of it. Of what is no JSON it returns some number.
+// countElements returns how many elements the JSON array b has, and stops counting at the first one beyond most. It
+// allocates nothing, so that a post is refused for its count before anything is built of it. Of what is no JSON it
+// returns some number.
 func countElements(b []byte, most int) int {
 	i := jsonscan.Space(b, 1)
 	if i >= len(b) || b[i] == ']' {

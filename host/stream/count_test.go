@@ -66,7 +66,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// What is built of a body takes less than 3 times the body and 8 MiB, whatever is in it. The body itself makes it 4 times.
+// What is built of a body takes less than 3 times the body and 8 MiB, whatever is in it. The body itself makes it 4
+// times.
 func TestParseMemory(t *testing.T) {
 	fill := func(element string, size int) []byte {
 		return []byte("[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]")
@@ -91,14 +92,23 @@ func TestParseMemory(t *testing.T) {
 		{"numbers for entries", fill(`1`, 16<<20), asEntries, http.StatusRequestEntityTooLarge},
 		{"numbers, and no end", fill(`1`, 4<<20)[:4<<20], asEntries, http.StatusBadRequest},
 		{"arrays in an entry", []byte(`{"id":"a","x":` + string(fill(`[]`, 4<<20)) + `}`), asEntries, http.StatusBadRequest},
-		{"members in an entry", []byte(`{"id":"a"` + strings.Repeat(`,"a":1`, 1<<20) + `}`), asEntries, http.StatusBadRequest},
+		{
+			"members in an entry", []byte(`{"id":"a"` + strings.Repeat(`,"a":1`, 1<<20) + `}`), asEntries,
+			http.StatusBadRequest,
+		},
 		{"as many entries as there may be", []byte("[" + strings.Join(many, ",") + "]"), asEntries, 0},
-		{"one too many", []byte("[" + strings.Join(append(many, "{}"), ",") + "]"), asEntries, http.StatusRequestEntityTooLarge},
+		{
+			"one too many", []byte("[" + strings.Join(append(many, "{}"), ",") + "]"), asEntries,
+			http.StatusRequestEntityTooLarge,
+		},
 		{"a large entry", []byte(entry(1, `"`+strings.Repeat("x", thread.MaxEntry-1<<11)+`"`)), asEntries, 0},
 		{"objects for messages", fill(`{}`, 16<<20), asMessages, http.StatusRequestEntityTooLarge},
 		{"numbers for messages", fill(`1`, 2<<20), asMessages, http.StatusRequestEntityTooLarge},
 		{"as many messages as there may be", fill(`1`, 2*(maxMessages-1)), asMessages, 0},
-		{"a large message", fill(`1`, thread.MaxEntry), func(b []byte) error { return asMessages([]byte("[" + string(b) + "]")) }, http.StatusRequestEntityTooLarge},
+		{"a large message", fill(`1`, thread.MaxEntry), func(b []byte) error {
+			return asMessages([]byte("[" + string(b) +
+				"]"))
+		}, http.StatusRequestEntityTooLarge},
 		{"bytes", bytes.Repeat([]byte("\n"), 32<<20), asBytes, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,8 +128,10 @@ func TestParseMemory(t *testing.T) {
 // Text is cut between characters and line ends, and is the same when it is put together.
 func TestCutBytes(t *testing.T) {
 	for _, text := range []string{
-		strings.Repeat("x", pieceBytes), strings.Repeat("x", pieceBytes+1), strings.Repeat("ü", 2*pieceBytes), "x" + strings.Repeat("ü", 2*pieceBytes),
-		strings.Repeat("\r\n", 2*pieceBytes), "x" + strings.Repeat("\r\n", 2*pieceBytes), "xy" + strings.Repeat("𝄞", pieceBytes), strings.Repeat("\x80", 3*pieceBytes),
+		strings.Repeat("x", pieceBytes), strings.Repeat("x", pieceBytes+1), strings.Repeat("ü", 2*pieceBytes), "x" +
+			strings.Repeat("ü", 2*pieceBytes),
+		strings.Repeat("\r\n", 2*pieceBytes), "x" + strings.Repeat("\r\n", 2*pieceBytes), "xy" + strings.Repeat("𝄞",
+			pieceBytes), strings.Repeat("\x80", 3*pieceBytes),
 	} {
 		records, err := cut("text/plain", []byte(text), false)
 		if err != nil {
@@ -127,7 +139,8 @@ func TestCutBytes(t *testing.T) {
 		}
 		var whole []byte
 		for i, r := range records {
-			if len(r.Data) == 0 || len(r.Data) > pieceBytes || utf8.ValidString(text) && !utf8.Valid(r.Data) || i > 0 && r.Data[0] == '\n' {
+			if len(r.Data) == 0 || len(r.Data) > pieceBytes || utf8.ValidString(text) && !utf8.Valid(r.Data) || i > 0 &&
+				r.Data[0] == '\n' {
 				t.Errorf("a piece of %d bytes of %.10q", len(r.Data), text)
 			}
 			whole = append(whole, r.Data...)

@@ -12,11 +12,12 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// pieceBytes is the largest record that a body of bytes is cut into. What is read at once is as large as a record at least, and a slow reader holds it.
+// pieceBytes is the largest record that a body of bytes is cut into. What is read at once is as large as a record at
+// least, and a slow reader holds it.
 const pieceBytes = 1 << 20
 
-// cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else pieces of the bytes. The records' data are
-// parts of body.
+// cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else pieces of the
+// bytes. The records' data are parts of body.
 func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
 	now := time.Now()
 	if kind != jsonType {
@@ -50,13 +51,14 @@ func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
 		add(body)
 	}
 	if largest > thread.MaxEntry {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "too_large", "a message has %d bytes, more than %d", largest, thread.MaxEntry)
+		return nil, refuse(http.StatusRequestEntityTooLarge, "too_large", "a message has %d bytes, more than %d", largest,
+			thread.MaxEntry)
 	}
 	return records, nil
 }
 
-// cutBytes cuts a body into pieces of pieceBytes at most. Text is cut neither within a character nor between a carriage return and a line feed, so that
-// each piece can be an event of its own.
+// cutBytes cuts a body into pieces of pieceBytes at most. Text is cut neither within a character nor between a carriage
+// return and a line feed, so that each piece can be an event of its own.
 func cutBytes(body []byte, now time.Time, text bool) (records []store.Record) {
 	for len(body) > 0 {
 		n := min(len(body), pieceBytes)

@@ -15,14 +15,16 @@ const (
 	deadlineSlack = time.Second
 )
 
-// paced ends connections that wait for a client that does not do its part: each writeAtOnce bytes of an answer have to be accepted within patience, and a
-// body has to come within bodyTimeout. It is the outermost handler, so that this holds for every answer, refusals and measurements among them, and for what
-// the server writes after a handler has returned.
+// paced ends connections that wait for a client that does not do its part: each writeAtOnce bytes of an answer have to
+// be accepted within patience, and a body has to come within bodyTimeout. It is the outermost handler, so that this
+// holds for every answer, refusals and measurements among them, and for what the server writes after a handler has
+// returned.
 func paced(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), patience: patience, version: r.ProtoMajor}
 		if r.Body != nil && r.Body != http.NoBody {
-			_ = p.rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's. The next request has its own
+			// a reader without deadlines is a test's. The next request has its own
+			_ = p.rc.SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		p.extend()
 		defer p.extend() // what is buffered is written when the handler has returned
@@ -50,7 +52,8 @@ func (p *pacedWriter) extend() {
 	_ = p.rc.SetWriteDeadline(now.Add(p.patience)) // a writer without deadlines is a test's
 }
 
-// rest ends the deadline while nothing is being written. A connection of HTTP/1 takes no harm from one that has passed; a stream of HTTP/2 is reset then.
+// rest ends the deadline while nothing is being written. A connection of HTTP/1 takes no harm from one that has passed;
+// a stream of HTTP/2 is reset then.
 func (p *pacedWriter) rest() {
 	if p.version >= 2 {
 		p.set = time.Time{}

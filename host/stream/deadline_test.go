@@ -35,7 +35,8 @@ func (d *deadlines) Write(b []byte) (int, error) {
 	return d.ResponseRecorder.Write(b)
 }
 
-// Each 64 KiB have the whole time, so that a slow link gets a large entry; less than that they don't, and what is written after the handler has its time.
+// Each 64 KiB have the whole time, so that a slow link gets a large entry; less than that they don't, and what is
+// written after the handler has its time.
 func TestPaced(t *testing.T) {
 	for _, tt := range []struct {
 		each time.Duration
@@ -59,12 +60,14 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// Clients that ask for one thing after the other and read nothing are let go, whatever they ask for, and the measurements are there for others.
+// Clients that ask for one thing after the other and read nothing are let go, whatever they ask for, and the
+// measurements are there for others.
 func TestPipelinedReadsNothing(t *testing.T) {
 	b := besiege(t)
 	m := newMetrics("test", nil, "")
 	b.Server.metrics = m
-	srv := httptest.NewUnstartedServer(paced(front(b.handler(), m, Limits{Rate: 1, Burst: 1}, nil, nobody), 500*time.Millisecond))
+	srv := httptest.NewUnstartedServer(paced(front(b.handler(), m, Limits{Rate: 1, Burst: 1}, nil, nobody),
+		500*time.Millisecond))
 	var mu sync.Mutex
 	active := map[net.Conn]bool{}
 	srv.Config.ConnState = func(c net.Conn, state http.ConnState) {
@@ -76,7 +79,10 @@ func TestPipelinedReadsNothing(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	for _, path := range []string{"/metrics", "/metrics", "/metrics", "/metrics", "/metrics", "/healthz", "/api/stream/arbe-thread-x", "/v1/stream/x"} {
+	for _, path := range []string{
+		"/metrics", "/metrics", "/metrics", "/metrics", "/metrics", "/healthz",
+		"/api/stream/arbe-thread-x", "/v1/stream/x",
+	} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(srv.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +108,8 @@ func TestPipelinedReadsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(resp.Body)
-		if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "arbe_memory_budget_bytes") {
+		if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK ||
+			!strings.Contains(string(text), "arbe_memory_budget_bytes") {
 			t.Errorf("measurements: %s %v", resp.Status, err)
 		}
 	}
@@ -118,7 +125,8 @@ func TestPipelinedReadsNothing(t *testing.T) {
 func TestPacedBody(t *testing.T) {
 	var until time.Time
 	w := &readDeadline{ResponseRecorder: httptest.NewRecorder(), until: &until}
-	paced(http.NotFoundHandler(), time.Second).ServeHTTP(w, httptest.NewRequest("POST", "/nothing", strings.NewReader("x")))
+	paced(http.NotFoundHandler(), time.Second).ServeHTTP(w, httptest.NewRequest("POST", "/nothing",
+		strings.NewReader("x")))
 	if left := time.Until(until); left <= 0 || left > bodyTimeout {
 		t.Errorf("%v are left", left)
 	}

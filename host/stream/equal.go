@@ -10,12 +10,13 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// equalJSON reports whether two JSON texts have the same value: members in any order, numbers by their value (1 is 1.0), strings decoded. An object that
-// has a name twice is equal to one that has it as often, with equal values in the same order.
+// equalJSON reports whether two JSON texts have the same value: members in any order, numbers by their value (1 is
+// 1.0), strings decoded. An object that has a name twice is equal to one that has it as often, with equal values in the
+// same order.
 //
-// Both texts are walked side by side, and nothing is built of them. Only where the members of two objects are in different orders are they sorted, by 8
-// bytes for each. To find where they begin takes a look at all that is in them, once for each such object around it; where that comes to more
-// than maxLooks times the texts, they count as different.
+// Both texts are walked side by side, and nothing is built of them. Only where the members of two objects are in
+// different orders are they sorted, by 8 bytes for each. To find where they begin takes a look at all that is in them,
+// once for each such object around it; where that comes to more than maxLooks times the texts, they count as different.
 func equalJSON(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -60,7 +61,8 @@ func (c *comparison) value(i, j int) (int, int, bool) {
 
 func isNumber(c byte) bool { return c == '-' || c >= '0' && c <= '9' }
 
-// next is the place of the next element or member after the one that ends at i, or false and the place after the array or object.
+// next is the place of the next element or member after the one that ends at i, or false and the place after the array
+// or object.
 func next(b []byte, i int) (int, bool) {
 	i = jsonscan.Space(b, i)
 	if i < len(b) && b[i] == ',' {
@@ -144,8 +146,8 @@ func (m member) at() int      { return int(uint32(m)) }
 // memberSeed makes sure that nobody can find many names with one hash.
 var memberSeed = maphash.MakeSeed()
 
-// members returns the members of the object at i in an order that depends on their names alone, those with one name as they come, and the place
-// after the object.
+// members returns the members of the object at i in an order that depends on their names alone, those with one name as
+// they come, and the place after the object.
 func (c *comparison) members(b []byte, i int) (members []member, end int) {
 	from := i
 	i, more := first(b, i)
@@ -202,14 +204,16 @@ func equalNumbers(x, y string) bool {
 	return okA && okB && a == b
 }
 
-// number is a number: 0.digits times ten to the power exponent. Digits begin and end with none that is 0, and are "" for 0.
+// number is a number: 0.digits times ten to the power exponent. Digits begin and end with none that is 0, and are ""
+// for 0.
 type number struct {
 	negative bool
 	digits   string
 	exponent int64
 }
 
-// parseNumber reads a number of JSON. It is not ok where the exponent has more than 17 digits: such a number is compared as it is written.
+// parseNumber reads a number of JSON. It is not ok where the exponent has more than 17 digits: such a number is
+// compared as it is written.
 func parseNumber(s string) (n number, ok bool) {
 	s, n.negative = strings.CutPrefix(s, "-")
 	if i := strings.IndexAny(s, "eE"); i >= 0 {

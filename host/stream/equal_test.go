@@ -89,7 +89,8 @@ func TestEqualJSONCost(t *testing.T) {
 		{"numbers", `{"a":[` + repeat(`1`, 2<<20) + `]}`, `{"a":[` + repeat(`1.0`, 6<<20) + `]}`},
 		{"objects", `{"a":[` + repeat(`{}`, 4<<20) + `]}`, spaced(`{"a":[` + repeat(`{}`, 4<<20) + `]}`)},
 		{"members in another order", "{" + strings.Join(names, ",") + "}", "{" + strings.Join(reversed, ",") + "}"},
-		{"another order at each depth", deep(`{"x":1,"a":`), deep(`{"a":`)[:0] + reorder(50, `"`+strings.Repeat("x", 1<<20)+`"`)},
+		{"another order at each depth", deep(`{"x":1,"a":`), deep(`{"a":`)[:0] + reorder(50, `"`+strings.Repeat("x",
+			1<<20)+`"`)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := []byte(tt.a), []byte(tt.b)

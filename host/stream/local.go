@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// localOnly lets requests pass that programs and pages of this machine make. A server without tokens has nothing else that keeps a page of any site from
-// reading, posting and deleting: a page's own name can be made to lead to a loopback address (Host), and its browser sends requests to others (Origin,
-// Sec-Fetch-Site).
+// localOnly lets requests pass that programs and pages of this machine make. A server without tokens has nothing else
+// that keeps a page of any site from reading, posting and deleting: a page's own name can be made to lead to a loopback
+// address (Host), and its browser sends requests to others (Origin, Sec-Fetch-Site).
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocal(r) {
-			say(w, http.StatusForbidden, "not_local", "a server without tokens answers only programs and pages of this machine: Host and Origin have to be loopback")
+			say(w, http.StatusForbidden, "not_local",
+				"a server without tokens answers only programs and pages of this machine: Host and Origin have to be loopback")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// isLocal reports whether a request is for a loopback name and comes from no page, or from one of such a name. A preflight may come from any page: it
-// changes nothing, and the request after it is refused.
+// isLocal reports whether a request is for a loopback name and comes from no page, or from one of such a name. A
+// preflight may come from any page: it changes nothing, and the request after it is refused.
 func isLocal(r *http.Request) bool {
 	if !loopbackName(r.Host) {
 		return false

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// MemoryLimit returns how many bytes of memory this process may use: the least of GOMEMLIMIT, the limits of its cgroup (version 1 or 2) and of the
-// groups above it, and the machine's memory. Where none of them is known it is 1 GiB.
+// MemoryLimit returns how many bytes of memory this process may use: the least of GOMEMLIMIT, the limits of its cgroup
+// (version 1 or 2) and of the groups above it, and the machine's memory. Where none of them is known it is 1 GiB.
 func MemoryLimit() int64 {
 	return min(debug.SetMemoryLimit(-1), memoryLimit(os.DirFS("/")))
 }
@@ -24,7 +24,8 @@ func memoryLimit(root fs.FS) int64 {
 		if err != nil {
 			return // no such group, or no such controller
 		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 && n < math.MaxInt64/unit { // "max" is no limit
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 &&
+			n < math.MaxInt64/unit { // "max" is no limit
 			limit = min(limit, n*unit)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// valueSize is the name of a stream's value that holds its size before its last append. It is written only where streams have a quota.
+// valueSize is the name of a stream's value that holds its size before its last append. It is written only where
+// streams have a quota.
 const valueSize = "size"
 
 // sized is how large a stream is up to an offset.
@@ -30,11 +31,13 @@ const (
 
 // overQuota is returned for an append to a stream that has no room for it.
 func overQuota(quota int64) error {
-	return refuse(http.StatusInsufficientStorage, "quota", "the stream would hold more than %d bytes, which is its quota", quota)
+	return refuse(http.StatusInsufficientStorage, "quota",
+		"the stream would hold more than %d bytes, which is its quota", quota)
 }
 
-// meter counts an append to a stream that stands at s.head, and refuses one that is beyond the quota. It costs a look-up where this process does not
-// know the stream's size, and reading the stream once where its size was never written down. s.mu is held.
+// meter counts an append to a stream that stands at s.head, and refuses one that is beyond the quota. It costs a
+// look-up where this process does not know the stream's size, and reading the stream once where its size was never
+// written down. s.mu is held.
 func (l *Log) meter(ctx context.Context, name string, s *live, a *store.Append) (size int64, err error) {
 	if l.Quota <= 0 || len(a.Records) == 0 {
 		return s.size, nil

@@ -22,14 +22,18 @@ func TestCallers(t *testing.T) {
 	}
 	const here, there = "192.0.2.1:1", "192.0.2.2:1"
 	first := b.token(Grant{Thread: "t1", Run: "r1"})
-	again, err := Mint(b.Secrets[0], Grant{Thread: "t1", Run: "r1", Scope: []string{ScopeWrite}, Until: time.Now().Add(2 * time.Hour)})
+	again, err := Mint(b.Secrets[0], Grant{
+		Thread: "t1", Run: "r1", Scope: []string{ScopeWrite},
+		Until: time.Now().Add(2 * time.Hour),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first == again || by(first, here) != by(again, there) {
 		t.Error("a fresh token is another caller")
 	}
-	if by(first, here) == by(b.token(Grant{Thread: "t1", Run: "r2"}), here) || by(first, here) == by(b.token(Grant{Thread: "t2", Run: "r1"}), here) {
+	if by(first, here) == by(b.token(Grant{Thread: "t1", Run: "r2"}), here) || by(first,
+		here) == by(b.token(Grant{Thread: "t2", Run: "r1"}), here) {
 		t.Error("tokens of two runs or threads are one caller")
 	}
 	// The last character of a signature has four bits of it, and two that mean nothing.
@@ -46,7 +50,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// A stream takes no more than its quota, but for small posts at its end, and says so by 507. What was there when the quota came counts.
+// A stream takes no more than its quota, but for small posts at its end, and says so by 507. What was there when the
+// quota came counts.
 func TestStreamQuota(t *testing.T) {
 	b := besiege(t)
 	token, path := b.token(Grant{Stream: "s"}), "/v1/stream/s"
@@ -75,7 +80,8 @@ func TestStreamQuota(t *testing.T) {
 	if status, _ := b.ask("GET", path+"?offset=-1", token, "", ""); status != http.StatusOK {
 		t.Errorf("a read at the quota: %d", status)
 	}
-	if status, body := b.ask("PUT", "/v1/stream/another", b.token(Grant{Stream: "another"}), "text/plain", "x"); status != http.StatusCreated {
+	if status, body := b.ask("PUT", "/v1/stream/another", b.token(Grant{Stream: "another"}), "text/plain",
+		"x"); status != http.StatusCreated {
 		t.Errorf("another stream: %d %s", status, body)
 	}
 	// Another server, which has not seen the stream, counts the same.

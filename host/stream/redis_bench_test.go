@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// BenchmarkRedis appends the entries of BenchmarkAppend to as many Redis Streams, by the same client, with appendfsync always: what is acknowledged is
-// synced, as here. Redis looks for no ids, checks no JSON and no tokens. It is skipped where redis-server is not installed.
+// BenchmarkRedis appends the entries of BenchmarkAppend to as many Redis Streams, by the same client, with appendfsync
+// always: what is acknowledged is synced, as here. Redis looks for no ids, checks no JSON and no tokens. It is skipped
+// where redis-server is not installed.
 func BenchmarkRedis(b *testing.B) {
 	redis, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -36,7 +37,8 @@ func redisAppends(b *testing.B, redis string, writers int) {
 	if err := ln.Close(); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(redis, "--port", fmt.Sprint(addr.Port), "--bind", "127.0.0.1", "--dir", b.TempDir(), "--save", "", "--appendonly", "yes",
+	cmd := exec.Command(redis, "--port", fmt.Sprint(addr.Port), "--bind", "127.0.0.1", "--dir", b.TempDir(), "--save",
+		"", "--appendonly", "yes",
 		"--appendfsync", "always", "--logfile", "/dev/null", "--daemonize", "no")
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -61,13 +63,14 @@ func redisAppends(b *testing.B, redis string, writers int) {
 		texts[i] = kilobyte(r, "0123456789012345")
 	}
 	began := time.Now()
-	took, err := loadOf(addr.String(), writers, func(int) bool { return time.Since(began) < 5*time.Second }, func(buf []byte, _ int) []byte {
-		name, text := fmt.Sprint("arbe-thread-t", r.IntN(benchThreads)), texts[r.IntN(len(texts))]
-		buf = fmt.Appendf(buf, "*5\r\n$4\r\nXADD\r\n$%d\r\n%s\r\n$1\r\n*\r\n$1\r\ne\r\n$%d\r\n", len(name), name, len(text))
-		return append(append(buf, text...), "\r\n"...)
-	}, func(answer []byte) bool {
-		return bytes.HasPrefix(answer, []byte("$")) && bytes.HasSuffix(answer, []byte("\r\n"))
-	})
+	took, err := loadOf(addr.String(), writers, func(int) bool { return time.Since(began) < 5*time.Second },
+		func(buf []byte, _ int) []byte {
+			name, text := fmt.Sprint("arbe-thread-t", r.IntN(benchThreads)), texts[r.IntN(len(texts))]
+			buf = fmt.Appendf(buf, "*5\r\n$4\r\nXADD\r\n$%d\r\n%s\r\n$1\r\n*\r\n$1\r\ne\r\n$%d\r\n", len(name), name, len(text))
+			return append(append(buf, text...), "\r\n"...)
+		}, func(answer []byte) bool {
+			return bytes.HasPrefix(answer, []byte("$")) && bytes.HasSuffix(answer, []byte("\r\n"))
+		})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"bytes"
 )
 
-// eventData writes what it gets as the data of a server-sent event, a line for each line: a carriage return, a line feed and the two together each end
-// one. It holds nothing, whatever the data is.
+// eventData writes what it gets as the data of a server-sent event, a line for each line: a carriage return, a line
+// feed and the two together each end one. It holds nothing, whatever the data is.
 type eventData struct {
 	w     *bufio.Writer // keeps its error
 	begun bool          // a line is

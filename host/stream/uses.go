@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// uses are the uses of streams with a TTL that could not be written down, since the log takes no appends. Readers go on, and what they use does not expire
-// while this process runs. The zero value is ready.
+// uses are the uses of streams with a TTL that could not be written down, since the log takes no appends. Readers go
+// on, and what they use does not expire while this process runs. The zero value is ready.
 type uses struct {
 	mu sync.Mutex
 	of map[string]use // by the stream's name
@@ -17,7 +17,8 @@ type use struct {
 	at   time.Time
 }
 
-// maxUses is how many are kept. Beyond it any of them is forgotten: what was used then may expire as if it had not been.
+// maxUses is how many are kept. Beyond it any of them is forgotten: what was used then may expire as if it had not
+// been.
 const maxUses = 10_000
 
 // note keeps that a stream was used.

@@ -52,7 +52,8 @@ func TestFullReads(t *testing.T) {
 	}
 	soon := time.Now().Add(200 * time.Millisecond)
 	for name, header := range map[string][2]string{
-		"used": {headerTTL, "2"}, "unused": {headerTTL, "2"}, "soon": {headerExpires, soon.Format(time.RFC3339Nano)}, "ever": {},
+		"used": {headerTTL, "2"}, "unused": {headerTTL, "2"}, "soon": {headerExpires, soon.Format(time.RFC3339Nano)},
+		"ever": {},
 	} {
 		if got := ask("PUT", name, header[0], header[1]); got != http.StatusCreated {
 			t.Fatalf("%s: got %d", name, got)

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// hostile has what a siege attacks with: tokens of its own, and bodies that are made once. It is a process of its own at the lowest priority: attackers
-// have machines of their own, and what is measured is the server.
+// hostile has what a siege attacks with: tokens of its own, and bodies that are made once. It is a process of its own
+// at the lowest priority: attackers have machines of their own, and what is measured is the server.
 type hostile struct {
 	addr   string
 	tokens map[string]string // by stream
@@ -155,7 +155,8 @@ func (h *hostile) add(name string, many int, method, stream, query string, heade
 	h.all = append(h.all, a)
 }
 
-// addRaw adds an attack that sends some bytes on a connection of its own and reads nothing, until the server closes it or a while is over.
+// addRaw adds an attack that sends some bytes on a connection of its own and reads nothing, until the server closes it
+// or a while is over.
 func (h *hostile) addRaw(name string, many int, send func(w io.Writer, i int), while time.Duration) {
 	a := &attack{name: name, many: many}
 	a.do = func(ctx context.Context, i int) {
@@ -184,7 +185,8 @@ func (h *hostile) addRaw(name string, many int, send func(w io.Writer, i int), w
 
 // head is the head of a request for a stream.
 func (h *hostile) head(method, path, stream, more string) string {
-	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s\r\n", method, path, h.tokens[stream], more)
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\n%s\r\n", method, path, h.tokens[stream], more)
 }
 
 // arm makes all attacks.
@@ -205,15 +207,19 @@ func (h *hostile) arm() {
 	const text, jsonKind = "Content-Type: text/plain", "Content-Type: application/json"
 
 	h.add("a stream of text", 1, "PUT", "text", "", text, bytes.Repeat([]byte("\n"), 60<<20))
-	h.add("a stream of large messages", 1, "PUT", "json", "", jsonKind, []byte("[\""+large+"\",\""+large+"\",\""+large+"\"]"))
+	h.add("a stream of large messages", 1, "PUT", "json", "", jsonKind,
+		[]byte("[\""+large+"\",\""+large+"\",\""+large+"\"]"))
 	h.add("empty objects", 2, "POST", "arbe-thread-h0", "", "", fill("{}", 16<<20))
 	h.add("numbers for messages", 2, "POST", "json", "", "", fill("1", 2<<20))
 	h.add("as many messages as may be", 1, "POST", "json", "", "", fill("1", 2*9_999))
 	h.add("posts of 56 MiB", 4, "POST", "arbe-thread-h1", "", "", post)
 	h.add("the same with spaces", 1, "POST", "arbe-thread-h1", "", "", spaced)
-	h.add("a fork far behind its offset", 2, "PUT", "fork", "", "Stream-Forked-From: /v1/stream/text\nStream-Fork-Offset: -1\nStream-Fork-Sub-Offset: 1200000000\nStream-Fork-Authorization: Bearer "+
-		h.tokens["text"], nil)
-	h.add("producers without end", 1, "POST", "text", "", text+"\nProducer-Id: p#\nProducer-Epoch: 0\nProducer-Seq: 0", []byte("x"))
+	h.add("a fork far behind its offset", 2, "PUT", "fork", "",
+		"Stream-Forked-From: /v1/stream/text\nStream-Fork-Offset: -1\n"+
+			"Stream-Fork-Sub-Offset: 1200000000\nStream-Fork-Authorization: Bearer "+
+			h.tokens["text"], nil)
+	h.add("producers without end", 1, "POST", "text", "", text+"\nProducer-Id: p#\nProducer-Epoch: 0\nProducer-Seq: 0",
+		[]byte("x"))
 	h.add("whole reads of a large thread", 2, "GET", "arbe-thread-h1", "?offset=0", "", nil)
 	h.add("heads of a large thread", 2, "HEAD", "arbe-thread-h1", "?offset=0", "", nil)
 	h.add("tokens that are made up", 2, "POST", "arbe-thread-none", "", "", []byte(entry("a", "b")))

@@ -26,8 +26,9 @@ const (
 	honestMany  = 4
 )
 
-// TestSiege loads a server with all that has ended one, for ARBE_SIEGE minutes. The process has to be the same in the end, and every entry that was
-// acknowledged has to be there, once and in order. How long an honest append takes is compared with the time before the siege.
+// TestSiege loads a server with all that has ended one, for ARBE_SIEGE minutes. The process has to be the same in the
+// end, and every entry that was acknowledged has to be there, once and in order. How long an honest append takes is
+// compared with the time before the siege.
 func TestSiege(t *testing.T) {
 	minutes, err := strconv.ParseFloat(os.Getenv("ARBE_SIEGE"), 64)
 	if err != nil {
@@ -56,8 +57,10 @@ func TestSiege(t *testing.T) {
 	t.Logf("what the server measured:\n%s", v.refusals(t))
 	t.Logf("what was done to it:\n%s", end())
 	t.Logf("honest appends before: %d, p50 %v, p99 %v", len(before), part(before, .5), part(before, .99))
-	t.Logf("honest appends during: %d, p50 %v, p99 %v, longest %v", len(during), part(during, .5), part(during, .99), part(during, 1))
-	t.Logf("p99 is %.1f times that before; the process had %d MiB at most", float64(part(during, .99))/float64(part(before, .99)), peak>>10)
+	t.Logf("honest appends during: %d, p50 %v, p99 %v, longest %v", len(during), part(during, .5), part(during, .99),
+		part(during, 1))
+	t.Logf("p99 is %.1f times that before; the process had %d MiB at most", float64(part(during,
+		.99))/float64(part(before, .99)), peak>>10)
 	if peak<<10 > siegeMemory {
 		t.Errorf("the process had %d MiB", peak>>10)
 	}
@@ -80,7 +83,8 @@ func TestSiege(t *testing.T) {
 	}
 }
 
-// honest appends entries to a few threads for so long, each as often as it takes, and returns how long each took, sorted.
+// honest appends entries to a few threads for so long, each as often as it takes, and returns how long each took,
+// sorted.
 func (v *service) honest(t *testing.T, ctx context.Context, phase string, long time.Duration) []time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
@@ -99,7 +103,8 @@ func (v *service) honest(t *testing.T, ctx context.Context, phase string, long t
 					break
 				}
 				began := time.Now()
-				entry := fmt.Sprintf(`{"id":"e%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`, len(took), strings.Repeat("x", 1000))
+				entry := fmt.Sprintf(`{"id":"e%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`,
+					len(took), strings.Repeat("x", 1000))
 				for posted(ctx, client, "http://"+v.addr+"/api/stream/arbe-thread-"+id, token, entry) != nil && ctx.Err() == nil {
 					time.Sleep(100 * time.Millisecond) // as a client that was told to come again
 				}
@@ -190,7 +195,10 @@ type group struct{ dir, limit, events string }
 
 // confine makes the service's next lives ones in a cgroup that has so many bytes.
 func (v *service) confine(t *testing.T, bytes int) group {
-	g := group{"/sys/fs/cgroup/memory/arbe-siege-" + strconv.Itoa(os.Getpid()), "memory.limit_in_bytes", "memory.oom_control"}
+	g := group{
+		"/sys/fs/cgroup/memory/arbe-siege-" + strconv.Itoa(os.Getpid()), "memory.limit_in_bytes",
+		"memory.oom_control",
+	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		g = group{"/sys/fs/cgroup/arbe-siege-" + strconv.Itoa(os.Getpid()), "memory.max", "memory.events"}
 	}
@@ -209,7 +217,10 @@ func (v *service) confine(t *testing.T, bytes int) group {
 		return group{}
 	}
 	v.wrap = func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), cmd.Path}, cmd.Args[1:]...)
+		cmd.Args = append([]string{
+			"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"),
+			cmd.Path,
+		}, cmd.Args[1:]...)
 		cmd.Path = "/bin/sh"
 	}
 	return g

@@ -2,8 +2,8 @@ package store
 
 import "golang.org/x/sys/unix"
 
-// MostFiles returns how many files the Pebble engine keeps open at most, of the limit files of the process: a quarter, within what it needs and what is of
-// use to it.
+// MostFiles returns how many files the Pebble engine keeps open at most, of the limit files of the process: a quarter,
+// within what it needs and what is of use to it.
 func MostFiles(files int) int { return min(max(files/4, leastFiles), 1000) }
 
 // leastFiles are the least that Pebble works with: 64 tables, and 10 for its own.

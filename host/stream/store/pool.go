@@ -2,8 +2,8 @@ package store
 
 import "sync"
 
-// Pool keeps a value for each name in use, and for the names that were in use last. Acquire and Release take the same time however many names there are.
-// NewPool makes one.
+// Pool keeps a value for each name in use, and for the names that were in use last. Acquire and Release take the same
+// time however many names there are. NewPool makes one.
 type Pool[T any] struct {
 	mu    sync.Mutex
 	most  int

@@ -61,7 +61,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
-	go test -run '^$$' -bench 'Append|Threads' -benchtime 1x -timeout 30m ./host/stream
+	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/stream
 	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/stream | grep -v '^=== '
 	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/stream ./host/stream/store | grep -v level=
@@ -99,6 +99,12 @@ diskerrors: ## N (500) random disk errors under the log; SEED is the first one's
 .PHONY: chaos
 chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)
 	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/chaos | grep -vE '^=== |--- PASS: TestSchedules/'
+
+MINUTES ?= 30
+
+.PHONY: siege
+siege: ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
+	ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestSiege ./internal/faults | grep -v '^=== '
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database

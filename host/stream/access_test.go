@@ -46,7 +46,7 @@ func (s said) line(t *testing.T) map[string]any {
 // served is a server with h behind front, that ends with the test.
 func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer) *httptest.Server {
 	t.Helper()
-	srv := httptest.NewUnstartedServer(front(h, m, l, access))
+	srv := httptest.NewUnstartedServer(front(h, m, l, access, nobody))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	srv.Start()
 	t.Cleanup(srv.Close)

@@ -8,17 +8,21 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
-	"time"
 
 	"arbe.0sk.ar/runner/thread"
 )
 
 // append takes one entry or an array of them.
 func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
 	}
-	body, err := readBody(w, r, thread.MaxBody)
+	l := s.lease(r, g)
+	defer l.free()
+	body, err := readBody(w, r, thread.MaxBody, l)
+	if err == nil {
+		err = s.spend(g, len(body))
+	}
 	if err != nil {
 		return err
 	}
@@ -41,30 +45,71 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	return nil
 }
 
-// readAll reads a body, which a client has some time to send.
-func readAll(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	tooLarge := refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
+// isJSON reports whether a Content-Type is that of JSON.
+func isJSON(kind string) bool {
+	if kind == jsonType {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(kind)
+	return err == nil && kind == jsonType
+}
+
+// readAll reads a body, which a client has some time to send. l is charged with what has come.
+func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
+	tooLarge := func() error {
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
+	}
 	if r.ContentLength > most {
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's. The next request has its own
-	from := http.MaxBytesReader(w, r.Body, most)
-	var body []byte
-	var err error
-	if n := r.ContentLength; n >= 0 && n <= readChunk {
-		body = make([]byte, n)
-		_, err = io.ReadFull(from, body)
-	} else { // whoever announces much has to send it first
-		body, err = io.ReadAll(from)
+	from := r.Body
+	if r.ContentLength < 0 {
+		from = http.MaxBytesReader(w, r.Body, most)
 	}
-	var large *http.MaxBytesError
+	body, err := readGrowing(from, r.ContentLength, l)
 	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge
-	case err != nil:
-		return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
+	case err == nil:
+		return body, nil
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, tooLarge()
+	case errors.As(err, new(*problem)):
+		return nil, err
 	}
-	return body, nil
+	return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
+}
+
+// firstRead is how much of a body is made room for before any of it has come.
+const firstRead = 32 << 10
+
+// readGrowing reads to the end, or length bytes where that is not less than 0. It makes room for at most as much again as has come, however much a
+// client announces, and charges l with it.
+func readGrowing(from io.Reader, length int64, l *lease) ([]byte, error) {
+	var body []byte
+	for {
+		if length >= 0 && int64(len(body)) == length {
+			return body, nil
+		}
+		if len(body) == cap(body) {
+			room := max(2*cap(body), firstRead)
+			if length >= 0 {
+				room = int(min(int64(room), length))
+			}
+			if err := l.grow(bodyCharge * (room - cap(body))); err != nil {
+				return nil, err
+			}
+			body = append(make([]byte, 0, room), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF && int64(len(body)) < length:
+			return nil, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // parseBody reads one entry or an array of entries. What is wrong is said of each entry, and the first kind of trouble decides the status.
@@ -72,20 +117,17 @@ func parseBody(body []byte, run string) ([]thread.Entry, error) {
 	body = bytes.TrimSpace(body)
 	raws := []json.RawMessage{body}
 	if len(body) > 0 && body[0] == '[' {
+		if err := checkCount(body, thread.MaxEntries); err != nil && json.Valid(body) {
+			return nil, err
+		}
 		entries, err := thread.ParseEntries(body)
-		if err == nil && len(entries) > 0 && len(entries) <= thread.MaxEntries && fit(entries, run) {
+		if err == nil && fit(entries, run) {
 			return entries, nil
 		}
 		// Something is wrong: now each entry is looked at by itself.
 		raws = nil
 		if err := json.Unmarshal(body, &raws); err != nil {
 			return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON: %v", err)
-		}
-		if len(raws) == 0 {
-			return nil, refuse(http.StatusBadRequest, "empty", "the array has no entries")
-		}
-		if len(raws) > thread.MaxEntries {
-			return nil, refuse(http.StatusRequestEntityTooLarge, "too_many", "the array has %d entries, more than %d", len(raws), thread.MaxEntries)
 		}
 	}
 	entries := make([]thread.Entry, len(raws))

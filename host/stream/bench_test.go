@@ -57,7 +57,11 @@ type benchServer struct {
 }
 
 func startServer(b testing.TB, engine string) *benchServer {
-	cmd := exec.Command(os.Args[0])
+	return startServerBy(b, engine, exec.Command(os.Args[0]))
+}
+
+// startServerBy is startServer with a command that runs this program.
+func startServerBy(b testing.TB, engine string, cmd *exec.Cmd) *benchServer {
 	cmd.Env = append(os.Environ(), "ARBE_BENCH_SERVE="+b.TempDir())
 	if engine == "nats" {
 		s, err := natsserver.Start(b.TempDir())

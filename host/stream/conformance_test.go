@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -45,13 +46,18 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // serveOn is a server on an engine.
 func serveOn(t testing.TB, e store.Engine, change func(*stream.Server)) string {
+	return serveBehind(t, e, change, func(h http.Handler) http.Handler { return h })
+}
+
+// serveBehind is serveOn with something around the handler.
+func serveBehind(t testing.TB, e store.Engine, change func(*stream.Server), around func(http.Handler) http.Handler) string {
 	log := stream.NewLog(e)
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan error, 1)
 	go func() { watched <- log.Watch(ctx) }()
 	s := &stream.Server{Log: log, Secrets: [][]byte{secret}, LongPoll: 500 * time.Millisecond, Closing: ctx, Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))}
 	change(s)
-	srv := httptest.NewServer(s.Handler())
+	srv := httptest.NewServer(around(s.Handler()))
 	t.Cleanup(func() {
 		stop()
 		srv.Close()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/stream/store"
-	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -42,7 +41,15 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g G
 			return err
 		}
 	}
-	body, err := readBody(w, r, thread.MaxBody)
+	l := s.lease(r, g)
+	defer l.free()
+	body, err := readBody(w, r, thread.MaxBody, l)
+	if err == nil && want.sub > 0 {
+		err = l.grow(bodyCharge * maxCopied)
+	}
+	if err == nil {
+		err = s.spend(g, len(body))
+	}
 	if err != nil {
 		return err
 	}
@@ -141,7 +148,10 @@ func (l *Log) create(
 	ctx context.Context, name string, want wanted, body []byte, run string,
 ) (v view, made bool, err error) {
 	v, err = l.state(ctx, name)
+	var undeleted *undeletedError
 	switch {
+	case errors.As(err, &undeleted):
+		return v, false, undeleted.cause
 	case err == nil:
 		return v, false, want.same(v)
 	case errors.Is(err, errGone):
@@ -260,10 +270,18 @@ func (l *Log) branch(ctx context.Context, want *wanted) ([]store.Record, error) 
 	return l.copySub(ctx, source, f)
 }
 
+// maxCopied is how many bytes of its source a fork may copy, and maxMessages how many messages. Whoever wants to branch off further behind an offset
+// names a later one: a stream of bytes has one for each piece of it.
+const maxCopied = 8 << 20
+
 // copySub returns the first messages, or bytes, that follow where f branches off.
 func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record, error) {
 	var copied []store.Record
-	left, after := f.Sub, f.At
+	left, after, size := f.Sub, f.At, 0
+	tooMany := refuse(http.StatusBadRequest, "fork", "%s: at most %d messages and %d bytes: want a later offset", headerForkSub, maxMessages, maxCopied)
+	if source.isJSON() && left > maxMessages || !source.isJSON() && left > maxCopied {
+		return nil, tooMany
+	}
 	for left > 0 {
 		records, err := l.records(ctx, source, after, source.tail(), readChunk)
 		if err != nil {
@@ -279,40 +297,17 @@ func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record
 				n = min(left, uint64(len(r.Data)))
 				r.Data = r.Data[:n]
 			}
-			if left > 0 {
-				copied = append(copied, store.Record{At: r.At, Data: r.Data})
-				left -= n
+			if left == 0 {
+				break
 			}
+			if size += len(r.Data); size > maxCopied {
+				return nil, tooMany
+			}
+			copied = append(copied, store.Record{At: r.At, Data: r.Data})
+			left -= n
 		}
 	}
 	return copied, nil
-}
-
-// cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else the bytes.
-func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
-	now := time.Now()
-	if kind != jsonType {
-		if len(body) == 0 {
-			return nil, nil
-		}
-		return []store.Record{{At: now, Data: body}}, nil
-	}
-	if len(body) == 0 && initial {
-		return nil, nil
-	}
-	if err := thread.CheckJSON(body, thread.MaxDepth+1); err != nil {
-		return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON that all can read: %v", err)
-	}
-	body = bytes.TrimSpace(body)
-	if body[0] != '[' {
-		return []store.Record{{At: now, Data: body}}, nil
-	}
-	var records []store.Record
-	jsonscan.Elements(body, func(v []byte) { records = append(records, store.Record{At: now, Data: bytes.Clone(v)}) })
-	if len(records) == 0 && !initial {
-		return nil, refuse(http.StatusBadRequest, "empty", "the array has no messages")
-	}
-	return records, nil
 }
 
 // parseInitial reads the entries that a thread is made with, by a token for run.

@@ -16,7 +16,7 @@ func told(t *testing.T) map[string][]string {
 	t.Helper()
 	m := newMetrics("test", func(context.Context) error { return nil }, t.TempDir())
 	tellAll(m)
-	asks(front(http.NotFoundHandler(), m, Limits{}, nil), http.MethodGet, "/", "192.0.2.1:1", "")
+	asks(front(http.NotFoundHandler(), m, Limits{}, nil, nobody), http.MethodGet, "/", "192.0.2.1:1", "")
 	series := regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
 	label := regexp.MustCompile(`(\w+)="`)
 	names := map[string][]string{}

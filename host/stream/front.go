@@ -8,8 +8,8 @@ import (
 
 // front puts around a handler what takes care of the service: the access log, the measurements, and the limit on requests, in this order, so that a
 // request that is refused for its rate is measured and logged, too. Each is left out where it is nil or zero.
-func front(next http.Handler, m *metrics, l Limits, access io.Writer) http.Handler {
-	return logged(m.measured(l.limited(next)), access)
+func front(next http.Handler, m *metrics, l Limits, access io.Writer, who func(token string) (holder string, ok bool)) http.Handler {
+	return logged(m.measured(l.limited(next, who)), access)
 }
 
 // statusGone is the status that is noted for a client that went away before there was an answer.
@@ -20,6 +20,7 @@ const statusGone = 499
 type exchange struct {
 	http.ResponseWriter
 	in     atomic.Int64 // a body may be read by more than the handler
+	body   countedBody
 	out    int64
 	status int // 0 where there was no answer yet
 }
@@ -30,10 +31,12 @@ func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 		return x, r
 	}
 	x := &exchange{ResponseWriter: w}
+	x.body.n = &x.in
 	if r.Body != nil && r.Body != http.NoBody {
 		// In a copy: the server looks at its own request's body to tell whether a client waits to be told to go on.
 		copied := *r
-		copied.Body = &countedBody{r.Body, &x.in}
+		x.body.ReadCloser = r.Body
+		copied.Body = &x.body
 		r = &copied
 	}
 	return x, r

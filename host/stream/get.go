@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -11,20 +12,20 @@ import (
 )
 
 // chunk is how much of a stream one answer of the protocol has, in bytes, but for a message that is larger. Its clients come again for the rest.
-const chunk = 4 << 20
+const chunk = 1 << 20
 
 // get serves GET.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
+func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g Grant) error {
 	q := r.URL.Query()
 	live, err := parseLive(q)
 	if err != nil {
 		return err
 	}
-	return s.getFrom(w, r, name, live, q["offset"])
+	return s.getFrom(w, r, name, live, q["offset"], g)
 }
 
 // getFrom gives what a stream has from an offset, the start where there is none, and waits for more as live says.
-func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live string, offsets []string) error {
+func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live string, offsets []string, g Grant) error {
 	f := s.Log.follow(name)
 	defer f.close()
 	head, grown, err := f.look(r.Context())
@@ -42,16 +43,16 @@ func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live stri
 	if err != nil {
 		return err
 	}
-	if err := s.Log.touch(r.Context(), v); err != nil {
-		return err
-	}
+	s.Log.touch(r.Context(), v)
+	l := s.lease(r, g)
+	defer l.free()
 	switch live {
 	case "sse":
-		return s.events(w, r, f, v, after)
+		return s.events(w, r, f, v, after, l)
 	case "long-poll":
-		return s.poll(w, r, f, grown, v, after)
+		return s.poll(w, r, f, grown, v, after, l)
 	}
-	return s.catchUp(w, r, v, after)
+	return s.catchUp(w, r, v, after, l)
 }
 
 // parseLive reads how a reader wants to wait, if at all.
@@ -70,8 +71,8 @@ func parseLive(q url.Values) (string, error) {
 }
 
 // catchUp gives what is there.
-func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v view, after uint64) error {
-	body, next, err := s.content(r.Context(), v, after)
+func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v view, after uint64, l *lease) error {
+	records, next, err := s.content(r.Context(), v, after, l)
 	if err != nil {
 		return err
 	}
@@ -88,12 +89,12 @@ func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v view, after u
 			return nil
 		}
 	}
-	return s.give(w, r, v, body, next)
+	return s.give(w, r, v, records, next)
 }
 
 // content is what a stream has after an offset, as much as one answer has of it, and the offset that follows.
-func (s *Server) content(ctx context.Context, v view, after uint64) (body []byte, next uint64, err error) {
-	records, err := s.Log.records(ctx, v, after, v.tail(), chunk)
+func (s *Server) content(ctx context.Context, v view, after uint64, l *lease) (records []store.Record, next uint64, err error) {
+	records, err = l.records(ctx, s.Log, v, after, v.tail(), chunk)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -101,47 +102,45 @@ func (s *Server) content(ctx context.Context, v view, after uint64) (body []byte
 	if n := len(records); n > 0 {
 		next = records[n-1].Seq
 	}
-	return render(v, records), next, nil
+	return records, next, nil
 }
 
-// render writes records as the stream's content type wants them.
-func render(v view, records []store.Record) []byte {
-	size := 2
-	for _, r := range records {
-		size += len(r.Data) + 40
-	}
-	body := make([]byte, 0, size)
+// writeRecords writes records as the stream's content type wants them. An error stays in w.
+func writeRecords(w io.Writer, v view, records []store.Record) {
 	if !v.isJSON() {
 		for _, r := range records {
-			body = append(body, r.Data...)
+			_, _ = w.Write(r.Data)
 		}
-		return body
+		return
 	}
 	_, isThread := threadOf(v.name)
-	body = append(body, '[')
-	for i, r := range records {
-		if i > 0 {
-			body = append(body, ',')
-		}
+	between := "["
+	for _, r := range records {
+		_, _ = io.WriteString(w, between)
 		if isThread {
-			body = appendEntry(body, r)
+			writeEntry(w, r, "")
 		} else {
-			body = append(body, r.Data...)
+			_, _ = w.Write(r.Data)
 		}
+		between = ","
 	}
-	return append(body, ']')
+	if between == "[" {
+		_, _ = io.WriteString(w, between)
+	}
+	_, _ = io.WriteString(w, "]")
 }
 
-// appendEntry writes a thread's entry with the time of its receipt.
-func appendEntry(b []byte, r store.Record) []byte {
-	b = append(b, r.Data[:len(r.Data)-1]...)
-	b = append(b, `,"at":"`...)
-	b = r.At.UTC().AppendFormat(b, thread.TimeFormat)
-	return append(b, `"}`...)
+// writeEntry writes a thread's entry with the time of its receipt, and what follows it. An error stays in w.
+func writeEntry(w io.Writer, r store.Record, end string) {
+	_, _ = w.Write(r.Data[:len(r.Data)-1])
+	var b [64]byte
+	at := append(b[:0], `,"at":"`...)
+	at = r.At.UTC().AppendFormat(at, thread.TimeFormat)
+	_, _ = w.Write(append(append(at, `"}`...), end...))
 }
 
 // give answers with a stream's content.
-func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, body []byte, next uint64) error {
+func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, records []store.Record, next uint64) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
 	h.Set(headerNext, offset(next))
@@ -152,12 +151,14 @@ func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, body []byt
 		}
 	}
 	w.WriteHeader(http.StatusOK)
-	s.write(r.Context(), w, http.NewResponseController(w), body)
+	out := s.answer(r.Context(), w, recordBytes(records))
+	writeRecords(out, v, records)
+	_ = out.Flush() // the reader is gone, or too slow
 	return nil
 }
 
 // poll gives what is there, or waits for it.
-func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown <-chan struct{}, v view, after uint64) error {
+func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown <-chan struct{}, v view, after uint64, l *lease) error {
 	h := w.Header()
 	limit := time.NewTimer(s.longPoll())
 	defer limit.Stop()
@@ -194,9 +195,9 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	body, next, err := s.content(r.Context(), v, after)
+	records, next, err := s.content(r.Context(), v, after, l)
 	if err != nil {
 		return err
 	}
-	return s.give(w, r, v, body, next)
+	return s.give(w, r, v, records, next)
 }

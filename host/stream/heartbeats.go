@@ -60,8 +60,8 @@ func (l *Log) thin(ctx context.Context, now time.Time, keep time.Duration, v vie
 
 // tended is what the last look at a thread has written down.
 func (l *Log) tended(ctx context.Context, name string) (t tended, err error) {
-	values, err := l.engine.Values(ctx, name, valueTended)
-	if raw := values[valueTended]; err == nil && raw != nil {
+	raw, err := l.engine.Value(ctx, name, valueTended)
+	if err == nil && raw != nil {
 		if err = json.Unmarshal(raw, &t); err != nil {
 			err = fmt.Errorf("how far %s is tended: %w", name, err)
 		}

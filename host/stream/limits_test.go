@@ -33,6 +33,12 @@ var guarded = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	}
 })
 
+// whose is the holder of a token that guarded takes.
+func whose(token string) (string, bool) { return token, strings.HasPrefix(token, "good") }
+
+// nobody has a token.
+func nobody(string) (string, bool) { return "", false }
+
 func TestLimitRate(t *testing.T) {
 	const a, b = "192.0.2.1:1000", "192.0.2.2:1000"
 	type ask struct {
@@ -89,7 +95,7 @@ func TestLimitRate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := front(guarded, nil, tt.l, nil)
+				h := front(guarded, nil, tt.l, nil, whose)
 				for i, k := range tt.asks {
 					time.Sleep(k.wait)
 					passed, retry := 0, ""
@@ -119,7 +125,7 @@ func TestLimitRate(t *testing.T) {
 
 // A page of another site can see that it was too fast, and is told so by its question, not by the one that the browser asks before.
 func TestLimitRateBrowser(t *testing.T) {
-	h := front(guarded, nil, Limits{Rate: 1, Burst: 1}, nil)
+	h := front(guarded, nil, Limits{Rate: 1, Burst: 1}, nil, whose)
 	for range 5 {
 		if w := asks(h, http.MethodOptions, "/v1/stream/a", "192.0.2.1:1", ""); w.Code == http.StatusTooManyRequests {
 			t.Error("the browser's own question is refused")
@@ -135,30 +141,30 @@ func TestLimitRateBrowser(t *testing.T) {
 // However many come, so many are kept in mind, and those who are idle are forgotten first.
 func TestLimitRateMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPace(Limits{Rate: 1, Burst: 2})
+		p := newPace(1, 2)
 		for i := range maxBuckets - 1 {
-			p.take(caller{token: uint64(i + 1), named: true}, time.Now())
+			p.take(caller(i+1), 1, time.Now())
 		}
 		time.Sleep(2 * time.Second) // these are idle now
-		busy := caller{token: 1 << 40, named: true}
-		p.take(busy, time.Now())
-		p.take(busy, time.Now())
+		busy := caller(1 << 40)
+		p.take(busy, 1, time.Now())
+		p.take(busy, 1, time.Now())
 		for i := range 3 * maxBuckets {
 			if i%(maxBuckets/4) == 0 {
 				time.Sleep(2 * time.Second)
-				p.take(busy, time.Now())
-				p.take(busy, time.Now())
-				if p.take(busy, time.Now()) == 0 {
+				p.take(busy, 1, time.Now())
+				p.take(busy, 1, time.Now())
+				if p.take(busy, 1, time.Now()) == 0 {
 					t.Errorf("after %d: who is busy was forgotten", i)
 				}
 			}
-			p.take(caller{token: 1<<41 + uint64(i), named: true}, time.Now())
+			p.take(caller(1<<41+i), 1, time.Now())
 			if len(p.buckets) > maxBuckets {
 				t.Fatalf("%d are kept in mind", len(p.buckets))
 			}
 		}
 		for i := range 3 * maxBuckets { // nobody is idle
-			p.take(caller{token: 1<<42 + uint64(i), named: true}, time.Now())
+			p.take(caller(1<<42+i), 1, time.Now())
 		}
 		if len(p.buckets) > maxBuckets {
 			t.Fatalf("%d are kept in mind", len(p.buckets))
@@ -235,7 +241,7 @@ func TestLimitConnectionsLastWord(t *testing.T) {
 		if _, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000)); err != nil {
 			say(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
 		}
-	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard))
+	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
 	srv.Listener = Limits{}.listener(ln, nil)
 	srv.Start()
 	defer srv.Close()
@@ -247,6 +253,16 @@ func TestLimitConnectionsLastWord(t *testing.T) {
 		b, err := io.ReadAll(resp.Body)
 		if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(b), "too_large") {
 			t.Errorf("got %s %q, %v", resp.Status, b, err)
+		}
+	}
+}
+
+func TestMostConnections(t *testing.T) {
+	for _, tt := range []struct{ asked, files, each, want int }{
+		{0, 1 << 20, 1, 20_000}, {50_000, 1 << 20, 1, 50_000}, {0, 20_000, 1, 18_904}, {0, 1024, 1, 672}, {0, 1024, 2, 336}, {0, 256, 1, 86}, {50, 256, 1, 50}, {0, 100, 1, 1},
+	} {
+		if got := (Limits{Connections: tt.asked}).most(tt.files, tt.each); got != tt.want {
+			t.Errorf("%+v: got %d", tt, got)
 		}
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,7 +151,15 @@ func TestEvents(t *testing.T) {
 
 // A reader who does not take what he is given is dropped. Nobody waits for him, and he goes on where he was.
 func TestSlowReader(t *testing.T) {
-	base := serveOn(t, engines["pebble"](t), func(s *stream.Server) { s.Patience = 3 * time.Second }) + "/api/stream"
+	dropped := make(chan struct{})
+	base := serveBehind(t, engines["pebble"](t), func(s *stream.Server) { s.Patience = 3 * time.Second }, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("User-Agent") == "slow" {
+				defer close(dropped)
+			}
+			h.ServeHTTP(w, r)
+		})
+	}) + "/api/stream"
 	token := writer(t, "t1")
 	const p = "/arbe-thread-t1?live=sse&offset="
 	post := func(id string, size int) {
@@ -166,7 +176,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		return conn, conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}}
-	slow, quick := listenBy(t, t.Context(), &http.Client{Transport: narrow}, base+p+"0", token), listen(t, t.Context(), base+p+"0", token)
+	slow, quick := listenBy(t, t.Context(), &http.Client{Transport: named{narrow, "slow"}}, base+p+"0", token), listen(t, t.Context(), base+p+"0", token)
 	slow.until("")
 	var want []string
 	for i := range 20 { // more than the connection takes
@@ -176,6 +186,11 @@ func TestSlowReader(t *testing.T) {
 		if got := quick.until(id); !strings.HasSuffix(got, id) {
 			t.Fatalf("the quick one got %q", got)
 		}
+	}
+	select {
+	case <-dropped:
+	case <-time.After(time.Minute):
+		t.Fatal("the slow one is waited for")
 	}
 	var got []string
 	for {
@@ -218,6 +233,18 @@ func TestSlowReader(t *testing.T) {
 	if all := append(got[:len(want)-len(rest)], rest...); strings.Join(all, " ") != strings.Join(want, " ") {
 		t.Errorf("got %v and then %v", got, rest)
 	}
+}
+
+// named gives requests a user agent.
+type named struct {
+	http.RoundTripper
+	name string
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", n.name)
+	return n.RoundTripper.RoundTrip(r)
 }
 
 // Many readers wait at the same time, each on a connection of its own, and all hear of what comes. make bench has 10,000 of them.
@@ -356,5 +383,25 @@ func TestServersOnOneCluster(t *testing.T) {
 	}
 	if len(seen) != each*4+2 {
 		t.Errorf("%d entries, want %d", len(seen), each*4+2)
+	}
+}
+
+// With few descriptors left, connections are closed, not the log: it goes on while more clients come than there are descriptors.
+func TestFewDescriptors(t *testing.T) {
+	s := startServerBy(t, "pebble", exec.Command("sh", "-c", `ulimit -n 256 && exec "$0"`, os.Args[0]))
+	post := newWriter(t, s.url)
+	for range 400 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = io.WriteString(conn, "GET /") // it may be closed already
+	}
+	text := strings.Repeat("x", 1<<20)
+	for i := range 250 { // the log begins new files on the way
+		if _, err := post.request(head(t, "POST", 0), []byte(chat(fmt.Sprint("e", i), text))); err != nil {
+			t.Fatalf("post %d: %v", i, err)
+		}
 	}
 }

@@ -21,24 +21,30 @@ import (
 
 // Log keeps streams, those of threads among them, in an engine. It is safe for concurrent use. Close it when done.
 type Log struct {
+	// Quota is how many bytes one stream may hold, with some for each record's key; 0 is no quota. It must not change while the log is in use.
+	Quota int64
+
 	engine  store.Engine
 	metrics *metrics
+	uses    uses
 
 	installation atomic.Pointer[string] // nil while it is not known
 	writable     writable
 
-	mu      sync.Mutex
-	streams map[string]*live // those in use, and some that were lately
+	streams *store.Pool[live] // those in use, and some that were lately
+	waits   sync.Mutex        // guards grown of all of them
 }
 
 // live is a stream as this process knows it.
 type live struct {
-	users int           // guarded by Log.mu
-	grown chan struct{} // guarded by Log.mu: closed when the stream has changed
+	grown chan struct{} // closed when the stream has changed; nil where nobody has asked. Guarded by Log.waits
 
 	mu    sync.Mutex // held by whoever changes the stream: those of this process stand in line
 	known bool
 	head  store.Head // where it stood last. On a cluster another server may have gone on since
+
+	size    int64  // of its records, for the quota
+	sizedAt uint64 // head.Last for which size is known
 }
 
 // maxIdle is how many streams that nobody uses are kept in mind.
@@ -46,7 +52,7 @@ const maxIdle = 10_000
 
 // NewLog is a log in an engine, which it closes in the end.
 func NewLog(engine store.Engine) *Log {
-	return &Log{engine: engine, streams: map[string]*live{}, writable: writable{since: time.Now()}}
+	return &Log{engine: engine, streams: store.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
 }
 
 // OpenLog opens the log in the folder dir, and makes it where there is none. One process at a time can have it.
@@ -70,8 +76,9 @@ const maxAttempts = 200
 // update changes a stream. decide says what to append to a stream that stands at head, nil for nothing; it is asked again where another server was
 // faster. What it says on what this process remembers is only believed once the engine has taken it, or the engine was asked anew.
 func (l *Log) update(ctx context.Context, name string, decide func(head store.Head) (*store.Append, error)) (store.Head, error) {
-	s := l.acquire(name)
-	defer l.release(s)
+	used := l.streams.Acquire(name)
+	defer l.streams.Release(used)
+	s := &used.Value
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fresh := false
@@ -92,16 +99,23 @@ func (l *Log) update(ctx context.Context, name string, decide func(head store.He
 			continue
 		}
 		a.After = s.head.Last
+		size, err := l.meter(ctx, name, s, a)
+		if err != nil {
+			if fresh {
+				return s.head, err
+			}
+			s.known = false
+			continue
+		}
 		began := time.Now()
 		head, err := l.engine.Append(ctx, name, *a)
 		l.writable.note(ctx, err, time.Since(began))
 		if err == nil {
-			s.head = head
-			l.mu.Lock()
-			if s.users > 1 { // somebody waits for it, or for his turn
-				s.wake()
+			if l.Quota > 0 && s.sizedAt == s.head.Last {
+				s.size, s.sizedAt = size, head.Last
 			}
-			l.mu.Unlock()
+			s.head = head
+			l.wake(s)
 			return head, nil
 		}
 		s.known = false
@@ -115,65 +129,42 @@ func (l *Log) update(ctx context.Context, name string, decide func(head store.He
 // follower is somebody who reads a stream and may wait for more. It is to be closed.
 type follower struct {
 	log  *Log
-	live *live
+	used *store.Pooled[live]
 	name string
 }
 
-func (l *Log) follow(name string) *follower { return &follower{l, l.acquire(name), name} }
+func (l *Log) follow(name string) *follower { return &follower{l, l.streams.Acquire(name), name} }
 
-func (f *follower) close() { f.log.release(f.live) }
+func (f *follower) close() { f.log.streams.Release(f.used) }
 
 // look tells where the stream stands, and of a channel that is closed when it has changed.
 func (f *follower) look(ctx context.Context) (store.Head, <-chan struct{}, error) {
-	f.log.mu.Lock()
-	grown := f.live.grown // before the look: what comes after it is heard of
-	f.log.mu.Unlock()
+	s := &f.used.Value
+	f.log.waits.Lock()
+	if s.grown == nil {
+		s.grown = make(chan struct{})
+	}
+	grown := s.grown // before the look: what comes after it is heard of
+	f.log.waits.Unlock()
 	head, err := f.log.engine.Head(ctx, f.name)
 	return head, grown, err
 }
 
 // tell wakes those who wait for a stream.
 func (l *Log) tell(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s := l.streams[name]; s != nil {
-		s.wake()
+	if used := l.streams.Peek(name); used != nil {
+		l.wake(&used.Value)
 	}
 }
 
-// wake wakes those who wait for the stream. The caller holds Log.mu.
-func (s *live) wake() {
-	close(s.grown)
-	s.grown = make(chan struct{})
-}
-
-// acquire returns what is known of a stream, which stays in mind until it is released.
-func (l *Log) acquire(name string) *live {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.streams[name]
-	if s == nil {
-		if len(l.streams) >= maxIdle {
-			for name, idle := range l.streams { // whichever come first: it costs a look-up to bring one back
-				if idle.users == 0 {
-					delete(l.streams, name)
-				}
-				if len(l.streams) < maxIdle*9/10 {
-					break
-				}
-			}
-		}
-		s = &live{grown: make(chan struct{})}
-		l.streams[name] = s
+// wake wakes those who wait for the stream.
+func (l *Log) wake(s *live) {
+	l.waits.Lock()
+	defer l.waits.Unlock()
+	if s.grown != nil {
+		close(s.grown)
+		s.grown = nil
 	}
-	s.users++
-	return s
-}
-
-func (l *Log) release(s *live) {
-	l.mu.Lock()
-	s.users--
-	l.mu.Unlock()
 }
 
 // ConflictError says that ids are taken by entries with other payloads.

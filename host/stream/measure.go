@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // request is what is told apart among requests that have ended.
@@ -113,6 +114,16 @@ func (m *metrics) dropped() {
 	if m != nil {
 		m.droppedTotal.Inc()
 	}
+}
+
+// ofBudget makes what is measured of the budget for requests.
+func (m *metrics) ofBudget(b *budget) {
+	if m == nil {
+		return
+	}
+	f := promauto.With(m.registry)
+	gauge(f, "arbe_memory_budget_bytes", "Bytes that all requests may hold at the same time.").Set(float64(b.size))
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_memory_budget_held_bytes", Help: "Bytes that requests hold."}, func() float64 { return float64(b.held()) })
 }
 
 // panicked says that a handler panicked.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/semaphore"
 )
 
 // metrics are what a server tells Prometheus about itself. A nil one takes everything and tells nothing. No label holds what a client has chosen: there
@@ -151,7 +153,33 @@ func diskRoom(dir string) (free, size float64) {
 	return float64(st.Bavail) * float64(st.Bsize), float64(st.Blocks) * float64(st.Bsize)
 }
 
-// handler serves the measurements.
+// handler serves the measurements. They are gathered for two requests at a time, since an answer costs more than the question; the others wait their turn. A
+// client that does not read its answer holds up none of them.
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}) // an answer costs more than the question
+	gather, turn := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), semaphore.NewWeighted(2)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if turn.Acquire(ctx, 1) != nil {
+			w.Header().Set("Retry-After", "1")
+			say(w, http.StatusServiceUnavailable, "busy", "too many ask for the measurements")
+			return
+		}
+		p := page{header: w.Header(), status: http.StatusOK}
+		gather.ServeHTTP(&p, r)
+		turn.Release(1)
+		w.WriteHeader(p.status)
+		_, _ = w.Write(p.body.Bytes()) // the client may be gone
+	})
 }
+
+// page is an answer that is kept until it is whole.
+type page struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (p *page) Header() http.Header         { return p.header }
+func (p *page) WriteHeader(status int)      { p.status = status }
+func (p *page) Write(b []byte) (int, error) { return p.body.Write(b) }

@@ -53,7 +53,7 @@ func TestMetricsOfRequests(t *testing.T) {
 		if status == 206 {
 			panic(http.ErrAbortHandler)
 		}
-	}), m, Limits{}, nil)
+	}), m, Limits{}, nil, nobody)
 	const name = "arbe-thread-0123456789"
 	for _, tt := range []struct {
 		method, target, body, status string
@@ -133,7 +133,7 @@ func TestMetricsOfWaits(t *testing.T) {
 		defer m.reader(readerLongPoll)()
 		close(waits)
 		<-end
-	}), m, Limits{Rate: 0.001}, nil)
+	}), m, Limits{Rate: 0.001}, nil, nobody)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -281,9 +281,9 @@ func BenchmarkCare(b *testing.B) {
 		h    http.Handler
 	}{
 		{"nothing", h},
-		{"metrics", front(h, newMetrics("test", nil, ""), Limits{}, nil)},
-		{"metrics+rate", front(h, newMetrics("test", nil, ""), Limits{Rate: 1e9}, nil)},
-		{"metrics+rate+access", front(h, newMetrics("test", nil, ""), Limits{Rate: 1e9}, io.Discard)},
+		{"metrics", front(h, newMetrics("test", nil, ""), Limits{}, nil, nobody)},
+		{"metrics+rate", front(h, newMetrics("test", nil, ""), Limits{Rate: 1e9}, nil, nobody)},
+		{"metrics+rate+access", front(h, newMetrics("test", nil, ""), Limits{Rate: 1e9}, io.Discard, nobody)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodPost, "/api/stream/arbe-thread-t1", strings.NewReader("{}"))

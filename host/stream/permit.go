@@ -19,11 +19,11 @@ func (s *Server) authorize(r *http.Request, scope string) (Grant, error) {
 
 // permit checks what an Authorization header allows on a stream.
 func (s *Server) permit(authorization, name, scope string) (Grant, error) {
-	kind, token, _ := strings.Cut(authorization, " ")
-	if !strings.EqualFold(kind, "Bearer") || token == "" {
+	token := bearer(authorization)
+	if token == "" {
 		return Grant{}, refuse(http.StatusUnauthorized, "no_token", "a bearer token is required")
 	}
-	g, err := s.tokens.check(strings.TrimSpace(token))
+	g, err := s.tokens.check(token)
 	switch {
 	case err != nil:
 		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "%s", err)
@@ -35,6 +35,38 @@ func (s *Server) permit(authorization, name, scope string) (Grant, error) {
 		return Grant{}, refuse(http.StatusForbidden, "missing_scope", "the token lacks the scope %s", scope)
 	}
 	return g, nil
+}
+
+// bearer is the token of an Authorization header; "" for none.
+func bearer(authorization string) string {
+	kind, token, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(kind, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// holder returns the holder of a token that is good.
+func (s *Server) holder(token string) (string, bool) {
+	g, err := s.tokens.check(token)
+	return g.holder(), err == nil
+}
+
+// spend counts the bytes of a post against the quota of the grant's holder.
+func (s *Server) spend(g Grant, bytes int) error {
+	if s.posted == nil {
+		return nil
+	}
+	who := g.holder()
+	if who == "" {
+		return nil
+	}
+	if wait := s.posted.take(s.posted.holder(who), bytes, time.Now()); wait > 0 {
+		refused := refuse(http.StatusTooManyRequests, "quota", "the token's holder has posted as many bytes as it may within an hour")
+		refused.header = map[string]string{"Retry-After": retryAfter(wait)}
+		return refused
+	}
+	return nil
 }
 
 // renew gives a fresh write token for the renew token's thread and run.

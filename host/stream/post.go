@@ -41,7 +41,12 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g Gra
 	if p.producer, err = parseProducer(r.Header); err != nil {
 		return err
 	}
-	if p.body, err = readBody(w, r, thread.MaxBody); err != nil {
+	l := s.lease(r, g)
+	defer l.free()
+	if p.body, err = readBody(w, r, thread.MaxBody, l); err == nil {
+		err = s.spend(g, len(p.body))
+	}
+	if err != nil {
 		return err
 	}
 	if given := r.Header.Get("Content-Type"); given != "" {
@@ -108,7 +113,7 @@ func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err
 		}
 		out = outcome{view: v}
 		switch {
-		case !head.Exists() || v.expired(time.Now()):
+		case !head.Exists() || l.uses.expired(v, time.Now()):
 			return nil, errAbsent
 		case v.Gone:
 			return nil, errGone
@@ -199,8 +204,7 @@ func (l *Log) addBody(ctx context.Context, v view, p posted, a *store.Append) (e
 
 // producer is where a producer stands; nil for one that the stream does not know.
 func (l *Log) producer(ctx context.Context, name, id string) (*producer, error) {
-	values, err := l.engine.Values(ctx, name, valueProducer+id)
-	raw := values[valueProducer+id]
+	raw, err := l.engine.Value(ctx, name, valueProducer+id)
 	if err != nil || raw == nil {
 		return nil, err
 	}

@@ -55,6 +55,7 @@ var (
 // protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md, without the reserved names.
 func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
+	h.Set("Content-Security-Policy", "sandbox") // a stream of HTML, or of SVG, runs nothing
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", exposedHeaders)
@@ -176,11 +177,15 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ G
 }
 
 // readBody reads what is to be appended.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "content_encoding", "a body is taken as it is, not as %.40q", e)
 	}
-	return readAll(w, r, most)
+	body, err := readAll(w, r, most, l)
+	if err == nil {
+		err = l.turn(r.Context())
+	}
+	return body, err
 }
 
 // absolute is the URL of a stream as its client would call it.

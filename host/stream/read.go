@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -17,7 +16,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 	live := q.Get("live")
 	if live == "sse" {
 		w.Header().Set("Cache-Control", "no-store")
-		return s.getFrom(w, r, thread.StreamName(g.Thread), live, q["offset"])
+		return s.getFrom(w, r, thread.StreamName(g.Thread), live, q["offset"], g)
 	}
 	if live != "" && live != "long-poll" {
 		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
@@ -51,7 +50,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	return s.send(r.Context(), w, v, after)
+	if r.Method == http.MethodHead {
+		return nil // how much there is costs reading all of it
+	}
+	l := s.lease(r, g)
+	defer l.free()
+	return s.send(r.Context(), w, v, after, l)
 }
 
 // thread is the thread that f follows, as it is now.
@@ -81,32 +85,43 @@ func (s *Server) await(ctx context.Context, grown <-chan struct{}) error {
 	return nil
 }
 
-// send writes a thread's entries after an offset, up to its end as v has it.
-func (s *Server) send(ctx context.Context, w http.ResponseWriter, v view, after uint64) error {
-	rc := http.NewResponseController(w)
-	w.WriteHeader(http.StatusOK)
-	var buf []byte
-	for after < v.tail() {
-		records, err := s.Log.records(ctx, v, after, v.tail(), readChunk)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil // the reader is gone
-			}
+// firstPiece is how much a reader is given at first, so that a short thread is a small request.
+const firstPiece = 64 << 10
+
+// send writes a thread's entries after an offset, up to its end as v has it, in pieces of which it holds one.
+func (s *Server) send(ctx context.Context, w http.ResponseWriter, v view, after uint64, l *lease) error {
+	out := s.answer(ctx, w, 0)
+	for most := firstPiece; after < v.tail(); most = readChunk {
+		records, err := l.records(ctx, s.Log, v, after, v.tail(), most)
+		switch {
+		case ctx.Err() != nil:
+			return nil // the reader is gone
+		case err != nil && most == firstPiece:
+			return err
+		case err != nil:
 			// The status is out already. A connection that breaks says that this was not all.
-			s.Logger.Error("a read broke off", "stream", v.name, "error", err)
+			if !errors.As(err, new(*problem)) {
+				s.Logger.Error("a read broke off", "stream", v.name, "error", err)
+			}
 			panic(http.ErrAbortHandler)
-		}
-		if len(records) == 0 {
+		case len(records) == 0:
 			return nil // the rest was removed
 		}
-		buf = buf[:0]
+		if most == firstPiece {
+			w.WriteHeader(http.StatusOK)
+			out = s.answer(ctx, w, recordBytes(records))
+		} else if out.Size() < answerBuffer {
+			out = s.answer(ctx, w, answerBuffer)
+		}
 		for _, rec := range records {
-			buf = append(appendEntry(buf, rec), '\n')
+			writeEntry(out, rec, "\n")
 		}
 		after = records[len(records)-1].Seq
-		if !s.write(ctx, w, rc, buf) {
+		if out.Flush() != nil {
 			return nil // the reader is gone, or too slow
 		}
+		clear(records)
+		l.drop()
 	}
 	return nil
 }
@@ -148,4 +163,11 @@ func parsePlace(s string) (uint64, bool) {
 }
 
 // offset is a place in a stream, as clients know it: opaque, and sorted as text.
-func offset(seq uint64) string { return fmt.Sprintf("%020d", seq) }
+func offset(seq uint64) string {
+	b := []byte("00000000000000000000")
+	for i := len(b) - 1; seq > 0; i-- {
+		b[i] += byte(seq % 10)
+		seq /= 10
+	}
+	return string(b)
+}

@@ -184,7 +184,7 @@ func (s *server) raw(method, path, token, header, body string) (status int, answ
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = io.WriteString(conn, method+" "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+header+"\r\n"+body) // it may be refused before its end
+		_, _ = io.WriteString(conn, method+" "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+header+"\r\n"+body) // it may be refused before its end
 	}()
 	defer func() { <-sent }()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -23,7 +23,8 @@ type Config struct {
 	Data     Data
 	Secrets  [][]byte // nil for one of the server's own, on a loopback address
 	LongPoll time.Duration
-	Open     bool // the Durable Streams protocol asks for no token. Only on a loopback address
+	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of MemoryLimit
+	Open     bool  // the Durable Streams protocol asks for no token. Only on a loopback address
 	Limits   Limits
 
 	NATS  *store.NATSConfig // the cluster that keeps the log; nil for the data folder
@@ -118,8 +119,9 @@ func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (e
 	log.metrics = m
 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
-	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
-	srv := newServer(front(recovered(s.Handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access), cfg.Logger)
+	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
+	log.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
+	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
@@ -130,6 +132,9 @@ func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (e
 	ln, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
 		return err
+	}
+	if asked, most := cfg.Limits.Connections, cfg.Limits.most(store.FileLimit(), 1); most < asked {
+		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most, "files", store.FileLimit())
 	}
 	url := scheme + "://" + ln.Addr().String()
 	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
@@ -176,10 +181,10 @@ func identify(ctx context.Context, log *Log) error {
 	return err
 }
 
-// newServer is a server that waits for nobody for ever. How long a body and an answer may take, their handlers say.
+// newServer is a server that waits for nobody for ever.
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: paced(h, writeTimeout), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do on their connections
 	}
 }
@@ -194,7 +199,8 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 	p.Closing = ctx
 	srv := newServer(recovered(p.Handler(), nil, p.Logger), p.Logger)
 	ready("http://" + ln.Addr().String())
-	return serveUntil(ctx, srv, ln)
+	most := Limits{}.most(store.FileLimit(), 2) // one to each side
+	return serveUntil(ctx, srv, &door{Listener: ln, most: int64(most)})
 }
 
 // serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.

@@ -1,44 +1,62 @@
 package stream
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Server is the thread API over a Log. Its fields must not change while it serves.
 type Server struct {
 	Log     *Log
 	Secrets [][]byte // verify tokens, and the first one signs them; each has at least MinSecret bytes
-	// Open serves the Durable Streams protocol to everybody. It is for the protocol's test suite.
+	// Open serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the protocol's test suite.
 	Open bool
 	// LongPoll is how long a reader is kept waiting for something new; 0 is 20 s.
 	LongPoll time.Duration
-	// Patience is how long a reader may take to accept a piece of what he reads, before he is dropped; 0 is 10 s. He comes again from where he was.
+	// Patience is how long a client may take to accept 64 KiB of an answer, before its connection is closed; 0 is 10 s. A reader comes again from where
+	// it was.
 	Patience time.Duration
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
+	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of MemoryLimit. SERVE.md has what a request beyond it gets.
+	Budget int64
+
+	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is never less than one post may have.
+	TokenQuota int64
 
 	tokens  verifier
+	posted  *pace // nil without a quota
+	budget  *budget
 	metrics *metrics
 }
 
 // Limits of one request.
 const (
 	readChunk    = 1 << 20 // bytes read from the log at once for one reader
-	writeTimeout = 10 * time.Second
-	bodyTimeout  = 2 * time.Minute // for a client to send what it appends
 	readyTimeout = 5 * time.Second
 )
 
 // Handler serves the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and /healthz, /readyz and /metrics.
-func (s *Server) Handler() http.Handler {
+func (s *Server) Handler() http.Handler { return paced(s.handler(), cmp.Or(s.Patience, writeTimeout)) }
+
+// handler is Handler without a bound on how long a client takes.
+func (s *Server) handler() http.Handler {
 	s.tokens.secrets = s.Secrets
+	s.budget = newBudget(cmp.Or(s.Budget, MemoryLimit()/4))
+	s.metrics.ofBudget(s.budget)
+	if s.TokenQuota > 0 {
+		s.posted = newPace(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
+	}
 	mux := http.NewServeMux()
 	name := "/api/stream/" + "{stream}"
 	mux.HandleFunc("POST "+name, s.as(ScopeWrite, s.append))
@@ -50,7 +68,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	mux.HandleFunc(BackupPath, s.backup)
 	mux.HandleFunc("GET /readyz", s.ready)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff") // an entry's text is never a page
 		if !s.Open || !strings.HasPrefix(r.URL.Path, protocolRoot) {
 			w.Header().Set("Vary", "Authorization")
@@ -61,6 +79,10 @@ func (s *Server) Handler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+	if s.Open {
+		return localOnly(h)
+	}
+	return h
 }
 
 // ready tells whether the log can be written.
@@ -88,13 +110,35 @@ func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, Gra
 	}
 }
 
-// write writes a piece of an answer to a reader who may be slow, and reports whether he took it.
-func (s *Server) write(ctx context.Context, w http.ResponseWriter, rc *http.ResponseController, b []byte) bool {
-	_ = rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.Patience, writeTimeout))) // a writer without deadlines is a test's
-	n, err := w.Write(b)
-	s.metrics.sent(n)
-	if err != nil && ctx.Err() == nil {
-		s.metrics.dropped()
+// lease is for the bytes that a request of the grant's token holds; without a token, of its address.
+func (s *Server) lease(r *http.Request, g Grant) *lease {
+	if who := g.holder(); who != "" {
+		return s.budget.lease(who)
 	}
-	return err == nil
+	return s.budget.lease("address " + network(r.RemoteAddr).String())
+}
+
+// answerBuffer is how much of an answer is written at once.
+const answerBuffer = 64 << 10
+
+// answer is a writer for an answer of some size to a reader who may be slow. Its first error, which stays, says that he is gone, or did not take it.
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, size int) *bufio.Writer {
+	return bufio.NewWriterSize(&reader{ctx, w, s.metrics}, min(size, answerBuffer))
+}
+
+// reader counts what goes to a reader, and that he is dropped where he does not take it.
+type reader struct {
+	ctx context.Context
+	w   io.Writer
+	m   *metrics
+}
+
+// Write is io.Writer's.
+func (r *reader) Write(b []byte) (int, error) {
+	n, err := r.w.Write(b)
+	r.m.sent(n)
+	if err != nil && r.ctx.Err() == nil {
+		r.m.dropped()
+	}
+	return n, err
 }

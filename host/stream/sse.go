@@ -1,9 +1,11 @@
 package stream
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -27,20 +29,18 @@ type controlEvent struct {
 }
 
 // events gives a stream as server-sent events: what is there, and what comes. A reader who does not take it is dropped, and comes again where he was.
-func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v view, after uint64) error {
+func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v view, after uint64, l *lease) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	encode := func(b []byte) []byte { return b }
-	if !v.isJSON() && !strings.HasPrefix(v.Type, "text/") {
+	binary := !v.isJSON() && !strings.HasPrefix(v.Type, "text/")
+	if binary {
 		h.Set(headerEncoding, "base64")
-		encode = func(b []byte) []byte { return base64.StdEncoding.AppendEncode(nil, b) }
 	}
 	done := s.metrics.reader(readerSSE)
 	defer done()
 	rc := http.NewResponseController(w)
-	send := func(b []byte) bool { return s.write(r.Context(), w, rc, b) && rc.Flush() == nil }
 	life := time.NewTimer(sseLife)
 	defer life.Stop()
 	ping := time.NewTicker(ssePing)
@@ -53,13 +53,13 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 		}
 		for err == nil && (first || after < v.tail() || v.Closed) {
 			var records []store.Record
-			if records, err = s.Log.records(r.Context(), v, after, v.tail(), chunk); err != nil {
+			if records, err = l.records(r.Context(), s.Log, v, after, v.tail(), chunk); err != nil {
 				break
 			}
-			var out []byte
+			out := s.answer(r.Context(), w, recordBytes(records)+200)
 			if after = v.tail(); len(records) > 0 {
 				after = records[len(records)-1].Seq
-				out = appendEvent(out, "data", encode(render(v, records)))
+				writeData(out, v, records, binary)
 			}
 			c := controlEvent{Next: offset(after), UpToDate: after >= v.tail(), Closed: v.Closed && after >= v.tail()}
 			if !c.Closed {
@@ -67,9 +67,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 				c.Cursor = have
 			}
 			first = false
-			if !send(appendControl(out, c)) || c.Closed {
+			writeControl(out, c)
+			if out.Flush() != nil || rc.Flush() != nil || c.Closed {
 				return nil
 			}
+			l.drop()
 		}
 		if err != nil && first {
 			return asAnswer(err)
@@ -83,7 +85,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 		select {
 		case <-grown:
 		case <-ping.C:
-			if !send([]byte(": waiting\n\n")) {
+			if _, err := io.WriteString(w, ": waiting\n\n"); err != nil || rc.Flush() != nil {
 				return nil
 			}
 		case <-life.C:
@@ -96,32 +98,21 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 	}
 }
 
-// appendEvent writes an event. Whatever ends a line in its data begins a new one.
-func appendEvent(b []byte, kind string, data []byte) []byte {
-	b = append(append(append(b, "event: "...), kind...), '\n')
-	for {
-		i := bytes.IndexAny(data, "\r\n")
-		line := data
-		if i >= 0 {
-			line = data[:i]
-		}
-		b = append(b, "data:"...)
-		if len(line) > 0 && line[0] == ' ' {
-			b = append(b, ' ') // readers take one away
-		}
-		b = append(append(b, line...), '\n')
-		if i < 0 {
-			return append(b, '\n')
-		}
-		if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
-			i++
-		}
-		data = data[i+1:]
+// writeData writes records as an event. An error stays in w.
+func writeData(w *bufio.Writer, v view, records []store.Record, binary bool) {
+	_, _ = w.WriteString("event: data\n")
+	data := &eventData{w: w}
+	if binary {
+		e := base64.NewEncoder(base64.StdEncoding, data)
+		writeRecords(e, v, records)
+		_ = e.Close()
+	} else {
+		writeRecords(data, v, records)
 	}
+	_ = data.end()
 }
 
-// appendControl writes where the reader stands. A browser gives the id back when it comes again.
-func appendControl(b []byte, c controlEvent) []byte {
-	b = appendEvent(b, "control", thread.Marshal(c))
-	return append(append(append(b[:len(b)-1], "id:"...), c.Next...), "\n\n"...)
+// writeControl writes where the reader stands. A browser gives the id back when it comes again. An error stays in w.
+func writeControl(w *bufio.Writer, c controlEvent) {
+	_, _ = fmt.Fprintf(w, "event: control\ndata:%s\nid:%s\n\n", thread.Marshal(c), c.Next)
 }

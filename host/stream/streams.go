@@ -21,6 +21,13 @@ var (
 	errGone   = errors.New("the stream was deleted")
 )
 
+// undeletedError says that a stream has expired, and could not be deleted. For a reader it is absent.
+type undeletedError struct{ cause error }
+
+func (e *undeletedError) Error() string        { return "delete an expired stream: " + e.cause.Error() }
+func (e *undeletedError) Unwrap() error        { return e.cause }
+func (e *undeletedError) Is(target error) bool { return target == errAbsent }
+
 // state tells what a stream is now: errAbsent for one that does not exist or has expired, errGone for one that is kept for its forks only.
 func (l *Log) state(ctx context.Context, name string) (view, error) {
 	head, err := l.engine.Head(ctx, name)
@@ -40,22 +47,22 @@ func (l *Log) judge(ctx context.Context, name string, head store.Head) (view, er
 		return v, errAbsent
 	case v.Gone:
 		return v, errGone
-	case v.expired(time.Now()):
-		switch err := l.drop(ctx, name, func(v view) bool { return v.expired(time.Now()) }); {
+	case l.uses.expired(v, time.Now()):
+		switch err := l.drop(ctx, name, func(v view) bool { return l.uses.expired(v, time.Now()) }); {
 		case err == nil:
 			l.metrics.expired(1)
 		case !errors.Is(err, errAbsent) && !errors.Is(err, errGone):
-			return v, err
+			return v, &undeletedError{err}
 		}
 		return v, errAbsent
 	}
 	return v, nil
 }
 
-// touch writes down that a stream was used, where its time depends on it.
-func (l *Log) touch(ctx context.Context, v view) error {
+// touch writes down that a stream was used, where its time depends on it. Where the log takes no appends, it is kept in mind: no read fails for it.
+func (l *Log) touch(ctx context.Context, v view) {
 	if !v.HasTTL || time.Now().Before(v.Used) {
-		return nil
+		return
 	}
 	_, err := l.update(ctx, v.name, func(head store.Head) (*store.Append, error) {
 		now, err := newView(v.name, head)
@@ -65,7 +72,11 @@ func (l *Log) touch(ctx context.Context, v view) error {
 		now.Used = time.Now().Add(now.lazy())
 		return &store.Append{State: now.state()}, nil
 	})
-	return err
+	if err != nil {
+		l.uses.note(v, time.Now())
+		return
+	}
+	l.uses.forget(v.name)
 }
 
 // records returns what a stream has after one offset up to another, as much as fits into some bytes, at least one record where there is one. The seqs are
@@ -154,8 +165,8 @@ func (l *Log) drop(ctx context.Context, name string, still func(view) bool) erro
 // bury takes a stream that is gone out of the log, unless there are forks of it, and then those that were kept for it alone.
 func (l *Log) bury(ctx context.Context, v view) error {
 	for {
-		forks, err := l.forks(ctx, v)
-		if err != nil || len(forks) > 0 {
+		forked, err := l.forked(ctx, v)
+		if err != nil || forked {
 			return err
 		}
 		if err := l.engine.Delete(ctx, v.name); err != nil {
@@ -179,28 +190,27 @@ func (l *Log) bury(ctx context.Context, v view) error {
 	}
 }
 
-// forks are the streams that were forked from v and live. Those that a creation left which did not come to its end are not.
-func (l *Log) forks(ctx context.Context, v view) ([]string, error) {
+// forked reports whether streams that were forked from v live. Those that a creation left which did not come to its end do not.
+func (l *Log) forked(ctx context.Context, v view) (bool, error) {
 	values, err := l.engine.Values(ctx, v.name, valueFork)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	var names []string
 	for key := range values {
 		name := strings.TrimPrefix(key, valueFork)
 		head, err := l.engine.Head(ctx, name)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		f, err := newView(name, head)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		if head.Exists() && f.Fork != nil && f.Fork.From == v.name && f.Fork.Born == v.Born {
-			names = append(names, name)
+			return true, nil
 		}
 	}
-	return names, nil
+	return false, nil
 }
 
 // setFork writes down that a stream was forked from source, or with nil that it is not there any more.
@@ -222,10 +232,11 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 
 // forget takes what is known of a stream out of mind, and wakes those who wait for it.
 func (l *Log) forget(name string) {
-	s := l.acquire(name)
+	used := l.streams.Acquire(name)
+	s := &used.Value
 	s.mu.Lock()
-	s.known = false
+	s.known, s.sizedAt = false, 0
 	s.mu.Unlock()
-	l.release(s)
+	l.streams.Release(used)
 	l.tell(name)
 }

@@ -51,6 +51,8 @@ func (l *Log) Tend(ctx context.Context, now time.Time, rules Rules) (Tended, err
 func (l *Log) tend(ctx context.Context, now time.Time, rules Rules, name string, head store.Head, t *Tended) error {
 	v, err := l.judge(ctx, name, head)
 	switch {
+	case errors.As(err, new(*undeletedError)):
+		return err
 	case errors.Is(err, errAbsent):
 		t.Expired++
 		return nil

@@ -171,7 +171,7 @@ func TestTLSVersions(t *testing.T) {
 	log := make(said, 10)
 	srv := httptest.NewUnstartedServer(nil)
 	ln := tls.NewListener(Limits{}.listener(srv.Listener, nil), config)
-	server := &http.Server{Handler: front(http.NotFoundHandler(), nil, Limits{}, log), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+	server := &http.Server{Handler: front(http.NotFoundHandler(), nil, Limits{}, log, nobody), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()
 	defer func() {

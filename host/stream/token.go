@@ -38,6 +38,8 @@ type Grant struct {
 	Run    string // "" for any; else only this run's signals may be posted
 	House  string
 	Until  time.Time
+
+	who, stream string // what holder and name return, for a token that was verified
 }
 
 // Allows reports whether the grant covers a scope.
@@ -45,8 +47,19 @@ func (g Grant) Allows(scope string) bool {
 	return slices.Contains(g.Scope, scope) || scope == ScopeRead && slices.Contains(g.Scope, ScopeWrite)
 }
 
+// holder names who has the grant's token: a token that is renewed stays the same holder. It is "" for no token.
+func (g Grant) holder() string {
+	if g.who != "" || g.name() == "" {
+		return g.who
+	}
+	return strings.Join([]string{g.name(), strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
+}
+
 // name is the stream that the grant is for.
 func (g Grant) name() string {
+	if g.stream != "" {
+		return g.stream
+	}
 	if g.Thread == "" {
 		return g.Stream
 	}
@@ -101,6 +114,7 @@ func (v *verifier) check(token string) (Grant, error) {
 	if err != nil {
 		return g, err
 	}
+	g.who, g.stream = g.holder(), g.name()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.good == nil || len(v.good) >= maxGood {
@@ -118,7 +132,8 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 		keys.Keys = append(keys.Keys, secret)
 	}
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return keys, nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired())
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(),
+		jwt.WithStrictDecoding()) // or four texts would be one token
 	if err != nil {
 		return Grant{}, err
 	}

@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fakeagent.PlanVar) != "" {
 		os.Exit(fakeagent.Main())
 	}
+	if os.Getenv(hostileVar) != "" {
+		os.Exit(hostileMain())
+	}
 	status, err := withBinary(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)

@@ -25,13 +25,17 @@ type service struct {
 	token string // for the thread t1
 	cmd   *exec.Cmd
 	log   bytes.Buffer
+
+	args  []string        // of serve, besides the address
+	wrap  func(*exec.Cmd) // changes how it is started; nil for nothing
+	acked map[string]int  // by thread: entries that were acknowledged
 }
 
 // secret is what its tokens are signed with.
 const secret = "DURABLE_STREAMS_SECRET=a-secret-of-thirty-two-bytes-and-more"
 
 func newService(t *testing.T) *service {
-	v := &service{dir: t.TempDir(), addr: "127.0.0.1:0"}
+	v := &service{dir: t.TempDir(), addr: "127.0.0.1:0", acked: map[string]int{}}
 	v.token = v.mint(t, "t1")
 	t.Cleanup(func() {
 		if v.cmd != nil {
@@ -63,7 +67,10 @@ func (v *service) start(t *testing.T) {
 		t.Error(err)
 		return
 	}
-	v.cmd = v.arbe("serve", "--addr", v.addr)
+	v.cmd = v.arbe(append([]string{"serve", "--addr", v.addr}, v.args...)...)
+	if v.wrap != nil {
+		v.wrap(v.cmd)
+	}
 	v.cmd.Stderr = &v.log
 	if err := v.cmd.Start(); err != nil {
 		t.Error(err)

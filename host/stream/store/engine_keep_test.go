@@ -69,6 +69,14 @@ func TestValues(t *testing.T) {
 			var got []string
 			for name, value := range must(e.Values(t.Context(), "s", prefix))(t) {
 				got = append(got, name+"="+string(value))
+				if one := must(e.Value(t.Context(), "s", name))(t); one == nil || string(one) != string(value) {
+					t.Errorf("%q is %q, and %q among others", name, one, value)
+				}
+			}
+			for _, name := range []string{"p/", "p/aa", "none"} {
+				if one := must(e.Value(t.Context(), "s", name))(t); one != nil {
+					t.Errorf("%q is %q", name, one)
+				}
 			}
 			slices.Sort(got)
 			if !slices.Equal(got, want) {

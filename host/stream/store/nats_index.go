@@ -118,6 +118,26 @@ func (n *NATS) Lookup(ctx context.Context, stream, key string) (Record, bool, er
 	return Record{Seq: seq, Key: key}, true, nil
 }
 
+// Value is Values for one name.
+func (n *NATS) Value(ctx context.Context, stream, name string) ([]byte, error) {
+	s, subject, err := n.find(stream)
+	if err != nil {
+		return nil, err
+	}
+	c := n.cache.acquire(stream)
+	defer n.cache.release(c)
+	ix, err := n.fresh(ctx, s, subject, c)
+	if err != nil {
+		return nil, err
+	}
+	defer c.unlock()
+	value, ok := ix.values[name]
+	if !ok {
+		return nil, nil
+	}
+	return append([]byte{}, value...), nil
+}
+
 // Values are in the index.
 func (n *NATS) Values(ctx context.Context, stream, prefix string) (map[string][]byte, error) {
 	s, subject, err := n.find(stream)

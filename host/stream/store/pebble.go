@@ -23,8 +23,7 @@ type Pebble struct {
 	guarded *guardedFS
 	space   *space
 
-	mu    sync.Mutex
-	heads map[string]*place // of the streams in use, and of some that were lately
+	heads *Pool[place] // of the streams in use, and of some that were lately
 
 	committing *atomic.Int32 // appends that wait for the disk
 	failure    *failure
@@ -33,8 +32,6 @@ type Pebble struct {
 
 // place is where a stream stands.
 type place struct {
-	users int // guarded by Pebble.mu
-
 	mu     sync.Mutex // held by whoever appends, commit included: a stream has one order
 	loaded bool
 	head   Head
@@ -85,7 +82,7 @@ func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Pebble, 
 	}
 	guarded.patient.Store(true)
 	return &Pebble{
-		db: db, guarded: guarded, space: space, committing: committing, failure: f, heads: map[string]*place{},
+		db: db, guarded: guarded, space: space, committing: committing, failure: f, heads: NewPool[place](maxIdle),
 	}, nil
 }
 
@@ -108,8 +105,9 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	if err := p.Failure(); err != nil { // who failed may hold the place for good
 		return Head{}, err
 	}
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if err := p.load(stream, at); err != nil {
@@ -118,7 +116,7 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	if at.head.Last != a.After {
 		return at.head, ErrConflict
 	}
-	batch := p.db.NewBatch()
+	batch := p.db.NewBatchWithSize(batchSize(stream, a))
 	defer batch.Close() // after a commit there is nothing left in it
 	head, err := p.fill(batch, stream, at.head, a)
 	if err != nil {
@@ -144,18 +142,32 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	return head, nil
 }
 
+// batchSize is how many bytes a batch has that holds an append, or some more: one that grows takes twice the memory.
+func batchSize(stream string, a Append) int {
+	n := 64 + len(stream) + len(a.State) + 32
+	for i := range a.Records {
+		r := &a.Records[i]
+		n += len(stream) + len(r.Data) + 48
+		if r.Key != "" {
+			n += len(stream) + len(r.Key) + 32
+		}
+	}
+	for k, v := range a.Values {
+		n += len(stream) + len(k) + len(v) + 32
+	}
+	return n
+}
+
 // fill puts an append into a batch.
 func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (Head, error) {
 	var errs error
 	set := func(key, value []byte) { errs = errors.Join(errs, batch.Set(key, value, nil)) }
 	name := keyName(stream)
-	var buf []byte
 	for i := range a.Records {
 		r := &a.Records[i]
 		head.Last++
 		head.Data = head.Last
-		buf = appendRecord(buf[:0], *r)
-		set(recordKey(name, head.Last), buf)
+		errs = errors.Join(errs, putRecord(batch, recordKey(name, head.Last), *r))
 		if r.Key != "" {
 			set(textKey(kindKey, name, r.Key), binary.BigEndian.AppendUint64(nil, head.Last))
 		}
@@ -182,13 +194,22 @@ func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (
 	return head, errs
 }
 
+// putRecord puts a record into a batch, without a copy of it in between.
+func putRecord(batch *pebble.Batch, key []byte, r Record) error {
+	op := batch.SetDeferred(len(key), recordSize(r))
+	copy(op.Key, key)
+	appendRecord(op.Value[:0], r)
+	return op.Finish()
+}
+
 // Head is known for a stream in use.
 func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
 	if err := p.Failure(); err != nil {
 		return Head{}, err
 	}
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	err := p.load(stream, at)
@@ -329,8 +350,9 @@ func (p *Pebble) known(stream string, name []byte, key string) (may bool, last u
 	if err := p.Failure(); err != nil {
 		return false, 0, err
 	}
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if err := p.load(stream, at); err != nil {
@@ -356,13 +378,34 @@ func (p *Pebble) known(stream string, name []byte, key string) (may bool, last u
 	return at.keys.has(seenHash([]byte(key))), at.head.Last, nil
 }
 
+// Value is one look-up. It waits for an append to the same stream, whose values may not be on disk.
+func (p *Pebble) Value(_ context.Context, stream, name string) (value []byte, err error) {
+	if err := p.Failure(); err != nil {
+		return nil, err
+	}
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	err = p.get(textKey(kindValue, keyName(stream), name), func(v []byte) error {
+		value = append([]byte{}, v...)
+		return nil
+	})
+	if errors.Is(err, pebble.ErrNotFound) {
+		err = nil
+	}
+	return value, err
+}
+
 // Values are few. It waits for an append to the same stream, whose values may not be on disk.
 func (p *Pebble) Values(_ context.Context, stream, prefix string) (map[string][]byte, error) {
 	if err := p.Failure(); err != nil {
 		return nil, err
 	}
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	name := keyName(stream)
@@ -408,8 +451,9 @@ func (p *Pebble) Delete(_ context.Context, stream string) error {
 	if err := p.Failure(); err != nil {
 		return err
 	}
-	at := p.acquire(stream)
-	defer p.release(at)
+	used := p.heads.Acquire(stream)
+	defer p.heads.Release(used)
+	at := &used.Value
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if err := p.load(stream, at); err != nil || !at.head.Exists() {
@@ -472,35 +516,6 @@ func (p *Pebble) get(key []byte, f func(value []byte) error) error {
 		return err
 	}
 	return errors.Join(f(value), closer.Close())
-}
-
-// acquire returns the stream's place, which stays in mind until it is released.
-func (p *Pebble) acquire(stream string) *place {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at := p.heads[stream]
-	if at == nil {
-		if len(p.heads) >= maxIdle {
-			for name, idle := range p.heads { // whichever come first: it costs a look-up to bring one back
-				if idle.users == 0 {
-					delete(p.heads, name)
-				}
-				if len(p.heads) < maxIdle*9/10 {
-					break
-				}
-			}
-		}
-		at = &place{}
-		p.heads[stream] = at
-	}
-	at.users++
-	return at
-}
-
-func (p *Pebble) release(at *place) {
-	p.mu.Lock()
-	at.users--
-	p.mu.Unlock()
 }
 
 // stampTime is t as it is stored. What was before 1970 was then.

@@ -83,6 +83,9 @@ var errDamaged = errors.New("the log is damaged")
 // append without records is stored as control and the seq of the record before it.
 const control = 1
 
+// recordSize is how many bytes appendRecord appends.
+func recordSize(r Record) int { return 8 + len(r.Data) }
+
 func appendRecord(b []byte, r Record) []byte { return append(stampTime(b, r.At), r.Data...) }
 
 func appendControl(b []byte, data uint64) []byte {

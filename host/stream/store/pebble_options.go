@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -52,18 +53,24 @@ const (
 	crowded = 500 * time.Microsecond
 )
 
+// memoryShare is a part of the memory that this process may use, of at least least bytes and at most most.
+func memoryShare(part, least, most int64) int64 {
+	return min(max(debug.SetMemoryLimit(-1)/part, least), most)
+}
+
 // options are for many small values that are written in the order of their arrival and read in that of their streams. What they cost as a store grows is
 // BenchmarkGrowth's.
 func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *pebble.Options {
 	opts := &pebble.Options{
 		FS:                          fs,
 		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                space.share(16, 1<<20, 64<<20),
+		MaxOpenFiles:                MostFiles(FileLimit()),
+		MemTableSize:                min(space.share(16, 1<<20, 64<<20), uint64(memoryShare(32, 1<<20, 64<<20))),
 		MemTableStopWritesThreshold: 4,  // a flush that waits for its turn holds nobody up
 		L0CompactionThreshold:       8,  // the more is merged at once, the less often each key is; who looks a key up seldom gets here
 		L0StopWritesThreshold:       64, // a compaction that is late holds nobody up
 		LBaseMaxBytes:               256 << 20,
-		CacheSize:                   128 << 20, // of which the filters take 25 MB for 10 million records
+		CacheSize:                   memoryShare(16, 8<<20, 128<<20), // of which the filters take 25 MB for 10 million records
 		Logger:                      pebbleLog{f},
 		EventListener:               &pebble.EventListener{DataCorruption: damage(f.log)},
 	}

@@ -55,7 +55,10 @@ type Engine interface {
 	// Lookup returns the record with this key. One that was removed since has no data.
 	Lookup(ctx context.Context, stream, key string) (Record, bool, error)
 
-	// Values returns the stream's named values whose names begin with prefix.
+	// Value returns the stream's value with this name; nil where there is none.
+	Value(ctx context.Context, stream, name string) ([]byte, error)
+
+	// Values returns the stream's named values whose names begin with prefix. It takes as long as there are such values.
 	Values(ctx context.Context, stream, prefix string) (map[string][]byte, error)
 
 	// Remove takes records away, but not their keys. An engine may keep some where it can't take one away without its neighbours.

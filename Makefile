@@ -57,7 +57,8 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 .PHONY: bench
 bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
-	go test -run '^$$' -bench 'Mirror|Hydrate|Idle' -benchtime 3x ./internal/e2e
+	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load' -benchtime 3x ./internal/e2e
+	go test -run '^$$' -bench Restart -benchtime 1x ./internal/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream

@@ -219,6 +219,7 @@ func (r *run) outputs() (stdout, stderr *output, err error) {
 	if stderr, err = newOutput(r.folder.Path, "stderr"); err != nil {
 		return nil, nil, errors.Join(err, stdout.file.Close())
 	}
+	r.trimmer = newTrimmer(stdout, stderr)
 	return stdout, stderr, nil
 }
 
@@ -249,15 +250,13 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 				r.Log.Warn("the agent's output was not put in order", "error", err)
 			}
 		}()
-		for _, o := range outputs {
-			defer start(context.WithoutCancel(ctx), func(ctx context.Context) error {
-				err := o.trim(ctx)
-				if err != nil {
-					r.Log.Warn("trim agent output", "path", o.path, "error", err)
-				}
-				return err
-			})()
-		}
+		defer start(context.WithoutCancel(ctx), func(ctx context.Context) error {
+			err := r.trimmer.run(ctx)
+			if err != nil {
+				r.Log.Warn("trim agent output", "error", err)
+			}
+			return err
+		})()
 	}
 	defer start(context.WithoutCancel(ctx), r.locate)()
 	stopWatch := start(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.watch(ctx, tree, outputs) })

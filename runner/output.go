@@ -29,7 +29,8 @@ type output struct {
 	path string
 	file *os.File // the agent's end
 	size int64    // at the last question whether it grew
-	base int64    // what is before it was given back; trim's
+	base int64    // what is before it was given back; the trimmer's
+	was  int64    // size at the trimmer's last look
 }
 
 func newOutput(folder, name string) (*output, error) {
@@ -47,94 +48,6 @@ func (o *output) grown() (bool, error) {
 	grew := st.Size() > o.size
 	o.size = st.Size()
 	return grew, nil
-}
-
-// Times between two looks at an output: while it may outgrow its bounds, while it is written to, and where the kernel
-// can't tell that it was written to.
-const (
-	trimFast  = time.Millisecond
-	trimEvery = 10 * time.Millisecond
-	trimPoll  = 100 * time.Millisecond
-)
-
-// trim keeps the file within its bounds until ctx is done, as far as an agent that prints at full speed between two
-// looks lets it. It sleeps as long as nothing is printed.
-func (o *output) trim(ctx context.Context) error {
-	written := watchFile(ctx, o.path)
-	for before := int64(0); ctx.Err() == nil; {
-		size, err := o.shorten()
-		if err != nil {
-			return err
-		}
-		switch grew := size != before; {
-		case !grew:
-			written(ctx)
-		case size-o.base > maxOutput/4:
-			pause(ctx, trimFast)
-		default:
-			pause(ctx, trimEvery)
-		}
-		before = size
-	}
-	return nil
-}
-
-// shorten gives back the blocks of all but the end of the file, and returns the file's size. The offsets stay, so
-// whoever follows it is not confused.
-func (o *output) shorten() (size int64, err error) {
-	st, err := o.file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	size = st.Size()
-	if size < o.base {
-		o.base = 0
-	}
-	if size-o.base <= maxOutput/2 {
-		return size, nil
-	}
-	o.base = (size - maxOutput/4) &^ (holeUnit - 1)
-	err = unix.Fallocate(int(o.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.base)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		o.base = 0
-		err = o.file.Truncate(0) // such a file system gives blocks back in no other way
-	}
-	return size, err
-}
-
-// holeUnit is what a hole in a file begins and ends at.
-const holeUnit = 64 << 10
-
-// watchFile returns a func that waits until the file was written to since the last call, or ctx is done. Where the
-// kernel has no watch for it, that is after a while.
-func watchFile(ctx context.Context, path string) (wait func(context.Context)) {
-	poll := func(ctx context.Context) { pause(ctx, trimPoll) }
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return poll
-	}
-	events := os.NewFile(uintptr(fd), "inotify")
-	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY); err != nil {
-		_ = events.Close() // it watches nothing
-		return poll
-	}
-	context.AfterFunc(ctx, func() { _ = events.Close() }) // which ends the read
-	b := make([]byte, 4096)
-	return func(ctx context.Context) {
-		if _, err := events.Read(b); err != nil {
-			poll(ctx)
-		}
-	}
-}
-
-// pause waits for d, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // settle makes the file as small as what is kept of it. It is for an agent that is gone.

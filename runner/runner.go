@@ -163,6 +163,7 @@ type run struct {
 	unread      error
 
 	leftovers int            // processes that the agent left running
+	trimmer   *trimmer       // of the agent's output; nil where it has a terminal
 	group     *harness.Group // of the agent's processes; nil where there is none
 }
 
@@ -266,7 +267,8 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if errors.Is(err, ErrTaken) {
 		r.note(Fact{Fact: FactTaken})
 	}
-	if err := r.group.Close(); err != nil { // last, for the kernel takes its time
+	r.trimmer.close()                       // last, for the kernel takes its time
+	if err := r.group.Close(); err != nil { // so it does here
 		r.Log.Debug("the agent's cgroup is still in use", "error", err)
 	}
 	return res, err

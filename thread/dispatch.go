@@ -85,6 +85,7 @@ type Synced struct {
 	Copied    int      `json:"copied"`
 	Conflicts []string `json:"conflicts"` // paths that changed on both sides: the box's version is NAME.box
 	Deleted   int      `json:"deleted"`
+	Skipped   []string `json:"skipped,omitempty"` // paths that the box changed and that never come back, as hooks of git
 	Error     string   `json:"error,omitempty"`
 }
 

@@ -55,7 +55,7 @@ var meanings = func() map[string]uint {
 		runnerVersion agentVersion agentProven cwd pid startTicks bootId instance sessionFile resume live
 		beat posted pending uptimeMs nextMs agent turn outcome name command stream
 		errorClass exitCode signal durationMs lines digest leftovers stderrTail lastEntryAt silentMs
-		childThreadId agentId from until corrected title unread nothing
+		childThreadId agentId from until corrected title unread nothing skipped
 	`) {
 		m[name] = uint(i)
 	}

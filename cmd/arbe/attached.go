@@ -119,9 +119,7 @@ func (p *program) after(c *cli.Context, ctx context.Context, h host, done launch
 		return nil
 	}
 	fmt.Fprintf(p.stderr, "· %s: %d copied back, %d deleted, %d changed on both sides\n", c.String("dir"), r.Copied, r.Deleted, len(r.Conflicts))
-	for _, path := range r.Conflicts {
-		fmt.Fprintf(p.stderr, "·   %s changed on both sides: the box's version is beside it\n", path)
-	}
+	report(p.stderr, *r)
 	if r.Error != "" {
 		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("%s; arbe sandbox pull %s tries again", r.Error, done.Sandbox)}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -99,7 +100,7 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 	}
 	s := folder.Sync{Folder: folder.Folder{Path: n.Path, Exclude: n.Exclude}, Base: base, State: f.state(n.Path), Delete: deletes}
 	out, err := s.Pull(ctx, box)
-	result = thread.Synced{Copied: out.Copied, Deleted: out.Deleted, Conflicts: out.Conflicts[:min(len(out.Conflicts), mostConflicts)]}
+	result = thread.Synced{Copied: out.Copied, Deleted: out.Deleted, Conflicts: capped(out.Conflicts), Skipped: capped(out.Skipped)}
 	if out.Base != nil {
 		err = errors.Join(err, out.Base.Save(manifest))
 	}
@@ -109,8 +110,20 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 	return result, true
 }
 
-// mostConflicts bounds the paths that go onto the thread.
-const mostConflicts = 200
+// mostPaths bounds the paths that go onto the thread.
+const mostPaths = 200
+
+func capped(paths []string) []string { return paths[:min(len(paths), mostPaths)] }
+
+// report prints the paths of a copy back that a person should look at.
+func report(w io.Writer, r thread.Synced) {
+	for _, path := range r.Conflicts {
+		fmt.Fprintf(w, "%s changed on both sides: the box's version is beside it\n", path)
+	}
+	for _, path := range r.Skipped {
+		fmt.Fprintf(w, "%s was changed in the box, and is never copied back\n", path)
+	}
+}
 
 // forget removes the notes of a thread of which nothing is left to be done.
 func (f folders) forget(threadID string) {

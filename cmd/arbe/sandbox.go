@@ -347,9 +347,7 @@ func (p *program) sandboxPull(c *cli.Context) error {
 			return errors.Join(errors.New(result.Error), err)
 		}
 		fmt.Fprintf(p.stdout, "%d copied, %d deleted, %d changed on both sides\n", result.Copied, result.Deleted, len(result.Conflicts))
-		for _, path := range result.Conflicts {
-			fmt.Fprintf(p.stdout, "%s changed on both sides: the box's version is beside it\n", path)
-		}
+		report(p.stdout, result)
 		return err
 	})
 }

@@ -352,7 +352,7 @@ func hopByHop(t *testing.T, u *upstream, base string) {
 // confined sees that nothing but what is below the upstream's base can be asked for.
 func confined(t *testing.T, u *upstream, base string) {
 	before := u.odd.Load()
-	for _, path := range []string{"/../../odd", "/..", "/.", "/odd/../odd/echo", "/%2e%2E/x", "/.%2e", "/odd/%2e", "/odd/..?x"} {
+	for _, path := range []string{"/../../odd", "/..", "/.", "/odd/../odd/echo", "/%2e%2E/x", "/.%2e", "/odd/%2e", "/odd/..?x", "/odd/..%2fx", "/odd%2F.%2E%2fx", "/odd/..%5cx"} {
 		if a := (call{method: "GET", path: path, token: "x"}).do(t, base); a.status != 400 || a.code != "path" {
 			t.Errorf("%s: %+v", path, a)
 		}

@@ -214,11 +214,13 @@ func say(w http.ResponseWriter, status int, code, message string) {
 	_, _ = w.Write(append(thread.Marshal(body), '\n')) // the client may be gone
 }
 
-// dotted reports whether a path, as it was sent, has a segment that is . or .., in whatever writing. An upstream that resolves it would be led out
-// of its base.
+// written are the ways to write what separates a path's segments, and what leads out of one.
+var written = strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", "\\", "/")
+
+// dotted reports whether a path, as it was sent, has a segment that is . or .., in whatever writing. An upstream that
+// resolves it would be led out of its base.
 func dotted(path string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == '\\' }), func(s string) bool {
-		s = strings.ReplaceAll(strings.ToLower(s), "%2e", ".")
+	return slices.ContainsFunc(strings.Split(written.Replace(strings.ToLower(path)), "/"), func(s string) bool {
 		return s == "." || s == ".."
 	})
 }

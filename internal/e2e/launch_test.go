@@ -125,8 +125,11 @@ func TestLaunch(t *testing.T) {
 		t.Errorf("the thread has %.2000s", all)
 	}
 	// The box is released when somebody looks, and only because it was for this run alone.
-	if out, err := h.try("sandbox", "list"); err != nil || !strings.Contains(out, "local:"+l.Sandbox.Ref) || !strings.Contains(out, l.ThreadID) {
-		t.Errorf("sandbox list: %v\n%s", err, out)
+	for _, args := range [][]string{{"sandbox", "list"}, {"sandbox", "list", "--runtime", "local"}} {
+		out, err := h.try(args...)
+		if err != nil || !strings.Contains(out, "local:"+l.Sandbox.Ref) || !strings.Contains(out, "run "+l.RunID+" completed") {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
 	}
 	if out, err := h.try("reconcile", "--all"); err != nil || !strings.Contains(out, "reaped "+l.ThreadID) {
 		t.Errorf("reconcile: %v\n%s", err, out)
@@ -136,6 +139,45 @@ func TestLaunch(t *testing.T) {
 	}
 	if out, err := h.try("reconcile", "--all"); err != nil || out != "" {
 		t.Errorf("reconcile again: %v\n%s", err, out)
+	}
+	if left, err := os.ReadDir(filepath.Join(h.data, "launched")); err != nil || len(left) > 0 {
+		t.Errorf("still noted as launched: %v, %v", left, err)
+	}
+}
+
+// Of several launches on one thread at the same time one gets the run.
+func TestLaunchesAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, say("Done."))
+	h.thread = h.arbe("thread", "new")
+	var cmds []*exec.Cmd
+	for range 4 {
+		cmd := h.command(h.with("launch", []string{"--thread", h.thread, "--", "do it"})...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		cmds = append(cmds, cmd)
+	}
+	statuses := map[int]int{}
+	for _, cmd := range cmds {
+		_ = cmd.Wait() // its status is looked at
+		statuses[cmd.ProcessState.ExitCode()]++
+	}
+	if statuses[0] != 1 || statuses[75] != 3 {
+		t.Errorf("exit statuses, and how many had each: %v", statuses)
+	}
+	until(t, "the run's end", func() bool { return h.arbe("thread", "status", h.thread) != thread.StatusRunning })
+	runs := 0
+	for _, e := range h.entries() {
+		if strings.HasSuffix(e.ID, ".running") {
+			runs++
+		}
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+	if out, err := h.try("reconcile", "--all"); err != nil || !strings.Contains(out, "reaped "+h.thread) {
+		t.Errorf("reconcile: %v\n%s", err, out)
 	}
 }
 

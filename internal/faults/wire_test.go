@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -150,12 +151,11 @@ var wireTable = []fault{
 	{
 		name: "server: 400 for a line, without a list", on: at(beforeLine), torn: true,
 		hit: func(s *scene, _ moment) {
-			id, n := "pi:"+s.sessionID()+":m2", 0
+			id := "pi:" + s.sessionID() + ":m2"
 			s.alien = id // a stub stands for it
 			s.failWith(func(c fakethread.Call) fakethread.Fault {
 				for _, e := range c.Entries {
-					if e.ID == id && n < 4 {
-						n++
+					if e.ID == id && !strings.Contains(string(e.Payload), `"kind":"stub"`) {
 						return fakethread.Fault{Status: 400, Body: "no"}
 					}
 				}

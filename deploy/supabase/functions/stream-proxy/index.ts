@@ -64,7 +64,7 @@ function target(url: string): { path: string; query: string } {
 
 /** Whether a path has a segment that is . or .., in whatever writing: it would lead out of the base. */
 function dotted(path: string): boolean {
-  return /(^|[/\\])(\.|%2e){1,2}([/\\]|$)/i.test(path);
+  return /(^|[/\\]|%2f|%5c)(\.|%2e){1,2}([/\\]|%2f|%5c|$)/i.test(path);
 }
 
 /** An error of the proxy's own, in the shape of the server's. */

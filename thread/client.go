@@ -94,6 +94,10 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 		return resp, nil
 	}
 	fresh, ok := c.another(ctx, token)
+	if !ok && ctx.Err() != nil {
+		drain(resp.Body)
+		return nil, context.Cause(ctx) // a fresh token may be on its way: this was not the last word
+	}
 	if !ok {
 		return resp, nil
 	}

@@ -26,7 +26,8 @@ const (
 	StepWait       = "wait" // every 30 s while one of the others lasts
 )
 
-// ClaimID is the id by which a launch claims to be the thread's k-th run, from 0. Of two launches at the same time one gets it.
+// ClaimID is the id by which a launch claims to be the thread's k-th run, from 0. Of two launches at the same time
+// one gets it.
 func ClaimID(k int) string { return "run." + strconv.Itoa(k) }
 
 // Claim takes the number of a thread's next run for one run.
@@ -47,14 +48,15 @@ type AfterPush struct {
 	PR     bool   `json:"pr"`
 }
 
-// AfterSync asks for the folder to be copied back, by the host that has it. Delete deletes files there that were deleted
-// in the box; Failed copies back the work of a run that did not complete, too.
+// AfterSync asks for the folder to be copied back, by the host that has it. Delete deletes files there that were
+// deleted in the box; Failed copies back the work of a run that did not complete, too.
 type AfterSync struct {
 	Delete bool `json:"delete"`
 	Failed bool `json:"failed"`
 }
 
-// SetupStep is a step of making a box, when it has ended. For StepWait it is the step that lasts, and how long it has lasted.
+// SetupStep is a step of making a box, when it has ended. For StepWait it is the step that lasts, and how long it has
+// lasted.
 type SetupStep struct {
 	Signal
 	Name       string `json:"name"`

@@ -83,8 +83,15 @@ func TestFollowErrors(t *testing.T) {
 		status int
 		ends   bool
 	}{
-		{401, true}, {403, true}, {400, true}, {410, true}, {301, true},
-		{404, false}, {429, false}, {500, false}, {503, false},
+		{401, true},
+		{403, true},
+		{400, true},
+		{410, true},
+		{301, true},
+		{404, false},
+		{429, false},
+		{500, false},
+		{503, false},
 	} {
 		t.Run(fmt.Sprint(tt.status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -132,6 +132,10 @@ func (c *Client) another(ctx context.Context, refused string) (string, bool) {
 		return "", false
 	}
 	r.mu.Lock()
+	if token := r.token; token != refused {
+		r.mu.Unlock()
+		return token, true // it was exchanged meanwhile
+	}
 	r.refused = refused
 	kept := r.keeper != nil
 	if kept && r.changed == nil {

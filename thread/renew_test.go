@@ -300,3 +300,21 @@ func TestTokenFileRenewed(t *testing.T) {
 		t.Errorf("%d refused, %d taken", o.refused, o.posts)
 	}
 }
+
+// A call that is told to stop while it waits for a fresh token does not report that the token is refused: that is not
+// known yet.
+func TestStoppedWhileRenewing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, hangs: true}
+		c := &thread.Client{
+			Base: "http://office", Thread: "t1", Token: thread.StaticToken("x"), Renew: "the-renew-token",
+			HTTP: &http.Client{Transport: o},
+		}
+		defer keepToken(t, c)()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Append(ctx, []thread.Entry{note}); err == nil || thread.Refused(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -68,7 +68,7 @@ func (p *program) runAction(c *cli.Context) error {
 			if err != nil || status == thread.StatusRunning || status == "" {
 				return errors.Join(reach(err), p.left(done))
 			}
-			return errors.Join(ended(&fold, done.Run), p.after(c, ctx, h, done, attached))
+			return errors.Join(ended(&fold, done.Run), p.after(ctx, c, h, done, attached))
 		case sig := <-came:
 			if asked || sig != syscall.SIGINT {
 				leave()
@@ -102,8 +102,9 @@ func (h host) hold(ctx context.Context, done launch.Launched, holder string) (dr
 	}, nil
 }
 
-// after does what was wanted after the run, and prints it. A push that fails does not fail the run: its work is in the box.
-func (p *program) after(c *cli.Context, ctx context.Context, h host, done launch.Launched, holder string) error {
+// after does what was wanted after the run, and prints it. A push that fails does not fail the run: its work is in
+// the box.
+func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch.Launched, holder string) error {
 	if holder == "" {
 		return nil
 	}
@@ -112,13 +113,21 @@ func (p *program) after(c *cli.Context, ctx context.Context, h host, done launch
 		return fmt.Errorf("after the run: %w", err)
 	}
 	if r := run.Push; r != nil {
-		_ = json.NewEncoder(p.stdout).Encode(pushResult{r.Pushed, r.Branch, r.Commit, r.PRURL, r.Error}) // a closed stdout has no reader
+		// A closed stdout has no reader.
+		_ = json.NewEncoder(p.stdout).Encode(pushResult{r.Pushed, r.Branch, r.Commit, r.PRURL, r.Error})
 	}
 	r := run.Sync
 	if r == nil {
 		return nil
 	}
-	fmt.Fprintf(p.stderr, "· %s: %d copied back, %d deleted, %d changed on both sides\n", c.String("dir"), r.Copied, r.Deleted, len(r.Conflicts))
+	fmt.Fprintf(
+		p.stderr,
+		"· %s: %d copied back, %d deleted, %d changed on both sides\n",
+		c.String("dir"),
+		r.Copied,
+		r.Deleted,
+		len(r.Conflicts),
+	)
 	report(p.stderr, *r)
 	if r.Error != "" {
 		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("%s; arbe sandbox pull %s tries again", r.Error, done.Sandbox)}
@@ -137,7 +146,14 @@ type pushResult struct {
 
 // left says that the run goes on.
 func (p *program) left(done launch.Launched) error {
-	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("the run goes on: arbe thread tail %s shows it, arbe cancel %s ends it", done.Thread, done.Thread)}
+	return &cmdline.Exit{
+		Status: 1,
+		Cause: fmt.Errorf(
+			"the run goes on: arbe thread tail %s shows it, arbe cancel %s ends it",
+			done.Thread,
+			done.Thread,
+		),
+	}
 }
 
 // ended is the exit status of a run that has ended. One of which nothing is known has not ended well.

@@ -42,7 +42,8 @@ func (f folders) of(box sandbox.Ref) string {
 	return filepath.Join(string(f), hex.EncodeToString(sum[:12]))
 }
 
-// state is where syncs of a folder keep what they need: one place for each folder, so that two never work on it at once.
+// state is where syncs of a folder keep what they need: one place for each folder, so that two never work on it at
+// once.
 func (f folders) state(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(string(f), "sync-"+hex.EncodeToString(sum[:12]))
@@ -80,7 +81,12 @@ func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
 }
 
 // sync copies back the folder of a run that has ended, as its launch wanted. mine is false where another host has it.
-func (f folders) sync(ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run) (result thread.Synced, mine bool) {
+func (f folders) sync(
+	ctx context.Context,
+	box sandbox.Sandbox,
+	_ string,
+	run thread.Run,
+) (result thread.Synced, mine bool) {
 	return f.pull(ctx, box, run.After.Sync.Delete)
 }
 
@@ -98,9 +104,19 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 	if err != nil {
 		return thread.Synced{Error: err.Error()}, true
 	}
-	s := folder.Sync{Folder: folder.Folder{Path: n.Path, Exclude: n.Exclude}, Base: base, State: f.state(n.Path), Delete: deletes}
+	s := folder.Sync{
+		Folder: folder.Folder{Path: n.Path, Exclude: n.Exclude},
+		Base:   base,
+		State:  f.state(n.Path),
+		Delete: deletes,
+	}
 	out, err := s.Pull(ctx, box)
-	result = thread.Synced{Copied: out.Copied, Deleted: out.Deleted, Conflicts: capped(out.Conflicts), Skipped: capped(out.Skipped)}
+	result = thread.Synced{
+		Copied:    out.Copied,
+		Deleted:   out.Deleted,
+		Conflicts: capped(out.Conflicts),
+		Skipped:   capped(out.Skipped),
+	}
 	if out.Base != nil {
 		err = errors.Join(err, out.Base.Save(manifest))
 	}

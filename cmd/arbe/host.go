@@ -41,7 +41,10 @@ func (p *program) host(c *cli.Context) (host, error) {
 func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
 	return func(id string) (*thread.Client, error) {
 		token := func() (string, error) {
-			return stream.Mint(key, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)})
+			return stream.Mint(
+				key,
+				stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)},
+			)
 		}
 		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
 	}
@@ -73,7 +76,12 @@ func (h host) hands() reconcile.Hands {
 // pushOptions are what a push to repo takes from this environment.
 func pushOptions(repo, branch string) (push.Options, error) {
 	remote, err := push.ParseRemote(repo, os.Getenv("GITHUB_SERVER_URL"))
-	return push.Options{Remote: remote, Branch: branch, Token: os.Getenv("GITHUB_TOKEN"), BaseURL: os.Getenv("GITHUB_API_URL")}, err
+	return push.Options{
+		Remote:  remote,
+		Branch:  branch,
+		Token:   os.Getenv("GITHUB_TOKEN"),
+		BaseURL: os.Getenv("GITHUB_API_URL"),
+	}, err
 }
 
 // pushRun pushes the branch of a completed run, as its launch wanted.
@@ -89,7 +97,14 @@ func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thre
 
 // pushed is the outcome of a push as the thread has it.
 func pushed(out push.Outcome) thread.Pushed {
-	return thread.Pushed{Pushed: out.Pushed, Nothing: out.Nothing, Branch: out.Branch, Commit: out.Commit, PRURL: out.PRURL, Error: out.Error}
+	return thread.Pushed{
+		Pushed:  out.Pushed,
+		Nothing: out.Nothing,
+		Branch:  out.Branch,
+		Commit:  out.Commit,
+		PRURL:   out.PRURL,
+		Error:   out.Error,
+	}
 }
 
 // unsaved describes work in a box that is nowhere else; "" for none.
@@ -105,7 +120,11 @@ func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, e
 	if err != nil || !u.Any() {
 		return "", err
 	}
-	return fmt.Sprintf("its repository has %d commits and %d changed files that are not pushed", u.Commits, u.Changes), nil
+	return fmt.Sprintf(
+		"its repository has %d commits and %d changed files that are not pushed",
+		u.Commits,
+		u.Changes,
+	), nil
 }
 
 // exitBusy is the status of a launch that another run of the thread is in the way of.

@@ -39,14 +39,19 @@ func (p *program) sandboxCommand() *cli.Command {
 			{
 				Name: "rm", Usage: "cancel the runs in a box, and release the box and all in it", ArgsUsage: "PROVIDER:ID…",
 				Description: "A run in the box gets 10 seconds to end. Boxes of another thread server are refused.",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete the box at once, whatever holds it and whoever made it"}},
-				Action:      p.sandboxRemove,
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "force", Usage: "delete the box at once, whatever holds it and whoever made it"},
+				},
+				Action: p.sandboxRemove,
 			},
 			{
 				Name: "push", Usage: "push the branch in a box, and make a pull request of it", ArgsUsage: "PROVIDER:ID",
 				Description: "The token is taken from GITHUB_TOKEN. Prints {pushed, branch, commit, prUrl, error}.",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "repo", Usage: "`ORG/REPO` (required)"}, &cli.StringFlag{Name: "branch", Usage: "the `BRANCH` (required)"},
+					&cli.StringFlag{
+						Name:  "repo",
+						Usage: "`ORG/REPO` (required)",
+					}, &cli.StringFlag{Name: "branch", Usage: "the `BRANCH` (required)"},
 					&cli.StringFlag{Name: "title", Usage: "of the pull request"},
 				},
 				Action: p.sandboxPush,
@@ -54,8 +59,10 @@ func (p *program) sandboxCommand() *cli.Command {
 			{
 				Name: "pull", Usage: "copy the changes of a box's folder back into the folder here that it was made of", ArgsUsage: "PROVIDER:ID",
 				Description: "Files that changed on both sides stay as they are here, with the box's version beside them as NAME.box.",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "delete", Usage: "delete files here that were deleted in the box and are unchanged here"}},
-				Action:      p.sandboxPull,
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "delete", Usage: "delete files here that were deleted in the box and are unchanged here"},
+				},
+				Action: p.sandboxPull,
 			},
 		},
 	}
@@ -163,7 +170,14 @@ func (l listed) String() string {
 	if l.Ephemeral {
 		word = "ephemeral"
 	}
-	s := fmt.Sprintf("%s  %s  %s  thread %s  %s", l.Ref, l.State, word, cmp.Or(l.Labels[sandbox.LabelThread], "-"), l.Created.Local().Format(time.DateTime))
+	s := fmt.Sprintf(
+		"%s  %s  %s  thread %s  %s",
+		l.Ref,
+		l.State,
+		word,
+		cmp.Or(l.Labels[sandbox.LabelThread], "-"),
+		l.Created.Local().Format(time.DateTime),
+	)
 	for _, r := range l.Runs {
 		s += fmt.Sprintf("  run %s %s", r.ID, r.Status)
 	}
@@ -246,7 +260,11 @@ func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider sandb
 		return fmt.Errorf("%w; --force deletes the box without asking the thread server", err)
 	}
 	if of := boxes[i].Labels[sandbox.LabelInstallation]; of != "" && of != server.Installation {
-		return fmt.Errorf("%s is a box of another thread server's (installation %s): --force deletes it nevertheless", ref, of)
+		return fmt.Errorf(
+			"%s is a box of another thread server's (installation %s): --force deletes it nevertheless",
+			ref,
+			of,
+		)
 	}
 	if id := boxes[i].Labels[sandbox.LabelThread]; thread.ValidThread(id) {
 		if err := p.cancelIn(c, h, id, ref); err != nil {
@@ -267,7 +285,8 @@ func (p *program) cancelIn(c *cli.Context, h host, id string, ref sandbox.Ref) e
 		return err
 	}
 	for _, r := range fold.Runs() {
-		if r.Status != thread.StatusRunning || r.Sandbox == nil || r.Sandbox.Provider != ref.Provider || r.Sandbox.Ref != ref.ID {
+		if r.Status != thread.StatusRunning || r.Sandbox == nil || r.Sandbox.Provider != ref.Provider ||
+			r.Sandbox.Ref != ref.ID {
 			continue
 		}
 		if err := p.askToEnd(c.Context, client, r.ID, r.Harness, "", "its sandbox is removed"); err != nil {
@@ -346,7 +365,13 @@ func (p *program) sandboxPull(c *cli.Context) error {
 		if result.Error != "" {
 			return errors.Join(errors.New(result.Error), err)
 		}
-		fmt.Fprintf(p.stdout, "%d copied, %d deleted, %d changed on both sides\n", result.Copied, result.Deleted, len(result.Conflicts))
+		fmt.Fprintf(
+			p.stdout,
+			"%d copied, %d deleted, %d changed on both sides\n",
+			result.Copied,
+			result.Deleted,
+			len(result.Conflicts),
+		)
 		report(p.stdout, result)
 		return err
 	})
@@ -364,7 +389,10 @@ func (o *onThread) post(ctx context.Context, typ string, result func(thread.Sign
 		return nil
 	}
 	id, payload := result(thread.Signal{Type: typ, RunID: o.run.ID, Harness: o.run.Harness})
-	_, err := o.client.Append(ctx, []thread.Entry{{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)}})
+	_, err := o.client.Append(
+		ctx,
+		[]thread.Entry{{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)}},
+	)
 	return reach(err)
 }
 

@@ -40,7 +40,8 @@ func (g *log) read(ctx context.Context, client *thread.Client) error {
 		g.fold.Add(e)
 		if number, is := strings.CutPrefix(e.ID, "run."); is {
 			var c thread.Claim
-			if k, err := strconv.Atoi(number); err == nil && json.Unmarshal(e.Payload, &c) == nil && c.Type == thread.TypeClaim {
+			if k, err := strconv.Atoi(number); err == nil && json.Unmarshal(e.Payload, &c) == nil &&
+				c.Type == thread.TypeClaim {
 				g.claims[k] = claim{c.RunID, e.Received()}
 			}
 		}

@@ -1,16 +1,20 @@
 // Package launch provisions a box, puts the runner into it, starts it detached and leaves.
 //
-// The order is the design. The prompt and the run's beginning are on the thread before there is a box, and the box's name
-// before there is a runner: when this process dies, what is left is a thread that shows how far it came, and that reconcile
-// settles. Once the runner is started nothing depends on the host.
+// The order is the design. The prompt and the run's beginning are on the thread before there is a box, and the box's
+// name before there is a runner: when this process dies, what is left is a thread that shows how far it came, and
+// that reconcile settles. Once the runner is started nothing depends on the host.
 //
-//  1. run.<k>, <run>.prompt, <run>.running: the claim to be the thread's k-th run, and the run. Of two launches one gets it.
-//  2. the box: that of the thread's last run, where it lives and that is wanted, or a new one. The run holds its lease.
+//  1. run.<k>, <run>.prompt, <run>.running: the claim to be the thread's k-th run, and the run. Of two launches one
+//     gets it.
+//  2. the box: that of the thread's last run, where it lives and that is wanted, or a new one. The run holds its
+//     lease.
 //  3. <run>.sandbox, with what is wanted of the box after the run
-//  4. what the run needs there: the runner, the agent, the user's files, and the user's own setup. Each step is on the thread
+//  4. what the run needs there: the runner, the agent, the user's files, and the user's own setup. Each step is on
+//     the thread
 //  5. the runner, detached; its token is in its environment and nowhere else
 //
-// A launch that fails posts that as a provisional end, and deletes the box that it made, unless a runner may be in it.
+// A launch that fails posts that as a provisional end, and deletes the box that it made, unless a runner may be in
+// it.
 package launch
 
 import (
@@ -112,7 +116,11 @@ const farewellTimeout = 30 * time.Second
 type BusyError struct{ Thread, Run string }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("thread %s has a run that is still running (%s): wait for it, arbe cancel it, or arbe reconcile it where it is dead", e.Thread, e.Run)
+	return fmt.Sprintf(
+		"thread %s has a run that is still running (%s): wait for it, arbe cancel it, or arbe reconcile it where it is dead",
+		e.Thread,
+		e.Run,
+	)
 }
 
 // launching is a launch under way.
@@ -306,7 +314,12 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			// Its runner was given up, and may be at work behind a network that is down.
 			var alive bool
 			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
-				return nil, fmt.Errorf("the runner of run %s is still alive in the sandbox %s:%s", runs[i].ID, ref.Provider, ref.Ref)
+				return nil, fmt.Errorf(
+					"the runner of run %s is still alive in the sandbox %s:%s",
+					runs[i].ID,
+					ref.Provider,
+					ref.Ref,
+				)
 			}
 		}
 		if err == nil && health == sandbox.Live {

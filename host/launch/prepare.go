@@ -145,8 +145,15 @@ func (l *Launcher) said(_ sandbox.Stream, b []byte) {
 	}
 }
 
-// sh runs a script in the box's working directory, and returns what it prints. One that fails is an error that has its last words.
-func (l *Launcher) sh(ctx context.Context, box sandbox.Sandbox, c sandbox.Command, script string, args ...string) (string, error) {
+// sh runs a script in the box's working directory, and returns what it prints. One that fails is an error that has
+// its last words.
+func (l *Launcher) sh(
+	ctx context.Context,
+	box sandbox.Sandbox,
+	c sandbox.Command,
+	script string,
+	args ...string,
+) (string, error) {
 	c.Argv = append([]string{"sh", "-c", script, "sh"}, args...)
 	res, err := box.Exec(ctx, c)
 	switch {
@@ -183,7 +190,17 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 	if t.Author != "" {
 		env["ARBE_AUTHOR_ID"] = t.Author
 	}
-	argv := []string{"sh", "-c", inPath + `exec "$HOME/` + runnerPath + `" "$@"`, "sh", "run", "--harness", t.Harness, "--cwd", box.WorkDir()}
+	argv := []string{
+		"sh",
+		"-c",
+		inPath + `exec "$HOME/` + runnerPath + `" "$@"`,
+		"sh",
+		"run",
+		"--harness",
+		t.Harness,
+		"--cwd",
+		box.WorkDir(),
+	}
 	if t.Model != "" {
 		argv = append(argv, "--model", t.Model)
 	}

@@ -9,8 +9,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// steps posts the steps of making a box: each when it has ended, and one that lasts every 30 s, so that a launch is never
-// silent. A step that can't be posted does not fail the launch: it would have gone well without.
+// steps posts the steps of making a box: each when it has ended, and one that lasts every 30 s, so that a launch is
+// never silent. A step that can't be posted does not fail the launch: it would have gone well without.
 type steps struct {
 	g      *launching
 	every  time.Duration
@@ -60,7 +60,11 @@ func (s *steps) do(ctx context.Context, kind, name string, step func() error) er
 func (s *steps) post(ctx context.Context, kind, name string, took time.Duration, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	p := thread.SetupStep{Signal: s.g.signal(thread.SetupType(kind)), Name: s.redact.Text(name), DurationMs: took.Milliseconds()}
+	p := thread.SetupStep{
+		Signal:     s.g.signal(thread.SetupType(kind)),
+		Name:       s.redact.Text(name),
+		DurationMs: took.Milliseconds(),
+	}
 	if cause != nil {
 		p.Error = s.redact.Text(cause.Error())
 	}

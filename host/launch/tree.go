@@ -21,7 +21,12 @@ const copiedMark = ".arbe/copied"
 
 // mark notes in the box that all that differs from now on is the agent's work.
 func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
-	_, err := g.sh(ctx, box, sandbox.Command{Timeout: time.Minute}, `mkdir -p "$HOME/.arbe" && : >"$HOME/`+copiedMark+`"`)
+	_, err := g.sh(
+		ctx,
+		box,
+		sandbox.Command{Timeout: time.Minute},
+		`mkdir -p "$HOME/.arbe" && : >"$HOME/`+copiedMark+`"`,
+	)
 	return err
 }
 

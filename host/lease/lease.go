@@ -1,11 +1,13 @@
-// Package lease records who needs a box, on a stream of the box's own, so that a box is released only when nobody does.
+// Package lease records who needs a box, on a stream of the box's own, so that a box is released only when nobody
+// does.
 //
-// A box is held by records, each with a holder: a run, from before it uses the box until its thread reports its end; and a
-// host that copies from the box or pushes from it, for a time that it renews. A box that nobody holds may be released:
-// that, too, is a record, and after it nobody gets a hold any more. Only then the box is deleted, by anybody, as often as it takes.
+// A box is held by records, each with a holder: a run, from before it uses the box until its thread reports its end;
+// and a host that copies from the box or pushes from it, for a time that it renews. A box that nobody holds may be
+// released: that, too, is a record, and after it nobody gets a hold any more. Only then the box is deleted, by
+// anybody, as often as it takes.
 //
-// The n-th record of a stream has the id lease.<n>. A record is decided on what its writer has read, and is refused (409)
-// where another one came first; then the writer reads on and decides again. So two hosts never act on the same
+// The n-th record of a stream has the id lease.<n>. A record is decided on what its writer has read, and is refused
+// (409) where another one came first; then the writer reads on and decides again. So two hosts never act on the same
 // state, and neither clocks nor the provider's labels decide anything but whether a hold with a time has expired,
 // which goes by the thread server's clock.
 package lease
@@ -212,7 +214,10 @@ func (l Lease) append(ctx context.Context, decide func(State) (Record, error)) e
 			return err
 		}
 		r.Type = TypeLease
-		_, err = l.Client.Append(ctx, []thread.Entry{{ID: recordID(s.records), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(r)}})
+		_, err = l.Client.Append(
+			ctx,
+			[]thread.Entry{{ID: recordID(s.records), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(r)}},
+		)
 		var taken *thread.StatusError
 		switch {
 		case err == nil:
@@ -235,8 +240,8 @@ const (
 	renewAfter = TTL / 4
 )
 
-// Keep renews a hold, which the caller has, until ctx is done. A renewal that fails is tried again with the next one: the
-// hold lasts for several.
+// Keep renews a hold, which the caller has, until ctx is done. A renewal that fails is tried again with the next one:
+// the hold lasts for several.
 func (l Lease) Keep(ctx context.Context, h Hold) {
 	tick := time.NewTicker(renewAfter)
 	defer tick.Stop()

@@ -24,7 +24,13 @@ func newLease(t *testing.T) lease.Lease {
 		t.Fatal(err)
 	}
 	key := []byte(strings.Repeat("k", 32))
-	s := &stream.Server{Log: log, Secrets: [][]byte{key}, LongPoll: time.Second, Closing: t.Context(), Logger: slog.New(slog.DiscardHandler)}
+	s := &stream.Server{
+		Log:      log,
+		Secrets:  [][]byte{key},
+		LongPoll: time.Second,
+		Closing:  t.Context(),
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
 		srv.Close()
@@ -34,7 +40,10 @@ func newLease(t *testing.T) lease.Lease {
 	})
 	id := lease.Stream(sandbox.Ref{Provider: "daytona", ID: "b1"})
 	token := func() (string, error) {
-		return stream.Mint(key, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+		return stream.Mint(
+			key,
+			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+		)
 	}
 	return lease.Lease{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}
 }

@@ -24,12 +24,14 @@ func wantsPush(run thread.Run) bool {
 }
 
 func wantsSync(run thread.Run) bool {
-	return run.After != nil && run.After.Sync != nil && (run.Status == thread.StatusCompleted || run.After.Sync.Failed) &&
+	return run.After != nil && run.After.Sync != nil &&
+		(run.Status == thread.StatusCompleted || run.After.Sync.Failed) &&
 		(run.Sync == nil || run.Sync.Error != "")
 }
 
-// after pushes and copies back what the run's launch wanted, where this host can and nobody else is at it. The results are
-// on the thread; a failure there is no error here. holder is the caller's hold of the box; "" where it has none.
+// after pushes and copies back what the run's launch wanted, where this host can and nobody else is at it. The
+// results are on the thread; a failure there is no error here. holder is the caller's hold of the box; "" where it
+// has none.
 func (t *settling) after(ctx context.Context, run thread.Run, holder string, urgent bool) error {
 	if run.ID == "" || run.Sandbox == nil || t.views[run.Sandbox.Provider] == nil || t.superseded(run) {
 		return nil
@@ -173,7 +175,14 @@ func (t *settling) synced(ctx context.Context, run thread.Run, result thread.Syn
 	}
 	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.sync.%d", run.ID, run.Syncs), "", result))
 	if err == nil || errors.Is(err, errTaken) {
-		t.did(run.ID, Synced, cmp.Or(result.Error, fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted, len(result.Conflicts))))
+		t.did(
+			run.ID,
+			Synced,
+			cmp.Or(
+				result.Error,
+				fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted, len(result.Conflicts)),
+			),
+		)
 		return nil
 	}
 	return err

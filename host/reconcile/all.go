@@ -12,9 +12,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// All settles the threads with these ids, and those that this installation's boxes are labelled with, in one pass. It passes
-// each one's state to done, and goes on where one can't be settled; the errors are returned together. A provider that does
-// not answer holds up its own threads only.
+// All settles the threads with these ids, and those that this installation's boxes are labelled with, in one pass. It
+// passes each one's state to done, and goes on where one can't be settled; the errors are returned together. A
+// provider that does not answer holds up its own threads only.
 func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string, s State)) error {
 	known := map[string]uint64{}
 	for _, id := range ids {
@@ -27,7 +27,14 @@ func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string,
 const waiting = 256
 
 // pass settles ids, and the threads of boxes that are not known.
-func (r *Reconciler) pass(ctx context.Context, ids []string, known map[string]uint64, m *memory, urgent bool, done func(id string, s State)) error {
+func (r *Reconciler) pass(
+	ctx context.Context,
+	ids []string,
+	known map[string]uint64,
+	m *memory,
+	urgent bool,
+	done func(id string, s State),
+) error {
 	p, err := r.begin(ctx)
 	if err != nil {
 		return err
@@ -65,8 +72,8 @@ func (p *pass) threads(ctx context.Context, ids []string, urgent bool, done func
 	return errs
 }
 
-// threadsOfBoxes are the threads that the boxes of this installation are labelled with. Boxes may be left of threads that
-// were deleted.
+// threadsOfBoxes are the threads that the boxes of this installation are labelled with. Boxes may be left of threads
+// that were deleted.
 func (p *pass) threadsOfBoxes(ctx context.Context) (ids []string) {
 	for _, v := range p.views {
 		boxes, _ := v.list(ctx) // a failure is an error of the threads that need the list
@@ -85,10 +92,15 @@ type Versions func(f func(id string, version uint64) error) error
 // listEvery is how many passes of a Loop there are for each in which all threads are listed.
 const listEvery = 4
 
-// Loop settles, every so often, the threads that were open when they were settled last, and every fourth time those that
-// have changed since. Of open threads it reads what is new. It passes each one's state to done, and returns nil when ctx
-// is done.
-func (r *Reconciler) Loop(ctx context.Context, every time.Duration, threads Versions, done func(id string, s State)) error {
+// Loop settles, every so often, the threads that were open when they were settled last, and every fourth time those
+// that have changed since. Of open threads it reads what is new. It passes each one's state to done, and returns nil
+// when ctx is done.
+func (r *Reconciler) Loop(
+	ctx context.Context,
+	every time.Duration,
+	threads Versions,
+	done func(id string, s State),
+) error {
 	settled := map[string]uint64{} // the version in which nothing was left to do
 	open := map[string]bool{}
 	versions := map[string]uint64{}

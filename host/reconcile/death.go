@@ -114,11 +114,21 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 		why = fmt.Sprintf("no entry for %v", e.Silence.Round(time.Second))
 	}
 	base := t.base(now)
-	_, perr := t.post(ctx, t.client,
+	_, perr := t.post(
+		ctx,
+		t.client,
 		t.entry(base+".orphan.0", "", thread.Orphaned{
-			Signal: signal(now, thread.TypeOrphaned), Reason: reason, LastEntryAt: thread.Stamp(now.LastEntry), SilentMs: e.Silence.Milliseconds(),
+			Signal: signal(
+				now,
+				thread.TypeOrphaned,
+			), Reason: reason, LastEntryAt: thread.Stamp(now.LastEntry), SilentMs: e.Silence.Milliseconds(),
 		}),
-		t.entry(base+".orphan.1", "", thread.StatusChanged{Signal: signal(now, thread.TypeStatus), Status: thread.StatusFailed}))
+		t.entry(
+			base+".orphan.1",
+			"",
+			thread.StatusChanged{Signal: signal(now, thread.TypeStatus), Status: thread.StatusFailed},
+		),
+	)
 	if perr != nil && !errors.Is(perr, errTaken) {
 		return errors.Join(err, perr)
 	}

@@ -14,10 +14,15 @@ import (
 // maxResult bounds the result that a parent gets, in bytes.
 const maxResult = 64 << 10
 
-var verbs = map[string]string{thread.StatusCompleted: "completed", thread.StatusFailed: "failed", thread.StatusCancelled: "been cancelled"}
+var verbs = map[string]string{
+	thread.StatusCompleted: "completed",
+	thread.StatusFailed:    "failed",
+	thread.StatusCancelled: "been cancelled",
+}
 
-// notify posts the end of a delegated run on the thread that it works for. A provisional end is posted when it has stood for
-// a while. Where the runner's own end has replaced one that was posted, the new one is posted as a correction.
+// notify posts the end of a delegated run on the thread that it works for. A provisional end is posted when it has
+// stood for a while. Where the runner's own end has replaced one that was posted, the new one is posted as a
+// correction.
 func (t *settling) notify(ctx context.Context, run thread.Run) error {
 	if !thread.ValidThread(run.Parent.ThreadID) {
 		return fmt.Errorf("run %s of thread %s: its parent %q is no thread id", run.ID, t.id, run.Parent.ThreadID)
@@ -87,7 +92,10 @@ func (t *settling) result(run thread.Run, finished, result string, corrected boo
 	}
 	return []thread.Entry{
 		t.entry(finished, "", thread.ChildFinished{
-			Signal: signal(run, thread.TypeChildFinished), ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: corrected,
+			Signal: signal(
+				run,
+				thread.TypeChildFinished,
+			), ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: corrected,
 		}),
 		t.entry(result, run.Parent.AuthorID, thread.Chat{
 			Type: thread.TypeChat, Text: fmt.Sprintf("The task on thread %s has %s.\n\n%s", t.id, verb, text),

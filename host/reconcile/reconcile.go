@@ -2,15 +2,16 @@
 //
 // For a thread it does four things, in this order, each only on evidence:
 //
-//  1. An open run whose box or runner is dead, or that was silent for too long, gets a provisional end. The runner's own
-//     end, should it still come, replaces it.
+//  1. An open run whose box or runner is dead, or that was silent for too long, gets a provisional end. The runner's
+//     own end, should it still come, replaces it.
 //  2. What the launch wanted done after the run (a push, a copy back) is done, where this host can.
-//  3. The thread that a delegated run works for gets its end, once; a provisional one after a delay. Where a verdict that
-//     was delivered is replaced later, it gets a correction, once.
+//  3. The thread that a delegated run works for gets its end, once; a provisional one after a delay. Where a verdict
+//     that was delivered is replaced later, it gets a correction, once.
 //  4. Boxes that nobody needs any more are released: by a record of the box's lease, then deleted by id.
 //
-// Everything that is posted has an id that follows from the run, and every box has a lease, so any number of reconcilers
-// may work at the same time, and one that dies half-way is followed by another. Boxes of other installations are never touched.
+// Everything that is posted has an id that follows from the run, and every box has a lease, so any number of
+// reconcilers may work at the same time, and one that dies half-way is followed by another. Boxes of other
+// installations are never touched.
 package reconcile
 
 import (
@@ -235,7 +236,8 @@ func (t *settling) run(id string) thread.Run {
 // lastWords is the text of an assistant's turn; "" for any other entry.
 func lastWords(e thread.Entry) string {
 	var p thread.Line
-	if json.Unmarshal(e.Payload, &p) != nil || !strings.HasSuffix(p.Type, "."+thread.KindAssistant) || p.SubagentOf != "" {
+	if json.Unmarshal(e.Payload, &p) != nil || !strings.HasSuffix(p.Type, "."+thread.KindAssistant) ||
+		p.SubagentOf != "" {
 		return ""
 	}
 	var m struct{ Content json.RawMessage }

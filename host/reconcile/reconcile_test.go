@@ -97,7 +97,10 @@ func (b *boxes) List(ctx context.Context, labels map[string]string) (all []sandb
 		}
 		if fits {
 			one := sandbox.Box{
-				Ref: sandbox.Ref{Provider: "boxes", ID: id}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live, Created: time.Now(),
+				Ref: sandbox.Ref{
+					Provider: "boxes",
+					ID:       id,
+				}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live, Created: time.Now(),
 			}
 			if one.State == "error" {
 				one.Health = sandbox.Gone
@@ -130,8 +133,23 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, key: []byte(strings.Repeat("k", 32)), boxes: &boxes{health: map[string]sandbox.Health{}, runs: map[string]bool{}, labels: map[string]map[string]string{}, states: map[string]string{}}}
-	s := &stream.Server{Log: log, Secrets: [][]byte{w.key}, LongPoll: time.Second, Closing: t.Context(), Logger: slog.New(slog.DiscardHandler)}
+	w := &world{
+		t:   t,
+		key: []byte(strings.Repeat("k", 32)),
+		boxes: &boxes{
+			health: map[string]sandbox.Health{},
+			runs:   map[string]bool{},
+			labels: map[string]map[string]string{},
+			states: map[string]string{},
+		},
+	}
+	s := &stream.Server{
+		Log:      log,
+		Secrets:  [][]byte{w.key},
+		LongPoll: time.Second,
+		Closing:  t.Context(),
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 	handler := s.Handler()
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.ahead.Load())).UTC().Format(http.TimeFormat))
@@ -155,13 +173,20 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) client(id string) (*thread.Client, error) {
 	token := func() (string, error) {
-		return stream.Mint(w.key, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+		return stream.Mint(
+			w.key,
+			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+		)
 	}
 	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil
 }
 
 func (w *world) reconciler() *reconcile.Reconciler {
-	return &reconcile.Reconciler{Client: w.client, Providers: map[string]sandbox.Provider{"boxes": w.boxes}, Again: time.Millisecond}
+	return &reconcile.Reconciler{
+		Client:    w.client,
+		Providers: map[string]sandbox.Provider{"boxes": w.boxes},
+		Again:     time.Millisecond,
+	}
 }
 
 // post posts entries, each "id payload", and fails the test where that can't be.
@@ -201,7 +226,12 @@ func inBox(id string, ephemeral bool, parent string) string {
 	if parent != "" {
 		parent = `,"parent":{"threadId":"` + parent + `","authorId":"brain"}`
 	}
-	return fmt.Sprintf(`r1.sandbox {"type":"signal.dispatch.sandbox","runId":"r1","harness":"pi","sandbox":{"provider":"boxes","ref":"%s","ephemeral":%v}%s}`, id, ephemeral, parent)
+	return fmt.Sprintf(
+		`r1.sandbox {"type":"signal.dispatch.sandbox","runId":"r1","harness":"pi","sandbox":{"provider":"boxes","ref":"%s","ephemeral":%v}%s}`,
+		id,
+		ephemeral,
+		parent,
+	)
 }
 
 const startedEntry = `r1.started {"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":7,"startTicks":9,"bootId":"b"}`
@@ -284,7 +314,11 @@ func TestSettle(t *testing.T) {
 func gone(w *world) { w.health["b1"] = sandbox.Gone }
 
 func (w *world) label(thread, ephemeral string) map[string]string {
-	return map[string]string{sandbox.LabelThread: thread, sandbox.LabelEphemeral: ephemeral, sandbox.LabelInstallation: w.own}
+	return map[string]string{
+		sandbox.LabelThread:       thread,
+		sandbox.LabelEphemeral:    ephemeral,
+		sandbox.LabelInstallation: w.own,
+	}
 }
 
 // An outage of the server is no silence of the runs: it counts from when the log could be written again.
@@ -371,7 +405,8 @@ func TestNotify(t *testing.T) {
 	}
 	wg.Wait()
 	entries := w.entries("parent")
-	if len(entries) != 2 || !strings.Contains(entries[0], `"childThreadId":"t1","status":"completed","text":"It is done."`) ||
+	if len(entries) != 2 ||
+		!strings.Contains(entries[0], `"childThreadId":"t1","status":"completed","text":"It is done."`) ||
 		!strings.Contains(entries[1], `"type":"chat","text":"The task on thread t1 has completed.\n\nIt is done."`) {
 		t.Errorf("the parent got %v", entries)
 	}
@@ -380,19 +415,25 @@ func TestNotify(t *testing.T) {
 // The parent of a launch that failed before it had a box is in its running entry.
 func TestNotifyFailedLaunch(t *testing.T) {
 	w := newWorld(t)
-	w.post("t1", strings.Replace(running, `"running"}`, `"running","parent":{"threadId":"parent"}}`, 1),
+	w.post(
+		"t1",
+		strings.Replace(running, `"running"}`, `"running","parent":{"threadId":"parent"}}`, 1),
 		`r1.orphan.0 {"type":"signal.thread.pi_failed","runId":"r1","harness":"pi","errorClass":"launch","message":"no such image","exitCode":null,"signal":null}`,
-		`r1.orphan.1 {"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed"}`)
+		`r1.orphan.1 {"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed"}`,
+	)
 	w.ahead.Store(int64(11 * time.Minute))
-	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || len(s.Deeds) != 1 || s.Deeds[0].Did != reconcile.Notified {
+	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || len(s.Deeds) != 1 ||
+		s.Deeds[0].Did != reconcile.Notified {
 		t.Errorf("got %+v, %v", s, err)
 	}
-	if entries := w.entries("parent"); len(entries) != 2 || !strings.Contains(entries[1], "has failed.\\n\\nno such image") {
+	if entries := w.entries("parent"); len(entries) != 2 ||
+		!strings.Contains(entries[1], "has failed.\\n\\nno such image") {
 		t.Errorf("the parent got %v", entries)
 	}
 }
 
-// A provisional end is delivered when it has stood for ten minutes, and corrected, once, where the runner's own replaces it.
+// A provisional end is delivered when it has stood for ten minutes, and corrected, once, where the runner's own
+// replaces it.
 func TestNotifyCorrects(t *testing.T) {
 	w := newWorld(t)
 	w.health["b1"] = sandbox.Gone
@@ -426,8 +467,10 @@ func TestNotifyCorrects(t *testing.T) {
 		t.Errorf("again: %v", got)
 	}
 	entries := w.entries("parent")
-	if len(entries) != 4 || !strings.HasPrefix(entries[2], "t1.r1.finished.corrected ") || !strings.Contains(entries[2], `"status":"completed"`) ||
-		!strings.Contains(entries[2], `"corrected":true`) || !strings.HasPrefix(entries[3], "t1.r1.result.corrected ") {
+	if len(entries) != 4 || !strings.HasPrefix(entries[2], "t1.r1.finished.corrected ") ||
+		!strings.Contains(entries[2], `"status":"completed"`) ||
+		!strings.Contains(entries[2], `"corrected":true`) ||
+		!strings.HasPrefix(entries[3], "t1.r1.result.corrected ") {
 		t.Errorf("the parent got %v", entries)
 	}
 }

@@ -118,12 +118,18 @@ func (t *settling) consider(ctx context.Context, v *view, b sandbox.Box) error {
 }
 
 // needOf gathers what is known of a box. The box is asked only where the answer matters.
-func (t *settling) needOf(ctx context.Context, v *view, b sandbox.Box, reapAfter time.Duration) (n need, run thread.Run, err error) {
+func (t *settling) needOf(
+	ctx context.Context,
+	v *view,
+	b sandbox.Box,
+	reapAfter time.Duration,
+) (n need, run thread.Run, err error) {
 	ephemeral, _ := strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // a box without the label is kept
 	n = need{Ephemeral: ephemeral, Alive: dead, Broken: b.Health == sandbox.Gone, Since: t.now.Sub(b.Created)}
 	named := false
 	for _, r := range t.fold.Runs() {
-		if r.Sandbox != nil && r.Sandbox.Provider == b.Ref.Provider && r.Sandbox.Ref == b.Ref.ID || r.ID != "" && r.ID == b.Labels[sandbox.LabelRun] {
+		if r.Sandbox != nil && r.Sandbox.Provider == b.Ref.Provider && r.Sandbox.Ref == b.Ref.ID ||
+			r.ID != "" && r.ID == b.Labels[sandbox.LabelRun] {
 			if run, named = r, true; r.Status == thread.StatusRunning {
 				n.Open = r.ID
 			}
@@ -164,8 +170,8 @@ func (t *settling) needOf(ctx context.Context, v *view, b sandbox.Box, reapAfter
 	return n, run, err
 }
 
-// unsaved describes work in a box that is nowhere else. A box that is asleep is not started for that, and kept. An error
-// means that nothing is known now.
+// unsaved describes work in a box that is nowhere else. A box that is asleep is not started for that, and kept. An
+// error means that nothing is known now.
 func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thread.Run) (what string, err error) {
 	switch {
 	case run.Kept != nil && run.Kept.Sandbox.Ref == b.Ref.ID:
@@ -195,13 +201,22 @@ func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thre
 }
 
 // kept posts, once, that a box outlives its run.
-func (t *settling) kept(ctx context.Context, b sandbox.Box, run thread.Run, why string, reapAfter time.Duration) error {
+func (t *settling) kept(
+	ctx context.Context,
+	b sandbox.Box,
+	run thread.Run,
+	why string,
+	reapAfter time.Duration,
+) error {
 	if run.ID == "" || run.Kept != nil {
 		return nil
 	}
 	until := thread.Stamp(run.Ended.Add(reapAfter))
 	fresh, err := t.post(ctx, t.client, t.entry(run.ID+".kept.0", "", thread.SandboxKept{
-		Signal: signal(run, thread.TypeSandboxKept), Sandbox: thread.Sandbox{Provider: b.Ref.Provider, Ref: b.Ref.ID}, Reason: why, Until: until,
+		Signal: signal(
+			run,
+			thread.TypeSandboxKept,
+		), Sandbox: thread.Sandbox{Provider: b.Ref.Provider, Ref: b.Ref.ID}, Reason: why, Until: until,
 	}))
 	if err == nil && fresh {
 		t.did(run.ID, Kept, b.Ref.String()+" until "+until+": "+why)
@@ -215,8 +230,8 @@ func (t *settling) kept(ctx context.Context, b sandbox.Box, run thread.Run, why 
 // errNeeded is returned where somebody needs the box after all.
 var errNeeded = errors.New("the sandbox is needed")
 
-// release records the release of a box on its lease, and deletes the box. Between the two readings of the thread nobody can
-// have taken the box without a record on the lease, which would refuse this one.
+// release records the release of a box on its lease, and deletes the box. Between the two readings of the thread
+// nobody can have taken the box without a record on the lease, which would refuse this one.
 func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why string) error {
 	l, err := t.lease(&thread.Sandbox{Provider: b.Ref.Provider, Ref: b.Ref.ID})
 	if err != nil {

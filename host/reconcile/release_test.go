@@ -151,8 +151,18 @@ func TestLeaseHoldsBox(t *testing.T) {
 func TestAfter(t *testing.T) {
 	w := newWorld(t)
 	w.health["b1"], w.labels["b1"] = sandbox.Live, w.label("t1", "true")
-	w.post("t1", `r1.prompt {"type":"chat","text":"make it","runId":"r1"}`, running,
-		strings.Replace(inBox("b1", true, ""), `,"sandbox"`, `,"after":{"push":{"repo":"o/r","branch":"b","pr":true},"sync":{"delete":true,"failed":false}},"sandbox"`, 1), completed)
+	w.post(
+		"t1",
+		`r1.prompt {"type":"chat","text":"make it","runId":"r1"}`,
+		running,
+		strings.Replace(
+			inBox("b1", true, ""),
+			`,"sandbox"`,
+			`,"after":{"push":{"repo":"o/r","branch":"b","pr":true},"sync":{"delete":true,"failed":false}},"sandbox"`,
+			1,
+		),
+		completed,
+	)
 	pushes, syncs, broken := 0, 0, true
 	r := w.reconciler()
 	if s, err := r.Thread(t.Context(), "t1"); err != nil || !s.Open || len(w.gone) > 0 {
@@ -194,7 +204,8 @@ func TestAfter(t *testing.T) {
 		}
 	}
 	if len(results) != 3 || !strings.HasPrefix(results[0], "r1.sync.0 ") || !strings.Contains(results[1], "the remote is away") ||
-		!strings.HasPrefix(results[2], "r1.push.1 ") || !strings.Contains(results[2], `"prUrl":"https://github.com/o/r/pull/1"`) {
+		!strings.HasPrefix(results[2], "r1.push.1 ") ||
+		!strings.Contains(results[2], `"prUrl":"https://github.com/o/r/pull/1"`) {
 		t.Errorf("results %v", results)
 	}
 }

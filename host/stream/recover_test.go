@@ -36,7 +36,7 @@ func TestPanics(t *testing.T) {
 		logged string
 		panics string
 	}{
-		{"/early", 500, "nil map", "1"},
+		{"/early", 500, "panic=early", "1"},
 		{"/late", 0, "panic=late", "2"},
 		{"/abort", 0, "", "2"},
 		{"/fine", 200, "", "2"},

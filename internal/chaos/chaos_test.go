@@ -1,9 +1,10 @@
-// Package chaos_test plays random schedules of the host's side in virtual time: launches, attached runs and reconcilers are
-// killed at any of their steps, the provider and the thread server fail, hang and lie, boxes vanish. The code under test is
-// that of host/launch, host/lease and host/reconcile; the thread server, the provider and the runners are simulated.
+// Package chaos_test plays random schedules of the host's side in virtual time: launches, attached runs and
+// reconcilers are killed at any of their steps, the provider and the thread server fail, hang and lie, boxes vanish.
+// The code under test is that of host/launch, host/lease and host/reconcile; the thread server, the provider and the
+// runners are simulated.
 //
-// A schedule is broken where a live run is given up, the box of a live run or of unsaved work is deleted, a run is never
-// settled or settled wrongly, a box is left, or a parent does not learn the end.
+// A schedule is broken where a live run is given up, the box of a live run or of unsaved work is deleted, a run is
+// never settled or settled wrongly, a box is left, or a parent does not learn the end.
 package chaos_test
 
 import (

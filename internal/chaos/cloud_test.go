@@ -86,7 +86,12 @@ func (v view) Create(ctx context.Context, o sandbox.Options) (box sandbox.Sandbo
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.next++
-		m := &machine{id: fmt.Sprintf("box-%d", v.next), labels: maps.Clone(o.Labels), created: time.Now(), state: "started"}
+		m := &machine{
+			id:      fmt.Sprintf("box-%d", v.next),
+			labels:  maps.Clone(o.Labels),
+			created: time.Now(),
+			state:   "started",
+		}
 		if o.Ephemeral {
 			m.labels[sandbox.LabelEphemeral] = "true"
 		}
@@ -157,7 +162,13 @@ func (v view) List(ctx context.Context, labels map[string]string) (all []sandbox
 				fits = fits && m.labels[k] == want
 			}
 			if fits {
-				b := sandbox.Box{Ref: sandbox.Ref{Provider: "cloud", ID: id}, Labels: m.labels, State: m.state, Health: sandbox.Live, Created: m.created}
+				b := sandbox.Box{
+					Ref:     sandbox.Ref{Provider: "cloud", ID: id},
+					Labels:  m.labels,
+					State:   m.state,
+					Health:  sandbox.Live,
+					Created: m.created,
+				}
 				if m.state == "error" {
 					b.Health = sandbox.Gone
 				}
@@ -276,7 +287,9 @@ func (a *agent) alive() bool {
 func (w *world) startAgent(m *machine, id, run string) *agent {
 	a := &agent{w: w, thread: id, run: run, running: true}
 	a.ctx, a.kill = context.WithCancel(w.ctx)
-	length, verdict := time.Duration(w.rand(int(50*time.Minute))), [...]string{"completed", "completed", "failed", "cancelled"}[w.rand(4)]
+	length, verdict := time.Duration(
+		w.rand(int(50*time.Minute)),
+	), [...]string{"completed", "completed", "failed", "cancelled"}[w.rand(4)]
 	dies := w.rand(6) == 0
 	w.mu.Lock()
 	w.alive[id+"/"+run] = a
@@ -307,7 +320,11 @@ func (w *world) startAgent(m *machine, id, run string) *agent {
 				m.unsaved = m.labels[sandbox.LabelTree] != ""
 				// The end is tried for as long as it takes, like a runner's.
 				for a.ctx.Err() == nil {
-					e := thread.Entry{ID: run + ".end.0", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(thread.StatusChanged{Signal: sig(thread.TypeStatus), Status: verdict})}
+					e := thread.Entry{
+						ID:      run + ".end.0",
+						TS:      thread.Stamp(time.Now()),
+						Payload: thread.Marshal(thread.StatusChanged{Signal: sig(thread.TypeStatus), Status: verdict}),
+					}
 					if _, err := client.Append(a.ctx, []thread.Entry{e}); err == nil {
 						return
 					}

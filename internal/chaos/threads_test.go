@@ -54,10 +54,20 @@ func (s *threads) serve(req *http.Request) *http.Response {
 		for k, v := range header {
 			h.Set(k, v)
 		}
-		return &http.Response{StatusCode: status, Status: strconv.Itoa(status), Header: h, Body: io.NopCloser(bytes.NewReader(body)), Request: req}
+		return &http.Response{
+			StatusCode: status,
+			Status:     strconv.Itoa(status),
+			Header:     h,
+			Body:       io.NopCloser(bytes.NewReader(body)),
+			Request:    req,
+		}
 	}
 	if req.URL.Path == "/healthz" {
-		return answer(200, nil, fmt.Appendf(nil, `{"installation":%q,"writableSince":%q}`, installation, thread.Stamp(s.since)))
+		return answer(
+			200,
+			nil,
+			fmt.Appendf(nil, `{"installation":%q,"writableSince":%q}`, installation, thread.Stamp(s.since)),
+		)
 	}
 	id, ok := strings.CutPrefix(req.URL.Path, "/api/stream/arbe-thread-")
 	if !ok {
@@ -80,7 +90,15 @@ func (s *threads) serve(req *http.Request) *http.Response {
 		line, _ := json.Marshal(e)
 		b.Write(append(line, '\n'))
 	}
-	return answer(200, map[string]string{"Stream-Next-Offset": strconv.Itoa(len(list)), "Stream-Up-To-Date": "true", "Content-Type": "application/x-ndjson"}, b.Bytes())
+	return answer(
+		200,
+		map[string]string{
+			"Stream-Next-Offset": strconv.Itoa(len(list)),
+			"Stream-Up-To-Date":  "true",
+			"Content-Type":       "application/x-ndjson",
+		},
+		b.Bytes(),
+	)
 }
 
 // append appends all entries of a post or none.
@@ -100,7 +118,11 @@ func (s *threads) append(id string, body []byte) (int, string) {
 	for i, e := range entries {
 		old, taken := s.byID[id][e.ID]
 		if taken && !equal(old.Payload, e.Payload) {
-			return 409, fmt.Sprintf(`{"error":{"code":"conflict","message":"taken","entries":[{"index":%d,"id":%q,"reason":"taken"}]}}`, i, e.ID)
+			return 409, fmt.Sprintf(
+				`{"error":{"code":"conflict","message":"taken","entries":[{"index":%d,"id":%q,"reason":"taken"}]}}`,
+				i,
+				e.ID,
+			)
 		}
 		if !taken {
 			e.At = thread.Stamp(time.Now())
@@ -114,7 +136,12 @@ func (s *threads) append(id string, body []byte) (int, string) {
 			s.appended(id, e)
 		}
 	}
-	return 200, fmt.Sprintf(`{"nextOffset":"%d","appended":%d,"duplicates":%d}`, len(s.list[id]), len(fresh), len(entries)-len(fresh))
+	return 200, fmt.Sprintf(
+		`{"nextOffset":"%d","appended":%d,"duplicates":%d}`,
+		len(s.list[id]),
+		len(fresh),
+		len(entries)-len(fresh),
+	)
 }
 
 func equal(a, b []byte) bool {
@@ -161,7 +188,13 @@ func (t wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 503, Status: "503", Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	case portal:
 		h := http.Header{"Content-Type": {"text/html"}}
-		return &http.Response{StatusCode: 404, Status: "404", Header: h, Body: io.NopCloser(strings.NewReader("<html>not here</html>")), Request: req}, nil
+		return &http.Response{
+			StatusCode: 404,
+			Status:     "404",
+			Header:     h,
+			Body:       io.NopCloser(strings.NewReader("<html>not here</html>")),
+			Request:    req,
+		}, nil
 	case hanging:
 		<-req.Context().Done()
 		return nil, req.Context().Err()

@@ -148,6 +148,11 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 		}
 		s.strike(st.what)
 	}
+	if lost { // a worker that is stopped and has no keeper is for a person to continue
+		for _, pid := range processes("work " + s.run) {
+			kill(pid, syscall.SIGCONT)
+		}
+	}
 	s.struck = time.Now()
 	s.finish()
 	// What nobody was left to finish is found by whoever comes next.

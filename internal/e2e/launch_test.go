@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -331,6 +332,63 @@ func TestReconcile(t *testing.T) {
 	if len(entries) != 2 || entries[1].AuthorID != "the-brain" || !strings.Contains(string(entries[0].Payload), `"childThreadId":"`+l.ThreadID+`"`) {
 		t.Errorf("the parent has %d entries: %s", len(entries), textOf(entries))
 	}
+}
+
+// A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left alone
+// however silent it is.
+func TestReconcileFindsDeadRunner(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	l, _ := h.launch("--", "slowly")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+	if out, err := h.try("reconcile", "--orphan-after", "1ms", l.ThreadID); err != nil || out != "" {
+		t.Errorf("a live runner is left alone: %v\n%s", err, out)
+	}
+	runner := filepath.Join(filepath.Dir(l.WorkDir), "home", ".arbe", "bin", "arbe-pi-runner")
+	killed := 0
+	until(t, "no process of the runner is left", func() bool {
+		pids := processesOf(t, runner)
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+				killed++
+			}
+		}
+		return len(pids) == 0
+	})
+	if killed < 2 {
+		t.Errorf("killed %d processes, want the keeper and the worker", killed)
+	}
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" runner_lost") || !strings.Contains(out, "reaped "+l.ThreadID) {
+		t.Errorf("reconcile: %s", out)
+	}
+}
+
+// processesOf are the processes of a program.
+func processesOf(t *testing.T, program string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if name, _, _ := strings.Cut(string(line), "\x00"); err == nil && name == program {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back, what

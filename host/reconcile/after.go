@@ -68,7 +68,8 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 	}
 	if holder == "" {
 		holder = "after:" + uuid.NewString()
-		got, err := l.Try(ctx, hold(holder, t.id, run.ID))
+		mine := hold(holder, t.id, run.ID)
+		got, err := l.Try(ctx, mine)
 		if err != nil || !got {
 			if errors.Is(err, lease.ErrReleased) {
 				err = nil
@@ -80,7 +81,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		}()
 		keeping, stop := context.WithCancel(ctx)
 		kept := make(chan struct{})
-		go func() { defer close(kept); l.Keep(keeping, hold(holder, t.id, run.ID)) }()
+		go func() { defer close(kept); l.Keep(keeping, mine) }()
 		defer func() { stop(); <-kept }()
 	}
 	// Another host may have done it before this one got its hold.

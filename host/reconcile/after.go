@@ -59,7 +59,6 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		return err
 	})
 	if errors.Is(err, sandbox.ErrForeign) {
-		t.pending = false
 		return nil // it is another host's
 	}
 	l, err := t.lease(run.Sandbox)

@@ -19,7 +19,8 @@ type Health struct {
 // healthTimeout bounds one question.
 const healthTimeout = 10 * time.Second
 
-// Health asks the server for its health. An answer that is no success is a *StatusError.
+// Health asks the server for its health, once. An answer that is no success, a redirect among them, is a *StatusError;
+// a page of HTML is an error.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -27,11 +28,11 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if err != nil {
 		return Health{}, err
 	}
-	hc := http.DefaultClient
+	one := http.Client{CheckRedirect: noRedirect, Transport: pageless{}}
 	if c.HTTP != nil {
-		hc = c.HTTP
+		one.Transport = pageless{c.HTTP.Transport}
 	}
-	resp, err := hc.Do(req)
+	resp, err := one.Do(req)
 	if err != nil {
 		return Health{}, fmt.Errorf("health of the thread server: %w", err)
 	}

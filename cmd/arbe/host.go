@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -31,10 +34,34 @@ func (p *program) host(c *cli.Context) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
-	return host{
-		data: d, providers: providers(d), folders: foldersOf(d),
-		client: func(id string) (*thread.Client, error) { return p.client(c, id, stream.ScopeWrite) },
-	}, nil
+	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+	h.client = func(id string) (*thread.Client, error) {
+		client, err := p.client(c, id, stream.ScopeWrite)
+		if err != nil {
+			return nil, err
+		}
+		// A token in the environment is for one thread, and a host writes others and the leases of boxes.
+		if token, err := client.Token(); err == nil && subject(token) == thread.StreamName(id) {
+			return client, nil
+		}
+		if key, err := secret(d); err == nil {
+			return h.minting(client.Base, key, client)(id)
+		}
+		return client, nil
+	}
+	return h, nil
+}
+
+// subject is the stream that a token is for; "" where it can't be read. It is the server that verifies tokens.
+func subject(token string) string {
+	_, rest, _ := strings.Cut(token, ".")
+	claims, _, _ := strings.Cut(rest, ".")
+	b, err := base64.RawURLEncoding.DecodeString(claims)
+	var c struct{ Sub string }
+	if err != nil || json.Unmarshal(b, &c) != nil {
+		return ""
+	}
+	return c.Sub
 }
 
 // minting returns clients whose tokens are signed here, whatever token stands in the environment.

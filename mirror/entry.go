@@ -53,6 +53,7 @@ type Encoder struct {
 	decoder  session.Decoder
 	prompted bool
 	last     time.Time
+	calls    []session.Call // since the last note
 	rewriter session.Rewriter
 }
 
@@ -101,6 +102,9 @@ func (e *Encoder) Skip(l session.Line) {
 func (e *Encoder) next(l session.Line) (dec session.Entry, name Name) {
 	e.decoder.Dialect = e.Dialect
 	dec = e.decoder.Next(l.Data)
+	if e.noting && !dec.Side {
+		e.calls = append(e.calls, dec.Calls...)
+	}
 	if !l.Held() {
 		dec = session.Entry{Kind: session.Text, Type: kindLong}
 	}

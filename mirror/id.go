@@ -1,9 +1,10 @@
 package mirror
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
-	"hash/maphash"
 	"strconv"
 
 	"arbe.0sk.ar/runner/session"
@@ -17,9 +18,11 @@ type Namer struct {
 	Session string // the session's id, as long as no header has said it
 	Known   *Known // ids that a thread has for lines of the session; nil where that is not known
 
-	seed   maphash.Seed
-	used   *idSet // hashes of the ids of the lines so far
-	before *idSet // the same of the lines before the last Restart
+	seed   [16]byte // of the hashes
+	used   *idSet   // hashes of the ids of the lines so far
+	before *idSet   // the same of the lines before the last Restart
+	noting bool     // fresh is asked for
+	fresh  []uint64 // hashes since the last note
 
 	// A file in an old format is written anew by the agent that continues it, with ids where there were none.
 	old      bool                // the header says so
@@ -53,28 +56,31 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	if n.used == nil {
 		n.used = &idSet{}
 		if n.before == nil {
-			n.seed = maphash.MakeSeed()
+			_, _ = rand.Read(n.seed[:]) // it never fails
 		}
 	}
 	if e.Kind == session.Header {
 		n.Session, n.old = e.SessionID, e.Old
 	}
 	id := n.idOf(l, e)
-	key := maphash.String(n.seed, id)
+	key := n.hash(id)
 	n.used.add(key)
+	if n.noting {
+		n.fresh = append(n.fresh, key)
+	}
 	name := Name{ID: id}
 	name.Again = n.before.has(key)
 	if n.Dialect.Essence == nil || e.Kind == session.Header || l.Long > 0 {
 		return name
 	}
 	if n.old {
-		said := maphash.Bytes(n.seed, n.Dialect.Essence(l.Data))
+		said := n.hash(string(n.Dialect.Essence(l.Data)))
 		if n.essences == nil {
 			n.essences = map[uint64][]string{}
 		}
 		n.essences[said] = append(n.essences[said], id)
 	} else if len(n.migrated) > 0 && !name.Again {
-		said := maphash.Bytes(n.seed, n.Dialect.Essence(l.Data))
+		said := n.hash(string(n.Dialect.Essence(l.Data)))
 		if ids := n.migrated[said]; len(ids) > 0 {
 			name.Was, n.migrated[said] = ids[0], ids[1:]
 		}
@@ -104,7 +110,15 @@ func (n *Namer) idOf(l session.Line, e session.Entry) string {
 }
 
 func (n *Namer) has(id string) bool {
-	return n.used.has(maphash.String(n.seed, id))
+	return n.used.has(n.hash(id))
+}
+
+// hash is a hash with the Namer's own key, so that nobody can make two ids that share one. Unlike maphash it can be
+// written down for another process.
+func (n *Namer) hash(s string) uint64 {
+	var room [192]byte // for most ids
+	sum := sha256.Sum256(append(append(room[:0], n.seed[:]...), s...))
+	return binary.LittleEndian.Uint64(sum[:])
 }
 
 // maxPart keeps an id with two parts, a hash and an index within thread.MaxID.

@@ -5,7 +5,7 @@
 // again, and because a line's id follows from the file (Namer), a line that is posted twice is there once. Lines are posted in their order; a
 // single entry that the server won't have is replaced by a stub and holds nobody up.
 //
-// The package reads one file and writes none. It doesn't say what became of the run.
+// The package reads one file and writes none but a Mirror's notes. It doesn't say what became of the run.
 package mirror
 
 import (
@@ -47,6 +47,10 @@ type Mirror struct {
 	Named bool
 	// From is where an earlier Mirror of the same file got to; the zero value is the start.
 	From session.Position
+	// Notes is the path of a file in which the Mirror writes down what a later one of the same session file needs to
+	// go on without reading what is posted; "" for none. The later one begins where the notes end, or at From, where
+	// that is further on.
+	Notes string
 	// Until is the index of the line that the mirror ends before; 0 for the file's end.
 	Until int
 	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
@@ -64,6 +68,7 @@ type Mirror struct {
 	refused map[string]int   // how often the server has refused one of the batch, by id
 	next    session.Position // after the last line of the batch
 	posted  atomic.Int64
+	notes   notes
 }
 
 // ReadError is the error of a pass that could not read the session file.
@@ -90,6 +95,9 @@ func (m *Mirror) Close() (err error) {
 	}
 	if m.reader != nil {
 		err = errors.Join(err, m.reader.Close())
+	}
+	if m.notes.f != nil {
+		err = errors.Join(err, m.notes.f.Close())
 	}
 	return err
 }
@@ -168,6 +176,7 @@ func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.L
 		m.posted.Add(int64(len(m.batch)))
 		clear(m.batch) // a line can be large: don't hold on to it
 		m.batch, m.pending, m.refused = m.batch[:0], nil, nil
+		m.note(m.reader)
 		if m.Saved != nil {
 			if err := m.Saved(m.next); err != nil {
 				return err
@@ -176,34 +185,70 @@ func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.L
 	}
 }
 
-// open starts the reader and brings the encoder to where it was at From.
+// open starts the reader and brings the encoder to where it was at From, or at the end of the notes.
 func (m *Mirror) open() error {
 	reader := session.NewReader(m.Path, session.Position{})
 	if m.Named {
 		reader = session.NewSessionReader(m.Path, m.Dialect)
 	}
 	reader.Until(m.Until)
-	for reader.Position().Offset < m.From.Offset {
-		line, err := reader.Next()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return &ReadError{errors.Join(err, reader.Close())}
-		}
-		if err != nil {
-			break
-		}
-		m.Skip(line)
-	}
-	if reader.Position() != m.From {
-		// Not the file that the position was made of. From its start nothing is lost, and what is there already is not doubled.
-		m.Log.Warn("the saved position does not fit the session file; mirroring it from its start", "path", m.Path)
-		if err := reader.Reset(); err != nil {
-			return &ReadError{err}
-		}
-		m.Namer, m.prompted, m.decoder = Namer{Dialect: m.Dialect, Session: m.Session}, false, session.Decoder{}
+	if err := m.catchUp(reader); err != nil {
+		m.restart() // the next pass begins anew
+		return &ReadError{errors.Join(err, reader.Close())}
 	}
 	m.reader, m.next = reader, reader.Position()
 	m.posted.Store(int64(m.next.Index))
 	return nil
+}
+
+// catchUp takes what earlier Mirrors have posted.
+func (m *Mirror) catchUp(reader *session.Reader) error {
+	if m.Notes != "" {
+		known, err := m.recall(reader)
+		if err != nil {
+			return err
+		}
+		if !known {
+			if err := reader.Reset(); err != nil {
+				return err
+			}
+			m.restart()
+		}
+		m.noting = true
+	}
+	start := reader.Position()
+	for reader.Position().Offset < m.From.Offset {
+		line, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		m.Skip(line)
+		if line.End.Index%batchLines == 0 {
+			m.note(reader)
+		}
+	}
+	if at := reader.Position(); at == m.From || at == start && at.Offset > m.From.Offset {
+		return nil
+	}
+	// Not the file that the position was made of. From its start nothing is lost, and what is there already is not
+	// doubled.
+	m.Log.Warn("the saved position does not fit the session file; mirroring it from its start", "path", m.Path)
+	m.restart()
+	m.noting = m.Notes != ""
+	return reader.Reset()
+}
+
+// restart brings the encoder to the file's start, as if no line had come, and leaves the notes so far.
+func (m *Mirror) restart() {
+	m.Namer = Namer{Dialect: m.Dialect, Session: m.Session, Known: m.Known}
+	m.prompted, m.decoder, m.last, m.calls = false, session.Decoder{}, time.Time{}, nil
+	if m.notes.f != nil {
+		_ = m.notes.f.Close() // nothing of it is waited for
+	}
+	m.notes = notes{}
 }
 
 // fill reads lines until a batch is full or the file is at its end.

@@ -24,6 +24,7 @@ import (
 //	run.json       what was asked for; written once
 //	facts.jsonl    what happened, in order
 //	cursor.json    how far the session is on the thread; a stale one costs a repeat and nothing else
+//	*.notes        what the next worker's mirrors need to go on from there; without it they read the session from its start
 //	terminal.json  the run's last entries, as they are posted
 //	stdout, stderr the end of what the agent printed: at most 16 MiB
 //

@@ -28,6 +28,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -394,6 +395,7 @@ func (r *run) newMirror() *mirror.Mirror {
 		Named: r.record.Named,
 		Until: r.until,
 		From:  r.cursor(),
+		Notes: filepath.Join(r.folder.Path, "mirror.notes"),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			// What is on the thread counts for the verdict, also where the file changes right afterwards.
 			if err := r.follower.readLines(); err != nil {

@@ -2,6 +2,9 @@ package runner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
 	"time"
 
 	"arbe.0sk.ar/runner/mirror"
@@ -53,7 +56,8 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 			Encoder: mirror.Encoder{
 				Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID}, Redact: r.Redact, Author: r.Author, Subagent: id,
 			},
-			Path: s.Path, Log: r.Log.With("subagent", s.ID),
+			Notes: r.subagentNotes(s.Path),
+			Path:  s.Path, Log: r.Log.With("subagent", s.ID),
 			Gate: func(ctx context.Context) error {
 				select {
 				case <-r.opened:
@@ -71,6 +75,12 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	}
 	r.subagents.mirrors = append(r.subagents.mirrors, fresh...)
 	return fresh
+}
+
+// subagentNotes is where the mirror of a subagent's session has its notes.
+func (r *run) subagentNotes(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(r.folder.Path, "subagent-"+hex.EncodeToString(sum[:8])+".notes")
 }
 
 // beganAt is when the run began, to compare with the times of files: now is the time of the clock that files get

@@ -1,13 +1,38 @@
 package session
 
+import "cmp"
+
 // Decoder decodes a session file's lines in their order, and fills in what a line leaves to those before it: whose turn it is, which tool answers. The zero
 // value with a Dialect is ready for a file's first line.
 type Decoder struct {
 	Dialect
 
-	provider, model string
-	reply           string            // the last
-	tools           map[string]string // the names of the tools that were called, by call
+	heard Heard
+	tools map[string]string // the names of the tools that were called, by call
+}
+
+// Heard is what a Decoder remembers of lines for those that follow.
+type Heard struct {
+	Provider, Model string // who speaks
+	Reply           string // the last
+	Calls           []Call
+}
+
+// Heard is what the Decoder remembers, less the calls.
+func (d *Decoder) Heard() Heard { return d.heard }
+
+// Hear makes the Decoder remember what lines have said that it has not seen: all of them at once, or some after the
+// others.
+func (d *Decoder) Hear(h Heard) {
+	d.heard.Provider = cmp.Or(h.Provider, d.heard.Provider)
+	d.heard.Model = cmp.Or(h.Model, d.heard.Model)
+	d.heard.Reply = cmp.Or(h.Reply, d.heard.Reply)
+	for _, c := range h.Calls {
+		if d.tools == nil || len(d.tools) >= mostCalls {
+			d.tools = map[string]string{}
+		}
+		d.tools[c.ID] = c.Name
+	}
 }
 
 // mostCalls bounds what is remembered of calls. A result follows its call soon.
@@ -19,24 +44,10 @@ func (d *Decoder) Next(line []byte) Entry {
 	if e.Side {
 		return e
 	}
-	if e.Provider != "" {
-		d.provider = e.Provider
-	}
-	if e.Model != "" {
-		d.model = e.Model
-	}
-	if e.Reply != "" && e.Reply == d.reply {
+	if e.Reply != "" && e.Reply == d.heard.Reply {
 		e.Usage = nil // the reply's first line has said it
 	}
-	if e.Reply != "" {
-		d.reply = e.Reply
-	}
-	for _, c := range e.Calls {
-		if d.tools == nil || len(d.tools) >= mostCalls {
-			d.tools = map[string]string{}
-		}
-		d.tools[c.ID] = c.Name
-	}
+	d.Hear(Heard{Provider: e.Provider, Model: e.Model, Reply: e.Reply, Calls: e.Calls})
 	return d.fill(e)
 }
 
@@ -53,10 +64,10 @@ func (d *Decoder) fill(e Entry) Entry {
 	switch e.Kind {
 	case Assistant:
 		if e.Provider == "" {
-			e.Provider = d.provider
+			e.Provider = d.heard.Provider
 		}
 		if e.Model == "" {
-			e.Model = d.model
+			e.Model = d.heard.Model
 		}
 	case ToolResult:
 		if e.ToolName == "" && !e.Whole {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut
@@ -111,6 +112,36 @@ func (r *Reader) Close() error {
 func (r *Reader) Reset() error {
 	r.pos, r.anchor = Position{}, nil
 	return r.Close()
+}
+
+// Resume makes the Reader go on at a position of the file that another Reader has reached. false says that the file
+// is not there, or has not so much any more; the Reader is at its start then. Whether the file is the same one shows
+// Print.
+func (r *Reader) Resume(at Position) (bool, error) {
+	if err := r.open(); errors.Is(err, io.EOF) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	anchor := make([]byte, min(at.Offset, anchorSize))
+	if _, err := r.f.ReadAt(anchor, at.Offset-int64(len(anchor))); err != nil {
+		return false, r.Reset() // the reading of the file will show an error that lasts
+	}
+	r.pos, r.anchor = at, anchor
+	return true, nil
+}
+
+// Print is what the Reader knows the file by: which one it is, and what stands before the position.
+func (r *Reader) Print() ([]byte, error) {
+	st, err := r.f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	mark := bytes.Clone(r.anchor)
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		mark = fmt.Appendf(mark, "\n%d %d", sys.Dev, sys.Ino)
+	}
+	return mark, nil
 }
 
 // forget drops what was read and not consumed, so that it is read again.

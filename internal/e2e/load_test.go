@@ -311,13 +311,17 @@ func BenchmarkRestart(b *testing.B) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			pids := runnerPIDs(cmd.Process.Pid)
+			worker := pids[len(pids)-1]
+			began := time.Now()
+			if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+				b.Fatal(err)
+			}
+			for syscall.Kill(worker, 0) == nil { // its last post is on its way
+				time.Sleep(time.Millisecond)
+			}
 			a.mu.Lock()
 			a.all = nil
 			a.mu.Unlock()
-			began := time.Now()
-			if err := syscall.Kill(pids[len(pids)-1], syscall.SIGKILL); err != nil {
-				b.Fatal(err)
-			}
 			for count() == 0 {
 				time.Sleep(10 * time.Millisecond)
 			}

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -253,4 +254,42 @@ func TestListOddPath(t *testing.T) {
 		cfg.State+"/") {
 		t.Errorf("%+v, %v", runs, err)
 	}
+}
+
+// Who goes on with a run reads no line of the session that is posted: the mirror's notes are enough, also without a
+// cursor.
+func TestNotesOfALostRun(t *testing.T) {
+	cfg, server, _ := lostRun(t, "prompt", "say one", "say two", "exit 0")
+	before := lineIDs(server.Entries())
+	runs, err := runner.List(cfg.State)
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("%+v, %v", runs, err)
+	}
+	session, err := os.ReadFile(runs[0].Session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := bytes.IndexByte(session, '\n')
+	for _, err := range []error{
+		os.Remove(filepath.Join(runs[0].Path, "cursor.json")),
+		os.WriteFile(runs[0].Session, append(bytes.Repeat([]byte("x"), start), session[start:]...), 0o600), // in place
+		runner.Recover(t.Context(), cfg, func(runner.Known, outcome.Verdict) {}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := lineIDs(server.Entries()); len(before) < 3 || !slices.Equal(before, after) {
+		t.Errorf("the lines before: %q, after: %q", before, after)
+	}
+}
+
+// lineIDs are the ids of a session's lines.
+func lineIDs(entries []thread.Entry) (all []string) {
+	for _, e := range entries {
+		if strings.HasPrefix(e.ID, "pi:") {
+			all = append(all, e.ID)
+		}
+	}
+	return all
 }

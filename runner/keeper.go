@@ -183,7 +183,8 @@ func (k *Keeper) start() (t *talk, err error) {
 	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
 	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear
 	// it from us, once.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil}
+	// A worker that somebody has stopped is for the keeper to continue: with its last breath, too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil, Pdeathsig: syscall.SIGCONT}
 	if k.policy.all > 0 { // there may be an agent
 		if i := k.hiddenImage(); i != nil {
 			cmd.Path = i.path()

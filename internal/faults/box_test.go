@@ -28,6 +28,15 @@ var boxFaults = []fault{
 		hit: func(s *scene, _ moment) { kill(s.worker(), syscall.SIGSTOP) },
 	},
 	{
+		name: "worker: STOP, then KILL of the keeper", on: at(midStream, lastSync),
+		exit: func(moment, string) int { return -1 },
+		hit: func(s *scene, _ moment) {
+			s.first = s.worker()
+			kill(s.first, syscall.SIGSTOP)
+			kill(s.keeper(), syscall.SIGKILL)
+		},
+	},
+	{
 		name: "runner: STOP of keeper and worker for eight seconds", on: at(midStream, lastSync), slow: 8 * time.Second,
 		hit: func(s *scene, _ moment) {
 			s.first = s.worker()

@@ -148,7 +148,7 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 		}
 		s.strike(st.what)
 	}
-	if lost { // a worker that is stopped and has no keeper is for a person to continue
+	if lost { // a worker that is stopped when its keeper is gone is for a person to continue
 		for _, pid := range processes("work " + s.run) {
 			kill(pid, syscall.SIGCONT)
 		}

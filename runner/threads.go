@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Threads that a process of ours needs at most: one for each call of the kernel that may block while others do, for
+// Threads that a runner process needs at most: one for each call of the kernel that may block while others do, for
 // the processors that Go uses, and for Go itself.
 const (
 	KeeperThreads = 3

@@ -127,7 +127,7 @@ const (
 	procsVar    = "GOMAXPROCS"
 )
 
-// withProcs is an environment for a process of ours that uses so many processors.
+// withProcs returns an environment for a runner process that uses so many processors.
 func withProcs(environ []string, n int) []string {
 	is := func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") }
 	return append(slices.DeleteFunc(slices.Clone(environ), is), procsVar+"="+strconv.Itoa(n))
@@ -137,7 +137,7 @@ func withProcs(environ []string, n int) []string {
 func settle(threads int) {
 	runner.Hide()
 	runner.WarmUp(threads)
-	// The terminal may be one that stops whoever writes to it from the background (stty tostop). The agent gets the
+	// The terminal may stop processes that write to it from the background (stty tostop). The agent gets the
 	// signal's default back.
 	signal.Ignore(syscall.SIGTTOU)
 }

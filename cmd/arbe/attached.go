@@ -144,7 +144,7 @@ type pushResult struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// left says that the run goes on.
+// left is the end of watching a run that goes on.
 func (p *program) left(done launch.Launched) error {
 	return &cmdline.Exit{
 		Status: 1,

@@ -40,7 +40,7 @@ func (p *program) sandboxCommand() *cli.Command {
 				Name: "rm", Usage: "cancel the runs in a box, and release the box and all in it", ArgsUsage: "PROVIDER:ID…",
 				Description: "A run in the box gets 10 seconds to end. Boxes of another thread server are refused.",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "force", Usage: "delete the box at once, whatever holds it and whoever made it"},
+					&cli.BoolFlag{Name: "force", Usage: "delete the box at once, even where it is held or of another thread server"},
 				},
 				Action: p.sandboxRemove,
 			},

@@ -136,7 +136,7 @@ func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, 
 	return nil
 }
 
-// said passes what a command in the box says on to whoever watches.
+// said passes the output of a command in the box on as progress.
 func (l *Launcher) said(_ sandbox.Stream, b []byte) {
 	for line := range strings.Lines(string(b)) {
 		if line = strings.TrimSpace(line); line != "" {

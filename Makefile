@@ -37,7 +37,7 @@ runners: ## the box's binary for each architecture, for arbe to find beside itse
 
 .PHONY: demo
 demo: build agents ## one run of the real pi, live, against a scripted model
-	@go run ./internal/demo $(BIN)
+	@go run ./internal/test/demo $(BIN)
 
 .PHONY: test
 test: agents ## everything, race detector on, the real pi included
@@ -57,9 +57,9 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 
 .PHONY: bench
 bench: agents ## the figures in docs/PERFORMANCE.md
-	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/e2e
-	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load' -benchtime 3x ./internal/e2e
-	go test -run '^$$' -bench Restart -benchtime 1x ./internal/e2e
+	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/test/e2e
+	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load' -benchtime 3x ./internal/test/e2e
+	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream
@@ -77,7 +77,7 @@ FAULTS_REPORT ?= $(CURDIR)/docs/FAULTS.md
 
 .PHONY: faults
 faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
-	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/faults | grep -vE '^=== |--- PASS: TestFaults/'
+	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/test/faults | grep -vE '^=== |--- PASS: TestFaults/'
 	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'TestNATS(Cluster|Doubt|Partition|DeleteTwice)' \
 		-timeout 30m ./host/stream/store | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
@@ -85,7 +85,7 @@ faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
 
 .PHONY: soak
 soak: ## N (500) random runs against random faults; SEED plays one again
-	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/faults | grep -vE '^=== |--- PASS: TestSoak/'
+	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/test/faults | grep -vE '^=== |--- PASS: TestSoak/'
 
 # Each error leaves a store that has failed in memory, so a process tries 50.
 .PHONY: diskerrors
@@ -99,13 +99,13 @@ diskerrors: ## N (500) random disk errors under the log; SEED is the first one's
 
 .PHONY: chaos
 chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)
-	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/chaos | grep -vE '^=== |--- PASS: TestSchedules/'
+	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/test/chaos | grep -vE '^=== |--- PASS: TestSchedules/'
 
 MINUTES ?= 30
 
 .PHONY: siege
 siege: ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
-	ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestSiege ./internal/faults | grep -v '^=== '
+	ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestSiege ./internal/test/faults | grep -v '^=== '
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/harness"
-	"arbe.0sk.ar/runner/internal/nosyscall"
+	"arbe.0sk.ar/runner/internal/test/nosyscall"
 	"arbe.0sk.ar/runner/outcome"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 )
 
 // A session file that changes while it is mirrored: what is new comes, and what was there does not come again.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"

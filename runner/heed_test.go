@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"

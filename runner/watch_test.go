@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
 )

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"arbe.0sk.ar/runner/internal/fakeagent"
-	"arbe.0sk.ar/runner/internal/fakethread"
+	"arbe.0sk.ar/runner/internal/test/fakeagent"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
 )
 

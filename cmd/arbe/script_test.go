@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"arbe.0sk.ar/runner/internal/natsserver"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arbe": main}) }

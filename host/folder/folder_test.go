@@ -13,7 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 // each runs a test with a provider of each kind. The boxes of both are folders of this machine.

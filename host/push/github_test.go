@@ -20,7 +20,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 const token = "ghp_0123456789+/abcdef"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 // house is one provider to hold the contract against. Boxes of both are folders on this machine, so a test can look into them.

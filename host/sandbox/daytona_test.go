@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 // fault makes the first n requests of the kind go wrong. It is set while the server serves, so the hook is there from the beginning.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 // nest is an error of the control plane.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 func TestCreateFaults(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
 // TestExecInteractive talks to a command: each answer comes before the next question is asked.

@@ -15,8 +15,8 @@ import (
 
 	"arbe.0sk.ar/runner/host/stream"
 	"arbe.0sk.ar/runner/host/stream/store"
-	"arbe.0sk.ar/runner/internal/agents"
-	"arbe.0sk.ar/runner/internal/natsserver"
+	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
 // engines are what a log can stand on.

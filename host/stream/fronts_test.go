@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/internal/agents"
+	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/thread"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/stream"
 	"arbe.0sk.ar/runner/host/stream/store"
-	"arbe.0sk.ar/runner/internal/natsserver"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
 

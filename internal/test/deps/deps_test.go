@@ -1,0 +1,146 @@
+// Package deps guards who may import whom. The table is the one in CONTRIBUTING.md; a failure names the import and the reason why it must not be.
+package deps_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "arbe.0sk.ar/runner/"
+
+// may are the packages of ours that each package may import. What is not in the table may import none.
+var may = map[string][]string{
+	"outcome":                   {},
+	"session":                   {"internal/jsonscan"},
+	"thread":                    {"internal/jsonscan"},
+	"harness":                   {"session", "outcome"},
+	"mirror":                    {"internal/durable", "internal/jsonscan", "session", "thread"},
+	"runner":                    {"harness", "internal/durable", "mirror", "outcome", "session", "thread"},
+	"host/stream":               {"host/stream/store", "internal/jsonscan", "thread", "outcome", "session"},
+	"host/stream/store":         {},
+	"host/sandbox":              {"thread", "outcome", "session"},
+	"host/folder":               {"host/sandbox"},
+	"host/lease":                {"host/sandbox", "thread"},
+	"host/launch":               {"host/lease", "host/sandbox", "thread", "outcome", "session"},
+	"host/reconcile":            {"host/lease", "host/sandbox", "thread", "outcome", "session"},
+	"host/push":                 {"host/sandbox", "thread", "outcome", "session"},
+	"cmd/internal/cmdline":      {},
+	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "runner", "harness", "mirror", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "host/stream", "host/stream/store", "host/sandbox", "host/folder", "host/launch", "host/lease", "host/push", "host/reconcile", "harness", "outcome", "session", "thread"},
+	"internal/durable":          {},
+	"internal/jsonscan":         {},
+	"internal/test/nosyscall":   {},
+	"internal/test/model":       {},
+	"internal/test/natsserver":  {},
+	"internal/test/agents":      {},
+	"internal/test/fakeagent":   {},
+	"internal/test/fakethread":  {"thread"},
+	"internal/test/fakedaytona": {},
+	"internal/test/demo":        {"internal/test/agents", "internal/test/model"},
+	"internal/test/deps":        {},
+	"internal/test/chaos":       {},
+	"internal/test/e2e":         {},
+	"internal/test/faults":      {},
+}
+
+// never are packages that must not be linked, not even through others, by those whose path begins with from.
+var never = []struct{ from, what, why string }{
+	{"outcome", "*", "a verdict is decided from values: no file, no clock, no network"},
+	{"session", "net", "a session is a file: it knows no network"},
+	{"", "testing", "tests are not shipped"},
+	{"", "net/http/httptest", "tests are not shipped"},
+	{"", module + "cmd/arbe", "nobody builds on a command"},
+	{"", module + "cmd/arbe-pi-runner", "nobody builds on a command"},
+	{"", module + "internal/test/", "what only tests and the demo need is not shipped"},
+	{"thread", "github.com/golang-jwt/", "the client carries tokens and signs none"},
+	{"cmd/arbe-pi-runner", module + "host/", "the box holds no code that can sign a token or start a machine"},
+	{"cmd/arbe-pi-runner", "github.com/golang-jwt/", "the box holds no code that can sign a token"},
+	{"cmd/arbe-pi-runner", "github.com/cockroachdb/", "the box needs no log engine"},
+	{"cmd/arbe-pi-runner", "github.com/nats-io/", "the box needs no log engine"},
+	{"cmd/arbe-pi-runner", "github.com/google/go-github/", "the box talks to its thread alone"},
+}
+
+// pkg is what go list says of a package.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T, args ...string) map[string]pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Standard,Imports,Deps"}, args...)...)
+	cmd.Dir = "../../.."
+	out, err := cmd.Output()
+	if err != nil {
+		var ee *exec.ExitError
+		if errors.As(err, &ee) {
+			t.Fatalf("go list: %v\n%s", err, ee.Stderr)
+		}
+		t.Fatal(err)
+	}
+	all := map[string]pkg{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[p.ImportPath] = p
+	}
+}
+
+func TestImports(t *testing.T) {
+	ours := list(t, "./...")
+	if len(ours) < 10 {
+		t.Fatalf("go list found only %d packages", len(ours))
+	}
+	for path, p := range ours {
+		name := strings.TrimPrefix(path, module)
+		allowed, known := may[name]
+		if !known {
+			t.Errorf("%s is not in the table: say whom it may import", name)
+		}
+		for _, imp := range p.Imports {
+			if own, is := strings.CutPrefix(imp, module); is && !slices.Contains(allowed, own) {
+				t.Errorf("%s imports %s, and may import %v only", name, own, allowed)
+			}
+		}
+	}
+	for name := range may {
+		if _, there := ours[module+name]; !there {
+			t.Errorf("%s is in the table and not in the house", name)
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	ours := list(t, "./...")
+	standard := map[string]bool{}
+	for path, p := range list(t, "-deps", "./...") {
+		standard[path] = p.Standard
+	}
+	for path, p := range ours {
+		name := strings.TrimPrefix(path, module)
+		if strings.HasPrefix(name, "internal/test/") {
+			continue // serves tests and the demo, and may link what it likes
+		}
+		for _, dep := range p.Deps {
+			for _, rule := range never {
+				if !strings.HasPrefix(name, rule.from) {
+					continue
+				}
+				if dep == rule.what || strings.HasSuffix(rule.what, "/") && strings.HasPrefix(dep, rule.what) || rule.what == "*" && !standard[dep] {
+					t.Errorf("%s links %s: %s", name, dep, rule.why)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,333 @@
+// Package e2e runs the real agents through both built binaries: arbe serve has the threads, arbe-pi-runner runs the agent, and a scripted model
+// stands in for the provider. "make agents" must have been here; where it has not, the tests fail and say so.
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/mirror"
+	box "arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// built is where the binaries are, and server the thread server that all tests share.
+var built, server string
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(loadVar); how != "" {
+		os.Exit(loadAgent(how))
+	}
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("the real agents are left out with -short")
+		return
+	}
+	status, err := withServer(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+// withServer builds the binaries as they are shipped, starts a thread server and runs the tests.
+func withServer(run func() int) (status int, err error) {
+	dir, err := os.MkdirTemp("", "arbe-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	built = filepath.Join(dir, "bin")
+	if out, err := exec.Command("make", "-s", "-C", "../../..", "build", "BIN="+built, "VERSION=v0.0.0-test").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	data := filepath.Join(dir, "data")
+	if err := os.Setenv("ARBE_DATA", data); err != nil {
+		return 1, err
+	}
+	serve := exec.Command(filepath.Join(built, "arbe"), "serve", "--addr", "127.0.0.1:0")
+	var log bytes.Buffer
+	serve.Stderr = &log
+	if err := serve.Start(); err != nil {
+		return 1, err
+	}
+	defer func() {
+		err = errors.Join(err, serve.Process.Signal(syscall.SIGTERM))
+		if waitErr := serve.Wait(); waitErr != nil {
+			err = errors.Join(err, fmt.Errorf("arbe serve: %w\n%s", waitErr, log.String()))
+		}
+	}()
+	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) { // until the server is there
+		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil {
+			server = strings.TrimSpace(string(b))
+			return run(), nil
+		}
+	}
+	return 1, fmt.Errorf("arbe serve does not begin:\n%s", log.String())
+}
+
+// scene is one run to be: a home, a thread and a model.
+type scene struct {
+	t      *testing.T
+	dir    string
+	thread string
+	env    []string
+	model  *model.Server
+	args   []string // of the runner, before --
+	prompt string
+
+	agent     agents.Agent
+	rewritten bool // the agent writes the session file anew: its lines are not one to one on the thread
+}
+
+// newScene prepares a run of the given pi against a model with the given replies.
+func newScene(t *testing.T, version string, replies ...model.Reply) *scene {
+	t.Helper()
+	return newSceneOf(t, "pi", version, replies...)
+}
+
+// newSceneOf prepares a run of the given agent against a model with the given replies.
+func newSceneOf(t *testing.T, name, version string, replies ...model.Reply) *scene {
+	t.Helper()
+	agent, err := agents.Find(name, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{t: t, agent: agent, dir: t.TempDir(), model: &model.Server{Script: model.Script{Replies: replies}}, prompt: "do it"}
+	srv := httptest.NewServer(s.model)
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	if err := agent.Home(s.dir, srv.URL, 50); err != nil {
+		t.Fatal(err)
+	}
+	work := filepath.Join(s.dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.args = []string{"--harness", name, "--cwd", work}
+	s.thread = s.arbe("thread", "new")
+	s.env = append(agent.Env(s.dir), "ARBE_THREAD_ID="+s.thread, "ARBE_STREAM_URL="+server, "ARBE_STREAM_TOKEN="+s.arbe("token", "mint", "--thread", s.thread),
+		"ARBE_RUN_ID=r1", "ARBE_AUTHOR_ID=e2e")
+	return s
+}
+
+// dialect is how the scene's agent writes its session.
+func (s *scene) dialect() session.Dialect {
+	s.t.Helper()
+	spec, err := harness.Lookup(s.agent.Harness)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return spec.Dialect
+}
+
+// known is what the box knows of its run.
+func (s *scene) known(run string) (k box.Known) {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "status", "--json")
+	cmd.Env = s.env
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var runs []box.Known
+	if err := json.Unmarshal(out, &runs); err != nil {
+		s.t.Fatalf("%v in %s", err, out)
+	}
+	for _, k = range runs {
+		if k.Run == run {
+			return k
+		}
+	}
+	s.t.Fatalf("the box doesn't know run %s: %s", run, out)
+	return k
+}
+
+// arbe is what the host's binary prints.
+func (s *scene) arbe(args ...string) string {
+	s.t.Helper()
+	out, err := exec.Command(filepath.Join(built, "arbe"), args...).Output()
+	if err != nil {
+		var ee *exec.ExitError
+		if errors.As(err, &ee) {
+			err = fmt.Errorf("%w: %s", err, ee.Stderr)
+		}
+		s.t.Fatalf("arbe %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// box is what the box's binary prints.
+func (s *scene) box(args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), args...)
+	cmd.Env = s.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// runner is a runner under way.
+type runner struct {
+	*exec.Cmd
+	stderr bytes.Buffer
+}
+
+func (s *scene) start() *runner {
+	s.t.Helper()
+	r := &runner{}
+	args := append([]string{"run"}, s.args...)
+	if s.prompt != "" {
+		args = append(args, "--", s.prompt)
+	}
+	r.Cmd = exec.CommandContext(s.t.Context(), filepath.Join(built, "arbe-pi-runner"), args...)
+	r.Env, r.Stderr = s.env, &r.stderr
+	if err := r.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// status is the runner's exit status, once it has ended.
+func (s *scene) status(r *runner) int {
+	s.t.Helper()
+	err := r.Wait()
+	var ee *exec.ExitError
+	if err != nil && !errors.As(err, &ee) {
+		s.t.Fatal(err)
+	}
+	s.t.Logf("the runner's log:\n%s", r.stderr.String())
+	return r.ProcessState.ExitCode()
+}
+
+// entries are those of the scene's thread.
+func (s *scene) entries() []thread.Entry {
+	s.t.Helper()
+	var all []thread.Entry
+	for line := range strings.Lines(s.arbe("thread", "read", s.thread)) {
+		var e thread.Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			s.t.Fatalf("%v in %s", err, line)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// end is what the thread says of the run.
+type end struct {
+	Status string
+	Cause  thread.Failed
+	Totals thread.Totals
+}
+
+func (s *scene) end() (e end) {
+	s.t.Helper()
+	var status struct{ Runs []end }
+	if err := json.Unmarshal([]byte(s.arbe("thread", "status", s.thread, "--json")), &status); err != nil {
+		s.t.Fatal(err)
+	}
+	if len(status.Runs) != 1 {
+		s.t.Fatalf("%d runs on the thread", len(status.Runs))
+	}
+	if got := s.arbe("thread", "status", s.thread); got != status.Runs[0].Status {
+		s.t.Errorf("status says %s, and with --json %s", got, status.Runs[0].Status)
+	}
+	return status.Runs[0]
+}
+
+// complete checks that the thread has each line of the run's session, once and in order, and gives it back, and nothing after the end.
+func (s *scene) complete(entries []thread.Entry) {
+	s.t.Helper()
+	dialect := s.dialect()
+	var got [][]byte
+	ended := false
+	for _, e := range entries {
+		p := payload[struct{ Type, Status, SubagentOf string }](s.t, e)
+		if ended && p.Type != thread.TypeHeartbeat {
+			s.t.Errorf("%s came after the end", e.ID)
+		}
+		ended = ended || p.Type == thread.TypeStatus && p.Status != thread.StatusRunning
+		if strings.HasPrefix(e.ID, dialect.Prefix+":") && p.SubagentOf == "" {
+			line, ok := mirror.Rebuild(e, dialect)
+			if !ok {
+				s.t.Errorf("%s can't be rebuilt", e.ID)
+			}
+			got = append(got, line)
+		}
+	}
+	if !ended {
+		s.t.Error("the thread has no end")
+	}
+	var content []byte
+	if file := s.known("r1").Session; file != "" {
+		var err error
+		if content, err = os.ReadFile(file); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	var want [][]byte
+	if len(content) > 0 {
+		want = bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n"))
+	}
+	if len(got) != len(want) {
+		s.t.Fatalf("%d lines on the thread, %d in the file", len(got), len(want))
+	}
+	for i := range want {
+		var x, y any
+		if json.Unmarshal(got[i], &x) != nil || json.Unmarshal(want[i], &y) != nil || !reflect.DeepEqual(x, y) {
+			s.t.Errorf("line %d:\ngot  %.500s\nwant %.500s", i, got[i], want[i])
+		}
+	}
+}
+
+// until waits for something, within reason.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !f() {
+		if ctx.Err() != nil {
+			t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks
+	}
+}
+
+// payload is an entry's payload as a P; what doesn't fit is left out.
+func payload[P any](t *testing.T, e thread.Entry) (p P) {
+	t.Helper()
+	var wrong *json.UnmarshalTypeError
+	if err := json.Unmarshal(e.Payload, &p); err != nil && !errors.As(err, &wrong) {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// agentPID is the agent's process id, as the runner's status tells it.
+func agentPID(t *testing.T, s *scene) int {
+	t.Helper()
+	k := s.known("r1")
+	if k.State != "running" {
+		t.Fatalf("the run is %+v", k)
+	}
+	return k.AgentPID
+}

@@ -1,0 +1,552 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// launched is what arbe launch prints.
+type launched struct {
+	ThreadID, RunID, WorkDir, Resume string
+	Sandbox                          struct{ Provider, Ref string }
+	Process                          struct{ PID int }
+}
+
+// host is the host's side of launched runs: an environment for arbe with boxes of its own, and a model.
+type host struct {
+	*scene
+	data string
+}
+
+// newHost prepares launches of pi into local boxes. Each box gets pi's configuration as files.
+func newHost(t *testing.T, replies ...model.Reply) *host {
+	t.Helper()
+	s := newScene(t, pi078, replies...)
+	h := &host{scene: s, data: filepath.Join(s.dir, "data")}
+	if err := os.MkdirAll(h.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.try("sandbox", "list") })
+	return h
+}
+
+// command is arbe as the host runs it, against the tests' thread server, with boxes of the host's own.
+func (h *host) command(args ...string) *exec.Cmd {
+	key, err := os.ReadFile(filepath.Join(os.Getenv("ARBE_DATA"), "secret"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(h.t.Context(), filepath.Join(built, "arbe"), args...)
+	for _, kv := range h.env {
+		for _, name := range []string{"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY", "DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_SERVER_URL", "GITHUB_TOKEN"} {
+			if strings.HasPrefix(kv, name+"=") {
+				cmd.Env = append(cmd.Env, kv)
+			}
+		}
+	}
+	cmd.Env = append(cmd.Env,
+		"HOME="+h.dir, "ARBE_DATA="+h.data, "ARBE_STREAM_URL="+server, "DURABLE_STREAMS_SECRET="+strings.TrimSpace(string(key)),
+		agents.KeyVar+"=scripted-key-0001", "ARBE_AUTHOR_ID=e2e")
+	return cmd
+}
+
+// try is what arbe prints.
+func (h *host) try(args ...string) (string, error) {
+	out, err := h.command(args...).CombinedOutput()
+	return string(out), err
+}
+
+// launch launches pi, and returns when arbe has.
+func (h *host) launch(args ...string) (l launched, took time.Duration) {
+	h.t.Helper()
+	cmd := h.command(h.with("launch", args)...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	began := time.Now()
+	out, err := cmd.Output()
+	took = time.Since(began)
+	if err != nil {
+		h.t.Fatalf("launch: %v\n%s%s", err, said.String(), out)
+	}
+	if err := json.Unmarshal(out, &l); err != nil {
+		h.t.Fatalf("%v in %s", err, out)
+	}
+	h.t.Logf("launched in %v\n%s", took, said.String())
+	h.thread = l.ThreadID
+	return l, took
+}
+
+func (h *host) with(command string, args []string) []string {
+	all := []string{command, "--sandbox", "local", "--env", agents.KeyVar}
+	for _, name := range []string{"models.json", "settings.json"} {
+		all = append(all, "--file", filepath.Join(h.dir, ".pi/agent", name)+":.pi/agent/"+name)
+	}
+	return append(all, args...)
+}
+
+// A launch returns at once, and nothing on the host has to live for the run to end well.
+func TestLaunch(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, bash("sleep 1; echo in-the-box > made.txt; pwd"), say("Done in the box."))
+	l, took := h.launch("--", "work in a box")
+	if limit := 2 * time.Second; took > limit {
+		t.Errorf("it took %v", took)
+	}
+	if l.Sandbox.Provider != "local" || l.Sandbox.Ref == "" || l.Process.PID == 0 || l.Resume != "none" {
+		t.Errorf("launched %+v", l)
+	}
+	until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCompleted {
+		t.Errorf("the run is %s", got)
+	}
+	var order []string
+	for _, e := range h.entries() {
+		if name, is := strings.CutPrefix(e.ID, l.RunID+"."); is && !strings.HasPrefix(name, "beat") && !strings.HasPrefix(name, "setup") {
+			order = append(order, name)
+		}
+	}
+	if got := strings.Join(order, " "); got != "prompt running sandbox started end.0" {
+		t.Errorf("the run's own entries are %s", got)
+	}
+	if b, err := os.ReadFile(filepath.Join(l.WorkDir, "made.txt")); err != nil || string(b) != "in-the-box\n" {
+		t.Errorf("the box has %q, %v", b, err)
+	}
+	if all := textOf(h.entries()); !strings.Contains(all, "Done in the box.") || strings.Contains(all, "scripted-key-0001") {
+		t.Errorf("the thread has %.2000s", all)
+	}
+	// The box is released when somebody looks, and only because it was for this run alone.
+	for _, args := range [][]string{{"sandbox", "list"}, {"sandbox", "list", "--runtime", "local"}} {
+		out, err := h.try(args...)
+		if err != nil || !strings.Contains(out, "local:"+l.Sandbox.Ref) || !strings.Contains(out, "run "+l.RunID+" completed") {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := h.try("reconcile", "--all"); err != nil || !strings.Contains(out, "reaped "+l.ThreadID) {
+		t.Errorf("reconcile: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(l.WorkDir); !os.IsNotExist(err) {
+		t.Errorf("the box is still there: %v", err)
+	}
+	if out, err := h.try("reconcile", "--all"); err != nil || out != "" {
+		t.Errorf("reconcile again: %v\n%s", err, out)
+	}
+	if left, err := os.ReadDir(filepath.Join(h.data, "launched")); err != nil || len(left) > 0 {
+		t.Errorf("still noted as launched: %v, %v", left, err)
+	}
+}
+
+// Of several launches on one thread at the same time one gets the run.
+func TestLaunchesAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, say("Done."))
+	h.thread = h.arbe("thread", "new")
+	var cmds []*exec.Cmd
+	for range 4 {
+		cmd := h.command(h.with("launch", []string{"--thread", h.thread, "--", "do it"})...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		cmds = append(cmds, cmd)
+	}
+	statuses := map[int]int{}
+	for _, cmd := range cmds {
+		_ = cmd.Wait() // its status is looked at
+		statuses[cmd.ProcessState.ExitCode()]++
+	}
+	if statuses[0] != 1 || statuses[75] != 3 {
+		t.Errorf("exit statuses, and how many had each: %v", statuses)
+	}
+	until(t, "the run's end", func() bool { return h.arbe("thread", "status", h.thread) != thread.StatusRunning })
+	runs := 0
+	for _, e := range h.entries() {
+		if strings.HasSuffix(e.ID, ".running") {
+			runs++
+		}
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+	if out, err := h.try("reconcile", "--all"); err != nil || !strings.Contains(out, "reaped "+h.thread) {
+		t.Errorf("reconcile: %v\n%s", err, out)
+	}
+}
+
+// A thread goes on in its box where that lives, and else in a fresh one.
+func TestLaunchResume(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, bash("echo the-tool-says-$((40+2))"), say("I have seen it."))
+	first, _ := h.launch("--keep", "--", "the first question")
+	ended := func() {
+		t.Helper()
+		until(t, "the run's end", func() bool { return h.arbe("thread", "status", first.ThreadID) != thread.StatusRunning })
+		if got := h.arbe("thread", "status", first.ThreadID); got != thread.StatusCompleted {
+			t.Fatalf("the run is %s", got)
+		}
+	}
+	ended()
+	h.model.More(say("Again."), say("And again."))
+	second, _ := h.launch("--keep", "--thread", first.ThreadID, "--resume", "--", "the second question")
+	ended()
+	if second.Sandbox != first.Sandbox || h.started(second.RunID).Resume != "continue" {
+		t.Errorf("the second run is %+v, resumed by %s", second, h.started(second.RunID).Resume)
+	}
+	if out, err := h.try("sandbox", "rm", "local:"+first.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	}
+	third, _ := h.launch("--thread", first.ThreadID, "--resume", "--", "the third question")
+	ended()
+	if third.Sandbox == first.Sandbox || h.started(third.RunID).Resume != "hydrate" {
+		t.Errorf("the third run is %+v, resumed by %s", third, h.started(third.RunID).Resume)
+	}
+	asked := h.asked()
+	for _, want := range []string{"the first question", "the-tool-says-42", "I have seen it.", "the second question", "Again.", "the third question"} {
+		if strings.Count(asked, want) != 1 {
+			t.Errorf("the model was told %q %d times", want, strings.Count(asked, want))
+		}
+	}
+}
+
+// An attached run shows what happens, and ends as the run does; it can be interrupted, and the run goes on without it.
+func TestAttachedRun(t *testing.T) {
+	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
+	for _, tt := range []struct {
+		name    string
+		replies []model.Reply
+		sig     syscall.Signal
+		status  int
+		said    string
+		verdict string
+	}{
+		{"completed", []model.Reply{bash("echo hi"), say("Done.")}, 0, 0, "✔ completed", "completed"},
+		{"failed", []model.Reply{{Status: 400, Message: "no such thing"}}, 0, 1, "no such thing", "failed"},
+		{"interrupted", []model.Reply{slow}, syscall.SIGINT, 143, "cancelled", "cancelled"},
+		{"left", []model.Reply{slow}, syscall.SIGTERM, 1, "the run goes on", "running"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, tt.replies...)
+			cmd := h.command(h.with("run", []string{"--", "do it"})...)
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = &said, &said
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.sig != 0 {
+				until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+				if err := cmd.Process.Signal(tt.sig); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = cmd.Wait() // its status is looked at
+			if got := cmd.ProcessState.ExitCode(); got != tt.status || !strings.Contains(said.String(), tt.said) {
+				t.Errorf("exit status %d, and it said\n%s", got, said.String())
+			}
+			known, err := os.ReadDir(filepath.Join(h.data, "launched"))
+			if err != nil || len(known) != 1 {
+				t.Fatalf("launched: %v, %v", known, err)
+			}
+			h.thread = known[0].Name()
+			if got := h.arbe("thread", "status", h.thread); got != tt.verdict {
+				t.Errorf("the thread is %s", got)
+			}
+			if tt.verdict == "running" {
+				if out, err := h.try("cancel", "--wait", h.thread); err != nil || !strings.Contains(out, "cancelled") {
+					t.Errorf("cancel: %v\n%s", err, out)
+				}
+			}
+			look := []string{"reconcile", "--all"}
+			if tt.name == "completed" {
+				look = []string{"sandbox", "list", "--reconcile"}
+			}
+			if out, err := h.try(look...); err != nil || !strings.Contains(out, "reaped "+h.thread) {
+				t.Errorf("%v: %v\n%s", look, err, out)
+			}
+		})
+	}
+}
+
+// What dies where nobody is left to say so is settled: the box, with all in it; and who asked for the work is told.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	parent := h.arbe("thread", "new")
+	l, _ := h.launch("--parent", parent, "--parent-author", "the-brain", "--", "a part of the work")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("a live run is left alone: %v\n%s", err, out)
+	}
+	if out, err := h.try("sandbox", "rm", "--force", "local:"+l.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	}
+	// Heard of a moment ago: a box that seems gone is no evidence yet.
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("reconcile at once: %v\n%s", err, out)
+	}
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") {
+		t.Errorf("reconcile: %s", out)
+	}
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusFailed {
+		t.Errorf("the run is %s", got)
+	}
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("reconcile again: %v\n%s", err, out)
+	}
+	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at once.
+	if out, err := h.try("thread", "read", parent); err == nil {
+		t.Errorf("the parent has %s", out)
+	}
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	n := len(h.model.Requests())
+	l, _ = h.launch("--parent", parent, "--parent-author", "the-brain", "--", "another part of the work")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })
+	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	}
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCancelled {
+		t.Errorf("the run whose box was removed is %s", got)
+	}
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
+		t.Errorf("reconcile: %v\n%s", err, out)
+	}
+	h.thread = parent
+	entries := h.entries()
+	if len(entries) != 2 || entries[1].AuthorID != "the-brain" || !strings.Contains(string(entries[0].Payload), `"childThreadId":"`+l.ThreadID+`"`) {
+		t.Errorf("the parent has %d entries: %s", len(entries), textOf(entries))
+	}
+}
+
+// A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left alone
+// however silent it is.
+func TestReconcileFindsDeadRunner(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	l, _ := h.launch("--", "slowly")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+	if out, err := h.try("reconcile", "--orphan-after", "1ms", l.ThreadID); err != nil || out != "" {
+		t.Errorf("a live runner is left alone: %v\n%s", err, out)
+	}
+	runner := filepath.Join(filepath.Dir(l.WorkDir), "home", ".arbe", "bin", "arbe-pi-runner")
+	killed := 0
+	until(t, "no process of the runner is left", func() bool {
+		pids := processesOf(t, runner)
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+				killed++
+			}
+		}
+		return len(pids) == 0
+	})
+	if killed < 2 {
+		t.Errorf("killed %d processes, want the keeper and the worker", killed)
+	}
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" runner_lost") || !strings.Contains(out, "reaped "+l.ThreadID) {
+		t.Errorf("reconcile: %s", out)
+	}
+}
+
+// processesOf are the processes of a program.
+func processesOf(t *testing.T, program string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if name, _, _ := strings.Cut(string(line), "\x00"); err == nil && name == program {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back, what
+// both changed stays with the box's version beside it, and what was deleted there stays.
+func TestRunSync(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	folder := filepath.Join(h.dir, "folder")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"question", "both", "mine", "dropped", "skip.log"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("so?\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := "cd " + folder + "; echo mine | tee both mine new >/dev/null; rm dropped"
+	h.model.More(bash("cat question > answer; rm question; echo box > both; echo box > skip.log; ("+user+")"), say("Answered."))
+	out, err := h.try(h.with("run", []string{"--keep", "--dir", folder, "--exclude", "*.log", "--sync", "--", "answer"})...)
+	if err != nil || !strings.Contains(out, "both") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	check := func(want map[string]string) {
+		t.Helper()
+		entries, err := os.ReadDir(folder)
+		if err != nil || len(entries) != len(want) {
+			t.Errorf("the folder has %v, %v", entries, err)
+		}
+		for name, content := range want {
+			if b, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(b) != content+"\n" {
+				t.Errorf("%s is %q, %v, want %q", name, b, err, content)
+			}
+		}
+	}
+	check(map[string]string{
+		"answer": "so?", "question": "so?", "both": "mine", "both.box": "box", "mine": "mine", "new": "mine", "skip.log": "so?",
+	})
+	// Later the deletion is wanted, too.
+	var box struct {
+		Sandbox struct{ Provider, Ref string }
+	}
+	if list, err := h.try("sandbox", "list", "--json"); err != nil || json.Unmarshal([]byte(list), &box) != nil {
+		t.Fatalf("boxes %s, %v", list, err)
+	}
+	if out, err := h.try("sandbox", "pull", "--delete", box.Sandbox.Provider+":"+box.Sandbox.Ref); err != nil || !strings.Contains(out, "1 deleted") {
+		t.Errorf("pull: %v\n%s", err, out)
+	}
+	check(map[string]string{
+		"answer": "so?", "both": "mine", "both.box": "box", "mine": "mine", "new": "mine", "skip.log": "so?",
+	})
+}
+
+// A launch that fails says why, here and on the thread, and leaves no box.
+func TestLaunchFails(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		change func(*host)
+		said   string
+	}{
+		{"a setup command", []string{"--setup", "echo so-it-is >&2; exit 3"}, nil, `setup command "echo so-it-is >&2; exit 3": exit status 3: so-it-is`},
+		{"a setup command that tells a secret", []string{"--setup-env", "FOR_SETUP", "--setup", "echo the key $FOR_SETUP is bad >&2; false"}, func(h *host) {
+			h.env = append(h.env, "FOR_SETUP=secret-value-0001")
+		}, "the key [redacted:FOR_SETUP] is bad"},
+		{"a repository that isn't there", []string{"--repo", "/no/such/repo"}, nil, "make a sandbox: "},
+		{"no runner", nil, func(h *host) { h.env = append(h.env, "ARBE_RUNNER_BIN=/no/such/runner") }, "no runner for "},
+		{"the agent can't be installed", []string{"--harness", "codex"}, func(h *host) {
+			npm := filepath.Join(h.dir, "npm")
+			if err := os.WriteFile(npm, []byte("#!/bin/sh\necho the registry is away >&2\nexit 1\n"), 0o700); err != nil {
+				h.t.Fatal(err)
+			}
+			for i, kv := range h.env {
+				if path, is := strings.CutPrefix(kv, "PATH="); is {
+					h.env[i] = "PATH=" + h.dir + ":" + path
+				}
+			}
+		}, "install @openai/codex@0.169.0 in the sandbox: exit status 1: the registry is away"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			h.thread = h.arbe("thread", "new")
+			if tt.change != nil {
+				tt.change(h)
+			}
+			out, err := h.try(h.with("launch", append(tt.args, "--thread", h.thread, "--", "do it"))...)
+			if err == nil || !strings.Contains(out, tt.said) && !strings.Contains(tt.said, "[redacted:") {
+				t.Errorf("launch: %v\n%s", err, out)
+			}
+			e := h.end()
+			if e.Status != thread.StatusFailed || e.Cause.ErrorClass != "launch" || !strings.Contains(e.Cause.Message, tt.said) {
+				t.Errorf("the run is %+v", e)
+			}
+			if boxes, err := filepath.Glob(filepath.Join(h.data, "boxes", "*", "*")); err != nil || len(boxes) > 0 {
+				t.Errorf("left behind: %v, %v", boxes, err)
+			}
+		})
+	}
+}
+
+// What the user wants in the box is there before the agent: a repository on a branch or a folder, files, setup, variables.
+func TestLaunchProvides(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, bash("git branch --show-current; ls -a; cat made-by-setup; echo so: $WANTED; cat ~/.note; stat -c %a ~/.note"), say("Seen."), bash("find . -type f; ls ../home"), say("Seen, too."))
+	repo := filepath.Join(h.dir, "repo")
+	for _, args := range [][]string{{"init", "-q", "-b", "trunk", repo}, {"-C", repo, "-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "-q", "--allow-empty", "-m", "first"}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	note := filepath.Join(h.dir, "note")
+	if err := os.WriteFile(note, []byte("a note\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.env = append(h.env, "WANTED=wanted-value-0001", "FOR_SETUP=only-for-setup")
+	results := func(l launched) string {
+		until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+		h.thread = l.ThreadID
+		all := ""
+		for _, e := range h.entries() {
+			if p := payload[thread.Line](t, e); p.Type == "pi.tool_result" {
+				all += string(p.Message)
+			}
+		}
+		return all
+	}
+	l, _ := h.launch("--repo", repo, "--branch", "agent/one", "--env", "WANTED", "--setup-env", "FOR_SETUP", "--setup", "echo setup-had-$FOR_SETUP > made-by-setup", "--file", note+":.note", "--", "look")
+	got := results(l)
+	for _, want := range []string{"agent/one", ".git", "setup-had-only-for-setup", "so: wanted-value-0001", "a note", "600"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the agent did not see %q in %s", want, got)
+		}
+	}
+	folder := filepath.Join(h.dir, "folder")
+	for name, content := range map[string]string{"a/b.txt": "b", "a/skip.log": "x", "node_modules/m.js": "x", "run.sh": "#!/bin/sh\n"} {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, _ = h.launch("--dir", folder, "--exclude", "*.log", "--exclude", "node_modules", "--", "look")
+	got = results(l)
+	if !strings.Contains(got, "./a/b.txt") || !strings.Contains(got, "./run.sh") || strings.Contains(got, "skip.log") || strings.Contains(got, "m.js") {
+		t.Errorf("the agent saw %s", got)
+	}
+	if st, err := os.Stat(filepath.Join(l.WorkDir, "run.sh")); err != nil || st.Mode().Perm() != 0o755 {
+		t.Errorf("run.sh is %v, %v", st, err)
+	}
+	// A thread with a run that is open takes no other.
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	l, _ = h.launch("--", "slowly")
+	if out, err := h.try(h.with("launch", []string{"--thread", l.ThreadID, "--", "me, too"})...); err == nil || !strings.Contains(out, "has a run that is still running") {
+		t.Errorf("a second launch: %v\n%s", err, out)
+	}
+	if out, err := h.try("cancel", "--wait", l.ThreadID); err != nil {
+		t.Errorf("cancel: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,261 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/thread"
+)
+
+const pi078 = "0.78.0"
+
+// bash is a reply that calls pi's bash tool.
+func bash(command string) model.Reply {
+	return model.Reply{Text: "I will call a tool.", Tools: []model.Tool{{Name: "bash", Arguments: map[string]any{"command": command}}}}
+}
+
+func say(text string) model.Reply { return model.Reply{Text: text} }
+
+// TestPi: the real pi, to its end by itself.
+func TestPi(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		replies []model.Reply
+		change  func(*scene)
+		want    string // status, error class, stop reason
+		status  int
+		message string // in the thread's failure
+	}{
+		{"plain answer", []model.Reply{say("Hello there.")}, nil, "completed  stop", 0, ""},
+		{"tool turn", []model.Reply{bash("echo hi > out.txt && cat out.txt"), say("Done.")}, nil, "completed  stop", 0, ""},
+		{"cut at the output limit", []model.Reply{{Text: "This is cut o", Finish: "length"}}, nil, "completed  length", 0, ""},
+		{"400", []model.Reply{{Status: 400, Message: "no such thing"}}, nil, "failed provider_error error", 1, "no such thing"},
+		{"500, then fine", []model.Reply{{Status: 500, Message: "not now"}, say("Now.")}, nil, "completed  stop", 0, ""},
+		{"missing key", nil, func(s *scene) { s.without(agents.KeyVar) }, "failed pi_exit none", 1, "exit status 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, pi078, tt.replies...)
+			if tt.change != nil {
+				tt.change(s)
+			}
+			if got := s.status(s.start()); got != tt.status {
+				t.Errorf("exit status %d, want %d", got, tt.status)
+			}
+			e := s.end()
+			if got := e.Status + " " + e.Cause.ErrorClass + " " + e.Totals.StopReason; got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if !strings.Contains(e.Cause.Message, tt.message) {
+				t.Errorf("the failure says %q", e.Cause.Message)
+			}
+			if n := len(s.model.Requests()); n != len(tt.replies) {
+				t.Errorf("the model was asked %d times", n)
+			}
+			s.complete(s.entries())
+		})
+	}
+}
+
+// without takes a variable out of the scene's environment.
+func (s *scene) without(name string) {
+	var env []string
+	for _, kv := range s.env {
+		if !strings.HasPrefix(kv, name+"=") {
+			env = append(env, kv)
+		}
+	}
+	s.env = env
+}
+
+// What is in the file that a tool wrote is what pi was told to write: the run did something.
+func TestPiWritesFile(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pi078, model.Reply{Tools: []model.Tool{{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "five\nseven\nfive\n"}}}}, say("Done."))
+	if got := s.status(s.start()); got != 0 {
+		t.Fatalf("exit status %d", got)
+	}
+	b, err := os.ReadFile(filepath.Join(s.dir, "work", "haiku.txt"))
+	if err != nil || string(b) != "five\nseven\nfive\n" {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+	var started thread.Started
+	for _, e := range s.entries() {
+		if e.ID == "r1.started" {
+			started = payload[thread.Started](t, e)
+		}
+	}
+	if started.AgentVersion != pi078 || started.RunnerVersion != "v0.0.0-test" || started.Cwd != filepath.Join(s.dir, "work") || started.Resume != "none" {
+		t.Errorf("the run began with %+v", started)
+	}
+}
+
+// The prompt gets to pi as it is, whatever it begins with and however long it is.
+func TestPiPrompt(t *testing.T) {
+	for name, prompt := range map[string]string{
+		"a dash":           "-p --model nonsense",
+		"two dashes":       "-- and more",
+		"an at":            "@file is what I mean",
+		"white space":      "  \n\tbefore and after \n\n",
+		"a dash and space": "- one\n- two\n\n",
+		"quotes":           "it's \"so\" $HOME `ls` \\n \u2028 é",
+		"a long one":       "long " + strings.Repeat("0123456789abcdef", 20_000) + " \n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, pi078, say("ok"))
+			s.prompt = prompt
+			if len(prompt) > 100_000 { // no command line takes it
+				file := filepath.Join(s.dir, "prompt")
+				if err := os.WriteFile(file, []byte(prompt), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s.args, s.prompt = append(s.args, "--prompt-file", file), ""
+			}
+			if got := s.status(s.start()); got != 0 {
+				t.Fatalf("exit status %d", got)
+			}
+			entries := s.entries()
+			s.complete(entries)
+			for _, e := range entries {
+				if e.ID == "r1.prompt" {
+					if got := payload[thread.Chat](t, e).Text; got != prompt {
+						t.Errorf("the thread has %.80q", got)
+					}
+				}
+				if p := payload[promptLine](t, e); p.Kind == "prompt" {
+					if got := p.Line.Message.Content[0].Text; got != prompt {
+						t.Errorf("pi got %.80q, want %.80q", got, prompt)
+					}
+					return
+				}
+			}
+			t.Error("the session has no prompt")
+		})
+	}
+}
+
+// promptLine is the session's line of the prompt.
+type promptLine struct {
+	Kind string
+	Line struct {
+		Message struct{ Content []struct{ Text string } }
+	}
+}
+
+// TERM to the runner while the model is speaking: the agent ends in order, and so does the run.
+func TestPiTerminated(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pi078, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	r := s.start()
+	until(t, "the model is asked", func() bool { return len(s.model.Requests()) == 1 })
+	began := time.Now()
+	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.status(r); got != 143 {
+		t.Errorf("exit status %d, want 143", got)
+	}
+	if d := time.Since(began); d > 8*time.Second {
+		t.Errorf("took %v", d)
+	}
+	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "the run was cancelled: SIGTERM" || *e.Totals.ExitCode != 143 {
+		t.Errorf("got %+v", e)
+	}
+	entries := s.entries()
+	s.complete(entries)
+	if n := len(linesOf(entries)); n != 4 { // header, model, thinking level, prompt: pi 0.78.0 drops what it had of the reply
+		t.Errorf("%d lines", n)
+	}
+}
+
+// KILL to pi while a tool is at work.
+func TestPiKilled(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pi078, bash("echo $$ > tool.pid; exec sleep 300"))
+	r := s.start()
+	pidFile := filepath.Join(s.dir, "work", "tool.pid")
+	until(t, "the tool is at work", func() bool { b, err := os.ReadFile(pidFile); return err == nil && strings.HasSuffix(string(b), "\n") })
+	if err := syscall.Kill(agentPID(t, s), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.status(r); got != 137 {
+		t.Errorf("exit status %d, want 137", got)
+	}
+	if e := s.end(); e.Status != "failed" || e.Cause.ErrorClass != "killed" || e.Totals.StopReason != "toolUse" || *e.Cause.ExitSignal != "SIGKILL" {
+		t.Errorf("got %+v", e)
+	}
+	s.complete(s.entries())
+	b, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Logf("the tool is gone already: %v", err)
+	}
+}
+
+// A secret that a tool prints is on the thread nowhere, and nor is the token.
+func TestPiSecret(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pi078, bash(`env; echo "so: $DEPLOY_TOKEN"`), say("The token is tok-\"quoted\"-0123456789."))
+	s.env = append(s.env, `DEPLOY_TOKEN=tok-"quoted"-0123456789`)
+	if got := s.status(s.start()); got != 0 {
+		t.Fatalf("exit status %d", got)
+	}
+	entries := s.entries()
+	all := ""
+	for _, e := range linesOf(entries) {
+		all += string(e.Payload)
+	}
+	for _, secret := range []string{`tok-\"quoted\"`, "scripted-key-0001", "eyJ"} {
+		if strings.Contains(all, secret) {
+			t.Errorf("%s is on the thread", secret)
+		}
+	}
+	for _, mark := range []string{"so: [redacted:DEPLOY_TOKEN]", "The token is [redacted:DEPLOY_TOKEN].", "[redacted:SCRIPTED_API_KEY]"} {
+		if !strings.Contains(all, mark) {
+			t.Errorf("%s is not on the thread", mark)
+		}
+	}
+	if e := s.end(); e.Totals.Lines != int64(len(linesOf(entries))) {
+		t.Errorf("the end speaks of %d lines of %d", e.Totals.Lines, len(linesOf(entries)))
+	}
+}
+
+// A thread server that knows single posts only.
+func TestPiOldServer(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pi078, bash("echo hi"), say("Done."))
+	old := fakethread.New(t, nil).Old()
+	s.without("ARBE_STREAM_URL")
+	s.without("ARBE_STREAM_TOKEN")
+	s.without("ARBE_THREAD_ID")
+	s.env = append(s.env, "ARBE_STREAM_URL="+old.URL, "ARBE_STREAM_TOKEN="+old.Token, "ARBE_THREAD_ID=t1")
+	if got := s.status(s.start()); got != 0 {
+		t.Errorf("exit status %d", got)
+	}
+	s.complete(old.Entries())
+}
+
+func linesOf(entries []thread.Entry) []thread.Entry {
+	var lines []thread.Entry
+	for _, e := range entries {
+		if strings.HasPrefix(e.ID, "pi:") {
+			lines = append(lines, e)
+		}
+	}
+	return lines
+}

@@ -1,0 +1,126 @@
+package e2e_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// delegating is a reply that gives a part of the work to a subagent.
+func delegating(name string) model.Reply {
+	tool := model.Tool{Name: "multi_agent_v1.spawn_agent", Arguments: map[string]any{"message": "the part of the subagent"}}
+	if name == "claude-code" {
+		tool = model.Tool{Name: "Agent", Arguments: map[string]any{
+			"description": "a part", "prompt": "the part of the subagent", "subagent_type": "general-purpose", "run_in_background": false,
+		}}
+	}
+	return model.Reply{Text: "I delegate.", Tools: []model.Tool{tool}, When: "the main question"}
+}
+
+// A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what goes on.
+func TestSubagents(t *testing.T) {
+	for name, version := range others(t) {
+		// codex goes on while its subagent works, and ends it when it ends itself.
+		wait := calling(name, "while [ ! -e subagent.done ]; do sleep 0.05; done; sleep 1")
+		wait.When = "the main question"
+		done := model.Reply{Text: "All is done.", When: "the main question"}
+		main := []model.Reply{delegating(name), wait, done}
+		work := []model.Reply{calling(name, "echo > subagent.done; echo by-the-subagent"), say("My part is done.")}
+		for _, tt := range []struct {
+			name    string
+			replies []model.Reply
+			fails   bool
+		}{
+			{"fine", append(main, work...), false},
+			{"failed", append(main, work[0], model.Reply{Status: 400, Message: "not for subagents", Times: -1}), true},
+		} {
+			t.Run(tt.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				s := newSceneOf(t, name, version, tt.replies...)
+				s.prompt = "the main question"
+				if got := s.status(s.start()); got != 0 {
+					t.Errorf("exit status %d", got)
+				}
+				e := s.end()
+				if got := e.Status + " " + e.Totals.StopReason; got != "completed stop" {
+					t.Errorf("got %q %q", got, e.Cause.Message)
+				}
+				entries := s.entries()
+				s.complete(entries)
+				root, prefix := s.known("r1").SessionID, s.dialect().Prefix+":"
+				lines, said := 0, ""
+				for _, e := range entries {
+					p := payload[thread.Line](t, e)
+					if p.Type == thread.TypeChat && e.ID != "r1.prompt" {
+						t.Errorf("%s is a chat: %s", e.ID, e.Payload)
+					}
+					if p.SubagentOf == "" {
+						continue
+					}
+					lines++
+					said += string(e.Payload)
+					if !mirror.Aside(e) || p.SubagentOf != root || p.Session.ID == root || !strings.HasPrefix(e.ID, prefix+p.Session.ID+":") {
+						t.Errorf("%s is of %s: %.300s", e.ID, root, e.Payload)
+					}
+					if _, ok := mirror.Rebuild(e, s.dialect()); !ok {
+						t.Errorf("%s can't be rebuilt", e.ID)
+					}
+				}
+				if lines < 4 || !strings.Contains(said, "the part of the subagent") || !strings.Contains(said, "by-the-subagent") || !tt.fails && !strings.Contains(said, "My part is done.") {
+					t.Errorf("%d lines of the subagent: %.3000s", lines, said)
+				}
+				if found, err := filepath.Glob(filepath.Join(s.dir, "work", "subagent.done")); err != nil || len(found) != 1 {
+					t.Errorf("the subagent did not work: %v", err)
+				}
+				// And on, in a fresh box: with the conversation, and without what only the subagent said.
+				n := s.next(version, "r2")
+				n.onFrom("r2", "hydrate", "the main question", "I delegate.", "All is done.")
+				n.whole("r2")
+				n.once()
+			})
+		}
+	}
+}
+
+// A conversation that was made shorter goes on as what it was made, in a fresh box, too.
+func TestCompaction(t *testing.T) {
+	for name, version := range others(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first := calling(name, "echo before-the-summary")
+			summary := model.Reply{Text: "<summary>What was done so far.</summary>"}
+			kind := "compact_boundary"
+			switch first.InputTokens = 990_000; name {
+			case "codex":
+				first.InputTokens, kind = 9_000, "compacted"
+			}
+			s := newSceneOf(t, name, version, first, summary, say("Done."))
+			if name == "codex" {
+				s.args = append(s.args, "--agent-arg", "-c", "--agent-arg", "model_context_window=10000", "--agent-arg", "-c", "--agent-arg", "model_auto_compact_token_limit=5000")
+			}
+			if got := s.status(s.start()); got != 0 {
+				t.Fatalf("exit status %d", got)
+			}
+			entries := s.entries()
+			s.complete(entries)
+			if !strings.Contains(textOf(entries), `"kind":"`+kind+`"`) {
+				t.Fatal("there was no compaction")
+			}
+			for _, e := range entries {
+				if p := payload[thread.Line](t, e); p.Type == thread.TypeChat && e.ID != "r1.prompt" {
+					t.Errorf("%s is a chat: %s", e.ID, e.Payload)
+				}
+			}
+			n := s.next(version, "r2")
+			n.onFrom("r2", "hydrate", "What was done so far.", "Done.")
+			if strings.Contains(n.asked(), "before-the-summary") {
+				t.Error("the model was told what was left out")
+			}
+			n.whole("r2")
+		})
+	}
+}

@@ -60,7 +60,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/test/e2e
 	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load' -benchtime 3x ./internal/test/e2e
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
-	go test -run '^$$' -bench . -benchmem ./mirror
+	go test -run '^$$' -bench . -benchmem ./mirror ./hydrate
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/stream

@@ -1,4 +1,4 @@
-package mirror
+package hydrate
 
 import (
 	"bufio"
@@ -38,7 +38,7 @@ type draft struct {
 // lose notes a line that can't be given back.
 func (d *draft) lose(p thread.Line) {
 	why := p.Reason
-	if p.Kind == kindLong {
+	if p.Kind == thread.KindLong {
 		why = "longer than what is read of a line"
 	}
 	d.Lost = append(d.Lost, fmt.Sprintf("line %d, %d bytes: %s", p.Session.Index, p.Bytes, why))

@@ -1,4 +1,11 @@
-package mirror
+// Package hydrate rebuilds an agent's session file from the entries of a thread.
+//
+// It is the way back of package mirror. The two share no code but the vocabulary of session and thread: a Line's
+// payload (thread.Line) and an agent's dialect. A thread that our mirror wrote gives the file back line by line, equal
+// as JSON but for text that was redacted or cut. Turns that another harness or another mirror wrote become lines that
+// the agent can load. The package reads no thread and knows no network: its caller feeds it the entries. It writes the
+// file that Write names, and temporary files in one folder until Close.
+package hydrate
 
 import (
 	"bufio"
@@ -72,11 +79,11 @@ const (
 
 // Add takes the thread's next entry.
 func (r *Rebuilder) Add(e thread.Entry) error {
-	p := parseLine(e.Payload)
+	p := thread.ParseLine(e.Payload)
 	if strings.HasPrefix(p.Type, "signal.") {
 		return nil // an entry of no session
 	}
-	if aside(p) {
+	if p.IsSubagent() {
 		return nil
 	}
 	ours := strings.HasPrefix(p.Type, r.Dialect.Prefix+".")
@@ -150,10 +157,10 @@ func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
 	}
 	r.count++
 	d.Session, d.touched, r.all[p.Session.ID], r.last = p.Session.ID, r.count, d, d
-	if p.Kind == kindMoved {
+	if p.Kind == thread.KindMigrated {
 		return d.moved(e, p, r.Dialect)
 	}
-	line, ok := rebuild(e, p, r.Dialect)
+	line, ok := Rebuild(e, p, r.Dialect)
 	if !ok {
 		d.lose(p)
 		if p.Session.Entry == nil {
@@ -193,7 +200,7 @@ func (r *Rebuilder) spoken() error {
 	chats := r.chats
 	r.chats = nil
 	for _, e := range chats {
-		if err := r.turn(e, parseLine(e.Payload)); err != nil {
+		if err := r.turn(e, thread.ParseLine(e.Payload)); err != nil {
 			return err
 		}
 	}
@@ -258,7 +265,8 @@ func MadeKey(line []byte, dec session.Entry) string {
 	if dec.ID != "" {
 		return dec.ID
 	}
-	return digest(line)
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
 }
 
 // begin begins a session.

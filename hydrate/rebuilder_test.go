@@ -1,4 +1,4 @@
-package mirror_test
+package hydrate_test
 
 import (
 	"bytes"
@@ -10,21 +10,22 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
-	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/internal/test/recorded"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // hydrated is the file that is rebuilt from entries.
-func hydrated(t testing.TB, entries []thread.Entry, cwd string) ([]byte, mirror.Rebuilt) {
+func hydrated(t testing.TB, entries []thread.Entry, cwd string) ([]byte, hydrate.Rebuilt) {
 	t.Helper()
 	return hydratedAs(t, session.Pi, entries, cwd)
 }
 
-func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd string) ([]byte, mirror.Rebuilt) {
+func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd string) ([]byte, hydrate.Rebuilt) {
 	t.Helper()
-	r := &mirror.Rebuilder{Dialect: d, Cwd: cwd, Here: "/here", Skip: "next.prompt", Dir: t.TempDir()}
+	r := &hydrate.Rebuilder{Dialect: d, Cwd: cwd, Here: "/here", Skip: "next.prompt", Dir: t.TempDir()}
 	defer r.Close()
 	for _, e := range entries {
 		if err := r.Add(e); err != nil {
@@ -66,18 +67,18 @@ func sameFile(t testing.TB, got, want []byte) {
 
 // The thread gives every recorded session back, and mirroring what it gave back adds nothing.
 func TestRebuildRecordings(t *testing.T) {
-	for name, content := range recordings(t) {
+	for name, content := range recorded.Sessions(t, "../testdata") {
 		t.Run(name, func(t *testing.T) {
-			d := dialectOf(t, name)
+			d := recorded.Dialect(t, name)
 			server := fakethread.New(t, nil)
-			sync(t, newMirrorOf(t, d, writeFile(t, content), "s0", server))
+			ship(t, d, content, server)
 			got, done := hydratedAs(t, d, server.Entries(), "")
 			sameFile(t, got, content)
 			if len(done.Lost) != 0 || done.Made != 0 || done.Cut != 0 {
 				t.Errorf("got %+v", done)
 			}
 			n := len(server.Entries())
-			sync(t, newMirrorOf(t, d, writeFile(t, got), "s0", server))
+			ship(t, d, got, server)
 			if now := len(server.Entries()); now != n {
 				t.Errorf("mirroring the rebuilt file adds %d entries", now-n)
 			}
@@ -103,7 +104,7 @@ func TestRebuildTree(t *testing.T) {
 		`{"type":"of a later version","id":"y1","parentId":"x1","more":true}` + "\n" +
 		`{"id":"z1"}` + "\n" + "no JSON\n" + `"\ud800"` + "\n" + "\n"
 	server := fakethread.New(t, nil)
-	sync(t, newMirror(t, writeFile(t, []byte(content)), "", server))
+	ship(t, session.Pi, []byte(content), server)
 	got, done := hydrated(t, server.Entries(), "/new")
 	sameFile(t, got, []byte(strings.Replace(content, `"/old"`, `"/new"`, 1)))
 	if done.OldCwd != "/old" || done.Cwd != "/new" || done.Branches != 1 || done.Turns != 5 || done.Session != "s1" || done.Leaf != "z1" {
@@ -123,7 +124,7 @@ func TestRebuildLost(t *testing.T) {
 		}
 		return fakethread.Fault{}
 	})
-	sync(t, newMirror(t, writeFile(t, []byte(content)), "", server))
+	ship(t, session.Pi, []byte(content), server)
 	got, done := hydrated(t, server.Entries(), "")
 	if len(done.Lost) != 1 || !strings.Contains(done.Lost[0], "line 2") || !strings.Contains(done.Lost[0], "I say so") {
 		t.Errorf("got %+v", done)
@@ -222,10 +223,9 @@ func TestRebuildForeign(t *testing.T) {
 	// Resumed from that file, the mirror posts what is new, and nothing else.
 	server := fakethread.New(t, nil)
 	server.Gaps()
-	path := writeFile(t, append(got, message("n1", done.Leaf, `{"role":"user","content":"new"}`)+"\n"...))
-	m := newMirror(t, path, done.Session, server)
-	m.From = session.Position{Index: done.Lines, Offset: done.Size}
-	sync(t, m)
+	at := session.Position{Index: done.Lines, Offset: done.Size}
+	longer := append(got, message("n1", done.Leaf, `{"role":"user","content":"new"}`)+"\n"...)
+	shipFrom(t, session.Pi, done.Session, at, longer, server)
 	added := server.Entries()
 	if len(added) != 1 || added[0].ID != "pi:made-1:n1" {
 		t.Fatalf("the mirror added %d entries", len(added))
@@ -240,23 +240,23 @@ func TestRebuildForeign(t *testing.T) {
 // Of several sessions the one of the last line goes on, and another's lines are no part of it.
 func TestRebuildLastSession(t *testing.T) {
 	server := fakethread.New(t, nil)
-	sync(t, newMirror(t, writeFile(t, []byte(head+message("u1", "", `{"role":"user","content":"one"}`)+"\n")), "", server))
+	ship(t, session.Pi, []byte(head+message("u1", "", `{"role":"user","content":"one"}`)+"\n"), server)
 	second := strings.Replace(head, `"s1"`, `"s2"`, 1) + message("u9", "", `{"role":"user","content":"nine"}`) + "\n"
-	sync(t, newMirror(t, writeFile(t, []byte(second)), "", server))
+	ship(t, session.Pi, []byte(second), server)
 	got, _ := hydrated(t, server.Entries(), "")
 	sameFile(t, got, []byte(second))
 
 	// However many there are, only some are kept at a time.
 	for i := range 100 {
 		s := strings.Replace(head, `"s1"`, fmt.Sprintf(`"many-%d"`, i), 1)
-		sync(t, newMirror(t, writeFile(t, []byte(s)), "", server))
+		ship(t, session.Pi, []byte(s), server)
 	}
 	if _, done := hydrated(t, server.Entries(), ""); done.Session != "many-99" || done.Lines != 1 {
 		t.Errorf("got %+v", done)
 	}
 
-	r := &mirror.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
-	if _, err := r.Write("", "x", time.Now()); err != mirror.ErrNoSession {
+	r := &hydrate.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
+	if _, err := r.Write("", "x", time.Now()); err != hydrate.ErrNoSession {
 		t.Errorf("of an empty thread: %v", err)
 	}
 }

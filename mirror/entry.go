@@ -13,16 +13,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Kinds of <prefix>.session entries that are not the line's own type.
-const (
-	kindPrompt = "prompt"   // the run's prompt, whose chat is on the thread already
-	kindLong   = "long"     // a line of which only the beginning was read
-	kindStub   = "stub"     // an entry that the server refused
-	kindMoved  = "migrated" // a line that is on the thread already, under the id that it had before the agent wrote the file anew
-	kindOther  = "other"    // a JSON object that doesn't say what it is
-)
-
-const base64Name = "base64"
+// kindOther is the kind of an entry for a JSON object without a type.
+const kindOther = "other"
 
 // Sizes. A chat's text stands in its message, too, so that a long one is kept there alone and the text is its beginning: all entries of a
 // file together stay near the file's size.
@@ -77,7 +69,7 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 	}
 	switch {
 	case name.Was != "":
-		p.Type, p.Kind, p.Was = e.kind(thread.KindSession), kindMoved, name.Was
+		p.Type, p.Kind, p.Was = e.kind(thread.KindSession), thread.KindMigrated, name.Was
 	case dec.Kind == session.Text:
 		e.text(&p, dec.Type, l)
 	default:
@@ -106,7 +98,7 @@ func (e *Encoder) next(l session.Line) (dec session.Entry, name Name) {
 		e.calls = append(e.calls, dec.Calls...)
 	}
 	if !l.Held() {
-		dec = session.Entry{Kind: session.Text, Type: kindLong}
+		dec = session.Entry{Kind: session.Text, Type: thread.KindLong}
 	}
 	if name = e.Name(l, dec); name.Again {
 		return dec, name
@@ -135,7 +127,7 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 		p.Bytes, p.SHA256 = l.Long, hex.EncodeToString(l.Sum[:])
 	}
 	if line == nil { // nothing but structure, and still too large
-		p.Type, p.Kind, p.Bytes, p.SHA256 = e.kind(thread.KindSession), kindStub, int64(len(l.Data)), digest(l.Data)
+		p.Type, p.Kind, p.Bytes, p.SHA256 = e.kind(thread.KindSession), thread.KindStub, int64(len(l.Data)), digest(l.Data)
 		return
 	}
 	if !utf8.Valid(line) {
@@ -167,7 +159,7 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 		p.Type, p.Kind = e.kind(thread.KindSession), "user"
 		asItStood()
 	case dec.Kind == session.User && e.isPrompt(l):
-		p.Type, p.Kind, p.Chat = e.kind(thread.KindSession), kindPrompt, e.Prompt
+		p.Type, p.Kind, p.Chat = e.kind(thread.KindSession), thread.KindPrompt, e.Prompt
 		asItStood()
 	case dec.Kind == session.User:
 		text := beginning(dec.Text, maxText)
@@ -225,7 +217,7 @@ func (e *Encoder) text(p *thread.Line, kind string, l session.Line) {
 
 // encode64 is how bytes that are no text travel.
 func encode64(data []byte) (encoding string, line json.RawMessage) {
-	return base64Name, json.RawMessage(`"` + base64.StdEncoding.EncodeToString(data) + `"`)
+	return thread.Base64, json.RawMessage(`"` + base64.StdEncoding.EncodeToString(data) + `"`)
 }
 
 // trimmed is the entry with its long strings cut, so that it gets through where there is less room than the log has.
@@ -245,7 +237,7 @@ func stub(e thread.Entry, prefix, reason string) thread.Entry {
 	var p thread.Line
 	_ = json.Unmarshal(e.Payload, &p) // it is of our own making; of anything else nothing is kept
 	e.Payload = thread.Line{
-		Type: prefix + "." + thread.KindSession, Kind: kindStub, Session: p.Session, Truncated: true, Reason: beginning(reason, 200),
+		Type: prefix + "." + thread.KindSession, Kind: thread.KindStub, Session: p.Session, Truncated: true, Reason: beginning(reason, 200),
 		Bytes: int64(len(e.Payload)), SHA256: digest(e.Payload),
 	}.AppendJSON(nil)
 	return e

@@ -14,9 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
+	"arbe.0sk.ar/runner/hydrate"
+	"arbe.0sk.ar/runner/internal/test/recorded"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -25,7 +26,7 @@ import (
 // seedSessions gives a fuzz target whole session files: recorded ones, which must be there, and odd ones.
 func seedSessions(f *testing.F, add func(content []byte)) {
 	f.Helper()
-	for _, content := range recordings(f) {
+	for _, content := range recorded.Sessions(f, "../testdata") {
 		add(content)
 		add(content[:len(content)*3/4])
 	}
@@ -63,7 +64,7 @@ func roundTrip(t *testing.T, d session.Dialect, content []byte) {
 			t.Fatalf("two lines are %s", entry.ID)
 		}
 		seen[entry.ID] = true
-		got, ok := mirror.Rebuild(entry, d)
+		got, ok := hydrate.Rebuild(entry, thread.ParseLine(entry.Payload), d)
 		if !ok {
 			t.Fatalf("%s, %q can't be rebuilt from %s", d.Prefix, line, entry.Payload)
 		}
@@ -71,55 +72,6 @@ func roundTrip(t *testing.T, d session.Dialect, content []byte) {
 			t.Fatalf("%s, %q came back as %q", d.Prefix, line, got)
 		}
 	}
-}
-
-// FuzzRebuild: a thread gives a whole session file back, line by line; one without a header gets one.
-func FuzzRebuild(f *testing.F) {
-	seedSessions(f, func(content []byte) { f.Add(content) })
-	f.Fuzz(func(t *testing.T, content []byte) {
-		e := newEncoder()
-		r := &mirror.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
-		defer r.Close()
-		var want [][]byte
-		ids := map[string]bool{}
-		for raw := range bytes.Lines(content) {
-			line := bytes.TrimSuffix(raw, []byte("\n"))
-			if dec := session.Pi.Decode(line); dec.Kind == session.Header {
-				if ids[dec.SessionID] = true; len(ids) > 1 || dec.Old {
-					return // several sessions in a file; or one that the agent writes anew
-				}
-			}
-			entry, _ := e.Encode(session.Line{Start: session.Position{Index: len(want)}, Data: line})
-			want = append(want, line)
-			if err := r.Add(entry); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(want) == 0 {
-			return
-		}
-		path := filepath.Join(t.TempDir(), "s.jsonl")
-		done, err := r.Write(path, "made", time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
-		if len(ids) == 0 {
-			got = got[1:]
-		}
-		if len(got) != len(want) || done.Made != 0 || len(done.Lost) != 0 {
-			t.Fatalf("%d lines of %d, %+v:\n%q", len(got), len(want), done, b)
-		}
-		for i, line := range want {
-			if !bytes.Equal(got[i], line) && !equalNumbers(t, got[i], line) {
-				t.Fatalf("line %d: %q came back as %q", i, line, got[i])
-			}
-		}
-	})
 }
 
 // equalNumbers is equality as JSON in which numbers keep all their digits.
@@ -188,7 +140,7 @@ var cut = regexp.MustCompile(`^((?s).*)\[cut: ([0-9]+) bytes, sha256 ([0-9a-f]{6
 
 // FuzzShorten: what is left of a line is JSON, small enough, and without secrets; what was cut says how long it was and what.
 func FuzzShorten(f *testing.F) {
-	for _, content := range recordings(f) {
+	for _, content := range recorded.Sessions(f, "../testdata") {
 		for line := range bytes.Lines(content) {
 			f.Add(bytes.TrimSpace(line), "scripted-secret", "[omitted]", uint(300))
 		}

@@ -23,20 +23,15 @@ type Known struct {
 // contentKey is what a line says, whatever its bytes.
 type contentKey [16]byte
 
-// Add takes the thread's next entry.
-func (k *Known) Add(e thread.Entry, d session.Dialect) {
-	if !strings.HasPrefix(e.ID, d.Prefix+":") {
-		return
-	}
-	p := parseLine(e.Payload)
-	if p.Session == nil {
+// Add takes the thread's next entry: p is its payload, and line the line that it holds, nil where it holds none.
+func (k *Known) Add(e thread.Entry, p thread.Line, line []byte, d session.Dialect) {
+	if p.Session == nil || !strings.HasPrefix(e.ID, d.Prefix+":") {
 		return
 	}
 	if k.lines == nil {
 		k.lines, k.ids, k.all = map[string]int{}, map[contentKey][]string{}, map[string]bool{}
 	}
-	line, ok := rebuild(e, p, d)
-	if !ok {
+	if line == nil {
 		k.all[e.ID] = true
 		return
 	}
@@ -45,8 +40,8 @@ func (k *Known) Add(e thread.Entry, d session.Dialect) {
 	base := d.Prefix + ":" + part(p.Session.ID) + ":"
 	hash := lineHash(session.Line{Data: line})
 	follows := e.ID == fmt.Sprintf("%s%d.%s", base, index, hash)
-	if own := deref(p.Session.Entry); own != "" {
-		follows = e.ID == base+part(own) || e.ID == base+part(own)+"."+hash
+	if own := p.Session.Entry; own != nil && *own != "" {
+		follows = e.ID == base+part(*own) || e.ID == base+part(*own)+"."+hash
 	}
 	if !follows {
 		key := contentOf(p.Session.ID, line)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -70,8 +71,10 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 				for i, line := range lines {
 					e, _ := enc.Encode(session.Line{Start: session.Position{Index: i}, Data: line})
 					e.Payload = change(e.Payload)
-					known.Add(e, d)
-					if again, ok := mirror.Rebuild(e, d); ok {
+					p := thread.ParseLine(e.Payload)
+					again, ok := hydrate.Rebuild(e, p, d)
+					known.Add(e, p, again, d)
+					if ok {
 						rebuilt, wanted = append(rebuilt, again), append(wanted, e.ID)
 					}
 				}

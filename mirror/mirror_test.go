@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/recorded"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -76,7 +78,7 @@ func rebuiltAs(t testing.TB, d session.Dialect, content []byte, entries []thread
 		t.Fatalf("%d entries for %d lines", len(entries), len(lines))
 	}
 	for i, e := range entries {
-		got, ok := mirror.Rebuild(e, d)
+		got, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), d)
 		if !ok {
 			t.Errorf("line %d can't be rebuilt from %s", i, e.Payload)
 		} else if !bytes.Equal(got, lines[i]) && !sameJSON(got, lines[i]) {
@@ -85,49 +87,10 @@ func rebuiltAs(t testing.TB, d session.Dialect, content []byte, entries []thread
 	}
 }
 
-func recordings(t testing.TB) map[string][]byte {
-	t.Helper()
-	paths, err := filepath.Glob("../testdata/sessions/*/*/session.jsonl")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no recorded sessions: %v", err)
-	}
-	all := map[string][]byte{} // by harness and case
-	for _, p := range paths {
-		b, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir := filepath.Dir(p)
-		all[filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)] = b
-	}
-	for _, d := range session.Dialects() {
-		found := false
-		for name := range all {
-			found = found || strings.HasPrefix(name, d.Prefix)
-		}
-		if !found {
-			t.Fatalf("no recorded sessions of %s", d.Prefix)
-		}
-	}
-	return all
-}
-
-// dialectOf is that of a recording.
-func dialectOf(t testing.TB, name string) session.Dialect {
-	t.Helper()
-	for _, d := range session.Dialects() {
-		if strings.HasPrefix(name, d.Prefix) {
-			return d
-		}
-	}
-	t.Fatalf("nobody knows how %s is written", name)
-	return session.Dialect{}
-}
-
 func TestMirrorRecordings(t *testing.T) {
-	for name, content := range recordings(t) {
+	for name, content := range recorded.Sessions(t, "../testdata") {
 		t.Run(name, func(t *testing.T) {
-			d := dialectOf(t, name)
+			d := recorded.Dialect(t, name)
 			path := filepath.Join(t.TempDir(), "s.jsonl")
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
@@ -237,7 +200,7 @@ func TestEncodeOddBytes(t *testing.T) {
 		if err := entry.Check(); err != nil {
 			t.Errorf("%q: %v", lines[i], err)
 		}
-		got, ok := mirror.Rebuild(entry, session.Pi)
+		got, ok := hydrate.Rebuild(entry, thread.ParseLine(entry.Payload), session.Pi)
 		if !ok || string(got) != lines[i] && !sameJSON(got, []byte(lines[i])) {
 			t.Errorf("%q came back as %q, %v", lines[i], got, ok)
 		}

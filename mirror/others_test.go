@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -45,7 +46,7 @@ func TestLargeLineBesideItsMessage(t *testing.T) {
 	line := `{"type":"assistant","uuid":"u1","message":{"content":[{"type":"text","text":"` + text + `"}],"stop_reason":"end_turn"}}`
 	e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Claude, Session: "s1"}, Redact: &thread.Redactor{}}
 	entry, p := encoded(t, e, line)
-	if got, ok := mirror.Rebuild(entry, session.Claude); !ok || string(got) != line || p.Truncated {
+	if got, ok := hydrate.Rebuild(entry, thread.ParseLine(entry.Payload), session.Claude); !ok || string(got) != line || p.Truncated {
 		t.Errorf("the line is not whole: %v, truncated %v", ok, p.Truncated)
 	}
 	if p.Type != "claude.assistant" || p.StopReason != "stop" || !strings.Contains(string(p.Message), "[cut: 5242880 bytes, sha256 ") {
@@ -61,7 +62,7 @@ func TestSubagentLines(t *testing.T) {
 		e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Claude, Session: tt.session}, Redact: &thread.Redactor{}, Subagent: tt.subagent}
 		for line, typ := range map[string]string{task: "claude.session", said: "claude.assistant"} {
 			entry, p := encoded(t, e, line)
-			if p.Type != typ || p.SubagentOf != "s1" || mirror.Aside(entry) != (tt.subagent != "") {
+			if p.Type != typ || p.SubagentOf != "s1" || thread.ParseLine(entry.Payload).IsSubagent() != (tt.subagent != "") {
 				t.Errorf("%s: %s", tt.name, entry.Payload)
 			}
 		}

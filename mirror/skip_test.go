@@ -8,13 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/internal/test/recorded"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // Lines that are skipped leave an Encoder as lines that are encoded do: the entries of those that follow are the same.
 func TestSkip(t *testing.T) {
-	contents := append(slices.Collect(maps.Values(recordings(t))), lines(20))
+	contents := append(slices.Collect(maps.Values(recorded.Sessions(t, "../testdata"))), lines(20))
 	for _, content := range contents {
 		for _, d := range session.Dialects() {
 			var file []session.Line

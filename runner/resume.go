@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
@@ -38,9 +39,11 @@ func (l *threadLines) add(e thread.Entry, d session.Dialect) {
 	if !ok {
 		return
 	}
-	l.known.Add(e, d)
+	p := thread.ParseLine(e.Payload)
+	line, _ := hydrate.Rebuild(e, p, d)
+	l.known.Add(e, p, line, d)
 	sid, _, ok := strings.Cut(rest, ":")
-	if !ok || mirror.Aside(e) {
+	if !ok || p.IsSubagent() {
 		return
 	}
 	if l.ids == nil {
@@ -50,8 +53,8 @@ func (l *threadLines) add(e thread.Entry, d session.Dialect) {
 		l.ids[sid] = map[uint64]bool{}
 	}
 	l.ids[sid][maphash.String(l.seed, e.ID)] = true
-	if was := mirror.Was(e); was != "" {
-		delete(l.ids[sid], maphash.String(l.seed, was)) // which is in the file as this one now
+	if p.Was != "" {
+		delete(l.ids[sid], maphash.String(l.seed, p.Was)) // which is in the file as this one now
 	}
 	l.last = sid
 }
@@ -102,7 +105,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 		switch {
 		case l.has(sid, id):
 			found++
-		case made[mirror.MadeKey(line.Data, e)]:
+		case made[hydrate.MadeKey(line.Data, e)]:
 			turns++
 		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
 		default:
@@ -151,9 +154,9 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 }
 
 // readThread reads the whole thread, for what it has of sessions.
-func (r *run) readThread(ctx context.Context) (*threadLines, *mirror.Rebuilder, error) {
+func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder, error) {
 	lines := &threadLines{}
-	rebuilder := &mirror.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
+	rebuilder := &hydrate.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
 	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
 		lines.add(e, r.Spec.Dialect)
 		return rebuilder.Add(e)
@@ -226,10 +229,10 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 }
 
 // hydrate makes the session file from what the rebuilder has read.
-func (r *run) hydrate(lines *threadLines, rebuilder *mirror.Rebuilder) (sessionFile, error) {
+func (r *run) hydrate(lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
 	now := time.Now()
 	plan, err := rebuilder.Write("", newID(), now)
-	if errors.Is(err, mirror.ErrNoSession) {
+	if errors.Is(err, hydrate.ErrNoSession) {
 		r.Log.Info("the thread has nothing to go on from; a new session")
 		return sessionFile{}, nil
 	}

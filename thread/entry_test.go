@@ -2,8 +2,11 @@ package thread_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -86,6 +89,30 @@ func TestLineAppendJSON(t *testing.T) {
 	} {
 		if got, want := string(l.AppendJSON(nil)), string(thread.Marshal(l)); got != want {
 			t.Errorf("\ngot  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// ParseLine reads what AppendJSON wrote, all of it, and finds nothing in payloads that are no lines.
+func TestParseLine(t *testing.T) {
+	text, yes, odd := "a \"b\" \u2028\n<&>", true, "é"
+	want := thread.Line{
+		Type: "pi.session", Kind: "migrated", Chat: "c", Was: "w", Text: &text, ToolCallID: "tc", ToolName: odd, IsError: &yes,
+		StopReason: "stop", Provider: "p", Model: "m", Usage: json.RawMessage(`{"a":1}`), Message: json.RawMessage(`{"b":[]}`),
+		Session: &thread.SessionRef{ID: "s", Entry: &text, Parent: &odd, Index: 7}, SubagentOf: "root", Encoding: "base64",
+		Line: json.RawMessage(`"AA=="`), Truncated: true, Bytes: 1 << 40, SHA256: "00", Reason: "r",
+	}
+	for i := range reflect.TypeFor[thread.Line]().NumField() {
+		if reflect.ValueOf(want).Field(i).IsZero() {
+			t.Fatalf("%s is not tested", reflect.TypeFor[thread.Line]().Field(i).Name)
+		}
+	}
+	if diff := cmp.Diff(want, thread.ParseLine(want.AppendJSON(nil))); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	for _, other := range []string{`[]`, `"x"`, `null`, `{}`, `{"type":1,"session":[],"text":null}`} {
+		if diff := cmp.Diff(thread.Line{}, thread.ParseLine([]byte(other))); diff != "" {
+			t.Errorf("%s: %s", other, diff)
 		}
 	}
 }

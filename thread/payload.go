@@ -1,9 +1,6 @@
 package thread
 
-import (
-	"encoding/json"
-	"strconv"
-)
+import "encoding/json"
 
 // The types of payloads that are not a harness's own.
 const (
@@ -24,6 +21,18 @@ const (
 	KindToolResult = "tool_result"
 	KindSession    = "session"
 )
+
+// Kinds of <prefix>.session entries that are not the line's own type. They stand here because the mirror writes them
+// and a rebuild reads them.
+const (
+	KindPrompt   = "prompt"   // the run's prompt, whose chat is on the thread already
+	KindLong     = "long"     // a line of which only the beginning was read
+	KindStub     = "stub"     // an entry that the server refused, without its content
+	KindMigrated = "migrated" // a line whose content is on the thread under the id that it had in an older file format
+)
+
+// Base64 is the Encoding of a Line whose bytes are no text.
+const Base64 = "base64"
 
 // Statuses of a run and of its thread. Idle is a thread without runs.
 const (
@@ -167,105 +176,4 @@ type Orphaned struct {
 	Reason      string `json:"reason"` // no_output, runner_lost, silent or box_gone
 	LastEntryAt string `json:"lastEntryAt,omitempty"`
 	SilentMs    int64  `json:"silentMs,omitempty"`
-}
-
-// SessionRef says where in its session a mirrored line stood.
-type SessionRef struct {
-	ID     string  `json:"id"`     // the session's
-	Entry  *string `json:"entry"`  // the line's own id
-	Parent *string `json:"parent"` // the id of the line before it in the tree
-	Index  int     `json:"index"`  // lines before it in the file, the header included
-}
-
-// Line is the payload of a mirrored line. Which members there are depends on the type.
-type Line struct {
-	Type       string          `json:"type"`
-	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or prompt, text, long, stub
-	Chat       string          `json:"chat,omitempty"` // kind prompt: the id of the chat that the line repeats
-	Was        string          `json:"was,omitempty"`  // kind migrated: the id of the entry that has the line as it was before it got an id of its own
-	Text       *string         `json:"text,omitempty"` // chat
-	ToolCallID string          `json:"toolCallId,omitempty"`
-	ToolName   string          `json:"toolName,omitempty"`
-	IsError    *bool           `json:"isError,omitempty"`
-	StopReason string          `json:"stopReason,omitempty"`
-	Provider   string          `json:"provider,omitempty"`
-	Model      string          `json:"model,omitempty"`
-	Usage      json.RawMessage `json:"usage,omitempty"`
-	Message    json.RawMessage `json:"message,omitempty"`
-	Session    *SessionRef     `json:"session,omitempty"`    // none where another mirror wrote the entry
-	SubagentOf string          `json:"subagentOf,omitempty"` // a subagent's line: the session that the subagent works for
-	Encoding   string          `json:"encoding,omitempty"`   // base64 where line is bytes that are no text
-	Line       json.RawMessage `json:"line,omitempty"`
-	Truncated  bool            `json:"truncated,omitempty"`
-	Bytes      int64           `json:"bytes,omitempty"`  // kinds long and stub: the line's length
-	SHA256     string          `json:"sha256,omitempty"` // kinds long and stub: of the line
-	Reason     string          `json:"reason,omitempty"` // kind stub: what the server said
-}
-
-// AppendJSON appends the payload as JSON. It says what json.Marshal says, but takes message, line and usage as they stand, without reading them
-// once more: they are the bulk of a thread.
-func (l Line) AppendJSON(b []byte) []byte {
-	text := func(name, value string) {
-		if value != "" {
-			b = quote(append(b, name...), value)
-		}
-	}
-	raw := func(name string, value json.RawMessage) {
-		if len(value) > 0 {
-			b = append(append(b, name...), value...)
-		}
-	}
-	b = quote(append(b, `{"type":`...), l.Type)
-	text(`,"kind":`, l.Kind)
-	text(`,"chat":`, l.Chat)
-	text(`,"was":`, l.Was)
-	if l.Text != nil {
-		b = quote(append(b, `,"text":`...), *l.Text)
-	}
-	text(`,"toolCallId":`, l.ToolCallID)
-	text(`,"toolName":`, l.ToolName)
-	if l.IsError != nil {
-		b = strconv.AppendBool(append(b, `,"isError":`...), *l.IsError)
-	}
-	text(`,"stopReason":`, l.StopReason)
-	text(`,"provider":`, l.Provider)
-	text(`,"model":`, l.Model)
-	raw(`,"usage":`, l.Usage)
-	raw(`,"message":`, l.Message)
-	if s := l.Session; s != nil {
-		b = quote(append(b, `,"session":{"id":`...), s.ID)
-		b = quoteOrNull(append(b, `,"entry":`...), s.Entry)
-		b = quoteOrNull(append(b, `,"parent":`...), s.Parent)
-		b = strconv.AppendInt(append(b, `,"index":`...), int64(s.Index), 10)
-		b = append(b, '}')
-	}
-	text(`,"subagentOf":`, l.SubagentOf)
-	text(`,"encoding":`, l.Encoding)
-	raw(`,"line":`, l.Line)
-	if l.Truncated {
-		b = append(b, `,"truncated":true`...)
-	}
-	if l.Bytes != 0 {
-		b = strconv.AppendInt(append(b, `,"bytes":`...), l.Bytes, 10)
-	}
-	text(`,"sha256":`, l.SHA256)
-	text(`,"reason":`, l.Reason)
-	return append(b, '}')
-}
-
-// quote appends s as a JSON string.
-func quote(b []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			return append(b, Marshal(s)...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-func quoteOrNull(b []byte, s *string) []byte {
-	if s == nil {
-		return append(b, "null"...)
-	}
-	return quote(b, *s)
 }

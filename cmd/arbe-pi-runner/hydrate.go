@@ -13,7 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
-	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -77,7 +77,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	}
 	ctx, _, stop := untilSignal(c.Context)
 	defer stop()
-	r := &mirror.Rebuilder{Dialect: spec.Dialect, Cwd: cwd, Here: here, Dir: filepath.Dir(out)}
+	r := &hydrate.Rebuilder{Dialect: spec.Dialect, Cwd: cwd, Here: here, Dir: filepath.Dir(out)}
 	if out == "" {
 		r.Dir = os.TempDir()
 	}
@@ -104,7 +104,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 		return cmdline.Usage("--until: the thread has no entry %s", until)
 	}
 	done, err := r.Write(out, runner.NewRunID(), time.Now())
-	if errors.Is(err, mirror.ErrNoSession) {
+	if errors.Is(err, hydrate.ErrNoSession) {
 		return &cmdline.Exit{Status: exitNoSession, Cause: fmt.Errorf("thread %s: %w", s.thread, err)}
 	}
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 }
 
 // told says what a rebuilt session is.
-func (p *program) told(out string, d mirror.Rebuilt) {
+func (p *program) told(out string, d hydrate.Rebuilt) {
 	where := "would be"
 	if out != "" {
 		where = out

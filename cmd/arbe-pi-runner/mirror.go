@@ -15,6 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
@@ -117,7 +118,12 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 			return nil
 		}
 		*known = mirror.Known{} // of a read that broke off
-		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error { known.Add(e, d); return nil })
+		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+			p := thread.ParseLine(e.Payload)
+			line, _ := hydrate.Rebuild(e, p, d)
+			known.Add(e, p, line, d)
+			return nil
+		})
 		var answer *thread.StatusError
 		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError &&
 			answer.Status != http.StatusTooManyRequests {

@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/model"
-	"arbe.0sk.ar/runner/mirror"
 	box "arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -267,7 +267,7 @@ func (s *scene) complete(entries []thread.Entry) {
 		}
 		ended = ended || p.Type == thread.TypeStatus && p.Status != thread.StatusRunning
 		if strings.HasPrefix(e.ID, dialect.Prefix+":") && p.SubagentOf == "" {
-			line, ok := mirror.Rebuild(e, dialect)
+			line, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), dialect)
 			if !ok {
 				s.t.Errorf("%s can't be rebuilt", e.ID)
 			}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/model"
-	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -63,10 +63,10 @@ func TestSubagents(t *testing.T) {
 					}
 					lines++
 					said += string(e.Payload)
-					if !mirror.Aside(e) || p.SubagentOf != root || p.Session.ID == root || !strings.HasPrefix(e.ID, prefix+p.Session.ID+":") {
+					if !p.IsSubagent() || p.SubagentOf != root || p.Session.ID == root || !strings.HasPrefix(e.ID, prefix+p.Session.ID+":") {
 						t.Errorf("%s is of %s: %.300s", e.ID, root, e.Payload)
 					}
-					if _, ok := mirror.Rebuild(e, s.dialect()); !ok {
+					if _, ok := hydrate.Rebuild(e, p, s.dialect()); !ok {
 						t.Errorf("%s can't be rebuilt", e.ID)
 					}
 				}

@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
-	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -476,7 +476,7 @@ func (s *scene) lines() (lines [][]byte) {
 	s.t.Helper()
 	for _, e := range s.entries() {
 		if strings.HasPrefix(e.ID, "pi:") && e.ID != s.alien {
-			line, ok := mirror.Rebuild(e, session.Pi)
+			line, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), session.Pi)
 			if !ok {
 				s.t.Errorf("%s can't be rebuilt", e.ID)
 			}

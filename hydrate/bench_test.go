@@ -1,0 +1,36 @@
+package hydrate_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"arbe.0sk.ar/runner/hydrate"
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// BenchmarkRebuild puts the lines of that turn together again, a thousand times over.
+func BenchmarkRebuild(b *testing.B) {
+	content, err := os.ReadFile("../testdata/sessions/pi/tool-turn_1.5.2-json/session.jsonl")
+	if err != nil {
+		b.Fatal(err)
+	}
+	e := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &thread.Redactor{}}
+	var entries []thread.Entry
+	for i, l := range bytes.Split(bytes.TrimSpace(content), []byte("\n")) {
+		entry, _ := e.Encode(session.Line{Start: session.Position{Index: i}, Data: l})
+		entries = append(entries, entry)
+	}
+	b.SetBytes(int64(len(content)))
+	r := &hydrate.Rebuilder{Dialect: session.Pi, Dir: b.TempDir()}
+	defer r.Close()
+	for b.Loop() {
+		for _, e := range entries {
+			if err := r.Add(e); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package thread
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
+)
+
+// SessionRef says where in its session a mirrored line stood.
+type SessionRef struct {
+	ID     string  `json:"id"`     // the session's
+	Entry  *string `json:"entry"`  // the line's own id
+	Parent *string `json:"parent"` // the id of the line before it in the tree
+	Index  int     `json:"index"`  // lines before it in the file, the header included
+}
+
+// Line is the payload of a mirrored line. Which members there are depends on the type.
+type Line struct {
+	Type       string          `json:"type"`
+	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or prompt, text, long, stub
+	Chat       string          `json:"chat,omitempty"` // kind prompt: the id of the chat that the line repeats
+	Was        string          `json:"was,omitempty"`  // kind migrated: the id of the entry that has the line as it was before it got an id of its own
+	Text       *string         `json:"text,omitempty"` // chat
+	ToolCallID string          `json:"toolCallId,omitempty"`
+	ToolName   string          `json:"toolName,omitempty"`
+	IsError    *bool           `json:"isError,omitempty"`
+	StopReason string          `json:"stopReason,omitempty"`
+	Provider   string          `json:"provider,omitempty"`
+	Model      string          `json:"model,omitempty"`
+	Usage      json.RawMessage `json:"usage,omitempty"`
+	Message    json.RawMessage `json:"message,omitempty"`
+	Session    *SessionRef     `json:"session,omitempty"`    // none where another mirror wrote the entry
+	SubagentOf string          `json:"subagentOf,omitempty"` // a subagent's line: the session that the subagent works for
+	Encoding   string          `json:"encoding,omitempty"`   // base64 where line is bytes that are no text
+	Line       json.RawMessage `json:"line,omitempty"`
+	Truncated  bool            `json:"truncated,omitempty"`
+	Bytes      int64           `json:"bytes,omitempty"`  // kinds long and stub: the line's length
+	SHA256     string          `json:"sha256,omitempty"` // kinds long and stub: of the line
+	Reason     string          `json:"reason,omitempty"` // kind stub: what the server said
+}
+
+// AppendJSON appends the payload as JSON. It says what json.Marshal says, but takes message, line and usage as they stand, without reading them
+// once more: they are the bulk of a thread.
+func (l Line) AppendJSON(b []byte) []byte {
+	text := func(name, value string) {
+		if value != "" {
+			b = quote(append(b, name...), value)
+		}
+	}
+	raw := func(name string, value json.RawMessage) {
+		if len(value) > 0 {
+			b = append(append(b, name...), value...)
+		}
+	}
+	b = quote(append(b, `{"type":`...), l.Type)
+	text(`,"kind":`, l.Kind)
+	text(`,"chat":`, l.Chat)
+	text(`,"was":`, l.Was)
+	if l.Text != nil {
+		b = quote(append(b, `,"text":`...), *l.Text)
+	}
+	text(`,"toolCallId":`, l.ToolCallID)
+	text(`,"toolName":`, l.ToolName)
+	if l.IsError != nil {
+		b = strconv.AppendBool(append(b, `,"isError":`...), *l.IsError)
+	}
+	text(`,"stopReason":`, l.StopReason)
+	text(`,"provider":`, l.Provider)
+	text(`,"model":`, l.Model)
+	raw(`,"usage":`, l.Usage)
+	raw(`,"message":`, l.Message)
+	if s := l.Session; s != nil {
+		b = quote(append(b, `,"session":{"id":`...), s.ID)
+		b = quoteOrNull(append(b, `,"entry":`...), s.Entry)
+		b = quoteOrNull(append(b, `,"parent":`...), s.Parent)
+		b = strconv.AppendInt(append(b, `,"index":`...), int64(s.Index), 10)
+		b = append(b, '}')
+	}
+	text(`,"subagentOf":`, l.SubagentOf)
+	text(`,"encoding":`, l.Encoding)
+	raw(`,"line":`, l.Line)
+	if l.Truncated {
+		b = append(b, `,"truncated":true`...)
+	}
+	if l.Bytes != 0 {
+		b = strconv.AppendInt(append(b, `,"bytes":`...), l.Bytes, 10)
+	}
+	text(`,"sha256":`, l.SHA256)
+	text(`,"reason":`, l.Reason)
+	return append(b, '}')
+}
+
+// ParseLine returns the payload of an entry of any type as a Line. The payload must be valid JSON, as it is where a
+// server has checked it. Members that a Line does not have, or has with another type, are ignored. Message, Line and
+// Usage share memory with the payload.
+func ParseLine(payload []byte) (p Line) {
+	jsonscan.Members(payload, func(key, v []byte) {
+		switch string(key) {
+		case "type":
+			p.Type = jsonscan.String(v)
+		case "kind":
+			p.Kind = jsonscan.String(v)
+		case "chat":
+			p.Chat = jsonscan.String(v)
+		case "was":
+			p.Was = jsonscan.String(v)
+		case "text":
+			if len(v) > 0 && v[0] == '"' {
+				text := jsonscan.String(v)
+				p.Text = &text
+			}
+		case "toolCallId":
+			p.ToolCallID = jsonscan.String(v)
+		case "toolName":
+			p.ToolName = jsonscan.String(v)
+		case "isError":
+			is := string(v) == "true"
+			p.IsError = &is
+		case "stopReason":
+			p.StopReason = jsonscan.String(v)
+		case "provider":
+			p.Provider = jsonscan.String(v)
+		case "model":
+			p.Model = jsonscan.String(v)
+		case "usage":
+			p.Usage = v
+		case "message":
+			p.Message = v
+		case "subagentOf":
+			p.SubagentOf = jsonscan.String(v)
+		case "encoding":
+			p.Encoding = jsonscan.String(v)
+		case "line":
+			p.Line = v
+		case "truncated":
+			p.Truncated = string(v) == "true"
+		case "bytes":
+			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 where it is none
+		case "sha256":
+			p.SHA256 = jsonscan.String(v)
+		case "reason":
+			p.Reason = jsonscan.String(v)
+		case "session":
+			p.Session = parseRef(v)
+		}
+	})
+	return p
+}
+
+// parseRef returns the SessionRef in raw, nil where raw is no object with members.
+func parseRef(raw []byte) (ref *SessionRef) {
+	jsonscan.Members(raw, func(key, v []byte) {
+		if ref == nil {
+			ref = &SessionRef{}
+		}
+		own := func() *string {
+			if len(v) == 0 || v[0] != '"' {
+				return nil
+			}
+			s := jsonscan.String(v)
+			return &s
+		}
+		switch string(key) {
+		case "id":
+			ref.ID = jsonscan.String(v)
+		case "entry":
+			ref.Entry = own()
+		case "parent":
+			ref.Parent = own()
+		case "index":
+			ref.Index, _ = strconv.Atoi(string(v)) // 0 where it is none
+		}
+	})
+	return ref
+}
+
+// IsSubagent reports whether the line is of a subagent's session: a file of its own, which no conversation goes on
+// from.
+func (l Line) IsSubagent() bool {
+	return l.SubagentOf != "" && (l.Session == nil || l.Session.ID != l.SubagentOf)
+}
+
+// quote appends s as a JSON string.
+func quote(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			return append(b, Marshal(s)...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+func quoteOrNull(b []byte, s *string) []byte {
+	if s == nil {
+		return append(b, "null"...)
+	}
+	return quote(b, *s)
+}

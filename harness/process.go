@@ -70,6 +70,9 @@ const agentOOMScore = "500"
 // Start starts c in a process group of its own. Of an error that is Busy a later Start may know nothing. Its output
 // goes to files, not pipes: nobody's death stops it, and a grandchild that keeps the output open delays nothing.
 func Start(c Command) (*Process, error) {
+	if !mainCalled.Load() {
+		return nil, ErrNoMain
+	}
 	gates, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)

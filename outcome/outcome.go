@@ -74,27 +74,27 @@ type Turn struct {
 	Model      string
 }
 
-// Deed is what the runner itself did to end the agent, written down when it did it.
-type Deed string
+// Action is what the runner itself did to end the agent, written down when it did it.
+type Action string
 
-// The deeds of a runner.
+// The actions of a runner.
 const (
-	DidNothing     Deed = ""
-	DidCancel      Deed = "cancelled"            // it was told to stop
-	DidTimeout     Deed = "timeout"              // the runaway guard fired
-	DidStalled     Deed = "stalled"              // the stall limit was reached
-	DidUnreachable Deed = "provider_unreachable" // the provider was out of reach for too long
-	DidLinger      Deed = "lingered"             // the agent had ended well on record and would not go
-	DidNotStart    Deed = "spawn"                // the agent's binary could not be started
+	ActionNone        Action = ""
+	ActionCancel      Action = "cancelled"            // it was told to stop
+	ActionTimeout     Action = "timeout"              // the runaway guard fired
+	ActionStall       Action = "stalled"              // the stall limit was reached
+	ActionUnreachable Action = "provider_unreachable" // the provider was out of reach for too long
+	ActionLinger      Action = "lingered"             // the agent had ended well on record and would not go
+	ActionNotStarted  Action = "spawn"                // the agent's binary could not be started
 )
 
 // Facts is all that a verdict rests on.
 type Facts struct {
-	Turn Turn
-	Exit Exit
-	Did  Deed
-	Why  string // why the runner did it, for people: "SIGTERM", "no such file"
-	Said string // the agent's last words on stderr, for people; the verdict does not hang on them
+	Turn   Turn
+	Exit   Exit
+	Action Action
+	Why    string // why the runner did it, for people: "SIGTERM", "no such file"
+	Stderr string // the agent's last words on stderr, for people; the verdict does not hang on them
 
 	OOM      bool // the cgroup's counter says that the kernel killed for memory while the agent ran
 	DiskFull bool // there was no room on the agent's disk when it ended, or it said so
@@ -124,12 +124,12 @@ func Decide(f Facts) Verdict {
 		return v
 	}
 	gone := "the agent ended with " + f.Exit.String()
-	crashed := because(gone, f.Said)
+	crashed := because(gone, f.Stderr)
 
 	// A turn that ended well outranks what the runner did: the work is done and on record. A process that then ends of itself,
 	// because it was asked to, or because we would not wait any longer, takes nothing away from it.
 	// pi ends with 1 when a reply was cut at the output limit (1.5.2), and such a turn counts as ended.
-	quiet := !f.Exit.Known || f.Exit.clean() || f.Exit.asked() || f.Did == DidLinger
+	quiet := !f.Exit.Known || f.Exit.clean() || f.Exit.asked() || f.Action == ActionLinger
 	if v.StopReason == StopLength && f.Exit == ExitCode(1) {
 		quiet = true
 	}
@@ -138,22 +138,22 @@ func Decide(f Facts) Verdict {
 		return is(Completed, "", "ended_well", "")
 	}
 
-	switch f.Did {
-	case DidCancel:
+	switch f.Action {
+	case ActionCancel:
 		return is(Cancelled, "", "cancelled", because("the run was cancelled", f.Why))
-	case DidTimeout:
+	case ActionTimeout:
 		return is(Failed, ClassTimeout, "timeout", because("the runaway guard ended the agent", f.Why))
-	case DidStalled:
+	case ActionStall:
 		return is(Failed, ClassStalled, "stalled", because("the agent did nothing for too long", f.Why))
-	case DidUnreachable:
+	case ActionUnreachable:
 		return is(Failed, ClassUnreachable, "provider_unreachable", because("the model's provider was out of reach", f.Why))
-	case DidNotStart:
+	case ActionNotStarted:
 		class := ClassSpawn
 		if f.DiskFull {
 			class = ClassDiskFull
 		}
 		return is(Failed, class, "spawn", because("the agent could not be started", f.Why))
-	case DidNothing, DidLinger:
+	case ActionNone, ActionLinger:
 	}
 
 	if unknown {

@@ -54,7 +54,7 @@ func TestDecide(t *testing.T) {
 		{"3 ended well, 143", outcome.Facts{Turn: stop, Exit: code(143)}, "completed", "", "stop"},
 		{"3 ended well, 130", outcome.Facts{Turn: stop, Exit: code(130)}, "completed", "", "stop"},
 		{"3 ended well, 129", outcome.Facts{Turn: stop, Exit: code(129)}, "completed", "", "stop"},
-		{"3 ended well, lingered, KILL", outcome.Facts{Turn: stop, Exit: died(syscall.SIGKILL), Did: outcome.DidLinger}, "completed", "", "stop"},
+		{"3 ended well, lingered, KILL", outcome.Facts{Turn: stop, Exit: died(syscall.SIGKILL), Action: outcome.ActionLinger}, "completed", "", "stop"},
 		{"3 length, exit 0", outcome.Facts{Turn: length, Exit: code(0)}, "completed", "", "length"},
 		{"3 length, exit 1", outcome.Facts{Turn: length, Exit: code(1)}, "completed", "", "length"},
 		{"4 ended well, exit 1", outcome.Facts{Turn: stop, Exit: code(1)}, "failed", "pi_exit", "stop"},
@@ -76,23 +76,23 @@ func TestDecide(t *testing.T) {
 		{"9 unfinished, unknown end", outcome.Facts{Turn: tool}, "orphaned", "", "toolUse"},
 		{"9 no file, unknown end", outcome.Facts{Turn: none, Exit: unknown}, "orphaned", "", "none"},
 
-		{"guard outranks a failure on record", outcome.Facts{Turn: errored, Exit: code(143), Did: outcome.DidTimeout}, "failed", "timeout", "error"},
-		{"guard outranks an abort on record", outcome.Facts{Turn: aborted, Exit: code(143), Did: outcome.DidTimeout}, "failed", "timeout", "aborted"},
-		{"guard outranks unknown format", outcome.Facts{Turn: alien, Exit: code(143), Did: outcome.DidTimeout}, "failed", "timeout", "none"},
-		{"guard, but ended well", outcome.Facts{Turn: stop, Exit: code(143), Did: outcome.DidTimeout}, "completed", "", "stop"},
-		{"guard, ended well, KILL", outcome.Facts{Turn: stop, Exit: died(syscall.SIGKILL), Did: outcome.DidTimeout}, "failed", "timeout", "stop"},
-		{"stall", outcome.Facts{Turn: tool, Exit: code(143), Did: outcome.DidStalled}, "failed", "stalled", "toolUse"},
-		{"provider out of reach", outcome.Facts{Turn: silent, Exit: died(syscall.SIGINT), Did: outcome.DidUnreachable}, "failed", "provider_unreachable", "none"},
-		{"cancel, KILL", outcome.Facts{Turn: tool, Exit: died(syscall.SIGKILL), Did: outcome.DidCancel}, "cancelled", "", "toolUse"},
-		{"cancel outranks a failure on record", outcome.Facts{Turn: errored, Exit: code(143), Did: outcome.DidCancel}, "cancelled", "", "error"},
-		{"cancel, but ended well", outcome.Facts{Turn: stop, Exit: code(143), Did: outcome.DidCancel}, "completed", "", "stop"},
+		{"guard outranks a failure on record", outcome.Facts{Turn: errored, Exit: code(143), Action: outcome.ActionTimeout}, "failed", "timeout", "error"},
+		{"guard outranks an abort on record", outcome.Facts{Turn: aborted, Exit: code(143), Action: outcome.ActionTimeout}, "failed", "timeout", "aborted"},
+		{"guard outranks unknown format", outcome.Facts{Turn: alien, Exit: code(143), Action: outcome.ActionTimeout}, "failed", "timeout", "none"},
+		{"guard, but ended well", outcome.Facts{Turn: stop, Exit: code(143), Action: outcome.ActionTimeout}, "completed", "", "stop"},
+		{"guard, ended well, KILL", outcome.Facts{Turn: stop, Exit: died(syscall.SIGKILL), Action: outcome.ActionTimeout}, "failed", "timeout", "stop"},
+		{"stall", outcome.Facts{Turn: tool, Exit: code(143), Action: outcome.ActionStall}, "failed", "stalled", "toolUse"},
+		{"provider out of reach", outcome.Facts{Turn: silent, Exit: died(syscall.SIGINT), Action: outcome.ActionUnreachable}, "failed", "provider_unreachable", "none"},
+		{"cancel, KILL", outcome.Facts{Turn: tool, Exit: died(syscall.SIGKILL), Action: outcome.ActionCancel}, "cancelled", "", "toolUse"},
+		{"cancel outranks a failure on record", outcome.Facts{Turn: errored, Exit: code(143), Action: outcome.ActionCancel}, "cancelled", "", "error"},
+		{"cancel, but ended well", outcome.Facts{Turn: stop, Exit: code(143), Action: outcome.ActionCancel}, "completed", "", "stop"},
 		{"killed for memory", outcome.Facts{Turn: tool, Exit: died(syscall.SIGKILL), OOM: true}, "failed", "oom", "toolUse"},
 		{"killed for memory, 137", outcome.Facts{Turn: stop, Exit: code(137), OOM: true}, "failed", "oom", "stop"},
 		{"somebody else was killed for memory", outcome.Facts{Turn: tool, Exit: code(1), OOM: true}, "failed", "pi_exit", "toolUse"},
 		{"no room on the disk", outcome.Facts{Turn: tool, Exit: code(1), DiskFull: true}, "failed", "disk_full", "toolUse"},
 		{"no room on the disk, and done", outcome.Facts{Turn: stop, Exit: code(0), DiskFull: true}, "completed", "", "stop"},
-		{"no room to start on", outcome.Facts{Did: outcome.DidNotStart, DiskFull: true}, "failed", "disk_full", "none"},
-		{"not startable", outcome.Facts{Did: outcome.DidNotStart}, "failed", "spawn", "none"},
+		{"no room to start on", outcome.Facts{Action: outcome.ActionNotStarted, DiskFull: true}, "failed", "disk_full", "none"},
+		{"not startable", outcome.Facts{Action: outcome.ActionNotStarted}, "failed", "spawn", "none"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.row, func(t *testing.T) {
@@ -166,17 +166,17 @@ func TestParseSignal(t *testing.T) {
 
 // FuzzDecide: every combination of facts has a verdict, and none is completed without a success on record.
 func FuzzDecide(f *testing.F) {
-	deeds := []outcome.Deed{"", "cancelled", "timeout", "stalled", "provider_unreachable", "lingered", "spawn"}
+	actions := []outcome.Action{"", "cancelled", "timeout", "stalled", "provider_unreachable", "lingered", "spawn"}
 	for state := range 5 {
-		for did := range deeds {
-			f.Add(state, did, 5, 5, true, 0, 15, "stop")
+		for action := range actions {
+			f.Add(state, action, 5, 5, true, 0, 15, "stop")
 		}
 	}
-	f.Fuzz(func(t *testing.T, state, did, lines, understood int, known bool, code, sig int, stop string) {
+	f.Fuzz(func(t *testing.T, state, action, lines, understood int, known bool, code, sig int, stop string) {
 		facts := outcome.Facts{
-			Turn: outcome.Turn{Lines: lines, Understood: understood, State: outcome.State(uint(state) % 5), StopReason: stop},
-			Exit: outcome.Exit{Known: known, Code: code & 255, Signal: sig & 63},
-			Did:  deeds[uint(did)%uint(len(deeds))],
+			Turn:   outcome.Turn{Lines: lines, Understood: understood, State: outcome.State(uint(state) % 5), StopReason: stop},
+			Exit:   outcome.Exit{Known: known, Code: code & 255, Signal: sig & 63},
+			Action: actions[uint(action)%uint(len(actions))],
 		}
 		v := outcome.Decide(facts)
 		switch v.Outcome {

@@ -19,21 +19,21 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// deed is the cause with which the runner itself ends the agent.
-type deed struct {
-	what outcome.Deed
-	why  string
+// cause is the cause with which the runner itself ends the agent.
+type cause struct {
+	action outcome.Action
+	why    string
 }
 
-func (d deed) Error() string { return d.why }
+func (c cause) Error() string { return c.why }
 
 // agentPhase brings the agent to its end, from wherever an earlier worker left it, and returns what is known of it. An error says that it could not
 // be started.
 func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outcome.Facts, *NotStartedError) {
 	p := r.progress
 	var facts outcome.Facts
-	if p.did != nil {
-		facts.Did, facts.Why = p.did.Deed, p.did.Why
+	if p.action != nil {
+		facts.Action, facts.Why = p.action.Action, p.action.Why
 	}
 	switch {
 	case p.decided != nil:
@@ -59,14 +59,14 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 	switch {
 	case notStarted != nil:
 	case ctx.Err() != nil:
-		if facts.Did == outcome.DidNothing {
-			facts.Did, facts.Why = r.cause(ctx)
+		if facts.Action == outcome.ActionNone {
+			facts.Action, facts.Why = r.cause(ctx)
 		}
 		return facts, nil
 	default:
 		var err error
 		if facts, err = r.spawn(ctx); err != nil && harness.Busy(err) && ctx.Err() != nil {
-			facts.Did, facts.Why = r.cause(ctx) // told to stop while it waited for room
+			facts.Action, facts.Why = r.cause(ctx) // told to stop while it waited for room
 			return facts, nil
 		}
 		if err != nil {
@@ -77,7 +77,7 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 		if r.progress.notStarted == nil {
 			r.noteNotStarted(notStarted)
 		}
-		facts = outcome.Facts{Did: outcome.DidNotStart, Why: r.Redact.Text(notStarted.Error()), DiskFull: noRoom(notStarted)}
+		facts = outcome.Facts{Action: outcome.ActionNotStarted, Why: r.Redact.Text(notStarted.Error()), DiskFull: noRoom(notStarted)}
 	}
 	return facts, notStarted
 }
@@ -265,16 +265,16 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 		defer show(context.WithoutCancel(ctx), stdout.path, r.Stdout)()
 		defer show(context.WithoutCancel(ctx), stderr.path, r.Stderr)()
 	}
-	if facts.Did != outcome.DidNothing { // the worker before was about to end it
-		r.end(deed{facts.Did, facts.Why})
+	if facts.Action != outcome.ActionNone { // the worker before was about to end it
+		r.end(cause{facts.Action, facts.Why})
 	}
 	ended := true
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		if facts.Did == outcome.DidNothing {
-			facts.Did, facts.Why = r.cause(ctx)
-			r.note(Fact{Fact: FactDid, Deed: facts.Did, Why: facts.Why})
+		if facts.Action == outcome.ActionNone {
+			facts.Action, facts.Why = r.cause(ctx)
+			r.note(Fact{Fact: FactAction, Action: facts.Action, Why: facts.Why})
 		}
 		r.Log.Info("ending the agent", "because", facts.Why)
 		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
@@ -293,18 +293,18 @@ func (r *run) attend(ctx context.Context, p *harness.Process, tree harness.Tree,
 	return facts
 }
 
-// cause is what ctx was ended for, as a deed of the runner's.
-func (r *run) cause(ctx context.Context) (outcome.Deed, string) {
-	var d deed
-	if errors.As(context.Cause(ctx), &d) {
-		return d.what, r.Redact.Text(d.why)
+// cause is what ctx was ended for, as a cause of the runner's.
+func (r *run) cause(ctx context.Context) (outcome.Action, string) {
+	var c cause
+	if errors.As(context.Cause(ctx), &c) {
+		return c.action, r.Redact.Text(c.why)
 	}
-	return outcome.DidCancel, r.Redact.Text(context.Cause(ctx).Error())
+	return outcome.ActionCancel, r.Redact.Text(context.Cause(ctx).Error())
 }
 
 // afterwards looks at what the agent has left when it is gone: processes, and traces of what it died of.
 func (r *run) afterwards(facts *outcome.Facts, tree harness.Tree) {
-	ended := facts.Did != outcome.DidNothing && facts.Did != outcome.DidLinger
+	ended := facts.Action != outcome.ActionNone && facts.Action != outcome.ActionLinger
 	if ended || r.KillLeftovers {
 		endTree(tree, r.Log)
 	}

@@ -26,7 +26,7 @@ func (l Limits) Breach(s Signs) string {
 	if d == nil {
 		return ""
 	}
-	return string(d.what)
+	return string(d.action)
 }
 
 // Observed is the observed time after looks at the given times, and what was lost.

@@ -30,7 +30,7 @@ type Fact struct {
 	OOMKills *int64            `json:"oomKills,omitempty"` // spawned: the cgroup's counter
 	Signal   string            `json:"signal,omitempty"`   // signalled
 	Lost     time.Duration     `json:"lost,omitempty"`     // paused: how long
-	Deed     outcome.Deed      `json:"deed,omitempty"`     // did
+	Action   outcome.Action    `json:"deed,omitempty"`     // did
 	Why      string            `json:"why,omitempty"`      // did, not_started
 	Status   int               `json:"status,omitempty"`   // not_started: what the runner exits with
 	Exit     *outcome.Exit     `json:"exit,omitempty"`     // exited
@@ -47,7 +47,7 @@ const (
 	FactSpawned    = "spawned"     // the agent's process is there; the agent itself begins only then
 	FactLocated    = "located"     // the session of an agent that makes it by itself was found
 	FactPaused     = "paused"      // the worker stood still, with the box or alone
-	FactDid        = "did"         // the runner decided to end it
+	FactAction     = "did"         // the runner decided to end it
 	FactSignalled  = "signalled"   // and sent a signal
 	FactExited     = "exited"      // the agent is gone
 	FactDecided    = "decided"     // the verdict stands, and terminal.json with it
@@ -99,7 +99,7 @@ type progress struct {
 	spawned    *Fact
 	located    *harness.Session
 	paused     time.Duration // since the agent was spawned
-	did        *Fact
+	action     *Fact
 	exit       *outcome.Exit
 	decided    *Fact
 	delivered  bool
@@ -123,9 +123,9 @@ func replay(facts []Fact) (p progress) {
 			p.located = f.Session
 		case FactPaused:
 			p.paused += f.Lost
-		case FactDid:
-			if p.did == nil { // the first reason is the reason
-				p.did = &f
+		case FactAction:
+			if p.action == nil { // the first reason is the reason
+				p.action = &f
 			}
 		case FactExited:
 			p.exit = f.Exit

@@ -30,13 +30,13 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 		r.Log.Warn("the run's end can't be read; deciding anew", "error", err)
 	}
 	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil {
-		if !r.findSession() && facts.Did != outcome.DidNotStart { // nobody may have looked since it came
+		if !r.findSession() && facts.Action != outcome.ActionNotStarted { // nobody may have looked since it came
 			r.Log.Warn("the agent has made no session that could be found")
 		}
 	}
 	r.readToEnd(abandon)
 	sum := r.follower.summary()
-	facts.Turn, facts.Said = sum.turn, LastLine(r.stderrTail())
+	facts.Turn, facts.Stderr = sum.turn, LastLine(r.stderrTail())
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"

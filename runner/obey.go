@@ -32,7 +32,7 @@ func (r *run) obey(ctx context.Context) error {
 		}
 		if p.RunID == r.RunID || p.RunID == "" && began {
 			r.Log.Info("asked to cancel", "by", e.AuthorID, "reason", p.Reason)
-			r.end(deed{outcome.DidCancel, cancelWhy(e.AuthorID, p.Reason)})
+			r.end(cause{outcome.ActionCancel, cancelWhy(e.AuthorID, p.Reason)})
 			return thread.ErrStop
 		}
 		return nil

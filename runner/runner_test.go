@@ -26,6 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	harness.Main()
 	if os.Getenv(fakeagent.PlanVar) != "" {
 		os.Exit(fakeagent.Main())
 	}

@@ -51,21 +51,21 @@ type limits struct {
 }
 
 // breach is the first limit that the signs break, nil for none.
-func (l limits) breach(s signs) *deed {
+func (l limits) breach(s signs) *cause {
 	still := s.now - max(s.line, s.output)
 	quiet := s.now - max(s.line, s.output, s.work)
 	over := func(is, limit time.Duration) bool { return limit > 0 && is >= limit }
 	switch {
 	case s.resting && over(still, l.linger):
 		why := fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))
-		return &deed{outcome.DidLinger, why}
+		return &cause{outcome.ActionLinger, why}
 	case over(quiet, l.stall):
-		return &deed{outcome.DidStalled, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))}
+		return &cause{outcome.ActionStall, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))}
 	case over(s.away, l.unreachable):
 		why := fmt.Sprintf("the agent has waited for it for %v", s.away.Round(time.Second))
-		return &deed{outcome.DidUnreachable, why}
+		return &cause{outcome.ActionUnreachable, why}
 	case over(s.now-s.began, l.guard):
-		return &deed{outcome.DidTimeout, fmt.Sprintf("it ran for %v", l.guard)}
+		return &cause{outcome.ActionTimeout, fmt.Sprintf("it ran for %v", l.guard)}
 	}
 	return nil
 }

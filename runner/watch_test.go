@@ -19,22 +19,22 @@ func TestBreach(t *testing.T) {
 		name   string
 		limits runner.Limits
 		signs  runner.Signs
-		want   outcome.Deed
+		want   outcome.Action
 	}{
-		{"just begun", all, runner.Signs{}, outcome.DidNothing},
-		{"rests, a line 29 s ago", all, runner.Signs{Now: 100 * s, Line: 71 * s, Resting: true}, outcome.DidNothing},
-		{"rests, a line 30 s ago", all, runner.Signs{Now: 100 * s, Line: 70 * s, Resting: true}, outcome.DidLinger},
-		{"rests, and prints", all, runner.Signs{Now: 100 * s, Line: 10 * s, Output: 98 * s, Resting: true}, outcome.DidNothing},
-		{"rests, and has printed", all, runner.Signs{Now: 100 * s, Line: 10 * s, Output: 70 * s, Resting: true}, outcome.DidLinger},
-		{"rests, and computes", all, runner.Signs{Now: 100 * s, Work: 99 * s, Resting: true}, outcome.DidLinger},
-		{"in mid-turn, silent for 30 s", all, runner.Signs{Now: 100 * s, Line: 70 * s}, outcome.DidNothing},
-		{"a person's", runner.Limits{}, runner.Signs{Now: 1e6 * s, Resting: true}, outcome.DidNothing},
-		{"does nothing for 59 s", all, runner.Signs{Now: 100 * s, Work: 41 * s}, outcome.DidNothing},
-		{"does nothing for 60 s", all, runner.Signs{Now: 100 * s, Work: 40 * s}, outcome.DidStalled},
-		{"prints 59 s ago", all, runner.Signs{Now: 100 * s, Output: 41 * s}, outcome.DidNothing},
-		{"provider away for 10 m", all, runner.Signs{Now: 700 * s, Work: 699 * s, Away: 600 * s}, outcome.DidUnreachable},
-		{"runs for an hour", all, runner.Signs{Now: 3600 * s, Line: 3599 * s}, outcome.DidTimeout},
-		{"runs for an hour under two workers", all, runner.Signs{Now: 100 * s, Began: -3500 * s, Line: 99 * s}, outcome.DidTimeout},
+		{"just begun", all, runner.Signs{}, outcome.ActionNone},
+		{"rests, a line 29 s ago", all, runner.Signs{Now: 100 * s, Line: 71 * s, Resting: true}, outcome.ActionNone},
+		{"rests, a line 30 s ago", all, runner.Signs{Now: 100 * s, Line: 70 * s, Resting: true}, outcome.ActionLinger},
+		{"rests, and prints", all, runner.Signs{Now: 100 * s, Line: 10 * s, Output: 98 * s, Resting: true}, outcome.ActionNone},
+		{"rests, and has printed", all, runner.Signs{Now: 100 * s, Line: 10 * s, Output: 70 * s, Resting: true}, outcome.ActionLinger},
+		{"rests, and computes", all, runner.Signs{Now: 100 * s, Work: 99 * s, Resting: true}, outcome.ActionLinger},
+		{"in mid-turn, silent for 30 s", all, runner.Signs{Now: 100 * s, Line: 70 * s}, outcome.ActionNone},
+		{"a person's", runner.Limits{}, runner.Signs{Now: 1e6 * s, Resting: true}, outcome.ActionNone},
+		{"does nothing for 59 s", all, runner.Signs{Now: 100 * s, Work: 41 * s}, outcome.ActionNone},
+		{"does nothing for 60 s", all, runner.Signs{Now: 100 * s, Work: 40 * s}, outcome.ActionStall},
+		{"prints 59 s ago", all, runner.Signs{Now: 100 * s, Output: 41 * s}, outcome.ActionNone},
+		{"provider away for 10 m", all, runner.Signs{Now: 700 * s, Work: 699 * s, Away: 600 * s}, outcome.ActionUnreachable},
+		{"runs for an hour", all, runner.Signs{Now: 3600 * s, Line: 3599 * s}, outcome.ActionTimeout},
+		{"runs for an hour under two workers", all, runner.Signs{Now: 100 * s, Began: -3500 * s, Line: 99 * s}, outcome.ActionTimeout},
 	} {
 		if got := tt.limits.Breach(tt.signs); got != string(tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)

@@ -61,7 +61,7 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err := hear(&tally, c.String("stdout"), spec); err != nil {
 		return err
 	}
-	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Said: runner.LastLine(said)})
+	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: runner.LastLine(said)})
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)

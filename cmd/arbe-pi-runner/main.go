@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
 )
 
@@ -28,7 +29,10 @@ const (
 // version is stamped by the linker.
 var version = "dev"
 
-func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	harness.Main()
+	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
+}
 
 // program is one process of ours: what it was given, and for a worker of a run what its keeper handed on.
 type program struct {

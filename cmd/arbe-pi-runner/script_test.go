@@ -16,12 +16,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
 )
 
 func TestMain(m *testing.M) {
+	harness.Main()
 	testscript.Main(m, map[string]func(){
 		"arbe-pi-runner": main,
 		"pi":             func() { os.Exit(fakeagent.Main()) },

@@ -15,7 +15,6 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -156,24 +155,10 @@ func (p *program) left(done launch.Launched) error {
 	}
 }
 
-// ended is the exit status of a run that has ended. One of which nothing is known has not ended well.
+// ended is the error with which the program ends after the run; nil if the run has completed.
 func ended(fold *thread.Fold, id string) error {
-	for _, r := range fold.Runs() {
-		if r.ID != id {
-			continue
-		}
-		if r.Status == thread.StatusCompleted {
-			return nil
-		}
-		status := 1
-		if t := r.Totals; t != nil && t.ExitCode != nil && *t.ExitCode != 0 {
-			status = *t.ExitCode
-		} else if t != nil && t.ExitSignal != nil {
-			if n, err := outcome.ParseSignal(*t.ExitSignal); err == nil {
-				status = 128 + n
-			}
-		}
+	if status := launch.ExitStatus(fold, id); status != 0 {
 		return &cmdline.Exit{Status: status}
 	}
-	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("nothing is known of run %s", id)}
+	return nil
 }

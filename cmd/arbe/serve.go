@@ -31,9 +31,9 @@ signs and both verify: so a secret is changed without a pause. docs/SERVE.md has
 			&cli.StringFlag{Name: "tls-key", Usage: "the certificate's key, in `FILE` (PEM)", TakesFile: true},
 			&cli.Float64Flag{Name: "rate", Usage: "requests a second for one token; 0 is no limit"},
 			&cli.IntFlag{Name: "max-connections", Value: 20_000, Usage: "open at the same time; those above are closed at once"},
-			&cli.GenericFlag{Name: "quota", Value: new(byteSize), Usage: "`BYTES` (as 1GiB) that one stream may hold; 0 is no limit"},
-			&cli.GenericFlag{Name: "token-quota", Value: new(byteSize), Usage: "`BYTES` that the holder of one token may post within an hour; 0 is no limit"},
-			&cli.GenericFlag{Name: "memory-budget", Value: new(byteSize), Usage: "`BYTES` (as 256MiB) that all requests may hold at the same time; 0 is a quarter of the memory limit"},
+			&cli.GenericFlag{Name: "quota", Value: new(cmdline.Size), Usage: "`BYTES` (as 1GiB) that one stream may hold; 0 is no limit"},
+			&cli.GenericFlag{Name: "token-quota", Value: new(cmdline.Size), Usage: "`BYTES` that the holder of one token may post within an hour; 0 is no limit"},
+			&cli.GenericFlag{Name: "memory-budget", Value: new(cmdline.Size), Usage: "`BYTES` (as 256MiB) that all requests may hold at the same time; 0 is a quarter of the memory limit"},
 			&cli.StringFlag{Name: "access-log", Usage: "write a line of JSON for each request to `FILE`, - for stderr", TakesFile: true},
 			&cli.StringFlag{Name: "debug-addr", Usage: "serve profiles (pprof) on `HOST:PORT`, a loopback address"},
 			&cli.DurationFlag{Name: "heartbeat-retention", Usage: "take away the heartbeats of runs that ended so long ago, but for each run's last one; 0 keeps all"},
@@ -89,8 +89,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := stream.Config{
-		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: sizeOf(c, "memory-budget"), Open: c.Bool("insecure-loopback"),
-		Limits: stream.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: sizeOf(c, "quota"), TokenBytes: sizeOf(c, "token-quota")},
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"), Open: c.Bool("insecure-loopback"),
+		Limits: stream.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
 		Rules:  stream.Rules{Heartbeats: c.Duration("heartbeat-retention")},
 		Cert:   c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: log,
 	}

@@ -48,6 +48,7 @@ var may = map[string][]string{
 	"internal/test/chaos":       {},
 	"internal/test/e2e":         {},
 	"internal/test/faults":      {},
+	"internal/test/scripts":     {},
 }
 
 // never are packages that must not be linked, not even through others, by those whose path begins with from.
@@ -65,6 +66,18 @@ var never = []struct{ from, what, why string }{
 	{"cmd/arbe-pi-runner", "github.com/cockroachdb/", "the box needs no log engine"},
 	{"cmd/arbe-pi-runner", "github.com/nats-io/", "the box needs no log engine"},
 	{"cmd/arbe-pi-runner", "github.com/google/go-github/", "the box talks to its thread alone"},
+}
+
+// neverTested are packages that the tests of all packages but those in only must not compile, not even through others.
+var neverTested = []struct {
+	what, why string
+	only      []string
+}{
+	{"github.com/google/go-github/", "112,000 lines to compile for three requests", []string{"host/push"}},
+	{
+		module + "internal/test/fakedaytona", "a double of Daytona is for those who open boxes there",
+		[]string{"host/sandbox", "host/folder", "host/push", "internal/test/e2e", "internal/test/fakedaytona"},
+	},
 }
 
 // pkg is what go list says of a package.
@@ -144,5 +157,27 @@ func TestLinks(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestTestsLink(t *testing.T) {
+	const suffix = ".test" // of the path of a test's program
+	programs := 0
+	for path, p := range list(t, "-test", "./...") {
+		name, is := strings.CutSuffix(strings.TrimPrefix(path, module), suffix)
+		if !is {
+			continue
+		}
+		programs++
+		for _, dep := range p.Deps {
+			for _, rule := range neverTested {
+				if strings.HasPrefix(dep, rule.what) && !slices.Contains(rule.only, name) {
+					t.Errorf("the tests of %s compile %s: %s", name, dep, rule.why)
+				}
+			}
+		}
+	}
+	if programs < 10 {
+		t.Fatalf("go list found the tests of only %d packages", programs)
 	}
 }

@@ -1,15 +1,15 @@
-package main
+package scripts
 
 import (
-	"bytes"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
 
 // The systemd unit calls the program as it wants to be called.
 func TestUnit(t *testing.T) {
-	unit, err := os.ReadFile("../../deploy/systemd/arbe-serve.service")
+	unit, err := os.ReadFile("../../../deploy/systemd/arbe-serve.service")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,9 +20,11 @@ func TestUnit(t *testing.T) {
 		more []string
 		want int
 	}{{[]string{"--help"}, 0}, {[]string{"--no-such-flag", "--help"}, 64}} {
-		var out, errs bytes.Buffer
-		if got := run(append(args, tt.more...), strings.NewReader(""), &out, &errs); got != tt.want || len(args) < 5 {
-			t.Errorf("%q: %d, want %d: %s", append(args, tt.more...), got, tt.want, errs.String())
+		all := append(args[1:len(args):len(args)], tt.more...)
+		cmd := exec.Command(arbe, all...)
+		out, err := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != tt.want || len(args) < 5 {
+			t.Errorf("%q: %d, want %d: %v: %s", all, got, tt.want, err, out)
 		}
 	}
 }

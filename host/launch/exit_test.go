@@ -1,15 +1,14 @@
-package main
+package launch_test
 
 import (
-	"errors"
 	"testing"
 
-	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The exit status of arbe run is 0 for a completed run only, and not for one of which nothing was read.
-func TestEnded(t *testing.T) {
+// The exit status is 0 for a completed run only: a run without entries is 1.
+func TestExitStatus(t *testing.T) {
 	entry := func(id, payload string) thread.Entry {
 		return thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)}
 	}
@@ -30,12 +29,7 @@ func TestEnded(t *testing.T) {
 		for _, e := range tt.entries {
 			fold.Add(e)
 		}
-		got := 0
-		var exit *cmdline.Exit
-		if err := ended(&fold, "r1"); errors.As(err, &exit) {
-			got = exit.Status
-		}
-		if got != tt.want {
+		if got := launch.ExitStatus(&fold, "r1"); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}

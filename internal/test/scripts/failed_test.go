@@ -1,4 +1,4 @@
-package main
+package scripts
 
 import (
 	"bytes"
@@ -16,15 +16,10 @@ import (
 // A server whose log can't be written any more ends by itself with status 74 and a message, and the next one has all
 // that was acknowledged. The disk that fails is a limit on the size of files.
 func TestServeEndsOnAFailedDisk(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	data := filepath.Join(t.TempDir(), "data")
-	arbe := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), self, args...)
-		cmd.Args[0] = "arbe" // what TestMain goes by
-		cmd.Env = append(os.Environ(), "ARBE_DATA="+data, "ARBE_STREAM_URL=", "GORACE=atexit_sleep_ms=0")
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), arbe, args...)
+		cmd.Env = append(os.Environ(), "ARBE_DATA="+data, "ARBE_STREAM_URL=")
 		return cmd
 	}
 	var said bytes.Buffer
@@ -32,7 +27,7 @@ func TestServeEndsOnAFailedDisk(t *testing.T) {
 	serve := func() *exec.Cmd {
 		t.Helper()
 		said.Reset()
-		cmd := arbe("serve", "--addr", "127.0.0.1:0")
+		cmd := command("serve", "--addr", "127.0.0.1:0")
 		cmd.Stderr = &said
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -54,18 +49,18 @@ func TestServeEndsOnAFailedDisk(t *testing.T) {
 		}
 	}
 	server := serve()
-	if out, err := arbe("thread", "post", "t1", "one").CombinedOutput(); err != nil {
+	if out, err := command("thread", "post", "t1", "one").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	none := unix.Rlimit{Cur: 1, Max: 1}
 	if err := unix.Prlimit(server.Process.Pid, unix.RLIMIT_FSIZE, &none, nil); err != nil {
 		t.Fatal(err)
 	}
-	post := arbe("thread", "post", "t1", "two")
+	post := command("thread", "post", "t1", "two")
 	if err := post.Start(); err != nil {
 		t.Fatal(err)
 	}
-	err = <-ended
+	err := <-ended
 	var exit *exec.ExitError
 	text := said.String()
 	if !errors.As(err, &exit) || exit.ExitCode() != 74 || strings.Contains(text, "goroutine ") {
@@ -78,10 +73,10 @@ func TestServeEndsOnAFailedDisk(t *testing.T) {
 		t.Error("the post went well")
 	}
 	server = serve()
-	if out, err := arbe("thread", "post", "t1", "three").CombinedOutput(); err != nil {
+	if out, err := command("thread", "post", "t1", "three").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	out, err := arbe("thread", "read", "t1").CombinedOutput()
+	out, err := command("thread", "read", "t1").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `"one"`) || !strings.Contains(string(out), `"three"`) {
 		t.Errorf("%v: %s", err, out)
 	}

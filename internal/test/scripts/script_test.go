@@ -1,7 +1,10 @@
-package main
+// Package scripts runs the built arbe as a user would: the scripts in testdata/script/arbe, and what takes a process of
+// its own. The tests drive the program and link none of it, so they compile neither the log engines nor go-github.
+package scripts
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +19,28 @@ import (
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arbe": main}) }
+// arbe is the path of the built program.
+var arbe string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "arbe-scripts-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scripts:", err)
+		os.Exit(1)
+	}
+	status := 1
+	arbe = filepath.Join(dir, "arbe")
+	if out, err := exec.Command("go", "build", "-o", arbe, "../../../cmd/arbe").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "scripts: build arbe: %v\n%s", err, out)
+	} else {
+		status = m.Run()
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "scripts:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
 
 // TestScript runs the program as a user would. Beside testscript's own commands the scripts have
 //
@@ -24,7 +48,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"arbe": main}
 //	await FILE       there will be such a file
 //	nats             a nats-server runs for the script, and ARBE_NATS_URL says where
 func TestScript(t *testing.T) {
-	paths, err := filepath.Glob("../../testdata/script/arbe/*.txtar")
+	paths, err := filepath.Glob("../../../testdata/script/arbe/*.txtar")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
@@ -35,7 +59,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("DATA", filepath.Join(env.WorkDir, ".local", "share", "arbe"))
 			env.Setenv("TZ", "UTC")
 			env.Setenv("PORT", freePort(t))
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would add a second to each program
+			env.Setenv("PATH", filepath.Dir(arbe)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

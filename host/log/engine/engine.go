@@ -3,7 +3,7 @@
 // Two engines do it, by the same rules and under the same tests: Pebble in a folder of this machine, and NATS JetStream on a cluster that several
 // servers share. An append is good when it returns: synced to disk, or held by a majority of the cluster's disks. Whoever appends says where he has
 // seen the stream stand, and is told of a conflict where it stands elsewhere.
-package store
+package engine
 
 import (
 	"context"
@@ -87,3 +87,20 @@ var (
 	ErrConflict = errors.New("the stream has moved on")
 	ErrFull     = errors.New("the log's disk is full")
 )
+
+// ErrStale is the error of a read for which no majority of the cluster stands: a leader that is cut off from the
+// others may not have what another one has acknowledged meanwhile.
+var ErrStale = errors.New("no majority of the log's servers answers for what is read")
+
+// ErrFailed is the error of an engine that can't go on: the disk refused a write, or the store's own state is broken.
+// The process is to end. Opening the store again finds out what is on disk.
+var ErrFailed = errors.New("the log has failed")
+
+// Failer is an engine that can fail for good. Once Failed is closed, calls that were under way may never return,
+// appends among them may be on disk or not, and calls that come are refused with ErrFailed. Nothing more is written.
+type Failer interface {
+	Failed() <-chan struct{}
+
+	// Failure is an ErrFailed with the cause; nil while the engine works.
+	Failure() error
+}

@@ -1,34 +1,36 @@
-package store
+package jetstream
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Append publishes one frame. Where it is in doubt whether it arrived, the cluster is asked. A frame of many messages takes its time to send, and meets a
 // conflict where another server appends to the same stream meanwhile: against one that never pauses it does not get through.
-func (n *NATS) Append(ctx context.Context, stream string, a Append) (Head, error) {
+func (n *Engine) Append(ctx context.Context, stream string, a engine.Append) (engine.Head, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	c := n.cache.acquire(stream)
 	defer n.cache.release(c)
 	before, err := n.standing(ctx, s, subject, c, a.After)
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	f := &frame{id: newFrameID(), born: before.born, data: before.data, state: a.State, records: a.Records, values: a.Values}
 	now, err := n.append(ctx, s, subject, c, before, f)
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	return now.head(f.state), nil
 }
 
 // append publishes f, and takes it up into what is known of the stream.
-func (n *NATS) append(ctx context.Context, s *natsShard, subject string, c *natsCached, before standing, f *frame) (standing, error) {
+func (n *Engine) append(ctx context.Context, s *shard, subject string, c *cached, before standing, f *frame) (standing, error) {
 	e, err := f.encode(n.room())
 	if err != nil {
 		return standing{}, err
@@ -36,7 +38,7 @@ func (n *NATS) append(ctx context.Context, s *natsShard, subject string, c *nats
 	seq, err := n.publish(ctx, s, subject, before.last, e)
 	if err == nil {
 		n.refused.Store(false)
-	} else if errors.Is(err, ErrFull) {
+	} else if errors.Is(err, engine.ErrFull) {
 		n.refused.Store(true)
 	}
 	if err != nil {
@@ -73,10 +75,12 @@ func standingAt(seq, born, data uint64, records int) standing {
 	return at
 }
 
-func (at standing) head(state []byte) Head { return Head{Last: at.last, Data: at.data, State: state} }
+func (at standing) head(state []byte) engine.Head {
+	return engine.Head{Last: at.last, Data: at.data, State: state}
+}
 
 // standing returns how the stream stood with its append at seq after.
-func (n *NATS) standing(ctx context.Context, s *natsShard, subject string, c *natsCached, after uint64) (standing, error) {
+func (n *Engine) standing(ctx context.Context, s *shard, subject string, c *cached, after uint64) (standing, error) {
 	if after == 0 {
 		return standing{}, nil
 	}
@@ -85,21 +89,21 @@ func (n *NATS) standing(ctx context.Context, s *natsShard, subject string, c *na
 		return seen, nil
 	}
 	if seen.last > after {
-		return standing{}, ErrConflict
+		return standing{}, engine.ErrConflict
 	}
 	m, ok, err := n.get(ctx, s, getRequest{Seq: after})
 	if err != nil {
 		return standing{}, err
 	}
 	if !ok || m.Subject != subject {
-		return standing{}, ErrConflict
+		return standing{}, engine.ErrConflict
 	}
 	at, _, err := decodeHead(m)
 	return at, err
 }
 
 // decodeHead reads where a stream stands from its last message.
-func decodeHead(m natsMessage) (standing, []byte, error) {
+func decodeHead(m message) (standing, []byte, error) {
 	p, err := decodePart(m.Data)
 	if err == nil && !p.last {
 		err = errFrame
@@ -112,10 +116,10 @@ func decodeHead(m natsMessage) (standing, []byte, error) {
 
 // Head is the leader's: a replica can lag behind what was acknowledged. Where the leader may be one that was
 // replaced, it is ErrStale.
-func (n *NATS) Head(ctx context.Context, stream string) (Head, error) {
+func (n *Engine) Head(ctx context.Context, stream string) (engine.Head, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	c := n.cache.acquire(stream)
 	defer n.cache.release(c)
@@ -124,13 +128,13 @@ func (n *NATS) Head(ctx context.Context, stream string) (Head, error) {
 		err = n.confirm(ctx, s)
 	}
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	return at.head(state), nil
 }
 
 // look asks the leader where the stream stands.
-func (n *NATS) look(ctx context.Context, s *natsShard, subject string, c *natsCached) (at standing, state []byte, err error) {
+func (n *Engine) look(ctx context.Context, s *shard, subject string, c *cached) (at standing, state []byte, err error) {
 	_, before := c.seen()
 	m, ok, err := n.get(ctx, s, getRequest{Last: subject})
 	if err != nil {

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"container/list"
@@ -9,20 +9,20 @@ import (
 // mostKept is how many keys and values, of all streams, are kept in memory. A key takes some 60 bytes.
 const mostKept = 2_000_000
 
-// natsCache has what is known of the streams in use, and of those that were lately. The zero value is ready.
-type natsCache struct {
+// cache has what is known of the streams in use, and of those that were lately. The zero value is ready.
+type cache struct {
 	mu      sync.Mutex
-	streams map[string]*natsCached
-	order   list.List // of *natsCached, the one last used in front
+	streams map[string]*cached
+	order   list.List // of *cached, the one last used in front
 	kept    int       // what they all hold
 	most    int       // mostKept where it is 0
 }
 
-// natsCached is what is known of one stream.
-type natsCached struct {
+// cached is what is known of one stream.
+type cached struct {
 	name  string
-	place *list.Element // in natsCache.order
-	users int           // guarded by natsCache.mu, as kept
+	place *list.Element // in cache.order
+	users int           // guarded by cache.mu, as kept
 	kept  int           // what it holds, as far as counted
 
 	mu    sync.Mutex
@@ -31,19 +31,19 @@ type natsCached struct {
 	count uint64   // of the times that at was set
 
 	turn  chan struct{} // holds a value while index is in use
-	index natsIndex
+	index index
 }
 
 // acquire returns what is known of a stream, which stays until it is released.
-func (k *natsCache) acquire(name string) *natsCached {
+func (k *cache) acquire(name string) *cached {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.streams[name]
 	if c == nil {
 		if k.streams == nil {
-			k.streams = map[string]*natsCached{}
+			k.streams = map[string]*cached{}
 		}
-		c = &natsCached{name: name, turn: make(chan struct{}, 1)}
+		c = &cached{name: name, turn: make(chan struct{}, 1)}
 		c.place = k.order.PushFront(c)
 		k.streams[name] = c
 	}
@@ -53,7 +53,7 @@ func (k *natsCache) acquire(name string) *natsCached {
 }
 
 // release forgets the streams that were not used for longest, where there are too many keys.
-func (k *natsCache) release(c *natsCached) {
+func (k *cache) release(c *cached) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c.users--
@@ -68,7 +68,7 @@ func (k *natsCache) release(c *natsCached) {
 		most = mostKept
 	}
 	for e := k.order.Back(); e != nil && k.kept > most; {
-		c, next := e.Value.(*natsCached), e.Prev()
+		c, next := e.Value.(*cached), e.Prev()
 		if c.users == 0 {
 			k.order.Remove(e)
 			delete(k.streams, c.name)
@@ -79,14 +79,14 @@ func (k *natsCache) release(c *natsCached) {
 }
 
 // seen returns where the stream stood when last seen, and how often it was.
-func (c *natsCached) seen() (standing, uint64) {
+func (c *cached) seen() (standing, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at, c.count
 }
 
 // see notes where the stream stands. What came late is not news.
-func (c *natsCached) see(at standing) {
+func (c *cached) see(at standing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known || at.last > c.at.last {
@@ -96,7 +96,7 @@ func (c *natsCached) see(at standing) {
 }
 
 // seeNone notes that there was no such stream, unless something was seen of it since it had been seen count times.
-func (c *natsCached) seeNone(count uint64) {
+func (c *cached) seeNone(count uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.count == count {
@@ -106,7 +106,7 @@ func (c *natsCached) seeNone(count uint64) {
 }
 
 // lock waits for the index.
-func (c *natsCached) lock(ctx context.Context) (*natsIndex, error) {
+func (c *cached) lock(ctx context.Context) (*index, error) {
 	select {
 	case c.turn <- struct{}{}:
 		return &c.index, nil
@@ -116,7 +116,7 @@ func (c *natsCached) lock(ctx context.Context) (*natsIndex, error) {
 }
 
 // tryLock returns nil where the index is in use.
-func (c *natsCached) tryLock() *natsIndex {
+func (c *cached) tryLock() *index {
 	select {
 	case c.turn <- struct{}{}:
 		return &c.index
@@ -125,4 +125,4 @@ func (c *natsCached) tryLock() *natsIndex {
 	}
 }
 
-func (c *natsCached) unlock() { <-c.turn }
+func (c *cached) unlock() { <-c.turn }

@@ -1,9 +1,11 @@
-package store
+package jetstream
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // fullRoom is how many bytes a limit of the cluster has to leave for it not to count as full.
@@ -15,7 +17,7 @@ const probeStream = "\x01probe"
 // Check sees that each shard has a leader and a majority behind it, that it keeps what it is given, by the limits
 // that it has now, and that there is room. Limits that can't be seen, as that of a server's disk, count from the
 // first append that they refuse.
-func (n *NATS) Check(ctx context.Context) error {
+func (n *Engine) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	infos := map[string]*streamInfo{}
@@ -72,16 +74,16 @@ func checkMajority(stream string, info *streamInfo) error {
 func checkRoom(stream string, info *streamInfo) error {
 	c, state := info.Config, info.State
 	if c.MaxBytes > 0 && state.Bytes+fullRoom > uint64(c.MaxBytes) {
-		return fmt.Errorf("%w: stream %s has %d of %d bytes (max_bytes)", ErrFull, stream, state.Bytes, c.MaxBytes)
+		return fmt.Errorf("%w: stream %s has %d of %d bytes (max_bytes)", engine.ErrFull, stream, state.Bytes, c.MaxBytes)
 	}
 	if c.MaxMsgs > 0 && state.Msgs >= uint64(c.MaxMsgs) {
-		return fmt.Errorf("%w: stream %s has %d of %d messages (max_msgs)", ErrFull, stream, state.Msgs, c.MaxMsgs)
+		return fmt.Errorf("%w: stream %s has %d of %d messages (max_msgs)", engine.ErrFull, stream, state.Msgs, c.MaxMsgs)
 	}
 	return nil
 }
 
 // checkAccount returns ErrFull where the account has come to its limit.
-func (n *NATS) checkAccount(ctx context.Context) error {
+func (n *Engine) checkAccount(ctx context.Context) error {
 	var account struct {
 		apiReply
 		Store  int64 `json:"storage"`
@@ -93,18 +95,18 @@ func (n *NATS) checkAccount(ctx context.Context) error {
 		return fmt.Errorf("limits of the account: %w", err)
 	}
 	if most := account.Limits.Store; most > 0 && account.Store+fullRoom > most {
-		return fmt.Errorf("%w: the account has %d of %d bytes", ErrFull, account.Store, most)
+		return fmt.Errorf("%w: the account has %d of %d bytes", engine.ErrFull, account.Store, most)
 	}
 	return nil
 }
 
 // probe appends to a stream that nobody else uses, but for other servers' probes, and deletes it.
-func (n *NATS) probe(ctx context.Context) error {
+func (n *Engine) probe(ctx context.Context) error {
 	h, err := n.Head(ctx, probeStream)
 	if err != nil {
 		return err
 	}
-	if _, err = n.Append(ctx, probeStream, Append{After: h.Last}); err != nil && !errors.Is(err, ErrConflict) {
+	if _, err = n.Append(ctx, probeStream, engine.Append{After: h.Last}); err != nil && !errors.Is(err, engine.ErrConflict) {
 		return err
 	}
 	return n.Delete(ctx, probeStream)

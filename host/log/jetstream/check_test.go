@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"errors"
@@ -8,59 +8,61 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // A delete whose answer is late, and which is put again, takes nothing that another server has appended meanwhile.
-func TestNATSDeleteTwice(t *testing.T) {
+func TestDeleteTwice(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, nil)
-	direct := openNATS(t, natsConfig(t, s))
+	s := start(t, nil)
+	direct := open(t, configOf(t, s))
 	p := startProxy(t, s)
-	config := natsConfig(t, s)
+	config := configOf(t, s)
 	config.URL = p.url()
-	e := openNATS(t, config)
-	add(t, direct, "s", "old")
-	add(t, direct, "s", "older")
+	e := open(t, config)
+	enginetest.Add(t, direct, "s", "old")
+	enginetest.Add(t, direct, "s", "older")
 	p.lose(loseAnswer, "STREAM.PURGE")
 	deleted := make(chan error, 1)
 	go func() { deleted <- e.Delete(t.Context(), "s") }()
 	<-p.lost
-	until(t, func() bool { return !head(t, direct, "s").Exists() })
-	add(t, direct, "s", "new") // acknowledged
+	enginetest.Until(t, func() bool { return !enginetest.Head(t, direct, "s").Exists() })
+	enginetest.Add(t, direct, "s", "new") // acknowledged
 	p.open()
 	if err := <-deleted; err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []store.Engine{direct, e} {
-		if got := texts(readAll(t, e, "s", 1<<20)); len(got) != 1 || got[0] != "new" {
+	for _, e := range []engine.Engine{direct, e} {
+		if got := enginetest.Texts(enginetest.ReadAll(t, e, "s", 1<<20)); len(got) != 1 || got[0] != "new" {
 			t.Errorf("the stream has %q", got)
 		}
 	}
 }
 
 // A cluster that is full is not ready, and is again once there is room.
-func TestNATSFullIsNotReady(t *testing.T) {
+func TestFullIsNotReady(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 4 << 20 })
-	e := openNATS(t, natsConfig(t, s))
+	s := start(t, func(o *server.Options) { o.JetStreamMaxStore = 4 << 20 })
+	e := open(t, configOf(t, s))
 	if err := e.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	for range 100 {
-		h := head(t, e, "s")
+		h := enginetest.Head(t, e, "s")
 		data := []byte(strings.Repeat("x", 100<<10))
-		a := store.Append{After: h.Last, Records: []store.Record{{At: now, Data: data}}}
+		a := engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: data}}}
 		if _, err = e.Append(t.Context(), "s", a); err != nil {
 			break
 		}
 	}
-	if !errors.Is(err, store.ErrFull) {
+	if !errors.Is(err, engine.ErrFull) {
 		t.Fatalf("the cluster is not full: %v", err)
 	}
 	for range 2 {
-		if err := e.Check(t.Context()); !errors.Is(err, store.ErrFull) {
+		if err := e.Check(t.Context()); !errors.Is(err, engine.ErrFull) {
 			t.Errorf("a full cluster: %v", err)
 		}
 	}
@@ -70,18 +72,18 @@ func TestNATSFullIsNotReady(t *testing.T) {
 	if err := e.Check(t.Context()); err != nil {
 		t.Errorf("room again: %v", err)
 	}
-	if err := e.Streams(t.Context(), func(name string, _ store.Head) error { return errors.New(name) }); err != nil {
+	if err := e.Streams(t.Context(), func(name string, _ engine.Head) error { return errors.New(name) }); err != nil {
 		t.Errorf("a stream is left: %v", err)
 	}
 }
 
 // Limits of a stream that are changed while a server runs are noticed.
-func TestNATSLimitsAreNoticed(t *testing.T) {
+func TestLimitsAreNoticed(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, nil)
-	e := openNATS(t, natsConfig(t, s))
+	s := start(t, nil)
+	e := open(t, configOf(t, s))
 	js := admin(t, s)
-	c := must(js.Stream(t.Context(), "ARBE-0"))(t).CachedInfo().Config
+	c := enginetest.Must(js.Stream(t.Context(), "ARBE-0"))(t).CachedInfo().Config
 	usual := c
 	for name, change := range map[string]func(){
 		"max_bytes":    func() { c.MaxBytes = 1 << 19 },
@@ -105,7 +107,7 @@ func TestNATSLimitsAreNoticed(t *testing.T) {
 }
 
 // A leader is believed while it has heard from a majority, itself included, in the last two seconds.
-func TestNATSMajority(t *testing.T) {
+func TestMajority(t *testing.T) {
 	for _, tt := range []struct {
 		replicas int
 		heard    []time.Duration // ago; 0 is never
@@ -121,7 +123,7 @@ func TestNATSMajority(t *testing.T) {
 		{5, []time.Duration{time.Second, 0, 0, 0}, false},
 		{5, []time.Duration{time.Second, time.Second, 3 * time.Second, 0}, true},
 	} {
-		if got := store.HasMajority(tt.replicas, tt.heard...); got != tt.want {
+		if got := jetstream.HasMajority(tt.replicas, tt.heard...); got != tt.want {
 			t.Errorf("%d replicas, heard of %v ago: %v", tt.replicas, tt.heard, got)
 		}
 	}

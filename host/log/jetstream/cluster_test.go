@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"context"
@@ -12,17 +12,19 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // A server of a cluster is killed while two engines append to the same streams, some of which it leads, and comes back; in make faults the two others
 // take their leave before that. Whatever was acknowledged is there once, in the order of its writer.
-func TestNATSCluster(t *testing.T) {
+func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	engines := []*store.NATS{openNATS(t, c.config(0)), openNATS(t, c.config(1))}
+	engines := []*jetstream.Engine{open(t, c.config(0)), open(t, c.config(1))}
 	h := watch(t, engines[1])
 	const streams = 3
 	ctx, stop := context.WithCancel(t.Context())
@@ -50,7 +52,7 @@ func TestNATSCluster(t *testing.T) {
 					text += strings.Repeat(" ", 1100<<10) // of several messages
 				}
 				for { // as a client does, who repeats what was not acknowledged
-					_, err := persist(t.Context(), e, stream, text)
+					_, err := enginetest.Persist(t.Context(), e, stream, text)
 					if err == nil {
 						break
 					}
@@ -69,7 +71,7 @@ func TestNATSCluster(t *testing.T) {
 		for w := range acks {
 			before[w] = acks[w].Load()
 		}
-		until(t, func() bool {
+		enginetest.Until(t, func() bool {
 			for w := range acks {
 				if acks[w].Load() < before[w]+5 {
 					return false
@@ -80,23 +82,23 @@ func TestNATSCluster(t *testing.T) {
 	}
 	begin := time.Now()
 	progress()
-	conn := must(nats.Connect(c.config(0).URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)))(t)
+	conn := enginetest.Must(nats.Connect(c.config(0).URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)))(t)
 	defer conn.Close()
-	js := must(jetstream.New(conn, jetstream.WithDefaultTimeout(time.Second)))(t)
+	js := enginetest.Must(natsjs.New(conn, natsjs.WithDefaultTimeout(time.Second)))(t)
 	for i := range c.opts {
 		if i < len(c.opts)-1 && os.Getenv("ARBE_NATS_FAULTS") == "" {
 			continue
 		}
 		c.lead(js, 0, i)
 		c.replace(i, progress)
-		until(t, func() bool { return c.whole(js) })
+		enginetest.Until(t, func() bool { return c.whole(js) })
 		progress()
 		t.Logf("server %d was away and is back, after %s", i, time.Since(begin))
 	}
 	stop()
 	all.Wait()
 
-	fresh := openNATS(t, c.config(2))
+	fresh := open(t, c.config(2))
 	if err := fresh.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -104,7 +106,7 @@ func TestNATSCluster(t *testing.T) {
 	for s := range streams {
 		stream := fmt.Sprint("s", s)
 		next := map[int]int{}
-		for _, r := range readAll(t, fresh, stream, 1<<20) {
+		for _, r := range enginetest.ReadAll(t, fresh, stream, 1<<20) {
 			var w, i int
 			if _, err := fmt.Sscanf(string(r.Data), "%d.%d", &w, &i); err != nil {
 				t.Fatal(err)
@@ -120,31 +122,31 @@ func TestNATSCluster(t *testing.T) {
 			}
 			total += next[w]
 		}
-		until(t, func() bool { return h.of(stream) >= next[2*s]+next[2*s+1] })
+		enginetest.Until(t, func() bool { return h.of(stream) >= next[2*s]+next[2*s+1] })
 	}
 	t.Logf("%d appends", total)
 
 	// A limit by which a stream drops what it was given is noticed while the engine is open.
-	limits := must(js.Stream(t.Context(), "ARBE-1"))(t).CachedInfo().Config
+	limits := enginetest.Must(js.Stream(t.Context(), "ARBE-1"))(t).CachedInfo().Config
 	limits.MaxAge = time.Hour
-	must(js.UpdateStream(t.Context(), limits))(t)
-	var unsafe *store.UnsafeError
+	enginetest.Must(js.UpdateStream(t.Context(), limits))(t)
+	var unsafe *jetstream.UnsafeError
 	if err := fresh.Check(t.Context()); !errors.As(err, &unsafe) || !strings.Contains(err.Error(), "max_age") {
 		t.Errorf("a stream that drops what is old: %v", err)
 	}
 	limits.MaxAge = 0
-	must(js.UpdateStream(t.Context(), limits))(t)
+	enginetest.Must(js.UpdateStream(t.Context(), limits))(t)
 	if err := fresh.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 
 	// Without a majority there is an honest error, within a bounded time.
-	last := head(t, fresh, "s0")
-	stopNATS(c.servers[1])
+	last := enginetest.Head(t, fresh, "s0")
+	stopServer(c.servers[1])
 	c.killed.kill()
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := fresh.Append(short, "s0", store.Append{After: last.Last}); err == nil || errors.Is(err, store.ErrFull) {
+	if _, err := fresh.Append(short, "s0", engine.Append{After: last.Last}); err == nil || errors.Is(err, engine.ErrFull) {
 		t.Errorf("an append without a majority: %v", err)
 	}
 	if err := fresh.Check(short); err == nil {

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"crypto/rand"
@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // frame is one append as NATS keeps it: the payload of one message, or of several in a row where it is too large for one. The last message has what a
@@ -23,7 +25,7 @@ type frame struct {
 	born    uint64 // seq of the stream's first append; 0: it is this one
 	data    uint64 // seq of the last record before this append
 	state   []byte
-	records []Record
+	records []engine.Record
 	values  map[string][]byte
 	gone    map[keyHash]uint64 // keys whose records were removed, with the seqs that these had
 }

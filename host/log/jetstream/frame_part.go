@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"encoding/binary"
@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // part is what one message has of a frame.
@@ -62,14 +64,14 @@ func (p *part) frame(before [][]byte) (*frame, error) {
 	f := &frame{id: p.id, born: p.born, data: p.data, state: p.state}
 	d := decoder{rest: body}
 	if p.number > 0 && p.number <= len(body) {
-		f.records = make([]Record, 0, p.number)
+		f.records = make([]engine.Record, 0, p.number)
 	}
 	for range p.number {
 		at, key, data := d.number(), d.text(), d.text()
 		if d.bad {
 			return nil, errFrame
 		}
-		f.records = append(f.records, Record{At: time.UnixMilli(int64(at)), Key: string(key), Data: data})
+		f.records = append(f.records, engine.Record{At: time.UnixMilli(int64(at)), Key: string(key), Data: data})
 	}
 	for range d.count(len(d.rest)) {
 		name, value := d.text(), d.nilText()

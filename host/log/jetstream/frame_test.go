@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // parts encodes f into messages of at most most bytes, and puts it together again.
@@ -47,9 +49,9 @@ func TestFrame(t *testing.T) {
 		{},
 		{born: 7, data: 9},
 		{state: []byte{}},
-		{state: long[:100], records: []Record{{At: at, Key: "k", Data: long}, {At: at, Data: []byte{}}, {At: time.UnixMilli(0), Key: "é", Data: long}}},
+		{state: long[:100], records: []engine.Record{{At: at, Key: "k", Data: long}, {At: at, Data: []byte{}}, {At: time.UnixMilli(0), Key: "é", Data: long}}},
 		{values: map[string][]byte{"a": nil, "b": {}, "": []byte("c"), "d": long}},
-		{records: []Record{{At: at, Key: "k", Data: long}}, gone: map[keyHash]uint64{hashKey("a"): 1, hashKey("b"): 1 << 60}},
+		{records: []engine.Record{{At: at, Key: "k", Data: long}}, gone: map[keyHash]uint64{hashKey("a"): 1, hashKey("b"): 1 << 60}},
 	} {
 		f.id = newFrameID()
 		for _, most := range []int{200, 201, 333, 1 << 20} {
@@ -91,8 +93,8 @@ func TestFrame(t *testing.T) {
 
 // Pieces without an end are of a frame that was being removed.
 func TestFrameLeftovers(t *testing.T) {
-	torn := &frame{id: newFrameID(), records: []Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("x"), 1000)}}}
-	whole := &frame{id: newFrameID(), records: []Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("y"), 1000)}}}
+	torn := &frame{id: newFrameID(), records: []engine.Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("x"), 1000)}}}
+	whole := &frame{id: newFrameID(), records: []engine.Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("y"), 1000)}}}
 	left, _ := parts(t, torn, 300)
 	messages, _ := parts(t, whole, 300)
 	var join joiner
@@ -120,7 +122,7 @@ func TestFrameState(t *testing.T) {
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte("key"), []byte("data"), []byte("state"), uint64(3), uint16(300), []byte{})
 	f.Add([]byte{}, bytes.Repeat([]byte("x"), 5000), []byte(nil), uint64(1<<63), uint16(0), []byte{framePiece})
-	e, err := (&frame{state: []byte("s"), records: []Record{{Key: "k", At: time.UnixMilli(3)}}}).encode(1000)
+	e, err := (&frame{state: []byte("s"), records: []engine.Record{{Key: "k", At: time.UnixMilli(3)}}}).encode(1000)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, data, state []byte, number uint64, most uint16, payload []byte) {
 		in := &frame{id: frameID{1}, born: number, data: number / 2, state: state}
 		for i := range int(number % 5) {
-			in.records = append(in.records, Record{At: time.UnixMilli(int64(number >> 20)), Key: string(key), Data: append([]byte{}, data[:len(data)*i/4]...)})
+			in.records = append(in.records, engine.Record{At: time.UnixMilli(int64(number >> 20)), Key: string(key), Data: append([]byte{}, data[:len(data)*i/4]...)})
 		}
 		if len(key) > 0 {
 			in.values = map[string][]byte{string(key): data, string(key) + "2": nil}

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// natsMessage is a message as it stands in a shard.
-type natsMessage struct {
+// message is a message as it stands in a shard.
+type message struct {
 	Subject string `json:"subject"`
 	Seq     uint64 `json:"seq"`
 	Data    []byte `json:"data"`
@@ -29,23 +29,23 @@ type getRequest struct {
 }
 
 // get asks the shard's leader for one message. It alone knows all that was acknowledged.
-func (n *NATS) get(ctx context.Context, s *natsShard, q getRequest) (m natsMessage, ok bool, err error) {
+func (n *Engine) get(ctx context.Context, s *shard, q getRequest) (m message, ok bool, err error) {
 	var answer struct {
 		apiReply
-		Message natsMessage `json:"message"`
+		Message message `json:"message"`
 	}
 	err = n.ask(ctx, "STREAM.MSG.GET."+s.stream, q, &answer)
 	if apiCode(err) == codeNoMessage {
-		return natsMessage{}, false, nil
+		return message{}, false, nil
 	}
 	if err != nil {
-		return natsMessage{}, false, fmt.Errorf("read from %s: %w", s.stream, err)
+		return message{}, false, fmt.Errorf("read from %s: %w", s.stream, err)
 	}
 	return answer.Message, true, nil
 }
 
 // getMany asks any replica for q.Batch messages. It may lag behind the leader. upTo is the last seq that it has, where it tells.
-func (n *NATS) getMany(ctx context.Context, s *natsShard, q getRequest) (messages []natsMessage, upTo uint64, err error) {
+func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
 	err = n.patiently(ctx, func(context.Context) error {
 		messages, upTo, err = n.tryMany(ctx, s, q)
 		return err
@@ -56,7 +56,7 @@ func (n *NATS) getMany(ctx context.Context, s *natsShard, q getRequest) (message
 	return messages, upTo, err
 }
 
-func (n *NATS) tryMany(ctx context.Context, s *natsShard, q getRequest) (messages []natsMessage, upTo uint64, err error) {
+func (n *Engine) tryMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
 	answers := make(chan *nats.Msg, q.Batch+1) // has room for all of them: what finds none is dropped
 	inbox := n.conn.NewInbox()
 	sub, err := n.conn.ChanSubscribe(inbox, answers)
@@ -93,7 +93,7 @@ func (n *NATS) tryMany(ctx context.Context, s *natsShard, q getRequest) (message
 			if err != nil {
 				return nil, 0, fmt.Errorf("a message without a seq: %w", err)
 			}
-			messages = append(messages, natsMessage{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Data: m.Data})
+			messages = append(messages, message{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Data: m.Data})
 		case "204": // these were all
 			upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64) // 0 where it is not told
 			return messages, upTo, nil

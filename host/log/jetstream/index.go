@@ -1,13 +1,15 @@
-package store
+package jetstream
 
 import (
 	"context"
 	"fmt"
 	"strings"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// natsIndex is what a stream's appends say of keys and values, up to one of them. The zero value is that of a stream that doesn't exist.
-type natsIndex struct {
+// index is what a stream's appends say of keys and values, up to one of them. The zero value is that of a stream that doesn't exist.
+type index struct {
 	at     standing // after the last append that is in it
 	keys   map[keyHash]uint64
 	values map[string][]byte
@@ -15,10 +17,10 @@ type natsIndex struct {
 }
 
 // size is counted in keys, of which what is always there is worth some.
-func (ix *natsIndex) size() int { return 8 + len(ix.keys) + len(ix.values) + ix.large }
+func (ix *index) size() int { return 8 + len(ix.keys) + len(ix.values) + ix.large }
 
 // add takes up the append at seq.
-func (ix *natsIndex) add(seq uint64, f *frame) {
+func (ix *index) add(seq uint64, f *frame) {
 	if ix.keys == nil {
 		ix.keys, ix.values = map[keyHash]uint64{}, map[string][]byte{}
 	}
@@ -41,7 +43,7 @@ func (ix *natsIndex) add(seq uint64, f *frame) {
 }
 
 // fresh returns the stream's index, which is at least as new as anything that this engine has told of the stream. It is to be unlocked.
-func (n *NATS) fresh(ctx context.Context, s *natsShard, subject string, c *natsCached) (*natsIndex, error) {
+func (n *Engine) fresh(ctx context.Context, s *shard, subject string, c *cached) (*index, error) {
 	ix, err := c.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -54,7 +56,7 @@ func (n *NATS) fresh(ctx context.Context, s *natsShard, subject string, c *natsC
 }
 
 // catchUp reads what the index lacks. What was seen of the stream can have been taken away since: then it stands elsewhere.
-func (n *NATS) catchUp(ctx context.Context, s *natsShard, subject string, c *natsCached, ix *natsIndex) error {
+func (n *Engine) catchUp(ctx context.Context, s *shard, subject string, c *cached, ix *index) error {
 	want, count := c.seen()
 	for range 10 {
 		if count == 0 {
@@ -64,12 +66,12 @@ func (n *NATS) catchUp(ctx context.Context, s *natsShard, subject string, c *nat
 			}
 		}
 		if ix.at.born != want.born { // the stream was deleted meanwhile
-			*ix = natsIndex{}
+			*ix = index{}
 		}
 		err := n.walk(ctx, s, subject, ix.at.last, want.last, mostPage, func(seq uint64, f *frame) bool {
 			now := standingAt(seq, f.born, f.data, len(f.records))
 			if now.born != ix.at.born {
-				*ix = natsIndex{}
+				*ix = index{}
 			}
 			ix.add(seq, f)
 			ix.at = now
@@ -84,28 +86,28 @@ func (n *NATS) catchUp(ctx context.Context, s *natsShard, subject string, c *nat
 }
 
 // Lookup finds a key in the index, and its record in the stream. The index has the keys of removed records, too.
-func (n *NATS) Lookup(ctx context.Context, stream, key string) (Record, bool, error) {
+func (n *Engine) Lookup(ctx context.Context, stream, key string) (engine.Record, bool, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
-		return Record{}, false, err
+		return engine.Record{}, false, err
 	}
 	c := n.cache.acquire(stream)
 	defer n.cache.release(c)
 	ix, err := n.fresh(ctx, s, subject, c)
 	if err != nil {
-		return Record{}, false, err
+		return engine.Record{}, false, err
 	}
 	seq, ok := ix.keys[hashKey(key)]
 	c.unlock()
 	if !ok {
-		return Record{}, false, nil
+		return engine.Record{}, false, nil
 	}
 	f, err := n.recent.frame(stream, seq, func() (*frame, error) {
 		f, _, err := n.frameAt(ctx, s, subject, seq)
 		return f, err
 	})
 	if err != nil {
-		return Record{}, false, err
+		return engine.Record{}, false, err
 	}
 	if f != nil {
 		for _, r := range f.records {
@@ -115,11 +117,11 @@ func (n *NATS) Lookup(ctx context.Context, stream, key string) (Record, bool, er
 			}
 		}
 	}
-	return Record{Seq: seq, Key: key}, true, nil
+	return engine.Record{Seq: seq, Key: key}, true, nil
 }
 
 // Value is Values for one name.
-func (n *NATS) Value(ctx context.Context, stream, name string) ([]byte, error) {
+func (n *Engine) Value(ctx context.Context, stream, name string) ([]byte, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
 		return nil, err
@@ -139,7 +141,7 @@ func (n *NATS) Value(ctx context.Context, stream, name string) ([]byte, error) {
 }
 
 // Values are in the index.
-func (n *NATS) Values(ctx context.Context, stream, prefix string) (map[string][]byte, error) {
+func (n *Engine) Values(ctx context.Context, stream, prefix string) (map[string][]byte, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
 		return nil, err

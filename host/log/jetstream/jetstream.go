@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"cmp"
@@ -19,20 +19,20 @@ import (
 // Our streams are subjects of a few JetStream streams, the shards. An append is published with the seq that its subject must stand at, so that the cluster
 // refuses all but one of those who append at the same time. What a stream has of keys and values is read from it when it is first asked for, and is kept
 // in memory from then on, for as long as there is room.
-type NATS struct {
-	config NATSConfig
+type Engine struct {
+	config Config
 	log    *slog.Logger
 	conn   *nats.Conn
 	ended  chan struct{} // closed when the connection is closed for good
-	shards []*natsShard
-	cache  natsCache
-	recent natsRecent
+	shards []*shard
+	cache  cache
+	recent recent
 
 	refused atomic.Bool // the last append found no room
 }
 
 // NATSConfig says where the cluster is and what to make there.
-type NATSConfig struct {
+type Config struct {
 	URL         string // of the servers: nats://host:port or tls://host:port, several with commas between
 	Credentials string // name of a file; "" for none
 	Prefix      string // of the streams' names and subjects; "arbe" where it is ""
@@ -53,7 +53,7 @@ const (
 )
 
 // OpenNATS connects to the cluster and makes the shards where there are none. The engine is to be closed.
-func OpenNATS(ctx context.Context, config NATSConfig) (*NATS, error) {
+func Open(ctx context.Context, config Config) (*Engine, error) {
 	config.Prefix = cmp.Or(config.Prefix, "arbe")
 	config.Shards = cmp.Or(config.Shards, 16)
 	config.Replicas = cmp.Or(config.Replicas, 3)
@@ -63,7 +63,7 @@ func OpenNATS(ctx context.Context, config NATSConfig) (*NATS, error) {
 	if !isToken(config.Prefix) || config.Shards < 1 || config.Shards > 1024 || config.Replicas < 1 {
 		return nil, fmt.Errorf("nats: prefix %q, %d shards, %d replicas: a prefix has letters, digits, _ and - only, and there are 1 to 1024 shards", config.Prefix, config.Shards, config.Replicas)
 	}
-	n := &NATS{config: config, log: config.Logger.With("component", "nats"), ended: make(chan struct{})}
+	n := &Engine{config: config, log: config.Logger.With("component", "nats"), ended: make(chan struct{})}
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -78,11 +78,11 @@ func OpenNATS(ctx context.Context, config NATSConfig) (*NATS, error) {
 }
 
 // connect makes the connection, which goes on by itself until it is closed.
-func (n *NATS) connect(ctx context.Context) error {
+func (n *Engine) connect(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	servers, err := natsServers(n.config.URL)
+	servers, err := servers(n.config.URL)
 	if err != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func (n *NATS) connect(ctx context.Context) error {
 	return nil
 }
 
-// natsServers takes a list of servers apart. Its error doesn't repeat them: there can be passwords in them.
-func natsServers(list string) ([]string, error) {
+// servers takes a list of servers apart. Its error doesn't repeat them: there can be passwords in them.
+func servers(list string) ([]string, error) {
 	var servers []string
 	for i, s := range strings.Split(list, ",") {
 		s = strings.TrimSpace(s)
@@ -134,7 +134,7 @@ func natsServers(list string) ([]string, error) {
 }
 
 // room is how many bytes a message can have.
-func (n *NATS) room() int {
+func (n *Engine) room() int {
 	room := int(n.conn.MaxPayload())
 	for _, s := range n.shards {
 		if most := int(s.most.Load()); most > 0 {
@@ -145,7 +145,7 @@ func (n *NATS) room() int {
 }
 
 // Close ends the connection. Nobody may be using the engine any more.
-func (n *NATS) Close() error {
+func (n *Engine) Close() error {
 	n.conn.Close()
 	<-n.ended
 	return nil

@@ -1,15 +1,13 @@
-package store
+package jetstream
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
-)
 
-// ErrStale is the error of a read for which no majority of the cluster stands: a leader that is cut off from the
-// others may not have what another one has acknowledged meanwhile.
-var ErrStale = errors.New("no majority of the log's servers answers for what is read")
+	"arbe.0sk.ar/runner/host/log/engine"
+)
 
 // A leader that has heard from a majority within leaseHeard was the only one until then, and for leaseHeard+leaseKept
 // longer at least: a replica waits 4 s for its leader's heartbeat, which comes every second, before it votes for
@@ -21,21 +19,21 @@ const (
 	leaseTry   = 2 * time.Second
 )
 
-// natsLease is when a shard's leader was last known to have a majority behind it.
-type natsLease struct {
+// lease is when a shard's leader was last known to have a majority behind it.
+type lease struct {
 	turn chan struct{} // holds a value while until is in use
 	at   time.Time
 }
 
 // confirm returns nil where the shard's leader, which has just answered, has a majority behind it.
-func (n *NATS) confirm(ctx context.Context, s *natsShard) error {
+func (n *Engine) confirm(ctx context.Context, s *shard) error {
 	within, cancel := context.WithTimeout(ctx, leaseTry)
 	defer cancel()
 	select {
 	case s.lease.turn <- struct{}{}:
 		defer func() { <-s.lease.turn }()
 	case <-within.Done():
-		return fmt.Errorf("read from %s: %w", s.stream, errors.Join(ErrStale, ctx.Err()))
+		return fmt.Errorf("read from %s: %w", s.stream, errors.Join(engine.ErrStale, ctx.Err()))
 	}
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		if time.Since(s.lease.at) < leaseKept {
@@ -48,7 +46,7 @@ func (n *NATS) confirm(ctx context.Context, s *natsShard) error {
 			return nil
 		}
 		if !pause(within, wait) {
-			return fmt.Errorf("read from %s: %w", s.stream, errors.Join(ErrStale, err, ctx.Err()))
+			return fmt.Errorf("read from %s: %w", s.stream, errors.Join(engine.ErrStale, err, ctx.Err()))
 		}
 	}
 }

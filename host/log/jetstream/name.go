@@ -1,10 +1,12 @@
-package store
+package jetstream
 
 import (
 	"encoding/base64"
 	"fmt"
 	"hash/fnv"
 	"strings"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // A stream of ours is a subject of one of the shards, <prefix>.<shard>.<token>. The token is the stream's name where NATS can take any part of it for
@@ -54,8 +56,8 @@ func shardOf(name string, n int) int {
 }
 
 // find returns a stream's shard and subject.
-func (n *NATS) find(name string) (*natsShard, string, error) {
-	if name == "" || len(name) > MaxName || strings.ContainsRune(name, 0) {
+func (n *Engine) find(name string) (*shard, string, error) {
+	if name == "" || len(name) > engine.MaxName || strings.ContainsRune(name, 0) {
 		return nil, "", fmt.Errorf("%.80q is no stream's name", name)
 	}
 	s := n.shards[shardOf(name, len(n.shards))]

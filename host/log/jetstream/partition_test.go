@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"context"
@@ -14,9 +14,11 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // partitioned is three servers of a cluster whose routes can be cut.
@@ -29,7 +31,7 @@ func startPartitioned(t testing.TB) *partitioned {
 	p := &partitioned{}
 	var ports [3]int
 	for i := range ports {
-		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		l := enginetest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -40,27 +42,27 @@ func startPartitioned(t testing.TB) *partitioned {
 		for j := range p.servers {
 			if i != j {
 				p.routes[i][j] = startProxyTo(t, fmt.Sprintf("127.0.0.1:%d", ports[j]))
-				routes = append(routes, must(url.Parse(p.routes[i][j].url()))(t))
+				routes = append(routes, enginetest.Must(url.Parse(p.routes[i][j].url()))(t))
 			}
 		}
-		p.servers[i] = runNATS(t, &server.Options{
+		p.servers[i] = runServer(t, &server.Options{
 			ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true,
 			StoreDir: t.TempDir(), SyncAlways: true, Routes: routes,
 			// Nobody learns of an address by which the proxies could be left out.
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i], Advertise: "127.0.0.1:1", NoAdvertise: true},
 		})
-		t.Cleanup(func() { stopNATS(p.servers[i]) })
+		t.Cleanup(func() { stopServer(p.servers[i]) })
 	}
-	until(t, func() bool {
-		e, err := store.OpenNATS(t.Context(), p.config(t, 0))
+	enginetest.Until(t, func() bool {
+		e, err := jetstream.Open(t.Context(), p.config(t, 0))
 		return err == nil && e.Close() == nil
 	})
 	return p
 }
 
 // config is for an engine that knows one server only.
-func (p *partitioned) config(t testing.TB, i int) store.NATSConfig {
-	return store.NATSConfig{URL: p.servers[i].ClientURL(), Shards: 1, Logger: logger(t)}
+func (p *partitioned) config(t testing.TB, i int) jetstream.Config {
+	return jetstream.Config{URL: p.servers[i].ClientURL(), Shards: 1, Logger: enginetest.Logger(t)}
 }
 
 // cut cuts a server off from the others, until join.
@@ -81,27 +83,27 @@ func (p *partitioned) each(i int, do func(*proxy)) {
 
 // A leader that is cut off from the others never gives an older state of a stream than another one has acknowledged:
 // who asks it is refused, until it is back. ARBE_NATS_PARTITIONS is how many partitions to try.
-func TestNATSPartition(t *testing.T) {
+func TestPartition(t *testing.T) {
 	t.Parallel()
 	n := 1
 	if v := os.Getenv("ARBE_NATS_PARTITIONS"); v != "" {
-		n = must(strconv.Atoi(v))(t)
+		n = enginetest.Must(strconv.Atoi(v))(t)
 	}
 	p := startPartitioned(t)
-	engines := [3]*store.NATS{}
+	engines := [3]*jetstream.Engine{}
 	for i := range engines {
-		engines[i] = openNATS(t, p.config(t, i))
+		engines[i] = open(t, p.config(t, i))
 	}
-	add(t, engines[0], "s", "first")
+	enginetest.Add(t, engines[0], "s", "first")
 	for round := range n {
 		leader := -1
-		until(t, func() bool { // with all replicas at hand
+		enginetest.Until(t, func() bool { // with all replicas at hand
 			conn, err := nats.Connect(p.servers[0].ClientURL())
 			if err != nil {
 				return false
 			}
 			defer conn.Close()
-			js := must(jetstream.New(conn, jetstream.WithDefaultTimeout(time.Second)))(t)
+			js := enginetest.Must(natsjs.New(conn, natsjs.WithDefaultTimeout(time.Second)))(t)
 			s, err := js.Stream(t.Context(), "ARBE-0")
 			if err != nil {
 				return false
@@ -116,7 +118,7 @@ func TestNATSPartition(t *testing.T) {
 			return err == nil && len(at.Replicas) == 2
 		})
 		old, other := engines[leader], engines[(leader+1)%3]
-		before := head(t, old, "s").Last
+		before := enginetest.Head(t, old, "s").Last
 
 		// One appends on the side of the majority, the other asks the leader that was cut off.
 		var acked atomic.Uint64
@@ -127,7 +129,7 @@ func TestNATSPartition(t *testing.T) {
 		cut := time.Now()
 		go func() {
 			for i := 0; i < 5; {
-				h, err := persist(ctx, other, "s", fmt.Sprintf("%d.%d", round, i))
+				h, err := enginetest.Persist(ctx, other, "s", fmt.Sprintf("%d.%d", round, i))
 				if err == nil {
 					acked.Store(h.Last)
 					i++
@@ -155,7 +157,7 @@ func TestNATSPartition(t *testing.T) {
 			}
 			h, err := old.Head(t.Context(), "s")
 			switch {
-			case errors.Is(err, store.ErrStale):
+			case errors.Is(err, engine.ErrStale):
 				refused++
 			case err != nil:
 				refused++ // it has noticed by itself
@@ -171,7 +173,7 @@ func TestNATSPartition(t *testing.T) {
 		}
 		stop()
 		p.join(leader)
-		until(t, func() bool {
+		enginetest.Until(t, func() bool {
 			h, err := old.Head(t.Context(), "s")
 			return err == nil && h.Last >= acked.Load()
 		})

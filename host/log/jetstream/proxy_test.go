@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // proxy stands between an engine and its server, and can fail.
@@ -38,7 +40,7 @@ func startProxy(t testing.TB, s *server.Server) *proxy { return startProxyTo(t, 
 // startProxyTo starts a proxy to an address where somebody may listen later.
 func startProxyTo(t testing.TB, address string) *proxy {
 	p := &proxy{
-		listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), server: address, lost: make(chan struct{}),
+		listener: enginetest.Must(net.Listen("tcp", "127.0.0.1:0"))(t), server: address, lost: make(chan struct{}),
 		conns: map[net.Conn]bool{},
 	}
 	p.all.Go(p.run)

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // mostBatch is how many messages the server takes as one, where its config does not say otherwise.
@@ -19,7 +21,7 @@ const mostBatch = 1000
 //
 // A message may have been stored though no answer came. As only one append can follow after, it is safe to publish the frame again, and what follows after
 // tells whose append it was. An error other than ErrConflict and ErrFull leaves it open.
-func (n *NATS) publish(ctx context.Context, s *natsShard, subject string, after uint64, e *encodedFrame) (uint64, error) {
+func (n *Engine) publish(ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame) (uint64, error) {
 	if e.count > mostBatch {
 		return 0, fmt.Errorf("an append of %d bytes takes %d messages of %d, of which NATS takes no more than %d at once", len(e.body), e.count, e.most, mostBatch)
 	}
@@ -42,14 +44,14 @@ func (n *NATS) publish(ctx context.Context, s *natsShard, subject string, after 
 			case taken:
 				refused = true
 			case refused:
-				return 0, ErrConflict // the stream is gone
+				return 0, engine.ErrConflict // the stream is gone
 			}
 		}
 		switch {
 		case refused:
-			return 0, ErrConflict
+			return 0, engine.ErrConflict
 		case full(err):
-			return 0, fmt.Errorf("%w: %w", ErrFull, err)
+			return 0, fmt.Errorf("%w: %w", engine.ErrFull, err)
 		case !passing(err) && apiCode(err) != codeWrongLastBusy:
 			return 0, fmt.Errorf("append to %s: %w", s.stream, err)
 		}
@@ -63,7 +65,7 @@ func (n *NATS) publish(ctx context.Context, s *natsShard, subject string, after 
 }
 
 // follower looks at the append that follows after: its seq where it is the one with this id, and whether there is any.
-func (n *NATS) follower(ctx context.Context, s *natsShard, subject string, after uint64, id frameID) (seq uint64, taken bool, err error) {
+func (n *Engine) follower(ctx context.Context, s *shard, subject string, after uint64, id frameID) (seq uint64, taken bool, err error) {
 	m, ok, err := n.get(ctx, s, getRequest{Next: subject, Seq: after + 1})
 	if err != nil || !ok {
 		return 0, false, err
@@ -86,7 +88,7 @@ func (n *NATS) follower(ctx context.Context, s *natsShard, subject string, after
 }
 
 // publishOnce publishes a frame, as a batch where it is of more than one message: the server stores all of it or nothing.
-func (n *NATS) publishOnce(ctx context.Context, s *natsShard, subject string, after uint64, e *encodedFrame) (uint64, error) {
+func (n *Engine) publishOnce(ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame) (uint64, error) {
 	batch := nuid.Next() // another one each time: the server may still have the start of the last try
 	for i := range e.count {
 		m := &nats.Msg{Subject: subject, Header: nats.Header{}, Data: e.message(i)}
@@ -115,7 +117,7 @@ func (n *NATS) publishOnce(ctx context.Context, s *natsShard, subject string, af
 }
 
 // send publishes a message and returns the seq in the server's answer; 0 where the answer is empty.
-func (n *NATS) send(ctx context.Context, m *nats.Msg, limit time.Duration) (uint64, error) {
+func (n *Engine) send(ctx context.Context, m *nats.Msg, limit time.Duration) (uint64, error) {
 	try, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := n.conn.RequestMsgWithContext(try, m)

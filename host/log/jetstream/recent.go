@@ -1,12 +1,12 @@
-package store
+package jetstream
 
 import "sync"
 
 // mostRecent is how many bytes of records are kept because they were looked up.
 const mostRecent = 128 << 20
 
-// natsRecent has the frames that were looked up lately: who repeats an append looks up each of its records. The zero value is ready.
-type natsRecent struct {
+// recent has the frames that were looked up lately: who repeats an append looks up each of its records. The zero value is ready.
+type recent struct {
 	mu     sync.Mutex
 	frames map[frameKey]*frame
 	order  []frameKey // the oldest in front
@@ -19,7 +19,7 @@ type frameKey struct {
 }
 
 // frame returns the frame at seq, by load where it is not kept. It may be nil.
-func (r *natsRecent) frame(stream string, seq uint64, load func() (*frame, error)) (*frame, error) {
+func (r *recent) frame(stream string, seq uint64, load func() (*frame, error)) (*frame, error) {
 	key := frameKey{stream, seq}
 	r.mu.Lock()
 	f := r.frames[key]
@@ -50,7 +50,7 @@ func (r *natsRecent) frame(stream string, seq uint64, load func() (*frame, error
 }
 
 // forget drops what is kept of a stream.
-func (r *natsRecent) forget(stream string) {
+func (r *recent) forget(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept := r.order[:0]
@@ -65,7 +65,7 @@ func (r *natsRecent) forget(stream string) {
 }
 
 // drop leaves r.order to the caller.
-func (r *natsRecent) drop(key frameKey) {
+func (r *recent) drop(key frameKey) {
 	r.bytes -= weight(r.frames[key])
 	delete(r.frames, key)
 }

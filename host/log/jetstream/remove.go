@@ -1,11 +1,13 @@
-package store
+package jetstream
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // removeAtOnce is how many appends are taken away with one append in their place.
@@ -15,7 +17,7 @@ const removeAtOnce = 500
 //
 // An append without records is put at the end first. It has the keys of those that go, and what became of their values, so that they are known to
 // whoever reads the stream from then on.
-func (n *NATS) Remove(ctx context.Context, stream string, seqs []uint64) error {
+func (n *Engine) Remove(ctx context.Context, stream string, seqs []uint64) error {
 	s, subject, err := n.find(stream)
 	if err != nil {
 		return err
@@ -33,7 +35,7 @@ func (n *NATS) Remove(ctx context.Context, stream string, seqs []uint64) error {
 	return nil
 }
 
-func (n *NATS) removeSome(ctx context.Context, s *natsShard, subject string, c *natsCached, seqs []uint64) error {
+func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *cached, seqs []uint64) error {
 	at, _, err := n.look(ctx, s, subject, c)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (n *NATS) removeSome(ctx context.Context, s *natsShard, subject string, c *
 }
 
 // leave appends f, which has keys and the names of values.
-func (n *NATS) leave(ctx context.Context, s *natsShard, subject string, c *natsCached, f *frame) error {
+func (n *Engine) leave(ctx context.Context, s *shard, subject string, c *cached, f *frame) error {
 	for range 100 { // there can be others who append
 		at, state, err := n.look(ctx, s, subject, c)
 		if err != nil || at.last == 0 {
@@ -97,18 +99,18 @@ func (n *NATS) leave(ctx context.Context, s *natsShard, subject string, c *natsC
 			continue
 		}
 		f.id, f.born, f.data, f.state = newFrameID(), at.born, at.data, state
-		if _, err = n.append(ctx, s, subject, c, at, f); !errors.Is(err, ErrConflict) {
+		if _, err = n.append(ctx, s, subject, c, at, f); !errors.Is(err, engine.ErrConflict) {
 			return err
 		}
 	}
-	return ErrConflict
+	return engine.ErrConflict
 }
 
 // removeMessage is content with a message that is not there.
-func (n *NATS) removeMessage(ctx context.Context, s *natsShard, seq uint64) error {
+func (n *Engine) removeMessage(ctx context.Context, s *shard, seq uint64) error {
 	var answer apiReply
 	err := n.ask(ctx, "STREAM.MSG.DELETE."+s.stream, map[string]any{"seq": seq, "no_erase": true}, &answer)
-	var api *jetstream.APIError
+	var api *natsjs.APIError
 	if errors.As(err, &api) {
 		if _, ok, lookErr := n.get(ctx, s, getRequest{Seq: seq}); lookErr == nil && !ok {
 			return nil
@@ -119,7 +121,7 @@ func (n *NATS) removeMessage(ctx context.Context, s *natsShard, seq uint64) erro
 
 // Delete purges the subject up to the last append that it has now. Where the answer is lost it is done again, which
 // takes nothing that was appended since.
-func (n *NATS) Delete(ctx context.Context, stream string) error {
+func (n *Engine) Delete(ctx context.Context, stream string) error {
 	s, subject, err := n.find(stream)
 	if err != nil {
 		return err

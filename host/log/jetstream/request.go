@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 )
 
 const jsAPI = "$JS.API."
@@ -26,13 +26,13 @@ const (
 
 // apiReply is part of every answer of JetStream.
 type apiReply struct {
-	Error *jetstream.APIError `json:"error"`
+	Error *natsjs.APIError `json:"error"`
 }
 
-func (r *apiReply) failure() *jetstream.APIError { return r.Error }
+func (r *apiReply) failure() *natsjs.APIError { return r.Error }
 
 // ask puts a question to JetStream, until there is an answer: it is to be one that can be put twice.
-func (n *NATS) ask(ctx context.Context, subject string, question any, answer interface{ failure() *jetstream.APIError }) error {
+func (n *Engine) ask(ctx context.Context, subject string, question any, answer interface{ failure() *natsjs.APIError }) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (n *NATS) ask(ctx context.Context, subject string, question any, answer int
 }
 
 // patiently calls f again for as long as its error is one that passes by itself, within patience.
-func (n *NATS) patiently(ctx context.Context, f func(context.Context) error) error {
+func (n *Engine) patiently(ctx context.Context, f func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
@@ -98,7 +98,7 @@ func passing(err error) bool {
 	case codeTooManyNow, codeIncomplete, codeTooManyBatch:
 		return true
 	}
-	var api *jetstream.APIError
+	var api *natsjs.APIError
 	return errors.As(err, &api) && api.Code == 503 && !full(err)
 }
 
@@ -116,7 +116,7 @@ func full(err error) bool {
 
 // apiCode is the server's error code; 0 where there is none.
 func apiCode(err error) int {
-	var api *jetstream.APIError
+	var api *natsjs.APIError
 	if errors.As(err, &api) {
 		return int(api.ErrorCode)
 	}

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 )
 
 // UnsafeError says that the cluster's streams can lose what they have acknowledged.
@@ -19,7 +19,7 @@ func (e *UnsafeError) Error() string {
 }
 
 // checkSafe looks at what a client can see. How servers sync their disks is not part of it: it is said once, that somebody may look there.
-func (n *NATS) checkSafe(infos map[string]*streamInfo) error {
+func (n *Engine) checkSafe(infos map[string]*streamInfo) error {
 	problems := n.problems(infos)
 	if len(problems) > 0 && !n.config.AllowUnsafe {
 		return &UnsafeError{problems}
@@ -32,7 +32,7 @@ func (n *NATS) checkSafe(infos map[string]*streamInfo) error {
 }
 
 // problems are the ways in which the shards can lose what they were given, each with the streams that have it.
-func (n *NATS) problems(infos map[string]*streamInfo) []string {
+func (n *Engine) problems(infos map[string]*streamInfo) []string {
 	found := map[string][]string{}
 	for _, s := range n.shards {
 		for _, p := range unsafe(infos[s.stream].Config) {
@@ -52,17 +52,17 @@ func (n *NATS) problems(infos map[string]*streamInfo) []string {
 
 // unsafe lists how a stream with this config can lose messages. A stream that takes atomic batches, which was seen to before, writes before it acknowledges:
 // the server doesn't let it have persist_mode async.
-func unsafe(c jetstream.StreamConfig) []string {
+func unsafe(c natsjs.StreamConfig) []string {
 	var problems []string
 	say := func(is bool, problem string) {
 		if is {
 			problems = append(problems, problem)
 		}
 	}
-	old := c.Discard != jetstream.DiscardNew
+	old := c.Discard != natsjs.DiscardNew
 	say(c.Replicas < 3, fmt.Sprintf("has %d of 3 replicas (change num_replicas)", c.Replicas))
-	say(c.Storage != jetstream.FileStorage, "is kept in memory (it must be made anew, with file storage)")
-	say(c.Retention != jetstream.LimitsPolicy, "drops what consumers have seen (it must be made anew, with limits retention)")
+	say(c.Storage != natsjs.FileStorage, "is kept in memory (it must be made anew, with file storage)")
+	say(c.Retention != natsjs.LimitsPolicy, "drops what consumers have seen (it must be made anew, with limits retention)")
 	say(c.MaxAge > 0, "drops what is old (change max_age to 0)")
 	say(c.MaxMsgs > 0 && old, "drops old messages beyond a number (change discard to new, or max_msgs to -1)")
 	say(c.MaxBytes > 0 && old, "drops old messages beyond a size (change discard to new, or max_bytes to -1)")

@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"fmt"
@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // cluster is three servers. The last one is a process of its own, which can be killed.
@@ -33,13 +34,13 @@ func startCluster(t testing.TB) *cluster {
 	var ports []int
 	for range 3 {
 		for range 2 { // of clients, of routes
-			l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+			l := enginetest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		routes = append(routes, must(url.Parse(fmt.Sprintf("nats://127.0.0.1:%d", ports[len(ports)-1])))(t))
+		routes = append(routes, enginetest.Must(url.Parse(fmt.Sprintf("nats://127.0.0.1:%d", ports[len(ports)-1])))(t))
 	}
 	for i := range 3 {
 		c.opts = append(c.opts, &server.Options{
@@ -48,37 +49,37 @@ func startCluster(t testing.TB) *cluster {
 		})
 	}
 	for i := range c.servers {
-		c.servers[i] = runNATS(t, c.opts[i])
+		c.servers[i] = runServer(t, c.opts[i])
 	}
 	t.Cleanup(func() {
 		for _, s := range c.servers {
-			stopNATS(s)
+			stopServer(s)
 		}
 		c.killed.kill()
 	})
 	c.killed = startProcess(t, c.opts[2])
-	until(t, func() bool { // there is no place for three replicas before all have met
-		e, err := store.OpenNATS(t.Context(), c.config(0))
+	enginetest.Until(t, func() bool { // there is no place for three replicas before all have met
+		e, err := jetstream.Open(t.Context(), c.config(0))
 		return err == nil && e.Close() == nil
 	})
 	return c
 }
 
 // config prefers node i, as its server is named first.
-func (c *cluster) config(i int) store.NATSConfig {
+func (c *cluster) config(i int) jetstream.Config {
 	var urls []string
 	for j := range c.opts {
 		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", c.opts[(i+j)%3].Port))
 	}
-	return store.NATSConfig{URL: strings.Join(urls, ","), Shards: 3, Logger: logger(c.t)}
+	return jetstream.Config{URL: strings.Join(urls, ","), Shards: 3, Logger: enginetest.Logger(c.t)}
 }
 
 // replace stops server i, waits for what is to happen without it, and starts it again.
 func (c *cluster) replace(i int, meanwhile func()) {
 	if i < len(c.servers) {
-		stopNATS(c.servers[i])
+		stopServer(c.servers[i])
 		meanwhile()
-		c.servers[i] = runNATS(c.t, c.opts[i])
+		c.servers[i] = runServer(c.t, c.opts[i])
 		return
 	}
 	c.killed.kill()
@@ -87,14 +88,14 @@ func (c *cluster) replace(i int, meanwhile func()) {
 }
 
 // whole reports whether all replicas of all shards are up to date.
-func (c *cluster) whole(js jetstream.JetStream) bool {
+func (c *cluster) whole(js natsjs.JetStream) bool {
 	for shard := range 3 {
 		s, err := js.Stream(c.t.Context(), fmt.Sprint("ARBE-", shard))
 		if err != nil {
 			return false
 		}
 		at := s.CachedInfo().Cluster
-		if at.Leader == "" || len(at.Replicas) != 2 || slices.ContainsFunc(at.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline }) {
+		if at.Leader == "" || len(at.Replicas) != 2 || slices.ContainsFunc(at.Replicas, func(p *natsjs.PeerInfo) bool { return !p.Current || p.Offline }) {
 			return false
 		}
 	}
@@ -102,8 +103,8 @@ func (c *cluster) whole(js jetstream.JetStream) bool {
 }
 
 // lead makes server i the leader of a shard.
-func (c *cluster) lead(js jetstream.JetStream, shard, i int) {
-	until(c.t, func() bool {
+func (c *cluster) lead(js natsjs.JetStream, shard, i int) {
+	enginetest.Until(c.t, func() bool {
 		if s, err := js.Stream(c.t.Context(), fmt.Sprint("ARBE-", shard)); err == nil && s.CachedInfo().Cluster.Leader == fmt.Sprint("n", i) {
 			return true
 		}
@@ -127,12 +128,12 @@ func startProcess(t testing.TB, opts *server.Options) *process {
 	for _, r := range opts.Routes {
 		routes = append(routes, r.String())
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestNATSServer$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServer$")
 	cmd.Env = append(os.Environ(), processEnv+"="+strings.Join([]string{
 		opts.ServerName, strconv.Itoa(opts.Port), opts.StoreDir, strconv.Itoa(opts.Cluster.Port), strings.Join(routes, ","),
 	}, "|"))
-	p := &process{cmd: cmd, stdin: must(cmd.StdinPipe())(t)}
-	out := must(cmd.StdoutPipe())(t)
+	p := &process{cmd: cmd, stdin: enginetest.Must(cmd.StdinPipe())(t)}
+	out := enginetest.Must(cmd.StdoutPipe())(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,22 +154,22 @@ func (p *process) kill() {
 	_ = p.stdin.Close()
 }
 
-// TestNATSServer is no test, but the server that startProcess starts. It ends with its parent.
-func TestNATSServer(t *testing.T) {
+// TestServer is no test, but the server that startProcess starts. It ends with its parent.
+func TestServer(t *testing.T) {
 	of := strings.Split(os.Getenv(processEnv), "|")
 	if len(of) != 5 {
-		t.Skip("this is part of TestNATSCluster")
+		t.Skip("this is part of TestCluster")
 	}
-	port, clusterPort := must(strconv.Atoi(of[1]))(t), must(strconv.Atoi(of[3]))(t)
+	port, clusterPort := enginetest.Must(strconv.Atoi(of[1]))(t), enginetest.Must(strconv.Atoi(of[3]))(t)
 	var routes []*url.URL
 	for r := range strings.SplitSeq(of[4], ",") {
-		routes = append(routes, must(url.Parse(r))(t))
+		routes = append(routes, enginetest.Must(url.Parse(r))(t))
 	}
-	s := runNATS(t, &server.Options{
+	s := runServer(t, &server.Options{
 		ServerName: of[0], Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, JetStream: true, StoreDir: of[2], SyncAlways: true,
 		Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: clusterPort}, Routes: routes,
 	})
-	defer stopNATS(s)
+	defer stopServer(s)
 	fmt.Print("ready")
 	_, _ = io.Copy(io.Discard, os.Stdin) // until it is closed
 }

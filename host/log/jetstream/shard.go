@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"context"
@@ -10,36 +10,36 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 )
 
-// natsShard is one of the JetStream streams that ours live in.
-type natsShard struct {
+// shard is one of the JetStream streams that ours live in.
+type shard struct {
 	stream string       // its name
 	prefix string       // of its subjects
 	opened uint64       // its last seq when the engine was opened
 	most   atomic.Int64 // bytes of a message; 0 for no limit but the server's
-	lease  natsLease
+	lease  lease
 }
 
 // shardsKey is where a shard's metadata says how many shards there are.
 const shardsKey = "arbe.shards"
 
-func (n *NATS) shardName(i int) string {
+func (n *Engine) shardName(i int) string {
 	return strings.ToUpper(n.config.Prefix) + "-" + strconv.Itoa(i)
 }
 
-func (n *NATS) shardPrefix(i int) string { return n.config.Prefix + "." + strconv.Itoa(i) + "." }
+func (n *Engine) shardPrefix(i int) string { return n.config.Prefix + "." + strconv.Itoa(i) + "." }
 
 // streamInfo is what JetStream knows of a stream.
 type streamInfo struct {
 	apiReply
-	jetstream.StreamInfo
+	natsjs.StreamInfo
 	Total int `json:"total"` // of subjects, where they are asked for
 }
 
 // openShards finds the shards, or makes them where there are none, and sees that they keep what they are given.
-func (n *NATS) openShards(ctx context.Context) error {
+func (n *Engine) openShards(ctx context.Context) error {
 	infos, err := n.existing(ctx)
 	if err != nil {
 		return err
@@ -64,11 +64,11 @@ func (n *NATS) openShards(ctx context.Context) error {
 		if !info.Config.AllowAtomicPublish || !info.Config.AllowDirect {
 			return fmt.Errorf("stream %s takes no atomic batches (allow_atomic) or no direct reads (allow_direct): it needs both, and a server of version 2.12 or later", info.Config.Name)
 		}
-		s := &natsShard{
+		s := &shard{
 			stream: info.Config.Name,
 			prefix: n.shardPrefix(i),
 			opened: info.State.LastSeq,
-			lease:  natsLease{turn: make(chan struct{}, 1)},
+			lease:  lease{turn: make(chan struct{}, 1)},
 		}
 		s.most.Store(max(int64(info.Config.MaxMsgSize), 0))
 		n.shards = append(n.shards, s)
@@ -77,7 +77,7 @@ func (n *NATS) openShards(ctx context.Context) error {
 }
 
 // existing finds the shards that are there, by name.
-func (n *NATS) existing(ctx context.Context) (map[string]*streamInfo, error) {
+func (n *Engine) existing(ctx context.Context) (map[string]*streamInfo, error) {
 	infos := map[string]*streamInfo{}
 	for offset := 0; ; {
 		var names struct {
@@ -103,7 +103,7 @@ func (n *NATS) existing(ctx context.Context) (map[string]*streamInfo, error) {
 	}
 }
 
-func (n *NATS) info(ctx context.Context, stream string) (*streamInfo, error) {
+func (n *Engine) info(ctx context.Context, stream string) (*streamInfo, error) {
 	info := new(streamInfo)
 	if err := n.ask(ctx, "STREAM.INFO."+stream, struct{}{}, info); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", stream, err)
@@ -112,7 +112,7 @@ func (n *NATS) info(ctx context.Context, stream string) (*streamInfo, error) {
 }
 
 // countShards returns how many shards there are or shall be. That some are missing is good only where they are just being made.
-func (n *NATS) countShards(infos map[string]*streamInfo) (int, error) {
+func (n *Engine) countShards(infos map[string]*streamInfo) (int, error) {
 	if len(infos) == 0 {
 		return n.config.Shards, nil
 	}
@@ -141,14 +141,14 @@ func (n *NATS) countShards(infos map[string]*streamInfo) (int, error) {
 }
 
 // makeShard makes a shard, or finds it just made.
-func (n *NATS) makeShard(ctx context.Context, i, count int) (*streamInfo, error) {
-	config := jetstream.StreamConfig{
+func (n *Engine) makeShard(ctx context.Context, i, count int) (*streamInfo, error) {
+	config := natsjs.StreamConfig{
 		Name:               n.shardName(i),
 		Description:        "Thread streams of arbe",
 		Subjects:           []string{n.shardPrefix(i) + ">"},
-		Storage:            jetstream.FileStorage,
-		Retention:          jetstream.LimitsPolicy,
-		Discard:            jetstream.DiscardNew,
+		Storage:            natsjs.FileStorage,
+		Retention:          natsjs.LimitsPolicy,
+		Discard:            natsjs.DiscardNew,
 		MaxMsgs:            -1,
 		MaxBytes:           -1,
 		MaxMsgsPerSubject:  -1,

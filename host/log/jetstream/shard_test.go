@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"context"
@@ -8,44 +8,46 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-func TestNATSUnsafe(t *testing.T) {
+func TestUnsafe(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, nil)
+	s := start(t, nil)
 	js := admin(t, s)
 	for _, tt := range []struct {
 		name   string
-		change func(*jetstream.StreamConfig)
+		change func(*natsjs.StreamConfig)
 		want   string
 	}{
-		{"replicas", func(*jetstream.StreamConfig) {}, "replicas"},
-		{"memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "memory"},
-		{"async", func(c *jetstream.StreamConfig) {
-			c.PersistMode, c.AllowAtomicPublish = jetstream.AsyncPersistMode, false
+		{"replicas", func(*natsjs.StreamConfig) {}, "replicas"},
+		{"memory", func(c *natsjs.StreamConfig) { c.Storage = natsjs.MemoryStorage }, "memory"},
+		{"async", func(c *natsjs.StreamConfig) {
+			c.PersistMode, c.AllowAtomicPublish = natsjs.AsyncPersistMode, false
 		}, "allow_atomic"}, // one excludes the other
-		{"age", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "max_age"},
-		{"messages", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 100, jetstream.DiscardOld }, "max_msgs"},
-		{"bytes", func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, jetstream.DiscardOld }, "max_bytes"},
-		{"subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject, c.Discard = 10, jetstream.DiscardOld }, "max_msgs_per_subject"},
-		{"retention", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "limits retention"},
-		{"ack", func(c *jetstream.StreamConfig) { c.NoAck = true }, "no_ack"},
+		{"age", func(c *natsjs.StreamConfig) { c.MaxAge = time.Hour }, "max_age"},
+		{"messages", func(c *natsjs.StreamConfig) { c.MaxMsgs, c.Discard = 100, natsjs.DiscardOld }, "max_msgs"},
+		{"bytes", func(c *natsjs.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, natsjs.DiscardOld }, "max_bytes"},
+		{"subject", func(c *natsjs.StreamConfig) { c.MaxMsgsPerSubject, c.Discard = 10, natsjs.DiscardOld }, "max_msgs_per_subject"},
+		{"retention", func(c *natsjs.StreamConfig) { c.Retention = natsjs.InterestPolicy }, "limits retention"},
+		{"ack", func(c *natsjs.StreamConfig) { c.NoAck = true }, "no_ack"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			config := natsConfig(t, s)
+			config := configOf(t, s)
 			config.Prefix = tt.name
-			made := jetstream.StreamConfig{
-				Name: strings.ToUpper(tt.name) + "-0", Subjects: []string{tt.name + ".0.>"}, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew,
+			made := natsjs.StreamConfig{
+				Name: strings.ToUpper(tt.name) + "-0", Subjects: []string{tt.name + ".0.>"}, Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew,
 				AllowDirect: true, AllowAtomicPublish: true, Metadata: map[string]string{"arbe.shards": "1"},
 			}
 			tt.change(&made)
-			must(js.CreateStream(t.Context(), made))(t)
+			enginetest.Must(js.CreateStream(t.Context(), made))(t)
 			config.AllowUnsafe = false
-			_, err := store.OpenNATS(t.Context(), config)
-			var unsafe *store.UnsafeError
+			_, err := jetstream.Open(t.Context(), config)
+			var unsafe *jetstream.UnsafeError
 			if err == nil || errors.As(err, &unsafe) == (tt.want == "allow_atomic") || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v", err)
 			}
@@ -53,61 +55,61 @@ func TestNATSUnsafe(t *testing.T) {
 				return
 			}
 			config.AllowUnsafe = true
-			e := openNATS(t, config)
+			e := open(t, config)
 			if tt.name != "ack" {
-				add(t, e, "s", "x")
+				enginetest.Add(t, e, "s", "x")
 			}
 		})
 	}
 }
 
 // A limit that refuses what is new is none of the streams that lose something.
-func TestNATSFull(t *testing.T) {
+func TestFull(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, nil)
+	s := start(t, nil)
 	js := admin(t, s)
-	config := natsConfig(t, s)
+	config := configOf(t, s)
 	config.Shards = 1
-	e := openNATS(t, config)
-	h := add(t, e, "s", "x")
-	info := must(must(js.Stream(t.Context(), "ARBE-0"))(t).Info(t.Context()))(t)
+	e := open(t, config)
+	h := enginetest.Add(t, e, "s", "x")
+	info := enginetest.Must(enginetest.Must(js.Stream(t.Context(), "ARBE-0"))(t).Info(t.Context()))(t)
 	info.Config.MaxBytes = 1 << 20
-	must(js.UpdateStream(t.Context(), info.Config))(t)
+	enginetest.Must(js.UpdateStream(t.Context(), info.Config))(t)
 	for _, size := range []int{900 << 10, 3 << 20} {
-		_, err := e.Append(t.Context(), fmt.Sprint("of ", size), store.Append{Records: []store.Record{{At: now, Data: make([]byte, size)}}})
-		if size > 1<<20 && !errors.Is(err, store.ErrFull) || size < 1<<20 && err != nil {
+		_, err := e.Append(t.Context(), fmt.Sprint("of ", size), engine.Append{Records: []engine.Record{{At: enginetest.Now, Data: make([]byte, size)}}})
+		if size > 1<<20 && !errors.Is(err, engine.ErrFull) || size < 1<<20 && err != nil {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	if _, err := e.Append(t.Context(), "s", store.Append{After: h.Last, Records: []store.Record{{At: now, Data: make([]byte, 200<<10)}}}); !errors.Is(err, store.ErrFull) {
+	if _, err := e.Append(t.Context(), "s", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: make([]byte, 200<<10)}}}); !errors.Is(err, engine.ErrFull) {
 		t.Errorf("got %v", err)
 	}
-	if now := head(t, e, "s"); now.Last != h.Last {
+	if now := enginetest.Head(t, e, "s"); now.Last != h.Last {
 		t.Errorf("head %+v, was %+v", now, h)
 	}
-	add(t, e, "s", "a small one")
+	enginetest.Add(t, e, "s", "a small one")
 }
 
-func TestNATSShards(t *testing.T) {
+func TestShards(t *testing.T) {
 	t.Parallel()
-	s := startNATS(t, nil)
+	s := start(t, nil)
 	js := admin(t, s)
-	config := natsConfig(t, s)
+	config := configOf(t, s)
 	config.Shards = 3
-	first := openNATS(t, config)
+	first := open(t, config)
 	config.Shards = 7
 	for i := range 20 {
-		add(t, first, fmt.Sprint("s", i), "x")
+		enginetest.Add(t, first, fmt.Sprint("s", i), "x")
 	}
-	second := openNATS(t, config)
+	second := open(t, config)
 	for i := range 20 {
-		if got := readAll(t, second, fmt.Sprint("s", i), 100); len(got) != 1 {
+		if got := enginetest.ReadAll(t, second, fmt.Sprint("s", i), 100); len(got) != 1 {
 			t.Errorf("stream %d: %d records", i, len(got))
 		}
 	}
-	refused := func(config store.NATSConfig, want string) {
+	refused := func(config jetstream.Config, want string) {
 		t.Helper()
-		if e, err := store.OpenNATS(t.Context(), config); err == nil || !strings.Contains(err.Error(), want) {
+		if e, err := jetstream.Open(t.Context(), config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 			if e != nil {
 				t.Error(e.Close())
@@ -121,20 +123,20 @@ func TestNATSShards(t *testing.T) {
 		refused(config, lost)
 	}
 	config.Prefix = "other"
-	must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FOREIGN", Subjects: []string{"other.1.x"}}))(t)
+	enginetest.Must(js.CreateStream(t.Context(), natsjs.StreamConfig{Name: "FOREIGN", Subjects: []string{"other.1.x"}}))(t)
 	refused(config, "FOREIGN")
 	config.Prefix = "b.c"
 	refused(config, "prefix")
 
 	// Making them was broken off: the first is made last.
 	config.Prefix, config.Shards = "third", 4
-	e := must(store.OpenNATS(t.Context(), config))(t)
+	e := enginetest.Must(jetstream.Open(t.Context(), config))(t)
 	if err := errors.Join(e.Close(), js.DeleteStream(t.Context(), "THIRD-0"), js.DeleteStream(t.Context(), "THIRD-1")); err != nil {
 		t.Fatal(err)
 	}
 	config.Shards = 9
-	e = openNATS(t, config)
-	add(t, e, "s", "x")
+	e = open(t, config)
+	enginetest.Add(t, e, "s", "x")
 	if err := e.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -154,7 +156,7 @@ func TestNATSShards(t *testing.T) {
 	}
 }
 
-func TestNATSAddress(t *testing.T) {
+func TestAddress(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
 		{"nats://user:secret@127.0.0.1:1", "at 127.0.0.1:1: "},
 		{"nats://127.0.0.1:1, nats://secret@127.0.0.1:2", "at 127.0.0.1:1,127.0.0.1:2: "},
@@ -163,7 +165,7 @@ func TestNATSAddress(t *testing.T) {
 		{"", "server 1"},
 		{"http://secret@127.0.0.1", "server 1"},
 	} {
-		_, err := store.OpenNATS(t.Context(), store.NATSConfig{URL: tt.url})
+		_, err := jetstream.Open(t.Context(), jetstream.Config{URL: tt.url})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", tt.url, err)
 		}

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // headsAtOnce is how many streams' last messages are asked for at a time. The server answers for 1024 at most.
 const headsAtOnce = 500
 
 // Streams tells of the streams shard by shard, as each shard stood when it was its turn, or later.
-func (n *NATS) Streams(ctx context.Context, f func(stream string, h Head) error) error {
+func (n *Engine) Streams(ctx context.Context, f func(stream string, h engine.Head) error) error {
 	for _, s := range n.shards {
 		subjects, last, err := n.subjects(ctx, s)
 		if err != nil {
@@ -44,7 +46,7 @@ func (n *NATS) Streams(ctx context.Context, f func(stream string, h Head) error)
 }
 
 // subjects lists all subjects of a shard, and tells its last seq at that time.
-func (n *NATS) subjects(ctx context.Context, s *natsShard) (subjects []string, last uint64, err error) {
+func (n *Engine) subjects(ctx context.Context, s *shard) (subjects []string, last uint64, err error) {
 	found := map[string]struct{}{}
 	for offset := 0; ; {
 		info := new(streamInfo)
@@ -66,8 +68,8 @@ func (n *NATS) subjects(ctx context.Context, s *natsShard) (subjects []string, l
 }
 
 // lasts returns the last messages of these subjects, from a replica that is not behind seq last. A subject that is gone has none.
-func (n *NATS) lasts(ctx context.Context, s *natsShard, subjects []string, last uint64) ([]natsMessage, error) {
-	var found []natsMessage
+func (n *Engine) lasts(ctx context.Context, s *shard, subjects []string, last uint64) ([]message, error) {
+	var found []message
 	for lag := 0; len(subjects) > 0; {
 		messages, upTo, err := n.getMany(ctx, s, getRequest{Lasts: subjects, Batch: len(subjects), MaxBytes: mostPage})
 		if err != nil {

@@ -1,8 +1,10 @@
-package store
+package jetstream
 
 import (
 	"context"
 	"fmt"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 const (
@@ -12,19 +14,19 @@ const (
 )
 
 // Read reads from any replica, and from the leader what a replica doesn't have yet.
-func (n *NATS) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]Record, error) {
+func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
 		return nil, err
 	}
-	var records []Record
+	var records []engine.Record
 	size := 0
 	err = n.walk(ctx, s, subject, after, upTo, most, func(seq uint64, f *frame) bool {
 		if size += f.size(); len(records) > 0 && size > most {
 			return false
 		}
 		for _, r := range f.records {
-			records = append(records, Record{Seq: seq, At: r.At, Data: r.Data})
+			records = append(records, engine.Record{Seq: seq, At: r.At, Data: r.Data})
 		}
 		return len(records) == 0 || size < most
 	})
@@ -32,7 +34,7 @@ func (n *NATS) Read(ctx context.Context, stream string, after, upTo uint64, most
 }
 
 // walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. bytes is how much is likely to be wanted.
-func (n *NATS) walk(ctx context.Context, s *natsShard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool) error {
+func (n *Engine) walk(ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool) error {
 	page := min(max(bytes, leastPage), mostPage)
 	var join joiner
 	for after < upTo {
@@ -96,7 +98,7 @@ func (j *joiner) add(payload []byte) (*frame, error) {
 }
 
 // frameAt reads the frame whose last message has this seq, and tells of how many messages it is. It returns nil where it was removed.
-func (n *NATS) frameAt(ctx context.Context, s *natsShard, subject string, seq uint64) (*frame, int, error) {
+func (n *Engine) frameAt(ctx context.Context, s *shard, subject string, seq uint64) (*frame, int, error) {
 	m, ok, err := n.get(ctx, s, getRequest{Seq: seq})
 	if err != nil || !ok || m.Subject != subject {
 		return nil, 0, err

@@ -1,4 +1,4 @@
-package store
+package jetstream
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // Watch tells of every append since the engine was opened, own ones, too, with one consumer per shard. Where the cluster is out of reach for a while, it
 // goes on from where it was, and leaves nothing out. That a stream was deleted is not told. f is called by one goroutine at a time.
-func (n *NATS) Watch(ctx context.Context, f func(stream string)) error {
+func (n *Engine) Watch(ctx context.Context, f func(stream string)) error {
 	var all sync.WaitGroup
 	var one sync.Mutex // f is called by one shard at a time
 	alone := func(stream string) {
@@ -45,7 +45,7 @@ func (n *NATS) Watch(ctx context.Context, f func(stream string)) error {
 }
 
 // watchShard follows a shard until ctx is done. Only an engine that was closed ends it otherwise.
-func (n *NATS) watchShard(ctx context.Context, s *natsShard, f func(stream string)) error {
+func (n *Engine) watchShard(ctx context.Context, s *shard, f func(stream string)) error {
 	next, wait := s.opened+1, firstWait
 	var since time.Time // of trouble that was logged
 	for {
@@ -74,7 +74,7 @@ func (n *NATS) watchShard(ctx context.Context, s *natsShard, f func(stream strin
 var errGap = errors.New("messages are missing")
 
 // follow reads a shard from seq *next on, by a consumer that ends by itself when nobody listens to it. It returns when that has failed.
-func (n *NATS) follow(ctx context.Context, s *natsShard, next *uint64, f func(stream string)) (err error) {
+func (n *Engine) follow(ctx context.Context, s *shard, next *uint64, f func(stream string)) (err error) {
 	messages := make(chan *nats.Msg, watchRoom) // what finds no room in it is dropped, and missed
 	inbox := n.conn.NewInbox()
 	sub, err := n.conn.ChanSubscribe(inbox, messages)
@@ -119,13 +119,13 @@ func (n *NATS) follow(ctx context.Context, s *natsShard, next *uint64, f func(st
 }
 
 // consumer makes one that sends a shard's messages to inbox, without their payloads.
-func (n *NATS) consumer(ctx context.Context, s *natsShard, name, inbox string, next uint64) error {
-	question := map[string]any{"stream_name": s.stream, "config": jetstream.ConsumerConfig{
+func (n *Engine) consumer(ctx context.Context, s *shard, name, inbox string, next uint64) error {
+	question := map[string]any{"stream_name": s.stream, "config": natsjs.ConsumerConfig{
 		Name:              name,
 		DeliverSubject:    inbox,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		DeliverPolicy:     natsjs.DeliverByStartSequencePolicy,
 		OptStartSeq:       next,
-		AckPolicy:         jetstream.AckNonePolicy,
+		AckPolicy:         natsjs.AckNonePolicy,
 		MaxDeliver:        1,
 		HeadersOnly:       true,
 		FlowControl:       true,
@@ -142,7 +142,7 @@ func (n *NATS) consumer(ctx context.Context, s *natsShard, name, inbox string, n
 }
 
 // beat handles what a consumer says beside messages.
-func (n *NATS) beat(m *nats.Msg, seen uint64) error {
+func (n *Engine) beat(m *nats.Msg, seen uint64) error {
 	if m.Header.Get("Status") != "100" {
 		return fmt.Errorf("consumer: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
@@ -161,7 +161,7 @@ func (n *NATS) beat(m *nats.Msg, seen uint64) error {
 }
 
 // tell tells f of a message, which is the seen+1st of its consumer.
-func (n *NATS) tell(s *natsShard, m *nats.Msg, seen, next *uint64, f func(stream string)) error {
+func (n *Engine) tell(s *shard, m *nats.Msg, seen, next *uint64, f func(stream string)) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package store_test
+package jetstream_test
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // heard collects what a watch tells.
@@ -34,7 +35,7 @@ func (h *heard) of(name string) int {
 }
 
 // watch watches until the test's end.
-func watch(t testing.TB, e store.Engine) *heard {
+func watch(t testing.TB, e engine.Engine) *heard {
 	var h heard
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -49,37 +50,37 @@ func watch(t testing.TB, e store.Engine) *heard {
 }
 
 // A watch tells of all that others append, be it while the server is away from it.
-func TestNATSWatch(t *testing.T) {
+func TestWatch(t *testing.T) {
 	t.Parallel()
 	opts := &server.Options{ServerName: "one", Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true}
-	s := runNATS(t, opts)
-	defer func() { stopNATS(s) }()
+	s := runServer(t, opts)
+	defer func() { stopServer(s) }()
 	p := startProxy(t, s)
-	config := natsConfig(t, s)
-	writer := openNATS(t, config)
-	add(t, writer, "before", "x")
+	config := configOf(t, s)
+	writer := open(t, config)
+	enginetest.Add(t, writer, "before", "x")
 	config.URL = p.url()
-	reader := openNATS(t, config)
-	add(t, writer, "opened", "x") // before the watch begins
+	reader := open(t, config)
+	enginetest.Add(t, writer, "opened", "x") // before the watch begins
 	h := watch(t, reader)
-	add(t, writer, "/odd name", strings.Repeat("x", 3<<20))
-	until(t, func() bool { return h.of("opened") == 1 && h.of("/odd name") == 1 })
+	enginetest.Add(t, writer, "/odd name", strings.Repeat("x", 3<<20))
+	enginetest.Until(t, func() bool { return h.of("opened") == 1 && h.of("/odd name") == 1 })
 	p.shut()
-	add(t, writer, "away", "x")
-	add(t, writer, "away", "y")
+	enginetest.Add(t, writer, "away", "x")
+	enginetest.Add(t, writer, "away", "y")
 	p.open()
-	until(t, func() bool { return h.of("away") == 2 })
-	add(t, writer, "again", "x")
-	until(t, func() bool { return h.of("again") == 1 })
+	enginetest.Until(t, func() bool { return h.of("away") == 2 })
+	enginetest.Add(t, writer, "again", "x")
+	enginetest.Until(t, func() bool { return h.of("again") == 1 })
 
 	port := s.Addr().String()
-	stopNATS(s)
+	stopServer(s)
 	if _, err := fmt.Sscanf(port, "127.0.0.1:%d", &opts.Port); err != nil {
 		t.Fatal(err)
 	}
-	s = runNATS(t, opts)
-	add(t, writer, "after", "x") // waits for the server by itself
-	until(t, func() bool { return h.of("after") > 0 })
+	s = runServer(t, opts)
+	enginetest.Add(t, writer, "after", "x") // waits for the server by itself
+	enginetest.Until(t, func() bool { return h.of("after") > 0 })
 	if h.of("before") != 0 || h.of("away") != 2 || h.of("opened") != 1 {
 		t.Errorf("heard %v", h.names)
 	}

@@ -1,4 +1,4 @@
-package store
+package pebble
 
 import (
 	"context"
@@ -12,8 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
+	pebbledb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Errors of backups that callers tell apart.
@@ -27,7 +29,7 @@ func copyFolder(dir string) string { return dir + ".backup" }
 
 // Backup writes a copy of the store to w: all appends that were good when it began, and some of those that came since, each as a whole. Appends go on
 // meanwhile. One at a time: ErrBusy. Files that the store is done with take room until it has ended.
-func (p *Pebble) Backup(ctx context.Context, w io.Writer) (err error) {
+func (p *Engine) Backup(ctx context.Context, w io.Writer) (err error) {
 	if !p.backup.TryLock() {
 		return ErrBusy
 	}
@@ -41,7 +43,7 @@ func (p *Pebble) Backup(ctx context.Context, w io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	_, err = within(p.failure, func() (struct{}, error) {
-		return struct{}{}, p.db.Checkpoint(dir, pebble.WithFlushedWAL())
+		return struct{}{}, p.db.Checkpoint(dir, pebbledb.WithFlushedWAL())
 	})
 	if err != nil {
 		return fmt.Errorf("copy the log: %w", err)
@@ -50,7 +52,7 @@ func (p *Pebble) Backup(ctx context.Context, w io.Writer) (err error) {
 }
 
 // roomForCopy returns ErrFull where there is no room for what can't be a link: the files that the store still writes to.
-func (p *Pebble) roomForCopy() error {
+func (p *Engine) roomForCopy() error {
 	entries, err := os.ReadDir(p.space.dir)
 	if err != nil {
 		return err
@@ -68,13 +70,13 @@ func (p *Pebble) roomForCopy() error {
 		return err
 	}
 	if left := p.space.free.Load() - need; left < p.space.reserve/2 {
-		return fmt.Errorf("%w: a backup takes %d MiB of it for a while", ErrFull, need>>20)
+		return fmt.Errorf("%w: a backup takes %d MiB of it for a while", engine.ErrFull, need>>20)
 	}
 	return nil
 }
 
-// RestorePebble makes a store in dir, where there is none, of a backup. It is there as a whole or not at all.
-func RestorePebble(ctx context.Context, r io.Reader, dir string) (b Backup, err error) {
+// Restore makes a store in dir, where there is none, of a backup. It is there as a whole or not at all.
+func Restore(ctx context.Context, r io.Reader, dir string) (b Backup, err error) {
 	dir = filepath.Clean(dir)
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -100,7 +102,7 @@ func RestorePebble(ctx context.Context, r io.Reader, dir string) (b Backup, err 
 		return b, err
 	}
 	// It is opened as the server will, which replays what was not yet in tables, and finds out whether it is a store at all.
-	p, err := openPebble(vfs.Default, temp, slog.New(slog.DiscardHandler))
+	p, err := open(vfs.Default, temp, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return b, err
 	}

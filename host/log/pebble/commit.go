@@ -1,13 +1,13 @@
-package store
+package pebble
 
 import (
 	"context"
 
-	"github.com/cockroachdb/pebble/v2"
+	pebbledb "github.com/cockroachdb/pebble/v2"
 )
 
 // commit writes a batch to disk. Where the disk fails it does not return: the store has failed.
-func (p *Pebble) commit(batch *pebble.Batch) (err error) {
+func (p *Engine) commit(batch *pebbledb.Batch) (err error) {
 	if err := p.Failure(); err != nil {
 		return err
 	}
@@ -19,11 +19,11 @@ func (p *Pebble) commit(batch *pebble.Batch) (err error) {
 	}()
 	p.committing.Add(1)
 	defer p.committing.Add(-1)
-	return batch.Commit(pebble.Sync)
+	return batch.Commit(pebbledb.Sync)
 }
 
 // Check returns why nothing can be appended: the store has failed, or there is no room.
-func (p *Pebble) Check(context.Context) error {
+func (p *Engine) Check(context.Context) error {
 	if err := p.Failure(); err != nil {
 		return err
 	}

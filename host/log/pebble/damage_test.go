@@ -1,4 +1,4 @@
-package store_test
+package pebble_test
 
 import (
 	"bytes"
@@ -11,19 +11,21 @@ import (
 	"strings"
 	"testing"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // filled is a store with so many records in a stream, each an append of its own that was synced, of some hundred bytes.
 // each is called after each one.
-func filled(t *testing.T, dir string, n int, each func()) (*store.Pebble, []string) {
+func filled(t *testing.T, dir string, n int, each func()) (*pebble.Engine, []string) {
 	t.Helper()
-	p := must(store.OpenPebble(dir, logger(t)))(t)
+	p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
 	var want []string
-	var h store.Head
+	var h engine.Head
 	for i := range n {
 		text := fmt.Sprintf("%d %s", i, strings.Repeat(string(rune('a'+i%26)), 300))
-		h = must(p.Append(t.Context(), "s", store.Append{After: h.Last, Records: []store.Record{{At: now, Key: fmt.Sprint(i), Data: []byte(text)}}}))(t)
+		h = enginetest.Must(p.Append(t.Context(), "s", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Key: fmt.Sprint(i), Data: []byte(text)}}}))(t)
 		want = append(want, text)
 		each()
 	}
@@ -43,7 +45,7 @@ func killed(t *testing.T, dir string) string {
 // newest is the newest of a folder's files with this ending.
 func newest(t *testing.T, dir, ending string) string {
 	t.Helper()
-	files := must(filepath.Glob(filepath.Join(dir, "*"+ending)))(t)
+	files := enginetest.Must(filepath.Glob(filepath.Join(dir, "*"+ending)))(t)
 	if len(files) == 0 {
 		t.Fatalf("no %s", ending)
 	}
@@ -51,15 +53,15 @@ func newest(t *testing.T, dir, ending string) string {
 }
 
 // A write-ahead log that ends in the middle of a record, or in what was never written, is good up to there.
-func TestPebbleTornTail(t *testing.T) {
+func TestTornTail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	wal := func(dir string) string { return newest(t, dir, ".log") }
 	var ends []int // of the records in it
 	p, want := filled(t, dir, 200, func() {
-		ends = append(ends, len(bytes.TrimRight(must(os.ReadFile(wal(dir)))(t), "\x00"))) // it may have room beyond
+		ends = append(ends, len(bytes.TrimRight(enginetest.Must(os.ReadFile(wal(dir)))(t), "\x00"))) // it may have room beyond
 	})
 	defer p.Close()
-	whole := must(os.ReadFile(wal(dir)))(t)
+	whole := enginetest.Must(os.ReadFile(wal(dir)))(t)
 	end, last := ends[199], ends[198]
 	random := make([]byte, 5000)
 	for i := range random {
@@ -97,21 +99,21 @@ func TestPebbleTornTail(t *testing.T) {
 		if err := os.WriteFile(file, d.do(bytes.Clone(whole)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		q, err := store.OpenPebble(to, logger(t))
+		q, err := pebble.Open(to, enginetest.Logger(t))
 		if err != nil {
 			t.Errorf("%s: %v", d.name, err)
 			continue
 		}
-		got := texts(readAll(t, q, "s", 1<<20))
+		got := enginetest.Texts(enginetest.ReadAll(t, q, "s", 1<<20))
 		if len(got) < len(want)-d.lost || !slices.Equal(got, want[:len(got)]) {
 			t.Errorf("%s: %d of %d records are there, %d may be lost", d.name, len(got), len(want), d.lost)
 		}
-		add(t, q, "s", "next")
+		enginetest.Add(t, q, "s", "next")
 		if err := q.Close(); err != nil {
 			t.Errorf("%s: %v", d.name, err)
 		}
-		q = must(store.OpenPebble(to, logger(t)))(t)
-		if again := texts(readAll(t, q, "s", 1<<20)); len(again) != len(got)+1 || again[len(got)] != "next" {
+		q = enginetest.Must(pebble.Open(to, enginetest.Logger(t)))(t)
+		if again := enginetest.Texts(enginetest.ReadAll(t, q, "s", 1<<20)); len(again) != len(got)+1 || again[len(got)] != "next" {
 			t.Errorf("%s: opened again, %d records, want %d", d.name, len(again), len(got)+1)
 		}
 		if err := q.Close(); err != nil {
@@ -122,7 +124,7 @@ func TestPebbleTornTail(t *testing.T) {
 
 // A bit that flips in a table, or in a file of values, is noticed: who reads it gets an error, and never something else than was written. The rest can be
 // read.
-func TestPebbleFlippedBit(t *testing.T) {
+func TestFlippedBit(t *testing.T) {
 	for _, kind := range []string{".sst", ".blob"} {
 		t.Run(kind[1:], func(t *testing.T) { flipBits(t, kind) })
 	}
@@ -134,7 +136,7 @@ func flipBits(t *testing.T, kind string) {
 	if err := errors.Join(p.Flush(), p.Close()); err != nil {
 		t.Fatal(err)
 	}
-	table := must(os.ReadFile(newest(t, dir, kind)))(t)
+	table := enginetest.Must(os.ReadFile(newest(t, dir, kind)))(t)
 	const flips = 5
 	refused, whole := 0, 0
 	for i := range flips {
@@ -145,7 +147,7 @@ func flipBits(t *testing.T, kind string) {
 		if err := os.WriteFile(newest(t, to, kind), bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		q, err := store.OpenPebble(to, logger(t))
+		q, err := pebble.Open(to, enginetest.Logger(t))
 		if err != nil {
 			refused++
 			continue
@@ -171,7 +173,7 @@ func flipBits(t *testing.T, kind string) {
 			whole++
 		}
 		if h, err := q.Head(t.Context(), "t"); err == nil { // it lives, unless it can't tell whether the other stream is there
-			if _, err := q.Append(t.Context(), "t", store.Append{After: h.Last, Records: []store.Record{{At: now, Data: []byte("more")}}}); err != nil {
+			if _, err := q.Append(t.Context(), "t", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: []byte("more")}}}); err != nil {
 				t.Errorf("byte %d: %v", at, err)
 			}
 		}

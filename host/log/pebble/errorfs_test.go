@@ -1,4 +1,4 @@
-package store_test
+package pebble_test
 
 import (
 	"errors"
@@ -18,7 +18,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // diskErrors are the operations that fail, by what they are on. So many of them go well at most before one fails.
@@ -115,42 +117,42 @@ type source struct {
 }
 
 // write appends until the store fails or n appends were made. It is left waiting where the store never answers.
-func (s *source) write(t *testing.T, p *store.Pebble, rng *rand.Rand, n int) {
+func (s *source) write(t *testing.T, p *pebble.Engine, rng *rand.Rand, n int) {
 	h, err := p.Head(t.Context(), s.name)
 	for i := 0; i < n && err == nil; i++ {
-		a := store.Append{After: h.Last}
+		a := engine.Append{After: h.Last}
 		var texts []string
 		for range 1 + rng.IntN(4) {
 			fill := strings.Repeat("x", rng.IntN(1<<(5+rng.IntN(11))))
 			text := fmt.Sprintf("%s-%d-%d-%d %s", s.name, h.Last, i, len(texts), fill)
 			key, _, _ := strings.Cut(text, " ")
 			texts = append(texts, text)
-			a.Records = append(a.Records, store.Record{At: now, Key: key, Data: []byte(text)})
+			a.Records = append(a.Records, engine.Record{At: enginetest.Now, Key: key, Data: []byte(text)})
 		}
 		s.mu.Lock()
 		s.pending = texts
 		s.mu.Unlock()
-		var after store.Head
+		var after engine.Head
 		after, err = p.Append(t.Context(), s.name, a)
 		s.mu.Lock()
 		s.pending = nil
 		switch {
 		case err == nil:
 			s.acked, h = append(s.acked, texts...), after
-		case errors.Is(err, store.ErrFull):
+		case errors.Is(err, engine.ErrFull):
 			s.refused, err = append(s.refused, texts...), nil
 		default:
 			s.refused = append(s.refused, texts...)
 		}
 		s.mu.Unlock()
 	}
-	if err != nil && !errors.Is(err, store.ErrFailed) {
+	if err != nil && !errors.Is(err, engine.ErrFailed) {
 		t.Errorf("%s: %v", s.name, err)
 	}
 }
 
 // read reads the stream again and again until the store fails or stop is closed.
-func (s *source) read(t *testing.T, p *store.Pebble, stop <-chan struct{}) {
+func (s *source) read(t *testing.T, p *pebble.Engine, stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -160,13 +162,13 @@ func (s *source) read(t *testing.T, p *store.Pebble, stop <-chan struct{}) {
 		h, err := p.Head(t.Context(), s.name)
 		n := 0
 		for after := uint64(0); err == nil && after < h.Data; {
-			var rs []store.Record
+			var rs []engine.Record
 			if rs, err = p.Read(t.Context(), s.name, after, h.Last, 1<<20); err == nil && len(rs) > 0 {
 				after, n = rs[len(rs)-1].Seq, n+len(rs)
 			}
 		}
 		if err != nil {
-			if !errors.Is(err, store.ErrFailed) {
+			if !errors.Is(err, engine.ErrFailed) {
 				t.Errorf("read %s: %v", s.name, err)
 			}
 			return
@@ -179,9 +181,9 @@ func (s *source) read(t *testing.T, p *store.Pebble, stop <-chan struct{}) {
 
 // check compares the stream with what became of its appends: all that was acknowledged or read is there, in order, of
 // an append without an answer all or nothing, and nothing else.
-func (s *source) check(t *testing.T, p *store.Pebble) {
+func (s *source) check(t *testing.T, p *pebble.Engine) {
 	t.Helper()
-	got := texts(readAll(t, p, s.name, 1<<20))
+	got := enginetest.Texts(enginetest.ReadAll(t, p, s.name, 1<<20))
 	want := s.acked
 	if len(got) == len(s.acked)+len(s.pending) {
 		want = slices.Concat(s.acked, s.pending)
@@ -195,7 +197,7 @@ func (s *source) check(t *testing.T, p *store.Pebble) {
 	}
 	for _, text := range s.refused {
 		key, _, _ := strings.Cut(text, " ")
-		if _, ok := lookup(t, p, s.name, key); ok {
+		if _, ok := enginetest.Lookup(t, p, s.name, key); ok {
 			t.Fatalf("%s: %s was refused, and is there", s.name, key)
 		}
 	}
@@ -211,7 +213,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 		t.Fatal(err)
 	}
 	for d := filepath.Dir(dir); ; d = filepath.Dir(d) {
-		f := must(mem.OpenDir(d))(t)
+		f := enginetest.Must(mem.OpenDir(d))(t)
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -237,9 +239,9 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 	log := slog.New(slog.DiscardHandler)
 
 	sources := []*source{{name: "a"}, {name: "arbe-thread-b"}, {name: "c"}}
-	reopen := func(d *faulty) *store.Pebble {
+	reopen := func(d *faulty) *pebble.Engine {
 		t.Helper()
-		p, err := store.OpenPebbleOn(d, dir, log)
+		p, err := pebble.OpenOn(d, dir, log)
 		if err != nil {
 			t.Fatalf("%s: opened again: %v", what, err)
 		}
@@ -266,7 +268,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 		failing.match = kind.match
 	}
 	failing.mu.Unlock()
-	p, err := store.OpenPebbleOn(failing, dir, log)
+	p, err := pebble.OpenOn(failing, dir, log)
 	failing.mu.Lock()
 	failing.match = kind.match
 	failing.mu.Unlock()
@@ -313,13 +315,13 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 	}
 	sources = kept
 	if outcome == "ended" {
-		if err := p.Failure(); !errors.Is(err, store.ErrFailed) || !errors.Is(err, failing.err) {
+		if err := p.Failure(); !errors.Is(err, engine.ErrFailed) || !errors.Is(err, failing.err) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if _, err := p.Read(t.Context(), "a", 0, 1<<30, 1); !errors.Is(err, store.ErrFailed) {
+		if _, err := p.Read(t.Context(), "a", 0, 1<<30, 1); !errors.Is(err, engine.ErrFailed) {
 			t.Errorf("%s: a failed store is read: %v", what, err)
 		}
-		if err := p.Check(t.Context()); !errors.Is(err, store.ErrFailed) {
+		if err := p.Check(t.Context()); !errors.Is(err, engine.ErrFailed) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if err := p.Close(); err != nil {
@@ -329,17 +331,17 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 	cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[rng.IntN(3)], RNG: rng}
 	mem = mem.CrashClone(cfg)
 	if outcome == "went on" {
-		if err := p.Close(); err != nil && !(errors.Is(err, store.ErrFailed) && errors.Is(err, failing.err)) {
+		if err := p.Close(); err != nil && !(errors.Is(err, engine.ErrFailed) && errors.Is(err, failing.err)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	p = reopen(newFaulty(mem))
 	for _, s := range sources {
 		s.refused = nil
-		h := head(t, p, s.name)
+		h := enginetest.Head(t, p, s.name)
 		text := "after " + s.name
-		a := store.Append{After: h.Last, Records: []store.Record{{At: now, Key: "after", Data: []byte(text)}}}
-		must(p.Append(t.Context(), s.name, a))(t)
+		a := engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Key: "after", Data: []byte(text)}}}
+		enginetest.Must(p.Append(t.Context(), s.name, a))(t)
 		s.acked = append(s.acked, text)
 		s.check(t, p)
 	}
@@ -354,7 +356,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 
 // Whatever write of the store fails, the store refuses cleanly or ends; then what was acknowledged is there, and what
 // was refused is not. ARBE_DISK_ERRORS is how many errors to try, ARBE_DISK_ERRORS_SEED the first one's seed.
-func TestPebbleDiskErrors(t *testing.T) {
+func TestDiskErrors(t *testing.T) {
 	n, seed := 15, uint64(1)
 	for name, to := range map[string]func(int){
 		"ARBE_DISK_ERRORS":      func(i int) { n = i },

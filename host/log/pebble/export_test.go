@@ -1,26 +1,26 @@
-package store
+package pebble
 
 import (
-	"github.com/cockroachdb/pebble/v2"
+	pebbledb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // What tests of the Pebble store see of its inside.
 var (
-	OpenPebbleOn = openPebble
-	CopyFolder   = copyFolder
-	PebbleFormat = format
+	OpenOn     = open
+	CopyFolder = copyFolder
+	Format     = format
 )
 
 // Flush puts what is only in the write-ahead log and in memory into tables.
-func (p *Pebble) Flush() error { return p.db.Flush() }
+func (p *Engine) Flush() error { return p.db.Flush() }
 
 // LookAgain makes the next append ask the disk how much room there is.
-func (p *Pebble) LookAgain() { p.space.looked.Store(0) }
+func (p *Engine) LookAgain() { p.space.looked.Store(0) }
 
 // RawPebble opens the folder as a store of no format.
-func RawPebble(dir string) (*pebble.DB, error) {
-	return pebble.Open(dir, &pebble.Options{FS: vfs.Default, Logger: quiet{}})
+func OpenRaw(dir string) (*pebbledb.DB, error) {
+	return pebbledb.Open(dir, &pebbledb.Options{FS: vfs.Default, Logger: quiet{}})
 }
 
 type quiet struct{}

@@ -1,25 +1,13 @@
-package store
+package pebble
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
-
-// ErrFailed is the error of an engine that can't go on: the disk refused a write, or the store's own state is broken.
-// The process is to end. Opening the store again finds out what is on disk.
-var ErrFailed = errors.New("the log has failed")
-
-// Failer is an engine that can fail for good. Once Failed is closed, calls that were under way may never return,
-// appends among them may be on disk or not, and calls that come are refused with ErrFailed. Nothing more is written.
-type Failer interface {
-	Failed() <-chan struct{}
-
-	// Failure is an ErrFailed with the cause; nil while the engine works.
-	Failure() error
-}
 
 // failure is whether and why a store has failed.
 type failure struct {
@@ -34,7 +22,7 @@ func newFailure(log *slog.Logger) *failure { return &failure{log: log, done: mak
 // fail records the first failure.
 func (f *failure) fail(err error) {
 	f.once.Do(func() {
-		f.err = fmt.Errorf("%w: %w", ErrFailed, err)
+		f.err = fmt.Errorf("%w: %w", engine.ErrFailed, err)
 		f.log.Error("the log has failed, and the process is to end", "error", err)
 		close(f.done)
 	})
@@ -90,7 +78,7 @@ func within[T any](f *failure, do func() (T, error)) (T, error) {
 }
 
 // Failed is Failer's.
-func (p *Pebble) Failed() <-chan struct{} { return p.failure.done }
+func (p *Engine) Failed() <-chan struct{} { return p.failure.done }
 
 // Failure is Failer's.
-func (p *Pebble) Failure() error { return p.failure.failed() }
+func (p *Engine) Failure() error { return p.failure.failed() }

@@ -1,4 +1,4 @@
-package store_test
+package pebble_test
 
 import (
 	"crypto/sha256"
@@ -9,25 +9,27 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
+	pebbledb "github.com/cockroachdb/pebble/v2"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // A store of the first format, which had threads only and said nothing of its format, is a good one.
-func TestPebbleFormat1(t *testing.T) {
+func TestFormat1(t *testing.T) {
 	dir := t.TempDir()
-	db := must(store.RawPebble(dir))(t)
+	db := enginetest.Must(pebble.OpenRaw(dir))(t)
 	set := func(key string, value []byte) {
 		t.Helper()
-		if err := db.Set([]byte(key), value, pebble.Sync); err != nil {
+		if err := db.Set([]byte(key), value, pebbledb.Sync); err != nil {
 			t.Fatal(err)
 		}
 	}
 	seq := func(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 	for _, id := range []string{"t1", "t10", "t-2"} {
 		for n := uint64(1); n <= 300; n++ { // beyond one byte
-			set("e"+id+"\x00"+seq(n), append([]byte(seq(uint64(now.UnixMilli()))), fmt.Sprintf(`{"id":"%s.%d"}`, id, n)...))
+			set("e"+id+"\x00"+seq(n), append([]byte(seq(uint64(enginetest.Now.UnixMilli()))), fmt.Sprintf(`{"id":"%s.%d"}`, id, n)...))
 			set(fmt.Sprintf("i%s\x00%s.%d", id, id, n), []byte(seq(n)))
 		}
 	}
@@ -35,9 +37,9 @@ func TestPebbleFormat1(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range 2 { // the second time it is of this format
-		p := must(store.OpenPebble(dir, logger(t)))(t)
+		p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
 		var names []string
-		if err := p.Streams(t.Context(), func(name string, _ store.Head) error { names = append(names, name); return nil }); err != nil {
+		if err := p.Streams(t.Context(), func(name string, _ engine.Head) error { names = append(names, name); return nil }); err != nil {
 			t.Error(err)
 		}
 		if fmt.Sprint(names) != "[arbe-thread-t-2 arbe-thread-t1 arbe-thread-t10]" {
@@ -45,19 +47,19 @@ func TestPebbleFormat1(t *testing.T) {
 		}
 		for _, id := range []string{"t1", "t10", "t-2"} {
 			name := "arbe-thread-" + id
-			got := readAll(t, p, name, 1000)
+			got := enginetest.ReadAll(t, p, name, 1000)
 			if len(got) != 300+round {
 				t.Fatalf("%s has %d records", id, len(got))
 			}
 			for i, r := range got[:300] {
-				if want := fmt.Sprintf(`{"id":"%s.%d"}`, id, i+1); string(r.Data) != want || r.Seq != uint64(i+1) || !r.At.Equal(now) {
+				if want := fmt.Sprintf(`{"id":"%s.%d"}`, id, i+1); string(r.Data) != want || r.Seq != uint64(i+1) || !r.At.Equal(enginetest.Now) {
 					t.Fatalf("record %d of %s: %+v", i, id, r)
 				}
 			}
-			if r, ok := lookup(t, p, name, id+".256"); !ok || r.Seq != 256 {
+			if r, ok := enginetest.Lookup(t, p, name, id+".256"); !ok || r.Seq != 256 {
 				t.Errorf("its key: %+v, %v", r, ok)
 			}
-			if h := add(t, p, name, fmt.Sprintf(`{"n":%d}`, round)); h.Data != uint64(301+round) {
+			if h := enginetest.Add(t, p, name, fmt.Sprintf(`{"n":%d}`, round)); h.Data != uint64(301+round) {
 				t.Errorf("%s stands at %+v", id, h)
 			}
 		}
@@ -65,9 +67,9 @@ func TestPebbleFormat1(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	db = must(store.RawPebble(dir))(t)
+	db = enginetest.Must(pebble.OpenRaw(dir))(t)
 	stamp, closer, err := db.Get([]byte("F"))
-	if err != nil || string(stamp) != fmt.Sprint(store.PebbleFormat) {
+	if err != nil || string(stamp) != fmt.Sprint(pebble.Format) {
 		t.Errorf("the stamp is %q, %v", stamp, err)
 	}
 	if err := errors.Join(closer.Close(), db.Close()); err != nil {
@@ -76,15 +78,15 @@ func TestPebbleFormat1(t *testing.T) {
 }
 
 // One of a later program is refused, and is as it was.
-func TestPebbleLaterFormat(t *testing.T) {
-	for stamp, want := range map[string]error{"3": store.ErrFormat, "1000": store.ErrFormat, "": nil, "two": nil} {
+func TestLaterFormat(t *testing.T) {
+	for stamp, want := range map[string]error{"3": pebble.ErrFormat, "1000": pebble.ErrFormat, "": nil, "two": nil} {
 		dir := t.TempDir()
-		db := must(store.RawPebble(dir))(t)
-		if err := errors.Join(db.Set([]byte("F"), []byte(stamp), pebble.Sync), db.Set([]byte("x"), []byte("of a kind that nobody knows"), pebble.Sync), db.Close()); err != nil {
+		db := enginetest.Must(pebble.OpenRaw(dir))(t)
+		if err := errors.Join(db.Set([]byte("F"), []byte(stamp), pebbledb.Sync), db.Set([]byte("x"), []byte("of a kind that nobody knows"), pebbledb.Sync), db.Close()); err != nil {
 			t.Fatal(err)
 		}
 		before := contents(t, dir)
-		_, err := store.OpenPebble(dir, logger(t))
+		_, err := pebble.Open(dir, enginetest.Logger(t))
 		if err == nil || want != nil && !errors.Is(err, want) {
 			t.Errorf("format %q: %v", stamp, err)
 		}
@@ -100,8 +102,8 @@ func contents(t *testing.T, dir string) string {
 	if _, err := os.Stat(filepath.Join(dir, "ballast")); err == nil {
 		t.Error("a store that was refused has a ballast")
 	}
-	db := must(store.RawPebble(dir))(t)
-	iter := must(db.NewIter(nil))(t)
+	db := enginetest.Must(pebble.OpenRaw(dir))(t)
+	iter := enginetest.Must(db.NewIter(nil))(t)
 	sum := sha256.New()
 	n := 0
 	for ok := iter.First(); ok; ok = iter.Next() {

@@ -1,4 +1,4 @@
-package store_test
+package pebble_test
 
 import (
 	"errors"
@@ -15,7 +15,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // disk is one whose room tests decide on.
@@ -90,11 +92,11 @@ func (f *diskFile) Preallocate(int64, int64) error { return nil }
 
 // fuller is a store on a disk, and what it has acknowledged.
 type fuller struct {
-	*store.Pebble
+	*pebble.Engine
 	t *testing.T
 
 	mu   sync.Mutex // an append that never returns runs beside the test
-	head store.Head
+	head engine.Head
 	have []string
 }
 
@@ -102,8 +104,8 @@ type fuller struct {
 func (f *fuller) add() error {
 	f.mu.Lock()
 	text := fmt.Sprintf("%d %s", len(f.have), strings.Repeat("x", 3000))
-	a := store.Append{After: f.head.Last, Records: []store.Record{{At: now, Key: text[:10], Data: []byte(text)}}}
-	p := f.Pebble
+	a := engine.Append{After: f.head.Last, Records: []engine.Record{{At: enginetest.Now, Key: text[:10], Data: []byte(text)}}}
+	p := f.Engine
 	f.mu.Unlock()
 	h, err := p.Append(f.t.Context(), "s", a)
 	f.mu.Lock()
@@ -117,7 +119,7 @@ func (f *fuller) add() error {
 // check reads what was acknowledged. There may be one record more, which was not.
 func (f *fuller) check(when string) {
 	f.t.Helper()
-	got := texts(readAll(f.t, f.Pebble, "s", 1<<20))
+	got := enginetest.Texts(enginetest.ReadAll(f.t, f.Engine, "s", 1<<20))
 	if len(got) < len(f.have) || len(got) > len(f.have)+1 {
 		f.t.Fatalf("%s: %d records are there, %d were acknowledged", when, len(got), len(f.have))
 	}
@@ -128,11 +130,11 @@ func (f *fuller) check(when string) {
 	}
 }
 
-func TestPebbleFull(t *testing.T) {
+func TestFull(t *testing.T) {
 	d, dir := newDisk(), t.TempDir()
 	ballast := filepath.Join(dir, "ballast")
 	d.while = ballast
-	f := &fuller{Pebble: must(store.OpenPebbleOn(d, dir, logger(t)))(t), t: t}
+	f := &fuller{Engine: enginetest.Must(pebble.OpenOn(d, dir, enginetest.Logger(t)))(t), t: t}
 	reopen := func(when string) {
 		t.Helper()
 		if err := f.Close(); err != nil {
@@ -140,12 +142,12 @@ func TestPebbleFull(t *testing.T) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.Pebble = must(store.OpenPebbleOn(d, dir, logger(t)))(t)
+		f.Engine = enginetest.Must(pebble.OpenOn(d, dir, enginetest.Logger(t)))(t)
 		f.check(when)
-		f.head = head(t, f.Pebble, "s")
-		if n := len(readAll(t, f.Pebble, "s", 1<<20)); n > len(f.have) {
+		f.head = enginetest.Head(t, f.Engine, "s")
+		if n := len(enginetest.ReadAll(t, f.Engine, "s", 1<<20)); n > len(f.have) {
 			t.Logf("%s: a record that was not acknowledged is there", when)
-			f.have = texts(readAll(t, f.Pebble, "s", 1<<20))
+			f.have = enginetest.Texts(enginetest.ReadAll(t, f.Engine, "s", 1<<20))
 		}
 	}
 	good := func(when string) {
@@ -165,10 +167,10 @@ func TestPebbleFull(t *testing.T) {
 	}
 	full := func(when string) {
 		t.Helper()
-		if err := f.add(); !errors.Is(err, store.ErrFull) {
+		if err := f.add(); !errors.Is(err, engine.ErrFull) {
 			t.Errorf("%s: %v", when, err)
 		}
-		if err := f.Check(t.Context()); !errors.Is(err, store.ErrFull) {
+		if err := f.Check(t.Context()); !errors.Is(err, engine.ErrFull) {
 			t.Errorf("%s: %v", when, err)
 		}
 		f.check(when)
@@ -179,12 +181,12 @@ func TestPebbleFull(t *testing.T) {
 	d.avail.Store(6 << 20)
 	f.LookAgain()
 	full("some room")
-	gone := must(f.Append(t.Context(), "s", store.Append{After: f.head.Last, State: []byte("gone")}))(t)
-	f.head = must(f.Append(t.Context(), "s", store.Append{After: gone.Last}))(t)
+	gone := enginetest.Must(f.Append(t.Context(), "s", engine.Append{After: f.head.Last, State: []byte("gone")}))(t)
+	f.head = enginetest.Must(f.Append(t.Context(), "s", engine.Append{After: gone.Last}))(t)
 	d.avail.Store(1 << 20)
 	f.LookAgain()
 	full("little room")
-	if _, err := f.Append(t.Context(), "s", store.Append{After: f.head.Last}); !errors.Is(err, store.ErrFull) {
+	if _, err := f.Append(t.Context(), "s", engine.Append{After: f.head.Last}); !errors.Is(err, engine.ErrFull) {
 		t.Errorf("an append without records: %v", err)
 	}
 	if err := f.Remove(t.Context(), "s", []uint64{1 << 40}); err != nil {
@@ -193,7 +195,7 @@ func TestPebbleFull(t *testing.T) {
 	if err := f.Delete(t.Context(), "other"); err != nil {
 		t.Errorf("deleting on a full disk: %v", err)
 	}
-	if err := f.Backup(t.Context(), nothing{}); !errors.Is(err, store.ErrFull) {
+	if err := f.Backup(t.Context(), nothing{}); !errors.Is(err, engine.ErrFull) {
 		t.Errorf("a backup: %v", err)
 	}
 	d.avail.Store(1 << 30)
@@ -229,10 +231,10 @@ func TestPebbleFull(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatalf("%s: the store has not failed", when)
 		}
-		if err := f.add(); !errors.Is(err, store.ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
+		if err := f.add(); !errors.Is(err, engine.ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("%s: an append after it: %v", when, err)
 		}
-		if err := f.Check(t.Context()); !errors.Is(err, store.ErrFailed) {
+		if err := f.Check(t.Context()); !errors.Is(err, engine.ErrFailed) {
 			t.Errorf("%s: all is said to be well: %v", when, err)
 		}
 		d.left.Store(-1)

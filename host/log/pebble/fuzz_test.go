@@ -1,18 +1,20 @@
-package store
+package pebble
 
 import (
 	"bytes"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // What is in the store is read without harm, whatever it is, and what was written is read as it was. Streams never share a key.
-func FuzzPebbleRecord(f *testing.F) {
+func FuzzRecord(f *testing.F) {
 	at := time.UnixMilli(1_800_000_000_000)
 	f.Add("arbe-thread-t1", "arbe-thread-t10", []byte(`{"id":"a"}`), uint64(1), at.UnixMilli())
 	f.Add("arbe-thread-a/b", "a/b", []byte{}, uint64(256), int64(0))
 	f.Add("/", "arbe-thread-/", []byte{control, 0, 0, 0, 0, 0, 0, 0, 1}, uint64(1<<40), int64(-1))
-	f.Add("arbe-thread-", "", appendRecord(nil, Record{At: at, Data: []byte("x")}), uint64(0), int64(1)<<55)
+	f.Add("arbe-thread-", "", appendRecord(nil, engine.Record{At: at, Data: []byte("x")}), uint64(0), int64(1)<<55)
 	f.Add("é", "e", appendControl(nil, 7), uint64(7), int64(1)<<56-1)
 	f.Fuzz(func(t *testing.T, one, other string, data []byte, seq uint64, ms int64) {
 		// Anything.
@@ -30,7 +32,7 @@ func FuzzPebbleRecord(f *testing.F) {
 
 		// What was written.
 		if ms >= 0 && ms < 1<<56 { // up to the year 2285428
-			want := Record{Seq: seq, At: time.UnixMilli(ms), Data: data}
+			want := engine.Record{Seq: seq, At: time.UnixMilli(ms), Data: data}
 			got, isControl, err := parseRecord(seq, appendRecord(nil, want))
 			if err != nil || isControl || got.Seq != seq || !got.At.Equal(want.At) || !bytes.Equal(got.Data, data) {
 				t.Errorf("%+v is read as %+v, %v, %v", want, got, isControl, err)

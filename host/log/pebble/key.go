@@ -1,4 +1,4 @@
-package store
+package pebble
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Keys of the Pebble store, where N is a stream's name as keyName has it:
@@ -84,9 +86,9 @@ var errDamaged = errors.New("the log is damaged")
 const control = 1
 
 // recordSize is how many bytes appendRecord appends.
-func recordSize(r Record) int { return 8 + len(r.Data) }
+func recordSize(r engine.Record) int { return 8 + len(r.Data) }
 
-func appendRecord(b []byte, r Record) []byte { return append(stampTime(b, r.At), r.Data...) }
+func appendRecord(b []byte, r engine.Record) []byte { return append(stampTime(b, r.At), r.Data...) }
 
 func appendControl(b []byte, data uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, control), data)
@@ -102,13 +104,13 @@ func controlValue(v []byte) (data uint64, is bool, err error) {
 }
 
 // parseRecord reads what is stored at seq. The data is part of value.
-func parseRecord(seq uint64, value []byte) (r Record, isControl bool, err error) {
+func parseRecord(seq uint64, value []byte) (r engine.Record, isControl bool, err error) {
 	if bytes.HasPrefix(value, []byte{control}) {
 		_, _, err := controlValue(value)
-		return Record{}, true, err
+		return engine.Record{}, true, err
 	}
 	if len(value) < 8 || value[0] != 0 {
-		return Record{}, false, fmt.Errorf("record %d of %d bytes: %w", seq, len(value), errDamaged)
+		return engine.Record{}, false, fmt.Errorf("record %d of %d bytes: %w", seq, len(value), errDamaged)
 	}
-	return Record{Seq: seq, At: time.UnixMilli(int64(binary.BigEndian.Uint64(value))), Data: value[8:]}, false, nil
+	return engine.Record{Seq: seq, At: time.UnixMilli(int64(binary.BigEndian.Uint64(value))), Data: value[8:]}, false, nil
 }

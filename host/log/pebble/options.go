@@ -1,4 +1,4 @@
-package store
+package pebble
 
 import (
 	"errors"
@@ -10,9 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
+	pebbledb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
 // format is the number of the format that this program writes.
@@ -25,7 +27,7 @@ const format = 2
 var ErrFormat = errors.New("the log has a later format")
 
 // migrate makes the store one of this program's format. Each step may be repeated: the number is written when it is done.
-func migrate(db *pebble.DB) error {
+func migrate(db *pebbledb.DB) error {
 	have := 1
 	value, closer, err := db.Get([]byte(keyFormat))
 	switch {
@@ -34,7 +36,7 @@ func migrate(db *pebble.DB) error {
 		if err = errors.Join(err, closer.Close()); err != nil {
 			return fmt.Errorf("the log's format: %w", err)
 		}
-	case !errors.Is(err, pebble.ErrNotFound):
+	case !errors.Is(err, pebbledb.ErrNotFound):
 		return err
 	}
 	if have > format {
@@ -44,7 +46,7 @@ func migrate(db *pebble.DB) error {
 		return nil
 	}
 	// What format 1 has is format 2, too: only the number tells an older program not to touch it.
-	return db.Set([]byte(keyFormat), []byte(strconv.Itoa(format)), pebble.Sync)
+	return db.Set([]byte(keyFormat), []byte(strconv.Itoa(format)), pebbledb.Sync)
 }
 
 // Where so many appends wait for the disk, syncs are this far apart, so that each is for more of them.
@@ -60,19 +62,19 @@ func memoryShare(part, least, most int64) int64 {
 
 // options are for many small values that are written in the order of their arrival and read in that of their streams. What they cost as a store grows is
 // BenchmarkGrowth's.
-func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *pebble.Options {
-	opts := &pebble.Options{
+func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *pebbledb.Options {
+	opts := &pebbledb.Options{
 		FS:                          fs,
-		FormatMajorVersion:          pebble.FormatNewest,
-		MaxOpenFiles:                MostFiles(FileLimit()),
+		FormatMajorVersion:          pebbledb.FormatNewest,
+		MaxOpenFiles:                MostFiles(openfiles.Limit()),
 		MemTableSize:                min(space.share(16, 1<<20, 64<<20), uint64(memoryShare(32, 1<<20, 64<<20))),
 		MemTableStopWritesThreshold: 4,  // a flush that waits for its turn holds nobody up
 		L0CompactionThreshold:       8,  // the more is merged at once, the less often each key is; who looks a key up seldom gets here
 		L0StopWritesThreshold:       64, // a compaction that is late holds nobody up
 		LBaseMaxBytes:               256 << 20,
 		CacheSize:                   memoryShare(16, 8<<20, 128<<20), // of which the filters take 25 MB for 10 million records
-		Logger:                      pebbleLog{f},
-		EventListener:               &pebble.EventListener{DataCorruption: damage(f.log)},
+		Logger:                      dbLog{f},
+		EventListener:               &pebbledb.EventListener{DataCorruption: damage(f.log)},
 	}
 	opts.WALMinSyncInterval = func() time.Duration {
 		if committing.Load() < many {
@@ -81,8 +83,8 @@ func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *peb
 		return crowded
 	}
 	// Records come from the write-ahead log into files of their own, and mostly stay there while their keys are merged.
-	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
-		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 64, RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.5}
+	opts.Experimental.ValueSeparationPolicy = func() pebbledb.ValueSeparationPolicy {
+		return pebbledb.ValueSeparationPolicy{Enabled: true, MinimumSize: 256, MaxBlobReferenceDepth: 64, RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.5}
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // "is this key new?" mostly costs no read
@@ -92,25 +94,25 @@ func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *peb
 }
 
 // damage says of each file that is damaged that it is, once. Who reads what it had is refused; by default the process would end.
-func damage(log *slog.Logger) func(pebble.DataCorruptionInfo) {
+func damage(log *slog.Logger) func(pebbledb.DataCorruptionInfo) {
 	var said sync.Map
-	return func(info pebble.DataCorruptionInfo) {
+	return func(info pebbledb.DataCorruptionInfo) {
 		if _, again := said.LoadOrStore(info.Path, true); !again {
 			log.Error("a file of the log is damaged: what it has can't be read", "file", info.Path, "error", info.Details)
 		}
 	}
 }
 
-// pebbleLog passes on what the store has to say.
-type pebbleLog struct{ failure *failure }
+// dbLog passes on what the store has to say.
+type dbLog struct{ failure *failure }
 
-func (p pebbleLog) Infof(format string, args ...any) {
+func (p dbLog) Infof(format string, args ...any) {
 	p.failure.log.Debug(fmt.Sprintf(format, args...))
 }
 
-func (p pebbleLog) Errorf(format string, args ...any) {
+func (p dbLog) Errorf(format string, args ...any) {
 	p.failure.log.Error(fmt.Sprintf(format, args...))
 }
 
 // Fatalf is called where the store can't go on. It must not return, and does not.
-func (p pebbleLog) Fatalf(format string, args ...any) { p.failure.halt(fmt.Errorf(format, args...)) }
+func (p dbLog) Fatalf(format string, args ...any) { p.failure.halt(fmt.Errorf(format, args...)) }

@@ -1,4 +1,4 @@
-package store
+package pebble
 
 import (
 	"bytes"
@@ -13,17 +13,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
+	pebbledb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Pebble is the engine in a folder of this machine. One process at a time has the folder.
-type Pebble struct {
-	db      *pebble.DB
+type Engine struct {
+	db      *pebbledb.DB
 	guarded *guardedFS
 	space   *space
 
-	heads *Pool[place] // of the streams in use, and of some that were lately
+	heads *engine.Pool[place] // of the streams in use, and of some that were lately
 
 	committing *atomic.Int32 // appends that wait for the disk
 	failure    *failure
@@ -34,7 +36,7 @@ type Pebble struct {
 type place struct {
 	mu     sync.Mutex // held by whoever appends, commit included: a stream has one order
 	loaded bool
-	head   Head
+	head   engine.Head
 
 	// keys are those that the stream has, for one that many are looked up of; nil else.
 	keys    *seen
@@ -47,21 +49,21 @@ const filterAfter = 8
 // maxIdle is how many streams that nobody uses are kept in mind.
 const maxIdle = 10_000
 
-// OpenPebble opens the store in dir, and makes it where there is none.
-func OpenPebble(dir string, log *slog.Logger) (*Pebble, error) {
-	return openPebble(vfs.Default, dir, log)
+// Open opens the store in dir, and makes it where there is none.
+func Open(dir string, log *slog.Logger) (*Engine, error) {
+	return open(vfs.Default, dir, log)
 }
 
-func openPebble(fs vfs.FS, dir string, log *slog.Logger) (*Pebble, error) {
+func open(fs vfs.FS, dir string, log *slog.Logger) (*Engine, error) {
 	f := newFailure(log)
-	p, err := within(f, func() (*Pebble, error) { return openGuarded(fs, dir, log, f) })
+	p, err := within(f, func() (*Engine, error) { return openGuarded(fs, dir, log, f) })
 	if err != nil {
 		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
 	}
 	return p, nil
 }
 
-func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Pebble, error) {
+func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Engine, error) {
 	dir = filepath.Clean(dir)
 	space, err := newSpace(fs, dir, log)
 	if err != nil {
@@ -69,7 +71,7 @@ func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Pebble, 
 	}
 	committing := &atomic.Int32{}
 	guarded := &guardedFS{FS: vfs.OnDiskFull(fs, space.full), dir: dir, failure: f}
-	db, err := pebble.Open(dir, options(guarded, committing, space, f))
+	db, err := pebbledb.Open(dir, options(guarded, committing, space, f))
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +83,14 @@ func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Pebble, 
 		return nil, errors.Join(err, db.Close())
 	}
 	guarded.patient.Store(true)
-	return &Pebble{
-		db: db, guarded: guarded, space: space, committing: committing, failure: f, heads: NewPool[place](maxIdle),
+	return &Engine{
+		db: db, guarded: guarded, space: space, committing: committing, failure: f, heads: engine.NewPool[place](maxIdle),
 	}, nil
 }
 
 // Close closes the store, once a backup that is under way has ended. Nobody else may be using it any more. One that
 // has failed is left as it is, for the process to end.
-func (p *Pebble) Close() error {
+func (p *Engine) Close() error {
 	if err := p.Failure(); err != nil {
 		return nil //nolint:nilerr // who runs the store has it from Failure
 	}
@@ -101,9 +103,9 @@ func (p *Pebble) Close() error {
 }
 
 // Append commits with one sync, which appends to other streams share.
-func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error) {
+func (p *Engine) Append(_ context.Context, stream string, a engine.Append) (engine.Head, error) {
 	if err := p.Failure(); err != nil { // who failed may hold the place for good
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	used := p.heads.Acquire(stream)
 	defer p.heads.Release(used)
@@ -111,16 +113,16 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if err := p.load(stream, at); err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	if at.head.Last != a.After {
-		return at.head, ErrConflict
+		return at.head, engine.ErrConflict
 	}
 	batch := p.db.NewBatchWithSize(batchSize(stream, a))
 	defer batch.Close() // after a commit there is nothing left in it
 	head, err := p.fill(batch, stream, at.head, a)
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	least := p.space.reserve
 	if len(a.Records) == 0 {
@@ -131,7 +133,7 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 	}
 	if err := p.commit(batch); err != nil {
 		at.loaded, at.keys = false, nil
-		return Head{}, fmt.Errorf("append to the log: %w", err)
+		return engine.Head{}, fmt.Errorf("append to the log: %w", err)
 	}
 	at.head = head
 	if at.keys != nil {
@@ -143,7 +145,7 @@ func (p *Pebble) Append(_ context.Context, stream string, a Append) (Head, error
 }
 
 // batchSize is how many bytes a batch has that holds an append, or some more: one that grows takes twice the memory.
-func batchSize(stream string, a Append) int {
+func batchSize(stream string, a engine.Append) int {
 	n := 64 + len(stream) + len(a.State) + 32
 	for i := range a.Records {
 		r := &a.Records[i]
@@ -159,7 +161,7 @@ func batchSize(stream string, a Append) int {
 }
 
 // fill puts an append into a batch.
-func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (Head, error) {
+func (p *Engine) fill(batch *pebbledb.Batch, stream string, head engine.Head, a engine.Append) (engine.Head, error) {
 	var errs error
 	set := func(key, value []byte) { errs = errors.Join(errs, batch.Set(key, value, nil)) }
 	name := keyName(stream)
@@ -195,7 +197,7 @@ func (p *Pebble) fill(batch *pebble.Batch, stream string, head Head, a Append) (
 }
 
 // putRecord puts a record into a batch, without a copy of it in between.
-func putRecord(batch *pebble.Batch, key []byte, r Record) error {
+func putRecord(batch *pebbledb.Batch, key []byte, r engine.Record) error {
 	op := batch.SetDeferred(len(key), recordSize(r))
 	copy(op.Key, key)
 	appendRecord(op.Value[:0], r)
@@ -203,9 +205,9 @@ func putRecord(batch *pebble.Batch, key []byte, r Record) error {
 }
 
 // Head is known for a stream in use.
-func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
+func (p *Engine) Head(_ context.Context, stream string) (engine.Head, error) {
 	if err := p.Failure(); err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	used := p.heads.Acquire(stream)
 	defer p.heads.Release(used)
@@ -218,7 +220,7 @@ func (p *Pebble) Head(_ context.Context, stream string) (Head, error) {
 
 // load finds where the stream stands. The caller holds at.mu, so that nothing is being appended: what the store shows
 // of the stream is on disk.
-func (p *Pebble) load(stream string, at *place) error {
+func (p *Engine) load(stream string, at *place) error {
 	if err := p.Failure(); err != nil || at.loaded {
 		return err
 	}
@@ -231,7 +233,7 @@ func (p *Pebble) load(stream string, at *place) error {
 		head.State = append([]byte{}, v...)
 		return nil
 	})
-	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
+	if err != nil && !errors.Is(err, pebbledb.ErrNotFound) {
 		return err
 	}
 	at.head, at.loaded = head, true
@@ -239,8 +241,8 @@ func (p *Pebble) load(stream string, at *place) error {
 }
 
 // last is the stream's head without its state.
-func (p *Pebble) last(name []byte) (head Head, err error) {
-	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: recordKey(name, 0), UpperBound: recordKey(name, 1<<63)})
+func (p *Engine) last(name []byte) (head engine.Head, err error) {
+	iter, err := p.db.NewIter(&pebbledb.IterOptions{LowerBound: recordKey(name, 0), UpperBound: recordKey(name, 1<<63)})
 	if err != nil {
 		return head, err
 	}
@@ -255,37 +257,37 @@ func (p *Pebble) last(name []byte) (head Head, err error) {
 		head.Last, err = seqValue(v)
 		return err
 	})
-	if errors.Is(err, pebble.ErrNotFound) {
+	if errors.Is(err, pebbledb.ErrNotFound) {
 		err = nil
 	}
 	return head, err
 }
 
 // headAt is the head of a stream whose last record iter is at.
-func headAt(iter *pebble.Iterator) (Head, error) {
+func headAt(iter *pebbledb.Iterator) (engine.Head, error) {
 	seq := keySeq(iter.Key())
 	value, err := iter.ValueAndErr()
 	if err != nil {
-		return Head{}, err
+		return engine.Head{}, err
 	}
 	if data, control, err := controlValue(value); control {
-		return Head{Last: seq, Data: data}, err
+		return engine.Head{Last: seq, Data: data}, err
 	}
-	return Head{Last: seq, Data: seq}, nil
+	return engine.Head{Last: seq, Data: seq}, nil
 }
 
 // Read may return records that are not synced yet where upTo is beyond the stream's Head, which is only ever at
 // records that are.
-func (p *Pebble) Read(_ context.Context, stream string, after, upTo uint64, most int) ([]Record, error) {
+func (p *Engine) Read(_ context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
 	if err := p.Failure(); err != nil {
 		return nil, err
 	}
 	name := keyName(stream)
-	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: recordKey(name, after+1), UpperBound: recordKey(name, upTo+1)})
+	iter, err := p.db.NewIter(&pebbledb.IterOptions{LowerBound: recordKey(name, after+1), UpperBound: recordKey(name, upTo+1)})
 	if err != nil {
 		return nil, err
 	}
-	var records []Record
+	var records []engine.Record
 	var room []byte // many records share one piece of memory
 	for ok := iter.First(); ok && most > 0; ok = iter.Next() {
 		value, err := iter.ValueAndErr()
@@ -313,40 +315,40 @@ func (p *Pebble) Read(_ context.Context, stream string, after, upTo uint64, most
 
 // Lookup mostly costs no read where there is no such record. It waits for an append to the same stream, and does not
 // find what one brings that begins later.
-func (p *Pebble) Lookup(_ context.Context, stream, key string) (r Record, ok bool, err error) {
+func (p *Engine) Lookup(_ context.Context, stream, key string) (r engine.Record, ok bool, err error) {
 	name := keyName(stream)
 	known, last, err := p.known(stream, name, key)
 	if err != nil || !known {
-		return Record{}, false, err
+		return engine.Record{}, false, err
 	}
 	var seq uint64
 	err = p.get(textKey(kindKey, name, key), func(v []byte) (err error) {
 		seq, err = seqValue(v)
 		return err
 	})
-	if errors.Is(err, pebble.ErrNotFound) {
-		return Record{}, false, nil
+	if errors.Is(err, pebbledb.ErrNotFound) {
+		return engine.Record{}, false, nil
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("look up %.80q in the log: %w", key, err)
+		return engine.Record{}, false, fmt.Errorf("look up %.80q in the log: %w", key, err)
 	}
 	if seq > last { // it may not be on disk
-		return Record{}, false, nil
+		return engine.Record{}, false, nil
 	}
 	err = p.get(recordKey(name, seq), func(v []byte) (err error) {
 		r, _, err = parseRecord(seq, v)
 		r.Data = append([]byte{}, r.Data...)
 		return err
 	})
-	if errors.Is(err, pebble.ErrNotFound) {
-		r, err = Record{Seq: seq}, nil // it was removed
+	if errors.Is(err, pebbledb.ErrNotFound) {
+		r, err = engine.Record{Seq: seq}, nil // it was removed
 	}
 	r.Key = key
 	return r, err == nil, err
 }
 
 // known reports whether a stream may have a key, and the seq up to which the stream is on disk.
-func (p *Pebble) known(stream string, name []byte, key string) (may bool, last uint64, err error) {
+func (p *Engine) known(stream string, name []byte, key string) (may bool, last uint64, err error) {
 	if err := p.Failure(); err != nil {
 		return false, 0, err
 	}
@@ -362,7 +364,7 @@ func (p *Pebble) known(stream string, name []byte, key string) (may bool, last u
 		if at.lookups++; at.lookups < filterAfter {
 			return true, at.head.Last, nil
 		}
-		iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: textKey(kindKey, name, ""), UpperBound: textKey(kindKey, name, "\xff")})
+		iter, err := p.db.NewIter(&pebbledb.IterOptions{LowerBound: textKey(kindKey, name, ""), UpperBound: textKey(kindKey, name, "\xff")})
 		if err != nil {
 			return false, 0, err
 		}
@@ -379,7 +381,7 @@ func (p *Pebble) known(stream string, name []byte, key string) (may bool, last u
 }
 
 // Value is one look-up. It waits for an append to the same stream, whose values may not be on disk.
-func (p *Pebble) Value(_ context.Context, stream, name string) (value []byte, err error) {
+func (p *Engine) Value(_ context.Context, stream, name string) (value []byte, err error) {
 	if err := p.Failure(); err != nil {
 		return nil, err
 	}
@@ -392,14 +394,14 @@ func (p *Pebble) Value(_ context.Context, stream, name string) (value []byte, er
 		value = append([]byte{}, v...)
 		return nil
 	})
-	if errors.Is(err, pebble.ErrNotFound) {
+	if errors.Is(err, pebbledb.ErrNotFound) {
 		err = nil
 	}
 	return value, err
 }
 
 // Values are few. It waits for an append to the same stream, whose values may not be on disk.
-func (p *Pebble) Values(_ context.Context, stream, prefix string) (map[string][]byte, error) {
+func (p *Engine) Values(_ context.Context, stream, prefix string) (map[string][]byte, error) {
 	if err := p.Failure(); err != nil {
 		return nil, err
 	}
@@ -411,7 +413,7 @@ func (p *Pebble) Values(_ context.Context, stream, prefix string) (map[string][]
 	name := keyName(stream)
 	from := textKey(kindValue, name, prefix)
 	cut := len(from) - len(prefix)
-	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: textKey(kindValue, name, prefix+"\xff\xff")})
+	iter, err := p.db.NewIter(&pebbledb.IterOptions{LowerBound: from, UpperBound: textKey(kindValue, name, prefix+"\xff\xff")})
 	if err != nil {
 		return nil, err
 	}
@@ -427,7 +429,7 @@ func (p *Pebble) Values(_ context.Context, stream, prefix string) (map[string][]
 }
 
 // Remove leaves the keys, and the last record, which says where the stream stands.
-func (p *Pebble) Remove(ctx context.Context, stream string, seqs []uint64) error {
+func (p *Engine) Remove(ctx context.Context, stream string, seqs []uint64) error {
 	head, err := p.Head(ctx, stream)
 	if err != nil {
 		return err
@@ -447,7 +449,7 @@ func (p *Pebble) Remove(ctx context.Context, stream string, seqs []uint64) error
 }
 
 // Delete leaves the stream's last seq behind.
-func (p *Pebble) Delete(_ context.Context, stream string) error {
+func (p *Engine) Delete(_ context.Context, stream string) error {
 	if err := p.Failure(); err != nil {
 		return err
 	}
@@ -474,16 +476,16 @@ func (p *Pebble) Delete(_ context.Context, stream string) error {
 		at.loaded = false
 		return fmt.Errorf("delete from the log: %w", err)
 	}
-	at.head, at.keys, at.lookups = Head{Last: at.head.Last}, nil, 0
+	at.head, at.keys, at.lookups = engine.Head{Last: at.head.Last}, nil, 0
 	return nil
 }
 
 // Streams goes in the order of the keys.
-func (p *Pebble) Streams(ctx context.Context, f func(stream string, h Head) error) error {
+func (p *Engine) Streams(ctx context.Context, f func(stream string, h engine.Head) error) error {
 	if err := p.Failure(); err != nil {
 		return err
 	}
-	iter, err := p.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindRecord}, UpperBound: []byte{kindRecord + 1}})
+	iter, err := p.db.NewIter(&pebbledb.IterOptions{LowerBound: []byte{kindRecord}, UpperBound: []byte{kindRecord + 1}})
 	if err != nil {
 		return err
 	}
@@ -491,7 +493,7 @@ func (p *Pebble) Streams(ctx context.Context, f func(stream string, h Head) erro
 		name := append([]byte{}, keyNameOf(iter.Key())...)
 		next := textKey(kindRecord, name, "")
 		next[len(next)-1]++ // beyond all of this stream's
-		var h Head
+		var h engine.Head
 		if h, err = p.Head(ctx, streamName(name)); err == nil && h.Exists() {
 			err = f(streamName(name), h)
 		}
@@ -504,13 +506,13 @@ func (p *Pebble) Streams(ctx context.Context, f func(stream string, h Head) erro
 }
 
 // Watch has nothing to tell: nobody else has the folder.
-func (p *Pebble) Watch(ctx context.Context, _ func(string)) error {
+func (p *Engine) Watch(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
 	return nil
 }
 
 // get calls f with the value of key; pebble.ErrNotFound where there is none.
-func (p *Pebble) get(key []byte, f func(value []byte) error) error {
+func (p *Engine) get(key []byte, f func(value []byte) error) error {
 	value, closer, err := p.db.Get(key)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package store
+package pebble
 
 import (
 	"errors"
@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // space keeps the disk from being full in the middle of a write, after which the store could not go on: appends are refused while there is still room
@@ -33,7 +36,7 @@ const lookEvery = time.Second
 
 // newSpace looks at the disk that dir is on, and makes dir.
 func newSpace(fs vfs.FS, dir string, log *slog.Logger) (*space, error) {
-	if err := MakeFolder(dir); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	usage, err := fs.GetDiskUsage(dir)
@@ -44,27 +47,6 @@ func newSpace(fs vfs.FS, dir string, log *slog.Logger) (*space, error) {
 	s.free.Store(int64(min(usage.AvailBytes, 1<<62)))
 	s.reserve, s.ballast = int64(s.share(8, 4<<20, 256<<20)), int64(s.share(32, 1<<20, 64<<20))
 	return s, nil
-}
-
-// MakeFolder makes a folder and those above it, where they are missing, and syncs the entries that name them: what is
-// in a folder is lost with its name.
-func MakeFolder(dir string) error {
-	var made []string
-	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
-		if _, err := os.Stat(d); !errors.Is(err, os.ErrNotExist) {
-			break
-		}
-		made = append(made, d)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for _, d := range made {
-		if err := syncFolder(filepath.Dir(d)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // share is a part of the disk, within limits.
@@ -125,13 +107,13 @@ func (s *space) room(n int, least int64) error {
 		}
 		if s.spent.Load() {
 			if err := s.refill(); err != nil {
-				return fmt.Errorf("%w: %w", ErrFull, err)
+				return fmt.Errorf("%w: %w", engine.ErrFull, err)
 			}
 		}
 	}
 	if left := s.free.Add(-int64(n)); left < least {
 		s.free.Add(int64(n)) // it is not going to be written
-		return fmt.Errorf("%w: %d MiB free in %s, %d MiB are kept for what is there", ErrFull, left>>20, s.dir, least>>20)
+		return fmt.Errorf("%w: %d MiB free in %s, %d MiB are kept for what is there", engine.ErrFull, left>>20, s.dir, least>>20)
 	}
 	return nil
 }

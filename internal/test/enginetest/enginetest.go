@@ -1,4 +1,5 @@
-package store_test
+// Package enginetest holds the tests that both engines of the log pass. Each engine's own tests call Suite.
+package enginetest
 
 import (
 	"bytes"
@@ -9,73 +10,83 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// now is when records are received.
-var now = time.UnixMilli(1_800_000_000_000)
+// Now is when records are received.
+var Now = time.UnixMilli(1_800_000_000_000)
 
-// engines are what the suite runs on. start makes an empty place to keep streams in, and returns what opens it, which can be done again once it is closed.
-var engines = []struct {
-	name  string
-	start func(t testing.TB) func() (store.Engine, error)
-}{
-	{"pebble", func(t testing.TB) func() (store.Engine, error) {
-		dir, log := t.TempDir(), logger(t)
-		return func() (store.Engine, error) { return store.OpenPebble(dir, log) }
-	}},
-	{"nats", func(t testing.TB) func() (store.Engine, error) {
-		config := natsConfig(t, startNATS(t, nil))
-		return func() (store.Engine, error) { return store.OpenNATS(t.Context(), config) }
-	}},
+// Start makes an empty place to keep streams in, and returns a function that opens it. That function may be called
+// again once the engine that it returned is closed.
+type Start func(t testing.TB) (open func() (engine.Engine, error))
+
+// Suite runs every common test on the engines that start opens, one place to keep streams in for each test.
+func Suite(t *testing.T, start Start) {
+	s := suite{start}
+	t.Run("AppendAndRead", s.appendAndRead)
+	t.Run("Conflict", s.conflict)
+	t.Run("Race", s.race)
+	t.Run("Control", s.control)
+	t.Run("Large", s.large)
+	t.Run("ReadByBytes", s.readByBytes)
+	t.Run("Lookup", s.lookup)
+	t.Run("Values", s.values)
+	t.Run("State", s.state)
+	t.Run("Remove", s.remove)
+	t.Run("Delete", s.delete)
+	t.Run("Names", s.names)
+	t.Run("Streams", s.streams)
+	t.Run("WatchEnds", s.watchEnds)
+	t.Run("ManyStreams", s.manyStreams)
+	t.Run("Cancelled", s.cancelled)
+	t.Run("Goroutines", s.goroutines)
 }
 
-// each runs a test on every engine.
-func each(t *testing.T, f func(t *testing.T, e store.Engine)) {
-	eachTwice(t, func(t *testing.T, open func() store.Engine) { f(t, open()) })
+type suite struct{ start Start }
+
+// once runs a test on an engine that is opened once.
+func (s suite) once(t *testing.T, f func(t *testing.T, e engine.Engine)) {
+	s.reopening(t, func(t *testing.T, open func() engine.Engine) { f(t, open()) })
 }
 
-// eachTwice is each for tests that open the engine more than once: whatever is open is closed before.
-func eachTwice(t *testing.T, f func(t *testing.T, open func() store.Engine)) {
-	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) {
-			open := e.start(t)
-			var last store.Engine
-			shut := func() {
-				if last != nil {
-					if err := last.Close(); err != nil {
-						t.Error(err)
-					}
-				}
+// reopening runs a test that opens the engine more than once: open closes the engine that it returned before.
+func (s suite) reopening(t *testing.T, f func(t *testing.T, open func() engine.Engine)) {
+	open := s.start(t)
+	var last engine.Engine
+	shut := func() {
+		if last != nil {
+			if err := last.Close(); err != nil {
+				t.Error(err)
 			}
-			t.Cleanup(shut)
-			f(t, func() store.Engine {
-				shut()
-				var err error
-				if last, err = open(); err != nil {
-					last = nil
-					t.Fatal(err)
-				}
-				return last
-			})
-		})
+		}
 	}
+	t.Cleanup(shut)
+	f(t, func() engine.Engine {
+		shut()
+		var err error
+		if last, err = open(); err != nil {
+			last = nil
+			t.Fatal(err)
+		}
+		return last
+	})
 }
 
-func head(t *testing.T, e store.Engine, stream string) store.Head {
+// Head returns where the stream stands.
+func Head(t *testing.T, e engine.Engine, stream string) engine.Head {
 	t.Helper()
-	return must(e.Head(t.Context(), stream))(t)
+	return Must(e.Head(t.Context(), stream))(t)
 }
 
-// add appends one record, keyed by its text, wherever the stream stands.
-func add(t *testing.T, e store.Engine, stream, text string) store.Head {
+// Add appends one record, keyed by its text, wherever the stream stands.
+func Add(t *testing.T, e engine.Engine, stream, text string) engine.Head {
 	t.Helper()
-	h := head(t, e, stream)
-	return must(e.Append(t.Context(), stream, store.Append{After: h.Last, Records: []store.Record{{At: now, Key: text, Data: []byte(text)}}, State: h.State}))(t)
+	h := Head(t, e, stream)
+	return Must(e.Append(t.Context(), stream, engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: text, Data: []byte(text)}}, State: h.State}))(t)
 }
 
-// persist appends one record against others who do so, too. Its key is the text's first word.
-func persist(ctx context.Context, e store.Engine, stream, text string) (store.Head, error) {
+// Persist appends one record against others who do so, too. Its key is the text's first word.
+func Persist(ctx context.Context, e engine.Engine, stream, text string) (engine.Head, error) {
 	key, _, _ := strings.Cut(text, " ")
 	for {
 		h, err := e.Head(ctx, stream)
@@ -84,22 +95,22 @@ func persist(ctx context.Context, e store.Engine, stream, text string) (store.He
 		}
 		r, ok, err := e.Lookup(ctx, stream, key)
 		if err != nil || ok {
-			return store.Head{Last: r.Seq}, err
+			return engine.Head{Last: r.Seq}, err
 		}
-		h, err = e.Append(ctx, stream, store.Append{After: h.Last, Records: []store.Record{{At: now, Key: key, Data: []byte(text)}}})
-		if !errors.Is(err, store.ErrConflict) {
+		h, err = e.Append(ctx, stream, engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: key, Data: []byte(text)}}})
+		if !errors.Is(err, engine.ErrConflict) {
 			return h, err
 		}
 	}
 }
 
-// readAll reads a stream to its head, by so many bytes at a time, and sees that it does so by the rules.
-func readAll(t *testing.T, e store.Engine, stream string, most int) []store.Record {
+// ReadAll reads a stream to its head, by so many bytes at a time, and sees that it does so by the rules.
+func ReadAll(t *testing.T, e engine.Engine, stream string, most int) []engine.Record {
 	t.Helper()
-	h := head(t, e, stream)
-	var all []store.Record
+	h := Head(t, e, stream)
+	var all []engine.Record
 	for after := uint64(0); ; {
-		rs := must(e.Read(t.Context(), stream, after, h.Last, most))(t)
+		rs := Must(e.Read(t.Context(), stream, after, h.Last, most))(t)
 		if len(rs) == 0 {
 			if after < h.Data {
 				t.Errorf("the read after %d of %d is empty", after, h.Data)
@@ -116,7 +127,8 @@ func readAll(t *testing.T, e store.Engine, stream string, most int) []store.Reco
 	}
 }
 
-func lookup(t *testing.T, e store.Engine, stream, key string) (store.Record, bool) {
+// Lookup returns the record with this key.
+func Lookup(t *testing.T, e engine.Engine, stream, key string) (engine.Record, bool) {
 	t.Helper()
 	r, ok, err := e.Lookup(t.Context(), stream, key)
 	if err != nil {
@@ -128,7 +140,8 @@ func lookup(t *testing.T, e store.Engine, stream, key string) (store.Record, boo
 	return r, ok
 }
 
-func texts(rs []store.Record) []string {
+// Texts are the data of records.
+func Texts(rs []engine.Record) []string {
 	var all []string
 	for _, r := range rs {
 		all = append(all, string(r.Data))
@@ -136,8 +149,8 @@ func texts(rs []store.Record) []string {
 	return all
 }
 
-// must makes a call's error the test's.
-func must[T any](v T, err error) func(testing.TB) T {
+// Must makes a call's error the test's.
+func Must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
@@ -147,8 +160,8 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// until waits for a condition.
-func until(t testing.TB, is func() bool) {
+// Until waits for a condition.
+func Until(t testing.TB, is func() bool) {
 	t.Helper()
 	limit := time.After(30 * time.Second)
 	for tick := time.NewTicker(10 * time.Millisecond); !is(); {
@@ -160,8 +173,8 @@ func until(t testing.TB, is func() bool) {
 	}
 }
 
-// logger writes to the test's log, for as long as the test runs.
-func logger(t testing.TB) *slog.Logger {
+// Logger writes to the test's log, for as long as the test runs.
+func Logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 

@@ -1,4 +1,4 @@
-package store_test
+package enginetest
 
 import (
 	"fmt"
@@ -11,34 +11,29 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// BenchmarkGrowth appends to one store, 64 writers on 1,000 streams, records of 1 KB with keys, and tells what an append costs as the store grows: Pebble's to
-// 10^7 records, NATS's to 10^6, or each to GROWTH.
-func BenchmarkGrowth(b *testing.B) {
-	for _, e := range engines {
-		b.Run(e.name, func(b *testing.B) {
-			total := map[string]int{"pebble": 10_000_000, "nats": 1_000_000}[e.name]
-			if s := os.Getenv("GROWTH"); s != "" {
-				var err error
-				if total, err = strconv.Atoi(s); err != nil {
-					b.Fatal(err)
-				}
-			}
-			engine := must(e.start(b)())(b)
-			grow(b, engine, total)
-			if err := engine.Close(); err != nil {
-				b.Error(err)
-			}
-			b.ReportMetric(0, "ns/op")
-		})
+// Growth appends to one store, 64 writers on 1,000 streams, records of 1 KB with keys, and logs what an append costs as
+// the store grows: to total records, or to GROWTH.
+func Growth(b *testing.B, start Start, total int) {
+	if s := os.Getenv("GROWTH"); s != "" {
+		var err error
+		if total, err = strconv.Atoi(s); err != nil {
+			b.Fatal(err)
+		}
 	}
+	e := Must(start(b)())(b)
+	grow(b, e, total)
+	if err := e.Close(); err != nil {
+		b.Error(err)
+	}
+	b.ReportMetric(0, "ns/op")
 }
 
 const growthStreams = 1000
 
-func grow(b *testing.B, engine store.Engine, total int) {
+func grow(b *testing.B, e engine.Engine, total int) {
 	texts := make([][]byte, 512)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range texts { // they compress about as well as a transcript does
@@ -47,7 +42,7 @@ func grow(b *testing.B, engine store.Engine, total int) {
 		}
 	}
 	var locks [growthStreams]sync.Mutex
-	var heads [growthStreams]store.Head
+	var heads [growthStreams]engine.Head
 	var n atomic.Int64
 	var first float64
 	for upTo := 10_000; upTo <= total; upTo *= 10 {
@@ -60,10 +55,10 @@ func grow(b *testing.B, engine store.Engine, total int) {
 					k := r.IntN(growthStreams)
 					name, key := fmt.Sprint("arbe-thread-", k), fmt.Sprintf("pi:%d:%d", k, i)
 					locks[k].Lock()
-					if _, there, err := engine.Lookup(b.Context(), name, key); there || err != nil {
+					if _, there, err := e.Lookup(b.Context(), name, key); there || err != nil {
 						b.Error(there, err)
 					}
-					h, err := engine.Append(b.Context(), name, store.Append{After: heads[k].Last, Records: []store.Record{{At: now, Key: key, Data: texts[r.IntN(len(texts))]}}})
+					h, err := e.Append(b.Context(), name, engine.Append{After: heads[k].Last, Records: []engine.Record{{At: Now, Key: key, Data: texts[r.IntN(len(texts))]}}})
 					if err != nil {
 						b.Error(err)
 					}
@@ -84,7 +79,7 @@ func grow(b *testing.B, engine store.Engine, total int) {
 	read, began := 0, time.Now()
 	for k := range growthStreams / 10 {
 		for after := uint64(0); after < heads[k].Last; {
-			records := must(engine.Read(b.Context(), fmt.Sprint("arbe-thread-", k), after, heads[k].Last, 1<<20))(b)
+			records := Must(e.Read(b.Context(), fmt.Sprint("arbe-thread-", k), after, heads[k].Last, 1<<20))(b)
 			if len(records) == 0 {
 				b.Fatal("records are missing")
 			}

@@ -1,4 +1,4 @@
-package store_test
+package enginetest
 
 import (
 	"context"
@@ -12,27 +12,27 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-func TestNames(t *testing.T) {
+func (s suite) names(t *testing.T) {
 	names := []string{
 		"/a b/é.*>", "a", "A", "a.b", "a.*", "a.>", ">", "*", "~a", "~", "$SYS", " ", "\n", "\xff\xfe", "arbe-thread-x", "arbe-thread-x/y", "/arbe-thread-x", "/",
-		"arbe-thread-", "x", "/x", strings.Repeat("x", store.MaxName), strings.Repeat("/é", store.MaxName/3), "~YQ", "YQ",
+		"arbe-thread-", "x", "/x", strings.Repeat("x", engine.MaxName), strings.Repeat("/é", engine.MaxName/3), "~YQ", "YQ",
 	}
-	eachTwice(t, func(t *testing.T, open func() store.Engine) {
+	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
 		e := open()
 		for _, name := range names {
-			add(t, e, name, "in "+name)
+			Add(t, e, name, "in "+name)
 		}
 		e = open()
 		for _, name := range names {
-			if got := texts(readAll(t, e, name, 1000)); !cmp.Equal(got, []string{"in " + name}) {
+			if got := Texts(ReadAll(t, e, name, 1000)); !cmp.Equal(got, []string{"in " + name}) {
 				t.Errorf("stream %.20q has %.30q", name, got)
 			}
 		}
 		var got []string
-		if err := e.Streams(t.Context(), func(name string, _ store.Head) error {
+		if err := e.Streams(t.Context(), func(name string, _ engine.Head) error {
 			got = append(got, name)
 			return nil
 		}); err != nil {
@@ -47,15 +47,15 @@ func TestNames(t *testing.T) {
 	})
 }
 
-func TestStreams(t *testing.T) {
+func (s suite) streams(t *testing.T) {
 	const count = 2300
-	each(t, func(t *testing.T, e store.Engine) {
-		want := make([]store.Head, count)
+	s.once(t, func(t *testing.T, e engine.Engine) {
+		want := make([]engine.Head, count)
 		var all sync.WaitGroup
 		for w := range 8 {
 			all.Go(func() {
 				for i := w; i < count; i += 8 {
-					a := store.Append{Records: []store.Record{{At: now, Data: []byte("x")}}, State: []byte(fmt.Sprint(i))}
+					a := engine.Append{Records: []engine.Record{{At: Now, Data: []byte("x")}}, State: []byte(fmt.Sprint(i))}
 					var err error
 					if want[i], err = e.Append(t.Context(), fmt.Sprint("s", i), a); err != nil {
 						t.Error(err)
@@ -65,11 +65,11 @@ func TestStreams(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if _, err := e.Append(t.Context(), "stateless", store.Append{}); err != nil {
+		if _, err := e.Append(t.Context(), "stateless", engine.Append{}); err != nil {
 			t.Error(err)
 		}
-		got := map[string]store.Head{}
-		if err := e.Streams(t.Context(), func(name string, h store.Head) error {
+		got := map[string]engine.Head{}
+		if err := e.Streams(t.Context(), func(name string, h engine.Head) error {
 			if _, is := got[name]; is {
 				t.Errorf("%s twice", name)
 			}
@@ -87,18 +87,18 @@ func TestStreams(t *testing.T) {
 			}
 		}
 		stop := errors.New("stop")
-		if err := e.Streams(t.Context(), func(string, store.Head) error { return stop }); !errors.Is(err, stop) {
+		if err := e.Streams(t.Context(), func(string, engine.Head) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-func TestWatchEnds(t *testing.T) {
-	each(t, func(t *testing.T, e store.Engine) {
+func (s suite) watchEnds(t *testing.T) {
+	s.once(t, func(t *testing.T, e engine.Engine) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- e.Watch(ctx, func(string) {}) }()
-		add(t, e, "s", "x")
+		Add(t, e, "s", "x")
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("got %v", err)
@@ -106,14 +106,14 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-func TestManyStreams(t *testing.T) {
-	each(t, func(t *testing.T, e store.Engine) {
+func (s suite) manyStreams(t *testing.T) {
+	s.once(t, func(t *testing.T, e engine.Engine) {
 		var all sync.WaitGroup
 		for w := range 16 {
 			all.Go(func() {
 				name := fmt.Sprint("s", w)
 				for i := range 20 {
-					if _, err := persist(t.Context(), e, name, fmt.Sprint(i)); err != nil {
+					if _, err := Persist(t.Context(), e, name, fmt.Sprint(i)); err != nil {
 						t.Error(err)
 						return
 					}
@@ -136,12 +136,12 @@ func TestManyStreams(t *testing.T) {
 }
 
 // A call whose context is done ends, by itself or with the context's error. What it was to append is there or is not.
-func TestCancelled(t *testing.T) {
-	each(t, func(t *testing.T, e store.Engine) {
-		h := add(t, e, "s", "x")
+func (s suite) cancelled(t *testing.T) {
+	s.once(t, func(t *testing.T, e engine.Engine) {
+		h := Add(t, e, "s", "x")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err1 := e.Append(ctx, "s", store.Append{After: h.Last})
+		_, err1 := e.Append(ctx, "s", engine.Append{After: h.Last})
 		_, err2 := e.Head(ctx, "s")
 		_, err3 := e.Read(ctx, "s", 0, h.Last, 100)
 		_, _, err4 := e.Lookup(ctx, "s", "y")
@@ -150,14 +150,14 @@ func TestCancelled(t *testing.T) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
-		add(t, e, "s", "y")
+		Add(t, e, "s", "y")
 	})
 }
 
-func TestGoroutines(t *testing.T) {
-	eachTwice(t, func(t *testing.T, open func() store.Engine) {
+func (s suite) goroutines(t *testing.T) {
+	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
 		e := open()
-		add(t, e, "s", "x")
+		Add(t, e, "s", "x")
 		if err := e.Check(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -170,13 +170,13 @@ func TestGoroutines(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			readAll(t, e, "s", 100)
+			ReadAll(t, e, "s", 100)
 			cancel()
 			all.Wait()
 			e = open()
-			add(t, e, "s", "x")
+			Add(t, e, "s", "x")
 		}
 		// The server's end of a connection takes a moment.
-		until(t, func() bool { return runtime.NumGoroutine() <= before })
+		Until(t, func() bool { return runtime.NumGoroutine() <= before })
 	})
 }

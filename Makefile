@@ -65,7 +65,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/stream
 	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/stream | grep -v '^=== '
-	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/stream ./host/stream/store | grep -v level=
+	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/stream ./host/log/pebble ./host/log/jetstream | grep -v level=
 
 .PHONY: conformance
 conformance: agents ## the Durable Streams protocol's own suite, all of it, on both engines
@@ -78,8 +78,8 @@ FAULTS_REPORT ?= $(CURDIR)/docs/FAULTS.md
 .PHONY: faults
 faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
 	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/test/faults | grep -vE '^=== |--- PASS: TestFaults/'
-	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'TestNATS(Cluster|Doubt|Partition|DeleteTwice)' \
-		-timeout 30m ./host/stream/store | grep -vE '^=== |level='
+	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'Test(Cluster|Doubt|Partition|DeleteTwice)' \
+		-timeout 30m ./host/log/jetstream | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
 	go test -count=1 -v -run 'TestRenew' ./thread | grep -v '^=== '
 
@@ -90,11 +90,11 @@ soak: ## N (500) random runs against random faults; SEED plays one again
 # Each error leaves a store that has failed in memory, so a process tries 50.
 .PHONY: diskerrors
 diskerrors: ## N (500) random disk errors under the log; SEED is the first one's
-	go test -c -o $(BIN)/store.test ./host/stream/store
-	@set -e; left=$(N); seed=$(or $(SEED),1); cd host/stream/store; while [ $$left -gt 0 ]; do \
+	go test -c -o $(BIN)/pebble.test ./host/log/pebble
+	@set -e; left=$(N); seed=$(or $(SEED),1); cd host/log/pebble; while [ $$left -gt 0 ]; do \
 		n=$$((left < 50 ? left : 50)); \
-		ARBE_DISK_ERRORS=$$n ARBE_DISK_ERRORS_SEED=$$seed $(CURDIR)/$(BIN)/store.test -test.v -test.run TestPebbleDiskErrors \
-			| grep -vE '^=== |--- PASS: TestPebbleDiskErrors/'; \
+		ARBE_DISK_ERRORS=$$n ARBE_DISK_ERRORS_SEED=$$seed $(CURDIR)/$(BIN)/pebble.test -test.v -test.run TestDiskErrors \
+			| grep -vE '^=== |--- PASS: TestDiskErrors/'; \
 		left=$$((left - n)); seed=$$((seed + 1000)); done
 
 .PHONY: chaos

@@ -12,8 +12,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 )
 
 func (p *program) serveCommand() *cli.Command {
@@ -100,7 +101,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		}
 	}
 	if c.String("engine") == "nats" {
-		cfg.NATS = &store.NATSConfig{
+		cfg.NATS = &jetstream.Config{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"), Shards: c.Int("nats-shards"),
 			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: log,
 		}
@@ -129,11 +130,11 @@ func serveExit(err error) error {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
-	var unsafe *store.UnsafeError
+	var unsafe *jetstream.UnsafeError
 	switch {
 	case errors.As(err, &unsafe):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}
-	case errors.Is(err, store.ErrFailed):
+	case errors.Is(err, engine.ErrFailed):
 		err = fmt.Errorf("%w: nothing that was acknowledged is lost; see to the disk, and start the server again", err)
 		return &cmdline.Exit{Status: exitDisk, Cause: err}
 	}

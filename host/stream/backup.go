@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/pebble"
 )
 
 // What a token for a backup says, and where the backup is.
@@ -25,13 +25,13 @@ const (
 
 // Errors of backups that callers tell apart.
 var (
-	ErrDamagedBackup = store.ErrBackup
-	ErrLogExists     = store.ErrExists
-	ErrBackupFormat  = store.ErrFormat
+	ErrDamagedBackup = pebble.ErrBackup
+	ErrLogExists     = pebble.ErrExists
+	ErrBackupFormat  = pebble.ErrFormat
 )
 
 // Backup is what a backup says of itself.
-type Backup = store.Backup
+type Backup = pebble.Backup
 
 // backer is an engine whose streams can be copied while it is in use.
 type backer interface {
@@ -73,7 +73,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	case down.sent > 0:
 		s.Logger.Warn("a backup broke off", "bytes", down.sent, "error", err)
 		panic(http.ErrAbortHandler)
-	case errors.Is(err, store.ErrBusy):
+	case errors.Is(err, pebble.ErrBusy):
 		return refuse(http.StatusConflict, "busy", "another backup is under way")
 	}
 	return err
@@ -97,7 +97,7 @@ func (d *download) Write(b []byte) (int, error) {
 }
 
 // CheckBackup reads a backup to its end, and tells what it is. ErrDamagedBackup: it is not whole, or not what was written.
-func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) { return store.CheckBackup(ctx, r) }
+func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) { return pebble.CheckBackup(ctx, r) }
 
 // log is the folder's log, where it is kept here.
 func (d Data) log() string { return filepath.Join(string(d), "log") }
@@ -110,7 +110,7 @@ func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) erro
 		}
 		return err
 	}
-	p, err := store.OpenPebble(d.log(), logger)
+	p, err := pebble.Open(d.log(), logger)
 	if err != nil {
 		return err
 	}
@@ -119,5 +119,5 @@ func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) erro
 
 // Restore makes the log of a backup, where there is none. It is there as a whole or not at all.
 func (d Data) Restore(ctx context.Context, r io.Reader) (Backup, error) {
-	return store.RestorePebble(ctx, r, d.log())
+	return pebble.Restore(ctx, r, d.log())
 }

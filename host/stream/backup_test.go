@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -80,11 +81,11 @@ func forged(t *testing.T) string {
 }
 
 // plain is an engine that can't be copied.
-type plain struct{ store.Engine }
+type plain struct{ engine.Engine }
 
 // torn is one whose copies break off.
 type torn struct {
-	store.Engine
+	engine.Engine
 	after int // bytes
 	wait  bool
 }
@@ -101,10 +102,10 @@ func (e torn) Backup(ctx context.Context, w io.Writer) error {
 }
 
 // on is a server on an engine that is made of a good one.
-func on(t *testing.T, wrap func(store.Engine) store.Engine, closing context.Context) *server {
+func on(t *testing.T, wrap func(engine.Engine) engine.Engine, closing context.Context) *server {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
-	p, err := store.OpenPebble(t.TempDir(), logger)
+	p, err := pebble.Open(t.TempDir(), logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,17 +117,17 @@ func on(t *testing.T, wrap func(store.Engine) store.Engine, closing context.Cont
 
 // A backup that breaks off is an error where nothing of it was sent, and else a connection that breaks.
 func TestBackupBreaksOff(t *testing.T) {
-	s := on(t, func(e store.Engine) store.Engine { return plain{e} }, t.Context())
+	s := on(t, func(e engine.Engine) engine.Engine { return plain{e} }, t.Context())
 	if got := s.do("GET", stream.BackupPath, admin(t), ""); got.status != 501 || !strings.Contains(got.body, "nats stream backup") {
 		t.Errorf("an engine that can't: %d %s", got.status, got.body)
 	}
-	s = on(t, func(e store.Engine) store.Engine { return torn{e, 100, false} }, t.Context())
+	s = on(t, func(e engine.Engine) engine.Engine { return torn{e, 100, false} }, t.Context())
 	if got := s.do("GET", stream.BackupPath, admin(t), ""); got.status != 503 || !strings.HasPrefix(got.body, `{"error"`) {
 		t.Errorf("early: %d %.100s", got.status, got.body)
 	}
 	closing, end := context.WithCancel(t.Context())
 	for name, e := range map[string]torn{"late": {after: 3 << 20}, "the server ends": {after: 3 << 20, wait: true}} {
-		s := on(t, func(real store.Engine) store.Engine { e.Engine = real; return e }, closing)
+		s := on(t, func(real engine.Engine) engine.Engine { e.Engine = real; return e }, closing)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.srv.URL+stream.BackupPath, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	debug.SetGCPercent(300) // as arbe serve does
 	cfg := stream.Config{Addr: "127.0.0.1:0", Data: stream.Data(os.Getenv("ARBE_BENCH_SERVE")), Secrets: [][]byte{secret}, Debug: os.Getenv("ARBE_BENCH_DEBUG"), Logger: slog.New(slog.DiscardHandler)}
 	if url := os.Getenv("ARBE_BENCH_NATS"); url != "" {
-		cfg.NATS = &store.NATSConfig{URL: url, Replicas: 1, AllowUnsafe: true, Logger: cfg.Logger}
+		cfg.NATS = &jetstream.Config{URL: url, Replicas: 1, AllowUnsafe: true, Logger: cfg.Logger}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // budget bounds the bytes that all requests of the process hold at the same time, so that neither many requests nor
@@ -222,8 +222,8 @@ var (
 )
 
 // records is Log.records within the budget: the lease is charged with what is returned, until its drop.
-func (l *lease) records(ctx context.Context, log *Log, v view, after, upTo uint64, most int) ([]store.Record, error) {
-	read := func() (records []store.Record, n int, err error) {
+func (l *lease) records(ctx context.Context, log *Log, v view, after, upTo uint64, most int) ([]engine.Record, error) {
+	read := func() (records []engine.Record, n int, err error) {
 		records, err = log.records(ctx, v, after, upTo, most)
 		return records, recordBytes(records), err
 	}
@@ -252,7 +252,7 @@ func (l *lease) records(ctx context.Context, log *Log, v view, after, upTo uint6
 }
 
 // recordBytes is how much memory records take.
-func recordBytes(records []store.Record) int {
+func recordBytes(records []engine.Record) int {
 	n := 0
 	for i := range records {
 		n += len(records[i].Data) + 96

@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -173,7 +173,7 @@ type besieged struct {
 }
 
 func besiege(t testing.TB) *besieged {
-	e, err := store.OpenPebble(t.TempDir(), slog.New(slog.DiscardHandler))
+	e, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,28 +13,30 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
 // engines are what a log can stand on.
-var engines = map[string]func(t testing.TB) store.Engine{
-	"pebble": func(t testing.TB) store.Engine {
-		e, err := store.OpenPebble(t.TempDir(), quiet)
+var engines = map[string]func(t testing.TB) engine.Engine{
+	"pebble": func(t testing.TB) engine.Engine {
+		e, err := pebble.Open(t.TempDir(), quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	},
-	"nats": func(t testing.TB) store.Engine {
+	"nats": func(t testing.TB) engine.Engine {
 		s, err := natsserver.Start(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { natsserver.Stop(s) })
-		e, err := store.OpenNATS(t.Context(), store.NATSConfig{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet})
+		e, err := jetstream.Open(t.Context(), jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,12 +47,12 @@ var engines = map[string]func(t testing.TB) store.Engine{
 var quiet = slog.New(slog.DiscardHandler)
 
 // serveOn is a server on an engine.
-func serveOn(t testing.TB, e store.Engine, change func(*stream.Server)) string {
+func serveOn(t testing.TB, e engine.Engine, change func(*stream.Server)) string {
 	return serveBehind(t, e, change, func(h http.Handler) http.Handler { return h })
 }
 
 // serveBehind is serveOn with something around the handler.
-func serveBehind(t testing.TB, e store.Engine, change func(*stream.Server), around func(http.Handler) http.Handler) string {
+func serveBehind(t testing.TB, e engine.Engine, change func(*stream.Server), around func(http.Handler) http.Handler) string {
 	log := stream.NewLog(e)
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan error, 1)

@@ -5,7 +5,8 @@ import (
 	"net"
 	"sync/atomic"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
 // otherFiles are what the process opens beside connections and the engine's tables: logs, certificates, profiles, backups, and the connections of a
@@ -15,13 +16,13 @@ const otherFiles = 96
 // most is how many connections may be open where the process may have so many files open, each of which takes files of them. A process without a file left
 // could not write its log.
 func (l Limits) most(files, each int) int {
-	return min(cmp.Or(l.Connections, 20_000), max(1, (files-store.MostFiles(files)-otherFiles)/each))
+	return min(cmp.Or(l.Connections, 20_000), max(1, (files-pebble.MostFiles(files)-otherFiles)/each))
 }
 
 // listener is ln with a limit on the connections that are open at the same time. What comes above it is accepted and closed at once: left in the
 // kernel's queue it would hold up those who come when there is room again, and nobody would know why.
 func (l Limits) listener(ln net.Listener, m *metrics) net.Listener {
-	return &door{Listener: ln, most: int64(l.most(store.FileLimit(), 1)), metrics: m}
+	return &door{Listener: ln, most: int64(l.most(openfiles.Limit(), 1)), metrics: m}
 }
 
 type door struct {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -159,7 +159,7 @@ func (l *Log) create(
 	case !errors.Is(err, errAbsent):
 		return v, false, err
 	}
-	var copied []store.Record
+	var copied []engine.Record
 	if want.source != "" {
 		if copied, err = l.branch(ctx, &want); err != nil {
 			return v, false, err
@@ -181,12 +181,12 @@ func (l *Log) create(
 			return v, false, err
 		}
 	}
-	head, err := l.update(ctx, name, func(head store.Head) (*store.Append, error) {
+	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		made = !head.Exists()
 		if !made {
 			return nil, nil // another was faster
 		}
-		a := &store.Append{State: want.state(), Records: append(copied, records...)}
+		a := &engine.Append{State: want.state(), Records: append(copied, records...)}
 		if _, is := threadOf(name); is {
 			a.Records = nil
 			entries, err := parseInitial(body, run)
@@ -239,7 +239,7 @@ func (want wanted) same(v view) error {
 }
 
 // branch makes the wanted stream a fork, and returns what it has of its source behind the offset that it branches off at.
-func (l *Log) branch(ctx context.Context, want *wanted) ([]store.Record, error) {
+func (l *Log) branch(ctx context.Context, want *wanted) ([]engine.Record, error) {
 	source, err := l.state(ctx, want.source)
 	switch {
 	case errors.Is(err, errAbsent):
@@ -275,8 +275,8 @@ func (l *Log) branch(ctx context.Context, want *wanted) ([]store.Record, error) 
 const maxCopied = 8 << 20
 
 // copySub returns the first messages, or bytes, that follow where f branches off.
-func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record, error) {
-	var copied []store.Record
+func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]engine.Record, error) {
+	var copied []engine.Record
 	left, after, size := f.Sub, f.At, 0
 	tooMany := refuse(http.StatusBadRequest, "fork", "%s: at most %d messages and %d bytes: want a later offset", headerForkSub, maxMessages, maxCopied)
 	if source.isJSON() && left > maxMessages || !source.isJSON() && left > maxCopied {
@@ -303,7 +303,7 @@ func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]store.Record
 			if size += len(r.Data); size > maxCopied {
 				return nil, tooMany
 			}
-			copied = append(copied, store.Record{At: r.At, Data: r.Data})
+			copied = append(copied, engine.Record{At: r.At, Data: r.Data})
 			left -= n
 		}
 	}

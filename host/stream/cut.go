@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -18,7 +18,7 @@ const pieceBytes = 1 << 20
 
 // cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else pieces of the
 // bytes. The records' data are parts of body.
-func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
+func cut(kind string, body []byte, initial bool) ([]engine.Record, error) {
 	now := time.Now()
 	if kind != jsonType {
 		return cutBytes(body, now, strings.HasPrefix(kind, "text/")), nil
@@ -39,11 +39,11 @@ func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
 			return nil, err
 		}
 	}
-	records := make([]store.Record, 0, messages)
+	records := make([]engine.Record, 0, messages)
 	largest := 0
 	add := func(v []byte) {
 		largest = max(largest, len(v))
-		records = append(records, store.Record{At: now, Data: v[:len(v):len(v)]})
+		records = append(records, engine.Record{At: now, Data: v[:len(v):len(v)]})
 	}
 	if body[0] == '[' {
 		jsonscan.Elements(body, add)
@@ -59,7 +59,7 @@ func cut(kind string, body []byte, initial bool) ([]store.Record, error) {
 
 // cutBytes cuts a body into pieces of pieceBytes at most. Text is cut neither within a character nor between a carriage
 // return and a line feed, so that each piece can be an event of its own.
-func cutBytes(body []byte, now time.Time, text bool) (records []store.Record) {
+func cutBytes(body []byte, now time.Time, text bool) (records []engine.Record) {
 	for len(body) > 0 {
 		n := min(len(body), pieceBytes)
 		if text && n < len(body) {
@@ -70,7 +70,7 @@ func cutBytes(body []byte, now time.Time, text bool) (records []store.Record) {
 				n--
 			}
 		}
-		records = append(records, store.Record{At: now, Data: body[:n:n]})
+		records = append(records, engine.Record{At: now, Data: body[:n:n]})
 		body = body[n:]
 	}
 	return records

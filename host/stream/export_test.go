@@ -1,6 +1,6 @@
 package stream
 
-import "arbe.0sk.ar/runner/host/stream/store"
+import "arbe.0sk.ar/runner/host/log/engine"
 
 // SetEngine makes Serve use an engine of a test's.
-func SetEngine(c *Config, e store.Engine) { c.engine = e }
+func SetEngine(c *Config, e engine.Engine) { c.engine = e }

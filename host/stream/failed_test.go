@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 )
 
 // failing is an engine that fails at an append, which never returns.
 type failing struct {
-	store.Engine
+	engine.Engine
 	once   sync.Once
 	failed chan struct{}
 }
@@ -24,9 +25,9 @@ type failing struct {
 var errDisk = errors.New("write 000004.log: input/output error")
 
 func (f *failing) Failed() <-chan struct{} { return f.failed }
-func (f *failing) Failure() error          { return errors.Join(store.ErrFailed, errDisk) }
+func (f *failing) Failure() error          { return errors.Join(engine.ErrFailed, errDisk) }
 
-func (f *failing) Append(ctx context.Context, name string, a store.Append) (store.Head, error) {
+func (f *failing) Append(ctx context.Context, name string, a engine.Append) (engine.Head, error) {
 	if len(a.Records) == 0 {
 		return f.Engine.Append(ctx, name, a)
 	}
@@ -37,7 +38,7 @@ func (f *failing) Append(ctx context.Context, name string, a store.Append) (stor
 // A server whose log fails ends with the reason, whatever is stuck in the log.
 func TestServeEndsWhenTheLogFails(t *testing.T) {
 	data := stream.Data(t.TempDir())
-	p, err := store.OpenPebble(t.TempDir(), quiet)
+	p, err := pebble.Open(t.TempDir(), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestServeEndsWhenTheLogFails(t *testing.T) {
 	}
 	select {
 	case err := <-done:
-		if !errors.Is(err, store.ErrFailed) || !errors.Is(err, errDisk) {
+		if !errors.Is(err, engine.ErrFailed) || !errors.Is(err, errDisk) {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
@@ -77,13 +78,15 @@ func TestServeEndsWhenTheLogFails(t *testing.T) {
 }
 
 // stale is an engine whose leader may have been replaced.
-type stale struct{ store.Engine }
+type stale struct{ engine.Engine }
 
-func (stale) Head(context.Context, string) (store.Head, error) { return store.Head{}, store.ErrStale }
+func (stale) Head(context.Context, string) (engine.Head, error) {
+	return engine.Head{}, engine.ErrStale
+}
 
 // Where the log can't tell whether it has all, no offset is called wrong, and no answer is one of the tail.
 func TestStaleReads(t *testing.T) {
-	s := on(t, func(e store.Engine) store.Engine { return stale{e} }, t.Context())
+	s := on(t, func(e engine.Engine) engine.Engine { return stale{e} }, t.Context())
 	token := writer(t, "t1")
 	for _, path := range []string{path1, "/v1/stream/arbe-thread-t1"} {
 		for _, query := range []string{"?offset=-1", "?offset=00000000000000000099", "?offset=now&live=long-poll", "?offset=now&live=sse"} {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -36,7 +36,7 @@ func FuzzHandlers(f *testing.F) {
 	} {
 		f.Add(s.method, s.target, s.header, []byte(s.body))
 	}
-	engine, err := store.OpenPebble(f.TempDir(), slog.New(slog.DiscardHandler))
+	engine, err := pebble.Open(f.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		f.Fatal(err)
 	}

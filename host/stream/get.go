@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -93,7 +93,7 @@ func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v view, after u
 }
 
 // content is what a stream has after an offset, as much as one answer has of it, and the offset that follows.
-func (s *Server) content(ctx context.Context, v view, after uint64, l *lease) (records []store.Record, next uint64, err error) {
+func (s *Server) content(ctx context.Context, v view, after uint64, l *lease) (records []engine.Record, next uint64, err error) {
 	records, err = l.records(ctx, s.Log, v, after, v.tail(), chunk)
 	if err != nil {
 		return nil, 0, err
@@ -106,7 +106,7 @@ func (s *Server) content(ctx context.Context, v view, after uint64, l *lease) (r
 }
 
 // writeRecords writes records as the stream's content type wants them. An error stays in w.
-func writeRecords(w io.Writer, v view, records []store.Record) {
+func writeRecords(w io.Writer, v view, records []engine.Record) {
 	if !v.isJSON() {
 		for _, r := range records {
 			_, _ = w.Write(r.Data)
@@ -131,7 +131,7 @@ func writeRecords(w io.Writer, v view, records []store.Record) {
 }
 
 // writeEntry writes a thread's entry with the time of its receipt, and what follows it. An error stays in w.
-func writeEntry(w io.Writer, r store.Record, end string) {
+func writeEntry(w io.Writer, r engine.Record, end string) {
 	_, _ = w.Write(r.Data[:len(r.Data)-1])
 	var b [64]byte
 	at := append(b[:0], `,"at":"`...)
@@ -140,7 +140,7 @@ func writeEntry(w io.Writer, r store.Record, end string) {
 }
 
 // give answers with a stream's content.
-func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, records []store.Record, next uint64) error {
+func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, records []engine.Record, next uint64) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
 	h.Set(headerNext, offset(next))

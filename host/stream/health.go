@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -67,9 +67,9 @@ func (l *Log) Installation(ctx context.Context) (string, error) {
 		id := string(values[installationValue])
 		if id == "" {
 			id = strings.ToLower(rand.Text())
-			a := store.Append{Values: map[string][]byte{installationValue: []byte(id)}}
+			a := engine.Append{Values: map[string][]byte{installationValue: []byte(id)}}
 			_, err := l.engine.Append(ctx, installationStream, a)
-			if errors.Is(err, store.ErrConflict) { // another server was faster
+			if errors.Is(err, engine.ErrConflict) { // another server was faster
 				continue
 			}
 			if err != nil {
@@ -79,7 +79,7 @@ func (l *Log) Installation(ctx context.Context) (string, error) {
 		l.installation.Store(&id)
 		return id, nil
 	}
-	return "", fmt.Errorf("write the installation's id: %w, %d times", store.ErrConflict, maxAttempts)
+	return "", fmt.Errorf("write the installation's id: %w, %d times", engine.ErrConflict, maxAttempts)
 }
 
 // slowAppend is how long an append may wait before its client's departure counts as the engine's failure: clients are less patient than the
@@ -101,7 +101,7 @@ func (w *writable) note(ctx context.Context, err error, took time.Duration) {
 	switch {
 	case err == nil:
 		w.recovered()
-	case errors.Is(err, store.ErrConflict), ctx.Err() != nil && took < slowAppend:
+	case errors.Is(err, engine.ErrConflict), ctx.Err() != nil && took < slowAppend:
 	default:
 		w.failing.Store(true)
 	}

@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -32,24 +34,24 @@ func healthOf(t *testing.T, url string) healthAnswer {
 }
 
 // places are where a log can be, each with a way to open it. On the cluster it can be opened by several at the same time.
-func places(t *testing.T) map[string]func() store.Engine {
+func places(t *testing.T) map[string]func() engine.Engine {
 	dir := t.TempDir()
 	s, err := natsserver.Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natsserver.Stop(s) })
-	must := func(e store.Engine, err error) store.Engine {
+	must := func(e engine.Engine, err error) engine.Engine {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	return map[string]func() store.Engine{
-		"pebble": func() store.Engine { return must(store.OpenPebble(dir, quiet)) },
-		"nats": func() store.Engine {
-			return must(store.OpenNATS(t.Context(), store.NATSConfig{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet}))
+	return map[string]func() engine.Engine{
+		"pebble": func() engine.Engine { return must(pebble.Open(dir, quiet)) },
+		"nats": func() engine.Engine {
+			return must(jetstream.Open(t.Context(), jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet}))
 		},
 	}
 }
@@ -123,22 +125,22 @@ func TestInstallationOfCluster(t *testing.T) {
 
 // unsteady is an engine that appends, or fails, after some time.
 type unsteady struct {
-	store.Engine
-	head  store.Head
+	engine.Engine
+	head  engine.Head
 	takes time.Duration
 	err   error // of an append
 	check error
 }
 
-func (u *unsteady) Head(context.Context, string) (store.Head, error) { return u.head, nil }
+func (u *unsteady) Head(context.Context, string) (engine.Head, error) { return u.head, nil }
 
 func (u *unsteady) Check(context.Context) error { return u.check }
 
-func (u *unsteady) Lookup(context.Context, string, string) (store.Record, bool, error) {
-	return store.Record{}, false, nil
+func (u *unsteady) Lookup(context.Context, string, string) (engine.Record, bool, error) {
+	return engine.Record{}, false, nil
 }
 
-func (u *unsteady) Append(ctx context.Context, _ string, a store.Append) (store.Head, error) {
+func (u *unsteady) Append(ctx context.Context, _ string, a engine.Append) (engine.Head, error) {
 	select {
 	case <-time.After(u.takes):
 	case <-ctx.Done():
@@ -184,7 +186,7 @@ func TestWritableSince(t *testing.T) {
 		}
 		since("after an impatient client", start)
 
-		u.takes, u.err, u.check = 0, store.ErrFull, store.ErrFull
+		u.takes, u.err, u.check = 0, engine.ErrFull, engine.ErrFull
 		if post(time.Minute) == nil {
 			t.Error("no error")
 		}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -49,11 +49,11 @@ func (l *Log) thin(ctx context.Context, now time.Time, keep time.Duration, v vie
 	if after == before {
 		return removed, nil
 	}
-	_, err = l.update(ctx, v.name, func(head store.Head) (*store.Append, error) {
+	_, err = l.update(ctx, v.name, func(head engine.Head) (*engine.Append, error) {
 		if head.Data < v.head.Data || !head.Exists() {
 			return nil, nil // it was deleted meanwhile
 		}
-		return &store.Append{State: head.State, Values: map[string][]byte{valueTended: thread.Marshal(after)}}, nil
+		return &engine.Append{State: head.State, Values: map[string][]byte{valueTended: thread.Marshal(after)}}, nil
 	})
 	return removed, err
 }
@@ -87,7 +87,7 @@ type survey struct {
 }
 
 // scan tells f of a thread's records after an offset.
-func (l *Log) scan(ctx context.Context, v view, after uint64, f func(store.Record) error) error {
+func (l *Log) scan(ctx context.Context, v view, after uint64, f func(engine.Record) error) error {
 	for after < v.head.Data {
 		records, err := l.engine.Read(ctx, v.name, after, v.head.Data, readChunk)
 		if err != nil || len(records) == 0 {
@@ -104,7 +104,7 @@ func (l *Log) scan(ctx context.Context, v view, after uint64, f func(store.Recor
 }
 
 // signal reads a record that may be a signal. What an agent has said is not read, and a signal that is written in another way than ours stays.
-func signal(r store.Record) (e thread.Entry, may bool, err error) {
+func signal(r engine.Record) (e thread.Entry, may bool, err error) {
 	if !bytes.Contains(r.Data, []byte(`"signal.`)) {
 		return e, false, nil
 	}
@@ -119,7 +119,7 @@ func beatOf(e thread.Entry) (run string, is bool) {
 	return sig.RunID, err == nil && sig.Type == thread.TypeHeartbeat && sig.RunID != ""
 }
 
-func (s *survey) add(r store.Record) error {
+func (s *survey) add(r engine.Record) error {
 	if r.Seq != s.at {
 		s.prev, s.at = s.at, r.Seq
 	}
@@ -141,7 +141,7 @@ func (s *survey) add(r store.Record) error {
 }
 
 // goes reports whether a record is to be removed.
-func (s *survey) goes(r store.Record) (bool, error) {
+func (s *survey) goes(r engine.Record) (bool, error) {
 	e, may, err := signal(r)
 	if err != nil || !may {
 		return false, err
@@ -211,7 +211,7 @@ func (l *Log) sweep(ctx context.Context, v view, after uint64, s *survey) (remov
 		}
 		return flush()
 	}
-	err = l.scan(ctx, v, after, func(r store.Record) error {
+	err = l.scan(ctx, v, after, func(r engine.Record) error {
 		if r.Seq != at {
 			if err := end(); err != nil {
 				return err

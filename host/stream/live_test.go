@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -326,7 +326,7 @@ func TestServersOnOneCluster(t *testing.T) {
 	t.Cleanup(func() { natsserver.Stop(s) })
 	var bases []string
 	for range 3 {
-		e, err := store.OpenNATS(t.Context(), store.NATSConfig{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet})
+		e, err := jetstream.Open(t.Context(), jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

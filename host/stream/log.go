@@ -15,7 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -24,15 +25,15 @@ type Log struct {
 	// Quota is how many bytes one stream may hold, with some for each record's key; 0 is no quota. It must not change while the log is in use.
 	Quota int64
 
-	engine  store.Engine
+	engine  engine.Engine
 	metrics *metrics
 	uses    uses
 
 	installation atomic.Pointer[string] // nil while it is not known
 	writable     writable
 
-	streams *store.Pool[live] // those in use, and some that were lately
-	waits   sync.Mutex        // guards grown of all of them
+	streams *engine.Pool[live] // those in use, and some that were lately
+	waits   sync.Mutex         // guards grown of all of them
 }
 
 // live is a stream as this process knows it.
@@ -41,7 +42,7 @@ type live struct {
 
 	mu    sync.Mutex // held by whoever changes the stream: those of this process stand in line
 	known bool
-	head  store.Head // where it stood last. On a cluster another server may have gone on since
+	head  engine.Head // where it stood last. On a cluster another server may have gone on since
 
 	size    int64  // of its records, for the quota
 	sizedAt uint64 // head.Last for which size is known
@@ -51,17 +52,17 @@ type live struct {
 const maxIdle = 10_000
 
 // NewLog is a log in an engine, which it closes in the end.
-func NewLog(engine store.Engine) *Log {
-	return &Log{engine: engine, streams: store.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
+func NewLog(e engine.Engine) *Log {
+	return &Log{engine: e, streams: engine.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
 }
 
 // OpenLog opens the log in the folder dir, and makes it where there is none. One process at a time can have it.
 func OpenLog(dir string, log *slog.Logger) (*Log, error) {
-	engine, err := store.OpenPebble(dir, log)
+	e, err := pebble.Open(dir, log)
 	if err != nil {
 		return nil, err
 	}
-	return NewLog(engine), nil
+	return NewLog(e), nil
 }
 
 // Close closes the engine. Nobody may be using it any more.
@@ -75,7 +76,7 @@ const maxAttempts = 200
 
 // update changes a stream. decide says what to append to a stream that stands at head, nil for nothing; it is asked again where another server was
 // faster. What it says on what this process remembers is only believed once the engine has taken it, or the engine was asked anew.
-func (l *Log) update(ctx context.Context, name string, decide func(head store.Head) (*store.Append, error)) (store.Head, error) {
+func (l *Log) update(ctx context.Context, name string, decide func(head engine.Head) (*engine.Append, error)) (engine.Head, error) {
 	used := l.streams.Acquire(name)
 	defer l.streams.Release(used)
 	s := &used.Value
@@ -119,17 +120,17 @@ func (l *Log) update(ctx context.Context, name string, decide func(head store.He
 			return head, nil
 		}
 		s.known = false
-		if !errors.Is(err, store.ErrConflict) {
+		if !errors.Is(err, engine.ErrConflict) {
 			return head, err
 		}
 	}
-	return store.Head{}, fmt.Errorf("append to %s: %w, %d times", name, store.ErrConflict, maxAttempts)
+	return engine.Head{}, fmt.Errorf("append to %s: %w, %d times", name, engine.ErrConflict, maxAttempts)
 }
 
 // follower is somebody who reads a stream and may wait for more. It is to be closed.
 type follower struct {
 	log  *Log
-	used *store.Pooled[live]
+	used *engine.Pooled[live]
 	name string
 }
 
@@ -138,7 +139,7 @@ func (l *Log) follow(name string) *follower { return &follower{l, l.streams.Acqu
 func (f *follower) close() { f.log.streams.Release(f.used) }
 
 // look tells where the stream stands, and of a channel that is closed when it has changed.
-func (f *follower) look(ctx context.Context) (store.Head, <-chan struct{}, error) {
+func (f *follower) look(ctx context.Context) (engine.Head, <-chan struct{}, error) {
 	s := &f.used.Value
 	f.log.waits.Lock()
 	if s.grown == nil {
@@ -187,14 +188,14 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 	name := thread.StreamName(threadID)
 	var res Appended
 	began, size := time.Now(), 0
-	head, err := l.update(ctx, name, func(head store.Head) (*store.Append, error) {
+	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		res = Appended{}
 		if head.State != nil {
 			if v, err := newView(name, head); err != nil || v.Gone {
 				return nil, errors.Join(err, errGone)
 			}
 		}
-		a := &store.Append{State: head.State}
+		a := &engine.Append{State: head.State}
 		err := l.addEntries(ctx, name, a, entries, &res)
 		if err != nil || len(a.Records) == 0 {
 			return nil, err
@@ -214,14 +215,14 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 }
 
 // addEntries adds those entries to an append that are new.
-func (l *Log) addEntries(ctx context.Context, name string, a *store.Append, entries []thread.Entry, res *Appended) error {
+func (l *Log) addEntries(ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended) error {
 	var conflicts []thread.BadEntry
 	var fresh map[string]thread.Entry // by id, of this append
 	if len(entries) > 1 {
 		fresh = make(map[string]thread.Entry, len(entries))
 	}
 	now := time.Now()
-	a.Records = make([]store.Record, 0, len(entries))
+	a.Records = make([]engine.Record, 0, len(entries))
 	for i, e := range entries {
 		before, taken := fresh[e.ID]
 		same := taken && equalJSON(before.Payload, e.Payload)
@@ -248,7 +249,7 @@ func (l *Log) addEntries(ctx context.Context, name string, a *store.Append, entr
 			conflicts = append(conflicts, thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"})
 		default:
 			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
-			a.Records = append(a.Records, store.Record{At: now, Key: e.ID, Data: data})
+			a.Records = append(a.Records, engine.Record{At: now, Key: e.ID, Data: data})
 			res.Appended++
 			if fresh != nil {
 				fresh[e.ID] = e
@@ -261,7 +262,7 @@ func (l *Log) addEntries(ctx context.Context, name string, a *store.Append, entr
 	return nil
 }
 
-func sizeOf(records []store.Record) (n int) {
+func sizeOf(records []engine.Record) (n int) {
 	for _, r := range records {
 		n += len(r.Data)
 	}
@@ -276,7 +277,7 @@ func (l *Log) EndedAt(ctx context.Context, threadID, id string) (time.Time, bool
 
 // Threads tells f of each thread and of the offset of its last entry. It stops at f's first error and returns it.
 func (l *Log) Threads(ctx context.Context, f func(id string, last uint64) error) error {
-	return l.engine.Streams(ctx, func(name string, h store.Head) error {
+	return l.engine.Streams(ctx, func(name string, h engine.Head) error {
 		if id, ok := threadOf(name); ok && h.Data > 0 {
 			return f(id, h.Data)
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -38,12 +38,12 @@ type fork struct {
 // view is a stream at one moment.
 type view struct {
 	name string
-	head store.Head
+	head engine.Head
 	meta
 }
 
 // newView reads a stream's state.
-func newView(name string, head store.Head) (view, error) {
+func newView(name string, head engine.Head) (view, error) {
 	v := view{name: name, head: head}
 	if head.State == nil {
 		v.Type = jsonType

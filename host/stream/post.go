@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -106,7 +106,7 @@ func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err
 		return out, err
 	}
 	began, n, size := time.Now(), 0, 0
-	head, err := l.update(ctx, name, func(head store.Head) (*store.Append, error) {
+	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		v, err := newView(name, head)
 		if err != nil {
 			return nil, err
@@ -132,8 +132,8 @@ func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err
 }
 
 // decidePost says what a POST adds to a stream.
-func (l *Log) decidePost(ctx context.Context, v view, p posted, out *outcome) (*store.Append, error) {
-	a := &store.Append{}
+func (l *Log) decidePost(ctx context.Context, v view, p posted, out *outcome) (*engine.Append, error) {
+	a := &engine.Append{}
 	if p.producer != nil {
 		last, err := l.producer(ctx, v.name, p.producer.ID)
 		if err != nil {
@@ -190,7 +190,7 @@ func (l *Log) decidePost(ctx context.Context, v view, p posted, out *outcome) (*
 }
 
 // addBody adds what a POST brings to an append: of a thread the entries that are new.
-func (l *Log) addBody(ctx context.Context, v view, p posted, a *store.Append) (err error) {
+func (l *Log) addBody(ctx context.Context, v view, p posted, a *engine.Append) (err error) {
 	if _, is := threadOf(v.name); is {
 		entries, err := parseBody(p.body, p.run)
 		if err != nil {

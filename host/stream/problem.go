@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -36,11 +36,11 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	case errors.As(err, &p):
 	case errors.As(err, &conflict):
 		p = &problem{status: http.StatusConflict, code: "conflict", message: conflict.Error(), entries: conflict.Entries}
-	case errors.Is(err, store.ErrFull):
+	case errors.Is(err, engine.ErrFull):
 		p = refuse(http.StatusInsufficientStorage, "full", "the log's disk is full: nothing can be appended until there is room")
 		h.Set("Retry-After", "30")
-	case errors.Is(err, store.ErrStale):
-		p = refuse(http.StatusServiceUnavailable, "stale", "%s: come again", store.ErrStale)
+	case errors.Is(err, engine.ErrStale):
+		p = refuse(http.StatusServiceUnavailable, "stale", "%s: come again", engine.ErrStale)
 		h.Set("Retry-After", "1")
 	case r.Context().Err() != nil:
 		return // the client is gone

@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Headers of the Durable Streams protocol.
@@ -90,8 +90,8 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 func streamName(path string) (string, error) {
 	rest, ok := strings.CutPrefix(path, protocolRoot)
 	name, err := url.PathUnescape(rest)
-	if !ok || err != nil || len(name) > store.MaxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return "", refuse(http.StatusBadRequest, "path", "want %s and a name of at most %d bytes of UTF-8 without control characters", protocolRoot, store.MaxName)
+	if !ok || err != nil || len(name) > engine.MaxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return "", refuse(http.StatusBadRequest, "path", "want %s and a name of at most %d bytes of UTF-8 without control characters", protocolRoot, engine.MaxName)
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {

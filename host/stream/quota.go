@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -38,7 +38,7 @@ func overQuota(quota int64) error {
 // meter counts an append to a stream that stands at s.head, and refuses one that is beyond the quota. It costs a
 // look-up where this process does not know the stream's size, and reading the stream once where its size was never
 // written down. s.mu is held.
-func (l *Log) meter(ctx context.Context, name string, s *live, a *store.Append) (size int64, err error) {
+func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append) (size int64, err error) {
 	if l.Quota <= 0 || len(a.Records) == 0 {
 		return s.size, nil
 	}
@@ -64,7 +64,7 @@ func (l *Log) meter(ctx context.Context, name string, s *live, a *store.Append) 
 }
 
 // sizeOf is how large a stream is. Records that were removed since they were counted still count.
-func (l *Log) sizeOf(ctx context.Context, name string, head store.Head) (int64, error) {
+func (l *Log) sizeOf(ctx context.Context, name string, head engine.Head) (int64, error) {
 	var at sized
 	raw, err := l.engine.Value(ctx, name, valueSize)
 	if err != nil {

@@ -14,7 +14,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
 // Config is what Serve needs to know.
@@ -27,7 +30,7 @@ type Config struct {
 	Open     bool  // the Durable Streams protocol asks for no token. Only on a loopback address
 	Limits   Limits
 
-	NATS  *store.NATSConfig // the cluster that keeps the log; nil for the data folder
+	NATS  *jetstream.Config // the cluster that keeps the log; nil for the data folder
 	Rules Rules             // what is taken out of the log in time
 
 	Cert, Key string    // files of a certificate and its key; "" for no TLS
@@ -39,7 +42,7 @@ type Config struct {
 	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret that signs, and ends when ctx does.
 	Beside func(ctx context.Context, url string, log *Log, secret []byte) error
 
-	engine store.Engine // of a test; nil for the one that the fields above name
+	engine engine.Engine // of a test; nil for the one that the fields above name
 }
 
 // check returns why a server must not begin, if so.
@@ -68,7 +71,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	if err := store.MakeFolder(string(cfg.Data)); err != nil {
+	if err := durable.MkdirAll(string(cfg.Data)); err != nil {
 		return err
 	}
 	log, err := cfg.open(ctx)
@@ -80,7 +83,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, cfg, log, ready) }()
 	var failed <-chan struct{}
-	failer, ok := log.engine.(store.Failer)
+	failer, ok := log.engine.(engine.Failer)
 	if ok {
 		failed = failer.Failed()
 	}
@@ -133,8 +136,8 @@ func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (e
 	if err != nil {
 		return err
 	}
-	if asked, most := cfg.Limits.Connections, cfg.Limits.most(store.FileLimit(), 1); most < asked {
-		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most, "files", store.FileLimit())
+	if asked, most := cfg.Limits.Connections, cfg.Limits.most(openfiles.Limit(), 1); most < asked {
+		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most, "files", openfiles.Limit())
 	}
 	url := scheme + "://" + ln.Addr().String()
 	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
@@ -163,7 +166,7 @@ func (c Config) open(ctx context.Context) (*Log, error) {
 	if c.NATS == nil {
 		return OpenLog(c.Data.log(), c.Logger)
 	}
-	engine, err := store.OpenNATS(ctx, *c.NATS)
+	engine, err := jetstream.Open(ctx, *c.NATS)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +202,7 @@ func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string
 	p.Closing = ctx
 	srv := newServer(recovered(p.Handler(), nil, p.Logger), p.Logger)
 	ready("http://" + ln.Addr().String())
-	most := Limits{}.most(store.FileLimit(), 2) // one to each side
+	most := Limits{}.most(openfiles.Limit(), 2) // one to each side
 	return serveUntil(ctx, srv, &door{Listener: ln, most: int64(most)})
 }
 
@@ -218,7 +221,7 @@ func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	if errors.Is(context.Cause(ctx), store.ErrFailed) {
+	if errors.Is(context.Cause(ctx), engine.ErrFailed) {
 		return srv.Close()
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

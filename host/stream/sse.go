@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -52,7 +52,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 			v, err = s.Log.judge(r.Context(), v.name, head)
 		}
 		for err == nil && (first || after < v.tail() || v.Closed) {
-			var records []store.Record
+			var records []engine.Record
 			if records, err = l.records(r.Context(), s.Log, v, after, v.tail(), chunk); err != nil {
 				break
 			}
@@ -99,7 +99,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 }
 
 // writeData writes records as an event. An error stays in w.
-func writeData(w *bufio.Writer, v view, records []store.Record, binary bool) {
+func writeData(w *bufio.Writer, v view, records []engine.Record, binary bool) {
 	_, _ = w.WriteString("event: data\n")
 	data := &eventData{w: w}
 	if binary {

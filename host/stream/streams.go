@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Names of a stream's values.
@@ -38,7 +38,7 @@ func (l *Log) state(ctx context.Context, name string) (view, error) {
 }
 
 // judge is state for a head. What has expired is deleted.
-func (l *Log) judge(ctx context.Context, name string, head store.Head) (view, error) {
+func (l *Log) judge(ctx context.Context, name string, head engine.Head) (view, error) {
 	v, err := newView(name, head)
 	switch {
 	case err != nil:
@@ -64,13 +64,13 @@ func (l *Log) touch(ctx context.Context, v view) {
 	if !v.HasTTL || time.Now().Before(v.Used) {
 		return
 	}
-	_, err := l.update(ctx, v.name, func(head store.Head) (*store.Append, error) {
+	_, err := l.update(ctx, v.name, func(head engine.Head) (*engine.Append, error) {
 		now, err := newView(v.name, head)
 		if err != nil || now.Born != v.Born || now.Gone {
 			return nil, err
 		}
 		now.Used = time.Now().Add(now.lazy())
-		return &store.Append{State: now.state()}, nil
+		return &engine.Append{State: now.state()}, nil
 	})
 	if err != nil {
 		l.uses.note(v, time.Now())
@@ -81,9 +81,9 @@ func (l *Log) touch(ctx context.Context, v view) {
 
 // records returns what a stream has after one offset up to another, as much as fits into some bytes, at least one record where there is one. The seqs are
 // offsets.
-func (l *Log) records(ctx context.Context, v view, after, upTo uint64, most int) ([]store.Record, error) {
+func (l *Log) records(ctx context.Context, v view, after, upTo uint64, most int) ([]engine.Record, error) {
 	base := v.base()
-	var records []store.Record
+	var records []engine.Record
 	if after < base {
 		source, err := l.source(ctx, v)
 		if err != nil {
@@ -143,7 +143,7 @@ func (l *Log) remove(ctx context.Context, name string) error {
 func (l *Log) drop(ctx context.Context, name string, still func(view) bool) error {
 	// First it is said to be gone: from then on there are no new forks, and nothing is appended.
 	var v view
-	_, err := l.update(ctx, name, func(head store.Head) (a *store.Append, err error) {
+	_, err := l.update(ctx, name, func(head engine.Head) (a *engine.Append, err error) {
 		v, err = newView(name, head)
 		switch {
 		case err != nil:
@@ -154,7 +154,7 @@ func (l *Log) drop(ctx context.Context, name string, still func(view) bool) erro
 			return nil, errGone
 		}
 		v.Gone = true
-		return &store.Append{State: v.state()}, nil
+		return &engine.Append{State: v.state()}, nil
 	})
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (l *Log) forked(ctx context.Context, v view) (bool, error) {
 
 // setFork writes down that a stream was forked from source, or with nil that it is not there any more.
 func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) error {
-	_, err := l.update(ctx, source, func(head store.Head) (*store.Append, error) {
+	_, err := l.update(ctx, source, func(head engine.Head) (*engine.Append, error) {
 		v, err := newView(source, head)
 		switch {
 		case err != nil:
@@ -225,7 +225,7 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 		case v.Gone && mark != nil:
 			return nil, errGone
 		}
-		return &store.Append{State: head.State, Values: map[string][]byte{valueFork + name: mark}}, nil
+		return &engine.Append{State: head.State, Values: map[string][]byte{valueFork + name: mark}}, nil
 	})
 	return err
 }

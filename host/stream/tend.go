@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Rules say what is kept, and for how long.
@@ -30,7 +30,7 @@ type Tended struct {
 func (l *Log) Tend(ctx context.Context, now time.Time, rules Rules) (Tended, error) {
 	var t Tended
 	var first error
-	err := l.engine.Streams(ctx, func(name string, head store.Head) error {
+	err := l.engine.Streams(ctx, func(name string, head engine.Head) error {
 		t.Streams++
 		err := l.tend(ctx, now, rules, name, head, &t)
 		if ctx.Err() != nil {
@@ -48,7 +48,7 @@ func (l *Log) Tend(ctx context.Context, now time.Time, rules Rules) (Tended, err
 }
 
 // tend tends one stream.
-func (l *Log) tend(ctx context.Context, now time.Time, rules Rules, name string, head store.Head, t *Tended) error {
+func (l *Log) tend(ctx context.Context, now time.Time, rules Rules, name string, head engine.Head, t *Tended) error {
 	v, err := l.judge(ctx, name, head)
 	switch {
 	case errors.As(err, new(*undeletedError)):

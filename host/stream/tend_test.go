@@ -12,25 +12,27 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/stream"
-	"arbe.0sk.ar/runner/host/stream/store"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // watched is an engine that tells what is done with it, and can fail.
 type watched struct {
-	store.Engine
+	engine.Engine
 	reads, appends atomic.Int64
 	keep           atomic.Bool // nothing can be deleted
 }
 
-func (w *watched) Read(ctx context.Context, name string, after, upTo uint64, most int) ([]store.Record, error) {
+func (w *watched) Read(ctx context.Context, name string, after, upTo uint64, most int) ([]engine.Record, error) {
 	w.reads.Add(1)
 	return w.Engine.Read(ctx, name, after, upTo, most)
 }
 
-func (w *watched) Append(ctx context.Context, name string, a store.Append) (store.Head, error) {
+func (w *watched) Append(ctx context.Context, name string, a engine.Append) (engine.Head, error) {
 	w.appends.Add(1)
 	return w.Engine.Append(ctx, name, a)
 }
@@ -45,14 +47,14 @@ func (w *watched) Delete(ctx context.Context, name string) error {
 // newWatched is a server, open, on an engine that is watched.
 func newWatched(t *testing.T) (*server, *watched) {
 	t.Helper()
-	p, err := store.OpenPebble(t.TempDir(), slog.New(slog.NewTextHandler(testLog{t}, nil)))
+	p, err := pebble.Open(t.TempDir(), slog.New(slog.NewTextHandler(testLog{t}, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return watch(t, p)
 }
 
-func watch(t *testing.T, e store.Engine) (*server, *watched) {
+func watch(t *testing.T, e engine.Engine) (*server, *watched) {
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
 	w := &watched{Engine: e}
 	s := &server{t: t, log: stream.NewLog(w)}
@@ -200,7 +202,7 @@ func TestTendHeartbeatsOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natsserver.Stop(natsd) })
-	engine, err := store.OpenNATS(t.Context(), store.NATSConfig{URL: natsd.ClientURL(), Shards: 2, Replicas: 1, AllowUnsafe: true, Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))})
+	engine, err := jetstream.Open(t.Context(), jetstream.Config{URL: natsd.ClientURL(), Shards: 2, Replicas: 1, AllowUnsafe: true, Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

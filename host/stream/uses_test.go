@@ -10,25 +10,26 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/host/stream/store"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
 )
 
 // fullEngine is an engine whose disk may be full.
 type fullEngine struct {
-	store.Engine
+	engine.Engine
 	full atomic.Bool
 }
 
-func (e *fullEngine) Append(ctx context.Context, stream string, a store.Append) (store.Head, error) {
+func (e *fullEngine) Append(ctx context.Context, stream string, a engine.Append) (engine.Head, error) {
 	if e.full.Load() {
-		return store.Head{}, store.ErrFull
+		return engine.Head{}, engine.ErrFull
 	}
 	return e.Engine.Append(ctx, stream, a)
 }
 
 // On a full disk streams with a TTL are read, those that are read do not expire, and those that have expired are gone.
 func TestFullReads(t *testing.T) {
-	pebble, err := store.OpenPebble(t.TempDir(), slog.New(slog.DiscardHandler))
+	pebble, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +93,11 @@ func TestFullReads(t *testing.T) {
 
 // countedEngine counts what is read of it.
 type countedEngine struct {
-	store.Engine
+	engine.Engine
 	reads, values atomic.Int64
 }
 
-func (e *countedEngine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]store.Record, error) {
+func (e *countedEngine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
 	e.reads.Add(1)
 	return e.Engine.Read(ctx, stream, after, upTo, most)
 }

@@ -1,0 +1,74 @@
+package engine
+
+import "sync"
+
+// Pool keeps a value for each name in use, and for the names that were in use last. Acquire and Release take the same
+// time however many names there are. NewPool makes one.
+type Pool[T any] struct {
+	mu    sync.Mutex
+	most  int
+	names map[string]*Pooled[T]
+	idle  Pooled[T] // where the ring of those that nobody uses begins and ends; the one used last is its next
+	count int       // of the ring
+}
+
+// Pooled is a name's value in a Pool.
+type Pooled[T any] struct {
+	Value T // the zero value at first. Its users guard it
+
+	name       string
+	users      int
+	prev, next *Pooled[T] // in the ring, where nobody uses it
+}
+
+// NewPool returns a pool that keeps most values that nobody uses.
+func NewPool[T any](most int) *Pool[T] {
+	p := &Pool[T]{most: most, names: map[string]*Pooled[T]{}}
+	p.idle.prev, p.idle.next = &p.idle, &p.idle
+	return p
+}
+
+// Acquire returns the name's value, which stays the same until everyone who acquired it has released it.
+func (p *Pool[T]) Acquire(name string) *Pooled[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.names[name]
+	switch {
+	case v == nil:
+		v = &Pooled[T]{name: name}
+		p.names[name] = v
+	case v.users == 0:
+		p.unlink(v)
+	}
+	v.users++
+	return v
+}
+
+// Release ends what Acquire began.
+func (p *Pool[T]) Release(v *Pooled[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v.users--; v.users > 0 {
+		return
+	}
+	v.prev, v.next = &p.idle, p.idle.next
+	v.prev.next, v.next.prev = v, v
+	if p.count++; p.count > p.most {
+		last := p.idle.prev
+		p.unlink(last)
+		delete(p.names, last.name)
+	}
+}
+
+func (p *Pool[T]) unlink(v *Pooled[T]) {
+	v.prev.next, v.next.prev = v.next, v.prev
+	v.prev, v.next = nil, nil
+	p.count--
+}
+
+// Peek returns the name's value without acquiring it, nil where there is none.
+func (p *Pool[T]) Peek(name string) *Pooled[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.names[name]
+}

@@ -1,0 +1,28 @@
+package jetstream
+
+import (
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+)
+
+// KeepAtMost sets how many keys and values the engine keeps in memory.
+func (n *Engine) KeepAtMost(most int) { n.cache.most = most }
+
+// Kept is how many it keeps.
+func (n *Engine) Kept() int {
+	n.cache.mu.Lock()
+	defer n.cache.mu.Unlock()
+	return n.cache.kept
+}
+
+// HasMajority is hasMajority for a leader that has heard from its replicas so long ago.
+func HasMajority(replicas int, heard ...time.Duration) bool {
+	info := &streamInfo{StreamInfo: natsjs.StreamInfo{
+		Config: natsjs.StreamConfig{Replicas: replicas}, Cluster: &natsjs.ClusterInfo{},
+	}}
+	for _, ago := range heard {
+		info.Cluster.Replicas = append(info.Cluster.Replicas, &natsjs.PeerInfo{Active: ago})
+	}
+	return hasMajority(info)
+}

@@ -1,0 +1,65 @@
+package jetstream
+
+import (
+	"encoding/base64"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+)
+
+// A stream of ours is a subject of one of the shards, <prefix>.<shard>.<token>. The token is the stream's name where NATS can take any part of it for
+// nothing else, and otherwise coded marked with coded, which no plain name has.
+const coded = "~"
+
+func nameToken(name string) string {
+	if isToken(name) {
+		return name
+	}
+	return coded + base64.RawURLEncoding.EncodeToString([]byte(name))
+}
+
+// tokenName is nameToken's inverse.
+func tokenName(token string) (string, error) {
+	code, is := strings.CutPrefix(token, coded)
+	if !is {
+		if !isToken(token) {
+			return "", fmt.Errorf("%q is no stream's token", token)
+		}
+		return token, nil
+	}
+	name, err := base64.RawURLEncoding.DecodeString(code)
+	if err != nil || nameToken(string(name)) != token {
+		return "", fmt.Errorf("%q is no stream's token", token)
+	}
+	return string(name), nil
+}
+
+// isToken reports whether s is made of letters, digits, "_" and "-" only.
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// shardOf says which of n shards a stream lives in. It can never change.
+func shardOf(name string, n int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // a hash takes everything
+	return int(h.Sum64() % uint64(n))
+}
+
+// find returns a stream's shard and subject.
+func (n *Engine) find(name string) (*shard, string, error) {
+	if name == "" || len(name) > engine.MaxName || strings.ContainsRune(name, 0) {
+		return nil, "", fmt.Errorf("%.80q is no stream's name", name)
+	}
+	s := n.shards[shardOf(name, len(n.shards))]
+	return s, s.prefix + nameToken(name), nil
+}

@@ -1,0 +1,144 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+)
+
+// removeAtOnce is how many appends are taken away with one append in their place.
+const removeAtOnce = 500
+
+// Remove takes away whole appends, except the stream's last one: records of one append share a seq, which names them all.
+//
+// An append without records is put at the end first. It has the keys of those that go, and what became of their values, so that they are known to
+// whoever reads the stream from then on.
+func (n *Engine) Remove(ctx context.Context, stream string, seqs []uint64) error {
+	s, subject, err := n.find(stream)
+	if err != nil {
+		return err
+	}
+	c := n.cache.acquire(stream)
+	defer n.cache.release(c)
+	defer n.recent.forget(stream)
+	for len(seqs) > 0 {
+		some := seqs[:min(len(seqs), removeAtOnce)]
+		seqs = seqs[len(some):]
+		if err := n.removeSome(ctx, s, subject, c, some); err != nil {
+			return fmt.Errorf("remove from %s: %w", s.stream, err)
+		}
+	}
+	return nil
+}
+
+func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *cached, seqs []uint64) error {
+	at, _, err := n.look(ctx, s, subject, c)
+	if err != nil {
+		return err
+	}
+	left := frame{values: map[string][]byte{}, gone: map[keyHash]uint64{}}
+	counts := map[uint64]int{} // of each frame's messages
+	for _, seq := range seqs {
+		if seq >= at.last {
+			continue
+		}
+		f, count, err := n.frameAt(ctx, s, subject, seq)
+		if err != nil {
+			return err
+		}
+		if f == nil || len(f.records) == 0 {
+			continue
+		}
+		counts[seq] = count
+		for _, r := range f.records {
+			if r.Key != "" {
+				left.gone[hashKey(r.Key)] = seq
+			}
+		}
+		for name := range f.values {
+			left.values[name] = nil
+		}
+	}
+	if len(left.gone)+len(left.values) > 0 {
+		if err := n.leave(ctx, s, subject, c, &left); err != nil {
+			return err
+		}
+	}
+	for seq, count := range counts {
+		// The last message goes first: the others say nothing without it.
+		for at := seq; at >= firstSeq(seq, count); at-- {
+			if err := n.removeMessage(ctx, s, at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leave appends f, which has keys and the names of values.
+func (n *Engine) leave(ctx context.Context, s *shard, subject string, c *cached, f *frame) error {
+	for range 100 { // there can be others who append
+		at, state, err := n.look(ctx, s, subject, c)
+		if err != nil || at.last == 0 {
+			return err
+		}
+		ix, err := n.fresh(ctx, s, subject, c)
+		if err != nil {
+			return err
+		}
+		same := ix.at == at
+		for name := range f.values {
+			f.values[name] = ix.values[name]
+		}
+		c.unlock()
+		if !same {
+			continue
+		}
+		f.id, f.born, f.data, f.state = newFrameID(), at.born, at.data, state
+		if _, err = n.append(ctx, s, subject, c, at, f); !errors.Is(err, engine.ErrConflict) {
+			return err
+		}
+	}
+	return engine.ErrConflict
+}
+
+// removeMessage is content with a message that is not there.
+func (n *Engine) removeMessage(ctx context.Context, s *shard, seq uint64) error {
+	var answer apiReply
+	err := n.ask(ctx, "STREAM.MSG.DELETE."+s.stream, map[string]any{"seq": seq, "no_erase": true}, &answer)
+	var api *natsjs.APIError
+	if errors.As(err, &api) {
+		if _, ok, lookErr := n.get(ctx, s, getRequest{Seq: seq}); lookErr == nil && !ok {
+			return nil
+		}
+	}
+	return err
+}
+
+// Delete purges the subject up to the last append that it has now. Where the answer is lost it is done again, which
+// takes nothing that was appended since.
+func (n *Engine) Delete(ctx context.Context, stream string) error {
+	s, subject, err := n.find(stream)
+	if err != nil {
+		return err
+	}
+	c := n.cache.acquire(stream)
+	defer n.cache.release(c)
+	defer n.recent.forget(stream)
+	at, _, err := n.look(ctx, s, subject, c)
+	if err != nil || at.last == 0 {
+		return err
+	}
+	_, before := c.seen()
+	var answer apiReply
+	question := map[string]any{"filter": subject, "seq": at.last + 1} // up to that one, without it
+	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, question, &answer); err != nil {
+		return fmt.Errorf("delete from %s: %w", s.stream, err)
+	}
+	c.seeNone(before)
+	return nil
+}

@@ -1,0 +1,117 @@
+package pebble_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	pebbledb "github.com/cockroachdb/pebble/v2"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/test/enginetest"
+)
+
+// A store of the first format, which had threads only and said nothing of its format, is a good one.
+func TestFormat1(t *testing.T) {
+	dir := t.TempDir()
+	db := enginetest.Must(pebble.OpenRaw(dir))(t)
+	set := func(key string, value []byte) {
+		t.Helper()
+		if err := db.Set([]byte(key), value, pebbledb.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seq := func(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
+	for _, id := range []string{"t1", "t10", "t-2"} {
+		for n := uint64(1); n <= 300; n++ { // beyond one byte
+			set("e"+id+"\x00"+seq(n), append([]byte(seq(uint64(enginetest.Now.UnixMilli()))), fmt.Sprintf(`{"id":"%s.%d"}`, id, n)...))
+			set(fmt.Sprintf("i%s\x00%s.%d", id, id, n), []byte(seq(n)))
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 { // the second time it is of this format
+		p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
+		var names []string
+		if err := p.Streams(t.Context(), func(name string, _ engine.Head) error { names = append(names, name); return nil }); err != nil {
+			t.Error(err)
+		}
+		if fmt.Sprint(names) != "[arbe-thread-t-2 arbe-thread-t1 arbe-thread-t10]" {
+			t.Errorf("%q", names)
+		}
+		for _, id := range []string{"t1", "t10", "t-2"} {
+			name := "arbe-thread-" + id
+			got := enginetest.ReadAll(t, p, name, 1000)
+			if len(got) != 300+round {
+				t.Fatalf("%s has %d records", id, len(got))
+			}
+			for i, r := range got[:300] {
+				if want := fmt.Sprintf(`{"id":"%s.%d"}`, id, i+1); string(r.Data) != want || r.Seq != uint64(i+1) || !r.At.Equal(enginetest.Now) {
+					t.Fatalf("record %d of %s: %+v", i, id, r)
+				}
+			}
+			if r, ok := enginetest.Lookup(t, p, name, id+".256"); !ok || r.Seq != 256 {
+				t.Errorf("its key: %+v, %v", r, ok)
+			}
+			if h := enginetest.Add(t, p, name, fmt.Sprintf(`{"n":%d}`, round)); h.Data != uint64(301+round) {
+				t.Errorf("%s stands at %+v", id, h)
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	db = enginetest.Must(pebble.OpenRaw(dir))(t)
+	stamp, closer, err := db.Get([]byte("F"))
+	if err != nil || string(stamp) != fmt.Sprint(pebble.Format) {
+		t.Errorf("the stamp is %q, %v", stamp, err)
+	}
+	if err := errors.Join(closer.Close(), db.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// One of a later program is refused, and is as it was.
+func TestLaterFormat(t *testing.T) {
+	for stamp, want := range map[string]error{"3": pebble.ErrFormat, "1000": pebble.ErrFormat, "": nil, "two": nil} {
+		dir := t.TempDir()
+		db := enginetest.Must(pebble.OpenRaw(dir))(t)
+		if err := errors.Join(db.Set([]byte("F"), []byte(stamp), pebbledb.Sync), db.Set([]byte("x"), []byte("of a kind that nobody knows"), pebbledb.Sync), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		before := contents(t, dir)
+		_, err := pebble.Open(dir, enginetest.Logger(t))
+		if err == nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("format %q: %v", stamp, err)
+		}
+		if after := contents(t, dir); after != before {
+			t.Errorf("format %q: %s, was %s", stamp, after, before)
+		}
+	}
+}
+
+// contents are all keys and values of a store.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(dir, "ballast")); err == nil {
+		t.Error("a store that was refused has a ballast")
+	}
+	db := enginetest.Must(pebble.OpenRaw(dir))(t)
+	iter := enginetest.Must(db.NewIter(nil))(t)
+	sum := sha256.New()
+	n := 0
+	for ok := iter.First(); ok; ok = iter.Next() {
+		fmt.Fprintf(sum, "%q %q\n", iter.Key(), iter.Value())
+		n++
+	}
+	if err := errors.Join(iter.Close(), db.Close()); err != nil {
+		t.Error(err)
+	}
+	return fmt.Sprintf("%d keys %x", n, sum.Sum(nil))
+}

@@ -1,0 +1,169 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// guardedFS ends the store at the first write of its folder that fails, before Pebble learns of it. Pebble's own ways
+// on from there are a fatal error, a panic or a nil pointer, depending on the file, and after a failed sync it shows
+// records that were refused and that may not be on disk. After a failure nothing is written any more.
+//
+// Where a table or a file of values finds no room on the disk, while the store is open, the write waits for it.
+// Appends are refused meanwhile, and reads go on.
+//
+// What was seen with Pebble 2.1.7: a write-ahead log that can't be made or closed is a panic with locks held
+// (rotateWAL), one that can't be written or synced a Fatalf (applyInternal), as is a manifest. A file of values that
+// can't be finished is a nil pointer in a goroutine of Pebble's own (fileBufferedWritable.Abort). A table that can't
+// be written is written again at once, for as long as it takes, and Open does not return meanwhile.
+type guardedFS struct {
+	vfs.FS
+	dir     string
+	failure *failure
+	patient atomic.Bool // the store is open, and not being closed
+}
+
+// roomPause is how long a write that finds no room waits before it is tried again.
+const roomPause = 100 * time.Millisecond
+
+// guards reports whether name is the store's folder or a file in it: not one of a copy that is made of the store.
+func (g *guardedFS) guards(name string) bool {
+	return filepath.Dir(name) == g.dir || filepath.Clean(name) == g.dir
+}
+
+// write does something to the file name. Where that fails it does not return, unless the file is none of the store's.
+func (g *guardedFS) write(name string, do func() error) error {
+	if !g.guards(name) {
+		return do()
+	}
+	if g.failure.failed() != nil {
+		select {}
+	}
+	err := do()
+	if err != nil {
+		g.failure.halt(fmt.Errorf("write %s: %w", filepath.Base(name), err))
+	}
+	return err
+}
+
+// writeRoom is write for what may wait for room on the disk.
+func (g *guardedFS) writeRoom(name string, do func() error) error {
+	table := filepath.Ext(name) == ".sst" || filepath.Ext(name) == ".blob"
+	return g.write(name, func() error {
+		for {
+			err := do()
+			if !table || !errors.Is(err, syscall.ENOSPC) || !g.guards(name) || !g.patient.Load() {
+				return err
+			}
+			select {
+			case <-time.After(roomPause):
+			case <-g.failure.done:
+				select {}
+			}
+		}
+	})
+}
+
+// open opens a file of the store to be written to.
+func (g *guardedFS) open(name string, do func() (vfs.File, error)) (f vfs.File, err error) {
+	err = g.writeRoom(name, func() (err error) {
+		f, err = do()
+		return err
+	})
+	if err != nil || !g.guards(name) {
+		return f, err
+	}
+	return &guardedFile{File: f, fs: g, name: name}, nil
+}
+
+// Unwrap is vfs.FS's.
+func (g *guardedFS) Unwrap() vfs.FS { return g.FS }
+
+// Create is vfs.FS's.
+func (g *guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.open(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
+}
+
+// ReuseForWrite is vfs.FS's.
+func (g *guardedFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.open(to, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
+}
+
+// OpenReadWrite is vfs.FS's.
+func (g *guardedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return g.open(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
+}
+
+// OpenDir is vfs.FS's. A folder is opened to be synced.
+func (g *guardedFS) OpenDir(name string) (vfs.File, error) {
+	return g.open(name, func() (vfs.File, error) { return g.FS.OpenDir(name) })
+}
+
+// Rename is vfs.FS's.
+func (g *guardedFS) Rename(from, to string) error {
+	return g.write(to, func() error { return g.FS.Rename(from, to) })
+}
+
+// Link is vfs.FS's.
+func (g *guardedFS) Link(from, to string) error {
+	return g.write(to, func() error { return g.FS.Link(from, to) })
+}
+
+// Remove is vfs.FS's. What can't be removed only takes room: Pebble logs it and goes on.
+func (g *guardedFS) Remove(name string) error {
+	if g.guards(name) && g.failure.failed() != nil {
+		select {}
+	}
+	return g.FS.Remove(name)
+}
+
+// guardedFile is a file of the store that is written to.
+type guardedFile struct {
+	vfs.File
+	fs   *guardedFS
+	name string
+}
+
+// Write is vfs.File's.
+func (f *guardedFile) Write(b []byte) (n int, err error) {
+	err = f.fs.writeRoom(f.name, func() error {
+		m, err := f.File.Write(b[n:])
+		n += m
+		return err
+	})
+	return n, err
+}
+
+// WriteAt is vfs.File's.
+func (f *guardedFile) WriteAt(b []byte, at int64) (n int, err error) {
+	err = f.fs.writeRoom(f.name, func() error {
+		m, err := f.File.WriteAt(b[n:], at+int64(n))
+		n += m
+		return err
+	})
+	return n, err
+}
+
+// Sync is vfs.File's.
+func (f *guardedFile) Sync() error { return f.fs.write(f.name, f.File.Sync) }
+
+// SyncData is vfs.File's.
+func (f *guardedFile) SyncData() error { return f.fs.write(f.name, f.File.SyncData) }
+
+// SyncTo is vfs.File's.
+func (f *guardedFile) SyncTo(n int64) (whole bool, err error) {
+	err = f.fs.write(f.name, func() (err error) {
+		whole, err = f.File.SyncTo(n)
+		return err
+	})
+	return whole, err
+}
+
+// Close is vfs.File's.
+func (f *guardedFile) Close() error { return f.fs.write(f.name, f.File.Close) }

@@ -1,0 +1,188 @@
+// Package enginetest holds the tests that both engines of the log pass. Each engine's own tests call Suite.
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+)
+
+// Now is when records are received.
+var Now = time.UnixMilli(1_800_000_000_000)
+
+// Start makes an empty place to keep streams in, and returns a function that opens it. That function may be called
+// again once the engine that it returned is closed.
+type Start func(t testing.TB) (open func() (engine.Engine, error))
+
+// Suite runs every common test on the engines that start opens, one place to keep streams in for each test.
+func Suite(t *testing.T, start Start) {
+	s := suite{start}
+	t.Run("AppendAndRead", s.appendAndRead)
+	t.Run("Conflict", s.conflict)
+	t.Run("Race", s.race)
+	t.Run("Control", s.control)
+	t.Run("Large", s.large)
+	t.Run("ReadByBytes", s.readByBytes)
+	t.Run("Lookup", s.lookup)
+	t.Run("Values", s.values)
+	t.Run("State", s.state)
+	t.Run("Remove", s.remove)
+	t.Run("Delete", s.delete)
+	t.Run("Names", s.names)
+	t.Run("Streams", s.streams)
+	t.Run("WatchEnds", s.watchEnds)
+	t.Run("ManyStreams", s.manyStreams)
+	t.Run("Cancelled", s.cancelled)
+	t.Run("Goroutines", s.goroutines)
+}
+
+type suite struct{ start Start }
+
+// once runs a test on an engine that is opened once.
+func (s suite) once(t *testing.T, f func(t *testing.T, e engine.Engine)) {
+	s.reopening(t, func(t *testing.T, open func() engine.Engine) { f(t, open()) })
+}
+
+// reopening runs a test that opens the engine more than once: open closes the engine that it returned before.
+func (s suite) reopening(t *testing.T, f func(t *testing.T, open func() engine.Engine)) {
+	open := s.start(t)
+	var last engine.Engine
+	shut := func() {
+		if last != nil {
+			if err := last.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(shut)
+	f(t, func() engine.Engine {
+		shut()
+		var err error
+		if last, err = open(); err != nil {
+			last = nil
+			t.Fatal(err)
+		}
+		return last
+	})
+}
+
+// Head returns where the stream stands.
+func Head(t *testing.T, e engine.Engine, stream string) engine.Head {
+	t.Helper()
+	return Must(e.Head(t.Context(), stream))(t)
+}
+
+// Add appends one record, keyed by its text, wherever the stream stands.
+func Add(t *testing.T, e engine.Engine, stream, text string) engine.Head {
+	t.Helper()
+	h := Head(t, e, stream)
+	return Must(e.Append(t.Context(), stream, engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: text, Data: []byte(text)}}, State: h.State}))(t)
+}
+
+// Persist appends one record against others who do so, too. Its key is the text's first word.
+func Persist(ctx context.Context, e engine.Engine, stream, text string) (engine.Head, error) {
+	key, _, _ := strings.Cut(text, " ")
+	for {
+		h, err := e.Head(ctx, stream)
+		if err != nil {
+			return h, err
+		}
+		r, ok, err := e.Lookup(ctx, stream, key)
+		if err != nil || ok {
+			return engine.Head{Last: r.Seq}, err
+		}
+		h, err = e.Append(ctx, stream, engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: key, Data: []byte(text)}}})
+		if !errors.Is(err, engine.ErrConflict) {
+			return h, err
+		}
+	}
+}
+
+// ReadAll reads a stream to its head, by so many bytes at a time, and sees that it does so by the rules.
+func ReadAll(t *testing.T, e engine.Engine, stream string, most int) []engine.Record {
+	t.Helper()
+	h := Head(t, e, stream)
+	var all []engine.Record
+	for after := uint64(0); ; {
+		rs := Must(e.Read(t.Context(), stream, after, h.Last, most))(t)
+		if len(rs) == 0 {
+			if after < h.Data {
+				t.Errorf("the read after %d of %d is empty", after, h.Data)
+			}
+			return all
+		}
+		for _, r := range rs {
+			if r.Seq < after {
+				t.Fatalf("seq %d after %d", r.Seq, after)
+			}
+			after = r.Seq
+		}
+		all = append(all, rs...)
+	}
+}
+
+// Lookup returns the record with this key.
+func Lookup(t *testing.T, e engine.Engine, stream, key string) (engine.Record, bool) {
+	t.Helper()
+	r, ok, err := e.Lookup(t.Context(), stream, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok && r.Key != key {
+		t.Errorf("looked for %q and got %q", key, r.Key)
+	}
+	return r, ok
+}
+
+// Texts are the data of records.
+func Texts(rs []engine.Record) []string {
+	var all []string
+	for _, r := range rs {
+		all = append(all, string(r.Data))
+	}
+	return all
+}
+
+// Must makes a call's error the test's.
+func Must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Until waits for a condition.
+func Until(t testing.TB, is func() bool) {
+	t.Helper()
+	limit := time.After(30 * time.Second)
+	for tick := time.NewTicker(10 * time.Millisecond); !is(); {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+// Logger writes to the test's log, for as long as the test runs.
+func Logger(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	if w.t.Context().Err() == nil {
+		w.t.Logf("%s", bytes.TrimSpace(b))
+	}
+	return len(b), nil
+}

@@ -26,8 +26,10 @@ func NewGroup(name string) (*Group, error) {
 	if err := os.Mkdir(g.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) { // one that is there was made for the same run
 		return nil, err
 	}
-	g.dir, err = os.Open(g.path)
-	return g, err
+	if g.dir, err = os.Open(g.path); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // Close releases the cgroup, and removes it where it is empty.

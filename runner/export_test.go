@@ -10,28 +10,57 @@ import (
 // LookEvery is the time between two looks at the agent.
 const LookEvery = lookEvery
 
+// Looking returns cfg with another time between two looks at the agent.
+func Looking(cfg Config, every time.Duration) Config {
+	cfg.lookEvery = every
+	return cfg
+}
+
 // Signs are signs, for tests.
 type Signs struct {
-	Now, Began, Line, Output, Work, Away time.Duration
-	Resting                              bool
+	Began, Line, Output, Work, Offline time.Duration
+	Resting                            bool
 }
+
+func (s Signs) signs() signs { return signs{s.Began, s.Line, s.Output, s.Work, s.Offline, s.Resting} }
 
 // Limits are limits, for tests.
 type Limits struct{ Linger, Stall, Unreachable, Guard time.Duration }
 
-// Breach is what the runner does to an agent with these signs; "" for nothing.
-func (l Limits) Breach(s Signs) string {
-	is := signs{s.Now, s.Began, s.Line, s.Output, s.Work, s.Away, s.Resting}
-	d := limits{l.Linger, l.Stall, l.Unreachable, l.Guard}.breach(is)
-	if d == nil {
-		return ""
-	}
-	return string(d.action)
+// Why is the action of why, for tests.
+func Why(s Signs, l Limits, now time.Duration) (outcome.Action, bool) {
+	c, reached := why(s.signs(), limits{l.Linger, l.Stall, l.Unreachable, l.Guard}, now)
+	return c.action, reached
+}
+
+// Sight is a sight, for tests.
+type Sight struct {
+	Line      time.Duration
+	Printed   bool
+	Subagents int64
+	CPU       time.Duration
+	Offline   time.Duration
+	Resting   bool
+}
+
+func (s Sight) sight() sight {
+	return sight{s.Line, s.Printed, s.Subagents, s.CPU, s.Offline, s.Resting}
+}
+
+// After is signs.after, for tests.
+func (s Signs) After(prev, cur Sight, now, passed time.Duration) Signs {
+	n := s.signs().after(prev.sight(), cur.sight(), now, passed)
+	return Signs{n.began, n.line, n.output, n.work, n.offline, n.resting}
+}
+
+// Next is the step after the facts, for tests.
+func Next(facts []Fact, notStarted, stopped bool) string {
+	return string(next(replay(facts), notStarted, stopped))
 }
 
 // Observed is the observed time after looks at the given times, and what was lost.
 func Observed(looks ...time.Duration) (seen, lost time.Duration) {
-	e := eyes{last: looks[0]}
+	e := eyes{every: lookEvery, last: looks[0]}
 	for _, at := range looks[1:] {
 		var gap time.Duration
 		seen, gap = e.look(at)

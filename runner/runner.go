@@ -112,6 +112,8 @@ type Config struct {
 	// Of a lost run that is finished.
 	until   int  // the index of the next run's first line in the session; 0 where there is none
 	passing bool // on the way to another run: what the server refuses is left for later
+
+	lookEvery time.Duration // between two looks at the agent; 0: lookEvery
 }
 
 // Errors of a run that the caller tells from others.
@@ -205,6 +207,9 @@ func (c *Config) defaults() {
 	}
 	if c.Unreachable == 0 {
 		c.Unreachable = c.Spec.Unreachable
+	}
+	if c.lookEvery == 0 {
+		c.lookEvery = lookEvery
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/mirror"
@@ -16,6 +17,7 @@ type subagents struct {
 	mirrors []*mirror.Mirror
 	known   map[string]bool // by path
 	others  map[string]bool // files that were looked at and are somebody else's
+	lines   atomic.Int64    // lines that the mirrors have posted, or tried to
 }
 
 // followSubagents mirrors the subagents' sessions until ctx is done.
@@ -23,7 +25,7 @@ func (r *run) followSubagents(ctx context.Context) error {
 	if r.Spec.Subagents == nil {
 		return nil
 	}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(r.lookEvery)
 	defer tick.Stop()
 	for {
 		for _, m := range r.newSubagents() {
@@ -67,7 +69,7 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 				}
 			},
 			Append: func(ctx context.Context, entries []thread.Entry) error {
-				r.alive(clock())
+				r.subagents.lines.Add(int64(len(entries)))
 				_, err := r.post(ctx, entries)
 				return err
 			},

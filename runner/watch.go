@@ -9,37 +9,68 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// busyCPU is how much of a core a tree uses that is at work: less is what an idle interpreter uses.
+// busyCPU is the share of a core above which a tree of processes counts as working. An idle interpreter uses less.
 const busyCPU = 0.02
 
-// notePauses is the time that has to be lost before it is written down.
+// notePauses is the lost time above which a pause of the worker is recorded.
 const notePauses = 10 * time.Second
 
-// eyes count the time in which the worker could look at the agent. A box that was frozen, a worker that was stopped
-// and a machine that slept leave a gap between two looks, and a gap is no sign of the agent: it counts as two
-// looks.
+// eyes count observed time: the time in which the worker could look at the agent. A frozen box, a stopped worker and
+// a machine that slept leave a gap between two looks. A gap says nothing of the agent: it counts as two looks.
 type eyes struct {
-	last time.Duration // the look before: clock
-	seen time.Duration // observed time
+	every time.Duration // between two looks
+	last  time.Duration // the previous look: clock
+	seen  time.Duration // observed time
 }
 
-// look returns the observed time at the time now (clock), and how much was lost since the look before.
+// look returns the observed time at now (clock), and the time lost since the previous look.
 func (e *eyes) look(now time.Duration) (seen, lost time.Duration) {
 	gap := now - e.last
-	counts := min(gap, 2*lookEvery)
+	counts := min(gap, 2*e.every)
 	e.last, e.seen = now, e.seen+counts
 	return e.seen, gap - counts
 }
 
-// signs are what the worker has seen of the agent, in observed time.
+// sight is what one look at the agent shows.
+type sight struct {
+	line      time.Duration // when the follower read the last line: clock
+	printed   bool          // its outputs have grown since the previous look
+	subagents int64         // lines posted of its subagents' sessions
+	cpu       time.Duration // processor time of its processes; negative where it was not measured
+	offline   time.Duration // since when it waits for its provider: clock; 0 for one that does not
+	resting   bool          // its turn has ended well and no tool is at work
+}
+
+// signs are when the agent last did what, in observed time.
 type signs struct {
-	now     time.Duration
-	began   time.Duration // when it was started; negative where that was before this worker
-	line    time.Duration // when its session last grew
-	output  time.Duration // when it last printed
-	work    time.Duration // when it last computed, or one of its subagents wrote
-	away    time.Duration // for how long it has waited for its provider, 0 for one that does not wait
+	began   time.Duration // start; negative where an earlier worker started it
+	line    time.Duration // a line of its session
+	output  time.Duration // bytes on stdout or stderr
+	work    time.Duration // processor time, or a line of a subagent
+	offline time.Duration // how long it has waited for its provider; 0 for one that does not wait
 	resting bool          // its turn has ended well and no tool is at work
+}
+
+// after returns the signs after a look at the observed time now, passed after the previous one. What differs between
+// the two sights happened now, as far as the worker can know.
+func (s signs) after(prev, cur sight, now, passed time.Duration) signs {
+	if cur.line != prev.line {
+		s.line = now
+	}
+	if cur.printed {
+		s.output = now
+	}
+	measured := prev.cpu >= 0 && cur.cpu >= 0
+	if measured && float64(cur.cpu-prev.cpu) > busyCPU*float64(passed) || cur.subagents != prev.subagents {
+		s.work = now
+	}
+	if cur.offline == 0 || cur.offline != prev.offline {
+		s.offline = 0
+	} else {
+		s.offline += passed
+	}
+	s.resting = cur.resting
+	return s
 }
 
 // limits are how long an agent may do what. 0 is no limit.
@@ -47,30 +78,31 @@ type limits struct {
 	linger      time.Duration // after a turn that ended well, without a line or output
 	stall       time.Duration // without a line, output or work
 	unreachable time.Duration // waiting for its provider
-	guard       time.Duration // altogether
+	guard       time.Duration // in all
 }
 
-// breach is the first limit that the signs break, nil for none.
-func (l limits) breach(s signs) *cause {
-	still := s.now - max(s.line, s.output)
-	quiet := s.now - max(s.line, s.output, s.work)
-	over := func(is, limit time.Duration) bool { return limit > 0 && is >= limit }
+// why returns the reason to end an agent with these signs at the observed time now. false: it has reached no limit.
+func why(s signs, l limits, now time.Duration) (cause, bool) {
+	still := now - max(s.line, s.output)
+	quiet := now - max(s.line, s.output, s.work)
+	reached := func(is, limit time.Duration) bool { return limit > 0 && is >= limit }
 	switch {
-	case s.resting && over(still, l.linger):
-		why := fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))
-		return &cause{outcome.ActionLinger, why}
-	case over(quiet, l.stall):
-		return &cause{outcome.ActionStall, fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))}
-	case over(s.away, l.unreachable):
-		why := fmt.Sprintf("the agent has waited for it for %v", s.away.Round(time.Second))
-		return &cause{outcome.ActionUnreachable, why}
-	case over(s.now-s.began, l.guard):
-		return &cause{outcome.ActionTimeout, fmt.Sprintf("it ran for %v", l.guard)}
+	case s.resting && reached(still, l.linger):
+		text := fmt.Sprintf("still running %v after its last turn ended", still.Round(time.Second))
+		return cause{outcome.ActionLinger, text}, true
+	case reached(quiet, l.stall):
+		text := fmt.Sprintf("no line, no output and no work for %v", quiet.Round(time.Second))
+		return cause{outcome.ActionStall, text}, true
+	case reached(s.offline, l.unreachable):
+		text := fmt.Sprintf("the agent has waited for it for %v", s.offline.Round(time.Second))
+		return cause{outcome.ActionUnreachable, text}, true
+	case reached(now-s.began, l.guard):
+		return cause{outcome.ActionTimeout, fmt.Sprintf("it ran for %v", l.guard)}, true
 	}
-	return nil
+	return cause{}, false
 }
 
-// limits are those of this run. A person at the agent's own interface ends the agent.
+// limits are those of this run. A person at the agent's own interface ends the agent: it may linger.
 func (r *run) limits() limits {
 	l := limits{linger: r.Patience, stall: r.Stall, unreachable: r.Unreachable, guard: r.Guard}
 	if r.TTY != nil {
@@ -79,16 +111,16 @@ func (r *run) limits() limits {
 	return l
 }
 
-// watch looks at the agent every moment: whether it writes, prints or computes, and whether it is time to end it.
+// watch looks at the agent in intervals until ctx is done, and ends it when it has reached a limit.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
 	r.catchUp(ctx)
-	w := watcher{run: r, tree: tree, outputs: outputs, limits: r.limits(), eyes: eyes{last: clock()}}
-	w.line = r.follower.lastLine()
+	w := watcher{run: r, tree: tree, outputs: outputs, eyes: eyes{every: r.lookEvery, last: clock()}}
 	if s := r.progress.spawned; s != nil {
 		w.signs.began = -(clock() - s.Clock - r.progress.paused)
 	}
-	w.moved = r.moved.Load()
-	tick := time.NewTicker(lookEvery)
+	w.sight = sight{line: r.follower.lastLine(), subagents: r.subagents.lines.Load(), cpu: -1}
+	limits := r.limits()
+	tick := time.NewTicker(r.lookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -96,21 +128,20 @@ func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) e
 			return nil
 		case <-tick.C:
 		}
-		w.look()
-		if d := w.limits.breach(w.signs); d != nil {
-			r.end(*d)
+		if c, reached := why(w.look(), limits, w.eyes.seen); reached {
+			r.end(c)
 		}
 	}
 }
 
-// Where so much of a session is on the thread already, the mirror has the machine to itself for so long after a worker's
-// death.
+// A worker that replaces another one leaves the machine to the mirror for up to mirrorFirst, where more than
+// manyBytes of the session are on the thread: the thread's readers wait for its next line.
 const (
 	manyBytes   = 16 << 20
 	mirrorFirst = 30 * time.Second
 )
 
-// catchUp reads what came under an earlier worker: after the mirror, for whose next line somebody waits.
+// catchUp reads the lines that came under an earlier worker, after the mirror has posted its first.
 func (r *run) catchUp(ctx context.Context) {
 	long := r.follower.behind.Load() && r.cursor().Offset > manyBytes
 	for began := clock(); long && r.mirror.Posted() == 0; {
@@ -122,83 +153,62 @@ func (r *run) catchUp(ctx context.Context) {
 	r.look()
 }
 
-// watcher is a watch under way.
+// watcher holds the state between two looks of a watch.
 type watcher struct {
 	*run
 	tree    harness.Tree
 	outputs []*output
-	limits  limits
 	eyes    eyes
+	sight   sight // of the previous look
 	signs   signs
-
-	lost  time.Duration // and not written down
-	line  time.Duration // when the last line came, as the follower has it: clock
-	moved int64         // the run's last sign of life at the look before: clock
-	away  time.Duration // since when the agent waits for its provider, as the follower has it: clock
-	since time.Duration // the same, observed
-	used  time.Duration // processor time of the tree at the look before
+	lost    time.Duration // by pauses that are not recorded yet
 }
 
-// look takes the signs. What has changed since the look before has changed now: when exactly, only the clocks of
-// others know.
-func (w *watcher) look() {
-	now := clock()
-	before := w.signs.now
+// look looks at the agent, and returns its signs.
+func (w *watcher) look() signs {
+	now, before := clock(), w.eyes.seen
 	seen, lost := w.eyes.look(now)
-	w.signs.now = seen
-	if w.lost += lost; w.lost >= notePauses {
-		w.Log.Info("the worker stood still", "for", w.lost.Round(time.Millisecond))
-		w.note(Fact{Fact: FactPaused, Lost: w.lost})
-		w.lost = 0
-	}
+	w.notePause(lost)
 	w.run.look()
-	moved := w.follower.lastLine()
-	if moved != w.line {
-		w.line, w.signs.line = moved, seen
+	cur := w.see()
+	w.signs = w.signs.after(w.sight, cur, seen, seen-before)
+	w.sight = cur
+	last := cur.line // when it came is known exactly
+	if max(w.signs.output, w.signs.work) == seen {
+		last = now
+	}
+	w.moved.Store(int64(max(last, time.Duration(w.moved.Load()))))
+	return w.signs
+}
+
+// see takes a look at the agent.
+func (w *watcher) see() sight {
+	cur := sight{
+		line: w.follower.lastLine(), subagents: w.subagents.lines.Load(), cpu: -1,
+		offline: w.follower.offlineSince(), resting: w.follower.resting(),
 	}
 	for _, o := range w.outputs {
-		switch grew, err := o.grown(); {
-		case err != nil:
+		grew, err := o.grown()
+		if err != nil {
 			w.Log.Debug("stat agent output", "error", err)
-		case grew:
-			w.signs.output, moved = seen, now
+		}
+		cur.printed = cur.printed || grew
+	}
+	if w.Stall > 0 { // to read all processes is not for nothing
+		cur.cpu = 0
+		for _, m := range w.tree.Members() {
+			cur.cpu += m.CPU
 		}
 	}
-	if w.limits.stall > 0 {
-		if w.busy(seen - before) {
-			w.signs.work, moved = seen, now
-		}
-	}
-	if w.run.moved.Load() != w.moved { // a subagent's line
-		w.signs.work = seen
-	}
-	w.alive(moved)
-	w.moved = w.run.moved.Load()
-	switch away := w.follower.offlineSince(); {
-	case away == 0:
-		w.away, w.since, w.signs.away = 0, 0, 0
-	case away != w.away:
-		w.away, w.since, w.signs.away = away, seen, 0
-	default:
-		w.signs.away = seen - w.since
-	}
-	w.signs.resting = w.follower.resting()
+	return cur
 }
 
-// busy reports whether the tree has computed in the observed time that has passed since the look before.
-func (w *watcher) busy(passed time.Duration) bool {
-	var cpu time.Duration
-	for _, m := range w.tree.Members() {
-		cpu += m.CPU
+// notePause records the time that pauses of the worker have cost, once it is more than notePauses.
+func (w *watcher) notePause(lost time.Duration) {
+	if w.lost += lost; w.lost < notePauses {
+		return
 	}
-	was, known := w.used, w.signs.now > passed // there was a look before
-	w.used = cpu
-	return known && float64(cpu-was) > busyCPU*float64(passed)
-}
-
-// alive notes that the agent showed a sign of life at the time at.
-func (r *run) alive(at time.Duration) {
-	if int64(at) > r.moved.Load() {
-		r.moved.Store(int64(at))
-	}
+	w.Log.Info("worker was paused", "for", w.lost.Round(time.Millisecond))
+	w.note(Fact{Fact: FactPaused, Lost: w.lost})
+	w.lost = 0
 }

@@ -12,32 +12,95 @@ import (
 	"arbe.0sk.ar/runner/runner"
 )
 
-func TestBreach(t *testing.T) {
+func TestWhy(t *testing.T) {
 	const s = time.Second
 	all := runner.Limits{Linger: 30 * s, Stall: 60 * s, Unreachable: 600 * s, Guard: 3600 * s}
+	none := outcome.ActionNone
 	for _, tt := range []struct {
 		name   string
 		limits runner.Limits
+		now    time.Duration
 		signs  runner.Signs
 		want   outcome.Action
 	}{
-		{"just begun", all, runner.Signs{}, outcome.ActionNone},
-		{"rests, a line 29 s ago", all, runner.Signs{Now: 100 * s, Line: 71 * s, Resting: true}, outcome.ActionNone},
-		{"rests, a line 30 s ago", all, runner.Signs{Now: 100 * s, Line: 70 * s, Resting: true}, outcome.ActionLinger},
-		{"rests, and prints", all, runner.Signs{Now: 100 * s, Line: 10 * s, Output: 98 * s, Resting: true}, outcome.ActionNone},
-		{"rests, and has printed", all, runner.Signs{Now: 100 * s, Line: 10 * s, Output: 70 * s, Resting: true}, outcome.ActionLinger},
-		{"rests, and computes", all, runner.Signs{Now: 100 * s, Work: 99 * s, Resting: true}, outcome.ActionLinger},
-		{"in mid-turn, silent for 30 s", all, runner.Signs{Now: 100 * s, Line: 70 * s}, outcome.ActionNone},
-		{"a person's", runner.Limits{}, runner.Signs{Now: 1e6 * s, Resting: true}, outcome.ActionNone},
-		{"does nothing for 59 s", all, runner.Signs{Now: 100 * s, Work: 41 * s}, outcome.ActionNone},
-		{"does nothing for 60 s", all, runner.Signs{Now: 100 * s, Work: 40 * s}, outcome.ActionStall},
-		{"prints 59 s ago", all, runner.Signs{Now: 100 * s, Output: 41 * s}, outcome.ActionNone},
-		{"provider away for 10 m", all, runner.Signs{Now: 700 * s, Work: 699 * s, Away: 600 * s}, outcome.ActionUnreachable},
-		{"runs for an hour", all, runner.Signs{Now: 3600 * s, Line: 3599 * s}, outcome.ActionTimeout},
-		{"runs for an hour under two workers", all, runner.Signs{Now: 100 * s, Began: -3500 * s, Line: 99 * s}, outcome.ActionTimeout},
+		{"just begun", all, 0, runner.Signs{}, none},
+		{"rests, a line 29 s ago", all, 100 * s, runner.Signs{Line: 71 * s, Resting: true}, none},
+		{"rests, a line 30 s ago", all, 100 * s, runner.Signs{Line: 70 * s, Resting: true}, outcome.ActionLinger},
+		{"rests, and prints", all, 100 * s, runner.Signs{Line: 10 * s, Output: 98 * s, Resting: true}, none},
+		{
+			"rests, and has printed", all, 100 * s,
+			runner.Signs{Line: 10 * s, Output: 70 * s, Resting: true}, outcome.ActionLinger,
+		},
+		{"rests, and computes", all, 100 * s, runner.Signs{Work: 99 * s, Resting: true}, outcome.ActionLinger},
+		{"in mid-turn, silent for 30 s", all, 100 * s, runner.Signs{Line: 70 * s}, none},
+		{"a person's", runner.Limits{}, 1e6 * s, runner.Signs{Resting: true}, none},
+		{"does nothing for 59 s", all, 100 * s, runner.Signs{Work: 41 * s}, none},
+		{"does nothing for 60 s", all, 100 * s, runner.Signs{Work: 40 * s}, outcome.ActionStall},
+		{"printed 59 s ago", all, 100 * s, runner.Signs{Output: 41 * s}, none},
+		{
+			"provider away for 10 m", all, 700 * s,
+			runner.Signs{Work: 699 * s, Offline: 600 * s}, outcome.ActionUnreachable,
+		},
+		{"runs for an hour", all, 3600 * s, runner.Signs{Line: 3599 * s}, outcome.ActionTimeout},
+		{
+			"runs for an hour under two workers", all, 100 * s,
+			runner.Signs{Began: -3500 * s, Line: 99 * s}, outcome.ActionTimeout,
+		},
 	} {
-		if got := tt.limits.Breach(tt.signs); got != string(tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		got, reached := runner.Why(tt.signs, tt.limits, tt.now)
+		if got != tt.want || reached != (tt.want != none) {
+			t.Errorf("%s: %q, %v, want %q", tt.name, got, reached, tt.want)
+		}
+	}
+}
+
+// What two looks show becomes signs.
+func TestSignsAfter(t *testing.T) {
+	const s = time.Second
+	old := runner.Signs{Began: -s, Line: 1 * s, Output: 2 * s, Work: 3 * s}
+	is := func(change func(*runner.Signs)) runner.Signs {
+		n := old
+		change(&n)
+		return n
+	}
+	for _, tt := range []struct {
+		name      string
+		signs     runner.Signs
+		prev, cur runner.Sight
+		want      runner.Signs
+	}{
+		{"nothing new", old, runner.Sight{Line: s}, runner.Sight{Line: s}, old},
+		{"a line", old, runner.Sight{Line: s}, runner.Sight{Line: 2 * s}, is(func(n *runner.Signs) { n.Line = 9 * s })},
+		{"output", old, runner.Sight{}, runner.Sight{Printed: true}, is(func(n *runner.Signs) { n.Output = 9 * s })},
+		{
+			"output at the look before", old,
+			runner.Sight{Printed: true}, runner.Sight{}, old,
+		},
+		{
+			"a subagent's line", old,
+			runner.Sight{Subagents: 4}, runner.Sight{Subagents: 5}, is(func(n *runner.Signs) { n.Work = 9 * s }),
+		},
+		{"computes", old, runner.Sight{CPU: 5 * s}, runner.Sight{CPU: 6 * s}, is(func(n *runner.Signs) { n.Work = 9 * s })},
+		{"idles", old, runner.Sight{CPU: 5 * s}, runner.Sight{CPU: 5*s + s/100}, old},
+		{"a process of it has ended", old, runner.Sight{CPU: 5 * s}, runner.Sight{CPU: 2 * s}, old},
+		{"its first measurement", old, runner.Sight{CPU: -1}, runner.Sight{CPU: 6 * s}, old},
+		{"begins to wait for its provider", old, runner.Sight{}, runner.Sight{Offline: 7 * s}, old},
+		{
+			"waits for its provider", old,
+			runner.Sight{Offline: 7 * s}, runner.Sight{Offline: 7 * s}, is(func(n *runner.Signs) { n.Offline = s }),
+		},
+		{
+			"waits for it once more", is(func(n *runner.Signs) { n.Offline = 5 * s }),
+			runner.Sight{Offline: 7 * s}, runner.Sight{Offline: 8 * s}, old,
+		},
+		{
+			"waits no more", is(func(n *runner.Signs) { n.Offline = 5 * s }),
+			runner.Sight{Offline: 7 * s}, runner.Sight{}, old,
+		},
+		{"rests", old, runner.Sight{}, runner.Sight{Resting: true}, is(func(n *runner.Signs) { n.Resting = true })},
+	} {
+		if got := tt.signs.After(tt.prev, tt.cur, 9*s, s); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -1,0 +1,192 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/outcome"
+)
+
+// stdio is what the agent reads and writes: a terminal or two files.
+type stdio struct {
+	screen  *terminal // a person's terminal; nil where the agent has files
+	outputs []*output // stdout and stderr; nil where the agent has a terminal
+}
+
+// spawn starts the agent and sees it to its end.
+func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
+	if err := r.prepareAgent(); err != nil {
+		return outcome.Facts{}, err
+	}
+	io, err := r.openStdio()
+	if err != nil {
+		return outcome.Facts{}, err
+	}
+	if r.group, err = harness.NewGroup("arbe-" + r.record.Instance); err != nil {
+		r.Log.Debug("make cgroup for agent", "error", err)
+	}
+	tree := r.tree()
+	tree.Group = r.group
+	p, err := r.startAgent(ctx, r.command(io))
+	if err != nil {
+		return outcome.Facts{}, errors.Join(err, io.close())
+	}
+	r.Log.Info("agent started", "harness", r.Spec.Name, "pid", p.PID(),
+		"session", cmp.Or(r.record.Session, r.record.SessionID))
+
+	stopPass := r.passTerminal(ctx, io.screen)
+	facts := r.attend(ctx, p, tree, outcome.Facts{}, io.outputs)
+	stopPass() // the agent's last output is on the person's terminal before that is restored
+	if io.screen != nil {
+		if err := io.screen.close(); err != nil {
+			r.Log.Warn("restore terminal", "error", err)
+		}
+	}
+	return facts, nil
+}
+
+// prepareAgent finds the agent's binary, if no earlier step did, and makes what the agent needs in the box.
+func (r *run) prepareAgent() (err error) {
+	if r.binary == "" {
+		if r.binary, err = harness.Find(r.Spec, r.Binary, r.getenv); err != nil {
+			return err
+		}
+	}
+	if r.Spec.Prepare != nil {
+		return r.Spec.Prepare(r.box())
+	}
+	return nil
+}
+
+func (r *run) openStdio() (stdio, error) {
+	if r.TTY == nil {
+		outputs, err := r.openOutputs()
+		return stdio{outputs: outputs}, err
+	}
+	screen, err := newTerminal(r.TTY, r.TTY)
+	if err != nil {
+		return stdio{}, fmt.Errorf("make pseudo-terminal: %w", err)
+	}
+	return stdio{screen: screen}, nil
+}
+
+// close closes the files of an agent that was not started, and restores the person's terminal.
+func (s stdio) close() (err error) {
+	if s.screen != nil {
+		err = s.screen.close()
+	}
+	for _, o := range s.outputs {
+		err = errors.Join(err, o.file.Close())
+	}
+	return err
+}
+
+// openOutputs opens the files of the agent's stdout and stderr.
+func (r *run) openOutputs() ([]*output, error) {
+	stdout, err := newOutput(r.folder.Path, "stdout")
+	if err != nil {
+		return nil, err
+	}
+	stderr, err := newOutput(r.folder.Path, "stderr")
+	if err != nil {
+		return nil, errors.Join(err, stdout.file.Close())
+	}
+	r.trimmer = newTrimmer(stdout, stderr)
+	return []*output{stdout, stderr}, nil
+}
+
+// passTerminal passes bytes between the person's terminal and the agent's until the returned func is called.
+func (r *run) passTerminal(ctx context.Context, screen *terminal) (stop func()) {
+	if screen == nil {
+		return func() {}
+	}
+	if err := screen.started(); err != nil {
+		r.Log.Warn("close the agent's end of the pseudo-terminal", "error", err)
+	}
+	return start(context.WithoutCancel(ctx), screen.pass)
+}
+
+// command is the command that starts the agent.
+func (r *run) command(io stdio) harness.Command {
+	do := r.Spec.Command(r.box(), harness.Task{
+		Session: harness.Session{Path: r.record.Session, ID: r.record.SessionID},
+		Resume:  r.record.From.Index > 0, Model: r.Model, Args: r.Args, Prompt: r.Prompt, Person: r.TTY != nil,
+	})
+	oom := oomKills()
+	command := harness.Command{
+		Path: r.binary, Args: do.Args, Dir: r.Cwd, Stdin: do.Stdin, Group: r.group,
+		Env: agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID,
+			harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd),
+		Spawned: func(pid int) {
+			st, _ := harness.ReadStat(pid) // a child that is not reaped has one
+			spawned := Fact{Fact: FactSpawned, PID: pid, Ticks: st.Started, OOMKills: oom, Clock: clock()}
+			r.progress.spawned = &spawned
+			r.note(spawned)
+		},
+	}
+	if io.screen != nil {
+		command.TTY = io.screen.agent
+	} else {
+		command.Stdout, command.Stderr = io.outputs[0].file, io.outputs[1].file
+	}
+	return command
+}
+
+// How long a start is retried on a machine without room for the agent, and the waits between two tries.
+const (
+	startFor     = 3 * time.Minute
+	firstStart   = 50 * time.Millisecond
+	slowestStart = 5 * time.Second
+)
+
+// startAgent starts the agent. It retries while the machine lacks processes, memory or open files.
+func (r *run) startAgent(ctx context.Context, command harness.Command) (*harness.Process, error) {
+	began := clock()
+	for wait := firstStart; ; wait = min(2*wait, slowestStart) {
+		p, err := harness.Start(command)
+		if errors.Is(err, harness.ErrNotReady) {
+			r.note(Fact{Fact: FactExited, Exit: &harness.NotBegun})
+		}
+		if err == nil || !harness.Busy(err) || clock()-began > startFor {
+			return p, err
+		}
+		if wait == firstStart {
+			r.Log.Warn("start agent: no room, retrying", "for", startFor, "error", err)
+		}
+		pause(ctx, wait)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// agentEnv is the agent's environment: the variables in always, then those of environ that the agent may see, then
+// those of add that neither sets.
+func agentEnv(environ, add []string, always ...string) []string {
+	taken := map[string]bool{}
+	for _, kv := range always {
+		name, _, _ := strings.Cut(kv, "=")
+		taken[name] = true
+	}
+	env := always
+	for _, kv := range append(slices.Clone(environ), add...) {
+		name, _, _ := strings.Cut(kv, "=")
+		if taken[name] || !AgentMaySee(name) {
+			continue
+		}
+		taken[name] = true
+		env = append(env, kv)
+	}
+	return env
+}
+
+// AgentMaySee reports whether the variable name of the runner's environment may reach the agent.
+func AgentMaySee(name string) bool {
+	return !strings.HasPrefix(name, "ARBE_") && !strings.HasPrefix(name, "DAYTONA_") && name != "DURABLE_STREAMS_SECRET"
+}

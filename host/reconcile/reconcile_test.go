@@ -39,12 +39,6 @@ type boxes struct {
 	asked  func(id string) // while a question is on its way
 }
 
-func (b *boxes) Name() string { return "boxes" }
-
-func (b *boxes) Create(context.Context, sandbox.Options) (sandbox.Sandbox, error) {
-	return nil, errors.New("nobody makes boxes here")
-}
-
 func (b *boxes) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +178,7 @@ func (w *world) client(id string) (*thread.Client, error) {
 func (w *world) reconciler() *reconcile.Reconciler {
 	return &reconcile.Reconciler{
 		Client:    w.client,
-		Providers: map[string]sandbox.Provider{"boxes": w.boxes},
+		Providers: map[string]reconcile.Provider{"boxes": w.boxes},
 		Again:     time.Millisecond,
 	}
 }

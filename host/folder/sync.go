@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
 )
 
 // Sync merges the box's copy of a folder back into it.

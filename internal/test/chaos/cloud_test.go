@@ -260,8 +260,8 @@ func (r *room) Detach(ctx context.Context, c sandbox.Command, _ string) (p sandb
 	return p, err
 }
 
-func (r *room) Upload(context.Context, ...sandbox.File) error        { return nil }
-func (r *room) Download(context.Context, string, io.Writer) error    { return nil }
+func (r *room) Upload(context.Context, ...sandbox.File) error     { return nil }
+func (r *room) Download(context.Context, string, io.Writer) error { return nil }
 
 // agent is a run in a box: it posts like a runner, and ends well, badly, or not at all.
 type agent struct {

@@ -24,8 +24,14 @@ import (
 type host struct {
 	data      stream.Data
 	client    func(threadID string) (*thread.Client, error) // for writing any thread
-	providers map[string]sandbox.Provider                   // those that are configured here
+	providers map[string]reconcile.Provider                 // those that are configured here
 	folders   folders
+}
+
+// provider is a provider of boxes, as launches and the reconciler use it.
+type provider interface {
+	launch.Provider
+	reconcile.Provider
 }
 
 // host returns what this host has.
@@ -78,8 +84,8 @@ func (h host) minting(base string, key []byte, like *thread.Client) func(id stri
 }
 
 // providers are those that are configured here.
-func providers(d stream.Data) map[string]sandbox.Provider {
-	all := map[string]sandbox.Provider{}
+func providers(d stream.Data) map[string]reconcile.Provider {
+	all := map[string]reconcile.Provider{}
 	for _, name := range []string{"local", "daytona"} {
 		if provider, err := providerNamed(d, name); err == nil { // one that is not configured has no boxes of this host
 			all[name] = provider

@@ -304,7 +304,7 @@ func variables(flag string, names []string) (map[string]string, error) {
 }
 
 // providerNamed is the provider of boxes with the name.
-func providerNamed(d stream.Data, name string) (sandbox.Provider, error) {
+func providerNamed(d stream.Data, name string) (provider, error) {
 	switch name {
 	case "local":
 		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil

@@ -207,7 +207,7 @@ func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 }
 
 // boxNamed is the box that an argument names, and its provider.
-func (h host) boxNamed(arg string) (sandbox.Ref, sandbox.Provider, error) {
+func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 	name, id, ok := strings.Cut(arg, ":")
 	if !ok || name == "" || id == "" {
 		return sandbox.Ref{}, nil, cmdline.Usage("%q: want PROVIDER:ID, as arbe sandbox list prints it", arg)
@@ -242,7 +242,7 @@ func (p *program) sandboxRemove(c *cli.Context) error {
 const endTimeout = 10 * time.Second
 
 // vacate ends the runs in a box, and records its release.
-func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider sandbox.Provider) error {
+func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provider) error {
 	boxes, err := provider.List(c.Context, nil)
 	if err != nil {
 		return err
@@ -430,7 +430,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 }
 
 // newestRun is the newest run of a box; nil where its label names no thread, or the thread no run of it.
-func (h host) newestRun(ctx context.Context, ref sandbox.Ref, provider sandbox.Provider) (*onThread, error) {
+func (h host) newestRun(ctx context.Context, ref sandbox.Ref, provider provider) (*onThread, error) {
 	boxes, err := provider.List(ctx, nil)
 	if err != nil {
 		return nil, err

@@ -169,7 +169,7 @@ func TestEmptyBox(t *testing.T) {
 			if res, err := s.Pull(t.Context(), s.box); err == nil || tree(t, s.Path) != before {
 				t.Errorf("gone, delete %v: %+v, %v\n%s", deletes, res, err, tree(t, s.Path))
 			}
-			must(t, s.box.Destroy(t.Context()))
+			must(t, s.provider.Destroy(t.Context(), s.box.Ref().ID))
 			if res, err := s.Pull(t.Context(), s.box); !errors.Is(err, sandbox.ErrGone) || tree(t, s.Path) != before {
 				t.Errorf("released, delete %v: %+v, %v\n%s", deletes, res, err, tree(t, s.Path))
 			}

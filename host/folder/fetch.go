@@ -53,14 +53,14 @@ echo $(wc -c <"$dir/archive") $(sha256sum <"$dir/archive" | cut -c1-64)`
 
 // remote is the copy of a folder in a box, as it is fetched.
 type remote struct {
-	box   sandbox.Sandbox
+	box   Source
 	state string // the folder for what is fetched
 	dir   string // the folder for it in the box, relative to the home
 }
 
 // newRemote returns a remote with a folder of its own in the box, the same each time: one that was killed leaves no
 // other. What it left here is removed.
-func newRemote(box sandbox.Sandbox, state string) (*remote, error) {
+func newRemote(box Source, state string) (*remote, error) {
 	for i := range rounds {
 		if err := os.Remove(archiveName(state, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

@@ -47,6 +47,19 @@ func (f Folder) Check() error {
 	return err
 }
 
+// Box is what CopyIn needs of a box: a sandbox.Sandbox has it.
+type Box interface {
+	Home() string
+	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Upload(ctx context.Context, files ...sandbox.File) error
+}
+
+// Source is what Pull needs of a box beside that.
+type Source interface {
+	Box
+	Download(ctx context.Context, path string, w io.Writer) error
+}
+
 // Time limits of what runs in a box.
 const (
 	scriptTimeout = time.Hour   // of a script that reads or writes the whole folder
@@ -62,7 +75,7 @@ const unpackScript = `tar -xzpf "$1" --no-same-owner; s=$?; rm -f "$1"; exit $s`
 // CopyIn copies the folder into the box's working directory, and returns the manifest of exactly what was sent. Files
 // of the box that the folder has, too, are overwritten. The folder may be in use: a file that changes while it is read
 // is read again, and sent as it was at the last read. A file that can't be read is an error.
-func (f Folder) CopyIn(ctx context.Context, box sandbox.Sandbox) (m Manifest, err error) {
+func (f Folder) CopyIn(ctx context.Context, box Box) (m Manifest, err error) {
 	tmp, err := os.CreateTemp("", "arbe-folder-")
 	if err != nil {
 		return nil, err
@@ -94,7 +107,7 @@ func (f Folder) CopyIn(ctx context.Context, box sandbox.Sandbox) (m Manifest, er
 // script runs a shell script in the box's working directory and returns its standard output. An exit status other than
 // 0 is an error with the end of its standard error.
 func script(
-	ctx context.Context, box sandbox.Sandbox, limit time.Duration, text string, args ...string,
+	ctx context.Context, box Box, limit time.Duration, text string, args ...string,
 ) (string, error) {
 	argv := append([]string{"sh", "-c", text, "sh"}, args...)
 	res, err := box.Exec(ctx, sandbox.Command{Argv: argv, Timeout: limit})

@@ -43,7 +43,8 @@ func daytona(t testing.TB) sandbox.Provider {
 // scene is a folder and the box that it was copied into.
 type scene struct {
 	folder.Sync
-	box sandbox.Sandbox
+	provider sandbox.Provider
+	box      sandbox.Sandbox
 }
 
 // dir and work are the two sides.
@@ -63,12 +64,12 @@ func newScene(t testing.TB, p sandbox.Provider, exclude ...string) *scene {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := box.Destroy(context.Background()); err != nil {
+		if err := p.Destroy(context.Background(), box.Ref().ID); err != nil {
 			t.Error(err)
 		}
 	})
 	dir := t.TempDir()
-	s := &scene{box: box}
+	s := &scene{provider: p, box: box}
 	s.Path, s.Exclude, s.State = filepath.Join(dir, "folder"), exclude, filepath.Join(dir, "state")
 	if err := os.Mkdir(s.Path, 0o755); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"arbe.0sk.ar/runner/host/sandbox"
 )
 
 // Sync merges the box's copy of a folder back into it.
@@ -53,7 +51,7 @@ var ErrBusy = errors.New("another sync of the folder is running")
 // Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An
 // error of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in
 // its old or its new state. When Pull returns without an error, what it did is on disk.
-func (s Sync) Pull(ctx context.Context, box sandbox.Sandbox) (res Result, err error) {
+func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("sync %s: %w", s.Path, err)

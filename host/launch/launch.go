@@ -71,9 +71,25 @@ type Setup struct {
 // Agent is how the agent is had in a box: the name of its program, and the npm package that has it.
 type Agent struct{ Program, Package string }
 
+// Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona are such.
+type Provider interface {
+	sandbox.Provider
+	// Name is the provider's part of a sandbox.Ref.
+	Name() string
+	prober
+}
+
+// prober is what a provider can report of a box without opening it.
+type prober interface {
+	// Probe returns the state of the box with the id, and why in the provider's words.
+	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
+	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner is.
+	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
+}
+
 // Launcher is what a launch needs of its host. All fields but Progress and Log are required.
 type Launcher struct {
-	Provider sandbox.Provider
+	Provider Provider
 	Agent    Agent
 	// Client posts to and reads the thread from here.
 	Client *thread.Client
@@ -85,8 +101,6 @@ type Launcher struct {
 	StreamURL string
 	// Runner is the path of the runner's binary for an architecture ("amd64", "arm64").
 	Runner func(arch string) (string, error)
-	// RunnerEnv are more of the runner's own variables (ARBE_…).
-	RunnerEnv map[string]string
 
 	// Attached is this host's own hold of the box, for what it does after the run; "" for none. The caller renews it.
 	Attached string
@@ -194,25 +208,15 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	return box, fresh, err
 }
 
-// looker is a provider that can be asked about a process in a box.
-type looker interface {
-	// Runs reports whether the process is alive; with the zero Process, whether any process of the runner is.
-	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
-}
-
 // looks bounds how often a box is asked where it does not answer.
 const looks = 3
 
 // runs asks whether a process, or any runner, is alive in a box.
 func (g *launching) runs(ctx context.Context, id string, p sandbox.Process) (bool, error) {
-	l, ok := g.Provider.(looker)
-	if !ok {
-		return false, errors.New("the provider can't be asked for processes")
-	}
 	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
 	defer cancel()
 	for n := 1; ; n++ {
-		is, err := l.Runs(ctx, id, p)
+		is, err := g.Provider.Runs(ctx, id, p)
 		if err == nil || n == looks || ctx.Err() != nil {
 			return is, err
 		}
@@ -283,7 +287,7 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 		return nil, false, fmt.Errorf("make a sandbox: %w", err)
 	}
 	if err := g.hold(ctx, box.Ref()); err != nil {
-		return nil, false, errors.Join(err, box.Destroy(context.WithoutCancel(ctx)))
+		return nil, false, errors.Join(err, g.Provider.Destroy(context.WithoutCancel(ctx), box.Ref().ID))
 	}
 	return box, true, nil
 }
@@ -368,7 +372,7 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 	defer cancel()
 	var err error
 	if fresh && !g.fired {
-		err = box.Destroy(ctx)
+		err = g.Provider.Destroy(ctx, box.Ref().ID)
 	}
 	posted := g.post(ctx,
 		g.entry(g.Run+".orphan.0", thread.Failed{

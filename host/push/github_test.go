@@ -229,7 +229,7 @@ func (h *house) box(o sandbox.Options) sandbox.Sandbox {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() {
-		if err := b.Destroy(context.Background()); err != nil {
+		if err := h.Destroy(context.Background(), b.Ref().ID); err != nil {
 			h.t.Error("destroy:", err)
 		}
 	})

@@ -21,7 +21,6 @@ import (
 
 // Box is what a push needs of a sandbox.Sandbox. All that it returns may be the agent's work, and is not trusted.
 type Box interface {
-	WorkDir() string
 	Home() string
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Download(ctx context.Context, path string, w io.Writer) error

@@ -52,7 +52,7 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 		return nil, err
 	}
 	for name, provider := range r.Providers {
-		p.views[name] = newView(provider, p.server.Installation)
+		p.views[name] = newView(name, provider, p.server.Installation)
 	}
 	return p, nil
 }
@@ -60,9 +60,35 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 // errProviderDown is returned without asking where a provider has failed too often in this pass.
 var errProviderDown = errors.New("the provider does not answer")
 
+// Provider is what the reconciler asks of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
+type Provider interface {
+	prober
+	inventory
+	// Open returns the box with the id, which must be live; sandbox.ErrGone if there is no such box.
+	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
+}
+
+// prober is what a provider can report of a box without starting the box or keeping it awake.
+type prober interface {
+	// Probe returns the state of the box with the id, and why in the provider's words. Only the provider's own answer
+	// about this box makes it Gone.
+	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
+	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner is.
+	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
+}
+
+// inventory is the boxes that a provider has.
+type inventory interface {
+	// List returns the boxes that have all these labels.
+	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
+	// Destroy releases the box with the id. A box that is gone already is no error.
+	Destroy(ctx context.Context, id string) error
+}
+
 // view is one provider during a pass.
 type view struct {
-	sandbox.Provider
+	Provider
+	name         string
 	installation string
 	calls        slots
 
@@ -75,9 +101,10 @@ type view struct {
 	err   error
 }
 
-func newView(p sandbox.Provider, installation string) *view {
+func newView(name string, p Provider, installation string) *view {
 	v := &view{
-		Provider: p, installation: installation, calls: make(slots, atOnce), asked: make(chan struct{}, 1), known: make(chan struct{}),
+		Provider: p, name: name, installation: installation,
+		calls: make(slots, atOnce), asked: make(chan struct{}, 1), known: make(chan struct{}),
 	}
 	v.asked <- struct{}{}
 	return v
@@ -126,7 +153,7 @@ func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
 		return err
 	})
 	if v.err != nil {
-		v.err = fmt.Errorf("list the sandboxes of %s: %w", v.Name(), v.err)
+		v.err = fmt.Errorf("list the sandboxes of %s: %w", v.name, v.err)
 		v.mu.Lock()
 		v.failures = maxFailures
 		v.mu.Unlock()
@@ -145,12 +172,6 @@ func (v *view) listed(ctx context.Context, id string) (sandbox.Box, bool, error)
 	return sandbox.Box{}, false, err
 }
 
-// looker is a provider that can be asked about a process in a box without starting the box or keeping it awake.
-type looker interface {
-	// Runs reports whether the process is alive; with the zero Process, whether any process of the runner is.
-	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
-}
-
 // life is what is known of the runner in a box.
 type life int
 
@@ -162,17 +183,13 @@ const (
 
 // runner looks for a run's runner in its box.
 func (v *view) runner(ctx context.Context, id string, run thread.Run) (life, error) {
-	l, ok := v.Provider.(looker)
-	if !ok {
-		return lifeUnknown, nil
-	}
 	var p sandbox.Process
 	if s := run.Started; s != nil && s.PID > 0 && s.StartTicks > 0 {
 		p = sandbox.Process{PID: s.PID, Start: fmt.Sprint(s.StartTicks), Boot: s.BootID}
 	}
 	is := lifeUnknown
 	err := v.ask(ctx, func(ctx context.Context) error {
-		runs, err := l.Runs(ctx, id, p)
+		runs, err := v.Runs(ctx, id, p)
 		if err == nil {
 			if is = dead; runs {
 				is = alive

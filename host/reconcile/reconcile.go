@@ -49,7 +49,7 @@ type Hands struct {
 // Reconciler settles threads. It is safe for concurrent use. All durations have defaults.
 type Reconciler struct {
 	Client    func(threadID string) (*thread.Client, error) // for writing the thread
-	Providers map[string]sandbox.Provider                   // by name; boxes of others can't be asked about
+	Providers map[string]Provider                           // by name; boxes of others can't be asked about
 	Hands     Hands
 
 	OrphanAfter time.Duration // silence after which an open run is given up; the shorter limits below never exceed it

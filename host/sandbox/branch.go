@@ -31,14 +31,12 @@ type Branch struct {
 	Commit   string // of the remote's branch, where it is Existing
 }
 
-// Brancher is what a Sandbox implements that can have begun a branch. Of a box that Open returned, and of one without
-// Options.Branch, the Branch is the zero value.
-type Brancher interface{ Branch() Branch }
-
-// Branch implements Brancher.
+// Branch returns where the box's branch begins: the zero Branch for a box that Open returned, and for one without
+// Options.Branch.
 func (b *localBox) Branch() Branch { return b.branch }
 
-// Branch implements Brancher.
+// Branch returns where the box's branch begins: the zero Branch for a box that Open returned, and for one without
+// Options.Branch.
 func (b *daytonaBox) Branch() Branch { return b.branch }
 
 // lookTimeout bounds the question after a branch of a remote repository.

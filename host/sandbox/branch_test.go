@@ -15,7 +15,7 @@ func TestExistingBranch(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		o := sandbox.Options{Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "arbe/work", Token: token}
 		bare := h.repos.bare("private")
-		begun := func(b sandbox.Sandbox) sandbox.Branch { return b.(sandbox.Brancher).Branch() }
+		begun := func(b sandbox.Sandbox) sandbox.Branch { return b.(box).Branch() }
 		work := func(file string) string {
 			b := h.create(t, o)
 			if err := os.WriteFile(b.WorkDir()+"/"+file, []byte(file), 0o644); err != nil {

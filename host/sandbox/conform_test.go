@@ -15,9 +15,28 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
+// provider is what the providers of this package have in common.
+type provider interface {
+	sandbox.Provider
+	Name() string
+	Probe(ctx context.Context, id string) (sandbox.Health, string, error)
+	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
+	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
+}
+
+// box is what the boxes of both providers have in common.
+type box interface {
+	sandbox.Sandbox
+	Alive(ctx context.Context, p sandbox.Process) (bool, error)
+	Snapshot(ctx context.Context, message string) (commit string, err error)
+	Stop()
+	Destroy(ctx context.Context) error
+	Branch() sandbox.Branch
+}
+
 // house is one provider to hold the contract against. Boxes of both are folders on this machine, so a test can look into them.
 type house struct {
-	sandbox.Provider
+	provider
 	repos *gitServer
 	repo  string                // of the server's org/repo, as Options take it
 	fake  *fakedaytona.Server   // nil for the local provider
@@ -27,7 +46,7 @@ type house struct {
 func localHouse(t *testing.T) *house {
 	repos := newGitServer(t)
 	p := sandbox.NewLocal(t.TempDir())
-	return &house{Provider: p, repos: repos, repo: repos.URL + "/org/repo.git", drop: func(b sandbox.Sandbox) {
+	return &house{provider: p, repos: repos, repo: repos.URL + "/org/repo.git", drop: func(b sandbox.Sandbox) {
 		if err := os.RemoveAll(filepath.Dir(b.Home())); err != nil {
 			t.Error(err)
 		}
@@ -40,16 +59,17 @@ func daytonaHouse(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &house{Provider: p, repos: repos, repo: "org/repo", fake: fake, drop: func(b sandbox.Sandbox) { fake.Vanish(b.Ref().ID) }}
+	return &house{provider: p, repos: repos, repo: "org/repo", fake: fake, drop: func(b sandbox.Sandbox) { fake.Vanish(b.Ref().ID) }}
 }
 
 // create makes a box that goes with the test.
-func (h *house) create(t *testing.T, o sandbox.Options) sandbox.Sandbox {
+func (h *house) create(t *testing.T, o sandbox.Options) box {
 	t.Helper()
-	b, err := h.Create(t.Context(), o)
+	made, err := h.Create(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := made.(box)
 	t.Cleanup(func() {
 		if err := b.Destroy(context.Background()); err != nil {
 			t.Error("destroy:", err)
@@ -205,7 +225,7 @@ func TestProbeAndDestroy(t *testing.T) {
 }
 
 // gone checks that whatever is asked of a box that is not there any more is answered so.
-func gone(t *testing.T, h *house, b sandbox.Sandbox, p sandbox.Process) {
+func gone(t *testing.T, h *house, b box, p sandbox.Process) {
 	t.Helper()
 	ctx := t.Context()
 	for what, do := range map[string]func() error{

@@ -36,7 +36,7 @@ type order struct {
 // repository is what Options.Repo names.
 type repository struct{ owner, name string }
 
-func (p *daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
+func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if err := checkEnv(o.Env); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (p *daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 }
 
 // address is the repository's for git; "" for none.
-func (p *daytona) address(repo repository) string {
+func (p *Daytona) address(repo repository) string {
 	if repo.name == "" {
 		return ""
 	}
@@ -114,7 +114,7 @@ func workName(repo repository) string {
 
 // order asks for a box. Where the answer is lost the box may be there all the same. It is looked for by its name, which unlike the list is never behind, and
 // taken; where Daytona says that it could not be started, or nobody wants it any more, it is deleted.
-func (p *daytona) order(ctx context.Context, q order) (info, error) {
+func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 	var i info
 	// Daytona itself waits for half a minute before it answers.
 	err := p.do(ctx, request{
@@ -149,7 +149,7 @@ func (p *daytona) order(ctx context.Context, q order) (info, error) {
 
 // lookFor looks for a box by its name; there is no id where it is not found. A 404 that is not about the box is an
 // error if it stays.
-func (p *daytona) lookFor(ctx context.Context, name string, looks int) (info, error) {
+func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, error) {
 	for n, wait := 1, p.pace; ; n, wait = n+1, min(wait*2, 10*p.pace) {
 		i, err := p.get(ctx, name)
 		if !answered(err, http.StatusNotFound) {
@@ -168,12 +168,12 @@ func (p *daytona) lookFor(ctx context.Context, name string, looks int) (info, er
 }
 
 // discard deletes a box that nobody will use. The order to stop is no reason to leave it.
-func (p *daytona) discard(ctx context.Context, id string) error {
+func (p *Daytona) discard(ctx context.Context, id string) error {
 	return p.destroy(context.WithoutCancel(ctx), id)
 }
 
 // box is the box i, which is started.
-func (p *daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
+func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 	b, err := p.toolboxOf(ctx, i)
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (p *daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 }
 
 // furnish makes a new box ready for work.
-func (p *daytona) furnish(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
+func (p *Daytona) furnish(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
 	o.step("starting the box " + i.ID)
 	i, err := p.started(ctx, i)
 	if err != nil {

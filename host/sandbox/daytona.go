@@ -33,14 +33,14 @@ type Config struct {
 	LookTimeout time.Duration
 }
 
-// daytona makes boxes at Daytona, over version 0 of its API.
-type daytona struct {
+// Daytona is the provider whose boxes are Daytona's, over version 0 of its API. Its methods may be used concurrently.
+type Daytona struct {
 	*client
 	conf Config
 }
 
 // NewDaytona is the provider whose boxes are Daytona's.
-func NewDaytona(c Config) (Provider, error) {
+func NewDaytona(c Config) (*Daytona, error) {
 	if c.Key == "" {
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)") //lint:ignore ST1005 the name has a capital
 	}
@@ -57,10 +57,10 @@ func NewDaytona(c Config) (Provider, error) {
 		c.LookTimeout = 20 * time.Second
 	}
 	c.URL, c.GitHub = strings.TrimRight(c.URL, "/"), strings.TrimRight(c.GitHub, "/")
-	return &daytona{client: newClient(c), conf: c}, nil
+	return &Daytona{client: newClient(c), conf: c}, nil
 }
 
-func (p *daytona) Name() string { return DaytonaName }
+func (p *Daytona) Name() string { return DaytonaName }
 
 // info is what the control plane says of a box.
 type info struct {
@@ -109,10 +109,10 @@ func (i info) asleep() bool {
 // boxID matches ids and names. Anything else in an address could ask for something else: an empty one is the list of all boxes.
 var boxID = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,128}\z`)
 
-func (p *daytona) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
+func (p *Daytona) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
 
 // get looks at the box with the id, or the name. An answer about another box, or about none, is an error.
-func (p *daytona) get(ctx context.Context, id string) (i info, err error) {
+func (p *Daytona) get(ctx context.Context, id string) (i info, err error) {
 	if !boxID.MatchString(id) {
 		return i, fmt.Errorf("daytona: %q is not the id of a box", id)
 	}
@@ -130,7 +130,7 @@ func (p *daytona) get(ctx context.Context, id string) (i info, err error) {
 }
 
 // look is get for who can't wait: it returns within LookTimeout.
-func (p *daytona) look(ctx context.Context, id string) (i info, err error) {
+func (p *Daytona) look(ctx context.Context, id string) (i info, err error) {
 	err = p.bounded(ctx, func(ctx context.Context) error {
 		i, err = p.get(ctx, id)
 		return err
@@ -139,7 +139,7 @@ func (p *daytona) look(ctx context.Context, id string) (i info, err error) {
 }
 
 // bounded calls ask, and cancels its context after LookTimeout.
-func (p *daytona) bounded(ctx context.Context, ask func(context.Context) error) error {
+func (p *Daytona) bounded(ctx context.Context, ask func(context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, p.conf.LookTimeout)
 	defer cancel()
 	err := ask(short)
@@ -149,7 +149,7 @@ func (p *daytona) bounded(ctx context.Context, ask func(context.Context) error) 
 	return err
 }
 
-func (p *daytona) Probe(ctx context.Context, id string) (Health, string, error) {
+func (p *Daytona) Probe(ctx context.Context, id string) (Health, string, error) {
 	i, err := p.look(ctx, id)
 	switch {
 	case notFound(err, id):
@@ -163,7 +163,7 @@ func (p *daytona) Probe(ctx context.Context, id string) (Health, string, error) 
 }
 
 // Open starts a box that was stopped: who opens one means to use it.
-func (p *daytona) Open(ctx context.Context, id string) (Sandbox, error) {
+func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	i, err := p.get(ctx, id)
 	if notFound(err, id) || err == nil && i.gone() {
 		return nil, fmt.Errorf("open the box %s: %w", id, ErrGone)
@@ -187,7 +187,7 @@ func (p *daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 const startPatience = 10 * time.Minute
 
 // started waits until a box is started.
-func (p *daytona) started(ctx context.Context, i info) (info, error) {
+func (p *Daytona) started(ctx context.Context, i info) (info, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it has not started within %v", startPatience))
 	defer cancel()
 	for wait := p.pace; i.State != "started"; wait = min(wait*5/4, 20*p.pace) {
@@ -213,7 +213,7 @@ const (
 	listTimeout = 2 * time.Minute
 )
 
-func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, error) {
+func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	query := url.Values{"limit": {"200"}}
@@ -254,7 +254,7 @@ func (p *daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 // destroyPatience is how long a box that is busy is asked to go. It can't be deleted while it starts, for one.
 const destroyPatience = 2 * time.Minute
 
-func (p *daytona) Destroy(ctx context.Context, id string) error {
+func (p *Daytona) Destroy(ctx context.Context, id string) error {
 	if !boxID.MatchString(id) {
 		return fmt.Errorf("daytona: %q is not the id of a box", id)
 	}
@@ -263,7 +263,7 @@ func (p *daytona) Destroy(ctx context.Context, id string) error {
 
 // destroy deletes a box. It returns when Daytona has answered that the box goes, which then takes its time, or is not
 // there. No other answer counts, be it a success.
-func (p *daytona) destroy(ctx context.Context, id string) error {
+func (p *Daytona) destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyPatience)
 	defer cancel()
 	doing := "delete the box " + id

@@ -204,15 +204,15 @@ func TestAlive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if alive, err := again.Alive(t.Context(), p); alive || err != nil {
+	if alive, err := again.(box).Alive(t.Context(), p); alive || err != nil {
 		t.Errorf("after a start: %v, %v", alive, err)
 	}
 	f.fake.Kill(b.Ref().ID)
-	if alive, err := again.Alive(t.Context(), p); alive || err == nil || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "502") {
+	if alive, err := again.(box).Alive(t.Context(), p); alive || err == nil || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "502") {
 		t.Errorf("with a dead daemon: %v, %v", alive, err)
 	}
 	f.fake.SetState(b.Ref().ID, "error", "out of memory")
-	if _, err := again.Alive(t.Context(), p); !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "out of memory") {
+	if _, err := again.(box).Alive(t.Context(), p); !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("in a box with a fault: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 type daytonaBox struct {
 	running
 
-	p       *daytona
+	p       *Daytona
 	id      string
 	toolbox string // the address of the daemon in the box
 	home    string

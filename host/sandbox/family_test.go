@@ -24,7 +24,7 @@ func TestDestroyEndsDaemons(t *testing.T) {
 	b, other := h.create(t, sandbox.Options{}), h.create(t, sandbox.Options{})
 	// Each daemon has left its session, its parent and the box's folder, and holds no output.
 	put := sandbox.File{Path: "daemon", Size: int64(len(daemon)), Mode: 0o755}
-	for _, box := range []sandbox.Sandbox{b, other} {
+	for _, box := range []box{b, other} {
 		put.Content = strings.NewReader(daemon)
 		if err := box.Upload(t.Context(), put); err != nil {
 			t.Fatal(err)

@@ -60,7 +60,7 @@ func TestCreateFaults(t *testing.T) {
 			if res := run(t, b, "cat README"); string(res.Stdout) != "read me\n" {
 				t.Errorf("said %q", res.Stdout)
 			}
-			if err := b.Destroy(t.Context()); err != nil {
+			if err := b.(box).Destroy(t.Context()); err != nil {
 				t.Error(err)
 			}
 			f.left(t, 0)

@@ -36,9 +36,9 @@ func TestHang(t *testing.T) {
 		body := `{"items":[],"nextCursor":"more"}`
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 	}
-	ask := map[string]func(context.Context, sandbox.Provider) error{
-		"probe": func(ctx context.Context, p sandbox.Provider) error { _, _, err := p.Probe(ctx, "box"); return err },
-		"list":  func(ctx context.Context, p sandbox.Provider) error { _, err := p.List(ctx, nil); return err },
+	ask := map[string]func(context.Context, provider) error{
+		"probe": func(ctx context.Context, p provider) error { _, _, err := p.Probe(ctx, "box"); return err },
+		"list":  func(ctx context.Context, p provider) error { _, err := p.List(ctx, nil); return err },
 	}
 	for name, test := range map[string]struct {
 		what      string
@@ -97,7 +97,7 @@ func TestAliveHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if alive, err := again.Alive(ctx, p); alive || err == nil || errors.Is(err, sandbox.ErrGone) || ctx.Err() != nil {
+	if alive, err := again.(box).Alive(ctx, p); alive || err == nil || errors.Is(err, sandbox.ErrGone) || ctx.Err() != nil {
 		t.Errorf("alive %v, %v", alive, err)
 	}
 }

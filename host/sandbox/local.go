@@ -17,8 +17,9 @@ import (
 // LocalName is the local provider's part of a Ref.
 const LocalName = "local"
 
-// local makes boxes of folders on this machine. What runs in one is kept apart from others by its folders alone.
-type local struct {
+// Local is the provider whose boxes are folders of this machine. What runs in one is kept apart from others by its
+// folders alone. Its methods may be used concurrently.
+type Local struct {
 	dir    string
 	place  place
 	prefix string // of the ids of its boxes
@@ -30,16 +31,16 @@ type local struct {
 //
 // The ids of its boxes name this machine and dir: boxes of another machine, and of another folder, are not its own.
 // To Probe they are Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.
-func NewLocal(dir string) Provider {
+func NewLocal(dir string) *Local {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs // else the working directory is gone, and so is dir
 	}
-	p := &local{dir: dir, place: here(dir)}
+	p := &Local{dir: dir, place: here(dir)}
 	p.prefix = p.place.prefix()
 	return p
 }
 
-func (p *local) Name() string { return LocalName }
+func (p *Local) Name() string { return LocalName }
 
 // record is what stands in a box's box.json. It is written first and removed last, so List has every box.
 type record struct {
@@ -52,7 +53,7 @@ type record struct {
 
 const recordFile = "box.json"
 
-func (p *local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
+func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	if err := checkEnv(o.Env); err != nil {
 		return nil, err
 	}
@@ -130,7 +131,16 @@ func localRepo(repo string) (string, error) {
 	return repo, nil
 }
 
-func (p *local) Open(_ context.Context, id string) (Sandbox, error) {
+// Open returns the box with the id; ErrGone if there is no such box, ErrForeign if it is not of this machine and folder.
+func (p *Local) Open(_ context.Context, id string) (Sandbox, error) {
+	b, err := p.open(id)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (p *Local) open(id string) (*localBox, error) {
 	dir, err := p.at(id)
 	if err != nil {
 		return nil, err
@@ -145,7 +155,7 @@ func (p *local) Open(_ context.Context, id string) (Sandbox, error) {
 	return &localBox{id: id, dir: dir, rec: rec}, nil
 }
 
-func (p *local) Destroy(ctx context.Context, id string) error {
+func (p *Local) Destroy(ctx context.Context, id string) error {
 	dir, err := p.at(id)
 	if err != nil {
 		return err
@@ -161,7 +171,7 @@ func readRecord(dir string) (rec record, err error) {
 	return rec, err
 }
 
-func (p *local) Probe(_ context.Context, id string) (Health, string, error) {
+func (p *Local) Probe(_ context.Context, id string) (Health, string, error) {
 	dir, err := p.at(id)
 	if err != nil {
 		return Unknown, "", err
@@ -181,7 +191,7 @@ func (p *local) Probe(_ context.Context, id string) (Health, string, error) {
 	return Gone, "its folder is gone", nil
 }
 
-func (p *local) List(_ context.Context, labels map[string]string) ([]Box, error) {
+func (p *Local) List(_ context.Context, labels map[string]string) ([]Box, error) {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the local boxes: %w", err)

@@ -91,7 +91,7 @@ func TestLocalFolders(t *testing.T) {
 	if boxes, err := p.List(t.Context(), nil); err != nil || len(boxes) != 1 {
 		t.Errorf("%v, %v", boxes, err)
 	}
-	if err := b.Destroy(t.Context()); err != nil {
+	if err := p.Destroy(t.Context(), b.Ref().ID); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "somebody's")); err != nil {

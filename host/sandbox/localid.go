@@ -58,7 +58,7 @@ func (p place) String() string { return p.Path + " on " + p.Host }
 var localID = regexp.MustCompile(`\A(?:([0-9a-f]{12})-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\z`)
 
 // newID is the id of a new box.
-func (p *local) newID() (string, error) {
+func (p *Local) newID() (string, error) {
 	id, err := uuid.NewV7()
 	return p.prefix + "-" + id.String(), err
 }
@@ -66,7 +66,7 @@ func (p *local) newID() (string, error) {
 // at is the folder of the box with the id, which is not there if the box is gone. It is an error that wraps
 // ErrForeign where the id is, or may be, that of a box on another machine or in another folder. An id that isn't one
 // could lead anywhere.
-func (p *local) at(id string) (string, error) {
+func (p *Local) at(id string) (string, error) {
 	m := localID.FindStringSubmatch(id)
 	if m == nil {
 		return "", fmt.Errorf("%q is not the id of a local box", id)

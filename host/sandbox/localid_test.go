@@ -67,7 +67,7 @@ func TestLocalPlace(t *testing.T) {
 }
 
 // foreign checks that p does not take the box for its own.
-func foreign(t *testing.T, p sandbox.Provider, name, id string) {
+func foreign(t *testing.T, p provider, name, id string) {
 	t.Helper()
 	ctx := t.Context()
 	health, _, err := p.Probe(ctx, id)

@@ -13,8 +13,8 @@ import (
 
 // Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
 // runner is. The box is not started, and not kept awake. In a box that is stopped nothing runs.
-func (p *local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
-	b, err := p.Open(ctx, id)
+func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
+	b, err := p.open(id)
 	if err != nil {
 		return false, err
 	}
@@ -44,7 +44,7 @@ const runsScript = `for f in /proc/[0-9]*/cmdline; do
 done
 echo none`
 
-func (p *daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
+func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
 	i, err := p.look(ctx, id)
 	switch {
 	case notFound(err, id):
@@ -83,7 +83,7 @@ func (p *daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 }
 
 // toolboxOf is the box with the address of its daemon, and nothing else known of it.
-func (p *daytona) toolboxOf(ctx context.Context, i info) (*daytonaBox, error) {
+func (p *Daytona) toolboxOf(ctx context.Context, i info) (*daytonaBox, error) {
 	if i.Toolbox == "" {
 		var answer struct{ URL string }
 		if err := p.do(ctx, request{

@@ -24,31 +24,26 @@ type Ref struct {
 
 func (r Ref) String() string { return r.Provider + ":" + r.ID }
 
-// Sandbox is one box. Its methods may be used concurrently.
+// Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. The
+// boxes of this package's providers can do more (Alive, Snapshot, Stop, Destroy, Branch); who needs that declares an
+// interface of its own.
 type Sandbox interface {
 	Ref() Ref
-	// WorkDir is where the repository or the folder stands that is worked on, absolute in the box.
+	// WorkDir is the folder of the repository or the folder that is worked on, absolute in the box.
 	WorkDir() string
 	// Home is the home folder of the box's user, absolute in the box.
 	Home() string
 
-	// Exec runs a command to its end. A command that ran is no error, however it ended: that is in the Result, a timeout included.
+	// Exec runs a command to its end. A command that ran is no error, however it ended: the Result has its exit code,
+	// and whether it timed out.
 	Exec(ctx context.Context, c Command) (Result, error)
-	// Detach starts a command that goes on without us, its output going to the file log in the home folder, and returns at once.
+	// Detach starts a command that outlives this process, with its output in the file log in the home folder, and
+	// returns at once.
 	Detach(ctx context.Context, c Command, log string) (Process, error)
-	// Alive reports whether a process that Detach started is still there. Asking keeps no box from stopping by itself.
-	Alive(ctx context.Context, p Process) (bool, error)
 	// Upload makes files, whole or not at all, with the folders that they need.
 	Upload(ctx context.Context, files ...File) error
 	// Download copies the file at path, relative to the home folder, to w. After an error w may hold a part of it.
 	Download(ctx context.Context, path string, w io.Writer) error
-	// Snapshot commits all that is in the working directory, also where that is nothing new, and returns the commit.
-	Snapshot(ctx context.Context, message string) (commit string, err error)
-
-	// Stop ends what Exec is running, here and in the box; what was detached goes on.
-	Stop()
-	// Destroy releases the box and all in it. A box that is gone already is no error.
-	Destroy(ctx context.Context) error
 }
 
 // Command is a command to run in a box.
@@ -168,22 +163,16 @@ const (
 // RunnerPath is where a launch puts the runner, below the home folder.
 const RunnerPath = ".arbe/bin/arbe-pi-runner"
 
-// Provider makes boxes and knows those it has made.
+// Provider makes boxes, opens them again by their ids, and releases them. Local and Daytona are providers, and can do
+// more (Name, Probe, Runs, List); who needs that declares an interface of its own.
 type Provider interface {
-	// Name is the provider's part of a Ref.
-	Name() string
-	// Create makes a box, with the repository in it. Where that fails nothing is left of it.
+	// Create makes a box, with the repository in it. A Create that fails leaves no box.
 	Create(ctx context.Context, o Options) (Sandbox, error)
-	// Open is the box with the id, which must be live; ErrGone where it is not there.
+	// Open returns the box with the id, which must be live; ErrGone if there is no such box.
 	Open(ctx context.Context, id string) (Sandbox, error)
-	// Probe returns the state of the box with the id; why is the state in the provider's words. It returns Gone only
-	// where the provider itself answers that this box is not there, or in a state that no box comes back from. Any
-	// other answer, and none, is Unknown with an error.
-	Probe(ctx context.Context, id string) (h Health, why string, err error)
-	// Destroy releases the box with the id, without opening or starting it. A box that is gone already is no error.
+	// Destroy releases the box with the id and all in it, without opening or starting it. A box that is gone already is
+	// no error.
 	Destroy(ctx context.Context, id string) error
-	// List are the boxes that have all these labels.
-	List(ctx context.Context, labels map[string]string) ([]Box, error)
 }
 
 // ErrGone says that a box is not there any more.

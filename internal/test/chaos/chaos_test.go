@@ -235,7 +235,7 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 func (w *world) reconciler(p *process) *reconcile.Reconciler {
 	return &reconcile.Reconciler{
 		Client:    func(id string) (*thread.Client, error) { return w.client(p, id), nil },
-		Providers: map[string]sandbox.Provider{"cloud": view{w.cloud, p}},
+		Providers: map[string]reconcile.Provider{"cloud": view{w.cloud, p}},
 		Hands: reconcile.Hands{
 			Push: func(ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run, _ string) thread.Pushed {
 				out := thread.Pushed{Branch: run.After.Push.Branch, Error: "the remote fails"}

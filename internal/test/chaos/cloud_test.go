@@ -213,7 +213,6 @@ func (c *cloud) vanish(id string) {
 
 // room is an opened box.
 type room struct {
-	sandbox.Sandbox // what no launch calls
 	view
 	m *machine
 }
@@ -261,12 +260,8 @@ func (r *room) Detach(ctx context.Context, c sandbox.Command, _ string) (p sandb
 	return p, err
 }
 
-func (r *room) Upload(context.Context, ...sandbox.File) error        { return nil }
-func (r *room) Download(context.Context, string, io.Writer) error    { return nil }
-func (r *room) Destroy(ctx context.Context) error                    { return r.view.Destroy(ctx, r.m.id) }
-func (r *room) Alive(context.Context, sandbox.Process) (bool, error) { return false, errCloud }
-func (r *room) Snapshot(context.Context, string) (string, error)     { return "", errCloud }
-func (r *room) Stop()                                                {}
+func (r *room) Upload(context.Context, ...sandbox.File) error     { return nil }
+func (r *room) Download(context.Context, string, io.Writer) error { return nil }
 
 // agent is a run in a box: it posts like a runner, and ends well, badly, or not at all.
 type agent struct {

@@ -1,0 +1,101 @@
+package reconcile_test
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// boxes is a provider whose boxes are what the test sets.
+type boxes struct {
+	mu     sync.Mutex
+	health map[string]sandbox.Health
+	runs   map[string]bool // whether the runner is alive, where the box is asked
+	broken error           // of every question
+	hang   bool            // no question is answered
+	labels map[string]map[string]string
+	states map[string]string
+	gone   []string // those that were released
+	opened []string
+	probes atomic.Int64
+	lists  atomic.Int64
+	most   atomic.Int64 // questions at the same time
+	now    atomic.Int64
+	asked  func(id string) // while a question is on its way
+}
+
+func (b *boxes) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opened = append(b.opened, id)
+	return &box{id: id}, nil
+}
+
+func (b *boxes) Probe(ctx context.Context, id string) (sandbox.Health, string, error) {
+	b.probes.Add(1)
+	b.most.Store(max(b.most.Load(), b.now.Add(1)))
+	defer b.now.Add(-1)
+	if b.asked != nil {
+		b.asked(id)
+	}
+	if b.hang {
+		<-ctx.Done()
+		return sandbox.Unknown, "", context.Cause(ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.health[id], cmp.Or(b.states[id], "started"), b.broken
+}
+
+func (b *boxes) Runs(_ context.Context, id string, _ sandbox.Process) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runs[id], b.broken
+}
+
+func (b *boxes) Destroy(_ context.Context, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gone = append(b.gone, id)
+	delete(b.labels, id)
+	return nil
+}
+
+func (b *boxes) List(ctx context.Context, labels map[string]string) (all []sandbox.Box, err error) {
+	b.lists.Add(1)
+	if b.hang {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, has := range b.labels {
+		fits := true
+		for k, v := range labels {
+			fits = fits && has[k] == v
+		}
+		if fits {
+			one := sandbox.Box{
+				Ref: sandbox.Ref{
+					Provider: "boxes",
+					ID:       id,
+				}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live, Created: time.Now(),
+			}
+			if one.State == "error" {
+				one.Health = sandbox.Gone
+			}
+			all = append(all, one)
+		}
+	}
+	return all, b.broken
+}
+
+// box is one of them.
+type box struct {
+	sandbox.Sandbox
+	id string
+}

@@ -1,0 +1,160 @@
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// A run is given up on evidence only, and once.
+func TestSettle(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		entries []string
+		ahead   time.Duration
+		set     func(*world)
+		did     string // what was done
+		status  string
+		open    bool
+		fails   bool
+	}{
+		{"no runs", []string{`c1 {"type":"chat","text":"hi"}`}, time.Hour, nil, "", "idle", false, false},
+		{"a live box", []string{running, inBox("b1", true, "")}, 20 * time.Minute, nil, "", "running", true, false},
+		{"gone", []string{running, inBox("b1", true, "")}, 3 * time.Minute, gone, "orphaned box_gone", "failed", false, false},
+		{"gone, and heard of a moment ago", []string{running, inBox("b1", true, "")}, 90 * time.Second, gone, "", "running", true, false},
+		{"gone, and the list has it", []string{running, inBox("b1", true, "")}, 3 * time.Minute, func(w *world) {
+			gone(w)
+			w.labels["b1"] = w.label("t1", "true")
+		}, "", "running", true, true},
+		{"gone once, and there again", []string{running, inBox("b1", true, "")}, 3 * time.Minute, func(w *world) {
+			gone(w)
+			w.asked = func(string) {
+				if w.probes.Load() == 2 {
+					w.health["b1"] = sandbox.Live
+				}
+			}
+		}, "", "running", true, false},
+		{"its process is gone", []string{running, inBox("b1", true, ""), startedEntry}, 35 * time.Second, nil, "orphaned runner_lost: process 7", "failed", false, false},
+		{"its process is gone, and heard of a moment ago", []string{running, inBox("b1", true, ""), startedEntry}, 25 * time.Second, nil, "", "running", true, false},
+		{"silent, and its process is alive", []string{running, inBox("b1", true, ""), startedEntry}, time.Hour, func(w *world) { w.runs["b1"] = true }, "", "running", true, false},
+		{"nobody knows of the box", []string{running, inBox("b1", true, "")}, 29 * time.Minute, func(w *world) { w.health["b1"] = sandbox.Unknown }, "", "running", true, false},
+		{"the provider is down", []string{running, inBox("b1", true, "")}, 29 * time.Minute, func(w *world) { w.broken = errors.New("no answer") }, "", "running", true, true},
+		{"the provider is down, and it is silent", []string{running, inBox("b1", true, "")}, 2 * time.Hour, func(w *world) { w.broken = errors.New("no answer") }, "orphaned silent", "failed", true, true},
+		{"silent without a box", []string{running}, time.Hour, nil, "orphaned silent", "failed", false, false},
+		{"not silent for long", []string{running}, 29 * time.Minute, nil, "", "running", true, false},
+		{"somebody else's box", []string{running, strings.Replace(inBox("b1", true, ""), `"boxes"`, `"others"`, 1)}, 29 * time.Minute, gone, "", "running", true, false},
+		{"ended well", []string{running, inBox("b1", false, ""), answer, completed}, time.Hour, gone, "", "completed", false, false},
+		{"runs without an id", []string{
+			`s1 {"type":"signal.thread.status_changed","status":"running"}`, `s2 {"type":"signal.thread.status_changed","status":"failed"}`,
+			`s3 {"type":"signal.thread.status_changed","status":"running"}`,
+		}, time.Hour, nil, "orphaned silent", "failed", false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.health["b1"] = sandbox.Live
+			if tt.set != nil {
+				tt.set(w)
+			}
+			w.post("t1", tt.entries...)
+			w.ahead.Store(int64(tt.ahead))
+			s, err := w.reconciler().Thread(t.Context(), "t1")
+			if (err != nil) != tt.fails {
+				t.Fatalf("got %v", err)
+			}
+			did := ""
+			for _, d := range s.Deeds {
+				did += d.Did + " " + d.Why
+			}
+			if !strings.HasPrefix(did, tt.did) || tt.did == "" && did != "" || s.Status != tt.status || s.Open != tt.open {
+				t.Errorf("got %+v", s)
+			}
+			// Again, by another one: nothing more.
+			before := w.entries("t1")
+			if again, err := w.reconciler().Thread(t.Context(), "t1"); len(again.Deeds) > 0 || (err != nil) != tt.fails {
+				t.Errorf("again it did %+v, %v", again.Deeds, err)
+			}
+			if after := w.entries("t1"); len(after) != len(before) {
+				t.Errorf("the thread grew by %v", after[len(before):])
+			}
+		})
+	}
+}
+
+// An outage of the server is no silence of the runs: it counts from when the log could be written again.
+func TestOutageOrphansNobody(t *testing.T) {
+	w := newWorld(t)
+	w.health["b1"] = sandbox.Unknown
+	w.post("t1", running, inBox("b1", true, ""))
+	client, _ := w.client("t1")
+	down := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			since := time.Now().Add(time.Duration(w.ahead.Load()) - time.Second).UTC().Format(time.RFC3339Nano)
+			fmt.Fprintf(rw, `{"installation":%q,"writableSince":%q}`, w.own, since)
+			return
+		}
+		r.URL.Host, r.URL.Scheme, r.RequestURI = strings.TrimPrefix(w.url, "http://"), "http", ""
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		for k, v := range resp.Header {
+			rw.Header()[k] = v
+		}
+		rw.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(rw, resp.Body)
+	}))
+	defer down.Close()
+	w.ahead.Store(int64(5 * time.Hour))
+	r := w.reconciler()
+	r.Client = func(id string) (*thread.Client, error) {
+		c, err := w.client(id)
+		c.Base = thread.BaseURL(down.URL)
+		return c, err
+	}
+	s, err := r.Thread(t.Context(), client.Thread)
+	if err != nil || s.Status != "running" || !s.Open || len(s.Deeds) > 0 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// What the host posts is provisional, and an end that comes while the provider is asked is the end.
+func TestLateRunner(t *testing.T) {
+	w := newWorld(t)
+	w.health["b1"] = sandbox.Gone
+	w.post("t1", running, inBox("b1", true, ""))
+	w.post("t2", running, inBox("b2", true, ""))
+	w.ahead.Store(int64(3 * time.Minute))
+	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || s.Status != "failed" {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	w.post("t1", completed)
+	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || s.Status != "completed" || len(s.Deeds) > 0 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+
+	w.health["b2"] = sandbox.Gone
+	w.asked = func(id string) {
+		if id == "b2" {
+			w.post("t2", completed)
+		}
+	}
+	if s, err := w.reconciler().Thread(t.Context(), "t2"); err != nil || s.Status != "completed" || len(s.Deeds) > 0 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	for _, e := range w.entries("t2") {
+		if strings.HasPrefix(e, "r1.orphan") {
+			t.Errorf("a run that has ended was given up: %s", e)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// world is a thread server whose clock can be set ahead, and boxes.
+type world struct {
+	*boxes
+	t     *testing.T
+	url   string
+	ahead atomic.Int64 // the server's clock before ours
+	key   []byte
+	own   string // the installation's id
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	log, err := stream.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t:   t,
+		key: []byte(strings.Repeat("k", 32)),
+		boxes: &boxes{
+			health: map[string]sandbox.Health{},
+			runs:   map[string]bool{},
+			labels: map[string]map[string]string{},
+			states: map[string]string{},
+		},
+	}
+	s := &stream.Server{
+		Log:      log,
+		Secrets:  [][]byte{w.key},
+		LongPoll: time.Second,
+		Closing:  t.Context(),
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+	handler := s.Handler()
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Date", time.Now().Add(time.Duration(w.ahead.Load())).UTC().Format(http.TimeFormat))
+		handler.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(func() {
+		srv.Close()
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.url = srv.URL
+	client, _ := w.client("t")
+	h, err := client.Health(t.Context())
+	if err != nil || h.Installation == "" {
+		t.Fatalf("health %+v, %v", h, err)
+	}
+	w.own = h.Installation
+	return w
+}
+
+func (w *world) client(id string) (*thread.Client, error) {
+	token := func() (string, error) {
+		return stream.Mint(
+			w.key,
+			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+		)
+	}
+	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil
+}
+
+func (w *world) reconciler() *reconcile.Reconciler {
+	return &reconcile.Reconciler{
+		Client:    w.client,
+		Providers: map[string]reconcile.Provider{"boxes": w.boxes},
+		Again:     time.Millisecond,
+	}
+}
+
+// post posts entries, each "id payload", and fails the test where that can't be.
+func (w *world) post(id string, entries ...string) {
+	w.t.Helper()
+	client, _ := w.client(id)
+	var all []thread.Entry
+	for _, e := range entries {
+		name, payload, _ := strings.Cut(e, " ")
+		all = append(all, thread.Entry{ID: name, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)})
+	}
+	if _, err := client.Append(w.t.Context(), all); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// entries are a thread's, "id payload".
+func (w *world) entries(id string) (all []string) {
+	w.t.Helper()
+	client, _ := w.client(id)
+	if _, err := client.Read(w.t.Context(), "0", false, func(e thread.Entry) error {
+		all = append(all, e.ID+" "+string(e.Payload))
+		return nil
+	}); err != nil && !thread.NotFound(err) {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+const (
+	running   = `r1.running {"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}`
+	completed = `r1.end.0 {"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"completed","exitCode":0,"signal":null,"stopReason":"stop","durationMs":1,"lines":1,"digest":"","leftovers":0}`
+	answer    = `pi:s:a1 {"type":"pi.assistant","stopReason":"stop","message":{"role":"assistant","content":[{"type":"text","text":"It is done."}]}}`
+)
+
+func inBox(id string, ephemeral bool, parent string) string {
+	if parent != "" {
+		parent = `,"parent":{"threadId":"` + parent + `","authorId":"brain"}`
+	}
+	return fmt.Sprintf(
+		`r1.sandbox {"type":"signal.dispatch.sandbox","runId":"r1","harness":"pi","sandbox":{"provider":"boxes","ref":"%s","ephemeral":%v}%s}`,
+		id,
+		ephemeral,
+		parent,
+	)
+}
+
+const startedEntry = `r1.started {"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":7,"startTicks":9,"bootId":"b"}`
+
+func gone(w *world) { w.health["b1"] = sandbox.Gone }
+
+func (w *world) label(thread, ephemeral string) map[string]string {
+	return map[string]string{
+		sandbox.LabelThread:       thread,
+		sandbox.LabelEphemeral:    ephemeral,
+		sandbox.LabelInstallation: w.own,
+	}
+}

@@ -37,23 +37,28 @@ demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, again
 
 # make test leaves out the tests whose names begin with TestFull, and make test-full runs them alone: every version of each
 # agent in every case, long load. Both go through internal/test/report, which counts skips.
-FULL    = ^TestFull
-# Packages that run the built programs: the race detector would not see those.
-UNRACED = ./internal/test/e2e ./internal/test/faults
-GOTEST  = go test -json -vet=off -shuffle=on -timeout 20m
-REPORT  = ARBE_BIN=$(abspath $(BIN)) go run ./internal/test/report
+FULL   = ^TestFull
+# The race detector makes a test that moves megabytes through one goroutine ten times as slow, and finds nothing there.
+LARGE  = ^TestLarge
+# Nor does it look into the built programs, which these packages drive.
+DRIVERS = ./internal/test/e2e ./internal/test/faults
+GOTEST = go test -json -vet=off -shuffle=on -timeout 20m
+REPORT = ARBE_BIN=$(abspath $(BIN)) go run ./internal/test/report
+# The packages that have tests of a name.
+WITH   = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | tr '\n' ' '
 
 .PHONY: test
 test: build agents ## all packages with the race detector, the fault table, each real agent
-	@raced=$$(go list ./... | grep -vFx "$$(go list $(UNRACED))" | tr '\n' ' '); \
+	@raced=$$(go list ./... | grep -vFx "$$(go list $(DRIVERS))" | tr '\n' ' '); \
+	large=$$($(subst TestX,TestLarge,$(WITH))); \
 	$(REPORT) '$(GOTEST) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
 		'$(GOTEST) -skip $(FULL) -parallel 16 ./internal/test/faults' \
-		"$(GOTEST) -skip $(FULL) -race -parallel 8 $$raced"
+		"$(GOTEST) -skip \"$(FULL)|$(LARGE)\" -race -parallel 8 $$raced" \
+		"$(GOTEST) -run $(LARGE) $$large"
 
 .PHONY: test-full
 test-full: build runners agents ## what make test leaves out
-	@full=$$(grep -rl --include='*_test.go' '^func TestFull' . | xargs -n 1 dirname | sort -u | tr '\n' ' '); \
-	$(REPORT) "$(GOTEST) -run $(FULL) -parallel 4 $$full"
+	@$(REPORT) "$(GOTEST) -run $(FULL) -parallel 4 $$($(subst TestX,TestFull,$(WITH)))"
 
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt

@@ -15,10 +15,6 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The box's binary goes without the library's documentation generator, and without HTTP/2, which a runner's few requests have no use for.
 LDFLAGS     = -s -w -X main.version=$(VERSION)
 RUNNER_TAGS = urfave_cli_no_docs,nethttpomithttp2
-# Nor is there anything to be won by inlining what is run once, or once for a post: it would take 350 KB of 9 MB.
-RUNNER_GC   = -gcflags='github.com/...=-l' -gcflags='text/template/...=-l' -gcflags='net/...=-l' -gcflags='mime/...=-l' \
-              -gcflags='crypto/x509=-l' -gcflags='crypto/tls=-l' -gcflags='encoding/asn1=-l' -gcflags='math/big=-l' \
-              -gcflags='log/slog=-l'
 FUZZTIME   ?= 20s
 
 .PHONY: help
@@ -27,27 +23,52 @@ help: ## this list
 
 .PHONY: build
 build: ## both binaries, static, into bin/
-	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) $(RUNNER_GC) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
+	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
 
 .PHONY: runners
 runners: ## the box's binary for each architecture, for arbe to find beside itself, into bin/
 	@set -e; for arch in amd64 arm64; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -tags $(RUNNER_TAGS) $(RUNNER_GC) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
 
 .PHONY: demo
-demo: build agents ## one run of the real pi, live, against a scripted model
+demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, against a scripted model
 	@go run ./internal/test/demo $(BIN)
 
+# make test leaves out the tests whose names begin with TestFull, and make test-full runs them alone: every version of each
+# agent in every case, long load. Both go through internal/test/report, which counts skips.
+FULL   = ^TestFull
+# The race detector makes a test that moves megabytes through one goroutine ten times as slow, and finds nothing there.
+LARGE  = ^TestLarge
+# Nor does it look into the built programs, which these packages drive.
+DRIVERS = ./internal/test/e2e ./internal/test/faults
+GOTEST = go test -json -vet=off -shuffle=on -timeout 20m
+REPORT = ARBE_BIN=$(abspath $(BIN)) go run ./internal/test/report
+# The packages that have tests of a name.
+WITH   = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | tr '\n' ' '
+
 .PHONY: test
-test: agents ## everything, race detector on, the real pi included
-	go test -race -shuffle=on -timeout 20m ./...
+test: build agents ## all packages with the race detector, the fault table, each real agent
+	@raced=$$(go list ./... | grep -vFx "$$(go list $(DRIVERS))" | tr '\n' ' '); \
+	large=$$($(subst TestX,TestLarge,$(WITH))); \
+	$(REPORT) '$(GOTEST) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
+		'$(GOTEST) -skip $(FULL) -parallel 16 ./internal/test/faults' \
+		"$(GOTEST) -skip \"$(FULL)|$(LARGE)\" -race -parallel 8 $$raced" \
+		"$(GOTEST) -run $(LARGE) $$large"
+
+.PHONY: test-full
+test-full: build runners agents ## what make test leaves out
+	@$(REPORT) "$(GOTEST) -run $(FULL) -parallel 4 $$($(subst TestX,TestFull,$(WITH)))"
 
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	@out=$$(go run $(GOFUMPT) -l .); [ -z "$$out" ] || { echo "not formatted (gofumpt -w):"; echo "$$out"; exit 1; }
+
+.PHONY: house
+house: ## the largest files, functions, interfaces and packages, and the highest complexities
+	@go run ./internal/test/house
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)
@@ -111,11 +132,12 @@ siege: ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database
 	go run $(GOVULNCHECK) ./...
 
-# The real agents, and a Node that can run them, as their lock files say.
+# The real agents, and a Node that can run them, as their lock files say. What the cache has of the same lock stays.
 .PHONY: agents
-agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(wildcard testdata/npm/*/package-lock.json))
+agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(wildcard testdata/npm/*/package-lock.json)) ## all that the tests run: agents, SDKs
 $(CACHE)/%/.installed: testdata/npm/%/package-lock.json
-	@echo "installing $* into $(CACHE)"
-	@mkdir -p $(@D) && cp testdata/npm/$*/package.json testdata/npm/$*/package-lock.json $(@D)
-	@cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
-	@touch $@
+	@set -e; if [ -e $@ ] && cmp -s $< $(@D)/package-lock.json; then touch $@; exit; fi; \
+	echo "installing $* into $(CACHE)"; \
+	mkdir -p $(@D); cp testdata/npm/$*/package.json testdata/npm/$*/package-lock.json $(@D); \
+	cd $(@D); npm ci --ignore-scripts --no-audit --no-fund --loglevel=error; \
+	touch $@

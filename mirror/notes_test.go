@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,99 +74,107 @@ var errKilled = errors.New("killed")
 // with notes that are whole, torn, garbled, of another version or gone, and with whatever cursor.
 func TestKilledMirrors(t *testing.T) {
 	for seed := range uint64(150) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		d := session.Dialects()[seed%3]
-		dir := t.TempDir()
-		path, notes := filepath.Join(dir, "s.jsonl"), filepath.Join(dir, "notes")
-		newOne := func(path string, appendEntries func([]thread.Entry) error) *mirror.Mirror {
-			e := newEncoder()
-			e.Dialect, e.Prompt, e.RunFrom = d, "r1.prompt", 3
-			return &mirror.Mirror{
-				Encoder: *e, Path: path, Log: slog.New(slog.DiscardHandler),
-				Append: func(_ context.Context, entries []thread.Entry) error { return appendEntries(entries) },
-			}
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel() // they wait for the disk
+			killedMirrors(t, seed)
+		})
+	}
+}
+
+// killedMirrors plays the schedule of a seed.
+func killedMirrors(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	d := session.Dialects()[seed%3]
+	dir := t.TempDir()
+	path, notes := filepath.Join(dir, "s.jsonl"), filepath.Join(dir, "notes")
+	newOne := func(path string, appendEntries func([]thread.Entry) error) *mirror.Mirror {
+		e := newEncoder()
+		e.Dialect, e.Prompt, e.RunFrom = d, "r1.prompt", 3
+		return &mirror.Mirror{
+			Encoder: *e, Path: path, Log: slog.New(slog.DiscardHandler),
+			Append: func(_ context.Context, entries []thread.Entry) error { return appendEntries(entries) },
 		}
-		var got []thread.Entry
-		there := map[string]thread.Entry{}
-		content := [][]byte{[]byte(header)}
-		cursors := []session.Position{{}}
-		var file bytes.Buffer
-		file.WriteString(header + "\n")
-		for range 2 + rng.IntN(8) {
-			for range rng.IntN(12) {
-				line := aLine(rng, d, content)
-				content = append(content, line)
-				file.Write(append(line, '\n'))
-			}
-			if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil { // the same file, with more in it
-				t.Fatal(err)
-			}
-			dies := rng.IntN(3) == 0
-			m := newOne(path, func(entries []thread.Entry) error {
-				for _, e := range entries {
-					if e.TS > "2026-11" {
-						e.TS = ""
-					}
-					was, known := there[e.ID]
-					if !known {
-						there[e.ID], got = e, append(got, e)
-					} else if diff := cmp.Diff(was, e); diff != "" {
-						t.Fatalf("seed %d: posted again as something else: %s", seed, diff)
-					}
-				}
-				if dies {
-					return errKilled
-				}
-				return nil
-			})
-			m.Notes = notes
-			m.From = cursors[max(0, len(cursors)-1-rng.IntN(3))]
-			m.Saved = func(p session.Position) error { cursors = append(cursors, p); return nil }
-			if err := m.Sync(t.Context()); err != nil && !errors.Is(err, errKilled) {
-				t.Fatal(err)
-			}
-			_ = m.Close()
-			if b, err := os.ReadFile(notes); err == nil && len(b) > 0 {
-				switch rng.IntN(6) {
-				case 0:
-					b = b[:rng.IntN(len(b))]
-				case 1:
-					b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
-				case 2:
-					b = slices.Concat(b, b[len(b)/2:]) // of another writer
-				}
-				if err := os.WriteFile(notes, b, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+	}
+	var got []thread.Entry
+	there := map[string]thread.Entry{}
+	content := [][]byte{[]byte(header)}
+	cursors := []session.Position{{}}
+	var file bytes.Buffer
+	file.WriteString(header + "\n")
+	for range 2 + rng.IntN(8) {
+		for range rng.IntN(12) {
+			line := aLine(rng, d, content)
+			content = append(content, line)
+			file.Write(append(line, '\n'))
 		}
-		last := newOne(path, func(entries []thread.Entry) error {
+		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil { // the same file, with more in it
+			t.Fatal(err)
+		}
+		dies := rng.IntN(3) == 0
+		m := newOne(path, func(entries []thread.Entry) error {
 			for _, e := range entries {
-				if _, known := there[e.ID]; !known {
-					got = append(got, e)
+				if e.TS > "2026-11" {
+					e.TS = ""
 				}
+				was, known := there[e.ID]
+				if !known {
+					there[e.ID], got = e, append(got, e)
+				} else if !reflect.DeepEqual(was, e) {
+					t.Fatalf("seed %d: posted again as something else: %s", seed, cmp.Diff(was, e))
+				}
+			}
+			if dies {
+				return errKilled
 			}
 			return nil
 		})
-		last.Notes, last.From = notes, cursors[len(cursors)-1]
-		var want []thread.Entry
-		whole := newOne(path, func(entries []thread.Entry) error { want = append(want, entries...); return nil })
-		for _, m := range []*mirror.Mirror{last, whole} {
-			if err := m.Sync(t.Context()); err != nil {
+		m.Notes = notes
+		m.From = cursors[max(0, len(cursors)-1-rng.IntN(3))]
+		m.Saved = func(p session.Position) error { cursors = append(cursors, p); return nil }
+		if err := m.Sync(t.Context()); err != nil && !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		_ = m.Close()
+		if b, err := os.ReadFile(notes); err == nil && len(b) > 0 {
+			switch rng.IntN(6) {
+			case 0:
+				b = b[:rng.IntN(len(b))]
+			case 1:
+				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+			case 2:
+				b = slices.Concat(b, b[len(b)/2:]) // of another writer
+			}
+			if err := os.WriteFile(notes, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_ = m.Close()
 		}
-		for _, all := range [][]thread.Entry{got, want} {
-			for i := range all {
-				if all[i].TS > "2026-11" { // of a line without a time, before any with one
-					all[i].TS = ""
-				}
+	}
+	last := newOne(path, func(entries []thread.Entry) error {
+		for _, e := range entries {
+			if _, known := there[e.ID]; !known {
+				got = append(got, e)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("seed %d, %s: %s", seed, d.Prefix, diff)
+		return nil
+	})
+	last.Notes, last.From = notes, cursors[len(cursors)-1]
+	var want []thread.Entry
+	whole := newOne(path, func(entries []thread.Entry) error { want = append(want, entries...); return nil })
+	for _, m := range []*mirror.Mirror{last, whole} {
+		if err := m.Sync(t.Context()); err != nil {
+			t.Fatal(err)
 		}
+		_ = m.Close()
+	}
+	for _, all := range [][]thread.Entry{got, want} {
+		for i := range all {
+			if all[i].TS > "2026-11" { // of a line without a time, before any with one
+				all[i].TS = ""
+			}
+		}
+	}
+	if !reflect.DeepEqual(want, got) {
+		t.Fatalf("seed %d, %s: %s", seed, d.Prefix, cmp.Diff(want, got))
 	}
 }
 

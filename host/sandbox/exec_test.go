@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -153,13 +154,15 @@ func TestExecEnds(t *testing.T) {
 				defer cancel()
 				pidFile := filepath.Join(b.WorkDir(), name)
 				done := make(chan struct{})
+				var output atomic.Bool // the box's output may come later than its files
 				go func() {
 					defer close(done)
-					soon(t, "it runs", func() bool { return len(read(pidFile)) > 0 })
+					soon(t, "it runs", func() bool { return len(read(pidFile)) > 0 && output.Load() })
 					way.stop(cancel)
 				}()
 				c := script(`echo before; (trap '' TERM; sleep 1000) & echo $! >` + name + `; wait; echo after`)
 				c.Timeout = way.limit
+				c.Output = func(sandbox.Stream, []byte) { output.Store(true) }
 				res, err := b.Exec(ctx, c)
 				<-done
 				if !errors.Is(err, way.err) || err != nil && way.err == nil {

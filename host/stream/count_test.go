@@ -68,7 +68,7 @@ func allocated(f func()) uint64 {
 
 // What is built of a body takes less than 3 times the body and 8 MiB, whatever is in it. The body itself makes it 4
 // times.
-func TestParseMemory(t *testing.T) {
+func TestLargeBodyInLittleMemory(t *testing.T) {
 	fill := func(element string, size int) []byte {
 		return []byte("[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]")
 	}

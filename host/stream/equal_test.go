@@ -71,7 +71,7 @@ func FuzzEqualJSON(f *testing.F) {
 }
 
 // Equality takes about as long as a copy does, whatever is compared, and next to no memory.
-func TestEqualJSONCost(t *testing.T) {
+func TestLargeJSONComparedInLittleMemory(t *testing.T) {
 	repeat := func(element string, size int) string { return strings.Repeat(element+",", size/len(element)) + element }
 	spaced := func(s string) string { return strings.ReplaceAll(s, ",", " ,\n") }
 	var names, reversed []string

@@ -97,7 +97,7 @@ func TestRunIsExact(t *testing.T) {
 }
 
 // An entry is measured as it is stored and sent, all of it is bounded, and what is stored can be read.
-func TestEntryIsBounded(t *testing.T) {
+func TestLargeEntryIsRefused(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
 	with := func(member, value string) string {
@@ -152,7 +152,7 @@ func TestEntryIsBounded(t *testing.T) {
 }
 
 // A log that holds entries from before they were bounded can be read.
-func TestOldEntriesAreRead(t *testing.T) {
+func TestLargeOldEntryIsRead(t *testing.T) {
 	s := newServer(t)
 	old := thread.Entry{
 		ID: "old", TS: "2026-01-01T00:00:00.000Z", AuthorID: strings.Repeat("\u2028", 8<<20),

@@ -387,7 +387,7 @@ func TestServersOnOneCluster(t *testing.T) {
 }
 
 // With few descriptors left, connections are closed, not the log: it goes on while more clients come than there are descriptors.
-func TestFewDescriptors(t *testing.T) {
+func TestLargeLogOnFewDescriptors(t *testing.T) {
 	s := startServerBy(t, "pebble", exec.Command("sh", "-c", `ulimit -n 256 && exec "$0"`, os.Args[0]))
 	post := newWriter(t, s.url)
 	for range 400 {

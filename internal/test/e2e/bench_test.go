@@ -29,7 +29,7 @@ import (
 // arbe is what the host's binary prints.
 func arbe(b *testing.B, args ...string) string {
 	b.Helper()
-	out, err := exec.Command(filepath.Join(built, "arbe"), args...).Output()
+	out, err := exec.Command(filepath.Join(bin, "arbe"), args...).Output()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func BenchmarkLatency(b *testing.B) {
 	if err := os.WriteFile(path, lines[0], 0o600); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "mirror", "--follow", "--session", path)
+	cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "mirror", "--follow", "--session", path)
 	cmd.Env = environ
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -213,7 +213,7 @@ func BenchmarkMirror(b *testing.B) {
 	var rss int64
 	for range b.N {
 		_, _, environ := env(b, server)
-		cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "mirror", "--session", path)
+		cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "mirror", "--session", path)
 		cmd.Env = environ
 		began := time.Now()
 		peak, err := runPeak(cmd)
@@ -248,7 +248,7 @@ func BenchmarkHydrate(b *testing.B) {
 		b.Fatal(err)
 	}
 	id, token, environ := env(b, server)
-	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "mirror", "--session", path)
+	cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "mirror", "--session", path)
 	cmd.Env = environ
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
@@ -256,7 +256,7 @@ func BenchmarkHydrate(b *testing.B) {
 	var rebuilt, plain time.Duration
 	var rss int64
 	for range b.N {
-		cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "hydrate", "--out", filepath.Join(dir, "out.jsonl"))
+		cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "hydrate", "--out", filepath.Join(dir, "out.jsonl"))
 		cmd.Env = environ
 		began := time.Now()
 		peak, err := runPeak(cmd)
@@ -303,7 +303,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 		_, _, environ := env(b, server)
-		cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "run", "--agent-bin", agent, "--", "hi")
+		cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "run", "--agent-bin", agent, "--", "hi")
 		cmd.Env = environ
 		if err := cmd.Start(); err != nil {
 			b.Fatal(err)

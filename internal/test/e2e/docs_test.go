@@ -81,7 +81,7 @@ func typed(t *testing.T, block string) {
 	cmd.Env = append(s.env, "ARBE_DATA="+filepath.Join(s.dir, "data"))
 	for i, kv := range cmd.Env {
 		if path, is := strings.CutPrefix(kv, "PATH="); is {
-			cmd.Env[i] = "PATH=" + built + ":" + path
+			cmd.Env[i] = "PATH=" + bin + ":" + path
 		}
 	}
 	out, err := cmd.CombinedOutput()
@@ -99,7 +99,7 @@ func typed(t *testing.T, block string) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "run", "../demo", built)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "../demo", bin)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -22,14 +22,15 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/model"
 	box "arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// built is where the binaries are, and server the thread server that all tests share.
-var built, server string
+// bin is the folder of both programs, and server the thread server that all tests share.
+var bin, server string
 
 func TestMain(m *testing.M) {
 	if how := os.Getenv(loadVar); how != "" {
@@ -40,30 +41,31 @@ func TestMain(m *testing.M) {
 		fmt.Println("the real agents are left out with -short")
 		return
 	}
-	status, err := withServer(m.Run)
-	if err != nil {
+	var serveErr error
+	status, err := built.Run("../../..", func(dir string) (status int) {
+		bin = dir
+		status, serveErr = withServer(m.Run)
+		return status
+	})
+	if err := errors.Join(err, serveErr); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		status = 1
 	}
 	os.Exit(status)
 }
 
-// withServer builds the binaries as they are shipped, starts a thread server and runs the tests.
+// withServer starts a thread server and runs the tests.
 func withServer(run func() int) (status int, err error) {
 	dir, err := os.MkdirTemp("", "arbe-e2e-")
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	built = filepath.Join(dir, "bin")
-	if out, err := exec.Command("make", "-s", "-C", "../../..", "build", "BIN="+built, "VERSION=v0.0.0-test").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("make build: %w\n%s", err, out)
-	}
 	data := filepath.Join(dir, "data")
 	if err := os.Setenv("ARBE_DATA", data); err != nil {
 		return 1, err
 	}
-	serve := exec.Command(filepath.Join(built, "arbe"), "serve", "--addr", "127.0.0.1:0")
+	serve := exec.Command(filepath.Join(bin, "arbe"), "serve", "--addr", "127.0.0.1:0")
 	var log bytes.Buffer
 	serve.Stderr = &log
 	if err := serve.Start(); err != nil {
@@ -144,7 +146,7 @@ func (s *scene) dialect() session.Dialect {
 // known is what the box knows of its run.
 func (s *scene) known(run string) (k box.Known) {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), "status", "--json")
+	cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "status", "--json")
 	cmd.Env = s.env
 	out, err := cmd.Output()
 	if err != nil {
@@ -166,7 +168,7 @@ func (s *scene) known(run string) (k box.Known) {
 // arbe is what the host's binary prints.
 func (s *scene) arbe(args ...string) string {
 	s.t.Helper()
-	out, err := exec.Command(filepath.Join(built, "arbe"), args...).Output()
+	out, err := exec.Command(filepath.Join(bin, "arbe"), args...).Output()
 	if err != nil {
 		var ee *exec.ExitError
 		if errors.As(err, &ee) {
@@ -179,7 +181,7 @@ func (s *scene) arbe(args ...string) string {
 
 // box is what the box's binary prints.
 func (s *scene) box(args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(built, "arbe-pi-runner"), args...)
+	cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), args...)
 	cmd.Env = s.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -198,7 +200,7 @@ func (s *scene) start() *runner {
 	if s.prompt != "" {
 		args = append(args, "--", s.prompt)
 	}
-	r.Cmd = exec.CommandContext(s.t.Context(), filepath.Join(built, "arbe-pi-runner"), args...)
+	r.Cmd = exec.CommandContext(s.t.Context(), filepath.Join(bin, "arbe-pi-runner"), args...)
 	r.Env, r.Stderr = s.env, &r.stderr
 	if err := r.Start(); err != nil {
 		s.t.Fatal(err)

@@ -30,7 +30,7 @@ func TestNoHome(t *testing.T) {
 				r.Cmd = exec.CommandContext(t.Context(), "unshare", slices.Concat(
 					[]string{
 						"-m", "sh", "-c", `mount --bind "$PASSWD" /etc/passwd && exec "$0" "$@"`,
-						filepath.Join(built, "arbe-pi-runner"), "run",
+						filepath.Join(bin, "arbe-pi-runner"), "run",
 					},
 					s.args, []string{"--", s.prompt})...)
 				home := func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }

@@ -176,7 +176,7 @@ func loadRun(b *testing.B, runner string, rate, seconds int) cost {
 // to its post. With ARBE_BEFORE naming a folder with another build, that one takes turns with this one: the machine's
 // other load is the same for both.
 func BenchmarkLoad(b *testing.B) {
-	builds := map[string]string{"": built}
+	builds := map[string]string{"": bin}
 	if before := os.Getenv("ARBE_BEFORE"); before != "" {
 		builds["-before"] = before
 	}
@@ -215,7 +215,7 @@ func BenchmarkIdleTurns(b *testing.B) {
 	}
 	var sums [2]cost
 	for range b.N {
-		for i, dir := range []string{built, before} {
+		for i, dir := range []string{bin, before} {
 			c := idleRun(b, filepath.Join(dir, "arbe-pi-runner"))
 			sums[i].core, sums[i].pss = sums[i].core+c.core/float64(b.N), sums[i].pss+c.pss/int64(b.N)
 		}
@@ -281,7 +281,7 @@ func idleRun(b *testing.B, runner string) (c cost) {
 // ARBE_BEFORE as in BenchmarkLoad.
 func BenchmarkRestart(b *testing.B) {
 	const bulk = 345_000 // lines of 1.2 KB
-	builds := map[string]string{"": built}
+	builds := map[string]string{"": bin}
 	if before := os.Getenv("ARBE_BEFORE"); before != "" {
 		builds["-before"] = before
 	}

@@ -47,7 +47,7 @@ func (s *scene) atTerminal(args ...string) (cmd *exec.Cmd, keys, tty *os.File, s
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
 		s.t.Fatal(err)
 	}
-	cmd = exec.CommandContext(s.t.Context(), filepath.Join(built, "arbe-pi-runner"), args...)
+	cmd = exec.CommandContext(s.t.Context(), filepath.Join(bin, "arbe-pi-runner"), args...)
 	cmd.Env = append(s.env, "TERM=xterm-256color", "PI_OFFLINE=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

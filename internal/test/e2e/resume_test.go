@@ -356,7 +356,7 @@ func TestPiResumeForeign(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, version, say("I know it all."))
-			post := exec.Command(filepath.Join(built, "arbe"), "thread", "post", s.thread)
+			post := exec.Command(filepath.Join(bin, "arbe"), "thread", "post", s.thread)
 			post.Stdin = strings.NewReader(foreign)
 			if out, err := post.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -417,7 +417,7 @@ func TestPiResumeForeignOfChance(t *testing.T) {
 					fmt.Fprintf(&lines, `{"id":"x%d","ts":"2026-01-01T00:00:%02d.000Z","payload":%s}`+"\n", i, i, payload)
 				}
 				s := newScene(t, version, say("I am there."))
-				post := exec.Command(filepath.Join(built, "arbe"), "thread", "post", s.thread)
+				post := exec.Command(filepath.Join(bin, "arbe"), "thread", "post", s.thread)
 				post.Stdin = strings.NewReader(lines.String())
 				if out, err := post.CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s\n%s", err, out, lines.String())

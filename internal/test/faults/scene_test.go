@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,14 +22,15 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/hydrate"
+	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// built is the runner's binary.
-var built string
+// bin is the folder of both programs.
+var bin string
 
 func TestMain(m *testing.M) {
 	if os.Getenv(noPidfdVar) != "" {
@@ -45,7 +45,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(hostileVar) != "" {
 		os.Exit(hostileMain())
 	}
-	status, err := withBinary(m.Run)
+	status, err := built.Run("../../..", func(dir string) int {
+		bin = dir
+		return m.Run()
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		status = 1
@@ -53,37 +56,25 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-func withBinary(run func() int) (status int, err error) {
-	dir, err := os.MkdirTemp("", "arbe-faults-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if out, err := exec.Command("make", "-s", "-C", "../../..", "build", "BIN="+dir, "VERSION=v0.0.0-test").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("make build: %w\n%s", err, out)
-	}
-	built = dir
-	return run(), nil
-}
-
 // patience is how long anything may take. What takes longer has failed.
 const patience = 40 * time.Second
 
 // scene is one run and what is done to it.
 type scene struct {
-	t      *testing.T
-	dir    string
-	run    string // its id, which no other scene's run has
-	server *fakethread.Server
-	alien  string   // the id of a line that somebody else has posted, as something else
-	real   *service // arbe serve, where it has the thread instead of server
-	front  *front
-	env    map[string]string
-	args   []string
-	plan   []string
-	state  string
-	wrap   string // what a shell does before it becomes the runner
-	file   string // the session's, where the scene names it; "" for the runner's choice
+	t       *testing.T
+	dir     string
+	run     string // its id, which no other scene's run has
+	program string // the runner's path
+	server  *fakethread.Server
+	alien   string   // the id of a line that somebody else has posted, as something else
+	real    *service // arbe serve, where it has the thread instead of server
+	front   *front
+	env     map[string]string
+	args    []string
+	plan    []string
+	state   string
+	wrap    string // what a shell does before it becomes the runner
+	file    string // the session's, where the scene names it; "" for the runner's choice
 
 	group    string   // the cgroup's folder, where the scene has one
 	first    int      // the worker when the fault struck
@@ -112,7 +103,7 @@ func newScene(t *testing.T, run string) *scene {
 	s := &scene{
 		t: t, run: run, dir: t.TempDir(), ended: make(chan struct{}), held: make(chan struct{}), freed: make(chan struct{}), env: map[string]string{},
 	}
-	s.state = filepath.Join(s.dir, "state")
+	s.state, s.program = filepath.Join(s.dir, "state"), filepath.Join(bin, "arbe-pi-runner")
 	s.server = fakethread.New(t, s.hook)
 	s.front = newFront(t, strings.TrimPrefix(s.server.URL, "http://"))
 	t.Cleanup(s.sweep)
@@ -210,7 +201,7 @@ func (s *scene) command(args ...string) *exec.Cmd {
 			args = append(args, "--", "do it")
 		}
 	}
-	path := filepath.Join(built, "arbe-pi-runner")
+	path := s.program
 	cmd := exec.Command(path, args...)
 	if s.wrap != "" {
 		cmd = exec.Command("sh", append([]string{"-c", s.wrap + `; exec "$0" "$@"`, path}, args...)...)

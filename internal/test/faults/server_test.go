@@ -46,7 +46,7 @@ func newService(t *testing.T) *service {
 }
 
 func (v *service) arbe(args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(built, "arbe"), args...)
+	cmd := exec.Command(filepath.Join(bin, "arbe"), args...)
 	cmd.Env = []string{"ARBE_DATA=" + v.dir, secret, "HOME=" + v.dir}
 	return cmd
 }

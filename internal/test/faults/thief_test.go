@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -200,7 +199,6 @@ func TestThief(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT RUN: only root can run the runner as another user")
 	}
-	const nobody = 65534
 	s := newScene(t, "thief")
 	self, err := os.Executable()
 	s.try(err)
@@ -210,12 +208,9 @@ func TestThief(t *testing.T) {
 	s.write("spy", fmt.Sprintf("#!/bin/sh\ncd %s; exec env %s=%s ./thief\n", s.dir, thiefVar, s.server.Token))
 	s.try(os.Chmod(s.path("spy"), 0o755))
 	s.args = []string{"--agent-bin", s.path("spy")}
-	for _, dir := range []string{built, filepath.Dir(s.dir)} {
-		s.try(os.Chmod(dir, 0o755))
-	}
-	s.try(os.Chown(s.dir, nobody, nobody))
+	user := s.nobody()
 	cmd := s.command("run")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	out, err := cmd.CombinedOutput()
 	b, readErr := os.ReadFile(s.path("stolen"))
 	s.try(readErr)

@@ -1,0 +1,93 @@
+// Command report runs "go test -json" commands beside each other, each argument one command line, and prints their results
+// as go test does: a line for each package, and the output of tests that failed. At the end it counts passed and skipped
+// tests and lists the skipped ones with their reasons. It exits with 1 where a package failed, where a command ran no
+// package, and, if $CI is set, where a test was skipped for a reason other than a missing feature of the kernel.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(report(ctx, os.Args[1:], os.Stdout, os.Getenv("CI") != ""))
+}
+
+// report runs the commands and returns the exit status.
+func report(ctx context.Context, commands []string, w io.Writer, ci bool) int {
+	if len(commands) == 0 {
+		fmt.Fprintln(w, "usage: report 'go test -json ...' ...")
+		return 64
+	}
+	began := time.Now()
+	var mu sync.Mutex
+	all := newTally(w)
+	var wg sync.WaitGroup
+	for _, line := range commands {
+		wg.Go(func() {
+			err := run(ctx, line, func(b []byte) {
+				mu.Lock()
+				defer mu.Unlock()
+				all.add(b)
+			})
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				all.broken(line, err)
+			}
+		})
+	}
+	wg.Wait()
+	return all.summary(time.Since(began), ci)
+}
+
+// run runs one command and calls each with the lines of its output. A go test that ran and failed is no error: its output
+// has the failure.
+func run(ctx context.Context, line string, each func([]byte)) error {
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	packages := 0
+	r := bufio.NewReader(out)
+	for {
+		b, err := r.ReadBytes('\n')
+		if strings.Contains(string(b), `"Action":"start"`) || strings.Contains(string(b), `"Action":"build-fail"`) {
+			packages++
+		}
+		if len(b) > 0 {
+			each(b)
+		}
+		if err != nil {
+			break // the end of the output; how the command ended is read from Wait
+		}
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if packages > 0 && errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil
+	}
+	if err == nil && packages == 0 {
+		return errors.New("no package was tested")
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// missing are the kernel features for want of which a test may be skipped where $CI is set: what stands in the test's
+// reason, and the feature. A skip for another reason fails there.
+var missing = []struct{ reason, feature string }{
+	{"no v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},
+	{"a v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},
+	{"a freezer", "a cgroup that the tests may freeze (v1 freezer, or v2)"},
+	{"a limit on processes", "a cgroup that the tests may limit in processes (v1 or v2)"},
+	{"a limit on memory", "a cgroup that the tests may limit in memory (v1 or v2)"},
+	{"a cgroup can't be made here", "a cgroup that the tests may make"},
+	{"a small disk can't be mounted here", "mounts: root, or a user namespace"},
+	{"a mount namespace can't be made here", "mounts: root, or a user namespace"},
+	{"another user", "a second user: root"},
+}
+
+// event is a line of go test -json.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of a failed build
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+// skip is a test that did not run.
+type skip struct{ pkg, test, reason string }
+
+// tally collects the events of all commands.
+type tally struct {
+	w      io.Writer
+	output map[[2]string][]string // by package and test, until it ended well
+	took   map[string]float64     // seconds by package
+	bad    map[string]bool        // packages that failed, commands that could not run
+	skips  []skip
+	passed int
+}
+
+func newTally(w io.Writer) *tally {
+	return &tally{w: w, output: map[[2]string][]string{}, took: map[string]float64{}, bad: map[string]bool{}}
+}
+
+// broken notes a command that could not run.
+func (t *tally) broken(line string, err error) {
+	t.bad[line] = true
+	fmt.Fprintf(t.w, "FAIL\t%s: %v\n", line, err)
+}
+
+// add takes a line of a command's output.
+func (t *tally) add(line []byte) {
+	var e event
+	if json.Unmarshal(line, &e) != nil || e.Action == "" {
+		_, _ = t.w.Write(line) // of the go command itself
+		return
+	}
+	key := [2]string{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(t.w, e.Output)
+	case "build-fail":
+		t.bad[e.ImportPath] = true
+	case "output":
+		t.output[key] = append(t.output[key], e.Output)
+	case "pass", "skip", "fail":
+		t.end(key, e)
+	}
+}
+
+// end takes the end of a test or, where e.Test is empty, of a package.
+func (t *tally) end(key [2]string, e event) {
+	lines := t.output[key]
+	delete(t.output, key)
+	switch {
+	case e.Test == "":
+		t.took[e.Package] = e.Elapsed
+		switch e.Action {
+		case "pass":
+			fmt.Fprintf(t.w, "ok  \t%s\t%.1fs\n", e.Package, e.Elapsed)
+		case "fail":
+			t.bad[e.Package] = true
+			t.unfinished(e.Package)
+			fmt.Fprintf(t.w, "%sFAIL\t%s\t%.1fs\n", strings.Join(lines, ""), e.Package, e.Elapsed)
+		}
+	case e.Action == "fail":
+		fmt.Fprint(t.w, strings.Join(lines, ""))
+	case e.Action == "skip":
+		t.skips = append(t.skips, skip{e.Package, e.Test, reason(lines)})
+	default:
+		t.passed++
+	}
+}
+
+// unfinished prints the output of tests that were running when their package's process ended, as in a panic.
+func (t *tally) unfinished(pkg string) {
+	var keys [][2]string
+	for key := range t.output {
+		if key[0] == pkg {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b [2]string) int { return cmp.Compare(a[1], b[1]) })
+	for _, key := range keys {
+		fmt.Fprint(t.w, strings.Join(t.output[key], ""))
+		delete(t.output, key)
+	}
+}
+
+// reason is what a skipped test printed, without the marks of go test.
+func reason(lines []string) string {
+	var all []string
+	for _, line := range lines {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "===") && !strings.HasPrefix(line, "---") {
+			all = append(all, line)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// excused returns the missing kernel feature that a reason names, or "".
+func excused(reason string) string {
+	for _, m := range missing {
+		if strings.Contains(reason, m.reason) {
+			return m.feature
+		}
+	}
+	return ""
+}
+
+// summary prints the counts and returns the exit status.
+func (t *tally) summary(took time.Duration, ci bool) int {
+	fmt.Fprintf(t.w, "%d tests passed, %d skipped, in %.0f s\n", t.passed, len(t.skips), took.Seconds())
+	status := 0
+	for _, s := range t.skips {
+		feature := excused(s.reason)
+		fmt.Fprintf(t.w, "skipped: %s %s: %s\n", s.pkg, s.test, s.reason)
+		if ci && feature == "" {
+			fmt.Fprintln(t.w, "FAIL\ta skip that no missing kernel feature explains")
+			status = 1
+		}
+	}
+	if len(t.bad) > 0 {
+		var names []string
+		for name := range t.bad {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		fmt.Fprintf(t.w, "FAIL\t%s\n", strings.Join(names, "\nFAIL\t"))
+		status = 1
+	}
+	return status
+}

@@ -223,39 +223,6 @@ func appendTo(t *testing.T, file, text string) {
 	}
 }
 
-// A fact that a full disk has cut off takes only itself with it.
-func TestNoteAfterCutFact(t *testing.T) {
-	cfg, _, _ := lostRun(t, "prompt", "exit 0")
-	dir := runner.FolderPath(cfg.State, cfg.ThreadID, cfg.RunID)
-	folder, err := runner.OpenFolder(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer folder.Close()
-	appendTo(t, filepath.Join(dir, "facts.jsonl"), `{"at":"2026-01-01T00:00:00Z","fact":"exi`)
-	if err := folder.Note(runner.Fact{Fact: runner.FactDelivered}); err != nil {
-		t.Fatal(err)
-	}
-	if runs, err := runner.List(cfg.State); err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered {
-		t.Errorf("%+v, %v", runs, err)
-	}
-}
-
-// The state folder's path may have any characters in it.
-func TestListOddPath(t *testing.T) {
-	server := fakethread.New(t, nil)
-	cfg := setup(t, server, "prompt", "say done")
-	cfg.State = filepath.Join(cfg.Cwd, "a[b]*\\?\xff")
-	if _, err := run(t, cfg); err != nil {
-		t.Fatal(err)
-	}
-	runs, err := runner.List(cfg.State)
-	if err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered || !strings.HasPrefix(runs[0].Session,
-		cfg.State+"/") {
-		t.Errorf("%+v, %v", runs, err)
-	}
-}
-
 // Who goes on with a run reads no line of the session that is posted: the mirror's notes are enough, also without a
 // cursor.
 func TestNotesOfALostRun(t *testing.T) {

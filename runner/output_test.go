@@ -81,3 +81,18 @@ func TestGush(t *testing.T) {
 		t.Errorf("%d bytes are kept, with zeroes: %v; %v", len(b), strings.ContainsRune(string(b), 0), err)
 	}
 }
+
+// However much the agent prints, the disk holds a little of it, the end.
+func TestOutputIsCapped(t *testing.T) {
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "flood 100000000", "sleep 1500ms", "print the end", "say done")
+	res, err := run(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(res.Folder, "stdout")
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) > 16<<20 || !strings.HasSuffix(string(b), "0\nthe end\n") && !strings.HasSuffix(string(b), "0the end\n") {
+		t.Errorf("%d bytes are kept, %v", len(b), err)
+	}
+}

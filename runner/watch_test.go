@@ -1,12 +1,9 @@
 package runner_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
@@ -140,39 +137,47 @@ func TestNoLingerWhilePrinting(t *testing.T) {
 	}
 }
 
-// A clock that is set back during the run hides no subagent, and one that is set ahead none that was there before.
-func TestBeganByAnotherClock(t *testing.T) {
-	spec, err := harness.Lookup("claude-code")
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "fail 500", "sleep 60s")
+	cfg.Guard = 300 * time.Millisecond
+	res, err := run(t, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	file := filepath.Join(dir, "s1", "subagents", "agent-a1.jsonl")
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if v := res.Verdict; v.Outcome != outcome.Failed || v.ErrorClass != outcome.ClassTimeout || v.Message != "the runaway guard ended the agent: it ran for 300ms" {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// An agent that has ended well and will not go is ended, and the run is completed.
+func TestLinger(t *testing.T) {
+	t.Parallel()
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "say done", "ignore TERM", "sleep 60s")
+	cfg.Patience = 500 * time.Millisecond
+	res, err := run(t, cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
+	if v := res.Verdict; v.Outcome != outcome.Completed || v.Exit != outcome.Signalled(9) {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// One whose tool is still at work is left alone, also where its reply was cut.
+func TestNoLinger(t *testing.T) {
+	t.Parallel()
+	server := fakethread.New(t, nil)
+	tool := `{"type":"message","id":"x","parentId":"m1","timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"assistant","content":[{"type":"toolCall","id":"c1","name":"bash","arguments":{}}],"stopReason":"length"}}`
+	cfg := setup(t, server, "prompt", "line "+tool, "sleep 3s", "exit 0")
+	cfg.Patience = 500 * time.Millisecond
+	res, err := run(t, cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
-	started := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		name    string
-		written time.Time     // the file's time
-		elapsed time.Duration // since the run began
-		now     time.Time
-		found   int
-	}{
-		{"a right clock", started.Add(time.Minute), 2 * time.Minute, started.Add(2 * time.Minute), 1},
-		{"written before the run", started.Add(-time.Minute), 2 * time.Minute, started.Add(2 * time.Minute), 0},
-		{"set back by a day", started.Add(time.Minute - 24*time.Hour), 2 * time.Minute, started.Add(2*time.Minute - 24*time.Hour), 1},
-		{"set ahead by a day, after it was written", started.Add(time.Minute), 2 * time.Minute, started.Add(24 * time.Hour), 1},
-	} {
-		if err := os.Chtimes(file, tt.written, tt.written); err != nil {
-			t.Fatal(err)
-		}
-		since := runner.Began(started, tt.elapsed, tt.now)
-		if got := spec.Subagents(filepath.Join(dir, "s1.jsonl"), "s1", since, nil); len(got) != tt.found {
-			t.Errorf("%s: found %v, want %d", tt.name, got, tt.found)
-		}
+	if v := res.Verdict; v.Outcome != outcome.Completed || v.Exit != outcome.ExitCode(0) {
+		t.Errorf("got %+v", v)
 	}
 }

@@ -1,0 +1,95 @@
+package runner_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt", "sleep 1500ms", "say done")
+	cfg.Heartbeat = 200 * time.Millisecond
+	if _, err := run(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	var beats []thread.Heartbeat
+	for _, e := range server.Entries() {
+		if strings.HasPrefix(e.ID, "r1.beat.") {
+			var p thread.Heartbeat
+			if err := json.Unmarshal(e.Payload, &p); err != nil {
+				t.Fatal(err)
+			}
+			if e.ID != "r1.beat."+strconv.FormatInt(p.Beat, 10) || p.RunID != "r1" || p.Harness != "pi" {
+				t.Errorf("%s: %+v", e.ID, p)
+			}
+			if p.Posted == 2 { // while the agent is at work
+				beats = append(beats, p)
+			}
+		}
+	}
+	if len(beats) < 3 {
+		t.Fatalf("%d heartbeats in 1.5 s", len(beats))
+	}
+	b := beats[len(beats)-1]
+	if b.Pending != 0 || b.UptimeMs < 500 || b.Agent == nil || b.Agent.RSSBytes < 1<<20 || b.Agent.QuietMs < 300 || b.Agent.PID == 0 {
+		t.Errorf("got %+v %+v", b, b.Agent)
+	}
+}
+
+// A heartbeat whose answer takes long does not hold up the next one.
+func TestHeartbeatsAtASlowServer(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	beats, third := 0, make(chan struct{})
+	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+		if len(c.Entries) != 1 || !strings.Contains(c.Entries[0].ID, ".beat.") {
+			return fakethread.Fault{}
+		}
+		mu.Lock()
+		if beats++; beats == 3 {
+			close(third)
+		}
+		mu.Unlock()
+		select {
+		case <-third:
+		case <-time.After(20 * time.Second): // in vain
+			t.Error("no heartbeat came while others waited for their answers")
+		}
+		return fakethread.Fault{}
+	})
+	on := filepath.Join(t.TempDir(), "on")
+	cfg := setup(t, server, "prompt", "wait "+on, "say done")
+	cfg.Heartbeat = 50 * time.Millisecond
+	done := make(chan error, 1)
+	go func() { _, err := run(t, cfg); done <- err }()
+	select {
+	case <-third:
+	case err := <-done:
+		t.Fatalf("the run has ended: %v", err)
+	}
+	if err := os.WriteFile(on, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range server.Entries() {
+		var p thread.Heartbeat
+		if err := json.Unmarshal(e.Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Type == thread.TypeHeartbeat && p.NextMs != 50 {
+			t.Errorf("%s: the next one is due after %d ms", e.ID, p.NextMs)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// stopWhen runs cfg and ends it, with the cause, when the file is there.
+func stopWhen(t *testing.T, cfg runner.Config, file string, cause error) (runner.Result, time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	done := make(chan runner.Result, 1)
+	go func() {
+		res, err := runner.Run(ctx, t.Context(), cfg)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- res
+	}()
+	for {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond) // until the plan is there
+	}
+	began := time.Now()
+	cancel(cause)
+	return <-done, time.Since(began)
+}
+
+func TestCancel(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		plan   []string
+		want   outcome.Outcome
+		status int
+		within time.Duration
+	}{
+		{"in order", []string{"prompt", "on TERM 143", "call bash"}, outcome.Cancelled, 143, 2 * time.Second},
+		{"by the signal's own effect", []string{"prompt", "call bash"}, outcome.Cancelled, 143, 2 * time.Second},
+		{"one that will not", []string{"prompt", "ignore TERM", "call bash"}, outcome.Cancelled, 137, 7 * time.Second},
+		{"after a good end", []string{"prompt", "on TERM 143", "say done"}, outcome.Completed, 0, 2 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			server := fakethread.New(t, nil)
+			there := filepath.Join(t.TempDir(), "there")
+			cfg := setup(t, server, append(tt.plan, "touch "+there, "sleep 60s")...)
+			res, took := stopWhen(t, cfg, there, errors.New("SIGTERM"))
+			if res.Verdict.Outcome != tt.want || res.Verdict.ExitStatus() != tt.status {
+				t.Errorf("got %+v, status %d", res.Verdict, res.Verdict.ExitStatus())
+			}
+			if took > tt.within {
+				t.Errorf("took %v", took)
+			}
+			end := last[thread.StatusChanged](t, server.Entries())
+			if tt.want == outcome.Cancelled && (end.Totals.Reason != "the run was cancelled: SIGTERM" || end.Status != "cancelled") {
+				t.Errorf("the thread says %+v", end.Totals)
+			}
+		})
+	}
+}
+
+// A cancel over the thread is obeyed whatever the server makes of those who wait for it.
+func TestCancelIsHeard(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		server func(*fakethread.Server)             // before the run
+		hook   func(reads int64) fakethread.Fault   // of the reads
+		before func(*testing.T, *fakethread.Server) // in mid-run, before the cancel
+	}{
+		{name: "a server that holds no answer back", server: func(s *fakethread.Server) { s.NoLive() }},
+		{name: "an older server", server: func(s *fakethread.Server) { s.Old() }},
+		{name: "a server that gives the thread in pieces", server: func(s *fakethread.Server) { s.Paged(1) }},
+		{name: "a server that was restored to an earlier state", before: func(t *testing.T, s *fakethread.Server) {
+			s.Await(func(e thread.Entry) bool { return strings.HasPrefix(e.ID, "pi:") })
+			s.Restore(1)
+		}},
+		{name: "a hiccup with 405", hook: func(n int64) fakethread.Fault {
+			if n <= 2 {
+				return fakethread.Fault{Status: 405}
+			}
+			return fakethread.Fault{}
+		}},
+		{name: "a hiccup with a redirect", hook: func(n int64) fakethread.Fault {
+			if n == 1 {
+				return fakethread.Fault{Status: 302, Header: map[string]string{"Location": "/login"}}
+			}
+			return fakethread.Fault{}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var reads atomic.Int64
+			server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+				if c.Method == "GET" && tt.hook != nil {
+					return tt.hook(reads.Add(1))
+				}
+				return fakethread.Fault{}
+			})
+			if tt.server != nil {
+				tt.server(server)
+			}
+			there := filepath.Join(t.TempDir(), "there")
+			cfg := setup(t, server, "prompt", "touch "+there, "sleep 60s")
+			done := make(chan runner.Result, 1)
+			go func() {
+				res, err := run(t, cfg)
+				if err != nil {
+					t.Error(err)
+				}
+				done <- res
+			}()
+			awaitFile(t, there)
+			if tt.before != nil {
+				tt.before(t, server)
+			}
+			put(server, "please", `{"type":"signal.dispatch.cancel_requested","runId":"r1","reason":"enough"}`)
+			v := (<-done).Verdict
+			if v.Outcome != outcome.Cancelled || !strings.Contains(v.Message, "enough") {
+				t.Errorf("got %+v", v)
+			}
+		})
+	}
+}

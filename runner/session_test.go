@@ -1,0 +1,107 @@
+package runner_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// A session that is continued: its old lines are no lines of this run, and a line without an end gets one.
+func TestContinuedSession(t *testing.T) {
+	old := `{"type":"session","version":3,"id":"old-session","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}
+{"type":"message","id":"o1","parentId":null,"timestamp":"2026-01-01T00:00:01.000Z","message":{"role":"user","content":"before"}}
+{"type":"message","id":"o2","parentId":"o1","timestamp":"2026-01-01T00:00:02.000Z","message":{"role":"assistant","content":[],"stopReason":"stop"}}`
+	path := filepath.Join(t.TempDir(), "old.jsonl")
+	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt")
+	cfg.Session = path
+	res, err := run(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := res.Verdict; v.Outcome != outcome.Orphaned || v.StopReason != "none" {
+		t.Errorf("the old answer counts for this run: %+v", v)
+	}
+	want := "signal.thread.status_changed:running signal.dispatch.session_started chat pi.session:session chat pi.assistant pi.session:prompt " +
+		"signal.thread.pi_session_orphaned:no_output signal.thread.status_changed:failed"
+	if got := strings.Join(types(server.Entries()), " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if end := last[thread.StatusChanged](t, server.Entries()); end.Lines != 1 {
+		t.Errorf("%d lines of this run", end.Lines)
+	}
+}
+
+// The session file changes in mid-run: what the run came to is decided from its lines, each counted once.
+func TestChangedSession(t *testing.T) {
+	for _, verb := range []string{"replace", "delete", "truncate"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			server := fakethread.New(t, nil)
+			server.Rewritten()
+			there := filepath.Join(t.TempDir(), "there")
+			cfg := setup(t, server, "prompt", "call bash", "wait "+there, verb, "result ok", "say done", "exit 0")
+			done := make(chan runner.Result, 1)
+			go func() {
+				res, err := run(t, cfg)
+				if err != nil {
+					t.Error(err)
+				}
+				done <- res
+			}()
+			for len(server.Entries()) < 6 { // until the lines before the change are on the thread
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err := os.WriteFile(there, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if res := <-done; res.Verdict.Outcome != outcome.Completed {
+				t.Errorf("got %+v", res.Verdict)
+			}
+			entries := server.Entries()
+			want := opening + "pi.session:prompt pi.assistant pi.tool_result pi.assistant signal.thread.status_changed:completed"
+			if got := strings.Join(types(entries), " "); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if end := last[thread.StatusChanged](t, entries); end.Lines != 5 || end.Digest != digestOf(entries) {
+				t.Errorf("the end speaks of %d lines, %s", end.Lines, end.Digest)
+			}
+		})
+	}
+}
+
+// digestOf is the digest of the lines among the entries.
+func digestOf(entries []thread.Entry) string {
+	hash := sha256.New()
+	for _, e := range entries {
+		if strings.HasPrefix(e.ID, "pi:") {
+			fmt.Fprintln(hash, e.ID)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+func sessionOf(t *testing.T, server *fakethread.Server) string {
+	t.Helper()
+	for _, e := range server.Entries() {
+		if id, ok := strings.CutPrefix(e.ID, "pi:"); ok {
+			id, _, _ = strings.Cut(id, ":")
+			return id
+		}
+	}
+	t.Fatal("no lines on the thread")
+	return ""
+}

@@ -52,7 +52,7 @@ func (r *run) await(ctx context.Context, p *harness.Process, facts *outcome.Fact
 			r.note(Fact{Fact: FactAction, Action: facts.Action, Why: facts.Why})
 		}
 		r.Log.Info("stopping the agent", "action", facts.Action, "why", facts.Why)
-		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, grace, func(sig syscall.Signal) {
+		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, r.intervals.grace, func(sig syscall.Signal) {
 			r.note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
 		})
 	}

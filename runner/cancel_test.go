@@ -41,28 +41,32 @@ func stopWhen(t *testing.T, cfg runner.Config, file string, cause error) (runner
 }
 
 func TestCancel(t *testing.T) {
+	const ordered = time.Minute // the grace of an agent that ends in order
 	for _, tt := range []struct {
 		name   string
 		plan   []string
 		want   outcome.Outcome
 		status int
-		within time.Duration
+		killed bool
 	}{
-		{"in order", []string{"prompt", "on TERM 143", "call bash"}, outcome.Cancelled, 143, 2 * time.Second},
-		{"by the signal's own effect", []string{"prompt", "call bash"}, outcome.Cancelled, 143, 2 * time.Second},
-		{"one that will not", []string{"prompt", "ignore TERM", "call bash"}, outcome.Cancelled, 137, 7 * time.Second},
-		{"after a good end", []string{"prompt", "on TERM 143", "say done"}, outcome.Completed, 0, 2 * time.Second},
+		{"in order", []string{"prompt", "on TERM 143", "call bash"}, outcome.Cancelled, 143, false},
+		{"by the signal's own effect", []string{"prompt", "call bash"}, outcome.Cancelled, 143, false},
+		{"one that will not", []string{"prompt", "ignore TERM", "call bash"}, outcome.Cancelled, 137, true},
+		{"after a good end", []string{"prompt", "on TERM 143", "say done"}, outcome.Completed, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			server := fakethread.New(t, nil)
 			there := filepath.Join(t.TempDir(), "there")
 			cfg := setup(t, server, append(tt.plan, "touch "+there, "sleep 60s")...)
+			if cfg = runner.Fast(cfg); !tt.killed {
+				cfg = runner.Grace(cfg, ordered)
+			}
 			res, took := stopWhen(t, cfg, there, errors.New("SIGTERM"))
 			if res.Verdict.Outcome != tt.want || res.Verdict.ExitStatus() != tt.status {
 				t.Errorf("got %+v, status %d", res.Verdict, res.Verdict.ExitStatus())
 			}
-			if took > tt.within {
+			if waited := took >= ordered; waited && !tt.killed { // nobody waits for the grace of one that ends
 				t.Errorf("took %v", took)
 			}
 			end := last[thread.StatusChanged](t, server.Entries())
@@ -117,7 +121,7 @@ func TestCancelIsHeard(t *testing.T) {
 			cfg := setup(t, server, "prompt", "touch "+there, "sleep 60s")
 			done := make(chan runner.Result, 1)
 			go func() {
-				res, err := run(t, cfg)
+				res, err := run(t, runner.Fast(cfg))
 				if err != nil {
 					t.Error(err)
 				}

@@ -10,9 +10,19 @@ import (
 // LookEvery is the time between two looks at the agent.
 const LookEvery = lookEvery
 
-// Looking returns cfg with another time between two looks at the agent.
-func Looking(cfg Config, every time.Duration) Config {
-	cfg.lookEvery = every
+// Fast returns cfg with short intervals: between two looks at the agent, between TERM and KILL, and before the thread
+// or the prompt is read again.
+func Fast(cfg Config) Config {
+	cfg.intervals = intervals{
+		lookEvery: 20 * time.Millisecond, grace: 300 * time.Millisecond, retryRead: 50 * time.Millisecond,
+		retryPrompt: 50 * time.Millisecond,
+	}
+	return cfg
+}
+
+// Grace returns cfg with another time between TERM and KILL.
+func Grace(cfg Config, d time.Duration) Config {
+	cfg.intervals.grace = d
 	return cfg
 }
 

@@ -2,12 +2,12 @@ package runner_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
@@ -79,15 +79,20 @@ func TestTerminalFaults(t *testing.T) {
 // What can't be delivered is kept, as it would have been posted.
 func TestUndelivered(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "there")
+	ctx, abandon := context.WithCancel(t.Context())
+	defer abandon()
+	state := ""
 	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
-		if _, err := os.Stat(there); err == nil {
-			return fakethread.Fault{Status: 503}
+		if _, err := os.Stat(there); err != nil {
+			return fakethread.Fault{}
 		}
-		return fakethread.Fault{}
+		if _, err := os.Stat(filepath.Join(runner.FolderPath(state, "t1", "r1"), "terminal.json")); err == nil {
+			abandon() // in the middle of its delivery
+		}
+		return fakethread.Fault{Status: 503}
 	})
 	cfg := setup(t, server, "prompt", "say done", "touch "+there)
-	ctx, abandon := context.WithTimeout(t.Context(), 3*time.Second)
-	defer abandon()
+	state = cfg.State
 	res, err := runner.Run(t.Context(), ctx, cfg)
 	if !errors.Is(err, runner.ErrUndelivered) {
 		t.Fatalf("got %v", err)
@@ -96,8 +101,8 @@ func TestUndelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := runner.ReadTerminal(b)
-	if err != nil || len(entries) != 1 || entries[0].ID != "r1.end.0" {
+	var entries []thread.Entry
+	if err := json.Unmarshal(b, &entries); err != nil || len(entries) != 1 || entries[0].ID != "r1.end.0" {
 		t.Errorf("kept %s, %v", b, err)
 	}
 	runs, err := runner.List(cfg.State)

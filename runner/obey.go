@@ -38,7 +38,7 @@ func (r *run) obey(ctx context.Context) error {
 		return nil
 	}
 	logged := false
-	for wait := deafFor; ; wait = min(2*wait, mostDeaf) {
+	for wait := r.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
 		err := r.Client.Follow(ctx, offset, heed, nil)
 		switch {
 		case err == nil:
@@ -58,10 +58,11 @@ func (r *run) obey(ctx context.Context) error {
 	}
 }
 
-// How long the thread is not read after the server refused it: a token that has expired may yet be replaced.
+// The first and the longest wait before the thread is read again after the server refused it. An expired token may
+// yet be replaced.
 const (
-	deafFor  = 5 * time.Second
-	mostDeaf = time.Minute
+	retryRead    = 5 * time.Second
+	maxRetryRead = time.Minute
 )
 
 // cancelWhy says who asked and why.

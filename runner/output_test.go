@@ -85,7 +85,7 @@ func TestGush(t *testing.T) {
 // However much the agent prints, the disk holds a little of it, the end.
 func TestOutputIsCapped(t *testing.T) {
 	server := fakethread.New(t, nil)
-	cfg := setup(t, server, "prompt", "flood 100000000", "sleep 1500ms", "print the end", "say done")
+	cfg := setup(t, server, "prompt", "flood 100000000", "print the end", "say done")
 	res, err := run(t, cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
+// retryPrompt is the wait before a thread that was not found is read for the prompt again.
+const retryPrompt = time.Second
+
 // readPrompt reads the run's prompt from the thread, for a run that was started without one. A server that doesn't
 // answer, or that doesn't know the thread, is waited for as at the run's opening. notStarted is why the agent can't
 // start without a prompt; nil also for a run that was told to stop meanwhile.
@@ -33,7 +36,7 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		case thread.NotFound(err) && clock()-began < r.Patience: // perhaps a proxy's word, while the server starts
 			select {
 			case <-ctx.Done():
-			case <-time.After(min(time.Second, r.Patience/4)):
+			case <-time.After(min(r.intervals.retryPrompt, r.Patience/4)):
 			}
 			continue
 		case thread.Refused(err) || thread.Redirected(err):

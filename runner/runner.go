@@ -113,7 +113,15 @@ type Config struct {
 	until   int  // the index of the next run's first line in the session; 0 where there is none
 	passing bool // on the way to another run: what the server refuses is left for later
 
-	lookEvery time.Duration // between two looks at the agent; 0: lookEvery
+	intervals intervals
+}
+
+// intervals are those that tests shorten. 0 means the constant of the name.
+type intervals struct {
+	lookEvery   time.Duration
+	grace       time.Duration
+	retryRead   time.Duration
+	retryPrompt time.Duration
 }
 
 // Errors of a run that the caller tells from others.
@@ -208,9 +216,10 @@ func (c *Config) defaults() {
 	if c.Unreachable == 0 {
 		c.Unreachable = c.Spec.Unreachable
 	}
-	if c.lookEvery == 0 {
-		c.lookEvery = lookEvery
-	}
+	c.intervals.lookEvery = cmp.Or(c.intervals.lookEvery, lookEvery)
+	c.intervals.grace = cmp.Or(c.intervals.grace, grace)
+	c.intervals.retryRead = cmp.Or(c.intervals.retryRead, retryRead)
+	c.intervals.retryPrompt = cmp.Or(c.intervals.retryPrompt, retryPrompt)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

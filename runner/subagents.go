@@ -25,7 +25,7 @@ func (r *run) followSubagents(ctx context.Context) error {
 	if r.Spec.Subagents == nil {
 		return nil
 	}
-	tick := time.NewTicker(r.lookEvery)
+	tick := time.NewTicker(r.intervals.lookEvery)
 	defer tick.Stop()
 	for {
 		for _, m := range r.newSubagents() {

@@ -66,6 +66,7 @@ func TestTokenExpiresInMidRun(t *testing.T) {
 	there, on := filepath.Join(dir, "there"), filepath.Join(dir, "on")
 	cfg := setup(t, server, "prompt", "touch "+there, "wait "+on, "say done")
 	cfg.Client.Renew = "the-renew-token"
+	cfg.Heartbeat = 50 * time.Millisecond
 	done := make(chan error, 1)
 	go func() { _, err := run(t, cfg); done <- err }()
 	awaitFile(t, there)

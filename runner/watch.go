@@ -114,13 +114,13 @@ func (r *run) limits() limits {
 // watch looks at the agent in intervals until ctx is done, and ends it when it has reached a limit.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
 	r.catchUp(ctx)
-	w := watcher{run: r, tree: tree, outputs: outputs, eyes: eyes{every: r.lookEvery, last: clock()}}
+	w := watcher{run: r, tree: tree, outputs: outputs, eyes: eyes{every: r.intervals.lookEvery, last: clock()}}
 	if s := r.progress.spawned; s != nil {
 		w.signs.began = -(clock() - s.Clock - r.progress.paused)
 	}
 	w.sight = sight{line: r.follower.lastLine(), subagents: r.subagents.lines.Load(), cpu: -1}
 	limits := r.limits()
-	tick := time.NewTicker(r.lookEvery)
+	tick := time.NewTicker(r.intervals.lookEvery)
 	defer tick.Stop()
 	for {
 		select {

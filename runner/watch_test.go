@@ -126,9 +126,10 @@ func TestNoLingerWhilePrinting(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "say done",
-		"sleep 2s", "print a", "sleep 2s", "print b", "sleep 2s", "print c", "sleep 2s", "print d", "exit 0")
-	cfg.Patience = 5 * time.Second
-	res, err := run(t, cfg)
+		"sleep 400ms", "print a", "sleep 400ms", "print b", "sleep 400ms", "print c", "sleep 400ms", "print d",
+		"sleep 400ms", "print e", "sleep 400ms", "print f", "exit 0")
+	cfg.Patience = 2 * time.Second
+	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestGuard(t *testing.T) {
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "fail 500", "sleep 60s")
 	cfg.Guard = 300 * time.Millisecond
-	res, err := run(t, cfg)
+	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestLinger(t *testing.T) {
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "say done", "ignore TERM", "sleep 60s")
 	cfg.Patience = 500 * time.Millisecond
-	res, err := run(t, cfg)
+	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +172,9 @@ func TestNoLinger(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
 	tool := `{"type":"message","id":"x","parentId":"m1","timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"assistant","content":[{"type":"toolCall","id":"c1","name":"bash","arguments":{}}],"stopReason":"length"}}`
-	cfg := setup(t, server, "prompt", "line "+tool, "sleep 3s", "exit 0")
-	cfg.Patience = 500 * time.Millisecond
-	res, err := run(t, cfg)
+	cfg := setup(t, server, "prompt", "line "+tool, "sleep 500ms", "exit 0")
+	cfg.Patience = 100 * time.Millisecond
+	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

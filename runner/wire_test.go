@@ -197,7 +197,7 @@ func TestPromptReadThroughAHiccup(t *testing.T) {
 				}
 				return fakethread.Fault{}
 			})
-			res, err := run(t, prompted(t, server, "prompt", "say done"))
+			res, err := run(t, runner.Fast(prompted(t, server, "prompt", "say done")))
 			if err != nil || res.Verdict.Outcome != outcome.Completed {
 				t.Fatalf("got %+v, %v", res.Verdict, err)
 			}

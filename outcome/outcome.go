@@ -5,7 +5,10 @@
 // on record. The package reads no file, no clock and no log, and imports the standard library only.
 package outcome
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Outcome is the one word that a run came to.
 type Outcome string
@@ -124,7 +127,7 @@ func Decide(f Facts) Verdict {
 		return v
 	}
 	gone := "the agent ended with " + f.Exit.String()
-	crashed := because(gone, f.Stderr)
+	crashed := because(gone, lastLine(f.Stderr))
 
 	// A turn that ended well outranks what the runner did: the work is done and on record. A process that then ends of itself,
 	// because it was asked to, or because we would not wait any longer, takes nothing away from it.
@@ -202,6 +205,12 @@ func crashClass(f Facts) string {
 		return ClassDiskFull
 	}
 	return ClassExit
+}
+
+// lastLine is the last line of a text that is not blank.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
 }
 
 func because(what, why string) string {

@@ -24,7 +24,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	if d := r.progress.decided; d != nil {
 		b, err := os.ReadFile(filepath.Join(r.folder.Path, "terminal.json"))
 		if err == nil {
-			terminal, err := ReadTerminal(b)
+			terminal, err := decodeEntries(b)
 			return *d.Verdict, terminal, err
 		}
 		r.Log.Warn("the run's end can't be read; deciding anew", "error", err)
@@ -36,7 +36,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	}
 	r.readToEnd(abandon)
 	sum := r.follower.summary()
-	facts.Turn, facts.Stderr = sum.turn, LastLine(r.stderrTail())
+	facts.Turn, facts.Stderr = sum.turn, r.stderrTail()
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"
@@ -168,12 +168,6 @@ func (r *run) stderrTail() string {
 	return string(bytes.ToValidUTF8(b[max(0, len(b)-maxTail):], []byte("\uFFFD")))
 }
 
-// LastLine is the last line of a text that says something.
-func LastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
-}
-
 // encodeEntries is entries as they are posted.
 func encodeEntries(entries []thread.Entry) []byte {
 	b := []byte{'['}
@@ -271,8 +265,8 @@ func bare(terminal []thread.Entry) []thread.Entry {
 	return small
 }
 
-// ReadTerminal reads a terminal.json.
-func ReadTerminal(b []byte) ([]thread.Entry, error) {
+// decodeEntries reads a terminal.json.
+func decodeEntries(b []byte) ([]thread.Entry, error) {
 	var entries []thread.Entry
 	return entries, json.Unmarshal(b, &entries)
 }

@@ -40,7 +40,7 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 			}
 			continue
 		case thread.Refused(err) || thread.Redirected(err):
-			return &NotStartedError{statusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
+			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
 		case err != nil && !errors.Is(err, thread.ErrStop) && !thread.NotFound(err):
 			return &NotStartedError{StatusNotStarted, fmt.Errorf("read the prompt from the thread: %w", err)}
 		case strings.TrimSpace(r.Prompt) == "":

@@ -145,7 +145,7 @@ const (
 	statusUsage      = 64 // there is no prompt
 	StatusNoSession  = 65 // the named session file is none
 	StatusNotStarted = 69 // the agent can't be started
-	statusConfig     = 78 // the token doesn't allow the thread to be read, or the server's address is another one
+	StatusConfig     = 78 // the token doesn't allow the thread to be read, or the server's address is another one
 )
 
 // NotStartedError says why the agent was not started.

@@ -31,14 +31,14 @@ func newTerminal(in, out *os.File) (*terminal, error) {
 	}
 	t := &terminal{in: in, out: out, master: master, agent: agent}
 	_ = pty.InheritSize(in, master) // it is as large as it is, then
-	if t.was, err = RawTerminal(in); err != nil {
+	if t.was, err = rawTerminal(in); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
 }
 
-// RawTerminal makes a terminal pass every key on as it is, and returns how it was.
-func RawTerminal(f *os.File) (was *unix.Termios, err error) {
+// rawTerminal makes a terminal pass every key on as it is, and returns how it was.
+func rawTerminal(f *os.File) (was *unix.Termios, err error) {
 	was, err = unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	if err != nil {
 		return nil, err
@@ -52,9 +52,9 @@ func RawTerminal(f *os.File) (was *unix.Termios, err error) {
 	return was, unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
-// RestoreTerminal makes a terminal what it was, without waiting for it to show what is still on its way there: it may
+// restoreTerminal makes a terminal what it was, without waiting for it to show what is still on its way there: it may
 // be held.
-func RestoreTerminal(f *os.File, was *unix.Termios) error {
+func restoreTerminal(f *os.File, was *unix.Termios) error {
 	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, was)
 }
 
@@ -152,7 +152,7 @@ func (t *terminal) started() error {
 func (t *terminal) close() error {
 	var err error
 	if t.was != nil {
-		err = RestoreTerminal(t.in, t.was)
+		err = restoreTerminal(t.in, t.was)
 	}
 	if t.agent != nil {
 		err = errors.Join(err, t.agent.Close())

@@ -13,7 +13,6 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
-	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -61,7 +60,7 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err := hear(&tally, c.String("stdout"), spec); err != nil {
 		return err
 	}
-	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: runner.LastLine(said)})
+	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: said})
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)

@@ -20,6 +20,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -140,7 +141,7 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 		s.redact.AddFile("ARBE_STREAM_TOKEN", file) // the tokens to come
 	}
 	if problems != nil {
-		return s, &cmdline.Exit{Status: exitConfig, Cause: errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  "))}
+		return s, &cmdline.Exit{Status: runner.StatusConfig, Cause: errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  "))}
 	}
 	return s, nil
 }

@@ -95,9 +95,9 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	switch {
 	case errors.Is(err, errUntil):
 	case thread.Refused(err) || thread.Redirected(err):
-		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("read the thread: %w", err)}
+		return &cmdline.Exit{Status: runner.StatusConfig, Cause: fmt.Errorf("read the thread: %w", err)}
 	case thread.NotFound(err):
-		return &cmdline.Exit{Status: exitNoSession, Cause: fmt.Errorf("thread %s was never written", s.thread)}
+		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s was never written", s.thread)}
 	case err != nil:
 		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("read the thread: %w", err)}
 	case until != "" && !found:
@@ -105,7 +105,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	}
 	done, err := r.Write(out, runner.NewRunID(), time.Now())
 	if errors.Is(err, hydrate.ErrNoSession) {
-		return &cmdline.Exit{Status: exitNoSession, Cause: fmt.Errorf("thread %s: %w", s.thread, err)}
+		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s: %w", s.thread, err)}
 	}
 	if err != nil {
 		return err

@@ -168,17 +168,17 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	folder, err := runner.NewFolder(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
 	var busy *runner.BusyError
 	if errors.As(err, &busy) {
-		return exitConfig, err
+		return runner.StatusConfig, err
 	}
 	if err != nil {
 		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State, "error", err)
 		if j.State, folder, err = elsewhere(getenv("ARBE_THREAD_ID"), j.RunID, err); err != nil {
-			return exitConfig, err
+			return runner.StatusConfig, err
 		}
 	}
 	defer folder.Close() // the facts are synced, and the lock goes with the process
 	if folder.Used() {
-		return exitConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
+		return runner.StatusConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
 	}
 	k := runner.Keeper{Folder: folder, Log: log, Crash: stderr}
 	if j.PTY {

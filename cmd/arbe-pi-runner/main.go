@@ -18,13 +18,9 @@ import (
 	"arbe.0sk.ar/runner/runner"
 )
 
-// The runner's own exit statuses, beside cmdline.StatusUsage; all others are the agent's.
-const (
-	exitNoSession   = 65 // the named session file is none
-	exitNotStarted  = 69 // the agent can't be started
-	exitUndelivered = 75 // the thread could not be reached for long enough
-	exitConfig      = 78 // the environment makes no sense, or the server refuses the token
-)
+// exitUndelivered is the exit status of a run whose end is not on the thread. The others are cmdline.StatusUsage, the
+// runner's Status constants and the agent's own.
+const exitUndelivered = 75
 
 // version is stamped by the linker.
 var version = "dev"

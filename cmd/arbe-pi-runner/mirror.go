@@ -58,7 +58,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	info, err := runner.ReadSession(path, spec.Dialect)
 	late := follow && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, runner.ErrNoSession) && info.End.Offset == 0)
 	if err != nil && !late {
-		return &cmdline.Exit{Status: exitNoSession, Cause: err}
+		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
 	}
 	if info.ID == "" { // a file without a header goes by its name
 		info.ID = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
@@ -98,7 +98,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if m.Posted() == 0 { // it may have become another file since it was looked at
 		info, err := runner.ReadSession(path, spec.Dialect)
 		if errors.Is(err, runner.ErrNoSession) && (!late || info.End.Offset > 0) {
-			return &cmdline.Exit{Status: exitNoSession, Cause: err}
+			return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
 		}
 	}
 	if info.Torn {
@@ -148,9 +148,9 @@ func persist(ctx context.Context, pass func(context.Context) error) error {
 		case err == nil:
 			return nil
 		case thread.Refused(err) || thread.Redirected(err):
-			return &cmdline.Exit{Status: exitConfig, Cause: err}
+			return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 		case errors.Is(err, session.ErrNotFile):
-			return &cmdline.Exit{Status: exitNoSession, Cause: err}
+			return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
 		case ctx.Err() != nil:
 			return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("not all lines reached the thread: %w", err)}
 		}

@@ -47,7 +47,7 @@ func (p *program) recoverAction(c *cli.Context) error {
 	})
 	switch {
 	case thread.Refused(err):
-		return &cmdline.Exit{Status: exitConfig, Cause: err}
+		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	case err != nil:
 		return &cmdline.Exit{Status: exitUndelivered, Cause: err}
 	case n == 0:

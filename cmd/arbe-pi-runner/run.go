@@ -156,7 +156,7 @@ func (p *program) handOn(c *cli.Context, s settings, j job) error {
 			err = os.Remove(file)
 		}
 		if err != nil {
-			return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--remove-token-file: %w", err)}
+			return &cmdline.Exit{Status: runner.StatusConfig, Cause: fmt.Errorf("--remove-token-file: %w", err)}
 		}
 		j.Environ = append([]string{"ARBE_STREAM_TOKEN=" + token, "ARBE_STREAM_TOKEN_FILE="}, j.Environ...)
 	}
@@ -171,7 +171,7 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	case errors.Is(err, runner.ErrUndelivered):
 		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("%w\nit is kept in %s; arbe-pi-runner recover sends it", err, res.Folder)}
 	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrTaken), errors.As(err, &busy):
-		return &cmdline.Exit{Status: exitConfig, Cause: err}
+		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	case err != nil:
 		return err
 	case res.NotStarted == nil:

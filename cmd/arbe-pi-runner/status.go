@@ -29,7 +29,7 @@ func (p *program) statusAction(c *cli.Context) error {
 	}
 	state, err := stateDir(p.getenv)
 	if err != nil {
-		return &cmdline.Exit{Status: exitConfig, Cause: err}
+		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	}
 	runs, err := runner.List(state)
 	if c.Bool("json") {

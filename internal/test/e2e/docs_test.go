@@ -65,7 +65,7 @@ func typed(t *testing.T, block string) {
 	}
 	script := "set -e\ntrap 'kill $(jobs -p)' EXIT\n"
 	var want []string
-	for line := range strings.Lines(block) {
+	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", "")) {
 		line = strings.TrimSuffix(line, "\n")
 		command, is := strings.CutPrefix(line, "$ ")
 		if !is {

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,18 +50,6 @@ func typed(t *testing.T, block string) {
 	for _, name := range []string{"ARBE_THREAD_ID", "ARBE_STREAM_URL", "ARBE_STREAM_TOKEN", "ARBE_RUN_ID"} {
 		s.without(name)
 	}
-	// The block has the default port, which may be taken here.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
 	script := "set -e\ntrap 'kill $(jobs -p)' EXIT\n"
 	var want []string
 	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", "")) {
@@ -72,16 +59,11 @@ func typed(t *testing.T, block string) {
 			want = append(want, line)
 			continue
 		}
-		command = strings.ReplaceAll(command, "8787", port)
+		command = strings.ReplaceAll(command, "8787", "$PORT") // the default port may be taken here
 		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
-		script += strings.Replace(
-			command,
-			"arbe serve &",
-			"arbe serve --addr 127.0.0.1:"+port+" 2>>server.log &",
-			1,
-		) + "\n"
+		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:0 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
-			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\n"
+			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' $ARBE_DATA/address)\n"
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)

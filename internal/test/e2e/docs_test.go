@@ -2,10 +2,11 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,8 +14,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/model"
 )
 
-// TestDocs runs the commands of the documents' console blocks, as a user with pi installed would type them into one shell, and looks for the output
-// that stands under them.
+// TestDocs runs the commands of the documents' console blocks, as a user with pi installed would type them into one
+// shell, and looks for the output that stands under them.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	docs, err := filepath.Glob("../../../*.md")
@@ -44,36 +45,25 @@ func TestDocs(t *testing.T) {
 
 // typed runs a block's commands.
 func typed(t *testing.T, block string) {
-	s := newScene(t, pi078, model.Reply{Tools: []model.Tool{{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "a haiku"}}}}, say("Done."))
+	haiku := model.Tool{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "a haiku"}}
+	s := newScene(t, pi078, model.Reply{Tools: []model.Tool{haiku}}, say("Done."), say("Another one."))
 	for _, name := range []string{"ARBE_THREAD_ID", "ARBE_STREAM_URL", "ARBE_STREAM_TOKEN", "ARBE_RUN_ID"} {
 		s.without(name)
 	}
-	// The block has the default port, which may be taken here.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
 	script := "set -e\ntrap 'kill $(jobs -p)' EXIT\n"
 	var want []string
-	for line := range strings.Lines(block) {
+	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", "")) {
 		line = strings.TrimSuffix(line, "\n")
 		command, is := strings.CutPrefix(line, "$ ")
 		if !is {
 			want = append(want, line)
 			continue
 		}
-		command = strings.ReplaceAll(command, "8787", port)
+		command = strings.ReplaceAll(command, "8787", "$PORT") // the default port may be taken here
 		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
-		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:"+port+" 2>>server.log &", 1) + "\n"
+		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:0 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
-			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\n"
+			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' $ARBE_DATA/address)\n"
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
@@ -95,6 +85,105 @@ func typed(t *testing.T, block string) {
 	}
 }
 
+var (
+	// span is inline code, and a line of a code block that is not run.
+	span = regexp.MustCompile("(?m)`((?:arbe|arbe-pi-runner|--[a-z])[^`\n]*)`|^    (arbe(?:-pi-runner)? .*)$")
+	// option is a flag in the help of a command, or in a document.
+	option = regexp.MustCompile(`--[a-z][a-z-]*`)
+)
+
+// TestDocCommands looks for each command and flag that a document names in the help of the programs.
+func TestDocCommands(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob("../../../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := helps{}
+	h.read(t, "arbe")
+	h.read(t, "arbe-pi-runner")
+	named := 0
+	for _, path := range append(docs, more...) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range span.FindAllStringSubmatch(string(b), -1) {
+			named++
+			if problem := h.check(m[1] + m[2]); problem != "" {
+				t.Errorf("%s: %s: %s", filepath.Base(path), m[1]+m[2], problem)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("the documents name no commands")
+	}
+}
+
+// helps are the flags of each command, by its words.
+type helps map[string]map[string]bool
+
+// read reads the help of a command and of those below it.
+func (h helps) read(t *testing.T, words ...string) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(bin, words[0]), append(words[1:], "--help")...).Output()
+	if err != nil {
+		t.Fatalf("%v --help: %v", words, err)
+	}
+	flags := map[string]bool{}
+	h[strings.Join(words, " ")] = flags
+	head, options, _ := strings.Cut(string(out), "OPTIONS:\n")
+	for _, name := range option.FindAllString(options, -1) {
+		flags[name] = true
+	}
+	_, commands, _ := strings.Cut(head, "COMMANDS:\n")
+	for line := range strings.Lines(commands) {
+		if name, _, is := strings.Cut(strings.TrimSpace(line), "  "); is && strings.HasPrefix(line, "   ") {
+			h.read(t, append(slices.Clone(words), name)...)
+		}
+	}
+}
+
+// check returns what is wrong with a command, or with a flag that stands alone; "" for nothing.
+func (h helps) check(text string) string {
+	text, _, _ = strings.Cut(text, " -- ")
+	command := ""
+	for _, word := range strings.Fields(text) {
+		if _, is := h[strings.TrimSpace(command+" "+word)]; !is {
+			break
+		}
+		command = strings.TrimSpace(command + " " + word)
+	}
+	rest := strings.Fields(strings.TrimPrefix(text, command))
+	if sub := len(rest) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(rest[0]); sub && h.holds(command) {
+		return "there is no such command"
+	}
+	for _, name := range option.FindAllString(text, -1) {
+		known := h[command][name] || strings.HasPrefix(text, "arbe") && h["arbe"][name]
+		for _, flags := range h {
+			known = known || command == "" && flags[name]
+		}
+		if !known {
+			return "there is no flag " + name
+		}
+	}
+	return ""
+}
+
+// holds reports whether command has commands below it.
+func (h helps) holds(command string) bool {
+	for name := range h {
+		if strings.HasPrefix(name, command+" ") {
+			return true
+		}
+	}
+	return false
+}
+
 // TestDemo runs what "make demo" runs.
 func TestDemo(t *testing.T) {
 	t.Parallel()
@@ -105,7 +194,10 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"pi 0.78.0 starts in", "› bash printf", "  Is it dead, or is it thinking?\n", "✔ completed · exit 0", "$ cat haiku.txt\nThe box is silent."} {
+	for _, want := range []string{
+		"pi 0.78.0 starts in", "› bash printf", "  Is it dead, or is it thinking?\n", "✔ completed · exit 0",
+		"$ cat haiku.txt\nThe box is silent.",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("want %q in\n%s", want, out)
 		}

@@ -1,5 +1,6 @@
-// Package durable changes what a file system holds so that it is on disk when a call returns: the bytes, and the
-// names that lead to them. A file is there as a whole or not at all.
+// Package durable writes files and folders so that they survive a crash of the machine: when a call returns, the bytes
+// and the names that lead to them are on disk. A file is there whole or not at all. Files and folders that it creates
+// are for their owner alone (0600, 0700).
 package durable
 
 import (
@@ -12,48 +13,58 @@ import (
 	"syscall"
 )
 
-// WriteFile makes the file at path hold b, for nobody else to read. Its folder must be there.
+// WriteFile writes b to the file at path, and replaces a file that is there. The folder must exist.
 func WriteFile(path string, b []byte) error {
 	_, err := Write(path, bytes.NewReader(b))
 	return err
 }
 
-// Write is WriteFile for what r gives, and returns its length.
+// Write is WriteFile for the bytes of r, and returns their number.
 func Write(path string, r io.Reader) (n int64, err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // 0600
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
-	n, err = io.Copy(tmp, r)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return n, err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return n, err
-	}
-	return n, Sync(filepath.Dir(path))
+	err = Create(path, func(w io.Writer) error {
+		n, err = io.Copy(w, r)
+		return err
+	})
+	return n, err
 }
 
-// Rename gives a file another name in its folder.
+// Create is WriteFile for the bytes that write writes. If write fails, the file stays as it was.
+func Create(path string, write func(w io.Writer) error) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // 0600
+	if err != nil {
+		return err
+	}
+	err = write(temp)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()))
+	}
+	return Sync(filepath.Dir(path))
+}
+
+// Rename renames a file or a folder. Its content must be on disk.
 func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return Sync(filepath.Dir(to))
+	err := Sync(filepath.Dir(to))
+	if old := filepath.Dir(from); old != filepath.Dir(to) {
+		err = errors.Join(err, Sync(old))
+	}
+	return err
 }
 
-// MkdirAll makes the folder at path, and those above it that are missing, for nobody else to read.
+// MkdirAll creates the folder at path and its missing parents.
 func MkdirAll(path string) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil
+	} else if err == nil {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
 	}
 	above := filepath.Dir(path)
 	if above != path {
@@ -67,8 +78,8 @@ func MkdirAll(path string) error {
 	return Sync(above)
 }
 
-// Sync brings the names in a folder to disk, where that can be had: a folder that may be written and not read can't
-// be synced, and some file systems have no sync for folders (EINVAL).
+// Sync syncs a folder, that is, the names in it. It returns nil for a folder that can't be synced: one without the right
+// to read it, or one on a file system that has no sync for folders (EINVAL).
 func Sync(dir string) error {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrPermission) {

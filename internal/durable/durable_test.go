@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
-// A file that could not be written is what it was, and nothing is left beside it.
+// TestWrite covers files and folders: a write that fails leaves the file as it was, and no other file beside it.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b", "c")
 	if err := durable.MkdirAll(dir); err != nil {
@@ -39,6 +39,9 @@ func TestWrite(t *testing.T) {
 	}
 	if st, err := os.Stat(path + "2"); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
+	}
+	if err := durable.MkdirAll(path + "2"); err == nil {
+		t.Error("a folder in place of a file")
 	}
 	if err := durable.MkdirAll(filepath.Join(path+"2", "below")); err == nil {
 		t.Error("a folder below a file")

@@ -1,8 +1,10 @@
-// Package store keeps streams of records: durable, ordered, each append as a whole or not at all. It knows nothing of threads, tokens or HTTP.
+// Package engine is the vocabulary of the log's engines: streams of records, durable and ordered, each append as a
+// whole or not at all. It knows no threads, tokens or HTTP.
 //
-// Two engines do it, by the same rules and under the same tests: Pebble in a folder of this machine, and NATS JetStream on a cluster that several
-// servers share. An append is good when it returns: synced to disk, or held by a majority of the cluster's disks. Whoever appends says where he has
-// seen the stream stand, and is told of a conflict where it stands elsewhere.
+// Two packages implement Engine by the same rules and under the same tests (internal/test/enginetest): host/log/pebble
+// in a folder of this machine, and host/log/jetstream on a NATS cluster that several servers share. An append is
+// durable when it returns: synced to disk, or stored by a majority of the cluster. Writers are optimistic: an append
+// names the head that its writer has read, and fails with ErrConflict where another append came first.
 package engine
 
 import (
@@ -11,96 +13,101 @@ import (
 	"time"
 )
 
-// Record is one piece of a stream.
+// Record is one record of a stream.
 type Record struct {
-	// Seq is where it stands: given by the engine, never falling along a stream, with gaps. What one append brought can have one seq.
+	// Seq is the position in the stream. The engine assigns it; it never falls along a stream, and has gaps. The
+	// records of one append may share a seq.
 	Seq  uint64
-	At   time.Time // of receipt, to the millisecond
-	Key  string    // no other record of the stream has it, ever; "" for none. Not told by Read
+	At   time.Time // of receipt, in milliseconds
+	Key  string    // unique in the stream, for good; "" for none. Read leaves it empty
 	Data []byte
 }
 
-// Head is where a stream stands.
+// Head is the end of a stream.
 type Head struct {
-	Last  uint64 // seq of the last append, to be named by the next one. It may be more than 0 for a stream that was deleted
+	Last  uint64 // seq of the last append, which the next append names. It may be above 0 for a deleted stream
 	Data  uint64 // seq of the last record; 0 for none
-	State []byte // as the last append left it; nil for none
+	State []byte // the state that the last append set; nil for none
 }
 
-// Exists reports whether there is such a stream: it has a record or a state.
+// Exists reports whether the stream exists: it has a record or a state.
 func (h Head) Exists() bool { return h.Data > 0 || h.State != nil }
 
-// Append is what an append adds to a stream. It may be without records.
+// Append is what one append writes to a stream. It may have no records.
 type Append struct {
-	After   uint64 // Head.Last, as the caller has seen it
+	After   uint64 // Head.Last, as the caller has read it
 	Records []Record
 	State   []byte            // the stream's state from now on
-	Values  map[string][]byte // named values of the stream that change; nil takes one away
+	Values  map[string][]byte // named values of the stream to set; nil deletes one
 }
 
-// Engine keeps streams. A stream's name is 1 to MaxName bytes without NUL. All methods may be called at the same time. The context bounds the wait for a
-// cluster; an append that fails with anything but ErrConflict or ErrFull may have happened.
+// Engine reads and writes the records of streams. A stream's name is 1 to MaxName bytes without NUL. Methods may be
+// called concurrently. The context bounds the wait for a cluster. An append that fails with anything but ErrConflict or
+// ErrFull may have happened.
 type Engine interface {
-	// Append adds to a stream, all or nothing, and returns where it stands then. ErrConflict: the stream does not stand at After.
-	// That no record's key is there already is for the caller to see to, by Lookup.
+	// Append writes to a stream, all or nothing, and returns the new head. ErrConflict: the stream's last append is not
+	// After. The caller checks by Lookup that no key is in the stream yet; Append does not.
 	Append(ctx context.Context, stream string, a Append) (Head, error)
 
-	// Head tells where a stream stands, for one that does not exist, too.
+	// Head returns the stream's head. It is no error if the stream does not exist.
 	Head(ctx context.Context, stream string) (Head, error)
 
-	// Read returns the records after seq after up to seq upTo, as many as fit into some bytes, but at least one append's where there are any.
-	// A returned seq is a place where reading can go on.
+	// Read returns the records after seq after up to seq upTo, as many as fit into bytes bytes, but at least those of
+	// one append where there are any. Reading can continue after any seq that Read returned.
 	Read(ctx context.Context, stream string, after, upTo uint64, bytes int) ([]Record, error)
 
-	// Lookup returns the record with this key. One that was removed since has no data.
+	// Lookup returns the record with this key. A record that was removed since has no data.
 	Lookup(ctx context.Context, stream, key string) (Record, bool, error)
 
-	// Value returns the stream's value with this name; nil where there is none.
+	// Value returns the stream's value with this name; nil if there is none.
 	Value(ctx context.Context, stream, name string) ([]byte, error)
 
-	// Values returns the stream's named values whose names begin with prefix. It takes as long as there are such values.
+	// Values returns the stream's named values whose names begin with prefix. It takes time in proportion to their
+	// number.
 	Values(ctx context.Context, stream, prefix string) (map[string][]byte, error)
 
-	// Remove takes records away, but not their keys. An engine may keep some where it can't take one away without its neighbours.
+	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its
+	// neighbours.
 	Remove(ctx context.Context, stream string, seqs []uint64) error
 
-	// Delete takes a stream away, with all that belongs to it. A stream of the same name has higher seqs later.
+	// Delete deletes a stream with its keys and values. A later stream of the same name has higher seqs.
 	Delete(ctx context.Context, stream string) error
 
-	// Streams tells f of each stream that exists. It stops at f's first error and returns it.
+	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
 	Streams(ctx context.Context, f func(stream string, h Head) error) error
 
-	// Watch tells f of streams that others than this engine have added to, until ctx is done. It returns nil then.
+	// Watch calls f for each stream that another engine has appended to, until ctx is done. It returns nil then.
 	Watch(ctx context.Context, f func(stream string)) error
 
-	// Check returns why nothing can be appended now; nil where all is well.
+	// Check returns why appends fail now; nil if they don't.
 	Check(ctx context.Context) error
 
+	// Close closes the engine. No other method of Engine may be running, and none may be called afterwards.
 	Close() error
 }
 
-// MaxName is the length of a stream's name, in bytes.
+// MaxName is the longest name of a stream, in bytes.
 const MaxName = 512
 
 // Errors that callers tell apart.
 var (
-	ErrConflict = errors.New("the stream has moved on")
+	ErrConflict = errors.New("another append came first")
 	ErrFull     = errors.New("the log's disk is full")
+
+	// ErrStale is the error of a read that no majority of the cluster confirms: a leader that is cut off from the
+	// others may lack what another one has acknowledged meanwhile.
+	ErrStale = errors.New("no majority of the log's servers confirms the read")
+
+	// ErrFailed is the error of an engine that can't continue: the disk refused a write, or the engine's own state is
+	// broken. The process has to end. Opening the engine again reads what is on disk.
+	ErrFailed = errors.New("the log has failed")
 )
 
-// ErrStale is the error of a read for which no majority of the cluster stands: a leader that is cut off from the
-// others may not have what another one has acknowledged meanwhile.
-var ErrStale = errors.New("no majority of the log's servers answers for what is read")
-
-// ErrFailed is the error of an engine that can't go on: the disk refused a write, or the store's own state is broken.
-// The process is to end. Opening the store again finds out what is on disk.
-var ErrFailed = errors.New("the log has failed")
-
-// Failer is an engine that can fail for good. Once Failed is closed, calls that were under way may never return,
-// appends among them may be on disk or not, and calls that come are refused with ErrFailed. Nothing more is written.
+// Failer is an engine that can fail for good. Once Failed is closed, calls that are running may never return, their
+// appends may be on disk or not, and new calls fail with ErrFailed. Nothing more is written.
 type Failer interface {
 	Failed() <-chan struct{}
 
-	// Failure is an ErrFailed with the cause; nil while the engine works.
+	// Failure is an ErrFailed with its cause; nil while the engine works.
 	Failure() error
 }

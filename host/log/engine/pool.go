@@ -2,13 +2,13 @@ package engine
 
 import "sync"
 
-// Pool keeps a value for each name in use, and for the names that were in use last. Acquire and Release take the same
+// Pool holds a value for each name in use, and for the names that were released last. Acquire and Release take the same
 // time however many names there are. NewPool makes one.
 type Pool[T any] struct {
 	mu    sync.Mutex
 	most  int
 	names map[string]*Pooled[T]
-	idle  Pooled[T] // where the ring of those that nobody uses begins and ends; the one used last is its next
+	idle  Pooled[T] // head of the ring of values without users; the one released last is its next
 	count int       // of the ring
 }
 
@@ -18,17 +18,17 @@ type Pooled[T any] struct {
 
 	name       string
 	users      int
-	prev, next *Pooled[T] // in the ring, where nobody uses it
+	prev, next *Pooled[T] // in the ring, while it has no users
 }
 
-// NewPool returns a pool that keeps most values that nobody uses.
+// NewPool returns a pool that keeps at most most values without users.
 func NewPool[T any](most int) *Pool[T] {
 	p := &Pool[T]{most: most, names: map[string]*Pooled[T]{}}
 	p.idle.prev, p.idle.next = &p.idle, &p.idle
 	return p
 }
 
-// Acquire returns the name's value, which stays the same until everyone who acquired it has released it.
+// Acquire returns the name's value, which stays the same until every user has released it.
 func (p *Pool[T]) Acquire(name string) *Pooled[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *Pool[T]) Acquire(name string) *Pooled[T] {
 	return v
 }
 
-// Release ends what Acquire began.
+// Release ends one Acquire. It may evict the value that was released longest ago.
 func (p *Pool[T]) Release(v *Pooled[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *Pool[T]) unlink(v *Pooled[T]) {
 	p.count--
 }
 
-// Peek returns the name's value without acquiring it, nil where there is none.
+// Peek returns the name's value without acquiring it, nil if there is none.
 func (p *Pool[T]) Peek(name string) *Pooled[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()

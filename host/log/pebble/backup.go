@@ -16,73 +16,77 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // Errors of backups that callers tell apart.
 var (
-	ErrBusy   = errors.New("a backup is under way")
+	ErrBusy   = errors.New("another backup is running")
 	ErrExists = errors.New("there is a log already")
 )
 
-// copyFolder is where a store's files are held while they are backed up: beside it, on the same disk, so that they are links.
+// copyFolder holds a store's files while they are backed up. It is on the store's disk, so that they are links.
 func copyFolder(dir string) string { return dir + ".backup" }
 
-// Backup writes a copy of the store to w: all appends that were good when it began, and some of those that came since, each as a whole. Appends go on
-// meanwhile. One at a time: ErrBusy. Files that the store is done with take room until it has ended.
-func (p *Engine) Backup(ctx context.Context, w io.Writer) (err error) {
-	if !p.backup.TryLock() {
+// Backup writes a copy of the store to w: all appends that were durable when it began, and some later ones, each whole.
+// Appends continue meanwhile. ErrBusy: another backup is running. ErrFull: the disk has no room for the copy. Until
+// Backup returns, files that the store has deleted still take space.
+func (e *Engine) Backup(ctx context.Context, w io.Writer) (err error) {
+	if !e.backup.TryLock() {
 		return ErrBusy
 	}
-	defer p.backup.Unlock()
-	dir := copyFolder(p.space.dir)
-	if err := os.RemoveAll(dir); err != nil { // what an earlier one could not take away
+	defer e.backup.Unlock()
+	dir := copyFolder(e.space.dir)
+	if err := os.RemoveAll(dir); err != nil { // an earlier backup may have failed to
 		return err
 	}
-	if err := p.roomForCopy(); err != nil {
+	if err := e.roomForCopy(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	_, err = within(p.failure, func() (struct{}, error) {
-		return struct{}{}, p.db.Checkpoint(dir, pebbledb.WithFlushedWAL())
+	_, err = within(e.failure, func() (struct{}, error) {
+		return struct{}{}, e.db.Checkpoint(dir, pebbledb.WithFlushedWAL())
 	})
 	if err != nil {
 		return fmt.Errorf("copy the log: %w", err)
 	}
-	return writeBackup(ctx, w, dir)
+	return writeArchive(ctx, w, dir)
 }
 
-// roomForCopy returns ErrFull where there is no room for what can't be a link: the files that the store still writes to.
-func (p *Engine) roomForCopy() error {
-	entries, err := os.ReadDir(p.space.dir)
+// roomForCopy returns ErrFull if the disk has no room for copies of the files that can't be links: those that the store
+// still writes to.
+func (e *Engine) roomForCopy() error {
+	entries, err := os.ReadDir(e.space.dir)
 	if err != nil {
 		return err
 	}
 	var need int64
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".log") && !strings.HasPrefix(e.Name(), "MANIFEST-") {
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".log") && !strings.HasPrefix(entry.Name(), "MANIFEST-") {
 			continue
 		}
-		if st, err := e.Info(); err == nil { // one that is gone is not copied
+		if st, err := entry.Info(); err == nil { // a file that is deleted meanwhile is not copied
 			need += st.Size()
 		}
 	}
-	if err := p.space.look(time.Now()); err != nil {
+	if err := e.space.look(time.Now()); err != nil {
 		return err
 	}
-	if left := p.space.free.Load() - need; left < p.space.reserve/2 {
-		return fmt.Errorf("%w: a backup takes %d MiB of it for a while", engine.ErrFull, need>>20)
+	if left := e.space.free.Load() - need; left < e.space.reserve/2 {
+		return fmt.Errorf("%w: a backup takes %d MiB of it while it runs", engine.ErrFull, need>>20)
 	}
 	return nil
 }
 
-// Restore makes a store in dir, where there is none, of a backup. It is there as a whole or not at all.
+// Restore creates the store in dir from a backup, whole or not at all. ErrExists: dir has a store, or other files.
+// ErrBackup: the backup is damaged. ErrFormat: a later program has written it.
 func Restore(ctx context.Context, r io.Reader, dir string) (b Backup, err error) {
 	dir = filepath.Clean(dir)
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o700); err != nil {
+	if err := durable.MkdirAll(parent); err != nil {
 		return b, err
 	}
-	if err := absent(dir); err != nil {
+	if err := checkEmpty(dir); err != nil {
 		return b, err
 	}
 	temp, err := os.MkdirTemp(parent, filepath.Base(dir)+".restore-")
@@ -94,35 +98,32 @@ func Restore(ctx context.Context, r io.Reader, dir string) (b Backup, err error)
 			err = errors.Join(err, os.RemoveAll(temp))
 		}
 	}()
-	b, err = readBackup(ctx, r, func(name string) (io.WriteCloser, error) {
+	b, err = readArchive(ctx, r, func(name string) (io.WriteCloser, error) {
 		f, err := os.OpenFile(filepath.Join(temp, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		return syncing{f}, err
+		return syncedFile{f}, err
 	})
 	if err != nil {
 		return b, err
 	}
-	// It is opened as the server will, which replays what was not yet in tables, and finds out whether it is a store at all.
-	p, err := open(vfs.Default, temp, slog.New(slog.DiscardHandler))
+	// To open the store, as the server will, replays its write-ahead log, and proves that it is a store.
+	e, err := open(vfs.Default, temp, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return b, err
 	}
-	if err := errors.Join(p.Close(), syncFolder(temp)); err != nil {
+	if err := errors.Join(e.Close(), durable.Sync(temp)); err != nil {
 		return b, err
 	}
-	if err := absent(dir); err != nil { // another may have been faster
+	if err := checkEmpty(dir); err != nil { // another process may have been faster
 		return b, err
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is empty
 		return b, err
 	}
-	if err := os.Rename(temp, dir); err != nil {
-		return b, err
-	}
-	return b, syncFolder(parent)
+	return b, durable.Rename(temp, dir)
 }
 
-// absent returns ErrExists where there is anything in dir.
-func absent(dir string) error {
+// checkEmpty returns ErrExists if there is any file in dir. A folder that doesn't exist is empty.
+func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -135,15 +136,7 @@ func absent(dir string) error {
 	return nil
 }
 
-// syncing is a file that is on disk once it is closed.
-type syncing struct{ *os.File }
+// syncedFile is synced when it is closed. It is part of a new folder that durable.Rename names in the end.
+type syncedFile struct{ *os.File }
 
-func (f syncing) Close() error { return errors.Join(f.File.Sync(), f.File.Close()) }
-
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
+func (f syncedFile) Close() error { return errors.Join(f.File.Sync(), f.File.Close()) }

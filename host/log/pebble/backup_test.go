@@ -23,7 +23,8 @@ type nothing struct{}
 
 func (nothing) Write(b []byte) (int, error) { return len(b), nil }
 
-// A backup that is made while others write has all that was acknowledged before, each append as a whole, and nothing out of order.
+// A backup that is made while others write has all that was acknowledged before, each append as a whole, and nothing
+// out of order.
 func TestBackup(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)

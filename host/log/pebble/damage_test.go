@@ -122,8 +122,8 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// A bit that flips in a table, or in a file of values, is noticed: who reads it gets an error, and never something else than was written. The rest can be
-// read.
+// A bit that flips in a table, or in a file of values, is noticed: who reads it gets an error, and never something
+// else than was written. The rest can be read.
 func TestFlippedBit(t *testing.T) {
 	for _, kind := range []string{".sst", ".blob"} {
 		t.Run(kind[1:], func(t *testing.T) { flipBits(t, kind) })

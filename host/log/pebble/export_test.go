@@ -5,20 +5,35 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// What tests of the Pebble store see of its inside.
+// Internals that the external tests use.
 var (
 	OpenOn     = open
 	CopyFolder = copyFolder
 	Format     = format
 )
 
-// Flush puts what is only in the write-ahead log and in memory into tables.
-func (p *Engine) Flush() error { return p.db.Flush() }
+// Flush writes to tables what is only in the write-ahead log and in memory.
+func (e *Engine) Flush() error { return e.db.Flush() }
 
-// LookAgain makes the next append ask the disk how much room there is.
-func (p *Engine) LookAgain() { p.space.looked.Store(0) }
+// LookAgain makes the next append ask the disk for its free space.
+func (e *Engine) LookAgain() { e.space.looked.Store(0) }
 
-// RawPebble opens the folder as a store of no format.
+// BoundFilters sets how many bytes all filters may take.
+func (e *Engine) BoundFilters(most int) { e.filters.most = most }
+
+// Filters returns the number of filters, and their bytes, counted afresh.
+func (e *Engine) Filters() (count, bytes int) {
+	e.filters.mu.Lock()
+	defer e.filters.mu.Unlock()
+	for at := e.filters.order.Front(); at != nil; at = at.Next() {
+		f := at.Value.(*filter)
+		count++
+		bytes += f.keys.bytes() + filterOverhead + len(f.stream)
+	}
+	return count, bytes
+}
+
+// OpenRaw opens the folder as a Pebble store, whatever it holds.
 func OpenRaw(dir string) (*pebbledb.DB, error) {
 	return pebbledb.Open(dir, &pebbledb.Options{FS: vfs.Default, Logger: quiet{}})
 }

@@ -9,7 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// failure is whether and why a store has failed.
+// failure records whether and why a store has failed.
 type failure struct {
 	log  *slog.Logger
 	once sync.Once
@@ -23,12 +23,12 @@ func newFailure(log *slog.Logger) *failure { return &failure{log: log, done: mak
 func (f *failure) fail(err error) {
 	f.once.Do(func() {
 		f.err = fmt.Errorf("%w: %w", engine.ErrFailed, err)
-		f.log.Error("the log has failed, and the process is to end", "error", err)
+		f.log.Error("the log has failed: the process must end", "error", err)
 		close(f.done)
 	})
 }
 
-// failed is the failure; nil while there is none.
+// failed returns the failure; nil if there is none.
 func (f *failure) failed() error {
 	select {
 	case <-f.done:
@@ -38,21 +38,21 @@ func (f *failure) failed() error {
 	}
 }
 
-// halt records a failure and never returns. Pebble holds locks where it meets an error that it can't handle, and
-// expects that the process ends there; the goroutine stays until it does.
+// halt records a failure and never returns. Pebble holds locks when it meets an error that it can't handle, and expects
+// the process to end there. The goroutine stays until the process ends.
 func (f *failure) halt(err error) {
 	f.fail(err)
 	select {}
 }
 
-// panicked records a panic as a failure, with its stack in the log.
+// panicked records a panic as a failure, and logs its stack.
 func (f *failure) panicked(reason any) {
 	f.log.Error("the log panicked", "panic", reason, "stack", string(debug.Stack()))
 	f.fail(fmt.Errorf("panic: %v", reason))
 }
 
-// within calls do, and returns early where the store fails meanwhile: do may then never return. A panic of do is a
-// failure of the store.
+// within calls do, and returns early if the store fails meanwhile: do may then never return. A panic in do is a failure
+// of the store.
 func within[T any](f *failure, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -77,8 +77,9 @@ func within[T any](f *failure, do func() (T, error)) (T, error) {
 	}
 }
 
-// Failed is Failer's.
-func (p *Engine) Failed() <-chan struct{} { return p.failure.done }
+// Failed is closed when the store fails for good. Calls that are running then may never return, their appends may be on
+// disk or not, and new calls fail with engine.ErrFailed. Nothing more is written.
+func (e *Engine) Failed() <-chan struct{} { return e.failure.done }
 
-// Failure is Failer's.
-func (p *Engine) Failure() error { return p.failure.failed() }
+// Failure is an engine.ErrFailed with its cause; nil while the store works.
+func (e *Engine) Failure() error { return e.failure.failed() }

@@ -8,7 +8,8 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// What is in the store is read without harm, whatever it is, and what was written is read as it was. Streams never share a key.
+// What is in the store is read without harm, whatever it is, and what was written is read as it was. Streams never
+// share a key.
 func FuzzRecord(f *testing.F) {
 	at := time.UnixMilli(1_800_000_000_000)
 	f.Add("arbe-thread-t1", "arbe-thread-t10", []byte(`{"id":"a"}`), uint64(1), at.UnixMilli())

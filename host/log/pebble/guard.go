@@ -11,33 +11,33 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardedFS ends the store at the first write of its folder that fails, before Pebble learns of it. Pebble's own ways
-// on from there are a fatal error, a panic or a nil pointer, depending on the file, and after a failed sync it shows
-// records that were refused and that may not be on disk. After a failure nothing is written any more.
+// guardedFS fails the store at the first failed write to its folder, before Pebble gets the error. Pebble's own
+// reaction depends on the file: a fatal error, a panic or a nil pointer. After a failed sync it returns records of
+// appends that were refused, and that may not be on disk. After a failure nothing more is written.
 //
-// Where a table or a file of values finds no room on the disk, while the store is open, the write waits for it.
-// Appends are refused meanwhile, and reads go on.
+// If the disk has no room for a table or a file of values while the store is open, the write waits. Appends are refused
+// meanwhile, and reads continue.
 //
-// What was seen with Pebble 2.1.7: a write-ahead log that can't be made or closed is a panic with locks held
-// (rotateWAL), one that can't be written or synced a Fatalf (applyInternal), as is a manifest. A file of values that
-// can't be finished is a nil pointer in a goroutine of Pebble's own (fileBufferedWritable.Abort). A table that can't
-// be written is written again at once, for as long as it takes, and Open does not return meanwhile.
+// Observed with Pebble 2.1.7: a write-ahead log that can't be created or closed is a panic with locks held (rotateWAL),
+// one that can't be written or synced a Fatalf (applyInternal), as is a manifest. A file of values that can't be
+// finished is a nil pointer in a goroutine of Pebble (fileBufferedWritable.Abort). A table that can't be written is
+// retried at once and without end, and Open does not return meanwhile.
 type guardedFS struct {
 	vfs.FS
 	dir     string
 	failure *failure
-	patient atomic.Bool // the store is open, and not being closed
+	patient atomic.Bool // writes wait for room: the store is open, and not being closed
 }
 
-// roomPause is how long a write that finds no room waits before it is tried again.
+// roomPause is the time between two tries of a write that has no room.
 const roomPause = 100 * time.Millisecond
 
-// guards reports whether name is the store's folder or a file in it: not one of a copy that is made of the store.
+// guards reports whether name is the store's folder or a file in it. Files of a backup's copy are not.
 func (g *guardedFS) guards(name string) bool {
 	return filepath.Dir(name) == g.dir || filepath.Clean(name) == g.dir
 }
 
-// write does something to the file name. Where that fails it does not return, unless the file is none of the store's.
+// write calls do, which writes to the file name. If do fails for a file of the store, write does not return.
 func (g *guardedFS) write(name string, do func() error) error {
 	if !g.guards(name) {
 		return do()
@@ -52,7 +52,7 @@ func (g *guardedFS) write(name string, do func() error) error {
 	return err
 }
 
-// writeRoom is write for what may wait for room on the disk.
+// writeRoom is write for a file that may wait for room on the disk.
 func (g *guardedFS) writeRoom(name string, do func() error) error {
 	table := filepath.Ext(name) == ".sst" || filepath.Ext(name) == ".blob"
 	return g.write(name, func() error {
@@ -70,7 +70,7 @@ func (g *guardedFS) writeRoom(name string, do func() error) error {
 	})
 }
 
-// open opens a file of the store to be written to.
+// open opens a file for writing.
 func (g *guardedFS) open(name string, do func() (vfs.File, error)) (f vfs.File, err error) {
 	err = g.writeRoom(name, func() (err error) {
 		f, err = do()
@@ -100,7 +100,7 @@ func (g *guardedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...
 	return g.open(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
 }
 
-// OpenDir is vfs.FS's. A folder is opened to be synced.
+// OpenDir is vfs.FS's. Pebble opens a folder to sync it.
 func (g *guardedFS) OpenDir(name string) (vfs.File, error) {
 	return g.open(name, func() (vfs.File, error) { return g.FS.OpenDir(name) })
 }
@@ -115,7 +115,7 @@ func (g *guardedFS) Link(from, to string) error {
 	return g.write(to, func() error { return g.FS.Link(from, to) })
 }
 
-// Remove is vfs.FS's. What can't be removed only takes room: Pebble logs it and goes on.
+// Remove is vfs.FS's. A file that can't be removed only takes space: Pebble logs the error and continues.
 func (g *guardedFS) Remove(name string) error {
 	if g.guards(name) && g.failure.failed() != nil {
 		select {}
@@ -123,7 +123,7 @@ func (g *guardedFS) Remove(name string) error {
 	return g.FS.Remove(name)
 }
 
-// guardedFile is a file of the store that is written to.
+// guardedFile is a file of the store, open for writing.
 type guardedFile struct {
 	vfs.File
 	fs   *guardedFS

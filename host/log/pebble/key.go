@@ -11,14 +11,14 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// Keys of the Pebble store, where N is a stream's name as keyName has it:
+// Keys of the store, where N is keyName of a stream's name:
 //
 //	e N NUL seq    a record
 //	i N NUL key    the seq of the record with that key
 //	s N NUL        the stream's state
 //	v N NUL name   one of its values
-//	d N NUL        the last seq of a stream that was deleted
-//	F              the format's number
+//	d N NUL        the last seq of a deleted stream
+//	F              the number of the format
 //
 // seq is 8 bytes, big endian, and counts a stream's appends and records from 1.
 const (
@@ -30,10 +30,10 @@ const (
 	keyFormat  = "F"
 )
 
-// threads is what the names of most streams begin with. The first format had streams with such names only, and left it out.
+// threads is the prefix of most streams' names. Format 1 had only such streams, and left the prefix out.
 const threads = "arbe-thread-"
 
-// keyName is a stream's name in keys. What follows the prefix has no "/".
+// keyName is a stream's name in keys: a thread's id, which has no "/", or "/" and the name of another stream.
 func keyName(stream string) []byte {
 	if id, ok := strings.CutPrefix(stream, threads); ok && !strings.Contains(id, "/") {
 		return []byte(id)
@@ -81,11 +81,12 @@ func seqValue(v []byte) (uint64, error) {
 
 var errDamaged = errors.New("the log is damaged")
 
-// A record is stored as the time of its receipt, in milliseconds since 1970 (8 bytes, the first of which is 0 for a long time to come), and its data. An
-// append without records is stored as control and the seq of the record before it.
+// A record is stored as its time of receipt in milliseconds since 1970 (8 bytes, big endian, of which the first is 0
+// until the year 2285428), and its data. An append without records is stored as control and the seq of the record
+// before it.
 const control = 1
 
-// recordSize is how many bytes appendRecord appends.
+// recordSize is the number of bytes that appendRecord appends.
 func recordSize(r engine.Record) int { return 8 + len(r.Data) }
 
 func appendRecord(b []byte, r engine.Record) []byte { return append(stampTime(b, r.At), r.Data...) }
@@ -94,7 +95,7 @@ func appendControl(b []byte, data uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, control), data)
 }
 
-// controlValue is the seq in a control; false for a record.
+// controlValue returns the seq in a control; false for a record.
 func controlValue(v []byte) (data uint64, is bool, err error) {
 	if len(v) == 0 || v[0] != control {
 		return 0, false, nil
@@ -103,7 +104,7 @@ func controlValue(v []byte) (data uint64, is bool, err error) {
 	return data, true, err
 }
 
-// parseRecord reads what is stored at seq. The data is part of value.
+// parseRecord decodes the value stored at seq. The record's data shares its memory.
 func parseRecord(seq uint64, value []byte) (r engine.Record, isControl bool, err error) {
 	if bytes.HasPrefix(value, []byte{control}) {
 		_, _, err := controlValue(value)
@@ -113,4 +114,9 @@ func parseRecord(seq uint64, value []byte) (r engine.Record, isControl bool, err
 		return engine.Record{}, false, fmt.Errorf("record %d of %d bytes: %w", seq, len(value), errDamaged)
 	}
 	return engine.Record{Seq: seq, At: time.UnixMilli(int64(binary.BigEndian.Uint64(value))), Data: value[8:]}, false, nil
+}
+
+// stampTime appends t as it is stored. A time before 1970 is stored as 1970.
+func stampTime(b []byte, t time.Time) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(max(t.UnixMilli(), 0)))
 }

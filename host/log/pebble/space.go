@@ -16,32 +16,33 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
-// space keeps the disk from being full in the middle of a write, after which the store could not go on: appends are refused while there is still room
-// for what the store does by itself, and where others fill the disk nonetheless, a file that was kept for it makes room.
+// space keeps a write from failing because the disk is full, after which the store could not continue. Appends are
+// refused while there is still room for the store's own work. If others fill the disk nonetheless, deleting a ballast
+// file frees some room.
 type space struct {
 	fs  vfs.FS
 	dir string
 	log *slog.Logger
 
 	size    uint64 // of the disk
-	reserve int64  // is left to the store's own work: a memtable or two, and a compaction
-	ballast int64  // is kept in a file for when even that is gone
+	reserve int64  // room that appends leave to the store's own work: a memtable or two, and a compaction
+	ballast int64  // size of the ballast file
 
-	free   atomic.Int64 // bytes, as of the last look, less what was appended since
+	free   atomic.Int64 // bytes free at the last look, less those appended since
 	looked atomic.Int64 // unix nanoseconds of that look
-	spent  atomic.Bool  // the ballast is gone
+	spent  atomic.Bool  // the ballast file is deleted
 }
 
-const lookEvery = time.Second
+const lookEvery = time.Second // between two looks at the disk
 
-// newSpace looks at the disk that dir is on, and makes dir.
+// newSpace creates dir and looks at its disk.
 func newSpace(fs vfs.FS, dir string, log *slog.Logger) (*space, error) {
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	usage, err := fs.GetDiskUsage(dir)
 	if err != nil {
-		return nil, fmt.Errorf("the disk of %s: %w", dir, err)
+		return nil, fmt.Errorf("size of the disk of %s: %w", dir, err)
 	}
 	s := &space{fs: fs, dir: dir, log: log, size: usage.TotalBytes}
 	s.free.Store(int64(min(usage.AvailBytes, 1<<62)))
@@ -49,12 +50,12 @@ func newSpace(fs vfs.FS, dir string, log *slog.Logger) (*space, error) {
 	return s, nil
 }
 
-// share is a part of the disk, within limits.
+// share is one part-th of the disk, but at least least bytes and at most most.
 func (s *space) share(part, least, most uint64) uint64 { return min(max(s.size/part, least), most) }
 
 func (s *space) ballastFile() string { return filepath.Join(s.dir, "ballast") }
 
-// refill makes the ballast again, once there is plenty of room.
+// refill creates the ballast file again once there is plenty of room.
 func (s *space) refill() error {
 	if st, err := os.Stat(s.ballastFile()); err == nil && st.Size() == s.ballast {
 		s.spent.Store(false)
@@ -70,7 +71,7 @@ func (s *space) refill() error {
 	}
 	err = syscall.Fallocate(int(f.Fd()), 0, 0, s.ballast)
 	if errors.Is(err, syscall.EOPNOTSUPP) {
-		err = f.Truncate(s.ballast) // without blocks of its own it makes no room: then only the reserve does
+		err = f.Truncate(s.ballast) // a file without blocks frees no room: then there is the reserve alone
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(s.ballastFile()))
@@ -79,7 +80,7 @@ func (s *space) refill() error {
 	return nil
 }
 
-// full is called when a write found no room. It is tried once more.
+// full deletes the ballast. Pebble calls it when a write has found no room, and tries the write once more.
 func (s *space) full() {
 	s.free.Store(0)
 	s.spent.Store(true)
@@ -88,18 +89,18 @@ func (s *space) full() {
 	}
 }
 
-// look asks the disk how much room there is.
+// look reads how much room the disk has.
 func (s *space) look(now time.Time) error {
 	s.looked.Store(now.UnixNano())
 	usage, err := s.fs.GetDiskUsage(s.dir)
 	if err != nil {
-		return fmt.Errorf("free room in %s: %w", s.dir, err)
+		return fmt.Errorf("free space in %s: %w", s.dir, err)
 	}
 	s.free.Store(int64(min(usage.AvailBytes, 1<<62)))
 	return nil
 }
 
-// room returns ErrFull where there is not enough of it for n bytes more, so that least remains.
+// room takes n bytes of the free room. It returns ErrFull if less than least bytes would be left.
 func (s *space) room(n int, least int64) error {
 	if now := time.Now(); now.UnixNano()-s.looked.Load() > int64(lookEvery) {
 		if err := s.look(now); err != nil {
@@ -112,8 +113,8 @@ func (s *space) room(n int, least int64) error {
 		}
 	}
 	if left := s.free.Add(-int64(n)); left < least {
-		s.free.Add(int64(n)) // it is not going to be written
-		return fmt.Errorf("%w: %d MiB free in %s, %d MiB are kept for what is there", engine.ErrFull, left>>20, s.dir, least>>20)
+		s.free.Add(int64(n)) // the bytes will not be written
+		return fmt.Errorf("%w: %d MiB free in %s, %d MiB are reserved", engine.ErrFull, left>>20, s.dir, least>>20)
 	}
 	return nil
 }

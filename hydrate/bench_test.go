@@ -24,11 +24,11 @@ func BenchmarkRebuild(b *testing.B) {
 		entries = append(entries, entry)
 	}
 	b.SetBytes(int64(len(content)))
-	r := &hydrate.Rebuilder{Dialect: session.Pi, Dir: b.TempDir()}
+	r := &hydrate.Rebuilder{Dialect: session.Pi, TempDir: b.TempDir()}
 	defer r.Close()
 	for b.Loop() {
 		for _, e := range entries {
-			if err := r.Add(e); err != nil {
+			if err := r.Add(hydrate.Parse(e, session.Pi)); err != nil {
 				b.Fatal(err)
 			}
 		}

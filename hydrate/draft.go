@@ -6,104 +6,179 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"os"
+	"slices"
+	"time"
 
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// draft is one session's file in the making.
+// draft is the file of one session, as far as the entries have come.
 type draft struct {
-	Rebuilt
-	file    *os.File
-	out     *bufio.Writer
-	seed    maphash.Seed
-	ids     map[uint64]struct{} // of the lines so far
-	calls   map[string]bool     // tool calls that have no result yet, where lines are made
-	header  bool
-	touched int             // when its last line came: the Rebuilder's count
-	reply   string          // the reply that is being made, of the turns right before
-	next    int             // the number of the line to come, where lines carry one
-	lost    int             // lines lost since the last one that was not
-	made    bool            // the last line was made
-	own     map[string]bool // the ids of the lines that were made
+	Report // of the lines so far; its Session is "" as long as no line names it
 
-	// A file in an old format, which the agent has written anew: the lines' places, by entry.
-	old    bool
-	places map[string][2]int64
-	anew   []string // the ids of the new file's lines, by index
+	dialect session.Dialect
+	file    *os.File // temporary, without a name
+	out     *bufio.Writer
+	start   int64 // where in file the session file begins; more than 0 after a migration
+
+	seed   maphash.Seed
+	ids    map[uint64]struct{} // hashes of the lines' ids
+	header bool                // a line is the header
+	gap    bool                // the line before was lost
+	next   int                 // the number of the next line, where lines carry one
+
+	// Of converted turns.
+	converted     map[string]bool // the Keys of their lines
+	convertedLast bool            // the last line is one
+	reply         string          // the reply that the turns right before are parts of
+	calls         map[string]bool // tool calls without a result
+
+	migration *migration // nil for a file in a current format
 }
 
-// lose notes a line that can't be given back.
+// current returns the draft of the last line or turn, nil for none.
+func (r *Rebuilder) current() *draft {
+	if len(r.drafts) == 0 {
+		return nil
+	}
+	return r.drafts[len(r.drafts)-1]
+}
+
+// draftOf returns the draft of a line's session, and makes it the current one.
+func (r *Rebuilder) draftOf(at thread.SessionRef) (*draft, error) {
+	i := r.indexOf(at.ID)
+	if i < 0 && at.Index > 0 { // the line continues a file that was made of converted turns
+		i = r.indexOf("")
+	}
+	if i < 0 {
+		return r.newDraft(at.ID)
+	}
+	d := r.drafts[i]
+	d.Session = at.ID
+	if i < len(r.drafts)-1 {
+		r.drafts = append(slices.Delete(r.drafts, i, i+1), d)
+	}
+	return d, nil
+}
+
+// indexOf returns the index of a session's draft, -1 for none.
+func (r *Rebuilder) indexOf(sessionID string) int {
+	for i, d := range slices.Backward(r.drafts) {
+		if d.Session == sessionID {
+			return i
+		}
+	}
+	return -1
+}
+
+// newDraft begins a session, and makes its draft the current one. Where there are maxSessions, the first one goes.
+func (r *Rebuilder) newDraft(sessionID string) (*draft, error) {
+	if len(r.drafts) >= maxSessions {
+		if err := r.drafts[0].file.Close(); err != nil {
+			return nil, err
+		}
+		r.drafts = slices.Delete(r.drafts, 0, 1)
+	}
+	if err := os.MkdirAll(r.TempDir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(r.TempDir, ".rebuild-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil { // an open file needs no name
+		return nil, errors.Join(err, f.Close())
+	}
+	d := &draft{
+		Report: Report{Session: sessionID}, dialect: r.Dialect, file: f, out: bufio.NewWriterSize(f, 256<<10),
+		seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, converted: map[string]bool{}, calls: map[string]bool{},
+	}
+	if d.dialect.Header != nil { // it counts as a line, and Write makes it where the thread has none
+		d.next = d.dialect.Decode(d.dialect.Header("made", "", time.Time{})).Next
+	}
+	r.drafts = append(r.drafts, d)
+	return d, nil
+}
+
+// add adds the line of an entry. Where the entry doesn't hold it, a filler with its id takes its place, so that the
+// lines after it keep their past.
+func (d *draft) add(e Entry) error {
+	line, held := e.Line, e.Line != nil
+	if !held {
+		d.lose(e.Fields)
+		if e.Fields.Session.Entry == nil || d.dialect.Filler == nil {
+			return nil
+		}
+		line = d.dialect.Filler(*e.Fields.Session.Entry, deref(e.Fields.Session.Parent), e.Time())
+	}
+	dec := d.dialect.Decode(line)
+	if err := d.bridge(dec.Parent, e); err != nil {
+		return err
+	}
+	if dec.Kind == session.Header {
+		d.header = true
+		if dec.Old && d.migration == nil {
+			d.migration = &migration{old: map[string]place{}}
+		}
+	}
+	if e.Fields.Truncated && held {
+		d.Cut++
+	}
+	d.gap, d.convertedLast, d.reply = !held, false, ""
+	d.migration.keep(e.ID, d.start+d.Size, len(line))
+	return d.put(line, dec, e.ID)
+}
+
+// bridge adds a filler for the parent of a line, where that was lost together with its id.
+func (d *draft) bridge(parent string, e Entry) error {
+	if !d.gap || parent == "" || d.has(parent) || d.dialect.Filler == nil {
+		return nil
+	}
+	filler := d.dialect.Filler(parent, d.Leaf, e.Time())
+	return d.put(filler, d.dialect.Decode(filler), e.ID)
+}
+
+// lose reports a line that the thread doesn't hold.
 func (d *draft) lose(p thread.Line) {
 	why := p.Reason
 	if p.Kind == thread.KindLong {
 		why = "longer than what is read of a line"
 	}
 	d.Lost = append(d.Lost, fmt.Sprintf("line %d, %d bytes: %s", p.Session.Index, p.Bytes, why))
-	d.lost++
+	d.gap = true
 }
 
-// moved takes a line of a file that the agent has written anew in a newer format.
-func (d *draft) moved(e thread.Entry, p thread.Line, dialect session.Dialect) error {
-	if d.anew == nil {
-		if err := d.restart(dialect); err != nil {
-			return err
-		}
-	}
-	place, ok := d.places[p.Was]
-	if !ok || p.Session.Entry == nil {
-		d.lose(p)
-		return nil
-	}
-	line := make([]byte, place[1])
-	if _, err := d.file.ReadAt(line, place[0]); err != nil {
-		return err
-	}
-	for len(d.anew) <= p.Session.Index {
-		d.anew = append(d.anew, "")
-	}
-	d.anew[p.Session.Index] = *p.Session.Entry
-	line = dialect.Upgrade(line, *p.Session.Entry, deref(p.Session.Parent), func(i int) string {
-		if i < 0 || i >= len(d.anew) {
-			return ""
-		}
-		return d.anew[i]
-	})
-	return d.put(line, dialect.Decode(line), e.ID)
-}
-
-// restart begins the file again, behind the old one, whose lines are still looked up.
-func (d *draft) restart(dialect session.Dialect) error {
-	if err := d.out.Flush(); err != nil {
-		return err
-	}
-	first, err := bufio.NewReader(io.NewSectionReader(d.file, d.start(), d.Size)).ReadBytes('\n')
-	if err != nil {
-		return err
-	}
-	keep := d.Rebuilt
-	d.Rebuilt = Rebuilt{Session: keep.Session, OldCwd: keep.OldCwd, Size: keep.Size, Lost: keep.Lost, Redacted: keep.Redacted, Cut: keep.Cut}
-	d.anew, d.ids, d.old = []string{""}, map[uint64]struct{}{}, false
-	d.places["start"] = [2]int64{keep.Size, 0}
-	header := dialect.Upgrade(bytes.TrimSpace(first), "", "", nil)
-	return d.put(header, dialect.Decode(header), keep.Last)
-}
-
-// start is where the file begins among all that was written for it.
-func (d *draft) start() int64 { return d.places["start"][0] }
-
+// has reports whether a line has this id.
 func (d *draft) has(id string) bool {
 	_, ok := d.ids[maphash.String(d.seed, id)]
 	return ok
 }
 
-// put appends a line, which decodes to dec.
-func (d *draft) put(line []byte, dec session.Entry, entry string) error {
-	if dec.Cwd != "" {
-		d.OldCwd = dec.Cwd
+// put appends a line, which decodes to dec, to the file. entryID is the id of its entry.
+func (d *draft) put(line []byte, dec session.Entry, entryID string) error {
+	d.count(line, dec)
+	if dec.ID != "" && dec.Kind != session.Header {
+		d.ids[maphash.String(d.seed, dec.ID)] = struct{}{}
+		d.Leaf = dec.ID
 	}
+	if dec.Next > 0 || dec.Kind == session.Header {
+		d.next = dec.Next
+	}
+	for _, call := range dec.Calls {
+		d.calls[call.ID] = true
+	}
+	if dec.Kind == session.ToolResult {
+		delete(d.calls, dec.ToolCallID)
+	}
+	d.Last = entryID
+	_, err := d.out.Write(line)
+	return errors.Join(err, d.out.WriteByte('\n'))
+}
+
+// count adds a line, whose parent may be the Leaf, to the report.
+func (d *draft) count(line []byte, dec session.Entry) {
 	switch dec.Kind {
 	case session.User, session.Assistant, session.ToolResult:
 		d.Turns++
@@ -111,25 +186,15 @@ func (d *draft) put(line []byte, dec session.Entry, entry string) error {
 			d.Branches++
 		}
 	}
-	for _, call := range dec.Calls {
-		d.calls[call.ID] = true
-	}
 	if bytes.Contains(line, []byte("[redacted:")) {
 		d.Redacted++
 	}
-	if dec.ID != "" && dec.Kind != session.Header {
-		d.ids[maphash.String(d.seed, dec.ID)] = struct{}{}
-		d.Leaf = dec.ID
+	if dec.Cwd != "" {
+		d.OldCwd = dec.Cwd
 	}
 	if !dec.Began.IsZero() {
 		d.Began = dec.Began
 	}
-	if dec.Next > 0 || dec.Kind == session.Header {
-		d.next = dec.Next
-	}
 	d.Lines++
 	d.Size += int64(len(line)) + 1
-	d.Last = entry
-	_, err := d.out.Write(line)
-	return errors.Join(err, d.out.WriteByte('\n'))
 }

@@ -40,7 +40,7 @@ func FuzzRebuild(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
 		e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s0"}, Redact: &thread.Redactor{}}
-		r := &hydrate.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
+		r := &hydrate.Rebuilder{Dialect: session.Pi, TempDir: t.TempDir()}
 		defer r.Close()
 		var want [][]byte
 		ids := map[string]bool{}
@@ -53,7 +53,7 @@ func FuzzRebuild(f *testing.F) {
 			}
 			entry, _ := e.Encode(session.Line{Start: session.Position{Index: len(want)}, Data: line})
 			want = append(want, line)
-			if err := r.Add(entry); err != nil {
+			if err := r.Add(hydrate.Parse(entry, session.Pi)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -73,7 +73,7 @@ func FuzzRebuild(f *testing.F) {
 		if len(ids) == 0 {
 			got = got[1:]
 		}
-		if len(got) != len(want) || done.Made != 0 || len(done.Lost) != 0 {
+		if len(got) != len(want) || done.Converted != 0 || len(done.Lost) != 0 {
 			t.Fatalf("%d lines of %d, %+v:\n%q", len(got), len(want), done, b)
 		}
 		for i, line := range want {

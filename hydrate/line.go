@@ -10,37 +10,62 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Rebuild returns the line that an entry of ours, whose payload is p, stands for, equal as JSON to the agent's but for what was redacted
-// or cut, and compact, which claude asks for; false where the entry doesn't hold it: a stub, a long line, or an
-// entry that another mirror wrote.
-func Rebuild(e thread.Entry, p thread.Line, d session.Dialect) ([]byte, bool) {
-	if p.Session == nil {
-		return nil, false
-	}
-	if p.Type != thread.TypeChat && !strings.HasPrefix(p.Type, d.Prefix+".") {
-		return nil, false
-	}
+// Entry is an entry of a thread, parsed for the rebuild of a session.
+type Entry struct {
+	thread.Entry
+	Fields thread.Line // the payload's; they share memory with it
+	Line   []byte      // the session line that the entry holds, without a newline; nil where it holds none
+}
+
+// Parse parses an entry. Its Line is equal as JSON to the agent's line, but for text that was redacted or cut, and
+// compact: claude-code reads no other. It is nil for a stub, for a line that was too long to be read, and for an entry
+// that another mirror or the mirror of another harness wrote.
+func Parse(e thread.Entry, d session.Dialect) Entry {
+	p := thread.ParseLine(e.Payload)
+	return Entry{Entry: e, Fields: p, Line: lineOf(e, p, d)}
+}
+
+func lineOf(e thread.Entry, p thread.Line, d session.Dialect) []byte {
 	switch {
-	case p.Kind == thread.KindStub || p.Kind == thread.KindLong:
-		return nil, false
-	case len(p.Line) > 0 && p.Line[0] == '"':
-		var text string
-		if json.Unmarshal(p.Line, &text) != nil {
-			return nil, false
-		}
-		if p.Encoding != thread.Base64 {
-			return []byte(text), true
-		}
-		b, err := base64.StdEncoding.DecodeString(text)
-		return b, err == nil
+	case p.Session == nil, p.Kind == thread.KindStub, p.Kind == thread.KindLong:
+		return nil
+	case p.Type != thread.TypeChat && !ofHarness(p.Type, d):
+		return nil
+	case jsonscan.IsString(p.Line):
+		return textOf(p)
 	case len(p.Line) > 0:
-		return jsonscan.Compact(p.Line), true
+		return jsonscan.Compact(p.Line)
 	case len(p.Message) > 0 && p.Session.Entry != nil && d.Line != nil:
-		parent := ""
-		if p.Session.Parent != nil {
-			parent = *p.Session.Parent
-		}
-		return d.Line(*p.Session.Entry, parent, e.Time(), jsonscan.Compact(p.Message)), true
+		return d.Line(*p.Session.Entry, deref(p.Session.Parent), e.Time(), jsonscan.Compact(p.Message))
 	}
-	return nil, false
+	return nil
+}
+
+// ofHarness reports whether a payload type has the harness's prefix.
+func ofHarness(typ string, d session.Dialect) bool {
+	rest, is := strings.CutPrefix(typ, d.Prefix)
+	return is && strings.HasPrefix(rest, ".")
+}
+
+// textOf returns a line that is no JSON object: it travels as a string, or as base64 where it is no text.
+func textOf(p thread.Line) []byte {
+	var text string
+	if json.Unmarshal(p.Line, &text) != nil {
+		return nil
+	}
+	if p.Encoding != thread.Base64 {
+		return []byte(text)
+	}
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }

@@ -11,15 +11,9 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"hash/maphash"
 	"io"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,349 +22,210 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Rebuilder makes an agent's session file out of a thread: feed it the thread's entries in their order, and Write the file.
+// Rebuilder rebuilds the session file that a thread's last run used. Add it the thread's entries in their order, then
+// Write the file, then Close it. Set the fields before the first Add.
 //
-// What our own mirror has written gives the file back line by line. What other mirrors wrote (turns, and nothing of the file) becomes a conversation without
-// branches that the agent loads. A thread may hold several sessions; the one that its last line belongs to is the one that goes on. Each is kept in a file
-// of its own until that is known: memory doesn't grow with a thread, but for a hash of each line's id.
+// A thread may hold several sessions. The one of its last line or turn is rebuilt. Until that is known each is kept in
+// a temporary file: memory grows by a hash or an id for each line, and not by the lines.
 type Rebuilder struct {
 	Dialect session.Dialect
-	Cwd     string // where the agent is to work; "" for where it worked
-	Here    string // where it is to work where the thread doesn't say
-	Skip    string // the id of a chat that is no turn yet: the prompt of the run to come
-	Dir     string // for files that are gone after Close
 
-	all   map[string]*draft
-	last  *draft
-	chats []thread.Entry // that nobody has answered yet
-	left  int            // chats that are no turns of the session
-	count int            // lines so far
+	// Cwd is the folder in which the agent continues; "" for the one in which it worked. DefaultCwd stands in where
+	// the thread does not name that.
+	Cwd, DefaultCwd string
+
+	// NextPrompt is the id of the prompt of the run to come: a chat that is no turn of the session yet. "" for none.
+	NextPrompt string
+
+	// TempDir is the folder for temporary files. It is made where it is missing.
+	TempDir string
+
+	drafts    []*draft // the sessions so far; the one of the last line or turn is the last
+	chats     []Entry  // since the last line or turn: turns, if a turn without a line follows
+	chatBytes int
+	unrelated int // chats that are no turns of a session
 }
 
-// Rebuilt is what a Rebuilder made of a thread.
-type Rebuilt struct {
-	Session  string         `json:"session"`          // its id
-	Lines    int            `json:"lines"`            // the header included
-	Turns    int            `json:"turns"`            // of people, of agents, and tools' results
-	Branches int            `json:"branches"`         // turns that go on from another one than the last before them
-	Made     int            `json:"made"`             // lines made of entries that had none: another mirror's
-	Redacted int            `json:"redacted"`         // lines with a secret taken out
-	Cut      int            `json:"cut"`              // lines with text cut out
-	Unsaid   map[string]int `json:"unsaid,omitempty"` // what the lines that were made don't say of their turns: how many turns, by what
-	Lost     []string       `json:"lost"`             // lines that the thread doesn't hold, and why
-	Aside    int            `json:"aside"`            // chats on the thread that are no part of the session
-	OldCwd   string         `json:"oldCwd"`           // where the agent worked
-	Cwd      string         `json:"cwd"`              // where it will
-	Leaf     string         `json:"leaf"`             // the line that goes on
-	Began    time.Time      `json:"-"`                // when the session began, as its header says; zero where it doesn't
-	Size     int64          `json:"bytes"`            // of the file
-	Last     string         `json:"lastEntry"`        // the id of the last entry that is in it
+// Report describes a rebuilt session file. The JSON names are those of arbe-pi-runner hydrate --json.
+type Report struct {
+	Session   string         `json:"session"`          // its id
+	Lines     int            `json:"lines"`            // the header included
+	Turns     int            `json:"turns"`            // of people, of agents, and tools' results
+	Branches  int            `json:"branches"`         // turns whose parent is not the line before them
+	Converted int            `json:"made"`             // lines made of turns of another harness or mirror
+	Redacted  int            `json:"redacted"`         // lines in which a secret was replaced
+	Cut       int            `json:"cut"`              // lines in which text was cut
+	Omitted   map[string]int `json:"unsaid,omitempty"` // converted turns, by the part that the line can't express
+	Lost      []string       `json:"lost"`             // lines that the thread doesn't hold, and why
+	Unrelated int            `json:"aside"`            // chats on the thread that are no part of the session
+	OldCwd    string         `json:"oldCwd"`           // where the agent worked
+	Cwd       string         `json:"cwd"`              // where it continues
+	Leaf      string         `json:"leaf"`             // the id of the line that the agent continues from
+	Began     time.Time      `json:"-"`                // of the session, from its header; zero where that has no time
+	Size      int64          `json:"bytes"`            // of the file
+	Last      string         `json:"lastEntry"`        // the id of the last entry in it
 }
 
-// ErrNoSession says that a thread holds nothing to go on from.
+// ErrNoSession is the error for a thread without a session and without a turn.
 var ErrNoSession = errors.New("the thread holds no session")
 
-// What is kept in memory, or open, is bounded. Of more chats in a row than this the older ones are left out, and of more sessions those that were silent longest.
+// Bounds of what is kept: of more chats in a row the oldest are left out, of more sessions the one that was silent
+// longest.
 const (
 	maxChats     = 1000
 	maxChatBytes = 16 << 20
 	maxSessions  = 32
 )
 
-// Add takes the thread's next entry.
-func (r *Rebuilder) Add(e thread.Entry) error {
-	p := thread.ParseLine(e.Payload)
-	if strings.HasPrefix(p.Type, "signal.") {
-		return nil // an entry of no session
-	}
-	if p.IsSubagent() {
-		return nil
-	}
-	ours := strings.HasPrefix(p.Type, r.Dialect.Prefix+".")
+// Add adds the thread's next entry.
+func (r *Rebuilder) Add(e Entry) error {
 	switch {
-	case p.Session != nil && (ours || p.Type == thread.TypeChat && strings.HasPrefix(e.ID, r.Dialect.Prefix+":")):
-		for _, chat := range r.chats {
-			if chat.ID != p.Chat { // which is this very line
-				r.left++
-			}
-		}
-		r.chats = nil
-		return r.line(e, p)
-	case p.Type == thread.TypeChat:
-		if e.ID == r.Skip {
-			return nil
-		}
-		r.chats = append(r.chats, e)
-		for size := r.chatBytes(); len(r.chats) > maxChats || size > maxChatBytes; r.left++ {
-			size -= len(r.chats[0].Payload)
-			r.chats = r.chats[1:]
+	case strings.HasPrefix(e.Fields.Type, "signal."), e.Fields.IsSubagent():
+		return nil
+	case r.isLine(e):
+		r.dropChats(e.Fields.Chat)
+		return r.addLine(e)
+	case e.Fields.Type == thread.TypeChat:
+		if e.ID != r.NextPrompt {
+			r.keepChat(e)
 		}
 		return nil
-	case p.SubagentOf != "":
+	case e.Fields.SubagentOf != "" || turnKind(e.Fields.Type) == session.Other:
 		return nil
-	case turnKind(p.Type) != session.Other:
-		if err := r.spoken(); err != nil {
-			return err
-		}
-		return r.turn(e, p)
 	}
-	return nil
+	if err := r.convertChats(); err != nil {
+		return err
+	}
+	return r.convert(e)
 }
 
-// turnKind is which turn a payload of any harness is, Other for one that is none.
-func turnKind(typ string) session.Kind {
-	if typ == thread.TypeChat {
-		return session.User
+// isLine reports whether our mirror made the entry of a line of this harness.
+func (r *Rebuilder) isLine(e Entry) bool {
+	if e.Fields.Session == nil {
+		return false
 	}
-	prefix, kind, _ := strings.Cut(typ, ".")
-	switch {
-	case !slices.ContainsFunc(session.Dialects(), func(d session.Dialect) bool { return d.Prefix == prefix }):
-	case kind == thread.KindAssistant:
-		return session.Assistant
-	case kind == thread.KindToolResult:
-		return session.ToolResult
-	}
-	return session.Other
+	rest, ours := strings.CutPrefix(e.ID, r.Dialect.Prefix)
+	return ofHarness(e.Fields.Type, r.Dialect) ||
+		e.Fields.Type == thread.TypeChat && ours && strings.HasPrefix(rest, ":")
 }
 
-func (r *Rebuilder) chatBytes() (n int) {
-	for _, e := range r.chats {
-		n += len(e.Payload)
+// keepChat keeps a chat until it is known whether it is a turn.
+func (r *Rebuilder) keepChat(e Entry) {
+	r.chats, r.chatBytes = append(r.chats, e), r.chatBytes+len(e.Payload)
+	for len(r.chats) > maxChats || r.chatBytes > maxChatBytes {
+		r.chatBytes -= len(r.chats[0].Payload)
+		r.chats, r.unrelated = r.chats[1:], r.unrelated+1
 	}
-	return n
 }
 
-// line takes an entry that our mirror made of a line.
-func (r *Rebuilder) line(e thread.Entry, p thread.Line) error {
-	d := r.all[p.Session.ID]
-	switch {
-	case d != nil:
-	case p.Session.Index > 0 && r.all[""] != nil:
-		// It goes on where a file ended that was made of turns.
-		d = r.all[""]
-		delete(r.all, "")
-	default:
-		var err error
-		if d, err = r.begin(p.Session.ID); err != nil {
-			return err
+// dropChats drops the chats before a line: a chat that became a turn has a line of its own. repeated is the id of the
+// chat that this line repeats.
+func (r *Rebuilder) dropChats(repeated string) {
+	for _, chat := range r.chats {
+		if chat.ID != repeated {
+			r.unrelated++
 		}
 	}
-	r.count++
-	d.Session, d.touched, r.all[p.Session.ID], r.last = p.Session.ID, r.count, d, d
-	if p.Kind == thread.KindMigrated {
-		return d.moved(e, p, r.Dialect)
-	}
-	line, ok := Rebuild(e, p, r.Dialect)
-	if !ok {
-		d.lose(p)
-		if p.Session.Entry == nil {
-			return nil
-		}
-		if r.Dialect.Filler == nil {
-			return nil
-		}
-		line = r.Dialect.Filler(*p.Session.Entry, deref(p.Session.Parent), e.Time()) // so that what follows it finds its way back
-	}
-	dec := r.Dialect.Decode(line)
-	if dec.Kind == session.Header {
-		d.header, d.old = true, dec.Old
-	}
-	if p.Truncated && ok {
-		d.Cut++
-	}
-	if d.lost > 0 && dec.Parent != "" && !d.has(dec.Parent) && r.Dialect.Filler != nil {
-		// The line that it follows was lost, and with it its id.
-		filler := r.Dialect.Filler(dec.Parent, d.Leaf, e.Time())
-		if err := d.put(filler, r.Dialect.Decode(filler), e.ID); err != nil {
-			return err
-		}
-	}
-	d.lost, d.made, d.reply = 0, false, ""
-	if !ok {
-		d.lost = 1
-	}
-	if d.old {
-		d.places[e.ID] = [2]int64{d.Size, int64(len(line))}
-	}
-	return d.put(line, dec, e.ID)
+	r.chats, r.chatBytes = nil, 0
 }
 
-// spoken makes turns of the chats that came before an answer.
-func (r *Rebuilder) spoken() error {
-	chats := r.chats
-	r.chats = nil
-	for _, e := range chats {
-		if err := r.turn(e, thread.ParseLine(e.Payload)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// turn makes a line of an entry that has none.
-func (r *Rebuilder) turn(e thread.Entry, p thread.Line) error {
-	d := r.last
-	if d == nil {
-		var err error
-		if d, err = r.begin(""); err != nil {
-			return err
-		}
-		r.all[""], r.last = d, d
-	}
-	t := session.Turn{
-		Kind: turnKind(p.Type), Text: p.Text, Message: p.Message, ToolCallID: p.ToolCallID, ToolName: p.ToolName, IsError: p.IsError != nil && *p.IsError,
-		StopReason: p.StopReason, Provider: p.Provider, Model: p.Model, Usage: p.Usage, Time: e.Time(),
-	}
-	sum := sha256.Sum256([]byte(e.ID))
-	id := hex.EncodeToString(sum[:4])
-	for n := 5; d.has(id) && n <= len(sum); n++ {
-		id = hex.EncodeToString(sum[:n])
-	}
-	if t.Kind != session.Assistant {
-		d.reply = ""
-	} else if d.reply == "" {
-		d.reply = id
-	}
-	lines, unsaid := r.Dialect.Turn(t, session.Place{ID: id, Parent: d.Leaf, Reply: d.reply, Next: d.next})
-	if unsaid != "" {
-		if d.Unsaid == nil {
-			d.Unsaid = map[string]int{}
-		}
-		d.Unsaid[unsaid]++
-	}
-	if len(lines) == 0 && unsaid == "" {
-		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: it says nothing that %s could go on from", e.ID, r.Dialect.Prefix))
-	}
-	for _, line := range lines {
-		dec := r.Dialect.Decode(line)
-		if dec.Kind == session.ToolResult && !d.calls[dec.ToolCallID] {
-			d.Lost = append(d.Lost, fmt.Sprintf("entry %s: the result of a tool call that is not on the thread", e.ID))
-			return nil // a model would refuse it
-		}
-		delete(d.calls, dec.ToolCallID)
-		for _, call := range dec.Calls {
-			d.calls[call.ID] = true
-		}
-		d.Made++
-		d.made, d.own[MadeKey(line, dec)] = true, true
-		if err := d.put(line, dec, e.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// MadeKey tells a line that was made from others: its own id, or what it says.
-func MadeKey(line []byte, dec session.Entry) string {
-	if dec.ID != "" {
-		return dec.ID
-	}
-	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:])
-}
-
-// begin begins a session.
-func (r *Rebuilder) begin(id string) (*draft, error) {
-	if len(r.all) >= maxSessions {
-		silent := ""
-		for id, d := range r.all {
-			if old := r.all[silent]; d != r.last && (old == nil || old == r.last || d.touched < old.touched) {
-				silent = id
-			}
-		}
-		if err := r.all[silent].file.Close(); err != nil {
-			return nil, err
-		}
-		delete(r.all, silent)
-	}
-	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.CreateTemp(r.Dir, ".rebuild-")
+// addLine adds an entry that our mirror made of a line.
+func (r *Rebuilder) addLine(e Entry) error {
+	d, err := r.draftOf(*e.Fields.Session)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := os.Remove(f.Name()); err != nil { // open, it lives on
-		return nil, errors.Join(err, f.Close())
+	if e.Fields.Kind == thread.KindMigrated {
+		return d.migrate(e)
 	}
-	if r.all == nil {
-		r.all = map[string]*draft{}
-	}
-	d := &draft{file: f, out: bufio.NewWriterSize(f, 256<<10), seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, calls: map[string]bool{}, own: map[string]bool{}, places: map[string][2]int64{}}
-	d.Session = id
-	if r.Dialect.Header != nil { // which is made in the end, unless a line of the thread is one
-		d.next = r.Dialect.Decode(r.Dialect.Header("made", "", time.Time{})).Next
-	}
-	return d, nil
+	return d.add(e)
 }
 
-// MadeLines are the keys (MadeKey) of the lines that would be made: of turns that the thread has and a file of our mirror's may not have.
-func (r *Rebuilder) MadeLines() map[string]bool {
-	if r.last == nil {
-		return nil
+// Empty reports whether the entries so far have neither a session nor a turn.
+func (r *Rebuilder) Empty() bool { return len(r.drafts) == 0 && len(r.chats) == 0 }
+
+// Converted returns the Keys of the converted lines so far: a file of this box may lack these turns.
+func (r *Rebuilder) Converted() map[string]bool {
+	if d := r.current(); d != nil {
+		return d.converted
 	}
-	return r.last.own
+	return nil
 }
 
-// Write makes the file at path: complete or not at all, for nobody else to read. With path "" it only tells what the file would be. ErrNoSession where the
-// thread holds none. sessionID names a session that has no name yet, as one that is made of turns.
-func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Rebuilt, error) {
-	if r.last == nil && len(r.chats) > 0 || r.last != nil && r.last.made {
-		if err := r.spoken(); err != nil {
-			return Rebuilt{}, err
-		}
-	}
-	d := r.last
-	if d == nil {
-		return Rebuilt{}, ErrNoSession
-	}
-	if err := d.out.Flush(); err != nil {
-		return d.Rebuilt, err
-	}
-	d.Aside, d.Cwd = r.left+len(r.chats), cmp.Or(r.Cwd, d.OldCwd, r.Here)
-	if d.Session == "" {
-		d.Session = sessionID
-	}
-	body := bufio.NewReaderSize(io.NewSectionReader(d.file, d.start(), d.Size-d.start()), 256<<10)
-	var first []byte
-	switch {
-	case d.header || d.anew != nil:
-		line, err := body.ReadBytes('\n')
-		if err != nil {
-			return d.Rebuilt, err
-		}
-		if first = line; d.Cwd != d.OldCwd && r.Dialect.SetCwd != nil && r.Dialect.Decode(first).Kind == session.Header {
-			first = append(r.Dialect.SetCwd(bytes.TrimSpace(first), d.Cwd), '\n')
-		}
-	case r.Dialect.Header != nil:
-		first = append(r.Dialect.Header(d.Session, d.Cwd, now), '\n')
-		d.Lines++
-	}
-	done := d.Rebuilt
-	done.Size -= d.start()
-	if path == "" {
-		return done, nil
+// Plan returns the report of the file that Write would write. sessionID is the id for a session that has none yet, as
+// one that is converted. ErrNoSession where the thread holds none. No entry may be added afterwards.
+func (r *Rebuilder) Plan(sessionID string, now time.Time) (Report, error) {
+	report, _, err := r.file(sessionID, now)
+	return report, err
+}
+
+// Write writes the file at path, readable by its owner alone: whole and on disk, or not at all. It makes missing
+// folders. sessionID, ErrNoSession and entries afterwards are as for Plan.
+func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Report, error) {
+	report, content, err := r.file(sessionID, now)
+	if err != nil {
+		return report, err
 	}
 	if err := durable.MkdirAll(filepath.Dir(path)); err != nil {
-		return done, err
+		return report, err
 	}
-	var err error
-	done.Size, err = durable.Write(path, io.MultiReader(bytes.NewReader(first), body))
-	return done, err
+	_, err = durable.Write(path, content)
+	return report, err
 }
 
-// Close gives up what the Rebuilder has on disk.
+// file returns the session file and its report.
+func (r *Rebuilder) file(sessionID string, now time.Time) (Report, io.Reader, error) {
+	if d := r.current(); d == nil || d.convertedLast { // else nobody has answered the chats
+		if err := r.convertChats(); err != nil {
+			return Report{}, nil, err
+		}
+	}
+	d := r.current()
+	if d == nil {
+		return Report{}, nil, ErrNoSession
+	}
+	if err := d.out.Flush(); err != nil {
+		return d.Report, nil, err
+	}
+	report := d.Report
+	report.Session = cmp.Or(d.Session, sessionID)
+	report.Unrelated = r.unrelated + len(r.chats)
+	report.Cwd = cmp.Or(r.Cwd, d.OldCwd, r.DefaultCwd)
+	body := bufio.NewReaderSize(io.NewSectionReader(d.file, d.start, d.Size), 256<<10)
+	header, err := d.headerFor(&report, body, now)
+	if err != nil {
+		return report, nil, err
+	}
+	return report, io.MultiReader(bytes.NewReader(header), body), nil
+}
+
+// headerFor returns the file's first line for the report's Cwd, and adds to the report what it changes. It takes the
+// header from body, or makes one where the thread holds none.
+func (d *draft) headerFor(report *Report, body *bufio.Reader, now time.Time) ([]byte, error) {
+	switch {
+	case d.header:
+		old, err := body.ReadBytes('\n')
+		isHeader := d.dialect.Decode(old).Kind == session.Header // and not a line that stands before it
+		if err != nil || !isHeader || report.Cwd == report.OldCwd || d.dialect.SetCwd == nil {
+			return old, err
+		}
+		header := append(d.dialect.SetCwd(bytes.TrimSpace(old), report.Cwd), '\n')
+		report.Size += int64(len(header) - len(old))
+		return header, nil
+	case d.dialect.Header != nil:
+		header := append(d.dialect.Header(report.Session, report.Cwd, now), '\n')
+		report.Lines++
+		report.Size += int64(len(header))
+		return header, nil
+	}
+	return nil, nil
+}
+
+// Close removes the temporary files.
 func (r *Rebuilder) Close() error {
 	var err error
-	for _, d := range r.all {
+	for _, d := range r.drafts {
 		err = errors.Join(err, d.file.Close())
 	}
 	return err
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/internal/test/recorded"
@@ -17,25 +19,35 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
+// at is when files are rebuilt.
+var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
 // hydrated is the file that is rebuilt from entries.
-func hydrated(t testing.TB, entries []thread.Entry, cwd string) ([]byte, hydrate.Rebuilt) {
+func hydrated(t testing.TB, entries []thread.Entry, cwd string) ([]byte, hydrate.Report) {
 	t.Helper()
 	return hydratedAs(t, session.Pi, entries, cwd)
 }
 
-func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd string) ([]byte, hydrate.Rebuilt) {
+func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd string) ([]byte, hydrate.Report) {
 	t.Helper()
-	r := &hydrate.Rebuilder{Dialect: d, Cwd: cwd, Here: "/here", Skip: "next.prompt", Dir: t.TempDir()}
+	r := &hydrate.Rebuilder{Dialect: d, Cwd: cwd, DefaultCwd: "/here", NextPrompt: "next.prompt", TempDir: t.TempDir()}
 	defer r.Close()
 	for _, e := range entries {
-		if err := r.Add(e); err != nil {
+		if err := r.Add(hydrate.Parse(e, d)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "out", "s.jsonl")
-	done, err := r.Write(path, "made-1", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	plan, err := r.Plan("made-1", at)
 	if err != nil {
 		t.Fatal(err)
+	}
+	done, err := r.Write(path, "made-1", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(plan, done); diff != "" {
+		t.Errorf("-planned +written:\n%s", diff)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -74,7 +86,7 @@ func TestRebuildRecordings(t *testing.T) {
 			ship(t, d, content, server)
 			got, done := hydratedAs(t, d, server.Entries(), "")
 			sameFile(t, got, content)
-			if len(done.Lost) != 0 || done.Made != 0 || done.Cut != 0 {
+			if len(done.Lost) != 0 || done.Converted != 0 || done.Cut != 0 {
 				t.Errorf("got %+v", done)
 			}
 			n := len(server.Entries())
@@ -189,7 +201,7 @@ func TestRebuildForeign(t *testing.T) {
 		{ID: "next.prompt", TS: "2026-01-01T00:00:11.000Z", Payload: json.RawMessage(`{"type":"chat","text":"the next task"}`)},
 	}
 	got, done := hydrated(t, entries, "")
-	if done.Made != 8 || done.Turns != 8 || len(done.Lost) != 1 || done.Session != "made-1" || done.Cwd != "/here" {
+	if done.Converted != 8 || done.Turns != 8 || len(done.Lost) != 1 || done.Session != "made-1" || done.Cwd != "/here" {
 		t.Errorf("got %+v", done)
 	}
 	chained(t, got, 8)
@@ -223,15 +235,15 @@ func TestRebuildForeign(t *testing.T) {
 	// Resumed from that file, the mirror posts what is new, and nothing else.
 	server := fakethread.New(t, nil)
 	server.Gaps()
-	at := session.Position{Index: done.Lines, Offset: done.Size}
+	from := session.Position{Index: done.Lines, Offset: done.Size}
 	longer := append(got, message("n1", done.Leaf, `{"role":"user","content":"new"}`)+"\n"...)
-	shipFrom(t, session.Pi, done.Session, at, longer, server)
+	shipFrom(t, session.Pi, done.Session, from, longer, server)
 	added := server.Entries()
 	if len(added) != 1 || added[0].ID != "pi:made-1:n1" {
 		t.Fatalf("the mirror added %d entries", len(added))
 	}
 	more, done := hydrated(t, append(entries[:10:10], added...), "")
-	if done.Session != "made-1" || done.Made != 7 { // the last chat was answered by nobody, so it was aside
+	if done.Session != "made-1" || done.Converted != 7 { // the last chat was answered by nobody, so it was aside
 		t.Errorf("got %+v", done)
 	}
 	_ = more
@@ -255,8 +267,8 @@ func TestRebuildLastSession(t *testing.T) {
 		t.Errorf("got %+v", done)
 	}
 
-	r := &hydrate.Rebuilder{Dialect: session.Pi, Dir: t.TempDir()}
-	if _, err := r.Write("", "x", time.Now()); err != hydrate.ErrNoSession {
+	r := &hydrate.Rebuilder{Dialect: session.Pi, TempDir: t.TempDir()}
+	if _, err := r.Plan("x", time.Now()); err != hydrate.ErrNoSession {
 		t.Errorf("of an empty thread: %v", err)
 	}
 }

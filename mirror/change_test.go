@@ -90,8 +90,8 @@ func TestChangedFile(t *testing.T) {
 			for _, e := range server.Entries()[before:] {
 				p := payload(t, e)
 				what := p.Type
-				if p.Was != "" {
-					what = p.Kind + ":" + strings.TrimPrefix(strings.Split(p.Was, ".")[0], "pi:s1:")
+				if p.Supersedes != "" {
+					what = p.Kind + ":" + strings.TrimPrefix(strings.Split(p.Supersedes, ".")[0], "pi:s1:")
 				}
 				got = append(got, e.ID+"="+what)
 			}

@@ -69,7 +69,7 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 	}
 	switch {
 	case name.Was != "":
-		p.Type, p.Kind, p.Was = e.kind(thread.KindSession), thread.KindMigrated, name.Was
+		p.Type, p.Kind, p.Supersedes = e.kind(thread.KindSession), thread.KindMigrated, name.Was
 	case dec.Kind == session.Text:
 		e.text(&p, dec.Type, l)
 	default:

@@ -64,8 +64,8 @@ func roundTrip(t *testing.T, d session.Dialect, content []byte) {
 			t.Fatalf("two lines are %s", entry.ID)
 		}
 		seen[entry.ID] = true
-		got, ok := hydrate.Rebuild(entry, thread.ParseLine(entry.Payload), d)
-		if !ok {
+		got := hydrate.Parse(entry, d).Line
+		if got == nil {
 			t.Fatalf("%s, %q can't be rebuilt from %s", d.Prefix, line, entry.Payload)
 		}
 		if !bytes.Equal(got, line) && !equalNumbers(t, got, line) {

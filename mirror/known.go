@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"arbe.0sk.ar/runner/session"
@@ -23,30 +24,33 @@ type Known struct {
 // contentKey is what a line says, whatever its bytes.
 type contentKey [16]byte
 
-// Add takes the thread's next entry: p is its payload, and line the line that it holds, nil where it holds none.
-func (k *Known) Add(e thread.Entry, p thread.Line, line []byte, d session.Dialect) {
-	if p.Session == nil || !strings.HasPrefix(e.ID, d.Prefix+":") {
+// Add adds the thread's next entry: its id, the place of its line, nil where it has none, and the line, nil where the
+// entry doesn't hold it.
+func (k *Known) Add(id string, at *thread.SessionRef, line []byte, d session.Dialect) {
+	if at == nil || !strings.HasPrefix(id, d.Prefix+":") {
 		return
 	}
 	if k.lines == nil {
 		k.lines, k.ids, k.all = map[string]int{}, map[contentKey][]string{}, map[string]bool{}
 	}
 	if line == nil {
-		k.all[e.ID] = true
+		k.all[id] = true
 		return
 	}
-	index := k.lines[p.Session.ID]
-	k.lines[p.Session.ID]++
-	base := d.Prefix + ":" + part(p.Session.ID) + ":"
-	hash := lineHash(session.Line{Data: line})
-	follows := e.ID == fmt.Sprintf("%s%d.%s", base, index, hash)
-	if own := p.Session.Entry; own != nil && *own != "" {
-		follows = e.ID == base+part(*own) || e.ID == base+part(*own)+"."+hash
+	index := k.lines[at.ID]
+	k.lines[at.ID]++
+	base := d.Prefix + ":" + part(at.ID) + ":"
+	own := strconv.Itoa(index) // with a hash behind it
+	if at.Entry != nil && *at.Entry != "" {
+		if own = part(*at.Entry); id == base+own {
+			return // the id follows from the line
+		}
 	}
-	if !follows {
-		key := contentOf(p.Session.ID, line)
-		k.ids[key], k.all[e.ID] = append(k.ids[key], e.ID), true
+	if id == base+own+"."+lineHash(session.Line{Data: line}) {
+		return
 	}
+	key := contentOf(at.ID, line)
+	k.ids[key], k.all[id] = append(k.ids[key], id), true
 }
 
 // contentOf is the key of a line of a session.

@@ -71,11 +71,10 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 				for i, line := range lines {
 					e, _ := enc.Encode(session.Line{Start: session.Position{Index: i}, Data: line})
 					e.Payload = change(e.Payload)
-					p := thread.ParseLine(e.Payload)
-					again, ok := hydrate.Rebuild(e, p, d)
-					known.Add(e, p, again, d)
-					if ok {
-						rebuilt, wanted = append(rebuilt, again), append(wanted, e.ID)
+					parsed := hydrate.Parse(e, d)
+					known.Add(e.ID, parsed.Fields.Session, parsed.Line, d)
+					if parsed.Line != nil {
+						rebuilt, wanted = append(rebuilt, parsed.Line), append(wanted, e.ID)
 					}
 				}
 				if !slices.Equal(namesOf(t, d, known, lines), want) {

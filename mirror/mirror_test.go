@@ -78,8 +78,8 @@ func rebuiltAs(t testing.TB, d session.Dialect, content []byte, entries []thread
 		t.Fatalf("%d entries for %d lines", len(entries), len(lines))
 	}
 	for i, e := range entries {
-		got, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), d)
-		if !ok {
+		got := hydrate.Parse(e, d).Line
+		if got == nil {
 			t.Errorf("line %d can't be rebuilt from %s", i, e.Payload)
 		} else if !bytes.Equal(got, lines[i]) && !sameJSON(got, lines[i]) {
 			t.Errorf("line %d:\ngot  %.300s\nwant %.300s", i, got, lines[i])
@@ -200,9 +200,9 @@ func TestEncodeOddBytes(t *testing.T) {
 		if err := entry.Check(); err != nil {
 			t.Errorf("%q: %v", lines[i], err)
 		}
-		got, ok := hydrate.Rebuild(entry, thread.ParseLine(entry.Payload), session.Pi)
-		if !ok || string(got) != lines[i] && !sameJSON(got, []byte(lines[i])) {
-			t.Errorf("%q came back as %q, %v", lines[i], got, ok)
+		got := hydrate.Parse(entry, session.Pi).Line
+		if got == nil || string(got) != lines[i] && !sameJSON(got, []byte(lines[i])) {
+			t.Errorf("%q came back as %q", lines[i], got)
 		}
 	}
 }

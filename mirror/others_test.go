@@ -46,8 +46,8 @@ func TestLargeLineBesideItsMessage(t *testing.T) {
 	line := `{"type":"assistant","uuid":"u1","message":{"content":[{"type":"text","text":"` + text + `"}],"stop_reason":"end_turn"}}`
 	e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Claude, Session: "s1"}, Redact: &thread.Redactor{}}
 	entry, p := encoded(t, e, line)
-	if got, ok := hydrate.Rebuild(entry, thread.ParseLine(entry.Payload), session.Claude); !ok || string(got) != line || p.Truncated {
-		t.Errorf("the line is not whole: %v, truncated %v", ok, p.Truncated)
+	if got := hydrate.Parse(entry, session.Claude).Line; string(got) != line || p.Truncated {
+		t.Errorf("the line is not whole: %d bytes, truncated %v", len(got), p.Truncated)
 	}
 	if p.Type != "claude.assistant" || p.StopReason != "stop" || !strings.Contains(string(p.Message), "[cut: 5242880 bytes, sha256 ") {
 		t.Errorf("the message has %d bytes, and the entry is a %s", len(p.Message), p.Type)

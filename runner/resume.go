@@ -34,16 +34,14 @@ type threadLines struct {
 	known mirror.Known
 }
 
-func (l *threadLines) add(e thread.Entry, d session.Dialect) {
+func (l *threadLines) add(e hydrate.Entry, d session.Dialect) {
 	rest, ok := strings.CutPrefix(e.ID, d.Prefix+":")
 	if !ok {
 		return
 	}
-	p := thread.ParseLine(e.Payload)
-	line, _ := hydrate.Rebuild(e, p, d)
-	l.known.Add(e, p, line, d)
+	l.known.Add(e.ID, e.Fields.Session, e.Line, d)
 	sid, _, ok := strings.Cut(rest, ":")
-	if !ok || p.IsSubagent() {
+	if !ok || e.Fields.IsSubagent() {
 		return
 	}
 	if l.ids == nil {
@@ -53,8 +51,8 @@ func (l *threadLines) add(e thread.Entry, d session.Dialect) {
 		l.ids[sid] = map[uint64]bool{}
 	}
 	l.ids[sid][maphash.String(l.seed, e.ID)] = true
-	if p.Was != "" {
-		delete(l.ids[sid], maphash.String(l.seed, p.Was)) // which is in the file as this one now
+	if e.Fields.Kind == thread.KindMigrated {
+		delete(l.ids[sid], maphash.String(l.seed, e.Fields.Supersedes)) // which is in the file as this one now
 	}
 	l.last = sid
 }
@@ -105,7 +103,7 @@ func (l *threadLines) compare(path string, d session.Dialect, made map[string]bo
 		switch {
 		case l.has(sid, id):
 			found++
-		case made[hydrate.MadeKey(line.Data, e)]:
+		case made[hydrate.Key(line.Data, e)]:
 			turns++
 		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
 		default:
@@ -143,7 +141,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 	}
 	defer rebuilder.Close() // what it had is in the file by then
 	if !r.Hydrate {
-		s, why := r.ownFile(lines, rebuilder.MadeLines())
+		s, why := r.ownFile(lines, rebuilder.Converted())
 		if why == "" {
 			r.known = &lines.known
 			return s, nil
@@ -156,10 +154,11 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 // readThread reads the whole thread, for what it has of sessions.
 func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder, error) {
 	lines := &threadLines{}
-	rebuilder := &hydrate.Rebuilder{Dialect: r.Spec.Dialect, Skip: promptID(r.RunID), Here: r.Cwd, Dir: r.folder.Path}
+	rebuilder := &hydrate.Rebuilder{Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd, TempDir: r.folder.Path}
 	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
-		lines.add(e, r.Spec.Dialect)
-		return rebuilder.Add(e)
+		parsed := hydrate.Parse(e, r.Spec.Dialect)
+		lines.add(parsed, r.Spec.Dialect)
+		return rebuilder.Add(parsed)
 	})
 	if err != nil && !thread.NotFound(err) {
 		return nil, nil, errors.Join(err, rebuilder.Close())
@@ -231,7 +230,7 @@ func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, 
 // hydrate makes the session file from what the rebuilder has read.
 func (r *run) hydrate(lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
 	now := time.Now()
-	plan, err := rebuilder.Write("", newID(), now)
+	plan, err := rebuilder.Plan(newID(), now)
 	if errors.Is(err, hydrate.ErrNoSession) {
 		r.Log.Info("the thread has nothing to go on from; a new session")
 		return sessionFile{}, nil
@@ -258,7 +257,7 @@ func (r *run) hydrate(lines *threadLines, rebuilder *hydrate.Rebuilder) (session
 		}
 		s.path = r.Spec.SessionFile(r.box(), s.id, at)
 	}
-	if err := r.keepOld(s.path, lines, rebuilder.MadeLines()); err != nil {
+	if err := r.keepOld(s.path, lines, rebuilder.Converted()); err != nil {
 		return sessionFile{}, err
 	}
 	done, err := rebuilder.Write(s.path, s.id, now)
@@ -274,7 +273,7 @@ func (r *run) hydrate(lines *threadLines, rebuilder *hydrate.Rebuilder) (session
 		return sessionFile{}, err
 	}
 	r.Log.Info("the session is rebuilt from the thread", "session", s.path, "lines", done.Lines, "lost", len(done.Lost), "cut", done.Cut, "redacted", done.Redacted)
-	for what, turns := range done.Unsaid {
+	for what, turns := range done.Omitted {
 		r.Log.Warn("another harness can't be told all", "turns", turns, "without", what)
 	}
 	for _, lost := range done.Lost {
@@ -327,7 +326,7 @@ func endFile(path string) error {
 func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
 	lines := &threadLines{}
 	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
-		lines.add(e, r.Spec.Dialect)
+		lines.add(hydrate.Parse(e, r.Spec.Dialect), r.Spec.Dialect)
 		return nil
 	})
 	if err != nil && !thread.NotFound(err) {

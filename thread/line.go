@@ -20,7 +20,7 @@ type Line struct {
 	Type       string          `json:"type"`
 	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or prompt, text, long, stub
 	Chat       string          `json:"chat,omitempty"` // kind prompt: the id of the chat that the line repeats
-	Was        string          `json:"was,omitempty"`  // kind migrated: the id of the entry that has the line as it was before it got an id of its own
+	Supersedes string          `json:"was,omitempty"`  // kind migrated: the id of the entry that holds the line in the older format
 	Text       *string         `json:"text,omitempty"` // chat
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	ToolName   string          `json:"toolName,omitempty"`
@@ -56,7 +56,7 @@ func (l Line) AppendJSON(b []byte) []byte {
 	b = quote(append(b, `{"type":`...), l.Type)
 	text(`,"kind":`, l.Kind)
 	text(`,"chat":`, l.Chat)
-	text(`,"was":`, l.Was)
+	text(`,"was":`, l.Supersedes)
 	if l.Text != nil {
 		b = quote(append(b, `,"text":`...), *l.Text)
 	}
@@ -104,7 +104,7 @@ func ParseLine(payload []byte) (p Line) {
 		case "chat":
 			p.Chat = jsonscan.String(v)
 		case "was":
-			p.Was = jsonscan.String(v)
+			p.Supersedes = jsonscan.String(v)
 		case "text":
 			if len(v) > 0 && v[0] == '"' {
 				text := jsonscan.String(v)

@@ -77,14 +77,14 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	}
 	ctx, _, stop := untilSignal(c.Context)
 	defer stop()
-	r := &hydrate.Rebuilder{Dialect: spec.Dialect, Cwd: cwd, Here: here, Dir: filepath.Dir(out)}
+	r := &hydrate.Rebuilder{Dialect: spec.Dialect, Cwd: cwd, DefaultCwd: here, TempDir: filepath.Dir(out)}
 	if out == "" {
-		r.Dir = os.TempDir()
+		r.TempDir = os.TempDir()
 	}
 	defer r.Close() // the file is written by then
 	until, found := c.String("until"), false
 	_, err = s.client(cmdline.Logger(p.stderr, c.Bool("verbose"))).Read(ctx, "0", false, func(e thread.Entry) error {
-		if err := r.Add(e); err != nil {
+		if err := r.Add(hydrate.Parse(e, spec.Dialect)); err != nil {
 			return err
 		}
 		if found = until != "" && e.ID == until; found {
@@ -103,7 +103,12 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	case until != "" && !found:
 		return cmdline.Usage("--until: the thread has no entry %s", until)
 	}
-	done, err := r.Write(out, runner.NewRunID(), time.Now())
+	var done hydrate.Report
+	if out == "" {
+		done, err = r.Plan(runner.NewRunID(), time.Now())
+	} else {
+		done, err = r.Write(out, runner.NewRunID(), time.Now())
+	}
 	if errors.Is(err, hydrate.ErrNoSession) {
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s: %w", s.thread, err)}
 	}
@@ -120,7 +125,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 }
 
 // told says what a rebuilt session is.
-func (p *program) told(out string, d hydrate.Rebuilt) {
+func (p *program) told(out string, d hydrate.Report) {
 	where := "would be"
 	if out != "" {
 		where = out
@@ -136,13 +141,13 @@ func (p *program) told(out string, d hydrate.Rebuilt) {
 	}
 	say(d.Turns, "turn", "turns")
 	say(d.Branches, "branch", "branches")
-	say(d.Made, "line made of an entry of another harness or mirror", "lines made of entries of another harness or mirror")
-	for what, n := range d.Unsaid {
+	say(d.Converted, "line made of an entry of another harness or mirror", "lines made of entries of another harness or mirror")
+	for what, n := range d.Omitted {
 		say(n, "turn without its "+what, "turns without their "+what)
 	}
 	say(d.Redacted, "line with a secret taken out", "lines with a secret taken out")
 	say(d.Cut, "line with text cut out", "lines with text cut out")
-	say(d.Aside, "chat on the thread that is no part of it", "chats on the thread that are no part of it")
+	say(d.Unrelated, "chat on the thread that is no part of it", "chats on the thread that are no part of it")
 	say(len(d.Lost), "line lost", "lines lost")
 	for _, lost := range d.Lost {
 		fmt.Fprintf(p.stdout, "    %s\n", lost)

@@ -119,9 +119,8 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 		}
 		*known = mirror.Known{} // of a read that broke off
 		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
-			p := thread.ParseLine(e.Payload)
-			line, _ := hydrate.Rebuild(e, p, d)
-			known.Add(e, p, line, d)
+			parsed := hydrate.Parse(e, d)
+			known.Add(e.ID, parsed.Fields.Session, parsed.Line, d)
 			return nil
 		})
 		var answer *thread.StatusError

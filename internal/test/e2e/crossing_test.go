@@ -12,7 +12,6 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/model"
-	"arbe.0sk.ar/runner/thread"
 )
 
 // onFrom is a run in the scene's box, which is to go on with what was before.
@@ -43,7 +42,7 @@ func (s *scene) once() {
 	s.t.Helper()
 	seen := map[string]string{}
 	for _, e := range s.entries() {
-		if line, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), s.dialect()); ok && strings.HasPrefix(e.ID, s.dialect().Prefix+":") {
+		if line := hydrate.Parse(e, s.dialect()).Line; line != nil && strings.HasPrefix(e.ID, s.dialect().Prefix+":") {
 			if was, is := seen[string(line)]; is && len(line) > 300 {
 				s.t.Errorf("%s and %s are the same line: %.300s", was, e.ID, line)
 			}

@@ -269,8 +269,8 @@ func (s *scene) complete(entries []thread.Entry) {
 		}
 		ended = ended || p.Type == thread.TypeStatus && p.Status != thread.StatusRunning
 		if strings.HasPrefix(e.ID, dialect.Prefix+":") && p.SubagentOf == "" {
-			line, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), dialect)
-			if !ok {
+			line := hydrate.Parse(e, dialect).Line
+			if line == nil {
 				s.t.Errorf("%s can't be rebuilt", e.ID)
 			}
 			got = append(got, line)

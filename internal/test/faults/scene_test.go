@@ -467,8 +467,8 @@ func (s *scene) lines() (lines [][]byte) {
 	s.t.Helper()
 	for _, e := range s.entries() {
 		if strings.HasPrefix(e.ID, "pi:") && e.ID != s.alien {
-			line, ok := hydrate.Rebuild(e, thread.ParseLine(e.Payload), session.Pi)
-			if !ok {
+			line := hydrate.Parse(e, session.Pi).Line
+			if line == nil {
 				s.t.Errorf("%s can't be rebuilt", e.ID)
 			}
 			lines = append(lines, line)

@@ -1,0 +1,117 @@
+package hydrate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// A turn without a line of this harness is converted: the dialect makes lines of it. That is a turn that another
+// harness or another mirror wrote, and a chat that such a turn answers.
+
+// turnKind returns which turn a payload type of any harness is, Other for none.
+func turnKind(typ string) session.Kind {
+	if typ == thread.TypeChat {
+		return session.User
+	}
+	prefix, kind, _ := strings.Cut(typ, ".")
+	switch {
+	case !slices.ContainsFunc(session.Dialects(), func(d session.Dialect) bool { return d.Prefix == prefix }):
+	case kind == thread.KindAssistant:
+		return session.Assistant
+	case kind == thread.KindToolResult:
+		return session.ToolResult
+	}
+	return session.Other
+}
+
+// turnOf returns an entry as a turn.
+func turnOf(e Entry) session.Turn {
+	p := e.Fields
+	return session.Turn{
+		Kind: turnKind(p.Type), Text: p.Text, Message: p.Message, ToolCallID: p.ToolCallID, ToolName: p.ToolName,
+		IsError: p.IsError != nil && *p.IsError, StopReason: p.StopReason, Provider: p.Provider, Model: p.Model,
+		Usage: p.Usage, Time: e.Time(),
+	}
+}
+
+// convertChats converts the chats before a turn without a line.
+func (r *Rebuilder) convertChats() error {
+	chats := r.chats
+	r.chats, r.chatBytes = nil, 0
+	for _, e := range chats {
+		if err := r.convert(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// convert converts a turn and adds its lines to the current session, or to a new one without an id.
+func (r *Rebuilder) convert(e Entry) error {
+	d := r.current()
+	if d == nil {
+		var err error
+		if d, err = r.newDraft(""); err != nil {
+			return err
+		}
+	}
+	for _, line := range d.linesOf(e) {
+		dec := d.dialect.Decode(line)
+		if dec.Kind == session.ToolResult && !d.calls[dec.ToolCallID] { // a model would refuse it
+			d.Lost = append(d.Lost, fmt.Sprintf("entry %s: the result of a tool call that is not on the thread", e.ID))
+			return nil
+		}
+		d.Converted++
+		d.convertedLast, d.converted[Key(line, dec)] = true, true
+		if err := d.put(line, dec, e.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linesOf returns the lines of a turn, and reports what they leave out.
+func (d *draft) linesOf(e Entry) [][]byte {
+	turn, id := turnOf(e), d.newID(e.ID)
+	if turn.Kind != session.Assistant {
+		d.reply = ""
+	} else if d.reply == "" {
+		d.reply = id
+	}
+	lines, omitted := d.dialect.Turn(turn, session.Place{ID: id, Parent: d.Leaf, Reply: d.reply, Next: d.next})
+	switch {
+	case omitted != "":
+		if d.Omitted == nil {
+			d.Omitted = map[string]int{}
+		}
+		d.Omitted[omitted]++
+	case len(lines) == 0:
+		d.Lost = append(d.Lost, fmt.Sprintf("entry %s: nothing in it that %s can load", e.ID, d.dialect.Prefix))
+	}
+	return lines
+}
+
+// newID returns an id for a line of an entry, which no line has. It is the same in each rebuild.
+func (d *draft) newID(entryID string) string {
+	sum := sha256.Sum256([]byte(entryID))
+	id := hex.EncodeToString(sum[:4])
+	for n := 5; d.has(id) && n <= len(sum); n++ {
+		id = hex.EncodeToString(sum[:n])
+	}
+	return id
+}
+
+// Key identifies a converted line, which decodes to dec: by its own id, or by its SHA-256 where it has none.
+func Key(line []byte, dec session.Entry) string {
+	if dec.ID != "" {
+		return dec.ID
+	}
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}

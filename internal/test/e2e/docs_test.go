@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/internal/test/port"
 )
 
 // TestDocs runs the commands of the documents' console blocks, as a user with pi installed would type them into one shell, and looks for the output
@@ -49,15 +50,9 @@ func typed(t *testing.T, block string) {
 		s.without(name)
 	}
 	// The block has the default port, which may be taken here.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := port.Reserve(t)
+	_, number, err := net.SplitHostPort(addr)
 	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
 	script := "set -e\ntrap 'kill $(jobs -p)' EXIT\n"
@@ -69,9 +64,9 @@ func typed(t *testing.T, block string) {
 			want = append(want, line)
 			continue
 		}
-		command = strings.ReplaceAll(command, "8787", port)
+		command = strings.ReplaceAll(command, "8787", number)
 		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
-		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:"+port+" 2>>server.log &", 1) + "\n"
+		script += strings.Replace(command, "arbe serve &", "arbe serve --addr "+addr+" 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
 			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\n"
 		}

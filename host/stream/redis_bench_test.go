@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/test/port"
 )
 
 // BenchmarkRedis appends the entries of BenchmarkAppend to as many Redis Streams, by the same client, with appendfsync
@@ -29,12 +31,8 @@ func BenchmarkRedis(b *testing.B) {
 }
 
 func redisAppends(b *testing.B, redis string, writers int) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // for a port that is free
+	addr, err := net.ResolveTCPAddr("tcp", port.Reserve(b))
 	if err != nil {
-		b.Fatal(err)
-	}
-	addr := ln.Addr().(*net.TCPAddr)
-	if err := ln.Close(); err != nil {
 		b.Fatal(err)
 	}
 	cmd := exec.Command(redis, "--port", fmt.Sprint(addr.Port), "--bind", "127.0.0.1", "--dir", b.TempDir(), "--save",

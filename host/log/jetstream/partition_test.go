@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/port"
 )
 
 // partitioned is three servers of a cluster whose routes can be cut.
@@ -31,11 +32,7 @@ func startPartitioned(t testing.TB) *partitioned {
 	p := &partitioned{}
 	var ports [3]int
 	for i := range ports {
-		l := enginetest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ports[i] = enginetest.Must(net.ResolveTCPAddr("tcp", port.Reserve(t)))(t).Port
 	}
 	for i := range p.servers {
 		var routes []*url.URL

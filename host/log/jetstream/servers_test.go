@@ -18,6 +18,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/port"
 )
 
 // cluster is three servers. The last one is a process of its own, which can be killed.
@@ -34,11 +35,7 @@ func startCluster(t testing.TB) *cluster {
 	var ports []int
 	for range 3 {
 		for range 2 { // of clients, of routes
-			l := enginetest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			ports = append(ports, enginetest.Must(net.ResolveTCPAddr("tcp", port.Reserve(t)))(t).Port)
 		}
 		routes = append(routes, enginetest.Must(url.Parse(fmt.Sprintf("nats://127.0.0.1:%d", ports[len(ports)-1])))(t))
 	}

@@ -47,6 +47,7 @@ var may = map[string][]string{
 	"internal/test/fakethread":  {"thread"},
 	"internal/test/fakedaytona": {},
 	"internal/test/built":       {},
+	"internal/test/port":        {},
 	"internal/test/house":       {},
 	"internal/test/report":      {},
 	"internal/test/demo":        {"internal/test/agents", "internal/test/model"},

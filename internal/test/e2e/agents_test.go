@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +31,9 @@ func others(t *testing.T) map[string]string {
 	return versions
 }
 
+// otherNames are the harnesses beside pi, in order.
+func otherNames(t *testing.T) []string { return slices.Sorted(maps.Keys(others(t))) }
+
 // shell is a call of the agent's tool that runs a command.
 func shell(name, command string) model.Tool {
 	switch name {
@@ -49,8 +54,13 @@ func calling(name string, commands ...string) model.Reply {
 	return r
 }
 
-// TestAgentMatrix: what can become of a run of the real codex and the real claude.
-func TestAgentMatrix(t *testing.T) {
+// TestAgentMatrix: what can become of a run of the real codex and the real claude. Each case runs with one of them,
+// TestFullAgentMatrix has the rest.
+func TestAgentMatrix(t *testing.T) { agentMatrix(t, quick) }
+
+func TestFullAgentMatrix(t *testing.T) { agentMatrix(t, rest) }
+
+func agentMatrix(t *testing.T, in part) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
 	just := func(replies ...model.Reply) func(string) []model.Reply {
 		return func(string) []model.Reply { return replies }
@@ -96,7 +106,7 @@ func TestAgentMatrix(t *testing.T) {
 	}
 	failed := want{"failed provider_error error", 1}
 	fine := want{"completed  stop", 0}
-	for _, tt := range []struct {
+	for row, tt := range []struct {
 		name    string
 		replies func(name string) []model.Reply
 		change  func(*testing.T, *scene)
@@ -187,7 +197,11 @@ func TestAgentMatrix(t *testing.T) {
 			}
 		}},
 	} {
-		for name, version := range others(t) {
+		for i, name := range otherNames(t) {
+			if !in(row, i, len(otherNames(t))) {
+				continue
+			}
+			version := others(t)[name]
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				var replies []model.Reply

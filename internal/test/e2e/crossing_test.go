@@ -52,7 +52,12 @@ func (s *scene) once() {
 }
 
 // A conversation goes on in the same box, and in a fresh one, whatever became of the run before.
-func TestAgentResume(t *testing.T) {
+// Each agent runs in one of the cases, TestFullAgentResume has the rest.
+func TestAgentResume(t *testing.T) { agentResume(t, first) }
+
+func TestFullAgentResume(t *testing.T) { agentResume(t, notFirst) }
+
+func agentResume(t *testing.T, in part) {
 	tools := func(name string) []model.Reply {
 		return []model.Reply{calling(name, "echo the-tool-says-$((40+2))"), say("I have seen it.")}
 	}
@@ -63,7 +68,7 @@ func TestAgentResume(t *testing.T) {
 		until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
 		until(t, "the call is on the thread", func() bool { return strings.Contains(textOf(s.entries()), `"type":"toolCall"`) })
 	}
-	for _, tt := range []struct {
+	for row, tt := range []struct {
 		name    string
 		replies func(name string) []model.Reply
 		strike  func(*testing.T, *scene, *runner)
@@ -86,6 +91,9 @@ func TestAgentResume(t *testing.T) {
 		{name: "thinking", replies: func(string) []model.Reply { return []model.Reply{{Thinking: "I ponder.", Text: "Pondered."}} }, told: []string{"the first question", "Pondered."}},
 	} {
 		for name, version := range others(t) {
+			if !in(row, 0, 1) {
+				continue
+			}
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				s := newSceneOf(t, name, version, tt.replies(name)...)
@@ -134,13 +142,18 @@ func TestAgentResume(t *testing.T) {
 }
 
 // A thread that was begun with one harness goes on with another, and back.
-func TestAcrossHarnesses(t *testing.T) {
+// Each harness is begun with once and gone on with once, TestFullAcrossHarnesses has the other pairs.
+func TestAcrossHarnesses(t *testing.T) { acrossHarnesses(t, quick) }
+
+func TestFullAcrossHarnesses(t *testing.T) { acrossHarnesses(t, rest) }
+
+func acrossHarnesses(t *testing.T, in part) {
 	versions := others(t)
 	versions["pi"] = pi078
 	names := harness.Names()
-	for _, from := range names {
-		for _, to := range names {
-			if from == to {
+	for i, from := range names {
+		for j, to := range names {
+			if from == to || !in(i+1, j, len(names)) {
 				continue
 			}
 			t.Run(from+" to "+to, func(t *testing.T) {
@@ -176,9 +189,14 @@ func TestAcrossHarnesses(t *testing.T) {
 	}
 }
 
-// Where this box's own file is not what the thread has, the thread is. A file that is named goes on, too.
-func TestAgentFallsBack(t *testing.T) {
-	for _, tt := range []struct {
+// Where this box's own file is not what the thread has, the thread is. A file that is named goes on, too. Each case runs
+// with one agent, TestFullAgentFallsBack has the rest.
+func TestAgentFallsBack(t *testing.T) { agentFallsBack(t, quick) }
+
+func TestFullAgentFallsBack(t *testing.T) { agentFallsBack(t, rest) }
+
+func agentFallsBack(t *testing.T, in part) {
+	for row, tt := range []struct {
 		name   string
 		change func(t *testing.T, s *scene, file string)
 		how    string
@@ -239,7 +257,11 @@ func TestAgentFallsBack(t *testing.T) {
 			s.args = append(s.args[:len(s.args)-1:len(s.args)-1], "--session", file)
 		}, "none", ""},
 	} {
-		for name, version := range others(t) {
+		for i, name := range otherNames(t) {
+			if !in(row, i, len(otherNames(t))) {
+				continue
+			}
+			version := others(t)[name]
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				s := newSceneOf(t, name, version, calling(name, "echo the-tool-says-$((40+2))"), say("Seen."))

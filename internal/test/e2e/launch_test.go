@@ -5,95 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/model"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// launched is what arbe launch prints.
-type launched struct {
-	ThreadID, RunID, WorkDir, Resume string
-	Sandbox                          struct{ Provider, Ref string }
-	Process                          struct{ PID int }
-}
-
-// host is the host's side of launched runs: an environment for arbe with boxes of its own, and a model.
-type host struct {
-	*scene
-	data string
-}
-
-// newHost prepares launches of pi into local boxes. Each box gets pi's configuration as files.
-func newHost(t *testing.T, replies ...model.Reply) *host {
-	t.Helper()
-	s := newScene(t, pi078, replies...)
-	h := &host{scene: s, data: filepath.Join(s.dir, "data")}
-	if err := os.MkdirAll(h.data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.try("sandbox", "list") })
-	return h
-}
-
-// command is arbe as the host runs it, against the tests' thread server, with boxes of the host's own.
-func (h *host) command(args ...string) *exec.Cmd {
-	key, err := os.ReadFile(filepath.Join(os.Getenv("ARBE_DATA"), "secret"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	cmd := exec.CommandContext(h.t.Context(), filepath.Join(bin, "arbe"), args...)
-	for _, kv := range h.env {
-		for _, name := range []string{"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY", "DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_SERVER_URL", "GITHUB_TOKEN"} {
-			if strings.HasPrefix(kv, name+"=") {
-				cmd.Env = append(cmd.Env, kv)
-			}
-		}
-	}
-	cmd.Env = append(cmd.Env,
-		"HOME="+h.dir, "ARBE_DATA="+h.data, "ARBE_STREAM_URL="+server, "DURABLE_STREAMS_SECRET="+strings.TrimSpace(string(key)),
-		agents.KeyVar+"=scripted-key-0001", "ARBE_AUTHOR_ID=e2e")
-	return cmd
-}
-
-// try is what arbe prints.
-func (h *host) try(args ...string) (string, error) {
-	out, err := h.command(args...).CombinedOutput()
-	return string(out), err
-}
-
-// launch launches pi, and returns when arbe has.
-func (h *host) launch(args ...string) (l launched, took time.Duration) {
-	h.t.Helper()
-	cmd := h.command(h.with("launch", args)...)
-	var said strings.Builder
-	cmd.Stderr = &said
-	began := time.Now()
-	out, err := cmd.Output()
-	took = time.Since(began)
-	if err != nil {
-		h.t.Fatalf("launch: %v\n%s%s", err, said.String(), out)
-	}
-	if err := json.Unmarshal(out, &l); err != nil {
-		h.t.Fatalf("%v in %s", err, out)
-	}
-	h.t.Logf("launched in %v\n%s", took, said.String())
-	h.thread = l.ThreadID
-	return l, took
-}
-
-func (h *host) with(command string, args []string) []string {
-	all := []string{command, "--sandbox", "local", "--env", agents.KeyVar}
-	for _, name := range []string{"models.json", "settings.json"} {
-		all = append(all, "--file", filepath.Join(h.dir, ".pi/agent", name)+":.pi/agent/"+name)
-	}
-	return append(all, args...)
-}
 
 // A launch returns at once, and nothing on the host has to live for the run to end well.
 func TestLaunch(t *testing.T) {
@@ -274,121 +193,6 @@ func TestAttachedRun(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What dies where nobody is left to say so is settled: the box, with all in it; and who asked for the work is told.
-func TestReconcile(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
-	parent := h.arbe("thread", "new")
-	l, _ := h.launch("--parent", parent, "--parent-author", "the-brain", "--", "a part of the work")
-	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
-	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
-		t.Errorf("a live run is left alone: %v\n%s", err, out)
-	}
-	if out, err := h.try("sandbox", "rm", "--force", "local:"+l.Sandbox.Ref); err != nil {
-		t.Fatalf("sandbox rm: %v\n%s", err, out)
-	}
-	// Heard of a moment ago: a box that seems gone is no evidence yet.
-	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
-		t.Errorf("reconcile at once: %v\n%s", err, out)
-	}
-	var out string
-	until(t, "the run is given up", func() bool {
-		var err error
-		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
-			t.Fatalf("reconcile: %v\n%s", err, out)
-		}
-		return out != ""
-	})
-	if !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") {
-		t.Errorf("reconcile: %s", out)
-	}
-	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusFailed {
-		t.Errorf("the run is %s", got)
-	}
-	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
-		t.Errorf("reconcile again: %v\n%s", err, out)
-	}
-	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at once.
-	if out, err := h.try("thread", "read", parent); err == nil {
-		t.Errorf("the parent has %s", out)
-	}
-	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
-	n := len(h.model.Requests())
-	l, _ = h.launch("--parent", parent, "--parent-author", "the-brain", "--", "another part of the work")
-	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })
-	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
-		t.Fatalf("sandbox rm: %v\n%s", err, out)
-	}
-	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCancelled {
-		t.Errorf("the run whose box was removed is %s", got)
-	}
-	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
-		t.Errorf("reconcile: %v\n%s", err, out)
-	}
-	h.thread = parent
-	entries := h.entries()
-	if len(entries) != 2 || entries[1].AuthorID != "the-brain" || !strings.Contains(string(entries[0].Payload), `"childThreadId":"`+l.ThreadID+`"`) {
-		t.Errorf("the parent has %d entries: %s", len(entries), textOf(entries))
-	}
-}
-
-// A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left alone
-// however silent it is.
-func TestReconcileFindsDeadRunner(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
-	l, _ := h.launch("--", "slowly")
-	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
-	if out, err := h.try("reconcile", "--orphan-after", "1ms", l.ThreadID); err != nil || out != "" {
-		t.Errorf("a live runner is left alone: %v\n%s", err, out)
-	}
-	runner := filepath.Join(filepath.Dir(l.WorkDir), "home", ".arbe", "bin", "arbe-pi-runner")
-	killed := 0
-	until(t, "no process of the runner is left", func() bool {
-		pids := processesOf(t, runner)
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
-				killed++
-			}
-		}
-		return len(pids) == 0
-	})
-	if killed < 2 {
-		t.Errorf("killed %d processes, want the keeper and the worker", killed)
-	}
-	var out string
-	until(t, "the run is given up", func() bool {
-		var err error
-		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
-			t.Fatalf("reconcile: %v\n%s", err, out)
-		}
-		return out != ""
-	})
-	if !strings.Contains(out, "orphaned "+l.ThreadID+" runner_lost") || !strings.Contains(out, "reaped "+l.ThreadID) {
-		t.Errorf("reconcile: %s", out)
-	}
-}
-
-// processesOf are the processes of a program.
-func processesOf(t *testing.T, program string) (pids []int) {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		if name, _, _ := strings.Cut(string(line), "\x00"); err == nil && name == program {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back, what

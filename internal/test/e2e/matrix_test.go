@@ -30,8 +30,12 @@ const oldSession = `{"type":"session","id":"old-one","timestamp":"2025-11-01T00:
 {"type":"message","timestamp":"2025-11-01T00:00:02.000Z","message":{"role":"assistant","content":[{"type":"text","text":"yes"}],"api":"openai-completions","provider":"scripted","model":"scripted-1","usage":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"totalTokens":2,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason":"stop","timestamp":1761955202000}}
 `
 
-// TestPiMatrix: what can become of a run of the real pi, in each of its versions.
-func TestPiMatrix(t *testing.T) {
+// TestPiMatrix: what can become of a run of the real pi. Each case runs in one of its versions, TestFullPiMatrix has the rest.
+func TestPiMatrix(t *testing.T) { piMatrix(t, quick) }
+
+func TestFullPiMatrix(t *testing.T) { piMatrix(t, rest) }
+
+func piMatrix(t *testing.T, in part) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
 	asked := func(n int) func(*testing.T, *scene) {
 		return func(t *testing.T, s *scene) {
@@ -46,7 +50,7 @@ func TestPiMatrix(t *testing.T) {
 	ended := func(t *testing.T, s *scene) {
 		until(t, "the run's end", func() bool { return s.arbe("thread", "status", s.thread) != thread.StatusRunning })
 	}
-	for _, tt := range []struct {
+	for row, tt := range []struct {
 		name    string
 		replies []model.Reply
 		change  func(*testing.T, *scene)
@@ -197,6 +201,9 @@ func TestPiMatrix(t *testing.T) {
 		}},
 	} {
 		for i, version := range versions {
+			if !in(row, i, len(versions)) {
+				continue
+			}
 			t.Run(tt.name+"/"+version, func(t *testing.T) {
 				t.Parallel()
 				s := newScene(t, version, tt.replies...)

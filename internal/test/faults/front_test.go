@@ -5,7 +5,8 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
+
+	"arbe.0sk.ar/runner/internal/test/port"
 )
 
 // front is a way to the server that can be cut.
@@ -23,7 +24,7 @@ type front struct {
 }
 
 func newFront(t *testing.T, target string) *front {
-	f := &front{addr: "127.0.0.1:0", target: target, conns: map[net.Conn]bool{}}
+	f := &front{addr: port.Reserve(t), target: target, conns: map[net.Conn]bool{}}
 	f.up(t)
 	t.Cleanup(func() {
 		f.thaw()
@@ -41,20 +42,14 @@ func (f *front) lead(target string) {
 
 // up lets connections come.
 func (f *front) up(t *testing.T) {
-	var l net.Listener
-	for began := time.Now(); ; time.Sleep(time.Millisecond) { // the port was ours a moment ago
-		var err error
-		if l, err = net.Listen("tcp", f.addr); err == nil {
-			break
-		}
-		if time.Since(began) > patience {
-			t.Error(err)
-			return
-		}
+	l, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		t.Error(err)
+		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.l, f.addr = l, l.Addr().String()
+	f.l = l
 	go func() {
 		for {
 			c, err := l.Accept()

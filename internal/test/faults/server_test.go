@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/test/port"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -35,7 +36,7 @@ type service struct {
 const secret = "DURABLE_STREAMS_SECRET=a-secret-of-thirty-two-bytes-and-more"
 
 func newService(t *testing.T) *service {
-	v := &service{dir: t.TempDir(), addr: "127.0.0.1:0", acked: map[string]int{}}
+	v := &service{dir: t.TempDir(), addr: port.Reserve(t), acked: map[string]int{}}
 	v.token = v.mint(t, "t1")
 	t.Cleanup(func() {
 		if v.cmd != nil {
@@ -78,7 +79,6 @@ func (v *service) start(t *testing.T) {
 	}
 	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // until it says where it is
 		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
-			v.addr = strings.TrimPrefix(strings.TrimSpace(string(b)), "http://")
 			return
 		}
 		if time.Since(began) > patience {

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"arbe.0sk.ar/runner/internal/test/natsserver"
+	"arbe.0sk.ar/runner/internal/test/port"
 )
 
 // arbe is the path of the built program.
@@ -97,16 +98,12 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// freePort is a port that nobody listens on.
+// freePort returns a port that nobody listens on, reserved for the test.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	_, number, err := net.SplitHostPort(port.Reserve(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err := errors.Join(err, ln.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return number
 }

@@ -1,0 +1,172 @@
+package chaos_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// reapAfter is how long unsaved work is kept.
+const reapAfter = 24 * time.Hour
+
+// world is one schedule.
+type world struct {
+	t       *testing.T
+	ctx     context.Context
+	wg      sync.WaitGroup
+	threads *threads
+	cloud   *cloud
+	runner  string // a file
+
+	mu        sync.Mutex
+	rng       *rand.Rand
+	faults    bool
+	lying     bool // the provider loses sight of boxes for a moment
+	down      bool // the thread server
+	cut       bool // the boxes' network
+	folds     map[string]*thread.Fold
+	alive     map[string]*agent   // by thread and run
+	launching map[string]*process // by thread and run
+	pushed    map[string]bool     // branches
+	faulty    []string
+	trace     []string
+}
+
+func (w *world) rand(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n)
+}
+
+// fault draws the fate of one request.
+func (w *world) fault() fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return refused
+	}
+	if !w.faults || w.rng.IntN(mostFine) > 0 {
+		return fine
+	}
+	return fault(w.rng.IntN(int(slow))) + 1
+}
+
+func (w *world) lies() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lying && w.faults && w.rng.IntN(4) == 0
+}
+
+func (w *world) partitioned() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// broken notes that the schedule is broken.
+func (w *world) broken(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faulty = append(w.faulty, fmt.Sprintf(format, args...))
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, time.Now().Format("02 15:04:05 ")+fmt.Sprintf(format, args...))
+}
+
+// appended checks each entry as it comes.
+func (w *world) appended(id string, e thread.Entry) {
+	w.mu.Lock()
+	fold := w.folds[id]
+	if fold == nil {
+		fold = &thread.Fold{}
+		w.folds[id] = fold
+	}
+	before, had := fold.Latest()
+	fold.Add(e)
+	after, _ := fold.Latest()
+	w.mu.Unlock()
+	if !strings.Contains(e.ID, ".beat.") {
+		w.note("%s %s %s", id, e.ID, e.Payload)
+	}
+	if had && before.Status == thread.StatusRunning && after.ID != before.ID {
+		w.broken("run %s began while %s was open", after.ID, before.ID)
+	}
+	run, is := strings.CutSuffix(e.ID, ".orphan.0")
+	var p thread.Orphaned
+	if !is || json.Unmarshal(e.Payload, &p) != nil || p.Type != thread.TypeOrphaned {
+		return
+	}
+	w.mu.Lock()
+	a, l := w.alive[id+"/"+run], w.launching[id+"/"+run]
+	w.mu.Unlock()
+	if a != nil && a.alive() {
+		w.broken("the live run %s of %s was given up: %s", run, id, p.Reason)
+	}
+	if l != nil && !l.dead() {
+		w.broken("run %s of %s was given up while it was launched: %s", run, id, p.Reason)
+	}
+}
+
+// check checks what is left at the end.
+func (w *world) check() {
+	for id, m := range w.cloud.boxes {
+		if m.labels["foreign"] == "" {
+			w.broken("%s of %s/%s is left", id, m.labels[sandbox.LabelThread], m.labels[sandbox.LabelRun])
+		}
+	}
+	if w.cloud.boxes["foreign"] == nil {
+		w.broken("the box of another installation is gone")
+	}
+	told := map[string]string{}
+	count := map[string]int{}
+	for _, e := range w.threads.entries("parent") {
+		var p thread.ChildFinished
+		if json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeChildFinished {
+			told[p.ChildThreadID+"/"+p.RunID] = p.Status
+			count[p.ChildThreadID+"/"+p.RunID]++
+		}
+	}
+	for _, id := range []string{"t1", "t2", "t3"} {
+		fold := w.folds[id]
+		if fold == nil {
+			continue
+		}
+		ends := map[string]string{}
+		for _, e := range w.threads.entries(id) {
+			if run, is := strings.CutSuffix(e.ID, ".end.0"); is {
+				var p thread.StatusChanged
+				_ = json.Unmarshal(e.Payload, &p)
+				ends[run] = p.Status
+			}
+		}
+		for _, r := range fold.Runs() {
+			key := id + "/" + r.ID
+			switch end, posted := ends[r.ID]; {
+			case r.Status == thread.StatusRunning:
+				w.broken("run %s is never settled", key)
+			case posted && r.Status != end:
+				w.broken("run %s is %s, and its runner posted %s", key, r.Status, end)
+			}
+			if told[key] != r.Status || count[key] > 2 {
+				w.broken("the parent of %s, which is %s, has %q in %d results", key, r.Status, told[key], count[key])
+			}
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// What dies where nobody is left to say so is settled: the box, with all in it; and who asked for the work is told.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	parent := h.arbe("thread", "new")
+	l, _ := h.launch("--parent", parent, "--parent-author", "the-brain", "--", "a part of the work")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("a live run is left alone: %v\n%s", err, out)
+	}
+	if out, err := h.try("sandbox", "rm", "--force", "local:"+l.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	}
+	// Heard of a moment ago: a box that seems gone is no evidence yet.
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("reconcile at once: %v\n%s", err, out)
+	}
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" box_gone") {
+		t.Errorf("reconcile: %s", out)
+	}
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusFailed {
+		t.Errorf("the run is %s", got)
+	}
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
+		t.Errorf("reconcile again: %v\n%s", err, out)
+	}
+	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at once.
+	if out, err := h.try("thread", "read", parent); err == nil {
+		t.Errorf("the parent has %s", out)
+	}
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	n := len(h.model.Requests())
+	l, _ = h.launch("--parent", parent, "--parent-author", "the-brain", "--", "another part of the work")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })
+	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	}
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCancelled {
+		t.Errorf("the run whose box was removed is %s", got)
+	}
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
+		t.Errorf("reconcile: %v\n%s", err, out)
+	}
+	h.thread = parent
+	entries := h.entries()
+	if len(entries) != 2 || entries[1].AuthorID != "the-brain" || !strings.Contains(string(entries[0].Payload), `"childThreadId":"`+l.ThreadID+`"`) {
+		t.Errorf("the parent has %d entries: %s", len(entries), textOf(entries))
+	}
+}
+
+// A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left alone
+// however silent it is.
+func TestReconcileFindsDeadRunner(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	l, _ := h.launch("--", "slowly")
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+	if out, err := h.try("reconcile", "--orphan-after", "1ms", l.ThreadID); err != nil || out != "" {
+		t.Errorf("a live runner is left alone: %v\n%s", err, out)
+	}
+	runner := filepath.Join(filepath.Dir(l.WorkDir), "home", ".arbe", "bin", "arbe-pi-runner")
+	killed := 0
+	until(t, "no process of the runner is left", func() bool {
+		pids := processesOf(t, runner)
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+				killed++
+			}
+		}
+		return len(pids) == 0
+	})
+	if killed < 2 {
+		t.Errorf("killed %d processes, want the keeper and the worker", killed)
+	}
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" runner_lost") || !strings.Contains(out, "reaped "+l.ThreadID) {
+		t.Errorf("reconcile: %s", out)
+	}
+}
+
+// processesOf are the processes of a program.
+func processesOf(t *testing.T, program string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if name, _, _ := strings.Cut(string(line), "\x00"); err == nil && name == program {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,44 @@
+package port_test
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+
+	"arbe.0sk.ar/runner/internal/test/port"
+)
+
+// A reserved port refuses connections, is given to nobody who asks for any port, and takes listeners one after the other.
+func TestReserve(t *testing.T) {
+	addr := port.Reserve(t)
+	for range 3 {
+		if _, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dial: %v", err)
+		}
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(conn.Close(), ln.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	// As many as a test may take; their ports are all ports that the kernel gives away, one after the other.
+	for range 2000 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ln.Addr().String() == addr {
+			t.Fatal("the port was given away")
+		}
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // pollEvery is the time between two looks at a process that the kernel gives no handle for.
@@ -43,8 +45,8 @@ func await(pid int, ticks uint64) (wait func(), err error) {
 
 // lives reports whether the process with that pid and start has not ended.
 func lives(pid int, ticks uint64) bool {
-	st, err := ReadStat(pid)
-	return err == nil && st.Started == ticks && st.State != 'Z' && st.State != 'X'
+	st, err := procfs.Read(pid)
+	return err == nil && st.Started == ticks && st.Alive()
 }
 
 // signal sends sig to the process, and to no other that may have got its pid. Without a pidfd the pid may change hands

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 )
 
@@ -197,7 +198,7 @@ func TestTreeExcepts(t *testing.T) {
 // A process that is not our child can be waited for, and its end is learned from who knows it.
 func TestAdopt(t *testing.T) {
 	p, _ := start(t, "sleep 0.3; exit 7", "")
-	st, err := harness.ReadStat(p.PID())
+	st, err := procfs.Read(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,16 +246,6 @@ func TestFind(t *testing.T) {
 		t.Errorf("got %s, %v", path, err)
 	}
 	if _, err := harness.Lookup("emacs"); err == nil || !strings.Contains(err.Error(), "use one of ") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestReadStat(t *testing.T) {
-	st, err := harness.ReadStat(os.Getpid())
-	if err != nil || st.Parent != os.Getppid() || st.RSS < 1<<20 || st.Started == 0 || st.State == 'Z' {
-		t.Errorf("got %+v, %v", st, err)
-	}
-	if _, err := harness.ReadStat(1 << 30); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/internal/test/nosyscall"
 	"arbe.0sk.ar/runner/outcome"
 )
@@ -63,7 +64,7 @@ func TestNoPidfd(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			p, _ := start(t, "exec sleep 60", "")
-			st, err := harness.ReadStat(p.PID())
+			st, err := procfs.Read(p.PID())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // MarkVar is the variable that marks all processes of one run: children inherit it, whatever group and session they move to.
@@ -37,13 +39,13 @@ func (t Tree) Members() []Member {
 	if err != nil {
 		return nil // no /proc, nothing to be found
 	}
-	stats, children := map[int]Stat{}, map[int][]int{}
+	stats, children := map[int]procfs.Stat{}, map[int][]int{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		if st, err := ReadStat(pid); err == nil {
+		if st, err := procfs.Read(pid); err == nil {
 			stats[pid] = st
 			children[st.Parent] = append(children[st.Parent], pid)
 		}
@@ -76,7 +78,7 @@ func (t Tree) Members() []Member {
 	}
 	var members []Member
 	for pid := range found {
-		if st, ok := stats[pid]; ok && st.State != 'Z' && st.State != 'X' {
+		if st, ok := stats[pid]; ok && st.Alive() {
 			members = append(members, Member{pid, st.Started, st.CPU})
 		}
 	}

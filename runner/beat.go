@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -109,7 +109,7 @@ func (r *run) heartbeat(next time.Duration) thread.Heartbeat {
 		UptimeMs: (clock() - r.record.Clock).Milliseconds(), NextMs: next.Milliseconds(),
 	}
 	if p := r.agent.Load(); p != nil {
-		if st, err := harness.ReadStat(p.PID()); err == nil {
+		if st, err := procfs.Read(p.PID()); err == nil {
 			h.Agent = &thread.AgentProgress{
 				PID: p.PID(), RSSBytes: st.RSS, CPUMs: st.CPU.Milliseconds(),
 				QuietMs: (clock() - time.Duration(r.moved.Load())).Milliseconds(),

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -202,6 +203,6 @@ func (rec Record) agentLives(p progress) bool {
 	if p.spawned == nil || p.exit != nil || rec.Boot != bootID() {
 		return false
 	}
-	st, err := harness.ReadStat(p.spawned.PID)
-	return err == nil && st.Started == p.spawned.Ticks && st.State != 'Z'
+	st, err := procfs.Read(p.spawned.PID)
+	return err == nil && st.Started == p.spawned.Ticks && st.Alive()
 }

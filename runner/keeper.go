@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 )
 
@@ -266,7 +267,7 @@ func (k *Keeper) move() {
 	if !k.stopped.is {
 		return
 	}
-	st, err := harness.ReadStat(k.worker)
+	st, err := procfs.Read(k.worker)
 	switch k.stopped.look(clock(), err == nil && st.State == 'T') {
 	case syscall.SIGCONT:
 		k.Log.Warn("the runner's worker was stopped; continuing it")

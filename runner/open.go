@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -51,7 +51,7 @@ func (r *run) firstEntries() []thread.Entry {
 	if r.binary != "" && !r.Spec.Proven(version) {
 		r.Log.Warn("this runner is not proven with this version of the agent", "harness", r.Spec.Name, "version", cmp.Or(version, "unknown"), "proven", r.Spec.Versions)
 	}
-	process, _ := harness.ReadStat(r.record.PID) // without /proc the entry has no startTicks
+	process, _ := procfs.Read(r.record.PID) // without /proc the entry has no startTicks
 	started := thread.Started{
 		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: version, AgentProven: r.Spec.Proven(version), Cwd: r.Redact.Text(r.Cwd),
 		PID: r.record.PID, StartTicks: process.Started, BootID: r.record.Boot, Instance: r.record.Instance,

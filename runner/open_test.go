@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
@@ -60,7 +60,7 @@ func TestStartedNamesTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := harness.ReadStat(os.Getpid())
+	self, err := procfs.Read(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

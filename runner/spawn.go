@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 )
 
@@ -124,7 +125,7 @@ func (r *run) command(io stdio) harness.Command {
 		Env: agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID,
 			harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd),
 		Spawned: func(pid int) {
-			st, _ := harness.ReadStat(pid) // a child that is not reaped has one
+			st, _ := procfs.Read(pid) // a child that is not reaped has one
 			spawned := Fact{Fact: FactSpawned, PID: pid, Ticks: st.Started, OOMKills: oom, Clock: clock()}
 			r.progress.spawned = &spawned
 			r.note(spawned)

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // daytonaBox is a box at Daytona.
@@ -161,11 +163,11 @@ func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	if code == 0 && strings.TrimSpace(line) == "gone" {
 		return false, nil
 	}
-	st, err := parseStat(line)
+	st, err := procfs.Parse(line)
 	if err != nil {
 		return false, fmt.Errorf("daytona: look at a process: exit %d: %w", code, err)
 	}
-	return st.is(p), nil
+	return runs(st, p), nil
 }
 
 // aliveScript prints the boot id, where it can be read, and the stat of the process $1.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // detachScript starts $3… in the directory $1, with its output in the file $2, and prints its process id, when it
@@ -38,40 +40,15 @@ func parseDetached(said string) (Process, error) {
 	return Process{PID: pid, Start: m[2], Boot: m[3]}, err
 }
 
-// stat is a line of /proc/<pid>/stat.
-type stat struct {
-	pid, parent, session int
-	state                string
-	start                string
+// processOf is the Process that a stat is of. The boot is not in it.
+func processOf(s procfs.Stat) Process {
+	return Process{PID: s.PID, Start: strconv.FormatUint(s.Started, 10)}
 }
 
-func parseStat(line string) (stat, error) {
-	end := strings.LastIndexByte(line, ')')
-	if end < 0 {
-		return stat{}, fmt.Errorf("no process's stat: %s", clip(line))
-	}
-	name, fields := line[:end], strings.Fields(line[end+1:])
-	if len(fields) < 20 {
-		return stat{}, fmt.Errorf("no process's stat: %s", clip(line))
-	}
-	pid, _, _ := strings.Cut(name, " ")
-	s := stat{state: fields[0], start: fields[19]}
-	for _, n := range []struct {
-		to   *int
-		from string
-	}{{&s.pid, pid}, {&s.parent, fields[1]}, {&s.session, fields[3]}} {
-		v, err := strconv.Atoi(n.from)
-		if err != nil {
-			return stat{}, fmt.Errorf("no process's stat: %s", clip(line))
-		}
-		*n.to = v
-	}
-	return s, nil
-}
-
-// is reports whether the stat is that of p, alive. A zombie is dead: only its parent has not looked yet.
-func (s stat) is(p Process) bool {
-	return s.pid == p.PID && s.start == p.Start && s.state != "Z" && s.state != "X"
+// runs reports whether the stat is that of p, alive. A zombie is dead: only its parent has not looked yet.
+func runs(s procfs.Stat, p Process) bool {
+	q := processOf(s)
+	return q.PID == p.PID && q.Start == p.Start && s.Alive()
 }
 
 // clip is text that goes into an error: one line, not too long.

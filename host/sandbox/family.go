@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // family are the processes of a local box: those known, those that bear its mark, and all of their sessions and
@@ -52,7 +54,7 @@ func (f *family) alive() ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []stat
+	var all []procfs.Stat
 	ours := map[int]bool{}
 	// A session's id is not given away again while somebody is in it, so a known leader's number stands for its
 	// session even when the leader is gone, unless another process has the number now.
@@ -65,11 +67,11 @@ func (f *family) alive() ([]Process, error) {
 			continue // no process, or this one, which an agent may have started
 		}
 		s, there, err := readStat(pid)
-		if err != nil || !there || !s.is(s.process()) {
+		if err != nil || !there || !s.Alive() {
 			continue
 		}
 		all = append(all, s)
-		if ours[pid] && !f.known[s.process()] {
+		if ours[pid] && !f.known[processOf(s)] {
 			delete(ours, pid)
 		}
 		if f.marked(pid) {
@@ -79,15 +81,15 @@ func (f *family) alive() ([]Process, error) {
 	for grown := true; grown; {
 		grown = false
 		for _, s := range all {
-			if !ours[s.pid] && (ours[s.parent] || ours[s.session]) {
-				ours[s.pid], grown = true, true
+			if !ours[s.PID] && (ours[s.Parent] || ours[s.Session]) {
+				ours[s.PID], grown = true, true
 			}
 		}
 	}
 	var alive []Process
 	for _, s := range all {
-		if ours[s.pid] {
-			alive = append(alive, s.process())
+		if ours[s.PID] {
+			alive = append(alive, processOf(s))
 		}
 	}
 	return alive, nil

@@ -121,5 +121,5 @@ func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
 		return false, err
 	}
 	s, ok, err := readStat(p.PID)
-	return ok && s.is(p) && sameBoot(p), err
+	return ok && runs(s, p) && sameBoot(p), err
 }

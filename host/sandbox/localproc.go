@@ -5,12 +5,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // detachedFile is the list of what was detached in a box, for whoever destroys it: a line of JSON for each process.
@@ -54,16 +54,11 @@ func sameBoot(p Process) bool {
 	return err != nil || strings.TrimSpace(string(boot)) == p.Boot
 }
 
-// readStat is what the kernel says of a process; false where there is none.
-func readStat(pid int) (s stat, there bool, err error) {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return stat{}, false, nil
-	}
-	if err == nil {
-		s, err = parseStat(string(line))
+// readStat reads the stat of a process; false where there is none.
+func readStat(pid int) (s procfs.Stat, there bool, err error) {
+	s, err = procfs.Read(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return procfs.Stat{}, false, nil
 	}
 	return s, err == nil, err
 }
-
-func (s stat) process() Process { return Process{PID: s.pid, Start: s.start} }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/internal/test/model"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -80,7 +81,7 @@ func agentMatrix(t *testing.T, in part) {
 	noTool := func(t *testing.T, s *scene, _ []thread.Entry) {
 		pid := pidIn(filepath.Join(s.dir, "work", "tool.pid"))
 		until(t, "the tool is gone, too", func() bool {
-			st, err := harness.ReadStat(pid)
+			st, err := procfs.Read(pid)
 			return err != nil || st.State == 'Z'
 		})
 	}

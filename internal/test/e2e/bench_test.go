@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -312,7 +312,7 @@ func BenchmarkIdle(b *testing.B) {
 		// Of keeper and worker. They share most of the program's pages, which the sum of their sizes has twice and their proportional sizes once.
 		used := func() (cpu time.Duration, rss, pss int64) {
 			for _, pid := range runnerPIDs(cmd.Process.Pid) {
-				st, err := harness.ReadStat(pid)
+				st, err := procfs.Read(pid)
 				if err != nil {
 					b.Fatal(err)
 				}

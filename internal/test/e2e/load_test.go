@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // loadVar names the variable with lines a second, lines, and lines before all others: a test binary that has it is an
@@ -143,7 +143,7 @@ func loadRun(b *testing.B, runner string, rate, seconds int) cost {
 			var now time.Duration
 			var pss int64
 			for _, pid := range runnerPIDs(cmd.Process.Pid) {
-				if st, err := harness.ReadStat(pid); err == nil {
+				if st, err := procfs.Read(pid); err == nil {
 					now += st.CPU
 				}
 				rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -249,7 +249,7 @@ func idleRun(b *testing.B, runner string) (c cost) {
 	time.Sleep(2 * time.Second) // it has begun
 	used := func() (cpu time.Duration, pss int64) {
 		for _, pid := range runnerPIDs(cmd.Process.Pid) {
-			st, err := harness.ReadStat(pid)
+			st, err := procfs.Read(pid)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/internal/test/model"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -118,7 +118,7 @@ func piMatrix(t *testing.T, in part) {
 			if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
 				t.Errorf("recover: %v\n%s", err, out)
 			}
-			if st, err := harness.ReadStat(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet
+			if st, err := procfs.Read(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet
 				t.Error("pi lives on")
 			}
 		}, want: "failed  none", status: -1},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // marker is in the environment of all that runs in a box.
@@ -58,14 +60,8 @@ func within(dir, path string) bool {
 func descendants(pid int) []int {
 	children := map[int][]int{}
 	for _, p := range pids() {
-		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p) + "/stat")
-		if err != nil {
-			continue // gone
-		}
-		// The name is in parentheses, and may have any character in it.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if ppid, err := strconv.Atoi(fields[1]); err == nil {
-			children[ppid] = append(children[ppid], p)
+		if st, err := procfs.Read(p); err == nil { // else it is gone
+			children[st.Parent] = append(children[st.Parent], p)
 		}
 	}
 	list := slices.Clone(children[pid])

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -209,7 +210,7 @@ func (e *Encoder) text(p *thread.Line, kind string, l session.Line) {
 		data = session.WholeRunes(data)
 	}
 	if utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
-		p.Line = session.Quote(nil, data)
+		p.Line = jsonscan.Quote(nil, data)
 		return
 	}
 	p.Encoding, p.Line = encode64(data)

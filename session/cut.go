@@ -11,6 +11,8 @@ import (
 	"io"
 	"regexp"
 	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // Lengths of the strings that a line keeps that is cut as it is read, the longest first, and of all that is kept of
@@ -168,7 +170,7 @@ func (c *cutter) content(raw []byte) {
 // close ends a string.
 func (c *cutter) close() {
 	if c.length > int64(c.most) {
-		c.out = Quote(c.out[:c.start-1], append(WholeRunes(c.head), CutMark(c.length, c.sum.Sum(nil))...))
+		c.out = jsonscan.Quote(c.out[:c.start-1], append(WholeRunes(c.head), CutMark(c.length, c.sum.Sum(nil))...))
 	} else {
 		c.out = append(c.out, '"')
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -50,17 +49,7 @@ func piPlace(id, parent string, at time.Time) string {
 	return `"id":` + quoted(id) + `,"parentId":` + up + `,"timestamp":"` + at.UTC().Format(piTime) + `"`
 }
 
-func quoted(s string) string {
-	plain := utf8.ValidString(s)
-	for i := 0; plain && i < len(s); i++ {
-		plain = s[i] >= ' ' && s[i] < 0x7f && !strings.ContainsRune(`"\\<>&`, rune(s[i]))
-	}
-	if plain {
-		return `"` + s + `"`
-	}
-	b, _ := json.Marshal(s) // a string always marshals
-	return string(b)
-}
+func quoted(s string) string { return string(jsonscan.QuoteString(nil, s)) }
 
 func piSetCwd(header []byte, cwd string) []byte {
 	return change(header, func(m map[string]json.RawMessage) { m["cwd"] = json.RawMessage(quoted(cwd)) })

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
@@ -106,7 +105,7 @@ func (w *Rewriter) text(i, end int) {
 		w.out = make([]byte, 0, len(w.raw)/8)
 	}
 	w.out = append(w.out, w.raw[w.done:i]...)
-	w.out = Quote(w.out, changed)
+	w.out = jsonscan.Quote(w.out, changed)
 	w.done = end
 }
 
@@ -147,43 +146,4 @@ func unescape(dst, s []byte) []byte {
 		}
 		s = s[min(i+n, len(s)):]
 	}
-}
-
-// Quote appends s as a JSON string. Only what JSON asks for is escaped; bytes that are no UTF-8 become U+FFFD.
-func Quote(dst, s []byte) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
-		}
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRune(s[i:])
-			if r != utf8.RuneError || size > 1 {
-				i += size
-				continue
-			}
-		}
-		dst = append(dst, s[start:i]...)
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
-			dst = append(dst, '\\', 'n')
-		case c == '\r':
-			dst = append(dst, '\\', 'r')
-		case c == '\t':
-			dst = append(dst, '\\', 't')
-		case c < ' ':
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			dst = append(dst, "\uFFFD"...)
-		}
-		i++
-		start = i
-	}
-	return append(append(dst, s[start:]...), '"')
 }

@@ -64,10 +64,10 @@ func parseTime(s string) time.Time {
 
 // AppendJSON appends the entry as JSON, without at. Unlike json.Marshal it leaves the payload's bytes as they are.
 func (e Entry) AppendJSON(b []byte) []byte {
-	b = quote(append(b, `{"id":`...), e.ID)
-	b = quote(append(b, `,"ts":`...), e.TS)
+	b = jsonscan.QuoteString(append(b, `{"id":`...), e.ID)
+	b = jsonscan.QuoteString(append(b, `,"ts":`...), e.TS)
 	if e.AuthorID != "" {
-		b = quote(append(b, `,"authorId":`...), e.AuthorID)
+		b = jsonscan.QuoteString(append(b, `,"authorId":`...), e.AuthorID)
 	}
 	b = append(b, `,"payload":`...)
 	b = append(b, e.Payload...)

@@ -45,7 +45,7 @@ type Line struct {
 func (l Line) AppendJSON(b []byte) []byte {
 	text := func(name, value string) {
 		if value != "" {
-			b = quote(append(b, name...), value)
+			b = jsonscan.QuoteString(append(b, name...), value)
 		}
 	}
 	raw := func(name string, value json.RawMessage) {
@@ -53,12 +53,12 @@ func (l Line) AppendJSON(b []byte) []byte {
 			b = append(append(b, name...), value...)
 		}
 	}
-	b = quote(append(b, `{"type":`...), l.Type)
+	b = jsonscan.QuoteString(append(b, `{"type":`...), l.Type)
 	text(`,"kind":`, l.Kind)
 	text(`,"chat":`, l.Chat)
 	text(`,"was":`, l.Supersedes)
 	if l.Text != nil {
-		b = quote(append(b, `,"text":`...), *l.Text)
+		b = jsonscan.QuoteString(append(b, `,"text":`...), *l.Text)
 	}
 	text(`,"toolCallId":`, l.ToolCallID)
 	text(`,"toolName":`, l.ToolName)
@@ -71,7 +71,7 @@ func (l Line) AppendJSON(b []byte) []byte {
 	raw(`,"usage":`, l.Usage)
 	raw(`,"message":`, l.Message)
 	if s := l.Session; s != nil {
-		b = quote(append(b, `,"session":{"id":`...), s.ID)
+		b = jsonscan.QuoteString(append(b, `,"session":{"id":`...), s.ID)
 		b = quoteOrNull(append(b, `,"entry":`...), s.Entry)
 		b = quoteOrNull(append(b, `,"parent":`...), s.Parent)
 		b = strconv.AppendInt(append(b, `,"index":`...), int64(s.Index), 10)
@@ -181,19 +181,9 @@ func (l Line) IsSubagent() bool {
 	return l.SubagentOf != "" && (l.Session == nil || l.Session.ID != l.SubagentOf)
 }
 
-// quote appends s as a JSON string.
-func quote(b []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			return append(b, Marshal(s)...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
 func quoteOrNull(b []byte, s *string) []byte {
 	if s == nil {
 		return append(b, "null"...)
 	}
-	return quote(b, *s)
+	return jsonscan.QuoteString(b, *s)
 }

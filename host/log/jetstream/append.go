@@ -8,8 +8,9 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// Append publishes one frame. Where it is in doubt whether it arrived, the cluster is asked. A frame of many messages takes its time to send, and meets a
-// conflict where another server appends to the same stream meanwhile: against one that never pauses it does not get through.
+// Append publishes one frame. If it is in doubt whether the frame arrived, Append asks the cluster. A frame of many
+// messages takes time to send, and conflicts with any append of another server meanwhile: against a server that appends
+// without pause it never succeeds.
 func (n *Engine) Append(ctx context.Context, stream string, a engine.Append) (engine.Head, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -17,11 +18,13 @@ func (n *Engine) Append(ctx context.Context, stream string, a engine.Append) (en
 	}
 	c := n.cache.acquire(stream)
 	defer n.cache.release(c)
-	before, err := n.standing(ctx, s, subject, c, a.After)
+	before, err := n.positionAt(ctx, s, subject, c, a.After)
 	if err != nil {
 		return engine.Head{}, err
 	}
-	f := &frame{id: newFrameID(), born: before.born, data: before.data, state: a.State, records: a.Records, values: a.Values}
+	f := &frame{
+		id: newFrameID(), born: before.born, data: before.data, state: a.State, records: a.Records, values: a.Values,
+	}
 	now, err := n.append(ctx, s, subject, c, before, f)
 	if err != nil {
 		return engine.Head{}, err
@@ -29,11 +32,13 @@ func (n *Engine) Append(ctx context.Context, stream string, a engine.Append) (en
 	return now.head(f.state), nil
 }
 
-// append publishes f, and takes it up into what is known of the stream.
-func (n *Engine) append(ctx context.Context, s *shard, subject string, c *cached, before standing, f *frame) (standing, error) {
+// append publishes f, and adds it to the cached index.
+func (n *Engine) append(
+	ctx context.Context, s *shard, subject string, c *cached, before position, f *frame,
+) (position, error) {
 	e, err := f.encode(n.room())
 	if err != nil {
-		return standing{}, err
+		return position{}, err
 	}
 	seq, err := n.publish(ctx, s, subject, before.last, e)
 	if err == nil {
@@ -42,9 +47,9 @@ func (n *Engine) append(ctx context.Context, s *shard, subject string, c *cached
 		n.refused.Store(true)
 	}
 	if err != nil {
-		return standing{}, err
+		return position{}, err
 	}
-	now := standingAt(seq, f.born, f.data, len(f.records))
+	now := positionAfter(seq, f.born, f.data, len(f.records))
 	c.see(now)
 	if ix := c.tryLock(); ix != nil {
 		if ix.at.last == before.last && ix.at.born == before.born {
@@ -56,16 +61,16 @@ func (n *Engine) append(ctx context.Context, s *shard, subject string, c *cached
 	return now, nil
 }
 
-// standing is where a stream stands, by one of its appends. The zero value is that of a stream that doesn't exist.
-type standing struct {
+// position is a stream's head without its state. The zero value is that of a stream that doesn't exist.
+type position struct {
 	last uint64 // seq of the append
 	data uint64 // of the last record
-	born uint64 // of the stream's first append: a stream that was made again has another
+	born uint64 // of the stream's first append: a stream that is created again has another
 }
 
-// standingAt is where a stream stands with a frame of so many records at seq.
-func standingAt(seq, born, data uint64, records int) standing {
-	at := standing{last: seq, data: data, born: born}
+// positionAfter is the position after a frame of records records at seq.
+func positionAfter(seq, born, data uint64, records int) position {
+	at := position{last: seq, data: data, born: born}
 	if records > 0 {
 		at.data = seq
 	}
@@ -75,47 +80,47 @@ func standingAt(seq, born, data uint64, records int) standing {
 	return at
 }
 
-func (at standing) head(state []byte) engine.Head {
+func (at position) head(state []byte) engine.Head {
 	return engine.Head{Last: at.last, Data: at.data, State: state}
 }
 
-// standing returns how the stream stood with its append at seq after.
-func (n *Engine) standing(ctx context.Context, s *shard, subject string, c *cached, after uint64) (standing, error) {
+// positionAt returns the position of the stream after its append at seq after.
+func (n *Engine) positionAt(ctx context.Context, s *shard, subject string, c *cached, after uint64) (position, error) {
 	if after == 0 {
-		return standing{}, nil
+		return position{}, nil
 	}
 	seen, _ := c.seen()
 	if seen.last == after {
 		return seen, nil
 	}
 	if seen.last > after {
-		return standing{}, engine.ErrConflict
+		return position{}, engine.ErrConflict
 	}
 	m, ok, err := n.get(ctx, s, getRequest{Seq: after})
 	if err != nil {
-		return standing{}, err
+		return position{}, err
 	}
 	if !ok || m.Subject != subject {
-		return standing{}, engine.ErrConflict
+		return position{}, engine.ErrConflict
 	}
 	at, _, err := decodeHead(m)
 	return at, err
 }
 
-// decodeHead reads where a stream stands from its last message.
-func decodeHead(m message) (standing, []byte, error) {
+// decodeHead decodes the head of a stream from its last message.
+func decodeHead(m message) (position, []byte, error) {
 	p, err := decodePart(m.Data)
 	if err == nil && !p.last {
 		err = errFrame
 	}
 	if err != nil {
-		return standing{}, nil, fmt.Errorf("message %d of %s: %w", m.Seq, m.Subject, err)
+		return position{}, nil, fmt.Errorf("message %d of %s: %w", m.Seq, m.Subject, err)
 	}
-	return standingAt(m.Seq, p.born, p.data, p.number), p.state, nil
+	return positionAfter(m.Seq, p.born, p.data, p.number), p.state, nil
 }
 
-// Head is the leader's: a replica can lag behind what was acknowledged. Where the leader may be one that was
-// replaced, it is ErrStale.
+// Head asks the leader: a replica may lack acknowledged appends. If another leader may have replaced it, the error is
+// engine.ErrStale.
 func (n *Engine) Head(ctx context.Context, stream string) (engine.Head, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -133,8 +138,8 @@ func (n *Engine) Head(ctx context.Context, stream string) (engine.Head, error) {
 	return at.head(state), nil
 }
 
-// look asks the leader where the stream stands.
-func (n *Engine) look(ctx context.Context, s *shard, subject string, c *cached) (at standing, state []byte, err error) {
+// look asks the leader for the stream's position and state.
+func (n *Engine) look(ctx context.Context, s *shard, subject string, c *cached) (at position, state []byte, err error) {
 	_, before := c.seen()
 	m, ok, err := n.get(ctx, s, getRequest{Last: subject})
 	if err != nil {

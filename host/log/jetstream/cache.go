@@ -6,35 +6,35 @@ import (
 	"sync"
 )
 
-// mostKept is how many keys and values, of all streams, are kept in memory. A key takes some 60 bytes.
+// mostKept is how many keys and values of all streams are cached. A key takes about 60 bytes.
 const mostKept = 2_000_000
 
-// cache has what is known of the streams in use, and of those that were lately. The zero value is ready.
+// cache has the indexes of the streams in use, and of those that were used last. The zero value is ready to use.
 type cache struct {
 	mu      sync.Mutex
 	streams map[string]*cached
-	order   list.List // of *cached, the one last used in front
-	kept    int       // what they all hold
-	most    int       // mostKept where it is 0
+	order   list.List // of *cached, the one used last in front
+	kept    int       // keys and values of all, as counted
+	most    int       // 0 for mostKept
 }
 
-// cached is what is known of one stream.
+// cached is the cache's entry of one stream.
 type cached struct {
 	name  string
 	place *list.Element // in cache.order
-	users int           // guarded by cache.mu, as kept
-	kept  int           // what it holds, as far as counted
+	users int           // guarded by cache.mu, as is kept
+	kept  int           // keys and values, as counted
 
 	mu    sync.Mutex
 	known bool
-	at    standing // where the stream stood when last seen, if known
-	count uint64   // of the times that at was set
+	at    position // newest position seen, if known
+	count uint64   // number of times that at was set
 
-	turn  chan struct{} // holds a value while index is in use
+	turn  chan struct{} // lock of index: has a value while it is held
 	index index
 }
 
-// acquire returns what is known of a stream, which stays until it is released.
+// acquire returns a stream's entry, which stays until it is released.
 func (k *cache) acquire(name string) *cached {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +52,7 @@ func (k *cache) acquire(name string) *cached {
 	return c
 }
 
-// release forgets the streams that were not used for longest, where there are too many keys.
+// release evicts the entries that were used longest ago while there are too many keys.
 func (k *cache) release(c *cached) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,7 +60,7 @@ func (k *cache) release(c *cached) {
 	if c.users > 0 {
 		return
 	}
-	now := c.index.size() // nobody else has it
+	now := c.index.size() // it has no user that could change it
 	k.kept += now - c.kept
 	c.kept = now
 	most := k.most
@@ -78,15 +78,15 @@ func (k *cache) release(c *cached) {
 	}
 }
 
-// seen returns where the stream stood when last seen, and how often it was.
-func (c *cached) seen() (standing, uint64) {
+// seen returns the newest position seen, and how often it was set.
+func (c *cached) seen() (position, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at, c.count
 }
 
-// see notes where the stream stands. What came late is not news.
-func (c *cached) see(at standing) {
+// see records a position, unless a newer one is known.
+func (c *cached) see(at position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known || at.last > c.at.last {
@@ -95,17 +95,17 @@ func (c *cached) see(at standing) {
 	}
 }
 
-// seeNone notes that there was no such stream, unless something was seen of it since it had been seen count times.
+// seeNone records that the stream did not exist when its position had been set count times.
 func (c *cached) seeNone(count uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.count == count {
-		c.known, c.at = true, standing{}
+		c.known, c.at = true, position{}
 		c.count++
 	}
 }
 
-// lock waits for the index.
+// lock locks the index.
 func (c *cached) lock(ctx context.Context) (*index, error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -115,7 +115,7 @@ func (c *cached) lock(ctx context.Context) (*index, error) {
 	}
 }
 
-// tryLock returns nil where the index is in use.
+// tryLock is lock for an index that nobody uses; else it returns nil.
 func (c *cached) tryLock() *index {
 	select {
 	case c.turn <- struct{}{}:

@@ -8,17 +8,17 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// fullRoom is how many bytes a limit of the cluster has to leave for it not to count as full.
+// fullRoom is the number of bytes below a limit of the cluster at which it counts as full.
 const fullRoom = 1 << 20
 
-// probeStream is appended to, and deleted again, to learn whether a cluster that was full takes appends again.
+// probeStream is the stream that probe appends to.
 const probeStream = "\x01probe"
 
-// Check sees that each shard has a leader and a majority behind it, that it keeps what it is given, by the limits
-// that it has now, and that there is room. Limits that can't be seen, as that of a server's disk, count from the
-// first append that they refuse.
+// Check reports a shard without a leader or a majority, one whose present config can lose acknowledged appends, and one
+// that is full. A client can't see every limit, for example a server's disk: such a limit counts from the first append
+// that it refuses.
 func (n *Engine) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	infos := map[string]*streamInfo{}
 	for _, s := range n.shards {
@@ -36,7 +36,7 @@ func (n *Engine) Check(ctx context.Context) error {
 		infos[s.stream] = info
 	}
 	if room := n.room(); room < leastRoom {
-		return fmt.Errorf("messages may have %d bytes only (max_payload, max_msg_size): %d are needed",
+		return fmt.Errorf("messages have at most %d bytes (max_payload, max_msg_size): want at least %d",
 			room+headerRoom, leastRoom+headerRoom)
 	}
 	if problems := n.problems(infos); len(problems) > 0 && !n.config.AllowUnsafe {
@@ -53,24 +53,24 @@ func (n *Engine) Check(ctx context.Context) error {
 
 func checkMajority(stream string, info *streamInfo) error {
 	if info.Cluster == nil {
-		return nil // of a server by itself
+		return nil // a single server
 	}
 	if info.Cluster.Leader == "" {
 		return fmt.Errorf("stream %s has no leader", stream)
 	}
-	away := 0
+	offline := 0
 	for _, r := range info.Cluster.Replicas {
 		if r.Offline {
-			away++
+			offline++
 		}
 	}
-	if all := len(info.Cluster.Replicas) + 1; 2*away >= all {
-		return fmt.Errorf("stream %s: %d of %d servers are away", stream, away, all)
+	if all := len(info.Cluster.Replicas) + 1; 2*offline >= all {
+		return fmt.Errorf("stream %s: %d of %d servers are offline", stream, offline, all)
 	}
 	return nil
 }
 
-// checkRoom returns ErrFull where a stream has come to a limit of its own.
+// checkRoom returns ErrFull if a shard is at one of its limits.
 func checkRoom(stream string, info *streamInfo) error {
 	c, state := info.Config, info.State
 	if c.MaxBytes > 0 && state.Bytes+fullRoom > uint64(c.MaxBytes) {
@@ -82,7 +82,7 @@ func checkRoom(stream string, info *streamInfo) error {
 	return nil
 }
 
-// checkAccount returns ErrFull where the account has come to its limit.
+// checkAccount returns ErrFull if the account is at its limit.
 func (n *Engine) checkAccount(ctx context.Context) error {
 	var account struct {
 		apiReply
@@ -92,7 +92,7 @@ func (n *Engine) checkAccount(ctx context.Context) error {
 		} `json:"limits"`
 	}
 	if err := n.ask(ctx, "INFO", struct{}{}, &account); err != nil {
-		return fmt.Errorf("limits of the account: %w", err)
+		return fmt.Errorf("read the account's limits: %w", err)
 	}
 	if most := account.Limits.Store; most > 0 && account.Store+fullRoom > most {
 		return fmt.Errorf("%w: the account has %d of %d bytes", engine.ErrFull, account.Store, most)
@@ -100,13 +100,15 @@ func (n *Engine) checkAccount(ctx context.Context) error {
 	return nil
 }
 
-// probe appends to a stream that nobody else uses, but for other servers' probes, and deletes it.
+// probe appends to probeStream and deletes it, to learn whether a cluster that was full accepts appends again. Other
+// servers may probe at the same time.
 func (n *Engine) probe(ctx context.Context) error {
 	h, err := n.Head(ctx, probeStream)
 	if err != nil {
 		return err
 	}
-	if _, err = n.Append(ctx, probeStream, engine.Append{After: h.Last}); err != nil && !errors.Is(err, engine.ErrConflict) {
+	_, err = n.Append(ctx, probeStream, engine.Append{After: h.Last})
+	if err != nil && !errors.Is(err, engine.ErrConflict) {
 		return err
 	}
 	return n.Delete(ctx, probeStream)

@@ -13,7 +13,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// A delete whose answer is late, and which is put again, takes nothing that another server has appended meanwhile.
+// TestDeleteTwice delays the answer to a delete, so that the engine repeats it. The second one deletes nothing that
+// another engine has appended meanwhile.
 func TestDeleteTwice(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -41,7 +42,7 @@ func TestDeleteTwice(t *testing.T) {
 	}
 }
 
-// A cluster that is full is not ready, and is again once there is room.
+// TestFullIsNotReady fills the cluster. Check fails until there is room again.
 func TestFullIsNotReady(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *server.Options) { o.JetStreamMaxStore = 4 << 20 })
@@ -53,7 +54,7 @@ func TestFullIsNotReady(t *testing.T) {
 	for range 100 {
 		h := enginetest.Head(t, e, "s")
 		data := []byte(strings.Repeat("x", 100<<10))
-		a := engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: data}}}
+		a := enginetest.One(h.Last, "", data)
 		if _, err = e.Append(t.Context(), "s", a); err != nil {
 			break
 		}
@@ -77,7 +78,7 @@ func TestFullIsNotReady(t *testing.T) {
 	}
 }
 
-// Limits of a stream that are changed while a server runs are noticed.
+// TestLimitsAreNoticed changes a shard's limits while the engine is open. Check reports them.
 func TestLimitsAreNoticed(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -106,11 +107,12 @@ func TestLimitsAreNoticed(t *testing.T) {
 	}
 }
 
-// A leader is believed while it has heard from a majority, itself included, in the last two seconds.
+// TestMajority has leaders that have heard from their replicas some time ago. One has a majority if that is less than
+// two seconds for so many replicas, itself included.
 func TestMajority(t *testing.T) {
 	for _, tt := range []struct {
 		replicas int
-		heard    []time.Duration // ago; 0 is never
+		heard    []time.Duration // time since; 0 for never
 		want     bool
 	}{
 		{1, nil, true},

@@ -17,10 +17,12 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
-// A server of a cluster is killed while two engines append to the same streams, some of which it leads, and comes back; in make faults the two others
-// take their leave before that. Whatever was acknowledged is there once, in the order of its writer.
+// TestCluster kills a server of a cluster while two engines append to the same streams, of which it leads some, and
+// starts it again. In make faults the two others are stopped before that, one after the other. Every acknowledged
+// append is there once, in its writer's order.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -31,7 +33,8 @@ func TestCluster(t *testing.T) {
 	defer stop()
 	var all sync.WaitGroup
 	var acks [2 * streams]atomic.Int64
-	var turns [2 * streams]chan struct{} // the two writers of a stream keep pace: a small append that follows at once leaves no time for a large one
+	// The two writers of a stream keep pace: small appends without pause leave a large one no time.
+	var turns [2 * streams]chan struct{}
 	for w := range turns {
 		turns[w] = make(chan struct{}, 1000)
 		for range 3 {
@@ -51,7 +54,7 @@ func TestCluster(t *testing.T) {
 				if i%32 == 5 {
 					text += strings.Repeat(" ", 1100<<10) // of several messages
 				}
-				for { // as a client does, who repeats what was not acknowledged
+				for { // until it is acknowledged, as a client does
 					_, err := enginetest.Persist(t.Context(), e, stream, text)
 					if err == nil {
 						break
@@ -82,7 +85,9 @@ func TestCluster(t *testing.T) {
 	}
 	begin := time.Now()
 	progress()
-	conn := enginetest.Must(nats.Connect(c.config(0).URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)))(t)
+	conn := enginetest.Must(nats.Connect(
+		c.config(0).URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+	))(t)
 	defer conn.Close()
 	js := enginetest.Must(natsjs.New(conn, natsjs.WithDefaultTimeout(time.Second)))(t)
 	for i := range c.opts {
@@ -126,7 +131,7 @@ func TestCluster(t *testing.T) {
 	}
 	t.Logf("%d appends", total)
 
-	// A limit by which a stream drops what it was given is noticed while the engine is open.
+	// Check reports a new limit by which a shard drops messages.
 	limits := enginetest.Must(js.Stream(t.Context(), "ARBE-1"))(t).CachedInfo().Config
 	limits.MaxAge = time.Hour
 	enginetest.Must(js.UpdateStream(t.Context(), limits))(t)
@@ -140,13 +145,14 @@ func TestCluster(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Without a majority there is an honest error, within a bounded time.
+	// Without a majority an append fails, within a bounded time.
 	last := enginetest.Head(t, fresh, "s0")
-	stopServer(c.servers[1])
+	natsserver.Stop(c.servers[1])
 	c.killed.kill()
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := fresh.Append(short, "s0", engine.Append{After: last.Last}); err == nil || errors.Is(err, engine.ErrFull) {
+	if _, err := fresh.Append(short, "s0", engine.Append{After: last.Last}); err == nil ||
+		errors.Is(err, engine.ErrFull) {
 		t.Errorf("an append without a majority: %v", err)
 	}
 	if err := fresh.Check(short); err == nil {

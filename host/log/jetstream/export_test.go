@@ -6,17 +6,17 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 )
 
-// KeepAtMost sets how many keys and values the engine keeps in memory.
+// KeepAtMost sets how many keys and values the engine caches.
 func (n *Engine) KeepAtMost(most int) { n.cache.most = most }
 
-// Kept is how many it keeps.
+// Kept is the number of keys and values in the cache.
 func (n *Engine) Kept() int {
 	n.cache.mu.Lock()
 	defer n.cache.mu.Unlock()
 	return n.cache.kept
 }
 
-// HasMajority is hasMajority for a leader that has heard from its replicas so long ago.
+// HasMajority is hasMajority for a leader that heard from its replicas so long ago.
 func HasMajority(replicas int, heard ...time.Duration) bool {
 	info := &streamInfo{StreamInfo: natsjs.StreamInfo{
 		Config: natsjs.StreamConfig{Replicas: replicas}, Cluster: &natsjs.ClusterInfo{},

@@ -11,35 +11,36 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// frame is one append as NATS keeps it: the payload of one message, or of several in a row where it is too large for one. The last message has what a
-// head needs, so that one message tells where a stream stands.
+// frame is one append as JetStream stores it: the payload of one message, or of several in a row if it is too large for
+// one. The last message has all that a head needs, so that a head is read from one message.
 //
-//	message   kind (1 byte), CRC32C of what follows (4), id (16), then
+//	message   kind (1 byte), CRC32C of the rest (4), id (16), then
 //	  piece   its index (4), a part of the body
 //	  last    number of messages (4), born, data, number of records, size of the body, state, the rest of the body
-//	body      the records, each as time in ms, key, data; the values, each as name, value; the gone keys, each as hash (16), seq
+//	body      records: time in ms, key, data; values: name, value; keys of removed records: hash (16), seq
 //
-// Numbers of fixed size are big endian, all others are uvarints. Text has its length before it; where it can be nil, its length + 1, and 0 for nil.
+// Numbers of fixed size are big endian, all others are uvarints. Text has its length before it. Text that can be nil
+// has its length + 1, or 0 for nil.
 type frame struct {
 	id      frameID
-	born    uint64 // seq of the stream's first append; 0: it is this one
+	born    uint64 // seq of the stream's first append; 0 if that is this one
 	data    uint64 // seq of the last record before this append
 	state   []byte
 	records []engine.Record
 	values  map[string][]byte
-	gone    map[keyHash]uint64 // keys whose records were removed, with the seqs that these had
+	gone    map[keyHash]uint64 // keys of removed records, with the records' seqs
 }
 
-// frameID tells an append from all others.
+// frameID identifies an append.
 type frameID [16]byte
 
-// newFrameID can't fail: without randomness the process ends.
+// newFrameID returns a random id. Without randomness the process ends.
 func newFrameID() (id frameID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
-// keyHash stands for a key. Nobody can make two keys that share one.
+// keyHash identifies a key: the first half of its SHA-256. No two keys with the same hash can be found.
 type keyHash [16]byte
 
 func hashKey(key string) keyHash {
@@ -57,10 +58,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errFrame says that a message is none of ours, or not as it was written.
-var errFrame = errors.New("no frame, or a damaged one")
+// errFrame is the error of a message that is no frame, or has changed since it was written.
+var errFrame = errors.New("message is no frame, or a damaged one")
 
-// size is how many bytes the records count for those who read.
+// size is the number of bytes of the records' data.
 func (f *frame) size() (n int) {
 	for _, r := range f.records {
 		n += len(r.Data)
@@ -68,16 +69,16 @@ func (f *frame) size() (n int) {
 	return n
 }
 
-// encodedFrame is a frame on its way into messages.
+// encodedFrame is a frame that is encoded, to be cut into messages.
 type encodedFrame struct {
 	id    frameID
 	most  int // bytes of a message
-	count int // messages
+	count int // number of messages
 	head  []byte
 	body  []byte
 }
 
-// encode makes a frame ready for messages of at most most bytes.
+// encode encodes a frame for messages of at most most bytes.
 func (f *frame) encode(most int) (*encodedFrame, error) {
 	e := &encodedFrame{id: f.id, most: most, count: 1, body: f.encodeBody()}
 	head := binary.AppendUvarint(nil, f.born)
@@ -87,7 +88,7 @@ func (f *frame) encode(most int) (*encodedFrame, error) {
 	e.head = appendNilText(head, f.state)
 	room := most - pieceStart - len(e.head)
 	if room < 0 {
-		return nil, fmt.Errorf("a state of %d bytes has no room in a message of %d bytes", len(f.state), most)
+		return nil, fmt.Errorf("a state of %d bytes does not fit into a message of %d bytes", len(f.state), most)
 	}
 	if rest := len(e.body) - room; rest > 0 {
 		chunk := most - pieceStart
@@ -120,7 +121,7 @@ func (f *frame) encodeBody() []byte {
 	return b
 }
 
-// message returns the payload of message i, which is the last one where i is count-1.
+// message returns the payload of message i, of which the last is count-1.
 func (e *encodedFrame) message(i int) []byte {
 	chunk := e.most - pieceStart
 	kind, number, head, rest := byte(framePiece), i, []byte(nil), e.body[min(i*chunk, len(e.body)):]

@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// part is what one message has of a frame.
+// part is one message of a frame, decoded.
 type part struct {
 	id     frameID
 	last   bool
@@ -25,7 +25,7 @@ type part struct {
 	chunk  []byte // of the body
 }
 
-// decodePart reads a message. State and chunk are parts of payload.
+// decodePart decodes a message. State and chunk share payload's memory.
 func decodePart(payload []byte) (p part, err error) {
 	if len(payload) < pieceStart || binary.BigEndian.Uint32(payload[1:]) != crc32.Checksum(payload[5:], castagnoli) {
 		return p, errFrame
@@ -49,10 +49,11 @@ func decodePart(payload []byte) (p part, err error) {
 		}
 		return p, nil
 	}
-	return part{}, fmt.Errorf("%w: it is of kind %d; was it written by a later program?", errFrame, payload[0])
+	return part{}, fmt.Errorf("%w: kind %d, perhaps of a later program", errFrame, payload[0])
 }
 
-// frame puts a frame together, of its last part and the bodies' chunks before it. Its records' data are parts of the messages where it is of one.
+// frame decodes a frame from its last part and the chunks of the parts before it. The data of its records may share the
+// message's memory.
 func (p *part) frame(before [][]byte) (*frame, error) {
 	body := p.chunk
 	if len(before) > 0 {
@@ -93,7 +94,7 @@ func (p *part) frame(before [][]byte) (*frame, error) {
 	return f, nil
 }
 
-// decoder reads what the append functions wrote. Once something was missing it is bad, and returns nothing.
+// decoder decodes what the append functions wrote. Once data is missing it is bad, and returns zeros.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -109,7 +110,7 @@ func (d *decoder) number() uint64 {
 	return n
 }
 
-// count reads a number that is at most most.
+// count decodes a number of at most most.
 func (d *decoder) count(most int) int {
 	n := d.number()
 	if n > uint64(most) {
@@ -119,7 +120,7 @@ func (d *decoder) count(most int) int {
 	return int(n)
 }
 
-// take always returns n bytes.
+// take returns n bytes, of zeros if there are not as many.
 func (d *decoder) take(n int) []byte {
 	if n > len(d.rest) {
 		d.bad, d.rest = true, nil

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// parts encodes f into messages of at most most bytes, and puts it together again.
+// parts encodes f into messages of at most most bytes, and decodes them.
 func parts(t *testing.T, f *frame, most int) ([][]byte, *frame) {
 	t.Helper()
 	e, err := f.encode(most)
@@ -49,9 +49,14 @@ func TestFrame(t *testing.T) {
 		{},
 		{born: 7, data: 9},
 		{state: []byte{}},
-		{state: long[:100], records: []engine.Record{{At: at, Key: "k", Data: long}, {At: at, Data: []byte{}}, {At: time.UnixMilli(0), Key: "é", Data: long}}},
+		{state: long[:100], records: []engine.Record{
+			{At: at, Key: "k", Data: long}, {At: at, Data: []byte{}}, {At: time.UnixMilli(0), Key: "é", Data: long},
+		}},
 		{values: map[string][]byte{"a": nil, "b": {}, "": []byte("c"), "d": long}},
-		{records: []engine.Record{{At: at, Key: "k", Data: long}}, gone: map[keyHash]uint64{hashKey("a"): 1, hashKey("b"): 1 << 60}},
+		{
+			records: []engine.Record{{At: at, Key: "k", Data: long}},
+			gone:    map[keyHash]uint64{hashKey("a"): 1, hashKey("b"): 1 << 60},
+		},
 	} {
 		f.id = newFrameID()
 		for _, most := range []int{200, 201, 333, 1 << 20} {
@@ -62,7 +67,9 @@ func TestFrame(t *testing.T) {
 				}
 				last := messages[len(messages)-1]
 				p, err := decodePart(last)
-				if err != nil || !p.last || p.count != len(messages) || p.born != f.born || p.data != f.data || !bytes.Equal(p.state, f.state) || p.number != len(f.records) {
+				if err != nil || !p.last || p.count != len(messages) || p.born != f.born || p.data != f.data ||
+					!bytes.Equal(p.state, f.state) ||
+					p.number != len(f.records) {
 					t.Errorf("the head is %+v, %v", p, err)
 				}
 				for at := range last {
@@ -75,7 +82,11 @@ func TestFrame(t *testing.T) {
 				if len(messages) < 3 {
 					return
 				}
-				for name, some := range map[string][][]byte{"without a piece": messages[1:], "in another order": {messages[1], messages[0], last}, "twice": {messages[0], messages[0], last}} {
+				for name, some := range map[string][][]byte{
+					"without a piece":  messages[1:],
+					"in another order": {messages[1], messages[0], last},
+					"twice":            {messages[0], messages[0], last},
+				} {
 					var join joiner
 					var failed error
 					for _, m := range some {
@@ -91,10 +102,16 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// Pieces without an end are of a frame that was being removed.
+// TestFrameLeftovers has pieces of a frame without its last message, as during a removal. They are ignored.
 func TestFrameLeftovers(t *testing.T) {
-	torn := &frame{id: newFrameID(), records: []engine.Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("x"), 1000)}}}
-	whole := &frame{id: newFrameID(), records: []engine.Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("y"), 1000)}}}
+	torn := &frame{
+		id:      newFrameID(),
+		records: []engine.Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("x"), 1000)}},
+	}
+	whole := &frame{
+		id:      newFrameID(),
+		records: []engine.Record{{At: time.UnixMilli(1), Data: bytes.Repeat([]byte("y"), 1000)}},
+	}
 	left, _ := parts(t, torn, 300)
 	messages, _ := parts(t, whole, 300)
 	var join joiner
@@ -117,8 +134,8 @@ func TestFrameState(t *testing.T) {
 	}
 }
 
-// FuzzFrame holds three things: what is encoded comes back as it was, in messages of any size; bytes from anywhere do no harm; and what is taken for a
-// frame is one.
+// FuzzFrame has three properties: a frame that is encoded, in messages of any size, is decoded as it was; no bytes make
+// the decoder panic; and bytes that it accepts are a frame.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte("key"), []byte("data"), []byte("state"), uint64(3), uint16(300), []byte{})
 	f.Add([]byte{}, bytes.Repeat([]byte("x"), 5000), []byte(nil), uint64(1<<63), uint16(0), []byte{framePiece})
@@ -130,7 +147,9 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, data, state []byte, number uint64, most uint16, payload []byte) {
 		in := &frame{id: frameID{1}, born: number, data: number / 2, state: state}
 		for i := range int(number % 5) {
-			in.records = append(in.records, engine.Record{At: time.UnixMilli(int64(number >> 20)), Key: string(key), Data: append([]byte{}, data[:len(data)*i/4]...)})
+			in.records = append(in.records, engine.Record{
+				At: time.UnixMilli(int64(number >> 20)), Key: string(key), Data: append([]byte{}, data[:len(data)*i/4]...),
+			})
 		}
 		if len(key) > 0 {
 			in.values = map[string][]byte{string(key): data, string(key) + "2": nil}

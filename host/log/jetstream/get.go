@@ -11,24 +11,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// message is a message as it stands in a shard.
+// message is a message of a shard.
 type message struct {
 	Subject string `json:"subject"`
 	Seq     uint64 `json:"seq"`
 	Data    []byte `json:"data"`
 }
 
-// getRequest is a question for messages.
+// getRequest selects messages.
 type getRequest struct {
-	Seq      uint64   `json:"seq,omitempty"`          // this one, or with Next the first from there on
-	Last     string   `json:"last_by_subj,omitempty"` // the last one of the subject
-	Next     string   `json:"next_by_subj,omitempty"` // the next ones of the subject
-	Lasts    []string `json:"multi_last,omitempty"`   // the last one of each
+	Seq      uint64   `json:"seq,omitempty"`          // of one message, or with Next of the first that may be returned
+	Last     string   `json:"last_by_subj,omitempty"` // the last message of this subject
+	Next     string   `json:"next_by_subj,omitempty"` // the next messages of this subject
+	Lasts    []string `json:"multi_last,omitempty"`   // the last message of each subject
 	Batch    int      `json:"batch,omitempty"`
-	MaxBytes int      `json:"max_bytes,omitempty"` // what goes beyond is sent, but nothing after it
+	MaxBytes int      `json:"max_bytes,omitempty"` // the message that exceeds it is the last one sent
 }
 
-// get asks the shard's leader for one message. It alone knows all that was acknowledged.
+// get reads one message from the shard's leader, which alone is sure to have all acknowledged messages.
 func (n *Engine) get(ctx context.Context, s *shard, q getRequest) (m message, ok bool, err error) {
 	var answer struct {
 		apiReply
@@ -44,9 +44,10 @@ func (n *Engine) get(ctx context.Context, s *shard, q getRequest) (m message, ok
 	return answer.Message, true, nil
 }
 
-// getMany asks any replica for q.Batch messages. It may lag behind the leader. upTo is the last seq that it has, where it tells.
+// getMany reads q.Batch messages from any replica, which may lag behind the leader. upTo is the replica's last seq, 0
+// if it did not send that.
 func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
-	err = n.patiently(ctx, func(context.Context) error {
+	err = n.retry(ctx, func(context.Context) error {
 		messages, upTo, err = n.tryMany(ctx, s, q)
 		return err
 	})
@@ -57,7 +58,7 @@ func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages 
 }
 
 func (n *Engine) tryMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
-	answers := make(chan *nats.Msg, q.Batch+1) // has room for all of them: what finds none is dropped
+	answers := make(chan *nats.Msg, q.Batch+1) // room for all of them: the client drops what it has no room for
 	inbox := n.conn.NewInbox()
 	sub, err := n.conn.ChanSubscribe(inbox, answers)
 	if err != nil {
@@ -75,7 +76,7 @@ func (n *Engine) tryMany(ctx context.Context, s *shard, q getRequest) (messages 
 	if err := n.conn.PublishRequest(jsAPI+"DIRECT.GET."+s.stream, inbox, body); err != nil {
 		return nil, 0, err
 	}
-	quiet := time.NewTimer(oneTry)
+	quiet := time.NewTimer(tryTimeout)
 	defer quiet.Stop()
 	for {
 		var m *nats.Msg
@@ -86,18 +87,18 @@ func (n *Engine) tryMany(ctx context.Context, s *shard, q getRequest) (messages 
 		case <-quiet.C:
 			return nil, 0, nats.ErrTimeout
 		}
-		quiet.Reset(oneTry)
+		quiet.Reset(tryTimeout)
 		switch status := m.Header.Get("Status"); status {
 		case "":
 			seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 			if err != nil {
-				return nil, 0, fmt.Errorf("a message without a seq: %w", err)
+				return nil, 0, fmt.Errorf("message without a seq: %w", err)
 			}
 			messages = append(messages, message{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Data: m.Data})
-		case "204": // these were all
-			upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64) // 0 where it is not told
+		case "204": // the end
+			upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64) // 0 if there is none
 			return messages, upTo, nil
-		case "404": // there is none
+		case "404": // no messages
 			return nil, 0, nil
 		case "503":
 			return nil, 0, nats.ErrNoResponders

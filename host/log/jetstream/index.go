@@ -8,18 +8,19 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// index is what a stream's appends say of keys and values, up to one of them. The zero value is that of a stream that doesn't exist.
+// index has the keys and values of a stream, up to one of its appends. The zero value is that of a stream that doesn't
+// exist.
 type index struct {
-	at     standing // after the last append that is in it
+	at     position // after the last append in the index
 	keys   map[keyHash]uint64
 	values map[string][]byte
-	large  int // how many keys the values' bytes are worth
+	large  int // the values' bytes, in units of a key's
 }
 
-// size is counted in keys, of which what is always there is worth some.
+// size is the memory of the index in units of a key's.
 func (ix *index) size() int { return 8 + len(ix.keys) + len(ix.values) + ix.large }
 
-// add takes up the append at seq.
+// add adds the append at seq.
 func (ix *index) add(seq uint64, f *frame) {
 	if ix.keys == nil {
 		ix.keys, ix.values = map[keyHash]uint64{}, map[string][]byte{}
@@ -37,12 +38,13 @@ func (ix *index) add(seq uint64, f *frame) {
 		if value == nil {
 			delete(ix.values, name)
 		} else {
-			ix.values[name] = append([]byte{}, value...) // the frame is part of a message, which is not to be kept for it
+			ix.values[name] = append([]byte{}, value...) // a copy: value shares the memory of a whole message
 		}
 	}
 }
 
-// fresh returns the stream's index, which is at least as new as anything that this engine has told of the stream. It is to be unlocked.
+// fresh returns the stream's index, at least as new as any result that this engine has returned for the stream. The
+// caller unlocks it.
 func (n *Engine) fresh(ctx context.Context, s *shard, subject string, c *cached) (*index, error) {
 	ix, err := c.lock(ctx)
 	if err != nil {
@@ -55,7 +57,8 @@ func (n *Engine) fresh(ctx context.Context, s *shard, subject string, c *cached)
 	return ix, nil
 }
 
-// catchUp reads what the index lacks. What was seen of the stream can have been taken away since: then it stands elsewhere.
+// catchUp reads the appends that the index lacks. The stream may be deleted meanwhile: catchUp then asks for its
+// position again.
 func (n *Engine) catchUp(ctx context.Context, s *shard, subject string, c *cached, ix *index) error {
 	want, count := c.seen()
 	for range 10 {
@@ -65,11 +68,11 @@ func (n *Engine) catchUp(ctx context.Context, s *shard, subject string, c *cache
 				return err
 			}
 		}
-		if ix.at.born != want.born { // the stream was deleted meanwhile
+		if ix.at.born != want.born { // another stream of the same name
 			*ix = index{}
 		}
 		err := n.walk(ctx, s, subject, ix.at.last, want.last, mostPage, func(seq uint64, f *frame) bool {
-			now := standingAt(seq, f.born, f.data, len(f.records))
+			now := positionAfter(seq, f.born, f.data, len(f.records))
 			if now.born != ix.at.born {
 				*ix = index{}
 			}
@@ -85,7 +88,7 @@ func (n *Engine) catchUp(ctx context.Context, s *shard, subject string, c *cache
 	return fmt.Errorf("read keys from %s: %w", s.stream, errAgain)
 }
 
-// Lookup finds a key in the index, and its record in the stream. The index has the keys of removed records, too.
+// Lookup finds the key in the index, and its record in the stream. The index has the keys of removed records as well.
 func (n *Engine) Lookup(ctx context.Context, stream, key string) (engine.Record, bool, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -140,7 +143,7 @@ func (n *Engine) Value(ctx context.Context, stream, name string) ([]byte, error)
 	return append([]byte{}, value...), nil
 }
 
-// Values are in the index.
+// Values reads the index.
 func (n *Engine) Values(ctx context.Context, stream, prefix string) (map[string][]byte, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {

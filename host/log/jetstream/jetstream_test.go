@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -16,40 +15,19 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
-// startNATS runs a server in this process, until the test's end.
+// start runs a server in this process, until the test's end.
 func start(t testing.TB, change func(*server.Options)) *server.Server {
 	t.Helper()
-	opts := &server.Options{
-		ServerName: "one", Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true,
-		JetStream: true, StoreDir: t.TempDir(), SyncAlways: true,
-	}
+	opts := natsserver.Options(t.TempDir())
 	if change != nil {
 		change(opts)
 	}
-	s := runServer(t, opts)
-	t.Cleanup(func() { stopServer(s) })
+	s := enginetest.Must(natsserver.Run(opts))(t)
+	t.Cleanup(func() { natsserver.Stop(s) })
 	return s
-}
-
-func runServer(t testing.TB, opts *server.Options) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
-		stopServer(s)
-		t.Fatal("the server does not start")
-	}
-	return s
-}
-
-func stopServer(s *server.Server) {
-	s.Shutdown()
-	s.WaitForShutdown()
 }
 
 func configOf(t testing.TB, s *server.Server) jetstream.Config {
@@ -67,7 +45,7 @@ func open(t testing.TB, config jetstream.Config) *jetstream.Engine {
 	return e
 }
 
-// admin is a client as an administrator has one.
+// admin is an administrator's client.
 func admin(t testing.TB, s *server.Server) natsjs.JetStream {
 	t.Helper()
 	conn := enginetest.Must(nats.Connect(s.ClientURL()))(t)
@@ -75,7 +53,7 @@ func admin(t testing.TB, s *server.Server) natsjs.JetStream {
 	return enginetest.Must(natsjs.New(conn))(t)
 }
 
-// What one engine does, the other finds, whatever it had in mind of the stream.
+// TestTwoEngines uses the same streams from two engines. Each reads what the other wrote, whatever it has cached.
 func TestTwoEngines(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -87,9 +65,10 @@ func TestTwoEngines(t *testing.T) {
 			enginetest.Add(t, a, "s", key)
 			h := enginetest.Head(t, b, "s")
 			if _, ok := enginetest.Lookup(t, b, "s", key); !ok {
-				t.Errorf("%s is not known to the other", key)
+				t.Errorf("the other engine lacks %s", key)
 			}
-			h2 := enginetest.Must(b.Append(t.Context(), "s", engine.Append{After: h.Last, Values: map[string][]byte{"v": []byte(key)}}))(t)
+			set := engine.Append{After: h.Last, Values: map[string][]byte{"v": []byte(key)}}
+			h2 := enginetest.Must(b.Append(t.Context(), "s", set))(t)
 			if _, err := a.Append(t.Context(), "s", engine.Append{After: h.Last}); !errors.Is(err, engine.ErrConflict) {
 				t.Errorf("got %v", err)
 			}
@@ -103,7 +82,7 @@ func TestTwoEngines(t *testing.T) {
 		if err := a.Delete(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		if round == 1 { // the other is not to see that it was gone
+		if round == 1 { // the other does not see the stream deleted
 			enginetest.Add(t, a, "s", "again")
 		}
 		h := enginetest.Head(t, b, "s")
@@ -114,7 +93,7 @@ func TestTwoEngines(t *testing.T) {
 			t.Errorf("round %d: values %q", round, v)
 		}
 	}
-	// What the one has seen is gone by the time it looks for keys.
+	// The last append that b has seen is removed before b reads keys.
 	h := enginetest.Add(t, a, "t", "k")
 	if got := enginetest.Head(t, b, "t"); got.Last != h.Last {
 		t.Errorf("head %+v, want %+v", got, h)
@@ -152,7 +131,7 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// Many appends of several messages at the same time, more than a server takes at once.
+// TestBatches makes more concurrent appends of several messages than a server accepts at once.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
@@ -170,12 +149,13 @@ func TestBatches(t *testing.T) {
 	}
 	all.Wait()
 	for w := range 35 {
-		if got := enginetest.ReadAll(t, e, fmt.Sprint("s", w), 1000); len(got) != 2 || len(got[0].Data) < len(large) || len(got[1].Data) < len(large) {
+		if got := enginetest.ReadAll(t, e, fmt.Sprint("s", w), 1000); len(got) != 2 || len(got[0].Data) < len(large) ||
+			len(got[1].Data) < len(large) {
 			t.Errorf("stream %d: %d records", w, len(got))
 		}
 	}
 	h := enginetest.Head(t, e, "s1")
-	_, err := e.Append(t.Context(), "s1", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: make([]byte, 17<<20)}}})
+	_, err := e.Append(t.Context(), "s1", enginetest.One(h.Last, "", make([]byte, 17<<20)))
 	if err == nil || !strings.Contains(err.Error(), "1000 at once") {
 		t.Errorf("got %v", err)
 	}
@@ -185,19 +165,20 @@ func TestBatches(t *testing.T) {
 	enginetest.Add(t, e, "s1", "small")
 
 	s = start(t, func(o *server.Options) { o.MaxPayload = 4 << 10 })
-	if _, err := jetstream.Open(t.Context(), configOf(t, s)); err == nil || !strings.Contains(err.Error(), "max_payload") {
+	if _, err := jetstream.Open(t.Context(), configOf(t, s)); err == nil ||
+		!strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// An append whose answer is lost happened once, and whoever asked for it is told so.
+// TestDoubt loses the request or the answer of an append. The append happens once, and returns what happened.
 func TestDoubt(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{10, 3 << 20} {
 		for _, tt := range []struct {
 			name  string
 			loss  loss
-			after bool // another append follows it before its writer can look
+			after bool // another append follows before its writer can read the stream
 		}{
 			{"answer", loseAnswer, false},
 			{"answer, others go on", loseAnswer, true},
@@ -223,13 +204,16 @@ func TestDoubt(t *testing.T) {
 				}
 				done := make(chan result)
 				go func() {
-					h, err := e.Append(t.Context(), "s", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Key: "k", Data: bytes.Repeat([]byte("x"), size)}}})
+					h, err := e.Append(t.Context(), "s", enginetest.One(h.Last, "k", bytes.Repeat([]byte("x"), size)))
 					done <- result{h, err}
 				}()
 				<-p.lost
 				want := h
 				if tt.loss == loseAnswer {
-					enginetest.Until(t, func() bool { want = enginetest.Head(t, other, "s"); return want.Last > h.Last })
+					enginetest.Until(t, func() bool {
+						want = enginetest.Head(t, other, "s")
+						return want.Last > h.Last
+					})
 				}
 				if tt.after {
 					enginetest.Add(t, other, "s", "other")
@@ -237,7 +221,8 @@ func TestDoubt(t *testing.T) {
 				p.open()
 				got := <-done
 				wantErr := tt.after && tt.loss == loseRequest
-				if errors.Is(got.err, engine.ErrConflict) != wantErr || !wantErr && got.err != nil || tt.loss == loseAnswer && got.head.Last != want.Last {
+				if errors.Is(got.err, engine.ErrConflict) != wantErr || !wantErr && got.err != nil ||
+					tt.loss == loseAnswer && got.head.Last != want.Last {
 					t.Errorf("got %+v, %v, want %+v", got.head, got.err, want)
 				}
 				count := 2

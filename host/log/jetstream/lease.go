@@ -9,23 +9,23 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// A leader that has heard from a majority within leaseHeard was the only one until then, and for leaseHeard+leaseKept
-// longer at least: a replica waits 4 s for its leader's heartbeat, which comes every second, before it votes for
-// another (nats-server 2.15, minElectionTimeoutDefault and hbIntervalDefault in raft.go). So what such a leader was
-// asked for within that time is what the cluster has.
+// A leader that has heard from a majority within leaseHeard was the only leader until then, and stays so for at least
+// leaseHeard+leaseKept: a replica waits 4 s for its leader's heartbeat, which comes every second, before it votes for
+// another (nats-server 2.15, minElectionTimeoutDefault and hbIntervalDefault in raft.go). A read from such a leader
+// within that time returns all that the cluster has acknowledged.
 const (
 	leaseHeard = 2 * time.Second
-	leaseKept  = time.Second // an answer stands for reads that begin so much later
+	leaseKept  = time.Second // a confirmation is valid for reads that begin within it
 	leaseTry   = 2 * time.Second
 )
 
-// lease is when a shard's leader was last known to have a majority behind it.
+// lease is the time at which a shard's leader last had a majority.
 type lease struct {
-	turn chan struct{} // holds a value while until is in use
+	turn chan struct{} // lock of at: has a value while it is held
 	at   time.Time
 }
 
-// confirm returns nil where the shard's leader, which has just answered, has a majority behind it.
+// confirm returns nil if the shard's leader, which has just answered, has a majority.
 func (n *Engine) confirm(ctx context.Context, s *shard) error {
 	within, cancel := context.WithTimeout(ctx, leaseTry)
 	defer cancel()
@@ -51,10 +51,10 @@ func (n *Engine) confirm(ctx context.Context, s *shard) error {
 	}
 }
 
-// hasMajority reports whether a leader has heard from a majority of its replicas, itself included, lately.
+// hasMajority reports whether a leader has heard from a majority of the replicas, itself included, within leaseHeard.
 func hasMajority(info *streamInfo) bool {
 	if info.Cluster == nil || info.Config.Replicas < 2 {
-		return true // of a server by itself
+		return true // a single server
 	}
 	heard := 1
 	for _, r := range info.Cluster.Replicas {

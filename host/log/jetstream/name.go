@@ -9,8 +9,9 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// A stream of ours is a subject of one of the shards, <prefix>.<shard>.<token>. The token is the stream's name where NATS can take any part of it for
-// nothing else, and otherwise coded marked with coded, which no plain name has.
+// A stream is a subject of one of the shards, <prefix>.<shard>.<token>. The token is the stream's name if that has
+// letters, digits, "_" and "-" only, and else coded and the name in base64: no other part of a name has a meaning to
+// NATS.
 const coded = "~"
 
 func nameToken(name string) string {
@@ -25,18 +26,18 @@ func tokenName(token string) (string, error) {
 	code, is := strings.CutPrefix(token, coded)
 	if !is {
 		if !isToken(token) {
-			return "", fmt.Errorf("%q is no stream's token", token)
+			return "", fmt.Errorf("%q is not the token of a stream", token)
 		}
 		return token, nil
 	}
 	name, err := base64.RawURLEncoding.DecodeString(code)
 	if err != nil || nameToken(string(name)) != token {
-		return "", fmt.Errorf("%q is no stream's token", token)
+		return "", fmt.Errorf("%q is not the token of a stream", token)
 	}
 	return string(name), nil
 }
 
-// isToken reports whether s is made of letters, digits, "_" and "-" only.
+// isToken reports whether s has letters, digits, "_" and "-" only.
 func isToken(s string) bool {
 	for _, c := range []byte(s) {
 		switch {
@@ -48,17 +49,17 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// shardOf says which of n shards a stream lives in. It can never change.
+// shardOf returns which of n shards has a stream. It must never change.
 func shardOf(name string, n int) int {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // a hash takes everything
+	_, _ = h.Write([]byte(name)) // it never fails
 	return int(h.Sum64() % uint64(n))
 }
 
 // find returns a stream's shard and subject.
 func (n *Engine) find(name string) (*shard, string, error) {
 	if name == "" || len(name) > engine.MaxName || strings.ContainsRune(name, 0) {
-		return nil, "", fmt.Errorf("%.80q is no stream's name", name)
+		return nil, "", fmt.Errorf("%.80q is not the name of a stream", name)
 	}
 	s := n.shards[shardOf(name, len(n.shards))]
 	return s, s.prefix + nameToken(name), nil

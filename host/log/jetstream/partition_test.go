@@ -19,10 +19,11 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
 )
 
-// partitioned is three servers of a cluster whose routes can be cut.
+// partitioned is a cluster of three servers whose routes can be cut.
 type partitioned struct {
 	servers [3]*server.Server
 	routes  [3][3]*proxy // from, to
@@ -42,13 +43,11 @@ func startPartitioned(t testing.TB) *partitioned {
 				routes = append(routes, enginetest.Must(url.Parse(p.routes[i][j].url()))(t))
 			}
 		}
-		p.servers[i] = runServer(t, &server.Options{
-			ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true,
-			StoreDir: t.TempDir(), SyncAlways: true, Routes: routes,
-			// Nobody learns of an address by which the proxies could be left out.
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i], Advertise: "127.0.0.1:1", NoAdvertise: true},
-		})
-		t.Cleanup(func() { stopServer(p.servers[i]) })
+		opts := clustered(fmt.Sprint("n", i), t.TempDir(), server.RANDOM_PORT, ports[i], routes)
+		// The servers advertise no address past the proxies.
+		opts.Cluster.Advertise, opts.Cluster.NoAdvertise = "127.0.0.1:1", true
+		p.servers[i] = enginetest.Must(natsserver.Run(opts))(t)
+		t.Cleanup(func() { natsserver.Stop(p.servers[i]) })
 	}
 	enginetest.Until(t, func() bool {
 		e, err := jetstream.Open(t.Context(), p.config(t, 0))
@@ -57,12 +56,12 @@ func startPartitioned(t testing.TB) *partitioned {
 	return p
 }
 
-// config is for an engine that knows one server only.
+// config connects an engine to one server only.
 func (p *partitioned) config(t testing.TB, i int) jetstream.Config {
 	return jetstream.Config{URL: p.servers[i].ClientURL(), Shards: 1, Logger: enginetest.Logger(t)}
 }
 
-// cut cuts a server off from the others, until join.
+// cut separates a server from the others, until join.
 func (p *partitioned) cut(i int) {
 	p.each(i, (*proxy).shut)
 }
@@ -78,8 +77,8 @@ func (p *partitioned) each(i int, do func(*proxy)) {
 	}
 }
 
-// A leader that is cut off from the others never gives an older state of a stream than another one has acknowledged:
-// who asks it is refused, until it is back. ARBE_NATS_PARTITIONS is how many partitions to try.
+// TestPartition separates a leader from the others. It never returns an older head than the new leader has
+// acknowledged: reads from it fail until it is back. ARBE_NATS_PARTITIONS is the number of partitions to try.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	n := 1
@@ -94,7 +93,7 @@ func TestPartition(t *testing.T) {
 	enginetest.Add(t, engines[0], "s", "first")
 	for round := range n {
 		leader := -1
-		enginetest.Until(t, func() bool { // with all replicas at hand
+		enginetest.Until(t, func() bool { // all replicas are current
 			conn, err := nats.Connect(p.servers[0].ClientURL())
 			if err != nil {
 				return false
@@ -117,7 +116,7 @@ func TestPartition(t *testing.T) {
 		old, other := engines[leader], engines[(leader+1)%3]
 		before := enginetest.Head(t, old, "s").Last
 
-		// One appends on the side of the majority, the other asks the leader that was cut off.
+		// One engine appends on the side of the majority, the other reads from the separated leader.
 		var acked atomic.Uint64
 		acked.Store(before)
 		ctx, stop := context.WithCancel(t.Context())
@@ -157,7 +156,7 @@ func TestPartition(t *testing.T) {
 			case errors.Is(err, engine.ErrStale):
 				refused++
 			case err != nil:
-				refused++ // it has noticed by itself
+				refused++ // the old leader has stepped down
 			case h.Last < least:
 				t.Errorf("round %d: the server that is cut off gives %d, %d was acknowledged", round, h.Last, least)
 				done = true

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// proxy stands between an engine and its server, and can fail.
+// proxy is a connection between an engine and its server that tests break.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -20,24 +20,24 @@ type proxy struct {
 	all      sync.WaitGroup
 
 	mu    sync.Mutex
-	away  bool // nobody gets through
+	away  bool // connections are refused
 	mark  []byte
 	loss  loss
 	mute  bool // answers are dropped
 	conns map[net.Conn]bool
 }
 
-// loss is what happens when a request with the mark passes.
+// loss is the message to lose when a request with the mark passes.
 type loss int
 
 const (
-	loseAnswer  loss = iota + 1 // it is passed on, but nothing comes back any more
-	loseRequest                 // it is not passed on, and the connection ends
+	loseAnswer  loss = iota + 1 // the request is passed on, and nothing comes back any more
+	loseRequest                 // the request is not passed on, and the connection ends
 )
 
 func startProxy(t testing.TB, s *server.Server) *proxy { return startProxyTo(t, s.Addr().String()) }
 
-// startProxyTo starts a proxy to an address where somebody may listen later.
+// startProxyTo starts a proxy to an address. Its server may start later.
 func startProxyTo(t testing.TB, address string) *proxy {
 	p := &proxy{
 		listener: enginetest.Must(net.Listen("tcp", "127.0.0.1:0"))(t), server: address, lost: make(chan struct{}),
@@ -63,7 +63,7 @@ func (p *proxy) lose(l loss, mark string) {
 	p.loss, p.mark = l, []byte(mark)
 }
 
-// shut ends all connections and lets none through.
+// shut closes all connections and refuses new ones.
 func (p *proxy) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *proxy) shut() {
 	p.cut()
 }
 
-// open lets everything through again, on new connections.
+// open accepts connections again.
 func (p *proxy) open() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *proxy) open() {
 	p.cut()
 }
 
-// cut is called with mu held.
+// cut closes all connections. The caller holds mu.
 func (p *proxy) cut() {
 	for c := range p.conns {
 		_ = c.Close() // it may be closed already
@@ -112,7 +112,8 @@ func (p *proxy) run() {
 
 var errLost = errors.New("lost")
 
-// pass copies until either end is closed. Of what is read, check may drop or refuse a piece; last has the end of the one before.
+// pass copies until either end is closed. check may drop or refuse each piece that is read; last has the end of the one
+// before.
 func (p *proxy) pass(from, to net.Conn, check func(last, b []byte) ([]byte, error)) {
 	defer from.Close()
 	defer to.Close()

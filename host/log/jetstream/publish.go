@@ -14,18 +14,20 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// mostBatch is how many messages the server takes as one, where its config does not say otherwise.
+// mostBatch is how many messages nats-server accepts as one batch by default.
 const mostBatch = 1000
 
-// publish puts a frame on a subject that stands at after, and returns its seq.
+// publish appends a frame to a subject whose last seq is after, and returns the frame's seq.
 //
-// A message may have been stored though no answer came. As only one append can follow after, it is safe to publish the frame again, and what follows after
-// tells whose append it was. An error other than ErrConflict and ErrFull leaves it open.
+// A message may be stored although no answer came. Only one append can follow after, so that it is safe to publish the
+// frame again, and the append that follows after shows by its id whether it is this one. After an error other than
+// ErrConflict and ErrFull, the append may or may not have happened.
 func (n *Engine) publish(ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame) (uint64, error) {
 	if e.count > mostBatch {
-		return 0, fmt.Errorf("an append of %d bytes takes %d messages of %d, of which NATS takes no more than %d at once", len(e.body), e.count, e.most, mostBatch)
+		return 0, fmt.Errorf("an append of %d bytes needs %d messages of %d bytes: NATS accepts no more than %d at once",
+			len(e.body), e.count, e.most, mostBatch)
 	}
-	within, cancel := context.WithTimeout(ctx, patience+time.Duration(e.count)*time.Second)
+	within, cancel := context.WithTimeout(ctx, requestTimeout+time.Duration(e.count)*time.Second)
 	defer cancel()
 	doubt := false
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
@@ -34,7 +36,7 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 			return seq, nil
 		}
 		refused := apiCode(err) == codeWrongLast
-		if doubt = doubt || !refused; doubt { // on any error: it costs a question, and spares us to know what each of them leaves undone
+		if doubt = doubt || !refused; doubt { // after any other error: a read is simpler than a list of what each implies
 			seq, taken, lookErr := n.follower(ctx, s, subject, after, e.id)
 			switch {
 			case lookErr != nil:
@@ -44,7 +46,7 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 			case taken:
 				refused = true
 			case refused:
-				return 0, engine.ErrConflict // the stream is gone
+				return 0, engine.ErrConflict // the stream was deleted
 			}
 		}
 		switch {
@@ -52,7 +54,7 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 			return 0, engine.ErrConflict
 		case full(err):
 			return 0, fmt.Errorf("%w: %w", engine.ErrFull, err)
-		case !passing(err) && apiCode(err) != codeWrongLastBusy:
+		case !temporary(err) && apiCode(err) != codeWrongLastBusy:
 			return 0, fmt.Errorf("append to %s: %w", s.stream, err)
 		}
 		if !pause(within, wait) {
@@ -64,8 +66,10 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 	}
 }
 
-// follower looks at the append that follows after: its seq where it is the one with this id, and whether there is any.
-func (n *Engine) follower(ctx context.Context, s *shard, subject string, after uint64, id frameID) (seq uint64, taken bool, err error) {
+// follower returns the seq of the append that follows after if it has this id, else 0, and whether there is one at all.
+func (n *Engine) follower(
+	ctx context.Context, s *shard, subject string, after uint64, id frameID,
+) (seq uint64, taken bool, err error) {
 	m, ok, err := n.get(ctx, s, getRequest{Next: subject, Seq: after + 1})
 	if err != nil || !ok {
 		return 0, false, err
@@ -77,7 +81,7 @@ func (n *Engine) follower(ctx context.Context, s *shard, subject string, after u
 	if p.last {
 		return m.Seq, true, nil
 	}
-	// It is the frame's first message; its last one is what the seq is of.
+	// This is the first message of a frame, whose seq is that of its last message.
 	err = n.walk(ctx, s, subject, after, m.Seq+mostBatch, mostPage, func(at uint64, f *frame) bool {
 		if f.id == id {
 			seq = at
@@ -87,9 +91,11 @@ func (n *Engine) follower(ctx context.Context, s *shard, subject string, after u
 	return seq, true, err
 }
 
-// publishOnce publishes a frame, as a batch where it is of more than one message: the server stores all of it or nothing.
-func (n *Engine) publishOnce(ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame) (uint64, error) {
-	batch := nuid.Next() // another one each time: the server may still have the start of the last try
+// publishOnce publishes a frame, as an atomic batch if it has more than one message.
+func (n *Engine) publishOnce(
+	ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame,
+) (uint64, error) {
+	batch := nuid.Next() // new for each try: the server may still hold the start of the last one
 	for i := range e.count {
 		m := &nats.Msg{Subject: subject, Header: nats.Header{}, Data: e.message(i)}
 		if i == 0 {
@@ -103,10 +109,10 @@ func (n *Engine) publishOnce(ctx context.Context, s *shard, subject string, afte
 		if last && e.count > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
 		}
-		// The server answers to each. Waiting for it keeps its queues short. The last one has it sync them all.
-		limit := oneTry
+		// The server answers each message. To wait keeps its queues short. With the last message it syncs them all.
+		limit := tryTimeout
 		if last {
-			limit += time.Duration(e.count) * oneTry / 20
+			limit += time.Duration(e.count) * tryTimeout / 20
 		}
 		seq, err := n.send(ctx, m, limit)
 		if err != nil || last {
@@ -116,7 +122,7 @@ func (n *Engine) publishOnce(ctx context.Context, s *shard, subject string, afte
 	return 0, errFrame // a frame has messages
 }
 
-// send publishes a message and returns the seq in the server's answer; 0 where the answer is empty.
+// send publishes a message and returns the seq in the server's answer; 0 if the answer is empty.
 func (n *Engine) send(ctx context.Context, m *nats.Msg, limit time.Duration) (uint64, error) {
 	try, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -129,7 +135,7 @@ func (n *Engine) send(ctx context.Context, m *nats.Msg, limit time.Duration) (ui
 		Seq uint64 `json:"seq"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, fmt.Errorf("answer of %s: %w", m.Subject, err)
+		return 0, fmt.Errorf("answer to a message of %s: %w", m.Subject, err)
 	}
 	if answer.Error != nil {
 		return 0, answer.Error

@@ -2,14 +2,15 @@ package jetstream
 
 import "sync"
 
-// mostRecent is how many bytes of records are kept because they were looked up.
+// mostRecent is how many bytes of looked-up frames are cached.
 const mostRecent = 128 << 20
 
-// recent has the frames that were looked up lately: who repeats an append looks up each of its records. The zero value is ready.
+// recent caches the frames that were looked up last: a client that repeats an append makes a look-up for each of its
+// records. The zero value is ready to use.
 type recent struct {
 	mu     sync.Mutex
 	frames map[frameKey]*frame
-	order  []frameKey // the oldest in front
+	order  []frameKey // oldest first
 	bytes  int
 }
 
@@ -18,7 +19,7 @@ type frameKey struct {
 	seq    uint64
 }
 
-// frame returns the frame at seq, by load where it is not kept. It may be nil.
+// frame returns the frame at seq, which load reads if it is not cached. It may be nil.
 func (r *recent) frame(stream string, seq uint64, load func() (*frame, error)) (*frame, error) {
 	key := frameKey{stream, seq}
 	r.mu.Lock()
@@ -49,7 +50,7 @@ func (r *recent) frame(stream string, seq uint64, load func() (*frame, error)) (
 	return f, nil
 }
 
-// forget drops what is kept of a stream.
+// forget drops the frames of a stream.
 func (r *recent) forget(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,11 +65,11 @@ func (r *recent) forget(stream string) {
 	r.order = kept
 }
 
-// drop leaves r.order to the caller.
+// drop drops a frame. The caller changes r.order.
 func (r *recent) drop(key frameKey) {
 	r.bytes -= weight(r.frames[key])
 	delete(r.frames, key)
 }
 
-// weight is what a frame takes of memory, about.
+// weight is about the memory that a frame takes, in bytes.
 func weight(f *frame) int { return f.size() + 100*len(f.records) + 1000 }

@@ -10,13 +10,13 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// removeAtOnce is how many appends are taken away with one append in their place.
+// removeAtOnce is how many appends are removed with one append that replaces them.
 const removeAtOnce = 500
 
-// Remove takes away whole appends, except the stream's last one: records of one append share a seq, which names them all.
+// Remove removes whole appends, but not the stream's last one: the records of an append share its seq.
 //
-// An append without records is put at the end first. It has the keys of those that go, and what became of their values, so that they are known to
-// whoever reads the stream from then on.
+// It first appends a frame without records, which has the keys of the removed records, and the present values of the
+// names that their appends had set. An engine that reads the stream later still learns them.
 func (n *Engine) Remove(ctx context.Context, stream string, seqs []uint64) error {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -69,7 +69,7 @@ func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *ca
 		}
 	}
 	for seq, count := range counts {
-		// The last message goes first: the others say nothing without it.
+		// The last message goes first: without it the others are ignored.
 		for at := seq; at >= firstSeq(seq, count); at-- {
 			if err := n.removeMessage(ctx, s, at); err != nil {
 				return err
@@ -79,9 +79,9 @@ func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *ca
 	return nil
 }
 
-// leave appends f, which has keys and the names of values.
+// leave appends f, which has keys and the names of values, with the values.
 func (n *Engine) leave(ctx context.Context, s *shard, subject string, c *cached, f *frame) error {
-	for range 100 { // there can be others who append
+	for range 100 { // other engines may append
 		at, state, err := n.look(ctx, s, subject, c)
 		if err != nil || at.last == 0 {
 			return err
@@ -106,7 +106,7 @@ func (n *Engine) leave(ctx context.Context, s *shard, subject string, c *cached,
 	return engine.ErrConflict
 }
 
-// removeMessage is content with a message that is not there.
+// removeMessage deletes a message. It is no error if there is none.
 func (n *Engine) removeMessage(ctx context.Context, s *shard, seq uint64) error {
 	var answer apiReply
 	err := n.ask(ctx, "STREAM.MSG.DELETE."+s.stream, map[string]any{"seq": seq, "no_erase": true}, &answer)
@@ -119,8 +119,8 @@ func (n *Engine) removeMessage(ctx context.Context, s *shard, seq uint64) error 
 	return err
 }
 
-// Delete purges the subject up to the last append that it has now. Where the answer is lost it is done again, which
-// takes nothing that was appended since.
+// Delete purges the subject up to its present last append. If the answer is lost, Delete repeats the purge, which
+// deletes nothing that was appended since.
 func (n *Engine) Delete(ctx context.Context, stream string) error {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -135,8 +135,8 @@ func (n *Engine) Delete(ctx context.Context, stream string) error {
 	}
 	_, before := c.seen()
 	var answer apiReply
-	question := map[string]any{"filter": subject, "seq": at.last + 1} // up to that one, without it
-	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, question, &answer); err != nil {
+	request := map[string]any{"filter": subject, "seq": at.last + 1} // exclusive
+	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, request, &answer); err != nil {
 		return fmt.Errorf("delete from %s: %w", s.stream, err)
 	}
 	c.seeNone(before)

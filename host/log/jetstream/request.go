@@ -1,5 +1,11 @@
 package jetstream
 
+// The requests to JetStream are written by hand, over nats.go's core connection. The package jetstream of nats.go
+// 1.55.0 can configure a stream for atomic batches (AllowAtomicPublish), but has no call that publishes one, and none
+// that reads many messages with one request (batch, multi_last). nats-server has both, since 2.12 and 2.11. An append
+// also needs the error code of each refusal, and no retry by the client library. Of nats.go's jetstream only types are
+// used. See ADR-31 (direct get) and ADR-50 (atomic batch publish) of nats-io/nats-architecture-and-design.
+
 import (
 	"context"
 	"encoding/json"
@@ -13,31 +19,34 @@ import (
 
 const jsAPI = "$JS.API."
 
-// What the server's error codes mean to us. They are in errors.json of nats-server.
+// Error codes of nats-server, from its errors.json.
 const (
 	codeNoMessage     = 10037
-	codeWrongLast     = 10071 // the subject does not stand where it was expected to
-	codeWrongLastBusy = 10164 // another append to the subject is on its way
-	codeStoreFailed   = 10077 // by a limit of the stream, mostly
+	codeWrongLast     = 10071 // the subject's last seq is not the expected one
+	codeWrongLastBusy = 10164 // another append to the subject is in progress
+	codeStoreFailed   = 10077 // mostly a limit of the stream
 	codeTooManyNow    = 10167
-	codeIncomplete    = 10176 // batch: the leader has changed meanwhile, or took too long
+	codeIncomplete    = 10176 // batch: a new leader, or a timeout
 	codeTooManyBatch  = 10210
 )
 
-// apiReply is part of every answer of JetStream.
+// apiReply is the part that all answers of JetStream have.
 type apiReply struct {
 	Error *natsjs.APIError `json:"error"`
 }
 
+// failer is an answer of JetStream: it embeds apiReply.
+type failer interface{ failure() *natsjs.APIError }
+
 func (r *apiReply) failure() *natsjs.APIError { return r.Error }
 
-// ask puts a question to JetStream, until there is an answer: it is to be one that can be put twice.
-func (n *Engine) ask(ctx context.Context, subject string, question any, answer interface{ failure() *natsjs.APIError }) error {
-	body, err := json.Marshal(question)
+// ask sends a request to JetStream, and repeats it until there is an answer. The request must be idempotent.
+func (n *Engine) ask(ctx context.Context, subject string, request any, answer failer) error {
+	body, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	return n.patiently(ctx, func(ctx context.Context) error {
+	return n.retry(ctx, func(ctx context.Context) error {
 		m, err := n.conn.RequestWithContext(ctx, jsAPI+subject, body)
 		if err != nil {
 			return err
@@ -52,27 +61,27 @@ func (n *Engine) ask(ctx context.Context, subject string, question any, answer i
 	})
 }
 
-// patiently calls f again for as long as its error is one that passes by itself, within patience.
-func (n *Engine) patiently(ctx context.Context, f func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, patience)
+// retry calls f until it succeeds or fails for good, for at most requestTimeout.
+func (n *Engine) retry(ctx context.Context, f func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		try, cancel := context.WithTimeout(within, oneTry)
+		try, cancel := context.WithTimeout(within, tryTimeout)
 		err := f(try)
 		cancel()
-		if err == nil || !passing(err) {
+		if err == nil || !temporary(err) {
 			return err
 		}
 		if !pause(within, wait) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("no answer within %s: %w", patience, err)
+			return fmt.Errorf("no answer within %s: %w", requestTimeout, err)
 		}
 	}
 }
 
-// pause waits, and reports whether ctx is not done.
+// pause waits. It reports false if ctx was done before.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -84,8 +93,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// passing reports whether what failed may do so only because a server is away or a leader is being elected.
-func passing(err error) bool {
+// temporary reports whether an error may be due to a server that is gone, or to the election of a leader.
+func temporary(err error) bool {
 	for _, e := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected,
 		nats.ErrConnectionReconnecting, nats.ErrStaleConnection, errAgain,
@@ -102,10 +111,10 @@ func passing(err error) bool {
 	return errors.As(err, &api) && api.Code == 503 && !full(err)
 }
 
-// errAgain is for what is to be tried once more.
-var errAgain = errors.New("not yet")
+// errAgain is the error of a read that a concurrent change has overtaken.
+var errAgain = errors.New("the stream changes too fast")
 
-// full reports whether there is no room, by the servers' disks or by a limit of the account or the stream.
+// full reports whether an error means that a server's disk, the account or the stream is full.
 func full(err error) bool {
 	switch apiCode(err) {
 	case 10002, 10023, 10028, 10047, codeStoreFailed:
@@ -114,7 +123,7 @@ func full(err error) bool {
 	return false
 }
 
-// apiCode is the server's error code; 0 where there is none.
+// apiCode is the server's error code; 0 if there is none.
 func apiCode(err error) int {
 	var api *natsjs.APIError
 	if errors.As(err, &api) {

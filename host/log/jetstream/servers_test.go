@@ -18,10 +18,11 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
 )
 
-// cluster is three servers. The last one is a process of its own, which can be killed.
+// cluster is three servers, of which the last is a process of its own, to be killed.
 type cluster struct {
 	t       testing.TB
 	opts    []*server.Options
@@ -40,29 +41,34 @@ func startCluster(t testing.TB) *cluster {
 		routes = append(routes, enginetest.Must(url.Parse(fmt.Sprintf("nats://127.0.0.1:%d", ports[len(ports)-1])))(t))
 	}
 	for i := range 3 {
-		c.opts = append(c.opts, &server.Options{
-			ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: ports[2*i], NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true,
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[2*i+1]}, Routes: routes,
-		})
+		c.opts = append(c.opts, clustered(fmt.Sprint("n", i), t.TempDir(), ports[2*i], ports[2*i+1], routes))
 	}
 	for i := range c.servers {
-		c.servers[i] = runServer(t, c.opts[i])
+		c.servers[i] = enginetest.Must(natsserver.Run(c.opts[i]))(t)
 	}
 	t.Cleanup(func() {
 		for _, s := range c.servers {
-			stopServer(s)
+			natsserver.Stop(s)
 		}
 		c.killed.kill()
 	})
 	c.killed = startProcess(t, c.opts[2])
-	enginetest.Until(t, func() bool { // there is no place for three replicas before all have met
+	enginetest.Until(t, func() bool { // until the servers have met, three replicas are refused
 		e, err := jetstream.Open(t.Context(), c.config(0))
 		return err == nil && e.Close() == nil
 	})
 	return c
 }
 
-// config prefers node i, as its server is named first.
+// clustered are the options of a server of a cluster.
+func clustered(name, dir string, port, routePort int, routes []*url.URL) *server.Options {
+	opts := natsserver.Options(dir)
+	opts.ServerName, opts.Port, opts.Routes = name, port, routes
+	opts.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: routePort}
+	return opts
+}
+
+// config names server i first, so that the engine prefers it.
 func (c *cluster) config(i int) jetstream.Config {
 	var urls []string
 	for j := range c.opts {
@@ -71,12 +77,12 @@ func (c *cluster) config(i int) jetstream.Config {
 	return jetstream.Config{URL: strings.Join(urls, ","), Shards: 3, Logger: enginetest.Logger(c.t)}
 }
 
-// replace stops server i, waits for what is to happen without it, and starts it again.
+// replace stops server i, calls meanwhile, and starts it again.
 func (c *cluster) replace(i int, meanwhile func()) {
 	if i < len(c.servers) {
-		stopServer(c.servers[i])
+		natsserver.Stop(c.servers[i])
 		meanwhile()
-		c.servers[i] = runServer(c.t, c.opts[i])
+		c.servers[i] = enginetest.Must(natsserver.Run(c.opts[i]))(c.t)
 		return
 	}
 	c.killed.kill()
@@ -84,7 +90,7 @@ func (c *cluster) replace(i int, meanwhile func()) {
 	c.killed = startProcess(c.t, c.opts[i])
 }
 
-// whole reports whether all replicas of all shards are up to date.
+// whole reports whether all replicas of all shards are current.
 func (c *cluster) whole(js natsjs.JetStream) bool {
 	for shard := range 3 {
 		s, err := js.Stream(c.t.Context(), fmt.Sprint("ARBE-", shard))
@@ -92,7 +98,8 @@ func (c *cluster) whole(js natsjs.JetStream) bool {
 			return false
 		}
 		at := s.CachedInfo().Cluster
-		if at.Leader == "" || len(at.Replicas) != 2 || slices.ContainsFunc(at.Replicas, func(p *natsjs.PeerInfo) bool { return !p.Current || p.Offline }) {
+		if at.Leader == "" || len(at.Replicas) != 2 ||
+			slices.ContainsFunc(at.Replicas, func(p *natsjs.PeerInfo) bool { return !p.Current || p.Offline }) {
 			return false
 		}
 	}
@@ -102,16 +109,18 @@ func (c *cluster) whole(js natsjs.JetStream) bool {
 // lead makes server i the leader of a shard.
 func (c *cluster) lead(js natsjs.JetStream, shard, i int) {
 	enginetest.Until(c.t, func() bool {
-		if s, err := js.Stream(c.t.Context(), fmt.Sprint("ARBE-", shard)); err == nil && s.CachedInfo().Cluster.Leader == fmt.Sprint("n", i) {
+		if s, err := js.Stream(c.t.Context(), fmt.Sprint("ARBE-", shard)); err == nil &&
+			s.CachedInfo().Cluster.Leader == fmt.Sprint("n", i) {
 			return true
 		}
 		body := fmt.Sprintf(`{"placement":{"preferred":"n%d"}}`, i)
-		_, err := js.Conn().Request(fmt.Sprint("$JS.API.STREAM.LEADER.STEPDOWN.ARBE-", shard), []byte(body), 2*time.Second)
-		return err != nil && c.t.Context().Err() != nil // else it is seen the next time
+		_, err := js.Conn().
+			Request(fmt.Sprint("$JS.API.STREAM.LEADER.STEPDOWN.ARBE-", shard), []byte(body), 2*time.Second)
+		return err != nil && c.t.Context().Err() != nil // else the next look finds it
 	})
 }
 
-// process is a server in a process of its own.
+// process is a server that runs in a process of its own.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -141,32 +150,29 @@ func startProcess(t testing.TB, opts *server.Options) *process {
 	return p
 }
 
-// kill leaves the server no time for a farewell.
+// kill ends the server without a shutdown.
 func (p *process) kill() {
 	if p == nil {
 		return
 	}
-	_ = p.cmd.Process.Kill() // it may be gone
-	_ = p.cmd.Wait()         // says that it was killed
+	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Wait()         // returns that it was killed
 	_ = p.stdin.Close()
 }
 
-// TestServer is no test, but the server that startProcess starts. It ends with its parent.
+// TestServer is the server that startProcess starts. It ends when its parent does.
 func TestServer(t *testing.T) {
 	of := strings.Split(os.Getenv(processEnv), "|")
 	if len(of) != 5 {
-		t.Skip("this is part of TestCluster")
+		t.Skip("helper process of TestCluster")
 	}
 	port, clusterPort := enginetest.Must(strconv.Atoi(of[1]))(t), enginetest.Must(strconv.Atoi(of[3]))(t)
 	var routes []*url.URL
 	for r := range strings.SplitSeq(of[4], ",") {
 		routes = append(routes, enginetest.Must(url.Parse(r))(t))
 	}
-	s := runServer(t, &server.Options{
-		ServerName: of[0], Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, JetStream: true, StoreDir: of[2], SyncAlways: true,
-		Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: clusterPort}, Routes: routes,
-	})
-	defer stopServer(s)
+	s := enginetest.Must(natsserver.Run(clustered(of[0], of[2], port, clusterPort, routes)))(t)
+	defer natsserver.Stop(s)
 	fmt.Print("ready")
 	_, _ = io.Copy(io.Discard, os.Stdin) // until it is closed
 }

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,16 +12,16 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 )
 
-// shard is one of the JetStream streams that ours live in.
+// shard is one of the JetStream streams that have the log's streams as subjects.
 type shard struct {
 	stream string       // its name
 	prefix string       // of its subjects
-	opened uint64       // its last seq when the engine was opened
-	most   atomic.Int64 // bytes of a message; 0 for no limit but the server's
+	opened uint64       // last seq when the engine was opened
+	most   atomic.Int64 // bytes of a message; 0 for the server's limit
 	lease  lease
 }
 
-// shardsKey is where a shard's metadata says how many shards there are.
+// shardsKey is the key of the number of shards in a shard's metadata.
 const shardsKey = "arbe.shards"
 
 func (n *Engine) shardName(i int) string {
@@ -31,14 +30,14 @@ func (n *Engine) shardName(i int) string {
 
 func (n *Engine) shardPrefix(i int) string { return n.config.Prefix + "." + strconv.Itoa(i) + "." }
 
-// streamInfo is what JetStream knows of a stream.
+// streamInfo is JetStream's answer to STREAM.INFO, STREAM.CREATE and STREAM.UPDATE.
 type streamInfo struct {
 	apiReply
 	natsjs.StreamInfo
-	Total int `json:"total"` // of subjects, where they are asked for
+	Total int `json:"total"` // number of subjects, if the request asked for them
 }
 
-// openShards finds the shards, or makes them where there are none, and sees that they keep what they are given.
+// openShards finds the shards or creates them, and checks that they do not lose acknowledged appends.
 func (n *Engine) openShards(ctx context.Context) error {
 	infos, err := n.existing(ctx)
 	if err != nil {
@@ -49,9 +48,9 @@ func (n *Engine) openShards(ctx context.Context) error {
 		return err
 	}
 	if n.config.Replicas < 3 && infos[n.shardName(0)] == nil && !n.config.AllowUnsafe {
-		return &UnsafeError{[]string{fmt.Sprintf("there are none yet, and %d of 3 replicas were asked for", n.config.Replicas)}}
+		return &UnsafeError{[]string{fmt.Sprintf("new ones would have %d of 3 replicas", n.config.Replicas)}}
 	}
-	// The first shard is made last: where it is there, all are. Another server may be making them, too, which comes to the same.
+	// The first shard is created last: if it exists, all do. Another server may create them at the same time.
 	for i := count - 1; i >= 0; i-- {
 		if infos[n.shardName(i)] == nil {
 			if infos[n.shardName(i)], err = n.makeShard(ctx, i, count); err != nil {
@@ -62,7 +61,8 @@ func (n *Engine) openShards(ctx context.Context) error {
 	for i := range count {
 		info := infos[n.shardName(i)]
 		if !info.Config.AllowAtomicPublish || !info.Config.AllowDirect {
-			return fmt.Errorf("stream %s takes no atomic batches (allow_atomic) or no direct reads (allow_direct): it needs both, and a server of version 2.12 or later", info.Config.Name)
+			return fmt.Errorf("stream %s has no atomic batches (allow_atomic) or no direct reads (allow_direct): "+
+				"it needs both, and servers of version 2.12 or later", info.Config.Name)
 		}
 		s := &shard{
 			stream: info.Config.Name,
@@ -76,7 +76,7 @@ func (n *Engine) openShards(ctx context.Context) error {
 	return n.checkSafe(infos)
 }
 
-// existing finds the shards that are there, by name.
+// existing returns the shards that exist, by name.
 func (n *Engine) existing(ctx context.Context) (map[string]*streamInfo, error) {
 	infos := map[string]*streamInfo{}
 	for offset := 0; ; {
@@ -85,8 +85,8 @@ func (n *Engine) existing(ctx context.Context) (map[string]*streamInfo, error) {
 			Total   int      `json:"total"`
 			Streams []string `json:"streams"`
 		}
-		question := map[string]any{"subject": n.config.Prefix + ".>", "offset": offset}
-		if err := n.ask(ctx, "STREAM.NAMES", question, &names); err != nil {
+		request := map[string]any{"subject": n.config.Prefix + ".>", "offset": offset}
+		if err := n.ask(ctx, "STREAM.NAMES", request, &names); err != nil {
 			return nil, fmt.Errorf("list the streams: %w", err)
 		}
 		for _, name := range names.Streams {
@@ -111,22 +111,24 @@ func (n *Engine) info(ctx context.Context, stream string) (*streamInfo, error) {
 	return info, nil
 }
 
-// countShards returns how many shards there are or shall be. That some are missing is good only where they are just being made.
+// countShards returns how many shards there are, or are to be created. Missing shards are an error, unless an Open was
+// interrupted or is still creating them.
 func (n *Engine) countShards(infos map[string]*streamInfo) (int, error) {
 	if len(infos) == 0 {
 		return n.config.Shards, nil
 	}
 	count, used := 0, false
 	for name, info := range infos {
-		says, err := strconv.Atoi(info.Config.Metadata[shardsKey])
-		i, err2 := strconv.Atoi(strings.TrimPrefix(name, n.shardName(0)[:len(n.shardName(0))-1]))
-		if err := errors.Join(err, err2); err != nil || says < 1 || i < 0 || i >= says || name != n.shardName(i) || !slices.Equal(info.Config.Subjects, []string{n.shardPrefix(i) + ">"}) {
-			return 0, fmt.Errorf("stream %s has subjects of %s.>, but was not made for it: choose another prefix", name, n.config.Prefix)
+		total, ok := n.totalShards(name, info)
+		if !ok {
+			return 0, fmt.Errorf("stream %s has subjects of %s.>, but is not a shard: choose another prefix",
+				name, n.config.Prefix)
 		}
-		if count != 0 && says != count {
-			return 0, fmt.Errorf("streams of %s disagree on how many there are: %s says %d, another %d", n.config.Prefix, name, says, count)
+		if count != 0 && total != count {
+			return 0, fmt.Errorf("shards of %s have different numbers of shards in their metadata: %s has %d, another %d",
+				n.config.Prefix, name, total, count)
 		}
-		count, used = says, used || info.State.LastSeq > 0
+		count, used = total, used || info.State.LastSeq > 0
 	}
 	var missing []string
 	for i := range count {
@@ -135,12 +137,26 @@ func (n *Engine) countShards(infos map[string]*streamInfo) (int, error) {
 		}
 	}
 	if len(missing) > 0 && (used || infos[n.shardName(0)] != nil) {
-		return 0, fmt.Errorf("of %d streams there are missing: %s", count, strings.Join(missing, ", "))
+		return 0, fmt.Errorf("of %d streams, these are missing: %s", count, strings.Join(missing, ", "))
 	}
 	return count, nil
 }
 
-// makeShard makes a shard, or finds it just made.
+// totalShards returns the number of shards in a shard's metadata; false for a stream that is not a shard.
+func (n *Engine) totalShards(name string, info *streamInfo) (total int, ok bool) {
+	total, err := strconv.Atoi(info.Config.Metadata[shardsKey])
+	if err != nil || total < 1 {
+		return 0, false
+	}
+	for i := range total {
+		if name == n.shardName(i) {
+			return total, slices.Equal(info.Config.Subjects, []string{n.shardPrefix(i) + ">"})
+		}
+	}
+	return 0, false
+}
+
+// makeShard creates a shard. It succeeds if another server has just created the same one.
 func (n *Engine) makeShard(ctx context.Context, i, count int) (*streamInfo, error) {
 	config := natsjs.StreamConfig{
 		Name:               n.shardName(i),
@@ -155,14 +171,14 @@ func (n *Engine) makeShard(ctx context.Context, i, count int) (*streamInfo, erro
 		MaxMsgSize:         -1,
 		MaxConsumers:       -1,
 		Replicas:           n.config.Replicas,
-		Duplicates:         100 * time.Millisecond, // the shortest there is: we see to that by ourselves
+		Duplicates:         100 * time.Millisecond, // the shortest possible: frames need no deduplication by NATS
 		AllowDirect:        true,
 		AllowAtomicPublish: true,
 		Metadata:           map[string]string{shardsKey: strconv.Itoa(count)},
 	}
 	info := new(streamInfo)
 	if err := n.ask(ctx, "STREAM.CREATE."+config.Name, config, info); err != nil {
-		return nil, fmt.Errorf("make stream %s with %d replicas: %w", config.Name, config.Replicas, err)
+		return nil, fmt.Errorf("create stream %s with %d replicas: %w", config.Name, config.Replicas, err)
 	}
 	return info, nil
 }

@@ -32,7 +32,9 @@ func TestUnsafe(t *testing.T) {
 		{"age", func(c *natsjs.StreamConfig) { c.MaxAge = time.Hour }, "max_age"},
 		{"messages", func(c *natsjs.StreamConfig) { c.MaxMsgs, c.Discard = 100, natsjs.DiscardOld }, "max_msgs"},
 		{"bytes", func(c *natsjs.StreamConfig) { c.MaxBytes, c.Discard = 1<<20, natsjs.DiscardOld }, "max_bytes"},
-		{"subject", func(c *natsjs.StreamConfig) { c.MaxMsgsPerSubject, c.Discard = 10, natsjs.DiscardOld }, "max_msgs_per_subject"},
+		{"subject", func(c *natsjs.StreamConfig) {
+			c.MaxMsgsPerSubject, c.Discard = 10, natsjs.DiscardOld
+		}, "max_msgs_per_subject"},
 		{"retention", func(c *natsjs.StreamConfig) { c.Retention = natsjs.InterestPolicy }, "limits retention"},
 		{"ack", func(c *natsjs.StreamConfig) { c.NoAck = true }, "no_ack"},
 	} {
@@ -40,7 +42,8 @@ func TestUnsafe(t *testing.T) {
 			config := configOf(t, s)
 			config.Prefix = tt.name
 			made := natsjs.StreamConfig{
-				Name: strings.ToUpper(tt.name) + "-0", Subjects: []string{tt.name + ".0.>"}, Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew,
+				Name: strings.ToUpper(tt.name) + "-0", Subjects: []string{tt.name + ".0.>"},
+				Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew,
 				AllowDirect: true, AllowAtomicPublish: true, Metadata: map[string]string{"arbe.shards": "1"},
 			}
 			tt.change(&made)
@@ -48,7 +51,8 @@ func TestUnsafe(t *testing.T) {
 			config.AllowUnsafe = false
 			_, err := jetstream.Open(t.Context(), config)
 			var unsafe *jetstream.UnsafeError
-			if err == nil || errors.As(err, &unsafe) == (tt.want == "allow_atomic") || !strings.Contains(err.Error(), tt.want) {
+			if err == nil || errors.As(err, &unsafe) == (tt.want == "allow_atomic") ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v", err)
 			}
 			if tt.want == "allow_atomic" {
@@ -63,7 +67,7 @@ func TestUnsafe(t *testing.T) {
 	}
 }
 
-// A limit that refuses what is new is none of the streams that lose something.
+// TestFull has a shard with a limit that refuses new messages. It loses none, and is safe.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -76,12 +80,13 @@ func TestFull(t *testing.T) {
 	info.Config.MaxBytes = 1 << 20
 	enginetest.Must(js.UpdateStream(t.Context(), info.Config))(t)
 	for _, size := range []int{900 << 10, 3 << 20} {
-		_, err := e.Append(t.Context(), fmt.Sprint("of ", size), engine.Append{Records: []engine.Record{{At: enginetest.Now, Data: make([]byte, size)}}})
+		_, err := e.Append(t.Context(), fmt.Sprint("of ", size), enginetest.One(0, "", make([]byte, size)))
 		if size > 1<<20 && !errors.Is(err, engine.ErrFull) || size < 1<<20 && err != nil {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	if _, err := e.Append(t.Context(), "s", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: make([]byte, 200<<10)}}}); !errors.Is(err, engine.ErrFull) {
+	_, err := e.Append(t.Context(), "s", enginetest.One(h.Last, "", make([]byte, 200<<10)))
+	if !errors.Is(err, engine.ErrFull) {
 		t.Errorf("got %v", err)
 	}
 	if now := enginetest.Head(t, e, "s"); now.Last != h.Last {
@@ -128,10 +133,15 @@ func TestShards(t *testing.T) {
 	config.Prefix = "b.c"
 	refused(config, "prefix")
 
-	// Making them was broken off: the first is made last.
+	// An Open was interrupted while it created the shards, of which the first comes last.
 	config.Prefix, config.Shards = "third", 4
 	e := enginetest.Must(jetstream.Open(t.Context(), config))(t)
-	if err := errors.Join(e.Close(), js.DeleteStream(t.Context(), "THIRD-0"), js.DeleteStream(t.Context(), "THIRD-1")); err != nil {
+	for _, name := range []string{"THIRD-0", "THIRD-1"} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
 	config.Shards = 9
@@ -144,7 +154,7 @@ func TestShards(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := js.Stream(t.Context(), "THIRD-4"); err == nil {
-		t.Error("there are more than at first")
+		t.Error("there are more shards than at first")
 	}
 	if err := js.DeleteStream(t.Context(), "THIRD-2"); err != nil {
 		t.Fatal(err)
@@ -152,7 +162,7 @@ func TestShards(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := e.Check(ctx); err == nil {
-		t.Error("all is well without a stream")
+		t.Error("Check returns nil without a shard")
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// headsAtOnce is how many streams' last messages are asked for at a time. The server answers for 1024 at most.
+// headsAtOnce is how many last messages one request reads. nats-server sends at most 1024.
 const headsAtOnce = 500
 
-// Streams tells of the streams shard by shard, as each shard stood when it was its turn, or later.
+// Streams goes from shard to shard, and reads each as it is when its turn comes, or later.
 func (n *Engine) Streams(ctx context.Context, f func(stream string, h engine.Head) error) error {
 	for _, s := range n.shards {
 		subjects, last, err := n.subjects(ctx, s)
@@ -45,13 +45,13 @@ func (n *Engine) Streams(ctx context.Context, f func(stream string, h engine.Hea
 	return nil
 }
 
-// subjects lists all subjects of a shard, and tells its last seq at that time.
+// subjects lists the subjects of a shard, and returns its last seq at that time.
 func (n *Engine) subjects(ctx context.Context, s *shard) (subjects []string, last uint64, err error) {
 	found := map[string]struct{}{}
 	for offset := 0; ; {
 		info := new(streamInfo)
-		question := map[string]any{"subjects_filter": ">", "offset": offset}
-		if err := n.ask(ctx, "STREAM.INFO."+s.stream, question, info); err != nil {
+		request := map[string]any{"subjects_filter": ">", "offset": offset}
+		if err := n.ask(ctx, "STREAM.INFO."+s.stream, request, info); err != nil {
 			return nil, 0, fmt.Errorf("list the subjects of %s: %w", s.stream, err)
 		}
 		if offset == 0 {
@@ -67,7 +67,7 @@ func (n *Engine) subjects(ctx context.Context, s *shard) (subjects []string, las
 	}
 }
 
-// lasts returns the last messages of these subjects, from a replica that is not behind seq last. A subject that is gone has none.
+// lasts returns the last messages of these subjects, from a replica that has seq last. A subject may have none by now.
 func (n *Engine) lasts(ctx context.Context, s *shard, subjects []string, last uint64) ([]message, error) {
 	var found []message
 	for lag := 0; len(subjects) > 0; {
@@ -75,11 +75,11 @@ func (n *Engine) lasts(ctx context.Context, s *shard, subjects []string, last ui
 		if err != nil {
 			return nil, err
 		}
-		if upTo < last || len(messages) == 0 { // the replica that answered lags behind, or has none of them
+		if upTo < last || len(messages) == 0 { // this replica lags behind, or has none of them
 			if lag++; lag < 5 && pause(ctx, firstWait<<lag) {
 				continue
 			}
-			subject := subjects[0] // each by itself then: the leader has them
+			subject := subjects[0] // one by one from the leader
 			subjects = subjects[1:]
 			m, ok, err := n.get(ctx, s, getRequest{Last: subject})
 			if err != nil {
@@ -90,7 +90,7 @@ func (n *Engine) lasts(ctx context.Context, s *shard, subjects []string, last ui
 			}
 			continue
 		}
-		// Those that are not in the answer did not fit into it, or are gone.
+		// A subject without a message in the answer did not fit, or is deleted.
 		found = append(found, messages...)
 		got := map[string]bool{}
 		for _, m := range messages {

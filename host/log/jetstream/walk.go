@@ -10,10 +10,10 @@ import (
 const (
 	pageMessages = 512
 	leastPage    = 64 << 10
-	mostPage     = 4 << 20 // much less than what a server holds back for a client (max_pending) before it gives it up
+	mostPage     = 4 << 20 // far below max_pending, at which a server drops a slow client
 )
 
-// Read reads from any replica, and from the leader what a replica doesn't have yet.
+// Read reads from any replica, and what that lacks from the leader.
 func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
@@ -33,8 +33,11 @@ func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, mo
 	return records, err
 }
 
-// walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. bytes is how much is likely to be wanted.
-func (n *Engine) walk(ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool) error {
+// walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. bytes is the size that
+// the caller expects to read.
+func (n *Engine) walk(
+	ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool,
+) error {
 	page := min(max(bytes, leastPage), mostPage)
 	var join joiner
 	for after < upTo {
@@ -47,7 +50,7 @@ func (n *Engine) walk(ctx context.Context, s *shard, subject string, after, upTo
 			return err
 		}
 		if len(messages) == 0 {
-			// Either there are no more, or the replica that answered lags behind. The leader knows.
+			// There are no more messages, or this replica lags behind: ask the leader.
 			m, ok, err := n.get(ctx, s, getRequest{Next: subject, Seq: after + 1})
 			if err != nil || !ok {
 				return err
@@ -70,7 +73,7 @@ func (n *Engine) walk(ctx context.Context, s *shard, subject string, after, upTo
 	return nil
 }
 
-// joiner puts frames together as their messages come.
+// joiner joins messages to frames, in the order of their seqs.
 type joiner struct {
 	id     frameID
 	chunks [][]byte
@@ -82,7 +85,7 @@ func (j *joiner) add(payload []byte) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.id != j.id { // pieces without an end are what is left of a frame that was being removed
+	if p.id != j.id { // a frame without its last message is being removed
 		j.id, j.chunks = p.id, nil
 	}
 	if !p.last {
@@ -97,7 +100,8 @@ func (j *joiner) add(payload []byte) (*frame, error) {
 	return f, err
 }
 
-// frameAt reads the frame whose last message has this seq, and tells of how many messages it is. It returns nil where it was removed.
+// frameAt reads the frame whose last message has this seq, and returns its number of messages. The frame is nil if it
+// was removed.
 func (n *Engine) frameAt(ctx context.Context, s *shard, subject string, seq uint64) (*frame, int, error) {
 	m, ok, err := n.get(ctx, s, getRequest{Seq: seq})
 	if err != nil || !ok || m.Subject != subject {
@@ -124,5 +128,5 @@ func (n *Engine) frameAt(ctx context.Context, s *shard, subject string, seq uint
 	return found, p.count, err
 }
 
-// firstSeq is the seq of a frame's first message: a batch stands in a shard in one piece.
+// firstSeq is the seq of a frame's first message. The messages of a batch have consecutive seqs.
 func firstSeq(last uint64, count int) uint64 { return last - min(uint64(count), last) + 1 }

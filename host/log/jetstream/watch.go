@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	watchBeat  = time.Second       // a consumer says that often that there is nothing new
-	watchQuiet = 5 * watchBeat / 2 // without a word for that long, it is gone
-	watchRoom  = 4096              // messages that wait for f
+	watchBeat  = time.Second       // between two heartbeats of an idle consumer
+	watchQuiet = 5 * watchBeat / 2 // silence after which a consumer is taken for gone
+	watchRoom  = 4096              // messages that may wait for f
 )
 
-// Watch tells of every append since the engine was opened, own ones, too, with one consumer per shard. Where the cluster is out of reach for a while, it
-// goes on from where it was, and leaves nothing out. That a stream was deleted is not told. f is called by one goroutine at a time.
+// Watch calls f for every append since Open, this engine's own as well, with one consumer for each shard. After a time
+// without the cluster it continues where it was, and misses no append. It does not report deletions. Calls of f do not
+// overlap.
 func (n *Engine) Watch(ctx context.Context, f func(stream string)) error {
 	var all sync.WaitGroup
-	var one sync.Mutex // f is called by one shard at a time
+	var one sync.Mutex // held during f
 	alone := func(stream string) {
 		one.Lock()
 		defer one.Unlock()
@@ -44,10 +45,10 @@ func (n *Engine) Watch(ctx context.Context, f func(stream string)) error {
 	return errors.Join(failed...)
 }
 
-// watchShard follows a shard until ctx is done. Only an engine that was closed ends it otherwise.
+// watchShard follows a shard until ctx is done. It fails only if the engine is closed.
 func (n *Engine) watchShard(ctx context.Context, s *shard, f func(stream string)) error {
 	next, wait := s.opened+1, firstWait
-	var since time.Time // of trouble that was logged
+	var logged time.Time
 	for {
 		before := next
 		err := n.follow(ctx, s, &next, f)
@@ -60,9 +61,9 @@ func (n *Engine) watchShard(ctx context.Context, s *shard, f func(stream string)
 		if next > before {
 			wait = firstWait
 		}
-		if time.Since(since) > time.Minute { // said once in a while: it goes on for as long as a cluster is away
-			n.log.Warn("watching a NATS stream begins anew", "stream", s.stream, "error", err)
-			since = time.Now()
+		if time.Since(logged) > time.Minute {
+			n.log.Warn("restarting the watch of a NATS stream", "stream", s.stream, "error", err)
+			logged = time.Now()
 		}
 		if !pause(ctx, wait) {
 			return nil
@@ -71,11 +72,11 @@ func (n *Engine) watchShard(ctx context.Context, s *shard, f func(stream string)
 	}
 }
 
-var errGap = errors.New("messages are missing")
+var errGap = errors.New("missing messages")
 
-// follow reads a shard from seq *next on, by a consumer that ends by itself when nobody listens to it. It returns when that has failed.
+// follow reads a shard from seq *next on until it fails. Its consumer expires when nobody reads it.
 func (n *Engine) follow(ctx context.Context, s *shard, next *uint64, f func(stream string)) (err error) {
-	messages := make(chan *nats.Msg, watchRoom) // what finds no room in it is dropped, and missed
+	messages := make(chan *nats.Msg, watchRoom) // the client drops what has no room, and errGap follows
 	inbox := n.conn.NewInbox()
 	sub, err := n.conn.ChanSubscribe(inbox, messages)
 	if err != nil {
@@ -85,7 +86,7 @@ func (n *Engine) follow(ctx context.Context, s *shard, next *uint64, f func(stre
 	defer func() {
 		e := sub.Unsubscribe()
 		if e == nil {
-			e = n.conn.Publish(jsAPI+"CONSUMER.DELETE."+s.stream+"."+name, nil) // without it, the server finds out by itself after a while
+			e = n.conn.Publish(jsAPI+"CONSUMER.DELETE."+s.stream+"."+name, nil) // otherwise it expires
 		}
 		if err == nil && ctx.Err() == nil {
 			err = e
@@ -103,13 +104,13 @@ func (n *Engine) follow(ctx context.Context, s *shard, next *uint64, f func(stre
 		case <-n.ended:
 			return nats.ErrConnectionClosed
 		case <-quiet.C:
-			return fmt.Errorf("nothing heard for %s", watchQuiet)
+			return fmt.Errorf("consumer silent for %s", watchQuiet)
 		case m := <-messages:
 			quiet.Reset(watchQuiet)
 			if m.Header.Get("Status") != "" {
 				err = n.beat(m, seen)
 			} else {
-				err = n.tell(s, m, &seen, next, f)
+				err = n.report(s, m, &seen, next, f)
 			}
 			if err != nil {
 				return err
@@ -118,9 +119,9 @@ func (n *Engine) follow(ctx context.Context, s *shard, next *uint64, f func(stre
 	}
 }
 
-// consumer makes one that sends a shard's messages to inbox, without their payloads.
+// consumer creates a consumer that sends a shard's messages to inbox, without their payloads.
 func (n *Engine) consumer(ctx context.Context, s *shard, name, inbox string, next uint64) error {
-	question := map[string]any{"stream_name": s.stream, "config": natsjs.ConsumerConfig{
+	request := map[string]any{"stream_name": s.stream, "config": natsjs.ConsumerConfig{
 		Name:              name,
 		DeliverSubject:    inbox,
 		DeliverPolicy:     natsjs.DeliverByStartSequencePolicy,
@@ -135,18 +136,18 @@ func (n *Engine) consumer(ctx context.Context, s *shard, name, inbox string, nex
 		Replicas:          1,
 	}}
 	var answer apiReply
-	if err := n.ask(ctx, "CONSUMER.CREATE."+s.stream+"."+name, question, &answer); err != nil {
-		return fmt.Errorf("make a consumer of %s: %w", s.stream, err)
+	if err := n.ask(ctx, "CONSUMER.CREATE."+s.stream+"."+name, request, &answer); err != nil {
+		return fmt.Errorf("create a consumer of %s: %w", s.stream, err)
 	}
 	return nil
 }
 
-// beat handles what a consumer says beside messages.
+// beat handles a consumer's heartbeats and flow control.
 func (n *Engine) beat(m *nats.Msg, seen uint64) error {
 	if m.Header.Get("Status") != "100" {
 		return fmt.Errorf("consumer: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
-	if m.Reply != "" { // it wants to know that we keep up
+	if m.Reply != "" { // flow control
 		return m.Respond(nil)
 	}
 	if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
@@ -160,8 +161,8 @@ func (n *Engine) beat(m *nats.Msg, seen uint64) error {
 	return nil
 }
 
-// tell tells f of a message, which is the seen+1st of its consumer.
-func (n *Engine) tell(s *shard, m *nats.Msg, seen, next *uint64, f func(stream string)) error {
+// report calls f if the message ends an append. The message must be number seen+1 of its consumer.
+func (n *Engine) report(s *shard, m *nats.Msg, seen, next *uint64, f func(stream string)) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return err
@@ -170,10 +171,10 @@ func (n *Engine) tell(s *shard, m *nats.Msg, seen, next *uint64, f func(stream s
 		return errGap
 	}
 	*seen++
-	if m.Header.Get("Nats-Batch-Id") == "" || m.Header.Get("Nats-Batch-Commit") != "" { // it ends an append
+	if m.Header.Get("Nats-Batch-Id") == "" || m.Header.Get("Nats-Batch-Commit") != "" { // the end of an append
 		name, err := tokenName(strings.TrimPrefix(m.Subject, s.prefix))
 		if err != nil {
-			n.log.Warn("a message that is none of ours", "stream", s.stream, "error", err)
+			n.log.Warn("unknown message in a NATS stream", "stream", s.stream, "error", err)
 		} else {
 			f(name)
 		}

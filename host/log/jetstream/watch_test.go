@@ -7,13 +7,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
-// heard collects what a watch tells.
+// heard collects the streams that a watch reports.
 type heard struct {
 	mu    sync.Mutex
 	names map[string]int
@@ -34,7 +33,7 @@ func (h *heard) of(name string) int {
 	return h.names[name]
 }
 
-// watch watches until the test's end.
+// watch watches an engine until the test's end.
 func watch(t testing.TB, e engine.Engine) *heard {
 	var h heard
 	ctx, cancel := context.WithCancel(t.Context())
@@ -49,12 +48,12 @@ func watch(t testing.TB, e engine.Engine) *heard {
 	return &h
 }
 
-// A watch tells of all that others append, be it while the server is away from it.
+// TestWatch appends while the watching engine is connected, and while it is not. The watch reports every append.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	opts := &server.Options{ServerName: "one", Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true}
-	s := runServer(t, opts)
-	defer func() { stopServer(s) }()
+	opts := natsserver.Options(t.TempDir())
+	s := enginetest.Must(natsserver.Run(opts))(t)
+	defer func() { natsserver.Stop(s) }()
 	p := startProxy(t, s)
 	config := configOf(t, s)
 	writer := open(t, config)
@@ -74,12 +73,12 @@ func TestWatch(t *testing.T) {
 	enginetest.Until(t, func() bool { return h.of("again") == 1 })
 
 	port := s.Addr().String()
-	stopServer(s)
+	natsserver.Stop(s)
 	if _, err := fmt.Sscanf(port, "127.0.0.1:%d", &opts.Port); err != nil {
 		t.Fatal(err)
 	}
-	s = runServer(t, opts)
-	enginetest.Add(t, writer, "after", "x") // waits for the server by itself
+	s = enginetest.Must(natsserver.Run(opts))(t)
+	enginetest.Add(t, writer, "after", "x") // waits for the server
 	enginetest.Until(t, func() bool { return h.of("after") > 0 })
 	if h.of("before") != 0 || h.of("away") != 2 || h.of("opened") != 1 {
 		t.Errorf("heard %v", h.names)

@@ -23,8 +23,8 @@ type nothing struct{}
 
 func (nothing) Write(b []byte) (int, error) { return len(b), nil }
 
-// A backup that is made while others write has all that was acknowledged before, each append as a whole, and nothing
-// out of order.
+// TestBackup makes backups while others append. Each has all appends that were acknowledged before it, each whole and
+// in order.
 func TestBackup(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
@@ -40,7 +40,11 @@ func TestBackup(t *testing.T) {
 				var rs []engine.Record
 				for j := range 3 {
 					text := fmt.Sprintf("%d.%d", i, j)
-					rs = append(rs, engine.Record{At: enginetest.Now, Key: text, Data: append([]byte(text+" "), bytes.Repeat([]byte("x"), 500)...)})
+					rs = append(rs, engine.Record{
+						At:   enginetest.Now,
+						Key:  text,
+						Data: append([]byte(text+" "), bytes.Repeat([]byte("x"), 500)...),
+					})
 				}
 				next, err := p.Append(context.WithoutCancel(ctx), name, engine.Append{After: h.Last, Records: rs})
 				if err != nil {
@@ -70,7 +74,7 @@ func TestBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 		if round == 1 {
-			if err := p.Flush(); err != nil { // from now on there are tables, too
+			if err := p.Flush(); err != nil { // from here on the store has tables
 				t.Error(err)
 			}
 		}
@@ -90,7 +94,8 @@ func TestBackup(t *testing.T) {
 				t.Errorf("round %d: %d records, want %d at least, and a multiple of 3", round, len(got), 3*before[w])
 			}
 			for i, r := range got {
-				if want := fmt.Sprintf("%d.%d ", i/3, i%3); !bytes.HasPrefix(r.Data, []byte(want)) || !r.At.Equal(enginetest.Now) {
+				if want := fmt.Sprintf("%d.%d ", i/3, i%3); !bytes.HasPrefix(r.Data, []byte(want)) ||
+					!r.At.Equal(enginetest.Now) {
 					t.Fatalf("record %d is %.20q", i, r.Data)
 				}
 			}
@@ -109,7 +114,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("the copy's folder: %v", err)
 	}
 
-	// One at a time, one that nobody takes ends with its context, and closing waits for that.
+	// A second backup is refused, a blocked one ends with its context, and Close waits for it.
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -133,7 +138,7 @@ func TestBackup(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What a crash leaves is taken away.
+	// The next Open deletes the folder that a crash leaves.
 	left := filepath.Join(pebble.CopyFolder(dir), "000004.sst")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.WriteFile(left, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -163,7 +168,7 @@ func smallBackup(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// rewrite copies a backup and changes its members. change returns what to put in a member's place.
+// rewrite copies a backup and changes its members. change returns the members that replace one.
 func rewrite(t *testing.T, backup []byte, change func(h tar.Header, body []byte) []member) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -199,7 +204,7 @@ const manifest = "backup.json"
 func TestRestoreRefuses(t *testing.T) {
 	good := smallBackup(t)
 	same := func(h tar.Header, body []byte) []member { return []member{{h, body}} }
-	// before puts a member before the manifest.
+	// before inserts a member before the manifest.
 	before := func(m member) func(tar.Header, []byte) []member {
 		return func(h tar.Header, body []byte) []member {
 			if h.Name != manifest {
@@ -216,7 +221,13 @@ func TestRestoreRefuses(t *testing.T) {
 			return same(h, body)
 		}
 	}
+	// replaced replaces a part of the manifest.
+	replaced := func(from, to string) func(tar.Header, []byte) []member {
+		return manifestOf(func(b []byte) []byte { return bytes.Replace(b, []byte(from), []byte(to), 1) })
+	}
 	outside := filepath.Join(t.TempDir(), "outside")
+	file := func(name string) member { return member{tar.Header{Typeflag: tar.TypeReg, Name: name}, []byte("x")} }
+	empty := func(h tar.Header) member { return member{h, nil} }
 	for name, c := range map[string]struct {
 		change func(tar.Header, []byte) []member
 		want   error
@@ -227,15 +238,21 @@ func TestRestoreRefuses(t *testing.T) {
 			}
 			return same(h, body)
 		}, pebble.ErrBackup},
-		"a file more":     {before(member{tar.Header{Typeflag: tar.TypeReg, Name: "000099.sst"}, []byte("x")}), pebble.ErrBackup},
-		"a folder":        {before(member{tar.Header{Typeflag: tar.TypeDir, Name: "folder/"}, nil}), pebble.ErrBackup},
-		"a path":          {before(member{tar.Header{Typeflag: tar.TypeReg, Name: "folder/x"}, nil}), pebble.ErrBackup},
-		"an upward path":  {before(member{tar.Header{Typeflag: tar.TypeReg, Name: "../outside"}, []byte("x")}), pebble.ErrBackup},
-		"upward":          {before(member{tar.Header{Typeflag: tar.TypeReg, Name: ".."}, []byte("x")}), pebble.ErrBackup},
-		"an absolute one": {before(member{tar.Header{Typeflag: tar.TypeReg, Name: outside}, []byte("x")}), pebble.ErrBackup},
-		"a link":          {before(member{tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: outside}, nil}), pebble.ErrBackup},
-		"a hard link":     {before(member{tar.Header{Typeflag: tar.TypeLink, Name: "link", Linkname: outside}, nil}), pebble.ErrBackup},
-		"a device":        {before(member{tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}, nil}), pebble.ErrBackup},
+		"a file more":     {before(file("000099.sst")), pebble.ErrBackup},
+		"a folder":        {before(empty(tar.Header{Typeflag: tar.TypeDir, Name: "folder/"})), pebble.ErrBackup},
+		"a path":          {before(empty(tar.Header{Typeflag: tar.TypeReg, Name: "folder/x"})), pebble.ErrBackup},
+		"an upward path":  {before(file("../outside")), pebble.ErrBackup},
+		"upward":          {before(file("..")), pebble.ErrBackup},
+		"an absolute one": {before(file(outside)), pebble.ErrBackup},
+		"a link": {
+			before(empty(tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: outside})), pebble.ErrBackup,
+		},
+		"a hard link": {
+			before(empty(tar.Header{Typeflag: tar.TypeLink, Name: "link", Linkname: outside})), pebble.ErrBackup,
+		},
+		"a device": {
+			before(empty(tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3})), pebble.ErrBackup,
+		},
 		"a file twice": {func(h tar.Header, body []byte) []member {
 			if h.Name == manifest {
 				return same(h, body)
@@ -262,8 +279,8 @@ func TestRestoreRefuses(t *testing.T) {
 		}, pebble.ErrBackup},
 		"not JSON":       {manifestOf(func([]byte) []byte { return []byte("{") }), pebble.ErrBackup},
 		"nothing in it":  {manifestOf(func([]byte) []byte { return []byte(`{"format":1,"store":2}`) }), pebble.ErrBackup},
-		"a later format": {manifestOf(func(b []byte) []byte { return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2`), 1) }), pebble.ErrFormat},
-		"a later store":  {manifestOf(func(b []byte) []byte { return bytes.Replace(b, []byte(`"store":`), []byte(`"store":9`), 1) }), pebble.ErrFormat},
+		"a later format": {replaced(`"format":1`, `"format":2`), pebble.ErrFormat},
+		"a later store":  {replaced(`"store":`, `"store":9`), pebble.ErrFormat},
 		"something behind": {func(h tar.Header, body []byte) []member {
 			return []member{{h, body}, {tar.Header{Name: "x", Typeflag: tar.TypeReg}, nil}}
 		}, pebble.ErrBackup},
@@ -279,7 +296,7 @@ func TestRestoreRefuses(t *testing.T) {
 		refused(t, fmt.Sprintf("cut at %d", n), good[:n], pebble.ErrBackup)
 	}
 
-	// Where a store is, it stays.
+	// A store that exists stays as it was.
 	dir := filepath.Join(t.TempDir(), "log")
 	enginetest.Must(pebble.Restore(t.Context(), bytes.NewReader(good), dir))(t)
 	if _, err := pebble.Restore(t.Context(), bytes.NewReader(good), dir); !errors.Is(err, pebble.ErrExists) {
@@ -299,7 +316,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// refused sees that a backup is not restored, and that nothing is left of it.
+// refused checks that a backup is not restored, and that no file of it stays.
 func refused(t *testing.T, name string, backup []byte, want error) {
 	t.Helper()
 	parent := t.TempDir()
@@ -315,7 +332,7 @@ func refused(t *testing.T, name string, backup []byte, want error) {
 	}
 }
 
-// A bit that flips on the way is noticed, unless it stands for nothing.
+// TestRestoreFlips flips bits of a backup. Each is noticed, unless it has no meaning.
 func TestRestoreFlips(t *testing.T) {
 	good := smallBackup(t)
 	noticed := 0

@@ -16,8 +16,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// filled is a store with so many records in a stream, each an append of its own that was synced, of some hundred bytes.
-// each is called after each one.
+// filled makes a store with n records of some hundred bytes in a stream, each an append of its own. It calls each after
+// each append.
 func filled(t *testing.T, dir string, n int, each func()) (*pebble.Engine, []string) {
 	t.Helper()
 	p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
@@ -25,14 +25,14 @@ func filled(t *testing.T, dir string, n int, each func()) (*pebble.Engine, []str
 	var h engine.Head
 	for i := range n {
 		text := fmt.Sprintf("%d %s", i, strings.Repeat(string(rune('a'+i%26)), 300))
-		h = enginetest.Must(p.Append(t.Context(), "s", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Key: fmt.Sprint(i), Data: []byte(text)}}}))(t)
+		h = enginetest.Must(p.Append(t.Context(), "s", enginetest.One(h.Last, fmt.Sprint(i), []byte(text))))(t)
 		want = append(want, text)
 		each()
 	}
 	return p, want
 }
 
-// killed is a copy of a store's folder, as KILL would leave it.
+// killed copies a store's folder, as KILL would leave it.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "log")
@@ -42,7 +42,7 @@ func killed(t *testing.T, dir string) string {
 	return to
 }
 
-// newest is the newest of a folder's files with this ending.
+// newest returns the newest of a folder's files with this ending.
 func newest(t *testing.T, dir, ending string) string {
 	t.Helper()
 	files := enginetest.Must(filepath.Glob(filepath.Join(dir, "*"+ending)))(t)
@@ -52,13 +52,15 @@ func newest(t *testing.T, dir, ending string) string {
 	return slices.Max(files)
 }
 
-// A write-ahead log that ends in the middle of a record, or in what was never written, is good up to there.
+// TestTornTail cuts the write-ahead log in the middle of a record, or appends garbage to it. The records before are
+// there.
 func TestTornTail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	wal := func(dir string) string { return newest(t, dir, ".log") }
 	var ends []int // of the records in it
 	p, want := filled(t, dir, 200, func() {
-		ends = append(ends, len(bytes.TrimRight(enginetest.Must(os.ReadFile(wal(dir)))(t), "\x00"))) // it may have room beyond
+		log := enginetest.Must(os.ReadFile(wal(dir)))(t)
+		ends = append(ends, len(bytes.TrimRight(log, "\x00"))) // without preallocated room
 	})
 	defer p.Close()
 	whole := enginetest.Must(os.ReadFile(wal(dir)))(t)
@@ -70,7 +72,7 @@ func TestTornTail(t *testing.T) {
 	type damage struct {
 		name string
 		do   func([]byte) []byte
-		lost int // records that it may cost
+		lost int // records that may be lost
 	}
 	damages := []damage{
 		{"none", func(b []byte) []byte { return b }, 0},
@@ -78,12 +80,20 @@ func TestTornTail(t *testing.T) {
 		{"nothing behind", func(b []byte) []byte { return b[:end] }, 0},
 		{"an old log's rest behind", func(b []byte) []byte { return append(b[:end:end], whole[:3000]...) }, 0},
 		{"the last record is cut", func(b []byte) []byte { return b[:last+10] }, 1},
-		{"the last record is cut, zeros behind", func(b []byte) []byte { return append(b[:last+10:last+10], make([]byte, 5000)...) }, 1},
+		{
+			"the last record is cut, zeros behind",
+			func(b []byte) []byte { return append(b[:last+10:last+10], make([]byte, 5000)...) },
+			1,
+		},
 		{"a byte less", func(b []byte) []byte { return b[:end-1] }, 1},
 	}
 	for range 5 {
 		n := rand.N(len(random))
-		damages = append(damages, damage{fmt.Sprintf("%d bytes of garbage behind", n), func(b []byte) []byte { return append(b[:end:end], random[:n]...) }, 0})
+		damages = append(damages, damage{
+			fmt.Sprintf("%d bytes of garbage behind", n),
+			func(b []byte) []byte { return append(b[:end:end], random[:n]...) },
+			0,
+		})
 	}
 	for i := range 15 {
 		cut := rand.N(end)
@@ -91,7 +101,9 @@ func TestTornTail(t *testing.T) {
 			cut = 0
 		}
 		kept, _ := slices.BinarySearch(ends, cut+1)
-		damages = append(damages, damage{fmt.Sprintf("cut at %d", cut), func(b []byte) []byte { return b[:cut] }, 200 - kept})
+		damages = append(damages, damage{
+			fmt.Sprintf("cut at %d", cut), func(b []byte) []byte { return b[:cut] }, 200 - kept,
+		})
 	}
 	for _, d := range damages {
 		to := killed(t, dir)
@@ -113,7 +125,8 @@ func TestTornTail(t *testing.T) {
 			t.Errorf("%s: %v", d.name, err)
 		}
 		q = enginetest.Must(pebble.Open(to, enginetest.Logger(t)))(t)
-		if again := enginetest.Texts(enginetest.ReadAll(t, q, "s", 1<<20)); len(again) != len(got)+1 || again[len(got)] != "next" {
+		if again := enginetest.Texts(enginetest.ReadAll(t, q, "s", 1<<20)); len(again) != len(got)+1 ||
+			again[len(got)] != "next" {
 			t.Errorf("%s: opened again, %d records, want %d", d.name, len(again), len(got)+1)
 		}
 		if err := q.Close(); err != nil {
@@ -122,8 +135,8 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// A bit that flips in a table, or in a file of values, is noticed: who reads it gets an error, and never something
-// else than was written. The rest can be read.
+// TestFlippedBit flips bits in a table and in a file of values. A read of them returns an error, never another value.
+// The rest can be read.
 func TestFlippedBit(t *testing.T) {
 	for _, kind := range []string{".sst", ".blob"} {
 		t.Run(kind[1:], func(t *testing.T) { flipBits(t, kind) })
@@ -153,7 +166,7 @@ func flipBits(t *testing.T, kind string) {
 			continue
 		}
 		errs := 0
-		for n := at % 3; n < len(want); n += 3 { // one by one, so that there are reads which don't come upon it
+		for n := at % 3; n < len(want); n += 3 { // one by one, so that some reads miss the damage
 			rs, err := q.Read(t.Context(), "s", uint64(n), uint64(n+1), 1)
 			if err != nil {
 				errs++
@@ -172,8 +185,8 @@ func flipBits(t *testing.T, kind string) {
 		} else {
 			whole++
 		}
-		if h, err := q.Head(t.Context(), "t"); err == nil { // it lives, unless it can't tell whether the other stream is there
-			if _, err := q.Append(t.Context(), "t", engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Data: []byte("more")}}}); err != nil {
+		if h, err := q.Head(t.Context(), "t"); err == nil { // it fails if the damage hides whether the stream exists
+			if _, err := q.Append(t.Context(), "t", enginetest.One(h.Last, "", []byte("more"))); err != nil {
 				t.Errorf("byte %d: %v", at, err)
 			}
 		}

@@ -23,7 +23,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// diskErrors are the operations that fail, by what they are on. So many of them go well at most before one fails.
+// diskErrors are the operations that fail, by kind of file, and how many of them succeed at most before one fails.
 var diskErrors = []struct {
 	name  string
 	skip  int
@@ -59,15 +59,15 @@ func isWrite(op errorfs.Op) bool {
 	return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpLock && op.Kind != errorfs.OpMkdirAll
 }
 
-// faulty is a disk in memory that fails as it is told.
+// faulty is a disk in memory whose operations fail on demand.
 type faulty struct {
 	vfs.FS
 	mem *vfs.MemFS
 
 	mu    sync.Mutex
 	match func(op errorfs.Op, base string) bool
-	skip  int // so many operations that match go well
-	times int // so many fail then
+	skip  int // number of matching operations that succeed
+	times int // number of those that fail then
 	err   error
 	hits  int
 }
@@ -105,18 +105,18 @@ func (d *faulty) inject(op errorfs.Op) error {
 	return &os.PathError{Op: "test", Path: filepath.Base(op.Path), Err: d.err}
 }
 
-// source is a stream under test: what became of each append to it.
+// source is a stream under test, with the result of each append to it.
 type source struct {
 	name string
 
 	mu      sync.Mutex
 	acked   []string // in order
-	pending []string // of the append whose answer is not there
+	pending []string // of the append without an answer
 	refused []string
-	seen    int // so many records were read
+	seen    int // number of records that were read
 }
 
-// write appends until the store fails or n appends were made. It is left waiting where the store never answers.
+// write appends until the store fails, or n times. It never returns if the store does not answer.
 func (s *source) write(t *testing.T, p *pebble.Engine, rng *rand.Rand, n int) {
 	h, err := p.Head(t.Context(), s.name)
 	for i := 0; i < n && err == nil; i++ {
@@ -179,8 +179,8 @@ func (s *source) read(t *testing.T, p *pebble.Engine, stop <-chan struct{}) {
 	}
 }
 
-// check compares the stream with what became of its appends: all that was acknowledged or read is there, in order, of
-// an append without an answer all or nothing, and nothing else.
+// check compares the stream with the results of its appends: all records that were acknowledged or read are there, in
+// order, those of an append without an answer all or none, and no others.
 func (s *source) check(t *testing.T, p *pebble.Engine) {
 	t.Helper()
 	got := enginetest.Texts(enginetest.ReadAll(t, p, s.name, 1<<20))
@@ -204,7 +204,7 @@ func (s *source) check(t *testing.T, p *pebble.Engine) {
 	s.acked, s.pending = got, nil
 }
 
-// errored is one disk error, and what came of it.
+// errored causes one disk error, and returns its outcome.
 func errored(t *testing.T, seed uint64) (outcome string) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	mem := vfs.NewCrashableMem()
@@ -250,7 +250,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 		}
 		return p
 	}
-	if atOpen { // there is something to be replayed
+	if atOpen { // so that Open has a log to replay
 		p := reopen(failing)
 		for _, s := range sources {
 			s.write(t, p, rng, 20)
@@ -279,7 +279,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 		outcome = "refused to open"
 	default:
 		outcome = "went on"
-		p := p // it is not the one that is opened later
+		p := p // not the store that is opened later
 		stop, done := make(chan struct{}), make(chan struct{})
 		var all, readers sync.WaitGroup
 		for i, s := range sources {
@@ -303,7 +303,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 			readers.Wait()
 		}
 	}
-	// The process ends, or power fails: what was acknowledged or read until now is to be there afterwards.
+	// The process ends, or power fails. All that was acknowledged or read until now must be there afterwards.
 	var kept []*source
 	for _, s := range sources {
 		s.mu.Lock()
@@ -340,7 +340,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 		s.refused = nil
 		h := enginetest.Head(t, p, s.name)
 		text := "after " + s.name
-		a := engine.Append{After: h.Last, Records: []engine.Record{{At: enginetest.Now, Key: "after", Data: []byte(text)}}}
+		a := enginetest.One(h.Last, "after", []byte(text))
 		enginetest.Must(p.Append(t.Context(), s.name, a))(t)
 		s.acked = append(s.acked, text)
 		s.check(t, p)
@@ -354,8 +354,9 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 	return outcome
 }
 
-// Whatever write of the store fails, the store refuses cleanly or ends; then what was acknowledged is there, and what
-// was refused is not. ARBE_DISK_ERRORS is how many errors to try, ARBE_DISK_ERRORS_SEED the first one's seed.
+// TestDiskErrors fails one write of the store after another. The store returns an error or fails for good; opened again
+// it has all acknowledged appends, and none that was refused. ARBE_DISK_ERRORS is the number of errors to try,
+// ARBE_DISK_ERRORS_SEED the seed of the first.
 func TestDiskErrors(t *testing.T) {
 	n, seed := 15, uint64(1)
 	for name, to := range map[string]func(int){
@@ -388,5 +389,5 @@ func TestDiskErrors(t *testing.T) {
 	}
 }
 
-// notMet is the outcome of an error that was to come later than the store's last write.
+// notMet is the outcome of an error that came after the store's last write.
 const notMet = "was not met"

@@ -16,7 +16,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// A store of the first format, which had threads only and said nothing of its format, is a good one.
+// TestFormat1 opens a store of format 1, which has threads only and no number of its format.
 func TestFormat1(t *testing.T) {
 	dir := t.TempDir()
 	db := enginetest.Must(pebble.OpenRaw(dir))(t)
@@ -28,18 +28,20 @@ func TestFormat1(t *testing.T) {
 	}
 	seq := func(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 	for _, id := range []string{"t1", "t10", "t-2"} {
-		for n := uint64(1); n <= 300; n++ { // beyond one byte
-			set("e"+id+"\x00"+seq(n), append([]byte(seq(uint64(enginetest.Now.UnixMilli()))), fmt.Sprintf(`{"id":"%s.%d"}`, id, n)...))
+		for n := uint64(1); n <= 300; n++ { // seqs of more than one byte
+			at := []byte(seq(uint64(enginetest.Now.UnixMilli())))
+			set("e"+id+"\x00"+seq(n), append(at, fmt.Sprintf(`{"id":"%s.%d"}`, id, n)...))
 			set(fmt.Sprintf("i%s\x00%s.%d", id, id, n), []byte(seq(n)))
 		}
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for round := range 2 { // the second time it is of this format
+	for round := range 2 { // in the second round the store has this format
 		p := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
 		var names []string
-		if err := p.Streams(t.Context(), func(name string, _ engine.Head) error { names = append(names, name); return nil }); err != nil {
+		add := func(name string, _ engine.Head) error { names = append(names, name); return nil }
+		if err := p.Streams(t.Context(), add); err != nil {
 			t.Error(err)
 		}
 		if fmt.Sprint(names) != "[arbe-thread-t-2 arbe-thread-t1 arbe-thread-t10]" {
@@ -52,7 +54,8 @@ func TestFormat1(t *testing.T) {
 				t.Fatalf("%s has %d records", id, len(got))
 			}
 			for i, r := range got[:300] {
-				if want := fmt.Sprintf(`{"id":"%s.%d"}`, id, i+1); string(r.Data) != want || r.Seq != uint64(i+1) || !r.At.Equal(enginetest.Now) {
+				if want := fmt.Sprintf(`{"id":"%s.%d"}`, id, i+1); string(r.Data) != want || r.Seq != uint64(i+1) ||
+					!r.At.Equal(enginetest.Now) {
 					t.Fatalf("record %d of %s: %+v", i, id, r)
 				}
 			}
@@ -77,16 +80,21 @@ func TestFormat1(t *testing.T) {
 	}
 }
 
-// One of a later program is refused, and is as it was.
+// TestLaterFormat opens a store of a later program. Open fails, and the store stays as it was.
 func TestLaterFormat(t *testing.T) {
 	for stamp, want := range map[string]error{"3": pebble.ErrFormat, "1000": pebble.ErrFormat, "": nil, "two": nil} {
 		dir := t.TempDir()
 		db := enginetest.Must(pebble.OpenRaw(dir))(t)
-		if err := errors.Join(db.Set([]byte("F"), []byte(stamp), pebbledb.Sync), db.Set([]byte("x"), []byte("of a kind that nobody knows"), pebbledb.Sync), db.Close()); err != nil {
+		err := errors.Join(
+			db.Set([]byte("F"), []byte(stamp), pebbledb.Sync),
+			db.Set([]byte("x"), []byte("a key of an unknown kind"), pebbledb.Sync),
+			db.Close(),
+		)
+		if err != nil {
 			t.Fatal(err)
 		}
 		before := contents(t, dir)
-		_, err := pebble.Open(dir, enginetest.Logger(t))
+		_, err = pebble.Open(dir, enginetest.Logger(t))
 		if err == nil || want != nil && !errors.Is(err, want) {
 			t.Errorf("format %q: %v", stamp, err)
 		}
@@ -96,7 +104,7 @@ func TestLaterFormat(t *testing.T) {
 	}
 }
 
-// contents are all keys and values of a store.
+// contents is a digest of all keys and values of a store.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(dir, "ballast")); err == nil {

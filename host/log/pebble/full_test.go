@@ -20,12 +20,12 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// disk is one whose room tests decide on.
+// disk is a disk whose free room the test sets.
 type disk struct {
 	vfs.FS
-	avail atomic.Int64 // what it says to be free
-	left  atomic.Int64 // bytes that can be written; less than 0 for any number
-	full  atomic.Bool  // nothing can be written while this file is there
+	avail atomic.Int64 // bytes that it reports as free
+	left  atomic.Int64 // bytes that can be written; below 0 for any number
+	full  atomic.Bool  // writes fail while the file while exists
 	while string
 }
 
@@ -55,7 +55,7 @@ func (d *disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.O
 	return d.file(f), err
 }
 
-// Lock locks nothing: a store that has failed keeps its lock until the process ends, and here it does not.
+// Lock locks nothing: a store that has failed keeps its lock until the process ends, but this test opens it again.
 func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func (d *disk) file(f vfs.File) vfs.File {
@@ -90,21 +90,21 @@ func (f *diskFile) Write(b []byte) (int, error) {
 
 func (f *diskFile) Preallocate(int64, int64) error { return nil }
 
-// fuller is a store on a disk, and what it has acknowledged.
+// fuller is a store on a disk, with the records that it has acknowledged.
 type fuller struct {
 	*pebble.Engine
 	t *testing.T
 
-	mu   sync.Mutex // an append that never returns runs beside the test
+	mu   sync.Mutex // a goroutine of the test may append and never return
 	head engine.Head
 	have []string
 }
 
-// add appends a record of some KB. What was acknowledged is kept in mind.
+// add appends a record of some KB, and notes it if it is acknowledged.
 func (f *fuller) add() error {
 	f.mu.Lock()
 	text := fmt.Sprintf("%d %s", len(f.have), strings.Repeat("x", 3000))
-	a := engine.Append{After: f.head.Last, Records: []engine.Record{{At: enginetest.Now, Key: text[:10], Data: []byte(text)}}}
+	a := enginetest.One(f.head.Last, text[:10], []byte(text))
 	p := f.Engine
 	f.mu.Unlock()
 	h, err := p.Append(f.t.Context(), "s", a)
@@ -116,7 +116,7 @@ func (f *fuller) add() error {
 	return err
 }
 
-// check reads what was acknowledged. There may be one record more, which was not.
+// check reads the acknowledged records. There may be one more.
 func (f *fuller) check(when string) {
 	f.t.Helper()
 	got := enginetest.Texts(enginetest.ReadAll(f.t, f.Engine, "s", 1<<20))
@@ -130,6 +130,7 @@ func (f *fuller) check(when string) {
 	}
 }
 
+// TestFull opens a store on a disk that fills up.
 func TestFull(t *testing.T) {
 	d, dir := newDisk(), t.TempDir()
 	ballast := filepath.Join(dir, "ballast")
@@ -177,7 +178,7 @@ func TestFull(t *testing.T) {
 	}
 	good("at first")
 
-	// There is little room: what there is, is for the store itself, and for what makes room.
+	// There is little room, which is for the store itself, and for deletions.
 	d.avail.Store(6 << 20)
 	f.LookAgain()
 	full("some room")
@@ -201,7 +202,7 @@ func TestFull(t *testing.T) {
 	d.avail.Store(1 << 30)
 	good("room again")
 
-	// Others were faster, and there is none. The ballast makes way for what was begun.
+	// Others have filled the disk. The ballast is deleted for the appends that have begun.
 	d.full.Store(true)
 	if err := f.add(); err != nil {
 		t.Errorf("in the ballast's place: %v", err)
@@ -218,7 +219,7 @@ func TestFull(t *testing.T) {
 	d.avail.Store(1 << 30)
 	good("room again, and the ballast")
 
-	// Not even the ballast's place was left: the store fails, and goes on when it is opened again.
+	// There is no room even without the ballast: the store fails, and works when it is opened again.
 	for _, left := range []int64{0, 100, 5000, 20_000} {
 		when := fmt.Sprintf("%d bytes left", left)
 		d.left.Store(left)

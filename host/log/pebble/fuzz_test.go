@@ -8,8 +8,8 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// What is in the store is read without harm, whatever it is, and what was written is read as it was. Streams never
-// share a key.
+// FuzzRecord has three properties: no bytes make the decoder panic, a record is decoded as it was encoded, and two
+// streams never share a key.
 func FuzzRecord(f *testing.F) {
 	at := time.UnixMilli(1_800_000_000_000)
 	f.Add("arbe-thread-t1", "arbe-thread-t10", []byte(`{"id":"a"}`), uint64(1), at.UnixMilli())
@@ -18,7 +18,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add("arbe-thread-", "", appendRecord(nil, engine.Record{At: at, Data: []byte("x")}), uint64(0), int64(1)<<55)
 	f.Add("é", "e", appendControl(nil, 7), uint64(7), int64(1)<<56-1)
 	f.Fuzz(func(t *testing.T, one, other string, data []byte, seq uint64, ms int64) {
-		// Anything.
+		// Any bytes.
 		r, isControl, err := parseRecord(seq, data)
 		if err == nil && !isControl && (r.Seq != seq || !bytes.Equal(appendRecord(nil, r), data)) {
 			t.Errorf("%x is read as %+v, and is not written like that", data, r)
@@ -31,7 +31,7 @@ func FuzzRecord(f *testing.F) {
 			t.Errorf("%x is seq %d, %v", data, n, err)
 		}
 
-		// What was written.
+		// An encoded record.
 		if ms >= 0 && ms < 1<<56 { // up to the year 2285428
 			want := engine.Record{Seq: seq, At: time.UnixMilli(ms), Data: data}
 			got, isControl, err := parseRecord(seq, appendRecord(nil, want))
@@ -61,7 +61,7 @@ func FuzzRecord(f *testing.F) {
 		if bytes.Equal(name, keyName(other)) {
 			t.Errorf("%q and %q are both %q", one, other, name)
 		}
-		// A stream's records stand between its bounds, and another's do not.
+		// A stream's records are between its bounds, and another stream's are not.
 		lower, upper := recordKey(name, 0), recordKey(name, 1<<63)
 		for _, n := range []uint64{0, 1, seq >> 1, 1<<63 - 1} {
 			if key := recordKey(keyName(other), n); bytes.Compare(key, lower) >= 0 && bytes.Compare(key, upper) < 0 {

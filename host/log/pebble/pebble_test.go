@@ -8,7 +8,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// start makes an empty folder for a store.
+// start makes an empty folder, in which it opens a store.
 func start(t testing.TB) func() (engine.Engine, error) {
 	dir, log := t.TempDir(), enginetest.Logger(t)
 	return func() (engine.Engine, error) { return pebble.Open(dir, log) }

@@ -32,7 +32,11 @@ func (s suite) appendAndRead(t *testing.T) {
 			for j := range i + 1 {
 				data := fmt.Sprintf(`{"n":"%d.%d"}`, i, j)
 				want = append(want, data)
-				rs = append(rs, engine.Record{At: at.Add(time.Duration(i) * time.Second), Key: fmt.Sprintf("k%d.%d", i, j), Data: []byte(data)})
+				rs = append(rs, engine.Record{
+					At:   at.Add(time.Duration(i) * time.Second),
+					Key:  fmt.Sprintf("k%d.%d", i, j),
+					Data: []byte(data),
+				})
 			}
 			next := Must(e.Append(t.Context(), "s", engine.Append{After: h.Last, Records: rs}))(t)
 			if next.Last <= h.Last || next.Data <= h.Data || next.Data > next.Last {
@@ -93,7 +97,8 @@ func (s suite) conflict(t *testing.T) {
 	})
 }
 
-// Who loses a race for the same place is told, and has left nothing.
+// race makes concurrent appends after the same head. One succeeds; the others fail with ErrConflict and leave no
+// record.
 func (s suite) race(t *testing.T) {
 	const writers, many = 8, 15
 	s.once(t, func(t *testing.T, e engine.Engine) {
@@ -130,7 +135,7 @@ func (s suite) race(t *testing.T) {
 	})
 }
 
-// An append without records moves a stream on, and is not read.
+// control makes appends without records. They change the head, and Read does not return them.
 func (s suite) control(t *testing.T) {
 	s.once(t, func(t *testing.T, e engine.Engine) {
 		h := Must(e.Append(t.Context(), "s", engine.Append{State: []byte("made")}))(t)
@@ -140,7 +145,7 @@ func (s suite) control(t *testing.T) {
 		if got := Must(e.Read(t.Context(), "s", 0, h.Last, 1000))(t); len(got) != 0 {
 			t.Errorf("read %q", Texts(got))
 		}
-		for _, many := range []int{600, 0, 3} { // the first are more than are read at once
+		for _, many := range []int{600, 0, 3} { // first more than one page
 			for i := range many {
 				next := Must(e.Append(t.Context(), "s", engine.Append{After: h.Last, State: h.State}))(t)
 				if next.Last <= h.Last || next.Data != h.Data {
@@ -178,11 +183,16 @@ func (s suite) large(t *testing.T) {
 				random := rand.NewChaCha8([32]byte{1})
 				rs := make([]engine.Record, tt.count)
 				for i := range rs {
-					rs[i] = engine.Record{At: time.UnixMilli(int64(i)), Key: fmt.Sprint("k", i), Data: make([]byte, tt.size)}
-					_, _ = random.Read(rs[i].Data) // it has no end
+					rs[i] = engine.Record{
+						At:   time.UnixMilli(int64(i)),
+						Key:  fmt.Sprint("k", i),
+						Data: make([]byte, tt.size),
+					}
+					_, _ = random.Read(rs[i].Data) // it never fails
 				}
 				before := Add(t, e, tt.name, "before")
-				h := Must(e.Append(t.Context(), tt.name, engine.Append{After: before.Last, Records: rs, State: []byte("s")}))(t)
+				a := engine.Append{After: before.Last, Records: rs, State: []byte("s")}
+				h := Must(e.Append(t.Context(), tt.name, a))(t)
 				Add(t, e, tt.name, "after")
 				got := ReadAll(t, e, tt.name, 1<<20)
 				if len(got) != tt.count+2 {
@@ -199,7 +209,7 @@ func (s suite) large(t *testing.T) {
 					}
 				}
 				if tt.name == "body" {
-					return // to look up what is in it would be to read it once more
+					return // a look-up would read all of it once more
 				}
 				for _, i := range []int{0, tt.count / 2, tt.count - 1} {
 					if r, ok := Lookup(t, e, tt.name, rs[i].Key); !ok || !bytes.Equal(r.Data, rs[i].Data) {

@@ -13,14 +13,14 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// Now is when records are received.
+// Now is the time of receipt of records.
 var Now = time.UnixMilli(1_800_000_000_000)
 
-// Start makes an empty place to keep streams in, and returns a function that opens it. That function may be called
-// again once the engine that it returned is closed.
+// Start makes an empty store and returns a function that opens it. That function may be called again once the engine
+// that it returned is closed.
 type Start func(t testing.TB) (open func() (engine.Engine, error))
 
-// Suite runs every common test on the engines that start opens, one place to keep streams in for each test.
+// Suite runs every common test, each on a store of its own that start makes.
 func Suite(t *testing.T, start Start) {
 	s := suite{start}
 	t.Run("AppendAndRead", s.appendAndRead)
@@ -72,20 +72,27 @@ func (s suite) reopening(t *testing.T, f func(t *testing.T, open func() engine.E
 	})
 }
 
-// Head returns where the stream stands.
+// Head returns the stream's head.
 func Head(t *testing.T, e engine.Engine, stream string) engine.Head {
 	t.Helper()
 	return Must(e.Head(t.Context(), stream))(t)
 }
 
-// Add appends one record, keyed by its text, wherever the stream stands.
+// One is an append of one record.
+func One(after uint64, key string, data []byte) engine.Append {
+	return engine.Append{After: after, Records: []engine.Record{{At: Now, Key: key, Data: data}}}
+}
+
+// Add appends one record after the stream's head. Its key is its text.
 func Add(t *testing.T, e engine.Engine, stream, text string) engine.Head {
 	t.Helper()
 	h := Head(t, e, stream)
-	return Must(e.Append(t.Context(), stream, engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: text, Data: []byte(text)}}, State: h.State}))(t)
+	a := One(h.Last, text, []byte(text))
+	a.State = h.State
+	return Must(e.Append(t.Context(), stream, a))(t)
 }
 
-// Persist appends one record against others who do so, too. Its key is the text's first word.
+// Persist appends one record while others append as well. Its key is the text's first word.
 func Persist(ctx context.Context, e engine.Engine, stream, text string) (engine.Head, error) {
 	key, _, _ := strings.Cut(text, " ")
 	for {
@@ -97,14 +104,14 @@ func Persist(ctx context.Context, e engine.Engine, stream, text string) (engine.
 		if err != nil || ok {
 			return engine.Head{Last: r.Seq}, err
 		}
-		h, err = e.Append(ctx, stream, engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: key, Data: []byte(text)}}})
+		h, err = e.Append(ctx, stream, One(h.Last, key, []byte(text)))
 		if !errors.Is(err, engine.ErrConflict) {
 			return h, err
 		}
 	}
 }
 
-// ReadAll reads a stream to its head, by so many bytes at a time, and sees that it does so by the rules.
+// ReadAll reads a stream to its head, most bytes at a time, and checks the contract of Read.
 func ReadAll(t *testing.T, e engine.Engine, stream string, most int) []engine.Record {
 	t.Helper()
 	h := Head(t, e, stream)
@@ -140,7 +147,7 @@ func Lookup(t *testing.T, e engine.Engine, stream, key string) (engine.Record, b
 	return r, ok
 }
 
-// Texts are the data of records.
+// Texts returns the data of records.
 func Texts(rs []engine.Record) []string {
 	var all []string
 	for _, r := range rs {
@@ -149,7 +156,7 @@ func Texts(rs []engine.Record) []string {
 	return all
 }
 
-// Must makes a call's error the test's.
+// Must fails the test if the call has failed.
 func Must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -160,7 +167,7 @@ func Must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Until waits for a condition.
+// Until waits for a condition, for at most 30 s.
 func Until(t testing.TB, is func() bool) {
 	t.Helper()
 	limit := time.After(30 * time.Second)
@@ -168,12 +175,12 @@ func Until(t testing.TB, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatal("waited in vain")
+			t.Fatal("the condition did not come true")
 		}
 	}
 }
 
-// Logger writes to the test's log, for as long as the test runs.
+// Logger writes to the test's log while the test runs.
 func Logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -36,7 +36,7 @@ const growthStreams = 1000
 func grow(b *testing.B, e engine.Engine, total int) {
 	texts := make([][]byte, 512)
 	r := rand.New(rand.NewPCG(1, 2))
-	for i := range texts { // they compress about as well as a transcript does
+	for i := range texts { // about as compressible as a transcript
 		for len(texts[i]) < 1000 {
 			texts[i] = strconv.AppendUint(append(texts[i], " word "...), r.Uint64(), 36)
 		}
@@ -58,7 +58,7 @@ func grow(b *testing.B, e engine.Engine, total int) {
 					if _, there, err := e.Lookup(b.Context(), name, key); there || err != nil {
 						b.Error(there, err)
 					}
-					h, err := e.Append(b.Context(), name, engine.Append{After: heads[k].Last, Records: []engine.Record{{At: Now, Key: key, Data: texts[r.IntN(len(texts))]}}})
+					h, err := e.Append(b.Context(), name, One(heads[k].Last, key, texts[r.IntN(len(texts))]))
 					if err != nil {
 						b.Error(err)
 					}
@@ -74,7 +74,8 @@ func grow(b *testing.B, e engine.Engine, total int) {
 		if first == 0 {
 			first = cost
 		}
-		b.Logf("to %8d: %6.0f appends/s, %5.1f µs of the processors each, %.2f times the first", upTo, count/time.Since(began).Seconds(), cost, cost/first)
+		b.Logf("to %8d: %6.0f appends/s, %5.1f µs of processor time each, %.2f times the first",
+			upTo, count/time.Since(began).Seconds(), cost, cost/first)
 	}
 	read, began := 0, time.Now()
 	for k := range growthStreams / 10 {
@@ -92,7 +93,8 @@ func grow(b *testing.B, e engine.Engine, total int) {
 	b.Logf("replay of a tenth of the streams: %.0f MB/s", float64(read)/1e6/time.Since(began).Seconds())
 }
 
-// cpu is the time on processors that this process has had, which other work on the machine changes less than the time that passed.
+// cpu is the processor time of this process. Other work on the machine changes it less than it changes the time
+// elapsed.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -27,7 +27,8 @@ func (s suite) lookup(t *testing.T) {
 		check := func(e engine.Engine) {
 			t.Helper()
 			for _, k := range keys {
-				if r, ok := Lookup(t, e, "s", k); !ok || string(r.Data) != "data of "+k || r.Seq == 0 || !r.At.Equal(time.UnixMilli(1000)) {
+				if r, ok := Lookup(t, e, "s", k); !ok || string(r.Data) != "data of "+k || r.Seq == 0 ||
+					!r.At.Equal(time.UnixMilli(1000)) {
 					t.Errorf("key %q: %v, %+v", k, ok, r)
 				}
 			}
@@ -127,10 +128,16 @@ func (s suite) remove(t *testing.T) {
 				size = 3 << 20
 			}
 			h = Must(e.Append(t.Context(), "s", engine.Append{
-				After:   h.Last,
-				Records: []engine.Record{{At: Now, Key: fmt.Sprint("k", i), Data: bytes.Repeat([]byte{byte('0' + i)}, size)}},
-				State:   []byte("state"),
-				Values:  map[string][]byte{"last": fmt.Append(nil, i), fmt.Sprint("v", i): {'v'}, fmt.Sprint("v", i-1): nil},
+				After: h.Last,
+				Records: []engine.Record{
+					{At: Now, Key: fmt.Sprint("k", i), Data: bytes.Repeat([]byte{byte('0' + i)}, size)},
+				},
+				State: []byte("state"),
+				Values: map[string][]byte{
+					"last":               fmt.Append(nil, i),
+					fmt.Sprint("v", i):   {'v'},
+					fmt.Sprint("v", i-1): nil,
+				},
 			}))(t)
 			seqs = append(seqs, h.Last)
 		}
@@ -188,7 +195,9 @@ func (s suite) delete(t *testing.T) {
 		e := open()
 		for round := range 3 {
 			h := Head(t, e, "s")
-			h2 := Must(e.Append(t.Context(), "s", engine.Append{After: h.Last, Records: []engine.Record{{At: Now, Key: fmt.Sprint("k", round), Data: []byte("x")}}, State: []byte("s"), Values: map[string][]byte{fmt.Sprint("v", round): []byte("v")}}))(t)
+			a := One(h.Last, fmt.Sprint("k", round), []byte("x"))
+			a.State, a.Values = []byte("s"), map[string][]byte{fmt.Sprint("v", round): []byte("v")}
+			h2 := Must(e.Append(t.Context(), "s", a))(t)
 			if h2.Last <= h.Last {
 				t.Errorf("%+v after %+v", h2, h)
 			}
@@ -218,7 +227,8 @@ func (s suite) delete(t *testing.T) {
 				t.Errorf("round %d: values %q", round, v)
 			}
 			seen := ""
-			if err := e.Streams(t.Context(), func(name string, _ engine.Head) error { seen += name; return nil }); err != nil || seen != "t" {
+			add := func(name string, _ engine.Head) error { seen += name; return nil }
+			if err := e.Streams(t.Context(), add); err != nil || seen != "t" {
 				t.Errorf("round %d: streams %q, %v", round, seen, err)
 			}
 		}

@@ -17,7 +17,8 @@ import (
 
 func (s suite) names(t *testing.T) {
 	names := []string{
-		"/a b/é.*>", "a", "A", "a.b", "a.*", "a.>", ">", "*", "~a", "~", "$SYS", " ", "\n", "\xff\xfe", "arbe-thread-x", "arbe-thread-x/y", "/arbe-thread-x", "/",
+		"/a b/é.*>", "a", "A", "a.b", "a.*", "a.>", ">", "*", "~a", "~", "$SYS", " ", "\n", "\xff\xfe", "arbe-thread-x",
+		"arbe-thread-x/y", "/arbe-thread-x", "/",
 		"arbe-thread-", "x", "/x", strings.Repeat("x", engine.MaxName), strings.Repeat("/é", engine.MaxName/3), "~YQ", "YQ",
 	}
 	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
@@ -55,7 +56,10 @@ func (s suite) streams(t *testing.T) {
 		for w := range 8 {
 			all.Go(func() {
 				for i := w; i < count; i += 8 {
-					a := engine.Append{Records: []engine.Record{{At: Now, Data: []byte("x")}}, State: []byte(fmt.Sprint(i))}
+					a := engine.Append{
+						Records: []engine.Record{{At: Now, Data: []byte("x")}},
+						State:   []byte(fmt.Sprint(i)),
+					}
 					var err error
 					if want[i], err = e.Append(t.Context(), fmt.Sprint("s", i), a); err != nil {
 						t.Error(err)
@@ -135,7 +139,8 @@ func (s suite) manyStreams(t *testing.T) {
 	})
 }
 
-// A call whose context is done ends, by itself or with the context's error. What it was to append is there or is not.
+// cancelled makes calls whose context is done. They succeed, or fail with the context's error; an append may have
+// happened.
 func (s suite) cancelled(t *testing.T) {
 	s.once(t, func(t *testing.T, e engine.Engine) {
 		h := Add(t, e, "s", "x")

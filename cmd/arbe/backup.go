@@ -85,7 +85,7 @@ func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) 
 		return nil, err
 	}
 	return func(ctx context.Context, w io.Writer) error {
-		token, err := stream.Mint(key, stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeBackup}, Until: time.Now().Add(10 * time.Minute)})
+		token, err := stream.Sign(key, stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeBackup}, Until: time.Now().Add(10 * time.Minute)})
 		if err != nil {
 			return err
 		}

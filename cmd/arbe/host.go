@@ -74,9 +74,9 @@ func subject(token string) string {
 func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
 	return func(id string) (*thread.Client, error) {
 		token := func() (string, error) {
-			return stream.Mint(
+			return stream.Sign(
 				key,
-				stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)},
+				stream.Grant{Stream: thread.StreamName(id), Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)},
 			)
 		}
 		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil

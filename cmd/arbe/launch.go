@@ -209,25 +209,15 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		},
 		Agent: launch.Agent{Program: spec.Binary, Package: spec.Install[strings.LastIndexByte(spec.Install, ' ')+1:]},
 		Tokens: func(threadID, runID string) (write, renew string, err error) {
-			write, err = stream.Mint(
-				key,
-				stream.Grant{
-					Thread: threadID,
-					Scope:  []string{stream.ScopeWrite},
-					Run:    runID,
-					Until:  time.Now().Add(stream.WriteTTL),
-				},
-			)
+			write, err = stream.Sign(key, stream.Grant{
+				Stream: thread.StreamName(threadID), Scope: []string{stream.ScopeWrite}, Run: runID,
+				Until: time.Now().Add(stream.WriteTTL),
+			})
 			if err == nil {
-				renew, err = stream.Mint(
-					key,
-					stream.Grant{
-						Thread: threadID,
-						Scope:  []string{stream.ScopeRenew},
-						Run:    runID,
-						Until:  time.Now().Add(guard + margin),
-					},
-				)
+				renew, err = stream.Sign(key, stream.Grant{
+					Stream: thread.StreamName(threadID), Scope: []string{stream.ScopeRenew}, Run: runID,
+					Until: time.Now().Add(guard + margin),
+				})
 			}
 			return write, renew, err
 		},

@@ -181,9 +181,8 @@ func tokenFor(d stream.Data, threadID, scope string) (func() (string, error), er
 		return nil, err
 	}
 	return func() (string, error) {
-		return stream.Mint(
-			key,
-			stream.Grant{Thread: threadID, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute)},
-		)
+		return stream.Sign(key, stream.Grant{
+			Stream: thread.StreamName(threadID), Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
+		})
 	}, nil
 }

@@ -33,7 +33,8 @@ unchanged. It needs the server's address and no secret: the server alone verifie
 				return cmdline.Usage("--upstream: %w", err)
 			}
 			log := cmdline.Logger(p.stderr, c.Bool("verbose"))
-			return stream.ServeProxy(c.Context, c.String("addr"), stream.Proxy{Upstream: upstream, Logger: log}, func(url string) {
+			front := stream.Proxy{Upstream: upstream, Closing: c.Context, Logger: log}
+			return stream.ServeHandler(c.Context, c.String("addr"), front.Handler(), log, func(url string) {
 				log.Info("forwarding to a thread server", "url", url, "upstream", upstream.String())
 			})
 		},

@@ -129,10 +129,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := stream.Config{
-		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"), Open: c.Bool("insecure-loopback"),
-		Limits: stream.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
-		Rules:  stream.Rules{Heartbeats: c.Duration("heartbeat-retention")},
-		Cert:   c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: log,
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"), Insecure: c.Bool("insecure-loopback"),
+		Limits:    stream.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
+		Retention: stream.Retention{Heartbeats: c.Duration("heartbeat-retention")},
+		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: log,
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -164,7 +164,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 
 // serveExit gives a server's error its exit status.
 func serveExit(err error) error {
-	for _, config := range []error{stream.ErrNoSecret, stream.ErrOpen, stream.ErrShortSecret, stream.ErrDebugAddress} {
+	for _, config := range []error{stream.ErrNoSecret, stream.ErrInsecure, stream.ErrShortSecret, stream.ErrDebugAddress} {
 		if errors.Is(err, config) {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}

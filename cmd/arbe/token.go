@@ -62,9 +62,12 @@ func (p *program) tokenCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			token, err := stream.Mint(key, stream.Grant{
-				Thread: c.String("thread"), Stream: c.String("stream"), Scope: scope, Run: c.String("run"),
-				Until: time.Now().Add(c.Duration("ttl")),
+			name := c.String("stream")
+			if name == "" {
+				name = thread.StreamName(c.String("thread"))
+			}
+			token, err := stream.Sign(key, stream.Grant{
+				Stream: name, Scope: scope, Run: c.String("run"), Until: time.Now().Add(c.Duration("ttl")),
 			})
 			if err != nil {
 				return err

@@ -40,9 +40,9 @@ func newLease(t *testing.T) lease.Lease {
 	})
 	id := lease.Stream(sandbox.Ref{Provider: "daytona", ID: "b1"})
 	token := func() (string, error) {
-		return stream.Mint(
+		return stream.Sign(
 			key,
-			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+			stream.Grant{Stream: thread.StreamName(id), Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
 		)
 	}
 	return lease.Lease{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}

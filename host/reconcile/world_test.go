@@ -72,9 +72,9 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) client(id string) (*thread.Client, error) {
 	token := func() (string, error) {
-		return stream.Mint(
+		return stream.Sign(
 			w.key,
-			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+			stream.Grant{Stream: thread.StreamName(id), Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
 		)
 	}
 	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil

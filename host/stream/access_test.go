@@ -218,7 +218,7 @@ func TestAccessLogOfEnds(t *testing.T) {
 func TestAccessLogExpectContinue(t *testing.T) {
 	log := make(said, 1)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		say(w, http.StatusUnauthorized, "no_token", "a bearer token is required")
+		refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").write(w)
 	}), newMetrics("test", nil, ""), Limits{Rate: 100}, log)
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {

@@ -1,8 +1,6 @@
 package stream
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -26,13 +24,13 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	if err != nil {
 		return err
 	}
-	entries, err := parseBody(body, g.Run)
+	entries, err := ParseEntries(body, g.Run)
 	if err != nil {
 		return err
 	}
-	res, err := s.Log.Append(r.Context(), g.Thread, entries)
+	res, err := s.Log.Append(r.Context(), threadOf(g), entries)
 	if err != nil {
-		return asAnswer(err)
+		return err
 	}
 	next := offset(res.Next)
 	h := w.Header()
@@ -44,6 +42,9 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g Grant) error {
 	_, _ = w.Write(append(b, "}\n"...)) // the client may be gone
 	return nil
 }
+
+// jsonType is the content type of JSON.
+const jsonType = "application/json"
 
 // isJSON reports whether a Content-Type is that of JSON.
 func isJSON(kind string) bool {
@@ -110,82 +111,4 @@ func readGrowing(from io.Reader, length int64, l *lease) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// parseBody reads one entry or an array of entries. What is wrong is said of each entry, and the first kind of trouble decides the status.
-func parseBody(body []byte, run string) ([]thread.Entry, error) {
-	body = bytes.TrimSpace(body)
-	raws := []json.RawMessage{body}
-	if len(body) > 0 && body[0] == '[' {
-		if err := checkCount(body, thread.MaxEntries); err != nil && json.Valid(body) {
-			return nil, err
-		}
-		entries, err := thread.ParseEntries(body)
-		if err == nil && fit(entries, run) {
-			return entries, nil
-		}
-		// Something is wrong: now each entry is looked at by itself.
-		raws = nil
-		if err := json.Unmarshal(body, &raws); err != nil {
-			return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON: %v", err)
-		}
-	}
-	entries := make([]thread.Entry, len(raws))
-	var bad *problem
-	say := func(i int, status int, code, reason string) {
-		if bad == nil {
-			bad = refuse(status, code, "entries are refused, and none was appended")
-		}
-		if bad.status == status {
-			bad.entries = append(bad.entries, thread.BadEntry{Index: i, ID: entries[i].ID, Reason: reason})
-		}
-	}
-	for i, raw := range raws {
-		e, err := thread.ParseEntryIn(raw)
-		entries[i] = e
-		var syntax *json.SyntaxError
-		var size *thread.SizeError
-		switch {
-		case errors.As(err, &syntax): // only where there is no array around it
-			return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON: %v", err)
-		case errors.As(err, &size):
-			say(i, http.StatusRequestEntityTooLarge, "too_large", size.Error())
-		case err != nil:
-			say(i, http.StatusBadRequest, "invalid", err.Error())
-		default:
-			if reason := foreign(e, run); reason != "" {
-				say(i, http.StatusForbidden, "wrong_run", reason)
-			}
-		}
-	}
-	if bad != nil {
-		return nil, bad
-	}
-	return entries, nil
-}
-
-// fit reports whether all entries may be posted with a token for run.
-func fit(entries []thread.Entry, run string) bool {
-	for _, e := range entries {
-		if foreign(e, run) != "" {
-			return false
-		}
-	}
-	return true
-}
-
-// foreign returns why a token for run may not post the entry, which has been checked; "" where it may. Such a token
-// may post this run's signals, and what is no signal, but no id that belongs to another run or that claims the
-// thread's next one. Without a run it may post anything.
-func foreign(e thread.Entry, run string) string {
-	if run == "" {
-		return ""
-	}
-	if owner, ok := thread.RunOf(e.ID); ok && owner != run || thread.IsClaim(e.ID) {
-		return "the token is for run " + run + ": it may not take an id of another run"
-	}
-	if f, err := thread.Scan(e.Payload); err != nil || f.Signal() && f.RunID != run {
-		return "the token is for run " + run + ": it may post no signal of another run"
-	}
-	return ""
 }

@@ -16,12 +16,8 @@ import (
 	"arbe.0sk.ar/runner/host/log/pebble"
 )
 
-// What a token for a backup says, and where the backup is.
-const (
-	SubjectAdmin = "arbe-admin" // of tokens for the server itself, and no stream of it
-	ScopeBackup  = "server:backup"
-	BackupPath   = "/v1/admin/backup"
-)
+// BackupPath is where a server serves a backup of its log.
+const BackupPath = "/v1/admin/backup"
 
 // Errors of backups that callers tell apart.
 var (
@@ -51,7 +47,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", http.MethodGet)
 		return refuse(http.StatusMethodNotAllowed, "method", "want GET")
 	}
-	engine, ok := s.Log.engine.(backer)
+	engine, ok := s.Log.Engine().(backer)
 	if !ok {
 		return refuse(http.StatusNotImplemented, "no_backup", "the log is on a NATS cluster, which has a tool of its own for this: nats stream backup")
 	}

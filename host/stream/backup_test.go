@@ -41,7 +41,7 @@ func TestBackupOverHTTP(t *testing.T) {
 		"a writer":      {"GET", token, 403},
 		"another scope": {"GET", mint(t, stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeWrite}}), 403},
 		"another one's": {"GET", mint(t, stream.Grant{Stream: "other", Scope: []string{stream.ScopeBackup}}), 403},
-		"a thread's":    {"GET", mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeBackup}}), 403},
+		"a thread's":    {"GET", mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeBackup}}), 403},
 		"a stranger":    {"GET", forged(t), 401},
 		"HEAD":          {"HEAD", admin(t), 405},
 		"POST":          {"POST", admin(t), 405},
@@ -73,7 +73,7 @@ func TestBackupOverHTTP(t *testing.T) {
 // forged is a token that somebody else has signed.
 func forged(t *testing.T) string {
 	t.Helper()
-	token, err := stream.Mint([]byte(strings.Repeat("another ", 8)), stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeBackup}, Until: time.Now().Add(time.Hour)})
+	token, err := stream.Sign([]byte(strings.Repeat("another ", 8)), stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeBackup}, Until: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,10 +221,10 @@ var (
 	}
 )
 
-// records is Log.records within the budget: the lease is charged with what is returned, until its drop.
+// records is Log.Read within the budget: the lease is charged with what is returned, until its drop.
 func (l *lease) records(ctx context.Context, log *Log, v view, after, upTo uint64, most int) ([]engine.Record, error) {
 	read := func() (records []engine.Record, n int, err error) {
-		records, err = log.records(ctx, v, after, upTo, most)
+		records, err = log.Read(ctx, v, after, upTo, most)
 		return records, recordBytes(records), err
 	}
 	select {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -197,7 +198,7 @@ func besiege(t testing.TB) *besieged {
 
 func (b *besieged) token(g Grant) string {
 	g.Scope, g.Until = []string{ScopeWrite}, time.Now().Add(time.Hour)
-	token, err := Mint(b.Secrets[0], g)
+	token, err := Sign(b.Secrets[0], g)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func (b *besieged) ask(method, path, token, kind, body string) (int, string) {
 // honest posts an entry and reads it.
 func (b *besieged) honest(id string) {
 	b.t.Helper()
-	token := b.token(Grant{Thread: "honest"})
+	token := b.token(Grant{Stream: thread.StreamName("honest")})
 	entry := fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x"}}`, id)
 	if status, body := b.ask("POST", "/api/stream/arbe-thread-honest", token, "application/json",
 		entry); status != http.StatusOK {
@@ -278,7 +279,7 @@ func TestUnfinishedPosts(t *testing.T) {
 		if i < 16 {
 			who = 0 // one token's
 		}
-		c := b.send("POST", fmt.Sprint("/api/stream/arbe-thread-h", who), b.token(Grant{Thread: fmt.Sprint("h", who)}),
+		c := b.send("POST", fmt.Sprint("/api/stream/arbe-thread-h", who), b.token(Grant{Stream: thread.StreamName(fmt.Sprint("h", who))}),
 			"Content-Type: application/json\r\nContent-Length: 60000000\r\n", strings.Repeat(" ", 4<<20))
 		go func() {
 			var answer [12]byte
@@ -336,7 +337,7 @@ func TestEventOfNewlines(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := &discard{header: http.Header{}, enough: 6 * 8 << 20, stop: stop}
 	h := b.handler()
-	if took := allocated(func() { h.ServeHTTP(w, r) }); took > 30<<20 {
+	if took := allocatedBy(func() { h.ServeHTTP(w, r) }); took > 30<<20 {
 		t.Errorf("%d bytes were allocated", took)
 	}
 	if w.n < w.enough {
@@ -365,13 +366,13 @@ func (d *discard) Write(b []byte) (int, error) {
 func TestForkOffsetBound(t *testing.T) {
 	b := besiege(t)
 	token := b.token(Grant{Stream: "s"})
-	body := "[" + strings.TrimSuffix(strings.Repeat("1,", maxMessages), ",") + "]"
+	body := "[" + strings.TrimSuffix(strings.Repeat("1,", MaxMessages), ",") + "]"
 	for _, method := range []string{"PUT", "POST"} {
 		if status, got := b.ask(method, "/v1/stream/s", token, jsonType, body); status >= 300 {
 			t.Fatalf("%d %s", status, got)
 		}
 	}
-	for sub, want := range map[int]int{1: http.StatusCreated, maxMessages: http.StatusCreated, maxMessages +
+	for sub, want := range map[int]int{1: http.StatusCreated, MaxMessages: http.StatusCreated, MaxMessages +
 		1: http.StatusBadRequest, 1 << 40: http.StatusBadRequest} {
 		name := fmt.Sprint("f", sub)
 		r := httptest.NewRequest("PUT", protocolRoot+name, nil)
@@ -388,4 +389,13 @@ func TestForkOffsetBound(t *testing.T) {
 			t.Errorf("%d: got %d %s, want %d", sub, w.Code, w.Body, want)
 		}
 	}
+}
+
+// allocatedBy returns how many bytes f allocates: more than it ever holds.
+func allocatedBy(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }

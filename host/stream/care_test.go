@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // A whole server with everything on: TLS, a limit, the access log, the measurements.
@@ -40,7 +42,7 @@ func TestServeWithCare(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cert)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
-	token, err := Mint(secret, Grant{Thread: "t1", Scope: []string{ScopeWrite}, Until: time.Now().Add(time.Hour)})
+	token, err := Sign(secret, Grant{Stream: thread.StreamName("t1"), Scope: []string{ScopeWrite}, Until: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // The protocol's own client reads a thread, with a token, as it is and as it grows, by either way of waiting; and it writes a stream.
@@ -13,7 +14,7 @@ func TestOfficialClient(t *testing.T) {
 			t.Parallel()
 			url := serveOn(t, open(t), func(*stream.Server) {})
 			out := node(t, map[string]string{"client.mjs": officialClient}, []string{"client.mjs"}, []string{
-				"SERVER_URL=" + url, "WRITE=" + writer(t, "t1"), "READ=" + mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeRead}}),
+				"SERVER_URL=" + url, "WRITE=" + writer(t, "t1"), "READ=" + mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeRead}}),
 				"NOTES=" + mint(t, stream.Grant{Stream: "notes/1", Scope: []string{stream.ScopeWrite}}),
 			})
 			want := "read a b\nlong-poll a b c\nsse a b c d\nnotes first second\nrefused 401 403\n"

@@ -122,7 +122,7 @@ func TestConformance(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := serveOn(t, open(t), func(s *stream.Server) { s.Open = true })
+			url := serveOn(t, open(t), func(s *stream.Server) { s.Insecure = true })
 			out := node(t, map[string]string{
 				"conformance.test.mjs": `import { runConformanceTests } from "@durable-streams/server-conformance-tests"
 runConformanceTests({ baseUrl: process.env.SERVER_URL, longPollTimeoutMs: 500, subscriptions: false })`,

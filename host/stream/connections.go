@@ -22,10 +22,11 @@ func (l Limits) most(files, each int) int {
 // listener is ln with a limit on the connections that are open at the same time. What comes above it is accepted and closed at once: left in the
 // kernel's queue it would hold up those who come when there is room again, and nobody would know why.
 func (l Limits) listener(ln net.Listener, m *metrics) net.Listener {
-	return &door{Listener: ln, most: int64(l.most(openfiles.Limit(), 1)), metrics: m}
+	return &limitedListener{Listener: ln, most: int64(l.most(openfiles.Limit(), 1)), metrics: m}
 }
 
-type door struct {
+// limitedListener closes connections above a limit.
+type limitedListener struct {
 	net.Listener
 	most    int64
 	open    atomic.Int64
@@ -33,42 +34,42 @@ type door struct {
 }
 
 // Accept is net.Listener's.
-func (d *door) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
-		c, err := d.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if d.open.Add(1) <= d.most {
-			d.metrics.connected(1)
-			return &guest{Conn: c, door: d}, nil
+		if l.open.Add(1) <= l.most {
+			l.metrics.connected(1)
+			return &limitedConn{Conn: c, listener: l}, nil
 		}
-		d.open.Add(-1)
-		d.metrics.turnedAway()
+		l.open.Add(-1)
+		l.metrics.turnedAway()
 		_ = c.Close() // nothing was said on it
 	}
 }
 
-// guest is a connection that counts.
-type guest struct {
+// limitedConn is a connection that counts for its listener's limit.
+type limitedConn struct {
 	net.Conn
-	door *door
-	left atomic.Bool
+	listener *limitedListener
+	left     atomic.Bool
 }
 
 // Close is net.Conn's.
-func (g *guest) Close() error {
-	if !g.left.Swap(true) {
-		g.door.open.Add(-1)
-		g.door.metrics.connected(-1)
+func (c *limitedConn) Close() error {
+	if !c.left.Swap(true) {
+		c.listener.open.Add(-1)
+		c.listener.metrics.connected(-1)
 	}
-	return g.Conn.Close()
+	return c.Conn.Close()
 }
 
 // CloseWrite lets the server say its last word to a client that is still sending: without it a 413 can be lost in a reset connection.
-func (g *guest) CloseWrite() error {
-	if c, ok := g.Conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
+func (c *limitedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
 	return nil
 }

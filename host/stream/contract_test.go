@@ -47,8 +47,8 @@ func TestContract(t *testing.T) {
 // requests is the table: each request with what it must come to. What one appends, the next may find.
 func requests(t *testing.T, base, write string, large bool) {
 	const p = "/arbe-thread-t1"
-	read := mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeRead}})
-	renew := mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeRenew}, Run: "r1"})
+	read := mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeRead}})
+	renew := mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeRenew}, Run: "r1"})
 	big := chat("big", strings.Repeat("x", thread.MaxEntry))
 	other := chat("a", "something else")
 	for _, tt := range []struct {
@@ -428,7 +428,7 @@ func smuggling(t *testing.T, u *upstream, base string) {
 func TestFrontsSlow(t *testing.T) {
 	for name, start := range map[string]func(*testing.T, string) (string, *output){
 		"proxy": func(t *testing.T, upstream string) (string, *output) {
-			return goProxy(t, upstream, stream.Proxy{Patience: 50 * time.Millisecond})
+			return goProxy(t, upstream, stream.Proxy{Timeout: 50 * time.Millisecond})
 		},
 		"edge": func(t *testing.T, upstream string) (string, *output) {
 			hurry := filepath.Join(t.TempDir(), "hurry.js") // two minutes pass in a fifth of a second

@@ -1,14 +1,10 @@
 package stream
 
-import (
-	"net/http"
+import "arbe.0sk.ar/runner/internal/jsonscan"
 
-	"arbe.0sk.ar/runner/internal/jsonscan"
-)
-
-// maxMessages is how many messages one post to a stream of JSON may bring. Each costs a key of its own in the log, with
+// MaxMessages is how many messages one post to a stream of JSON may bring. Each costs a key of its own in the log, with
 // the stream's name in it.
-const maxMessages = 10_000
+const MaxMessages = 10_000
 
 // countElements returns how many elements the JSON array b has, and stops counting at the first one beyond most. It
 // allocates nothing, so that a post is refused for its count before anything is built of it. Of what is no JSON it
@@ -42,9 +38,9 @@ func countElements(b []byte, most int) int {
 func checkCount(b []byte, most int) error {
 	switch n := countElements(b, most); {
 	case n == 0:
-		return refuse(http.StatusBadRequest, "empty", "the array is empty")
+		return ErrEmpty
 	case n > most:
-		return refuse(http.StatusRequestEntityTooLarge, "too_many", "the array has more than %d elements", most)
+		return &CountError{most}
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -79,44 +78,43 @@ func TestLargeBodyInLittleMemory(t *testing.T) {
 	for i := range thread.MaxEntries {
 		many = append(many, entry(i, fmt.Sprintf("%q", strings.Repeat("x", 16<<10))))
 	}
-	asEntries := func(b []byte) error { _, err := parseBody(b, ""); return err }
-	asMessages := func(b []byte) error { _, err := cut(jsonType, b, false); return err }
+	asEntries := func(b []byte) error { _, err := ParseEntries(b, ""); return err }
+	asMessages := func(b []byte) error { _, err := cut(typeJSON, b, false); return err }
 	asBytes := func(b []byte) error { _, err := cut("text/plain", b, false); return err }
 	for _, tt := range []struct {
-		name   string
-		body   []byte
-		parse  func([]byte) error
-		status int // 0: it is taken
+		name  string
+		body  []byte
+		parse func([]byte) error
+		want  any // a pointer to the type of its error; nil: it is taken
 	}{
-		{"objects for entries", fill(`{}`, 16<<20), asEntries, http.StatusRequestEntityTooLarge},
-		{"numbers for entries", fill(`1`, 16<<20), asEntries, http.StatusRequestEntityTooLarge},
-		{"numbers, and no end", fill(`1`, 4<<20)[:4<<20], asEntries, http.StatusBadRequest},
-		{"arrays in an entry", []byte(`{"id":"a","x":` + string(fill(`[]`, 4<<20)) + `}`), asEntries, http.StatusBadRequest},
+		{"objects for entries", fill(`{}`, 16<<20), asEntries, new(*CountError)},
+		{"numbers for entries", fill(`1`, 16<<20), asEntries, new(*CountError)},
+		{"numbers, and no end", fill(`1`, 4<<20)[:4<<20], asEntries, new(*SyntaxError)},
+		{"arrays in an entry", []byte(`{"id":"a","x":` + string(fill(`[]`, 4<<20)) + `}`), asEntries, new(*EntriesError)},
 		{
 			"members in an entry", []byte(`{"id":"a"` + strings.Repeat(`,"a":1`, 1<<20) + `}`), asEntries,
-			http.StatusBadRequest,
+			new(*EntriesError),
 		},
-		{"as many entries as there may be", []byte("[" + strings.Join(many, ",") + "]"), asEntries, 0},
+		{"as many entries as there may be", []byte("[" + strings.Join(many, ",") + "]"), asEntries, nil},
 		{
 			"one too many", []byte("[" + strings.Join(append(many, "{}"), ",") + "]"), asEntries,
-			http.StatusRequestEntityTooLarge,
+			new(*CountError),
 		},
-		{"a large entry", []byte(entry(1, `"`+strings.Repeat("x", thread.MaxEntry-1<<11)+`"`)), asEntries, 0},
-		{"objects for messages", fill(`{}`, 16<<20), asMessages, http.StatusRequestEntityTooLarge},
-		{"numbers for messages", fill(`1`, 2<<20), asMessages, http.StatusRequestEntityTooLarge},
-		{"as many messages as there may be", fill(`1`, 2*(maxMessages-1)), asMessages, 0},
+		{"a large entry", []byte(entry(1, `"`+strings.Repeat("x", thread.MaxEntry-1<<11)+`"`)), asEntries, nil},
+		{"objects for messages", fill(`{}`, 16<<20), asMessages, new(*CountError)},
+		{"numbers for messages", fill(`1`, 2<<20), asMessages, new(*CountError)},
+		{"as many messages as there may be", fill(`1`, 2*(MaxMessages-1)), asMessages, nil},
 		{"a large message", fill(`1`, thread.MaxEntry), func(b []byte) error {
 			return asMessages([]byte("[" + string(b) +
 				"]"))
-		}, http.StatusRequestEntityTooLarge},
-		{"bytes", bytes.Repeat([]byte("\n"), 32<<20), asBytes, 0},
+		}, new(*SizeError)},
+		{"bytes", bytes.Repeat([]byte("\n"), 32<<20), asBytes, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var err error
 			took := allocated(func() { err = tt.parse(tt.body) })
-			var p *problem
-			if errors.As(err, &p) != (tt.status != 0) || p != nil && p.status != tt.status {
-				t.Errorf("got %v, want %d", err, tt.status)
+			if tt.want == nil && err != nil || tt.want != nil && !errors.As(err, tt.want) {
+				t.Errorf("got %v, want %T", err, tt.want)
 			}
 			if most := uint64(3*len(tt.body) + 8<<20); took > most {
 				t.Errorf("%d bytes were allocated for a body of %d, want %d at most", took, len(tt.body), most)

@@ -2,181 +2,67 @@ package stream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"regexp"
-	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// wanted is the stream that a PUT asks for.
-type wanted struct {
-	meta
-	source   string  // to fork from; "" for none
-	at       *uint64 // the offset to fork at; nil for the source's end
-	sub      uint64
-	typed    bool // it says its content type
-	lifetime bool // it says its lifetime
+// Want is the stream that Create makes or finds.
+type Want struct {
+	Type    string     // content type; "" for the source's, or application/octet-stream without a source
+	TTL     *int64     // seconds since its last use after which it expires; nil for none
+	Expires *time.Time // when it expires; nil for never
+	Closed  bool
+	Source  string  // name of the stream to fork from; "" for none
+	At      *uint64 // offset to fork at; nil for the source's end
+	Sub     uint64  // messages, or bytes, behind At to copy from the source
+	Body    []byte  // its first content
+	Run     string  // whose signals alone the entries of a thread may be; "" for any
 }
 
-// maxForkDepth bounds how many streams a read goes through.
-const maxForkDepth = 64
+// MaxForkDepth bounds how many streams a read goes through.
+const MaxForkDepth = 64
 
-// create serves PUT.
-func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g Grant) error {
-	want, err := parseWanted(r.Header, time.Now())
-	if err != nil {
-		return err
-	}
-	if _, is := threadOf(name); is && (want.source != "" || want.Closed || want.lifetime || want.typed && want.Type != jsonType) {
-		return refuse(http.StatusBadRequest, "thread", "a thread is made as %s, open, for ever and of its own", jsonType)
-	}
-	if want.source != "" && !s.Open {
-		if _, err := s.permit(r.Header.Get(headerForkToken), want.source, ScopeRead); err != nil {
-			return err
-		}
-	}
-	l := s.lease(r, g)
-	defer l.free()
-	body, err := readBody(w, r, thread.MaxBody, l)
-	if err == nil && want.sub > 0 {
-		err = l.grow(bodyCharge * maxCopied)
-	}
-	if err == nil {
-		err = s.spend(g, len(body))
-	}
-	if err != nil {
-		return err
-	}
-	v, made, err := s.Log.create(r.Context(), name, want, body, g.Run)
-	if err != nil {
-		return asAnswer(err)
-	}
-	describe(w.Header(), v)
-	status := http.StatusOK
-	if made {
-		status = http.StatusCreated
-		w.Header().Set("Location", absolute(r, name))
-	}
-	w.WriteHeader(status)
-	return nil
-}
-
-// parseWanted reads what a PUT's headers ask for.
-func parseWanted(h http.Header, now time.Time) (want wanted, err error) {
-	bad := func(name, want string) error {
-		return refuse(http.StatusBadRequest, "header", "%s %.80q: want %s", name, h.Get(name), want)
-	}
-	want.Type = "application/octet-stream"
-	if given := h.Get("Content-Type"); given != "" {
-		want.typed = true
-		if want.Type, err = mediaType(given); err != nil {
-			return want, err
-		}
-	} else if _, there := h["Content-Type"]; there {
-		return want, bad("Content-Type", "a media type")
-	}
-	want.Closed = strings.EqualFold(h.Get(headerClosed), "true")
-	if given := h.Values(headerTTL); len(given) > 0 {
-		ttl, ok := parseDecimal(given[0])
-		if !ok || ttl > 1<<32 || len(given) > 1 {
-			return want, bad(headerTTL, "seconds, digits only")
-		}
-		want.TTL, want.HasTTL, want.Used, want.lifetime = ttl, true, now, true
-	}
-	if given := h.Values(headerExpires); len(given) > 0 {
-		at, ok := parseExpires(given[0])
-		if !ok || len(given) > 1 {
-			return want, bad(headerExpires, "RFC 3339, once")
-		}
-		if want.HasTTL {
-			return want, refuse(http.StatusBadRequest, "header", "want %s or %s, not both", headerTTL, headerExpires)
-		}
-		want.Expires, want.lifetime = &at, true
-	}
-	return want, want.parseFork(h, bad)
-}
-
-// rfc3339 is stricter than time.Parse, which takes an offset of a day and more. Such a time can't be written again.
-var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
-
-// parseExpires reads a time of RFC 3339.
-func parseExpires(s string) (time.Time, bool) {
-	at, err := time.Parse(time.RFC3339, s)
-	at = at.UTC()
-	return at, err == nil && rfc3339.MatchString(s) && 0 <= at.Year() && at.Year() <= 9999
-}
-
-func (want *wanted) parseFork(h http.Header, bad func(name, want string) error) (err error) {
-	_, from := h[headerForkedFrom]
-	_, at := h[headerForkOffset]
-	_, sub := h[headerForkSub]
-	switch {
-	case !from && (at || sub):
-		return refuse(http.StatusBadRequest, "header", "%s and %s are nothing without %s", headerForkOffset, headerForkSub, headerForkedFrom)
-	case !from:
-		return nil
-	}
-	if want.source, err = streamName(h.Get(headerForkedFrom)); err != nil {
-		return bad(headerForkedFrom, "the path of a stream")
-	}
-	if at {
-		n, ok := parsePlace(h.Get(headerForkOffset))
-		if !ok {
-			return bad(headerForkOffset, "an offset")
-		}
-		want.at = &n
-	}
-	if sub {
-		n, ok := parseDecimal(h.Get(headerForkSub))
-		if !ok {
-			return bad(headerForkSub, "a number")
-		}
-		want.sub = uint64(n)
-	}
-	return nil
-}
-
-// create makes a stream, with what is in it from the start, or finds that it is there as it is wanted. run is that of
-// the caller's token, which bounds the entries that a thread is made with; "" for any.
-func (l *Log) create(
-	ctx context.Context, name string, want wanted, body []byte, run string,
-) (v view, made bool, err error) {
-	v, err = l.state(ctx, name)
+// Create makes a stream and reports true, or finds it as it is wanted. It returns ErrKept, an *ExistsError,
+// *SourceError, *TypeError, *ForkError, ErrForkLarge, ErrForkShort, a *QuotaError, or an error of the body, and has
+// made nothing then.
+func (l *Log) Create(ctx context.Context, name string, want Want) (v view, made bool, err error) {
+	v, err = l.Stat(ctx, name)
 	var undeleted *undeletedError
 	switch {
 	case errors.As(err, &undeleted):
 		return v, false, undeleted.cause
 	case err == nil:
 		return v, false, want.same(v)
-	case errors.Is(err, errGone):
-		return v, false, refuse(http.StatusConflict, "gone", "the stream was deleted, and is kept for its forks")
-	case !errors.Is(err, errAbsent):
+	case errors.Is(err, ErrGone):
+		return v, false, ErrKept
+	case !errors.Is(err, ErrAbsent):
 		return v, false, err
 	}
+	m := want.meta(time.Now())
 	var copied []engine.Record
-	if want.source != "" {
-		if copied, err = l.branch(ctx, &want); err != nil {
+	if want.Source != "" {
+		if copied, err = l.branch(ctx, want, &m); err != nil {
 			return v, false, err
 		}
 	}
-	if _, is := threadOf(name); is {
-		want.Type = jsonType
+	if _, is := thread.OfStream(name); is {
+		m.Type = typeJSON
 	}
-	records, err := cut(want.Type, body, true)
+	records, err := cut(m.Type, want.Body, true)
 	if err != nil {
 		return v, false, err
 	}
-	want.Born = born()
-	if want.Fork != nil {
-		switch err := l.setFork(ctx, want.source, name, []byte(want.Born)); {
-		case errors.Is(err, errAbsent):
-			return v, false, refuse(http.StatusNotFound, "not_found", "there is no stream %s to fork from", want.source)
+	m.Born = born()
+	if m.Fork != nil {
+		switch err := l.setFork(ctx, want.Source, name, []byte(m.Born)); {
+		case errors.Is(err, ErrAbsent):
+			return v, false, &SourceError{want.Source, ErrAbsent}
 		case err != nil:
 			return v, false, err
 		}
@@ -186,10 +72,10 @@ func (l *Log) create(
 		if !made {
 			return nil, nil // another was faster
 		}
-		a := &engine.Append{State: want.state(), Records: append(copied, records...)}
-		if _, is := threadOf(name); is {
+		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
+		if _, is := thread.OfStream(name); is {
 			a.Records = nil
-			entries, err := parseInitial(body, run)
+			entries, err := parseInitial(want.Body, want.Run)
 			if err != nil {
 				return nil, err
 			}
@@ -209,86 +95,121 @@ func (l *Log) create(
 	case v.Fork != nil:
 		// It may have been deleted while this one was not there yet to be kept for.
 		if _, err := l.source(ctx, v); err != nil {
-			err = errors.Join(err, l.drop(ctx, name, func(v view) bool { return v.Born == want.Born }))
-			return v, false, refuse(http.StatusNotFound, "not_found", "%v", err)
+			err = errors.Join(err, l.drop(ctx, name, func(v view) bool { return v.Born == m.Born }))
+			return v, false, &SourceError{want.Source, err}
 		}
 	}
 	return v, true, nil
 }
 
-// same says whether a stream that is there is what a PUT wants.
-func (want wanted) same(v view) error {
-	differ := func(what string) error {
-		return refuse(http.StatusConflict, "exists", "the stream is there with another %s", what)
-	}
-	_, isThread := threadOf(v.name)
-	inherits := want.source != ""
-	switch {
-	case isThread:
+// same returns why a stream that exists is not the wanted one, as an *ExistsError.
+func (want Want) same(v view) error {
+	_, isThread := thread.OfStream(v.name)
+	if isThread {
 		return nil
-	case want.Type != v.Type && (want.typed || !inherits):
-		return differ("content type")
-	case want.Closed != v.Closed:
-		return differ("end")
-	case (want.lifetime || !inherits) && (want.HasTTL != v.HasTTL || want.TTL != v.TTL || (want.Expires == nil) != (v.Expires == nil) || want.Expires != nil && !want.Expires.Equal(*v.Expires)):
-		return differ("lifetime")
-	case inherits != (v.Fork != nil), inherits && (want.source != v.Fork.From || want.sub != v.Fork.Sub || want.at != nil && *want.at != v.Fork.At):
-		return differ("origin")
+	}
+	for _, property := range want.properties(v) {
+		if property.differs {
+			return &ExistsError{property.name}
+		}
 	}
 	return nil
 }
 
-// branch makes the wanted stream a fork, and returns what it has of its source behind the offset that it branches off at.
-func (l *Log) branch(ctx context.Context, want *wanted) ([]engine.Record, error) {
-	source, err := l.state(ctx, want.source)
+// property is something that a wanted stream and an existing one can differ in.
+type property struct {
+	name    string
+	differs bool
+}
+
+// properties compares the wanted stream with v. A fork takes its type and lifetime from its source where the request
+// has none, so they are compared only where it has one.
+func (want Want) properties(v view) []property {
+	m, forks := want.meta(time.Time{}), want.Source != ""
+	from := fork{}
+	if v.Fork != nil {
+		from = *v.Fork
+	}
+	typed, lifetime := want.Type != "" || !forks, want.TTL != nil || want.Expires != nil || !forks
+	return []property{
+		{"content type", typed && m.Type != v.Type},
+		{"end", m.Closed != v.Closed},
+		{"lifetime", lifetime && (m.HasTTL != v.HasTTL || m.TTL != v.TTL)},
+		{"lifetime", lifetime && !sameTime(m.Expires, v.Expires)},
+		{"origin", forks != (v.Fork != nil)},
+		{"origin", forks && want.Source != from.From},
+		{"origin", forks && want.Sub != from.Sub},
+		{"origin", forks && want.At != nil && *want.At != from.At},
+	}
+}
+
+// sameTime reports whether two times are equal, or both nil.
+func sameTime(a, b *time.Time) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Equal(*b)
+}
+
+// meta returns the state of the wanted stream as of now, without what it takes from a source.
+func (want Want) meta(now time.Time) meta {
+	m := meta{Type: cmp.Or(want.Type, "application/octet-stream"), Closed: want.Closed, Expires: want.Expires}
+	if want.TTL != nil {
+		m.TTL, m.HasTTL, m.Used = *want.TTL, true, now
+	}
+	return m
+}
+
+// branch makes m, the state of the wanted stream, that of a fork, and returns the records to copy from its source.
+func (l *Log) branch(ctx context.Context, want Want, m *meta) ([]engine.Record, error) {
+	source, err := l.Stat(ctx, want.Source)
 	switch {
-	case errors.Is(err, errAbsent):
-		return nil, refuse(http.StatusNotFound, "not_found", "there is no stream %s to fork from", want.source)
-	case errors.Is(err, errGone):
-		return nil, refuse(http.StatusConflict, "gone", "the stream %s was deleted", want.source)
+	case errors.Is(err, ErrAbsent):
+		return nil, &SourceError{want.Source, ErrAbsent}
+	case errors.Is(err, ErrGone):
+		return nil, &SourceError{want.Source, ErrGone}
 	case err != nil:
 		return nil, err
 	}
-	if want.typed && want.Type != source.Type {
-		return nil, refuse(http.StatusConflict, "content_type", "the stream %s is %s", want.source, source.Type)
+	if want.Type != "" && want.Type != source.Type {
+		return nil, &TypeError{Source: want.Source, Type: source.Type}
 	}
-	want.Type = source.Type
-	if !want.lifetime {
-		want.TTL, want.HasTTL, want.Expires, want.Used = source.TTL, source.HasTTL, source.Expires, time.Now()
+	m.Type = source.Type
+	if want.TTL == nil && want.Expires == nil {
+		m.TTL, m.HasTTL, m.Expires, m.Used = source.TTL, source.HasTTL, source.Expires, time.Now()
 	}
-	f := &fork{From: want.source, Born: source.Born, At: source.tail(), Sub: want.sub, Depth: 1}
+	f := &fork{From: want.Source, Born: source.Born, At: source.tail(), Sub: want.Sub, Depth: 1}
 	if source.Fork != nil {
 		f.Depth = source.Fork.Depth + 1
 	}
-	if want.at != nil {
-		f.At = *want.at
+	if want.At != nil {
+		f.At = *want.At
 	}
-	if f.At > source.tail() || f.Depth > maxForkDepth {
-		return nil, refuse(http.StatusBadRequest, "fork", "want an offset up to %s, and at most %d forks of forks", offset(source.tail()), maxForkDepth)
+	if f.At > source.tail() || f.Depth > MaxForkDepth {
+		return nil, &ForkError{source.tail()}
 	}
-	want.Fork = f
+	m.Fork = f
 	return l.copySub(ctx, source, f)
 }
 
-// maxCopied is how many bytes of its source a fork may copy, and maxMessages how many messages. Whoever wants to branch off further behind an offset
+// MaxForkCopy is how many bytes of its source a fork may copy, and MaxMessages how many messages. Whoever wants to branch off further behind an offset
 // names a later one: a stream of bytes has one for each piece of it.
-const maxCopied = 8 << 20
+const MaxForkCopy = 8 << 20
 
 // copySub returns the first messages, or bytes, that follow where f branches off.
 func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]engine.Record, error) {
 	var copied []engine.Record
 	left, after, size := f.Sub, f.At, 0
-	tooMany := refuse(http.StatusBadRequest, "fork", "%s: at most %d messages and %d bytes: want a later offset", headerForkSub, maxMessages, maxCopied)
-	if source.isJSON() && left > maxMessages || !source.isJSON() && left > maxCopied {
-		return nil, tooMany
+	if source.isJSON() && left > MaxMessages || !source.isJSON() && left > MaxForkCopy {
+		return nil, ErrForkLarge
 	}
 	for left > 0 {
-		records, err := l.records(ctx, source, after, source.tail(), readChunk)
+		records, err := l.Read(ctx, source, after, source.tail(), readAtOnce)
 		if err != nil {
 			return nil, err
 		}
 		if len(records) == 0 {
-			return nil, refuse(http.StatusBadRequest, "fork", "%s: the stream ends before", headerForkSub)
+			return nil, ErrForkShort
 		}
 		for _, r := range records {
 			after = r.Seq
@@ -300,8 +221,8 @@ func (l *Log) copySub(ctx context.Context, source view, f *fork) ([]engine.Recor
 			if left == 0 {
 				break
 			}
-			if size += len(r.Data); size > maxCopied {
-				return nil, tooMany
+			if size += len(r.Data); size > MaxForkCopy {
+				return nil, ErrForkLarge
 			}
 			copied = append(copied, engine.Record{At: r.At, Data: r.Data})
 			left -= n
@@ -315,7 +236,7 @@ func parseInitial(body []byte, run string) ([]thread.Entry, error) {
 	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "[]" {
 		return nil, nil
 	}
-	entries, err := parseBody(body, run)
+	entries, err := ParseEntries(body, run)
 	if err != nil {
 		return nil, fmt.Errorf("the thread's first entries: %w", err)
 	}

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"bytes"
-	"net/http"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,22 +19,22 @@ const pieceBytes = 1 << 20
 // bytes. The records' data are parts of body.
 func cut(kind string, body []byte, initial bool) ([]engine.Record, error) {
 	now := time.Now()
-	if kind != jsonType {
+	if kind != typeJSON {
 		return cutBytes(body, now, strings.HasPrefix(kind, "text/")), nil
 	}
 	if len(body) == 0 && initial {
 		return nil, nil
 	}
 	if err := thread.CheckJSON(body, thread.MaxDepth+1); err != nil {
-		return nil, refuse(http.StatusBadRequest, "json", "the body is no JSON that all can read: %v", err)
+		return nil, &SyntaxError{"no JSON that all can read", err}
 	}
 	body = bytes.TrimSpace(body)
 	messages := 1
 	if body[0] == '[' {
-		if messages = countElements(body, maxMessages); messages == 0 && initial {
+		if messages = countElements(body, MaxMessages); messages == 0 && initial {
 			return nil, nil
 		}
-		if err := checkCount(body, maxMessages); err != nil {
+		if err := checkCount(body, MaxMessages); err != nil {
 			return nil, err
 		}
 	}
@@ -51,8 +50,7 @@ func cut(kind string, body []byte, initial bool) ([]engine.Record, error) {
 		add(body)
 	}
 	if largest > thread.MaxEntry {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "too_large", "a message has %d bytes, more than %d", largest,
-			thread.MaxEntry)
+		return nil, &SizeError{largest}
 	}
 	return records, nil
 }

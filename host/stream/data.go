@@ -32,19 +32,6 @@ func (d Data) Secrets() ([][]byte, error) {
 	return secrets, nil
 }
 
-// ParseSecrets reads secrets with commas between them. Where there are two, the first one signs and both verify: so a secret is changed without a pause.
-func ParseSecrets(s string) ([][]byte, error) {
-	var secrets [][]byte
-	for part := range strings.SplitSeq(s, ",") {
-		part = strings.TrimSpace(part)
-		if len(part) < MinSecret {
-			return nil, ErrShortSecret
-		}
-		secrets = append(secrets, []byte(part))
-	}
-	return secrets, nil
-}
-
 // makeSecret is Secrets, and makes one where there is none.
 func (d Data) makeSecret() ([][]byte, error) {
 	secrets, err := d.Secrets()
@@ -74,8 +61,8 @@ func (d Data) Address() (string, error) {
 // ErrNoSecret says that a server that others can reach has no secret.
 var ErrNoSecret = errors.New("a secret is required on any address but a loopback one: set DURABLE_STREAMS_SECRET to 32 bytes or more")
 
-// ErrOpen says that a server that others can reach would ask for no token.
-var ErrOpen = errors.New("without tokens only on a loopback address")
+// ErrInsecure says that a server that others can reach would ask for no token.
+var ErrInsecure = errors.New("without tokens only on a loopback address")
 
 // loopback reports whether only this machine can reach addr.
 func loopback(addr string) bool {

@@ -16,12 +16,12 @@ const (
 )
 
 // paced ends connections that wait for a client that does not do its part: each writeAtOnce bytes of an answer have to
-// be accepted within patience, and a body has to come within bodyTimeout. It is the outermost handler, so that this
+// be accepted within timeout, and a body has to come within bodyTimeout. It is the outermost handler, so that this
 // holds for every answer, refusals and measurements among them, and for what the server writes after a handler has
 // returned.
-func paced(next http.Handler, patience time.Duration) http.Handler {
+func paced(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), patience: patience, version: r.ProtoMajor}
+		p := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), timeout: timeout, version: r.ProtoMajor}
 		if r.Body != nil && r.Body != http.NoBody {
 			// a reader without deadlines is a test's. The next request has its own
 			_ = p.rc.SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -36,20 +36,20 @@ func paced(next http.Handler, patience time.Duration) http.Handler {
 // pacedWriter sets a deadline for each writeAtOnce bytes.
 type pacedWriter struct {
 	http.ResponseWriter
-	rc       *http.ResponseController
-	patience time.Duration
-	version  int       // of HTTP
-	set      time.Time // when the deadline was set; the zero time for none
+	rc      *http.ResponseController
+	timeout time.Duration
+	version int       // of HTTP
+	set     time.Time // when the deadline was set; the zero time for none
 }
 
 // extend gives the client its time from now on.
 func (p *pacedWriter) extend() {
 	now := time.Now()
-	if now.Sub(p.set) < min(deadlineSlack, p.patience/10) {
+	if now.Sub(p.set) < min(deadlineSlack, p.timeout/10) {
 		return
 	}
 	p.set = now
-	_ = p.rc.SetWriteDeadline(now.Add(p.patience)) // a writer without deadlines is a test's
+	_ = p.rc.SetWriteDeadline(now.Add(p.timeout)) // a writer without deadlines is a test's
 }
 
 // rest ends the deadline while nothing is being written. A connection of HTTP/1 takes no harm from one that has passed;

@@ -56,7 +56,7 @@ func TestRunIsExact(t *testing.T) {
 		for _, way := range []string{"POST /api/stream/", "array /api/stream/", "POST /v1/stream/", "PUT /v1/stream/"} {
 			n++
 			id := fmt.Sprintf("x%d", n)
-			token := mint(t, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Run: "A"})
+			token := mint(t, stream.Grant{Stream: thread.StreamName(id), Scope: []string{stream.ScopeWrite}, Run: "A"})
 			method, path, _ := strings.Cut(way, " ")
 			body, status := tt.entry, tt.want
 			switch method {

@@ -46,8 +46,8 @@ func FuzzHandlers(f *testing.F) {
 			f.Error(err)
 		}
 	})
-	handler := (&stream.Server{Log: log, Secrets: [][]byte{secret}, LongPoll: time.Millisecond, Open: true, Logger: slog.New(slog.DiscardHandler)}).Handler()
-	token := mint(f, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeWrite, stream.ScopeRenew}})
+	handler := (&stream.Server{Log: log, Secrets: [][]byte{secret}, LongPoll: time.Millisecond, Insecure: true, Logger: slog.New(slog.DiscardHandler)}).Handler()
+	token := mint(f, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeWrite, stream.ScopeRenew}})
 	do := func(method, target, header string, body []byte) *httptest.ResponseRecorder {
 		u, err := url.ParseRequestURI(target)
 		if err != nil || !strings.HasPrefix(target, "/") {

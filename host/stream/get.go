@@ -26,15 +26,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g Gran
 
 // getFrom gives what a stream has from an offset, the start where there is none, and waits for more as live says.
 func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live string, offsets []string, g Grant) error {
-	f := s.Log.follow(name)
-	defer f.close()
-	head, grown, err := f.look(r.Context())
+	f := s.Log.Follow(name)
+	defer f.Close()
+	v, grown, err := f.Stat(r.Context())
 	if err != nil {
 		return err
-	}
-	v, err := s.Log.judge(r.Context(), name, head)
-	if err != nil {
-		return asAnswer(err)
 	}
 	if last := r.Header.Get("Last-Event-ID"); live == "sse" && last != "" {
 		offsets = []string{last} // a browser that comes again
@@ -43,7 +39,7 @@ func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live stri
 	if err != nil {
 		return err
 	}
-	s.Log.touch(r.Context(), v)
+	s.Log.Touch(r.Context(), v)
 	l := s.lease(r, g)
 	defer l.free()
 	switch live {
@@ -79,7 +75,7 @@ func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v view, after u
 	h := w.Header()
 	if r.URL.Query().Get("offset") != "now" {
 		visibility := "private"
-		if s.Open {
+		if s.Insecure {
 			visibility = "public"
 		}
 		h.Set("Cache-Control", visibility+", max-age=60, stale-while-revalidate=300")
@@ -113,11 +109,10 @@ func writeRecords(w io.Writer, v view, records []engine.Record) {
 		}
 		return
 	}
-	_, isThread := threadOf(v.name)
 	between := "["
 	for _, r := range records {
 		_, _ = io.WriteString(w, between)
-		if isThread {
+		if isThread(v.name) {
 			writeEntry(w, r, "")
 		} else {
 			_, _ = w.Write(r.Data)
@@ -158,7 +153,7 @@ func (s *Server) give(w http.ResponseWriter, r *http.Request, v view, records []
 }
 
 // poll gives what is there, or waits for it.
-func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown <-chan struct{}, v view, after uint64, l *lease) error {
+func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *Follower, grown <-chan struct{}, v view, after uint64, l *lease) (err error) {
 	h := w.Header()
 	limit := time.NewTimer(s.longPoll())
 	defer limit.Stop()
@@ -174,14 +169,9 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *follower, grown
 		case <-r.Context().Done():
 			return nil
 		}
-		head, again, err := f.look(r.Context())
-		if err != nil {
+		if v, grown, err = f.Stat(r.Context()); err != nil {
 			return err
 		}
-		if v, err = s.Log.judge(r.Context(), v.name, head); err != nil {
-			return asAnswer(err)
-		}
-		grown = again
 	}
 	if !v.Closed {
 		h.Set(headerCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))

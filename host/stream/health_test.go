@@ -71,7 +71,7 @@ func TestInstallation(t *testing.T) {
 				if err := log.Threads(t.Context(), func(id string, _ uint64) error { return errors.New(id) }); err != nil {
 					t.Errorf("a thread: %v", err)
 				}
-				if tended, err := log.Tend(t.Context(), time.Now(), stream.Rules{}); err != nil || tended.Streams != 0 {
+				if tended, err := log.Expire(t.Context(), time.Now(), stream.Retention{}); err != nil || tended.Streams != 0 {
 					t.Errorf("streams: %+v, %v", tended, err)
 				}
 				if err := log.Close(); err != nil {

@@ -12,20 +12,20 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// valueTended is the name of a thread's value that says how far its heartbeats are seen to.
-const valueTended = "tended"
+// valueCompacted is the name of a thread's value that holds its compaction.
+const valueCompacted = "tended"
 
-// tended is how far a thread's heartbeats are seen to. The offsets are those of records: what is written down here has none.
-type tended struct {
+// compaction is the result of the last pass over a thread. Its offsets are those of records: the value itself has none.
+type compaction struct {
 	Upto uint64        `json:"upto"`         // the thread ended here when it was looked at
 	From uint64        `json:"from"`         // up to here nothing is left to be done, ever
 	Due  time.Time     `json:"due,omitzero"` // there is something to be done then, even if nothing comes
 	Keep time.Duration `json:"keep"`         // by this rule
 }
 
-// thin removes the heartbeats of a thread's ended runs, except each run's last one, and returns how many.
-func (l *Log) thin(ctx context.Context, now time.Time, keep time.Duration, v view) (int, error) {
-	before, err := l.tended(ctx, v.name)
+// compact removes the heartbeats of a thread's ended runs, except each run's last one, and returns how many.
+func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v view) (int, error) {
+	before, err := l.compaction(ctx, v.name)
 	if err != nil {
 		return 0, err
 	}
@@ -53,20 +53,20 @@ func (l *Log) thin(ctx context.Context, now time.Time, keep time.Duration, v vie
 		if head.Data < v.head.Data || !head.Exists() {
 			return nil, nil // it was deleted meanwhile
 		}
-		return &engine.Append{State: head.State, Values: map[string][]byte{valueTended: thread.Marshal(after)}}, nil
+		return &engine.Append{State: head.State, Values: map[string][]byte{valueCompacted: thread.Marshal(after)}}, nil
 	})
 	return removed, err
 }
 
-// tended is what the last look at a thread has written down.
-func (l *Log) tended(ctx context.Context, name string) (t tended, err error) {
-	raw, err := l.engine.Value(ctx, name, valueTended)
+// compaction returns the result of the last pass over a thread.
+func (l *Log) compaction(ctx context.Context, name string) (c compaction, err error) {
+	raw, err := l.engine.Value(ctx, name, valueCompacted)
 	if err == nil && raw != nil {
-		if err = json.Unmarshal(raw, &t); err != nil {
-			err = fmt.Errorf("how far %s is tended: %w", name, err)
+		if err = json.Unmarshal(raw, &c); err != nil {
+			err = fmt.Errorf("compaction of %s: %w", name, err)
 		}
 	}
-	return t, err
+	return c, err
 }
 
 // beats are the heartbeats of one run.
@@ -89,7 +89,7 @@ type survey struct {
 // scan tells f of a thread's records after an offset.
 func (l *Log) scan(ctx context.Context, v view, after uint64, f func(engine.Record) error) error {
 	for after < v.head.Data {
-		records, err := l.engine.Read(ctx, v.name, after, v.head.Data, readChunk)
+		records, err := l.engine.Read(ctx, v.name, after, v.head.Data, readAtOnce)
 		if err != nil || len(records) == 0 {
 			return err
 		}
@@ -152,8 +152,8 @@ func (s *survey) goes(r engine.Record) (bool, error) {
 }
 
 // settle decides whose heartbeats go, and what is left to be done later.
-func (l *Log) settle(ctx context.Context, now time.Time, keep time.Duration, v view, s *survey) (tended, error) {
-	after := tended{Upto: v.head.Data, From: v.head.Data, Keep: keep}
+func (l *Log) settle(ctx context.Context, now time.Time, keep time.Duration, v view, s *survey) (compaction, error) {
+	after := compaction{Upto: v.head.Data, From: v.head.Data, Keep: keep}
 	for _, r := range s.fold.Runs() {
 		b := s.beats[r.ID]
 		if b == nil {

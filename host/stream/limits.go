@@ -29,7 +29,7 @@ func (l Limits) limited(next http.Handler, who func(token string) (holder string
 	if l.Rate <= 0 {
 		return next
 	}
-	p := newPace(l.Rate, l.Burst)
+	p := newLimiter(l.Rate, l.Burst)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if routeOf(r) == routeHealth || r.Method == http.MethodOptions {
 			next.ServeHTTP(w, r)
@@ -41,7 +41,7 @@ func (l Limits) limited(next http.Handler, who func(token string) (holder string
 				w.Header().Set("Access-Control-Expose-Headers", exposedHeaders)
 			}
 			w.Header().Set("Retry-After", retryAfter(wait))
-			say(w, http.StatusTooManyRequests, "rate", "too many requests: come again later")
+			refuse(http.StatusTooManyRequests, "rate", "too many requests: come again later").write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -53,8 +53,8 @@ func retryAfter(wait time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(wait.Seconds()))))
 }
 
-// pace is how fast each caller may go: a bucket for each that fills at the rate, and a request takes some out.
-type pace struct {
+// limiter bounds the rate of each caller: each has a bucket that fills at the rate, and a request takes some out.
+type limiter struct {
 	rate               rate.Limit
 	burst              int
 	holders, addresses maphash.Seed
@@ -63,12 +63,12 @@ type pace struct {
 	buckets map[caller]*rate.Limiter
 }
 
-// newPace returns a pace of perSecond, and burst at once; 0 is what comes in a second, and at least 1.
-func newPace(perSecond float64, burst int) *pace {
+// newLimiter returns a limiter of perSecond, and burst at once; 0 is what comes in a second, and at least 1.
+func newLimiter(perSecond float64, burst int) *limiter {
 	if burst == 0 {
 		burst = max(1, int(math.Ceil(min(perSecond, math.MaxInt32))))
 	}
-	return &pace{
+	return &limiter{
 		rate: rate.Limit(perSecond), burst: burst, buckets: map[caller]*rate.Limiter{},
 		holders: maphash.MakeSeed(), addresses: maphash.MakeSeed(),
 	}
@@ -83,16 +83,16 @@ type caller uint64
 
 // caller goes by what the token grants, not by its text: the same token written in another way, and a fresh one for the same thread and run, are the same
 // caller. A token that is no good counts for its address.
-func (p *pace) caller(r *http.Request, who func(token string) (string, bool)) caller {
+func (l *limiter) caller(r *http.Request, who func(token string) (string, bool)) caller {
 	if token := bearer(r.Header.Get("Authorization")); token != "" {
 		if holder, ok := who(token); ok {
-			return p.holder(holder)
+			return l.holder(holder)
 		}
 	}
-	return caller(maphash.Comparable(p.addresses, network(r.RemoteAddr)))
+	return caller(maphash.Comparable(l.addresses, network(r.RemoteAddr)))
 }
 
-func (p *pace) holder(holder string) caller { return caller(maphash.String(p.holders, holder)) }
+func (l *limiter) holder(holder string) caller { return caller(maphash.String(l.holders, holder)) }
 
 // network is what is taken for one client without a token: an IPv4 address, or the /64 that a host with IPv6 has all the addresses of.
 func network(remote string) netip.Addr {
@@ -110,41 +110,41 @@ func network(remote string) netip.Addr {
 }
 
 // take lets c have n, and returns 0, or how long it is to wait.
-func (p *pace) take(c caller, n int, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := p.bucket(c, now)
+func (l *limiter) take(c caller, n int, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.bucket(c, now)
 	if b.AllowN(now, n) {
 		return 0
 	}
-	return max(1, time.Duration((float64(n)-b.TokensAt(now))/float64(p.rate)*float64(time.Second)))
+	return max(1, time.Duration((float64(n)-b.TokensAt(now))/float64(l.rate)*float64(time.Second)))
 }
 
-// bucket returns the bucket with this key. p.mu is held.
-func (p *pace) bucket(key caller, now time.Time) *rate.Limiter {
-	b := p.buckets[key]
+// bucket returns the bucket with this key. l.mu is held.
+func (l *limiter) bucket(key caller, now time.Time) *rate.Limiter {
+	b := l.buckets[key]
 	if b == nil {
-		if len(p.buckets) >= maxBuckets {
-			p.makeRoom(now)
+		if len(l.buckets) >= maxBuckets {
+			l.makeRoom(now)
 		}
-		b = rate.NewLimiter(p.rate, p.burst)
-		p.buckets[key] = b
+		b = rate.NewLimiter(l.rate, l.burst)
+		l.buckets[key] = b
 	}
 	return b
 }
 
 // makeRoom forgets the callers whose buckets are full again: a new bucket is no different. Where these are too few, others go, too, so that the next
 // ones need not look through all of them again.
-func (p *pace) makeRoom(now time.Time) {
-	for key, b := range p.buckets {
-		if b.TokensAt(now) >= float64(p.burst) {
-			delete(p.buckets, key)
+func (l *limiter) makeRoom(now time.Time) {
+	for key, b := range l.buckets {
+		if b.TokensAt(now) >= float64(l.burst) {
+			delete(l.buckets, key)
 		}
 	}
-	for key := range p.buckets {
-		if len(p.buckets) <= maxBuckets*9/10 {
+	for key := range l.buckets {
+		if len(l.buckets) <= maxBuckets*9/10 {
 			return
 		}
-		delete(p.buckets, key)
+		delete(l.buckets, key)
 	}
 }

@@ -141,7 +141,7 @@ func TestLimitRateBrowser(t *testing.T) {
 // However many come, so many are kept in mind, and those who are idle are forgotten first.
 func TestLimitRateMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPace(1, 2)
+		p := newLimiter(1, 2)
 		for i := range maxBuckets - 1 {
 			p.take(caller(i+1), 1, time.Now())
 		}
@@ -239,7 +239,7 @@ func TestLimitConnectionsLastWord(t *testing.T) {
 	}
 	srv := httptest.NewUnstartedServer(front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000)); err != nil {
-			say(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
+			refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").write(w)
 		}
 	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
 	srv.Listener = Limits{}.listener(ln, nil)

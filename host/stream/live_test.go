@@ -152,7 +152,7 @@ func TestEvents(t *testing.T) {
 // A reader who does not take what he is given is dropped. Nobody waits for him, and he goes on where he was.
 func TestSlowReader(t *testing.T) {
 	dropped := make(chan struct{})
-	base := serveBehind(t, engines["pebble"](t), func(s *stream.Server) { s.Patience = 3 * time.Second }, func(h http.Handler) http.Handler {
+	base := serveBehind(t, engines["pebble"](t), func(s *stream.Server) { s.WriteTimeout = 3 * time.Second }, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("User-Agent") == "slow" {
 				defer close(dropped)
@@ -297,7 +297,7 @@ func TestServeEndsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := stream.Mint(keys[0], stream.Grant{Thread: "t1", Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+	token, err := stream.Sign(keys[0], stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

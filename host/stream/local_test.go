@@ -10,7 +10,7 @@ import (
 // A server without tokens answers pages of this machine only, whatever they ask for.
 func TestOpenIsLocal(t *testing.T) {
 	b := besiege(t)
-	b.Open = true
+	b.Insecure = true
 	h := b.handler()
 	ask := func(method, host string, header ...string) int {
 		r := httptest.NewRequest(method, "/v1/stream/s", strings.NewReader("<script>"))

@@ -1,5 +1,5 @@
 // Package stream is a thread server: a durable, ordered log of entries for each thread, behind the thread API and the Durable Streams protocol over
-// HTTP, with access by signed tokens. What keeps the log is an engine of package store.
+// HTTP, with access by signed tokens. What keeps the log is an engine of package engine.
 //
 // An append is durable before it is answered, and readers see nothing that is not. A post of several entries is there as a whole or not
 // at all. An entry's id is good for ever: posting it again with an equal payload changes nothing, with another payload it is a conflict.
@@ -9,14 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
-	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -25,9 +22,11 @@ type Log struct {
 	// Quota is how many bytes one stream may hold, with some for each record's key; 0 is no quota. It must not change while the log is in use.
 	Quota int64
 
-	engine  engine.Engine
-	metrics *metrics
-	uses    uses
+	// Observer receives what the log counts. It must not change while the log is in use.
+	Observer Observer
+
+	engine engine.Engine
+	uses   uses
 
 	installation atomic.Pointer[string] // nil while it is not known
 	writable     writable
@@ -53,17 +52,11 @@ const maxIdle = 10_000
 
 // NewLog is a log in an engine, which it closes in the end.
 func NewLog(e engine.Engine) *Log {
-	return &Log{engine: e, streams: engine.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
+	return &Log{Observer: unobserved{}, engine: e, streams: engine.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
 }
 
-// OpenLog opens the log in the folder dir, and makes it where there is none. One process at a time can have it.
-func OpenLog(dir string, log *slog.Logger) (*Log, error) {
-	e, err := pebble.Open(dir, log)
-	if err != nil {
-		return nil, err
-	}
-	return NewLog(e), nil
-}
+// Engine returns the log's engine, for what only some engines can do.
+func (l *Log) Engine() engine.Engine { return l.engine }
 
 // Close closes the engine. Nobody may be using it any more.
 func (l *Log) Close() error { return l.engine.Close() }
@@ -127,19 +120,21 @@ func (l *Log) update(ctx context.Context, name string, decide func(head engine.H
 	return engine.Head{}, fmt.Errorf("append to %s: %w, %d times", name, engine.ErrConflict, maxAttempts)
 }
 
-// follower is somebody who reads a stream and may wait for more. It is to be closed.
-type follower struct {
+// Follower reads a stream and can wait for a change of it. Close it when done.
+type Follower struct {
 	log  *Log
 	used *engine.Pooled[live]
 	name string
 }
 
-func (l *Log) follow(name string) *follower { return &follower{l, l.streams.Acquire(name), name} }
+// Follow returns a Follower of the stream with this name, which need not exist.
+func (l *Log) Follow(name string) *Follower { return &Follower{l, l.streams.Acquire(name), name} }
 
-func (f *follower) close() { f.log.streams.Release(f.used) }
+// Close ends the use of the Follower.
+func (f *Follower) Close() { f.log.streams.Release(f.used) }
 
-// look tells where the stream stands, and of a channel that is closed when it has changed.
-func (f *follower) look(ctx context.Context) (engine.Head, <-chan struct{}, error) {
+// Stat returns the stream as it is now, or the errors of Log.Stat, and a channel that is closed once it has changed.
+func (f *Follower) Stat(ctx context.Context) (view, <-chan struct{}, error) {
 	s := &f.used.Value
 	f.log.waits.Lock()
 	if s.grown == nil {
@@ -147,8 +142,8 @@ func (f *follower) look(ctx context.Context) (engine.Head, <-chan struct{}, erro
 	}
 	grown := s.grown // before the look: what comes after it is heard of
 	f.log.waits.Unlock()
-	head, err := f.log.engine.Head(ctx, f.name)
-	return head, grown, err
+	v, err := f.log.Stat(ctx, f.name)
+	return v, grown, err
 }
 
 // tell wakes those who wait for a stream.
@@ -168,13 +163,6 @@ func (l *Log) wake(s *live) {
 	}
 }
 
-// ConflictError says that ids are taken by entries with other payloads.
-type ConflictError struct{ Entries []thread.BadEntry }
-
-func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%d of the ids are taken by other payloads", len(e.Entries))
-}
-
 // Appended is what an append came to.
 type Appended struct {
 	Next       uint64 // the offset after which a reader finds what comes later
@@ -192,7 +180,7 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 		res = Appended{}
 		if head.State != nil {
 			if v, err := newView(name, head); err != nil || v.Gone {
-				return nil, errors.Join(err, errGone)
+				return nil, errors.Join(err, ErrGone)
 			}
 		}
 		a := &engine.Append{State: head.State}
@@ -206,71 +194,16 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 	var conflict *ConflictError
 	switch {
 	case err == nil:
-		l.metrics.appended(res.Appended, res.Duplicates, size, time.Since(began))
+		l.Observer.Appended(res.Appended, res.Duplicates, size, time.Since(began))
 	case errors.As(err, &conflict):
-		l.metrics.conflicts(len(conflict.Entries))
+		l.Observer.Conflicted(len(conflict.Entries))
 	}
 	res.Next = head.Data
 	return res, err
 }
 
-// addEntries adds those entries to an append that are new.
-func (l *Log) addEntries(ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended) error {
-	var conflicts []thread.BadEntry
-	var fresh map[string]thread.Entry // by id, of this append
-	if len(entries) > 1 {
-		fresh = make(map[string]thread.Entry, len(entries))
-	}
-	now := time.Now()
-	a.Records = make([]engine.Record, 0, len(entries))
-	for i, e := range entries {
-		before, taken := fresh[e.ID]
-		same := taken && equalJSON(before.Payload, e.Payload)
-		if !taken {
-			r, found, err := l.engine.Lookup(ctx, name, e.ID)
-			if err != nil {
-				return err
-			}
-			if taken = found; found {
-				same = len(r.Data) == 0 // it was removed since: nobody can say any more
-				if !same {
-					old, err := thread.ParseStored(r.Data)
-					if err != nil {
-						return fmt.Errorf("entry %s in the log: %w", e.ID, err)
-					}
-					same = equalJSON(old.Payload, e.Payload)
-				}
-			}
-		}
-		switch {
-		case same:
-			res.Duplicates++
-		case taken:
-			conflicts = append(conflicts, thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"})
-		default:
-			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
-			a.Records = append(a.Records, engine.Record{At: now, Key: e.ID, Data: data})
-			res.Appended++
-			if fresh != nil {
-				fresh[e.ID] = e
-			}
-		}
-	}
-	if conflicts != nil {
-		return &ConflictError{conflicts}
-	}
-	return nil
-}
-
-func sizeOf(records []engine.Record) (n int) {
-	for _, r := range records {
-		n += len(r.Data)
-	}
-	return n
-}
-
-// EndedAt returns when the thread's server received the entry with this id; false where there is none.
-func (l *Log) EndedAt(ctx context.Context, threadID, id string) (time.Time, bool, error) {
+// ReceivedAt returns when the log received the thread's entry with this id; false where there is none.
+func (l *Log) ReceivedAt(ctx context.Context, threadID, id string) (time.Time, bool, error) {
 	r, ok, err := l.engine.Lookup(ctx, thread.StreamName(threadID), id)
 	return r.At, ok, err
 }
@@ -278,15 +211,9 @@ func (l *Log) EndedAt(ctx context.Context, threadID, id string) (time.Time, bool
 // Threads tells f of each thread and of the offset of its last entry. It stops at f's first error and returns it.
 func (l *Log) Threads(ctx context.Context, f func(id string, last uint64) error) error {
 	return l.engine.Streams(ctx, func(name string, h engine.Head) error {
-		if id, ok := threadOf(name); ok && h.Data > 0 {
+		if id, ok := thread.OfStream(name); ok && h.Data > 0 {
 			return f(id, h.Data)
 		}
 		return nil
 	})
-}
-
-// threadOf is the thread whose stream has this name; false for another stream.
-func threadOf(name string) (id string, ok bool) {
-	id, ok = strings.CutPrefix(name, thread.StreamName(""))
-	return id, ok && thread.ValidThread(id)
 }

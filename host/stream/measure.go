@@ -73,9 +73,8 @@ func (m *metrics) of(r request) series {
 	return s
 }
 
-// appended says that the log took an append: how many entries were new, how many were there already, how large the new ones were together, and how
-// long it took to make them durable.
-func (m *metrics) appended(entries, duplicates, bytes int, took time.Duration) {
+// Appended is Observer's.
+func (m *metrics) Appended(entries, duplicates, bytes int, took time.Duration) {
 	if m == nil {
 		return
 	}
@@ -85,8 +84,8 @@ func (m *metrics) appended(entries, duplicates, bytes int, took time.Duration) {
 	m.durable.Observe(took.Seconds())
 }
 
-// conflicts says that so many entries of a post were refused because their ids are taken.
-func (m *metrics) conflicts(entries int) {
+// Conflicted is Observer's.
+func (m *metrics) Conflicted(entries int) {
 	if m != nil {
 		m.conflictsTotal.Add(float64(entries))
 	}
@@ -133,15 +132,15 @@ func (m *metrics) panicked() {
 	}
 }
 
-// expired says that so many streams went because their time was over.
-func (m *metrics) expired(streams int) {
+// Expired is Observer's.
+func (m *metrics) Expired() {
 	if m != nil {
-		m.expiredTotal.Add(float64(streams))
+		m.expiredTotal.Inc()
 	}
 }
 
-// deleted says that a stream was deleted on demand.
-func (m *metrics) deleted() {
+// Deleted is Observer's.
+func (m *metrics) Deleted() {
 	if m != nil {
 		m.deletedTotal.Inc()
 	}

@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// meta is what a stream is, as PUT made it and what came since has made of it. It is the stream's state in the store. A thread has none, but for one that
+// meta is what a stream is, as PUT made it and what came since has made of it. It is the stream's state in the engine. A thread has none, but for one that
 // was made by PUT.
 type meta struct {
 	Type     string     `json:"type"`
@@ -19,7 +19,7 @@ type meta struct {
 	Expires  *time.Time `json:"expires,omitempty"`
 	Used     time.Time  `json:"used,omitzero"` // only with a TTL. Readers put it ahead by what they are late to write it down again
 	Closed   bool       `json:"closed,omitempty"`
-	ClosedBy *producer  `json:"closedBy,omitempty"` // whose append closed it
+	ClosedBy *Producer  `json:"closedBy,omitempty"` // whose append closed it
 	Seq      string     `json:"seq,omitempty"`      // the last Stream-Seq
 	Fork     *fork      `json:"fork,omitempty"`
 	Gone     bool       `json:"gone,omitempty"` // deleted, and kept for its forks
@@ -46,7 +46,7 @@ type view struct {
 func newView(name string, head engine.Head) (view, error) {
 	v := view{name: name, head: head}
 	if head.State == nil {
-		v.Type = jsonType
+		v.Type = typeJSON
 		return v, nil
 	}
 	if err := json.Unmarshal(head.State, &v.meta); err != nil {
@@ -55,9 +55,9 @@ func newView(name string, head engine.Head) (view, error) {
 	return v, nil
 }
 
-const jsonType = "application/json"
+const typeJSON = "application/json"
 
-func (v view) isJSON() bool { return v.Type == jsonType }
+func (v view) isJSON() bool { return v.Type == typeJSON }
 
 // base is the offset where what the stream has of its own begins.
 func (v view) base() uint64 {

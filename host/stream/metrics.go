@@ -162,7 +162,7 @@ func (m *metrics) handler() http.Handler {
 		defer cancel()
 		if turn.Acquire(ctx, 1) != nil {
 			w.Header().Set("Retry-After", "1")
-			say(w, http.StatusServiceUnavailable, "busy", "too many ask for the measurements")
+			refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").write(w)
 			return
 		}
 		p := page{header: w.Header(), status: http.StatusOK}

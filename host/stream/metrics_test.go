@@ -164,14 +164,16 @@ func TestMetricsOfWaits(t *testing.T) {
 
 // tellAll tells m of each thing that there is to tell.
 func tellAll(m *metrics) {
-	m.appended(2, 1, 300, 3*time.Millisecond)
-	m.conflicts(4)
+	m.Appended(2, 1, 300, 3*time.Millisecond)
+	m.Conflicted(4)
 	m.sent(500)
 	m.reader(readerSSE)
 	m.reader(readerLongPoll)()
 	m.dropped()
-	m.expired(6)
-	m.deleted()
+	for range 6 {
+		m.Expired()
+	}
+	m.Deleted()
 	m.backedUp(time.Unix(7_000_000, 0))
 	m.certificate(time.Unix(8_000_000, 0))
 	m.connected(1)

@@ -11,7 +11,7 @@ import (
 // authorize checks the request's token and that it is for the thread in the path.
 func (s *Server) authorize(r *http.Request, scope string) (Grant, error) {
 	name := r.PathValue("stream")
-	if _, ok := threadOf(name); !ok {
+	if _, ok := thread.OfStream(name); !ok {
 		return Grant{}, refuse(http.StatusNotFound, "not_found", "no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -", thread.StreamName(""))
 	}
 	return s.permit(r.Header.Get("Authorization"), name, scope)
@@ -23,18 +23,39 @@ func (s *Server) permit(authorization, name, scope string) (Grant, error) {
 	if token == "" {
 		return Grant{}, refuse(http.StatusUnauthorized, "no_token", "a bearer token is required")
 	}
-	g, err := s.tokens.check(token)
+	g, err := s.verify(token)
 	switch {
 	case err != nil:
 		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "%s", err)
-	case g.Thread == "" && strings.HasPrefix(name, thread.StreamName("")):
+	case !isThread(g.Stream) && strings.HasPrefix(name, thread.StreamName("")):
 		return Grant{}, refuse(http.StatusUnauthorized, "invalid_token", "token has no thread as its subject")
-	case g.name() != name:
+	case g.Stream != name:
 		return Grant{}, refuse(http.StatusForbidden, "wrong_thread", "the token is for another thread")
 	case !g.Allows(scope):
 		return Grant{}, refuse(http.StatusForbidden, "missing_scope", "the token lacks the scope %s", scope)
 	}
 	return g, nil
+}
+
+// verify returns what a token allows.
+func (s *Server) verify(token string) (Grant, error) {
+	g, err := s.tokens.Verify(token)
+	if err == nil && strings.HasPrefix(g.Stream, thread.StreamName("")) && !isThread(g.Stream) {
+		return Grant{}, ErrSubject
+	}
+	return g, err
+}
+
+// isThread reports whether a stream of this name is a thread's.
+func isThread(name string) bool {
+	_, is := thread.OfStream(name)
+	return is
+}
+
+// threadOf returns the id of the thread that a grant is for.
+func threadOf(g Grant) string {
+	id, _ := thread.OfStream(g.Stream)
+	return id
 }
 
 // bearer is the token of an Authorization header; "" for none.
@@ -48,8 +69,8 @@ func bearer(authorization string) string {
 
 // holder returns the holder of a token that is good.
 func (s *Server) holder(token string) (string, bool) {
-	g, err := s.tokens.check(token)
-	return g.holder(), err == nil
+	g, err := s.verify(token)
+	return g.Holder(), err == nil
 }
 
 // spend counts the bytes of a post against the quota of the grant's holder.
@@ -57,7 +78,7 @@ func (s *Server) spend(g Grant, bytes int) error {
 	if s.posted == nil {
 		return nil
 	}
-	who := g.holder()
+	who := g.Holder()
 	if who == "" {
 		return nil
 	}
@@ -69,10 +90,13 @@ func (s *Server) spend(g Grant, bytes int) error {
 	return nil
 }
 
+// renewAfter is how long after its run's end a renew token is good.
+const renewAfter = time.Hour
+
 // renew gives a fresh write token for the renew token's thread and run.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, g Grant) error {
 	if g.Run != "" {
-		ended, ok, err := s.Log.EndedAt(r.Context(), g.Thread, g.Run+".end.0")
+		ended, ok, err := s.Log.ReceivedAt(r.Context(), threadOf(g), g.Run+".end.0")
 		if err != nil {
 			return err
 		}
@@ -81,7 +105,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g Grant) error {
 		}
 	}
 	until := time.Now().Add(WriteTTL)
-	token, err := Mint(s.Secrets[0], Grant{Thread: g.Thread, Scope: []string{ScopeWrite}, Run: g.Run, House: g.House, Until: until})
+	token, err := Sign(s.Secrets[0], Grant{Stream: g.Stream, Scope: []string{ScopeWrite}, Run: g.Run, House: g.House, Until: until})
 	if err != nil {
 		return err
 	}

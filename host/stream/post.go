@@ -4,105 +4,38 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
-	"strconv"
-	"strings"
+	"errors"
 	"time"
-	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// posted is a POST of the protocol.
-type posted struct {
-	kind     string // its content type, "" where it does not say
-	body     []byte
-	producer *producer
-	seq      string // Stream-Seq, "" for none
-	close    bool   // it closes the stream
-	run      string // whose signals alone it may bring, on a thread; "" for any
+// Post is a request to append to a stream, to close it, or both.
+type Post struct {
+	Type     string // of the Body, to be equal to the stream's; "" where there is none
+	Body     []byte
+	Producer *Producer // nil without one
+	Seq      string    // has to sort after that of the post before; "" for none
+	Close    bool
+	Run      string // whose signals alone the entries of a thread may be; "" for any
 }
 
-// outcome is what a POST came to.
-type outcome struct {
-	view      view
-	duplicate bool
-	last      *producer // where the producer stands now; nil without one
+// Posted is the result of a Post.
+type Posted struct {
+	Stream    view
+	Duplicate bool      // the producer's request was accepted before, and changed nothing now
+	Last      *Producer // its last accepted request; nil without one
 }
 
-// post serves POST.
-func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g Grant) error {
-	p := posted{close: strings.EqualFold(r.Header.Get(headerClosed), "true"), run: g.Run}
-	var err error
-	if p.seq, err = parseSeq(r.Header); err != nil {
-		return err
+// Post appends to a stream, closes it, or both, and returns when that is durable. It returns ErrAbsent, ErrGone,
+// ErrThreadClose, ErrSeq, ErrEpoch, a *ClosedError, *TypeError, *GapError, *StaleEpochError, *QuotaError, or an error
+// of the body, and has changed nothing then. After another error it may have.
+func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err error) {
+	if _, is := thread.OfStream(name); is && p.Close {
+		return out, ErrThreadClose
 	}
-	if p.producer, err = parseProducer(r.Header); err != nil {
-		return err
-	}
-	l := s.lease(r, g)
-	defer l.free()
-	if p.body, err = readBody(w, r, thread.MaxBody, l); err == nil {
-		err = s.spend(g, len(p.body))
-	}
-	if err != nil {
-		return err
-	}
-	if given := r.Header.Get("Content-Type"); given != "" {
-		if p.kind, err = mediaType(given); err != nil {
-			return err
-		}
-	}
-	if len(p.body) == 0 && !p.close {
-		return refuse(http.StatusBadRequest, "empty", "the body is empty")
-	}
-	if len(p.body) > 0 && p.kind == "" {
-		return refuse(http.StatusBadRequest, "content_type", "want the stream's Content-Type")
-	}
-	out, err := s.Log.post(r.Context(), name, p)
-	if err != nil {
-		return asAnswer(err)
-	}
-	h := w.Header()
-	h.Set(headerNext, offset(out.view.tail()))
-	if out.view.Closed {
-		h.Set(headerClosed, "true")
-	}
-	status := http.StatusNoContent
-	if out.last != nil {
-		h.Set(headerProducerEpoch, strconv.FormatInt(out.last.Epoch, 10))
-		h.Set(headerProducerSeq, strconv.FormatInt(out.last.Seq, 10))
-		if !out.duplicate && len(p.body) > 0 {
-			status = http.StatusOK
-		}
-	}
-	w.WriteHeader(status)
-	return nil
-}
-
-// maxSeq is how long a Stream-Seq may be, in bytes: the stream's state has the last one.
-const maxSeq = 256
-
-// parseSeq reads Stream-Seq; "" where there is none. It is kept as text, so other bytes would not come back as they
-// are compared.
-func parseSeq(h http.Header) (string, error) {
-	given := h.Values(headerSeq)
-	if len(given) == 0 {
-		return "", nil
-	}
-	if len(given) > 1 || given[0] == "" || len(given[0]) > maxSeq || !utf8.ValidString(given[0]) {
-		return "", refuse(http.StatusBadRequest, "header", "%s: want 1 to %d bytes of UTF-8, once", headerSeq, maxSeq)
-	}
-	return given[0], nil
-}
-
-// post appends to a stream, or closes it, or both.
-func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err error) {
-	if _, is := threadOf(name); is && p.close {
-		return out, refuse(http.StatusBadRequest, "thread", "a thread is never closed: its run's end may still be on its way")
-	}
-	if _, err := l.state(ctx, name); err != nil { // what has expired is deleted now
+	if _, err := l.Stat(ctx, name); err != nil { // what has expired is deleted now
 		return out, err
 	}
 	began, n, size := time.Now(), 0, 0
@@ -111,12 +44,12 @@ func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err
 		if err != nil {
 			return nil, err
 		}
-		out = outcome{view: v}
+		out = Posted{Stream: v}
 		switch {
 		case !head.Exists() || l.uses.expired(v, time.Now()):
-			return nil, errAbsent
+			return nil, ErrAbsent
 		case v.Gone:
-			return nil, errGone
+			return nil, ErrGone
 		}
 		a, err := l.decidePost(ctx, v, p, &out)
 		if n, size = 0, 0; a != nil {
@@ -125,62 +58,60 @@ func (l *Log) post(ctx context.Context, name string, p posted) (out outcome, err
 		return a, err
 	})
 	if err == nil {
-		l.metrics.appended(n, 0, size, time.Since(began))
-		out.view, err = newView(name, head)
+		l.Observer.Appended(n, 0, size, time.Since(began))
+		out.Stream, err = newView(name, head)
 	}
 	return out, err
 }
 
 // decidePost says what a POST adds to a stream.
-func (l *Log) decidePost(ctx context.Context, v view, p posted, out *outcome) (*engine.Append, error) {
+func (l *Log) decidePost(ctx context.Context, v view, p Post, out *Posted) (*engine.Append, error) {
 	a := &engine.Append{}
-	if p.producer != nil {
-		last, err := l.producer(ctx, v.name, p.producer.ID)
+	if p.Producer != nil {
+		last, err := l.producer(ctx, v.name, p.Producer.ID)
 		if err != nil {
 			return nil, err
 		}
-		duplicate, refused := p.producer.accept(last)
-		if refused != nil && (refused.status != http.StatusConflict || !v.Closed) {
-			return nil, refused
+		duplicate, err := p.Producer.accept(last)
+		if err != nil && !(v.Closed && errors.As(err, new(*GapError))) {
+			return nil, err
 		}
-		if duplicate && (!v.Closed || !p.close || v.ClosedBy != nil && *v.ClosedBy == *p.producer) {
-			out.duplicate, out.last = true, last
+		if duplicate && (!v.Closed || !p.Close || v.ClosedBy != nil && *v.ClosedBy == *p.Producer) {
+			out.Duplicate, out.Last = true, last
 			return nil, nil
 		}
 		if !v.Closed {
-			out.last = p.producer
-			a.Values = map[string][]byte{valueProducer + p.producer.ID: thread.Marshal(p.producer)}
+			out.Last = p.Producer
+			a.Values = map[string][]byte{valueProducer + p.Producer.ID: thread.Marshal(p.Producer)}
 		}
 	}
 	if v.Closed {
-		if p.close && len(p.body) == 0 && p.producer == nil {
+		if p.Close && len(p.Body) == 0 && p.Producer == nil {
 			return nil, nil // it is, already
 		}
-		refused := refuse(http.StatusConflict, "closed", "the stream is closed")
-		refused.header = map[string]string{headerClosed: "true", headerNext: offset(v.tail())}
-		return nil, refused
+		return nil, &ClosedError{v.tail()}
 	}
-	if len(p.body) > 0 {
-		if p.kind != v.Type {
-			return nil, refuse(http.StatusConflict, "content_type", "the stream is %s", v.Type)
+	if len(p.Body) > 0 {
+		if p.Type != v.Type {
+			return nil, &TypeError{Type: v.Type}
 		}
 		if err := l.addBody(ctx, v, p, a); err != nil {
 			return nil, err
 		}
 	}
-	if p.seq != "" {
-		if p.seq <= v.Seq {
-			return nil, refuse(http.StatusConflict, "seq", "%s is not above the last one", headerSeq)
+	if p.Seq != "" {
+		if p.Seq <= v.Seq {
+			return nil, ErrSeq
 		}
-		v.Seq = p.seq
+		v.Seq = p.Seq
 	}
-	if p.close {
-		v.Closed, v.ClosedBy = true, p.producer
+	if p.Close {
+		v.Closed, v.ClosedBy = true, p.Producer
 	}
 	if v.HasTTL {
 		v.Used = time.Now()
 	}
-	if a.State = v.head.State; a.State != nil || p.seq != "" {
+	if a.State = v.head.State; a.State != nil || p.Seq != "" {
 		a.State = v.state()
 	}
 	if len(a.Records) == 0 && a.Values == nil && bytes.Equal(a.State, v.head.State) {
@@ -190,24 +121,24 @@ func (l *Log) decidePost(ctx context.Context, v view, p posted, out *outcome) (*
 }
 
 // addBody adds what a POST brings to an append: of a thread the entries that are new.
-func (l *Log) addBody(ctx context.Context, v view, p posted, a *engine.Append) (err error) {
-	if _, is := threadOf(v.name); is {
-		entries, err := parseBody(p.body, p.run)
+func (l *Log) addBody(ctx context.Context, v view, p Post, a *engine.Append) (err error) {
+	if _, is := thread.OfStream(v.name); is {
+		entries, err := ParseEntries(p.Body, p.Run)
 		if err != nil {
 			return err
 		}
 		return l.addEntries(ctx, v.name, a, entries, &Appended{})
 	}
-	a.Records, err = cut(v.Type, p.body, false)
+	a.Records, err = cut(v.Type, p.Body, false)
 	return err
 }
 
 // producer is where a producer stands; nil for one that the stream does not know.
-func (l *Log) producer(ctx context.Context, name, id string) (*producer, error) {
+func (l *Log) producer(ctx context.Context, name, id string) (*Producer, error) {
 	raw, err := l.engine.Value(ctx, name, valueProducer+id)
 	if err != nil || raw == nil {
 		return nil, err
 	}
-	p := &producer{}
+	p := &Producer{}
 	return p, json.Unmarshal(raw, p)
 }

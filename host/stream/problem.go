@@ -24,18 +24,113 @@ func refuse(status int, code, format string, args ...any) *problem {
 	return &problem{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
+// problemOf returns the answer to a request that is refused for what it asks; nil for an error of the log.
+func problemOf(err error) *problem {
+	var (
+		p        *problem
+		conflict *ConflictError
+		entries  *EntriesError
+		syntax   *SyntaxError
+		count    *CountError
+		size     *SizeError
+		quota    *QuotaError
+		stale    *StaleEpochError
+		gap      *GapError
+		closed   *ClosedError
+		kind     *TypeError
+		exists   *ExistsError
+		source   *SourceError
+		fork     *ForkError
+	)
+	switch {
+	case errors.As(err, &p):
+		return p
+
+	case errors.As(err, &entries):
+		p = refuse(http.StatusBadRequest, "invalid", "%v", entries)
+		switch entries.Reason {
+		case TooLarge:
+			p.status, p.code = http.StatusRequestEntityTooLarge, "too_large"
+		case WrongRun:
+			p.status, p.code = http.StatusForbidden, "wrong_run"
+		}
+		p.entries = entries.Entries
+		return p
+	case errors.As(err, &syntax):
+		return refuse(http.StatusBadRequest, "json", "%v", syntax)
+	case errors.Is(err, ErrEmpty):
+		return refuse(http.StatusBadRequest, "empty", "%v", ErrEmpty)
+	case errors.As(err, &count):
+		return refuse(http.StatusRequestEntityTooLarge, "too_many", "%v", count)
+	case errors.As(err, &size):
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "%v", size)
+	case errors.As(err, &quota):
+		return refuse(http.StatusInsufficientStorage, "quota", "%v", quota)
+
+	case errors.As(err, &conflict):
+		p = refuse(http.StatusConflict, "conflict", "%v", conflict)
+		p.entries = conflict.Entries
+		return p
+	case errors.As(err, &stale):
+		return refuse(http.StatusForbidden, "stale_epoch", "%v", stale).with(headerProducerEpoch, stale.Epoch)
+	case errors.Is(err, ErrEpoch):
+		return refuse(http.StatusBadRequest, "producer", "a new epoch begins with %s 0", headerProducerSeq)
+	case errors.As(err, &gap):
+		return refuse(http.StatusConflict, "producer_gap", "%v", gap).
+			with(headerProducerExpected, gap.Want).with(headerProducerReceived, gap.Got)
+	case errors.As(err, &closed):
+		return refuse(http.StatusConflict, "closed", "%v", closed).
+			with(headerClosed, true).with(headerNext, offset(closed.Tail))
+	case errors.As(err, &kind):
+		return refuse(http.StatusConflict, "content_type", "%v", kind)
+	case errors.Is(err, ErrSeq):
+		return refuse(http.StatusConflict, "seq", "%s is not above the last one", headerSeq)
+	case errors.Is(err, ErrThreadClose):
+		return refuse(http.StatusBadRequest, "thread", "%v", ErrThreadClose)
+
+	case errors.As(err, &exists):
+		return refuse(http.StatusConflict, "exists", "%v", exists)
+	case errors.Is(err, ErrKept):
+		return refuse(http.StatusConflict, "gone", "%v", ErrKept)
+	case errors.As(err, &source) && source.Err == ErrGone:
+		return refuse(http.StatusConflict, "gone", "%v", source)
+	case errors.As(err, &source):
+		return refuse(http.StatusNotFound, "not_found", "%v", source)
+	case errors.As(err, &fork):
+		return refuse(http.StatusBadRequest, "fork", "want an offset up to %s, and at most %d forks of forks",
+			offset(fork.Tail), MaxForkDepth)
+	case errors.Is(err, ErrForkLarge):
+		return refuse(http.StatusBadRequest, "fork", "%s: at most %d messages and %d bytes: want a later offset",
+			headerForkSub, MaxMessages, MaxForkCopy)
+	case errors.Is(err, ErrForkShort):
+		return refuse(http.StatusBadRequest, "fork", "%s: the stream ends before", headerForkSub)
+
+	case errors.Is(err, ErrAbsent):
+		return refuse(http.StatusNotFound, "not_found", "%v", ErrAbsent)
+	case errors.Is(err, ErrGone):
+		return refuse(http.StatusGone, "gone", "%v", ErrGone)
+	}
+	return nil
+}
+
+// with adds a header to the answer.
+func (p *problem) with(header string, value any) *problem {
+	if p.header == nil {
+		p.header = map[string]string{}
+	}
+	p.header[header] = fmt.Sprint(value)
+	return p
+}
+
 // answerError answers a request that failed.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return
 	}
 	h := w.Header()
-	var p *problem
-	var conflict *ConflictError
+	p := problemOf(err)
 	switch {
-	case errors.As(err, &p):
-	case errors.As(err, &conflict):
-		p = &problem{status: http.StatusConflict, code: "conflict", message: conflict.Error(), entries: conflict.Entries}
+	case p != nil:
 	case errors.Is(err, engine.ErrFull):
 		p = refuse(http.StatusInsufficientStorage, "full", "the log's disk is full: nothing can be appended until there is room")
 		h.Set("Retry-After", "30")
@@ -55,8 +150,13 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	for name, value := range p.header {
 		h.Set(name, value)
 	}
-	h.Set("Content-Type", "application/json")
 	h.Del(headerEncoding)
+	p.write(w)
+}
+
+// write sends the answer, without its headers.
+func (p *problem) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(p.status)
 	var body struct {
 		Error struct {

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -101,7 +100,7 @@ func streamName(path string) (string, error) {
 	if name == "__ds" || strings.HasPrefix(name, "__ds/") {
 		return "", refuse(http.StatusNotFound, "not_found", "subscriptions are not served")
 	}
-	if _, thread := threadOf(name); !thread && strings.HasPrefix(name, "arbe-thread-") {
+	if !isThread(name) && strings.HasPrefix(name, "arbe-thread-") {
 		return "", refuse(http.StatusBadRequest, "path", "no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -")
 	}
 	return name, nil
@@ -115,21 +114,10 @@ var scopes = map[string]string{
 // admit checks that the request's token is good for what it wants of a stream, and returns what the token allows. An
 // open server asks for none, and allows what a token without a run does.
 func (s *Server) admit(r *http.Request, name string) (Grant, error) {
-	if s.Open {
+	if s.Insecure {
 		return Grant{}, nil
 	}
 	return s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
-}
-
-// asAnswer makes of a stream's error what is answered.
-func asAnswer(err error) error {
-	switch {
-	case errors.Is(err, errAbsent):
-		return refuse(http.StatusNotFound, "not_found", "there is no such stream")
-	case errors.Is(err, errGone):
-		return refuse(http.StatusGone, "gone", "the stream was deleted")
-	}
-	return err
 }
 
 // mediaType is a content type as streams are compared by.
@@ -143,9 +131,9 @@ func mediaType(s string) (string, error) {
 
 // inspect serves HEAD.
 func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
-	v, err := s.Log.state(r.Context(), name)
+	v, err := s.Log.Stat(r.Context(), name)
 	if err != nil {
-		return asAnswer(err)
+		return err
 	}
 	describe(w.Header(), v)
 	w.WriteHeader(http.StatusOK)
@@ -169,8 +157,8 @@ func describe(h http.Header, v view) {
 
 // remove serves DELETE.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ Grant) error {
-	if err := s.Log.remove(r.Context(), name); err != nil {
-		return asAnswer(err)
+	if err := s.Log.Delete(r.Context(), name); err != nil {
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -27,12 +27,18 @@ type Proxy struct {
 	Upstream *url.URL // as ParseUpstream gives it
 	// MaxRequests is how many requests may be on their way upstream, each on a connection of its own; 0 is 1000. Who comes then is told to come again.
 	MaxRequests int
-	// Patience is how long the upstream may take to begin its answer, which must be more than it keeps a waiting reader; 0 is 2 min.
-	Patience time.Duration
+	// Timeout is how long the upstream may take to begin its answer, which must be more than it keeps a waiting reader; 0 is 2 min.
+	Timeout time.Duration
 	// Closing ends the waits of readers when it is done, so that a proxy can stop.
 	Closing context.Context
 	Logger  *slog.Logger
 }
+
+// Times that a client has for its part of a request.
+const (
+	acceptTimeout = 10 * time.Second // to accept a piece of an answer
+	uploadTimeout = 2 * time.Minute  // to send a body
+)
 
 // proxyBody is the most that a body may have: more than the server takes, so that it is the server who says so.
 const proxyBody = thread.MaxBody + 1<<20
@@ -71,7 +77,7 @@ func (p *Proxy) Handler() http.Handler {
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    10 * time.Second,
-		ResponseHeaderTimeout:  cmp.Or(p.Patience, 2*time.Minute),
+		ResponseHeaderTimeout:  cmp.Or(p.Timeout, 2*time.Minute),
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        time.Minute, // before the server's own, so that no request meets a connection that is being closed
 		MaxConnsPerHost:        most,
@@ -93,7 +99,7 @@ func (p *Proxy) Handler() http.Handler {
 		w := &proxyWriter{ResponseWriter: rw, rc: http.NewResponseController(rw)}
 		began := time.Now()
 		defer func() { // also when an answer is broken off, which is a panic
-			_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // for its end: the last part may be long ago
+			_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // for its end: the last part may be long ago
 			path := r.URL.EscapedPath()
 			p.Logger.Info("request", "method", r.Method, "path", path[:min(len(path), 200)],
 				"status", cmp.Or(w.status, 499), "ms", time.Since(began).Milliseconds())
@@ -118,7 +124,7 @@ func (p *Proxy) Handler() http.Handler {
 		}
 		r = r.WithContext(ctx)
 		if r.Body != http.NoBody {
-			_ = w.rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a reader without deadlines is a test's
+			_ = w.rc.SetReadDeadline(time.Now().Add(uploadTimeout)) // a reader without deadlines is a test's
 			r.Body = &upload{http.MaxBytesReader(rw, r.Body, proxyBody), w.rc}
 		}
 		rp.ServeHTTP(w, r)
@@ -262,7 +268,7 @@ func (w *proxyWriter) WriteHeader(status int) {
 // Write is http.ResponseWriter's.
 func (w *proxyWriter) Write(b []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
-	_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is a test's
+	_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // a writer without deadlines is a test's
 	return w.ResponseWriter.Write(b)
 }
 

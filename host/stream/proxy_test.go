@@ -18,32 +18,6 @@ import (
 	"arbe.0sk.ar/runner/host/stream"
 )
 
-func TestParseUpstream(t *testing.T) {
-	for address, want := range map[string]string{
-		"http://127.0.0.1:8787":               "http://127.0.0.1:8787/api/stream",
-		"https://thread.example/":             "https://thread.example/api/stream",
-		"https://thread.example/api/stream":   "https://thread.example/api/stream",
-		"https://thread.example/a%2Fb/":       "https://thread.example/a%2Fb/api/stream",
-		"":                                    "",
-		"thread.example":                      "",
-		"ftp://thread.example":                "",
-		"http://":                             "",
-		"https://user:secret@thread.example/": "",
-		"https://user:secret@thread:example/": "",
-		"https://thread.example/?x=secret":    "",
-		"https://thread.example/a/../b":       "",
-	} {
-		u, err := stream.ParseUpstream(address)
-		if want == "" {
-			if err == nil || strings.Contains(err.Error(), ":secret") {
-				t.Errorf("%q: %v, %v", address, u, err)
-			}
-		} else if err != nil || u.String() != want {
-			t.Errorf("%q: %v, %v, want %s", address, u, err, want)
-		}
-	}
-}
-
 // Who comes when there are as many requests as there may be is told to come again.
 func TestProxyBusy(t *testing.T) {
 	t.Parallel()
@@ -126,6 +100,12 @@ func TestProxyUpgrade(t *testing.T) {
 	}
 }
 
+// serveProxy runs a proxy as arbe proxy does.
+func serveProxy(ctx context.Context, p stream.Proxy, ready chan<- string) error {
+	p.Closing = ctx
+	return stream.ServeHandler(ctx, "127.0.0.1:0", p.Handler(), p.Logger, func(url string) { ready <- url })
+}
+
 // A proxy that is told to end lets go of those who wait for something new, and lets those finish who send something.
 func TestServeProxy(t *testing.T) {
 	t.Parallel()
@@ -138,7 +118,7 @@ func TestServeProxy(t *testing.T) {
 	said := &output{}
 	ready, served := make(chan string, 1), make(chan error, 1)
 	go func() {
-		served <- stream.ServeProxy(ctx, "127.0.0.1:0", stream.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(said, nil))}, func(url string) { ready <- url })
+		served <- serveProxy(ctx, stream.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(said, nil))}, ready)
 	}()
 	url := <-ready
 	token := writer(t, "t1")
@@ -232,7 +212,7 @@ func BenchmarkFronts(b *testing.B) {
 	ctx, stop := context.WithCancel(context.Background())
 	ready, served := make(chan string, 1), make(chan error, 1)
 	go func() {
-		served <- stream.ServeProxy(ctx, "127.0.0.1:0", stream.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, func(url string) { ready <- url })
+		served <- serveProxy(ctx, stream.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, ready)
 	}()
 	defer func() {
 		stop()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
@@ -29,12 +28,6 @@ const (
 	overQuotaFor = 1 << 20
 )
 
-// overQuota is returned for an append to a stream that has no room for it.
-func overQuota(quota int64) error {
-	return refuse(http.StatusInsufficientStorage, "quota",
-		"the stream would hold more than %d bytes, which is its quota", quota)
-}
-
 // meter counts an append to a stream that stands at s.head, and refuses one that is beyond the quota. It costs a
 // look-up where this process does not know the stream's size, and reading the stream once where its size was never
 // written down. s.mu is held.
@@ -54,7 +47,7 @@ func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append)
 		most += overQuotaFor
 	}
 	if s.size+added > most {
-		return 0, overQuota(l.Quota)
+		return 0, &QuotaError{l.Quota}
 	}
 	if a.Values == nil {
 		a.Values = map[string][]byte{}
@@ -76,7 +69,7 @@ func (l *Log) sizeOf(ctx context.Context, name string, head engine.Head) (int64,
 		}
 	}
 	for at.Upto < head.Data {
-		records, err := l.engine.Read(ctx, name, at.Upto, head.Data, readChunk)
+		records, err := l.engine.Read(ctx, name, at.Upto, head.Data, readAtOnce)
 		if err != nil || len(records) == 0 {
 			return at.Bytes, err
 		}

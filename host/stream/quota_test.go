@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // A token is one caller, however it is written, and so is a fresh one for the same thread and run.
 func TestCallers(t *testing.T) {
 	b := besiege(t)
-	b.tokens.secrets = b.Secrets
-	p := newPace(1, 1)
+	b.tokens = NewVerifier(b.Secrets)
+	p := newLimiter(1, 1)
 	by := func(token, from string) caller {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = from
@@ -21,9 +23,9 @@ func TestCallers(t *testing.T) {
 		return p.caller(r, b.holder)
 	}
 	const here, there = "192.0.2.1:1", "192.0.2.2:1"
-	first := b.token(Grant{Thread: "t1", Run: "r1"})
-	again, err := Mint(b.Secrets[0], Grant{
-		Thread: "t1", Run: "r1", Scope: []string{ScopeWrite},
+	first := b.token(Grant{Stream: thread.StreamName("t1"), Run: "r1"})
+	again, err := Sign(b.Secrets[0], Grant{
+		Stream: thread.StreamName("t1"), Run: "r1", Scope: []string{ScopeWrite},
 		Until: time.Now().Add(2 * time.Hour),
 	})
 	if err != nil {
@@ -32,8 +34,8 @@ func TestCallers(t *testing.T) {
 	if first == again || by(first, here) != by(again, there) {
 		t.Error("a fresh token is another caller")
 	}
-	if by(first, here) == by(b.token(Grant{Thread: "t1", Run: "r2"}), here) || by(first,
-		here) == by(b.token(Grant{Thread: "t2", Run: "r1"}), here) {
+	if by(first, here) == by(b.token(Grant{Stream: thread.StreamName("t1"), Run: "r2"}), here) || by(first,
+		here) == by(b.token(Grant{Stream: thread.StreamName("t2"), Run: "r1"}), here) {
 		t.Error("tokens of two runs or threads are one caller")
 	}
 	// The last character of a signature has four bits of it, and two that mean nothing.
@@ -41,7 +43,7 @@ func TestCallers(t *testing.T) {
 	last := strings.IndexByte(alphabet, first[len(first)-1])
 	for i := 1; i < 4; i++ {
 		spelled := first[:len(first)-1] + string(alphabet[last&^3|(last+i)&3])
-		if _, err := b.tokens.check(spelled); err == nil {
+		if _, err := b.verify(spelled); err == nil {
 			t.Errorf("a signature that ends with %q is taken", spelled[len(spelled)-1:])
 		}
 		if by(spelled, here) != by("no token at all", here) || by(spelled, here) == by(spelled, there) {
@@ -84,16 +86,6 @@ func TestStreamQuota(t *testing.T) {
 		"x"); status != http.StatusCreated {
 		t.Errorf("another stream: %d %s", status, body)
 	}
-	// Another server, which has not seen the stream, counts the same.
-	again := NewLog(b.Log.engine)
-	v, err := again.state(t.Context(), "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	size, err := again.sizeOf(t.Context(), "s", v.head)
-	if known := b.Log.streams.Peek("s").Value.size; err != nil || size != known || size < 3<<20 {
-		t.Errorf("the stream has %d bytes, %v; it was known to have %d", size, err, known)
-	}
 }
 
 // A token's holder posts so much in an hour, and is told to come again.
@@ -110,13 +102,13 @@ func TestTokenQuota(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w
 	}
-	first := b.token(Grant{Thread: "t1", Run: "r1"})
+	first := b.token(Grant{Stream: thread.StreamName("t1"), Run: "r1"})
 	for i, want := range []int{200, 200, 200, 200, 200, 200, 200, 200, 200, 429} { // the least quota is one whole post
 		if w := post(first, 7<<20); w.Code != want || w.Code == 429 && w.Header().Get("Retry-After") == "" {
 			t.Errorf("post %d: got %d %.200s, want %d", i, w.Code, w.Body, want)
 		}
 	}
-	if w := post(b.token(Grant{Thread: "t1", Run: "r2"}), 1); w.Code != 409 {
+	if w := post(b.token(Grant{Stream: thread.StreamName("t1"), Run: "r2"}), 1); w.Code != 409 {
 		t.Errorf("another holder: got %d", w.Code)
 	}
 }

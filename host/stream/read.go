@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"arbe.0sk.ar/runner/thread"
 )
 
 // read gives a thread's entries as NDJSON, or as events.
@@ -16,13 +14,13 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 	live := q.Get("live")
 	if live == "sse" {
 		w.Header().Set("Cache-Control", "no-store")
-		return s.getFrom(w, r, thread.StreamName(g.Thread), live, q["offset"], g)
+		return s.getFrom(w, r, g.Stream, live, q["offset"], g)
 	}
 	if live != "" && live != "long-poll" {
 		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
 	}
-	f := s.Log.follow(thread.StreamName(g.Thread))
-	defer f.close()
+	f := s.Log.Follow(g.Stream)
+	defer f.Close()
 	v, grown, err := s.thread(r.Context(), f)
 	if err != nil {
 		return err
@@ -59,16 +57,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g Grant) error {
 }
 
 // thread is the thread that f follows, as it is now.
-func (s *Server) thread(ctx context.Context, f *follower) (view, <-chan struct{}, error) {
-	head, grown, err := f.look(ctx)
-	if err != nil {
-		return view{}, nil, err
-	}
-	v, err := s.Log.judge(ctx, f.name, head)
-	if errors.Is(err, errAbsent) {
+func (s *Server) thread(ctx context.Context, f *Follower) (view, <-chan struct{}, error) {
+	v, grown, err := f.Stat(ctx)
+	if errors.Is(err, ErrAbsent) {
 		err = refuse(http.StatusNotFound, "not_found", "the thread was never written")
 	}
-	return v, grown, asAnswer(err)
+	return v, grown, err
 }
 
 // await returns when the thread has grown, or was waited for long enough.

@@ -29,7 +29,7 @@ func recovered(next http.Handler, m *metrics, log *slog.Logger) http.Handler {
 			h.Del("Content-Length")
 			h.Del("ETag")
 			h.Set("Cache-Control", "no-store")
-			say(x, http.StatusInternalServerError, "internal", "the server failed to handle the request")
+			refuse(http.StatusInternalServerError, "internal", "the server failed to handle the request").write(x)
 		}()
 		next.ServeHTTP(x, r)
 	})

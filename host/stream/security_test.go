@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Whatever somebody tries who may not, or who means harm, is refused with the right status, on the thread API and on the protocol, by the log of each engine:
@@ -81,8 +82,8 @@ func TestSecurity(t *testing.T) {
 		{name: "sub of no stream", token: sign(jwt.SigningMethodHS256, secret, "sub", "arbe-thread-../t1"), want: 401},
 		{name: "another thread's", token: writer(t, "t2"), want: 403},
 		{name: "another stream's", token: mint(t, stream.Grant{Stream: "t1", Scope: []string{stream.ScopeWrite}}), want: 401},
-		{name: "scope read", token: mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeRead}}), want: 403},
-		{name: "scope renew", token: mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeRenew}}), want: 403},
+		{name: "scope read", token: mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeRead}}), want: 403},
+		{name: "scope renew", token: mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeRenew}}), want: 403},
 		{name: "scope that looks like it", token: sign(jwt.SigningMethodHS256, secret, "scope", "stream:writer xstream:write STREAM:WRITE"), want: 403},
 		{name: "basic", header: "Authorization: Basic " + good + "\r\n", want: 401},
 		{name: "two tokens", header: "Authorization: Bearer x\r\nAuthorization: Bearer " + good + "\r\n", want: 401},
@@ -209,7 +210,7 @@ func TestKeyRotation(t *testing.T) {
 	e := engines["pebble"](t)
 	base := serveOn(t, e, func(s *stream.Server) { s.Secrets = [][]byte{fresh, old} })
 	signed := func(key []byte, scope string) string {
-		token, err := stream.Mint(key, stream.Grant{Thread: "t1", Scope: []string{scope}, Until: time.Now().Add(time.Hour)})
+		token, err := stream.Sign(key, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{scope}, Until: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
 )
@@ -27,11 +28,11 @@ type Config struct {
 	Secrets  [][]byte // nil for one of the server's own, on a loopback address
 	LongPoll time.Duration
 	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of MemoryLimit
-	Open     bool  // the Durable Streams protocol asks for no token. Only on a loopback address
+	Insecure bool  // the Durable Streams protocol asks for no token. Only on a loopback address
 	Limits   Limits
 
-	NATS  *jetstream.Config // the cluster that keeps the log; nil for the data folder
-	Rules Rules             // what is taken out of the log in time
+	NATS      *jetstream.Config // the cluster that keeps the log; nil for the data folder
+	Retention Retention         // of what the log holds
 
 	Cert, Key string    // files of a certificate and its key; "" for no TLS
 	Debug     string    // a loopback address to serve profiles on; "" for none
@@ -55,17 +56,17 @@ func (c Config) check() error {
 	switch public := !loopback(c.Addr); {
 	case public && c.Secrets == nil:
 		return ErrNoSecret
-	case public && c.Open:
-		return ErrOpen
+	case public && c.Insecure:
+		return ErrInsecure
 	}
 	return nil
 }
 
-// tendEvery is how often the log is looked through for what its time is over.
-const tendEvery = 10 * time.Minute
+// expireEvery is the time between two passes over the log that remove what has expired.
+const expireEvery = 10 * time.Minute
 
 // Serve runs a server until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the log closed. ready is told of
-// the base URL once it can be used. Where the log fails for good, Serve returns at once with store.ErrFailed, and the
+// the base URL once it can be used. Where the log fails for good, Serve returns at once with engine.ErrFailed, and the
 // process is to end: requests may be stuck in the log, and are left there.
 func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
 	if err := cfg.check(); err != nil {
@@ -83,7 +84,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, cfg, log, ready) }()
 	var failed <-chan struct{}
-	failer, ok := log.engine.(engine.Failer)
+	failer, ok := log.Engine().(engine.Failer)
 	if ok {
 		failed = failer.Failed()
 	}
@@ -118,11 +119,11 @@ func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (e
 	if cfg.NATS != nil {
 		disk = ""
 	}
-	m := newMetrics(cmp.Or(cfg.Version, "dev"), log.engine.Check, disk)
-	log.metrics = m
+	m := newMetrics(cmp.Or(cfg.Version, "dev"), log.Engine().Check, disk)
+	log.Observer = m
 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
-	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Open: cfg.Open, Closing: ctx, Logger: cfg.Logger, metrics: m}
+	s := &Server{Log: log, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Insecure: cfg.Insecure, Closing: ctx, Logger: cfg.Logger, metrics: m}
 	log.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
 	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
 	scheme := "http"
@@ -147,7 +148,7 @@ func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (e
 
 	together.Go(func() error { return serveUntil(ctx, srv, cfg.Limits.listener(ln, m)) })
 	together.Go(func() error { return log.Watch(ctx) })
-	together.Go(func() error { return log.TendLoop(ctx, tendEvery, cfg.Rules, cfg.Logger) })
+	together.Go(func() error { return log.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
 		together.Go(func() error { return serveDebug(ctx, cfg.Debug, cfg.Logger) })
 	}
@@ -158,6 +159,16 @@ func serve(ctx context.Context, cfg Config, log *Log, ready func(url string)) (e
 	return together.Wait()
 }
 
+// OpenLog opens the log in the folder dir on this machine's disk, and makes it where there is none. One process at a
+// time can have it.
+func OpenLog(dir string, logger *slog.Logger) (*Log, error) {
+	e, err := pebble.Open(dir, logger)
+	if err != nil {
+		return nil, err
+	}
+	return NewLog(e), nil
+}
+
 // open opens the log where it is kept.
 func (c Config) open(ctx context.Context) (*Log, error) {
 	if c.engine != nil {
@@ -166,11 +177,11 @@ func (c Config) open(ctx context.Context) (*Log, error) {
 	if c.NATS == nil {
 		return OpenLog(c.Data.log(), c.Logger)
 	}
-	engine, err := jetstream.Open(ctx, *c.NATS)
+	e, err := jetstream.Open(ctx, *c.NATS)
 	if err != nil {
 		return nil, err
 	}
-	return NewLog(engine), nil
+	return NewLog(e), nil
 }
 
 // identifyTimeout bounds how long the start waits for the installation's id.
@@ -192,18 +203,18 @@ func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// ServeProxy runs p on addr until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the others given 10 s. ready
-// is told of the base URL once it can be used. p's Closing is set to ctx.
-func ServeProxy(ctx context.Context, addr string, p Proxy, ready func(url string)) error {
+// ServeHandler serves h on addr until ctx is done, and ends as Serve does. Each of its requests may take a connection to
+// elsewhere, so that it accepts half as many as the process may have open files. ready receives the base URL once
+// requests can come. A handler that panics answers 500.
+func ServeHandler(ctx context.Context, addr string, h http.Handler, log *slog.Logger, ready func(url string)) error {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	p.Closing = ctx
-	srv := newServer(recovered(p.Handler(), nil, p.Logger), p.Logger)
+	srv := newServer(recovered(h, nil, log), log)
 	ready("http://" + ln.Addr().String())
-	most := Limits{}.most(openfiles.Limit(), 2) // one to each side
-	return serveUntil(ctx, srv, &door{Listener: ln, most: int64(most)})
+	most := Limits{}.most(openfiles.Limit(), 2)
+	return serveUntil(ctx, srv, &limitedListener{Listener: ln, most: int64(most)})
 }
 
 // serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.

@@ -54,7 +54,7 @@ func TestServe(t *testing.T) {
 		if st, err := os.Stat(filepath.Join(string(data), "secret")); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("the secret's file: %v, %v", st.Mode(), err)
 		}
-		token, err := stream.Mint(key, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+		token, err := stream.Sign(key, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}

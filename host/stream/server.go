@@ -18,13 +18,13 @@ import (
 type Server struct {
 	Log     *Log
 	Secrets [][]byte // verify tokens, and the first one signs them; each has at least MinSecret bytes
-	// Open serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the protocol's test suite.
-	Open bool
+	// Insecure serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the protocol's test suite.
+	Insecure bool
 	// LongPoll is how long a reader is kept waiting for something new; 0 is 20 s.
 	LongPoll time.Duration
-	// Patience is how long a client may take to accept 64 KiB of an answer, before its connection is closed; 0 is 10 s. A reader comes again from where
+	// WriteTimeout is how long a client may take to accept 64 KiB of an answer, before its connection is closed; 0 is 10 s. A reader comes again from where
 	// it was.
-	Patience time.Duration
+	WriteTimeout time.Duration
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
@@ -34,8 +34,8 @@ type Server struct {
 	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is never less than one post may have.
 	TokenQuota int64
 
-	tokens  verifier
-	posted  *pace // nil without a quota
+	tokens  *Verifier
+	posted  *limiter // nil without a quota
 	budget  *budget
 	metrics *metrics
 }
@@ -47,15 +47,17 @@ const (
 )
 
 // Handler serves the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and /healthz, /readyz and /metrics.
-func (s *Server) Handler() http.Handler { return paced(s.handler(), cmp.Or(s.Patience, writeTimeout)) }
+func (s *Server) Handler() http.Handler {
+	return paced(s.handler(), cmp.Or(s.WriteTimeout, writeTimeout))
+}
 
 // handler is Handler without a bound on how long a client takes.
 func (s *Server) handler() http.Handler {
-	s.tokens.secrets = s.Secrets
+	s.tokens = NewVerifier(s.Secrets)
 	s.budget = newBudget(cmp.Or(s.Budget, MemoryLimit()/4))
 	s.metrics.ofBudget(s.budget)
 	if s.TokenQuota > 0 {
-		s.posted = newPace(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
+		s.posted = newLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
 	}
 	mux := http.NewServeMux()
 	name := "/api/stream/" + "{stream}"
@@ -70,7 +72,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.ready)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff") // an entry's text is never a page
-		if !s.Open || !strings.HasPrefix(r.URL.Path, protocolRoot) {
+		if !s.Insecure || !strings.HasPrefix(r.URL.Path, protocolRoot) {
 			w.Header().Set("Vary", "Authorization")
 		}
 		if strings.HasPrefix(r.URL.Path, protocolRoot) {
@@ -79,7 +81,7 @@ func (s *Server) handler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-	if s.Open {
+	if s.Insecure {
 		return localOnly(h)
 	}
 	return h
@@ -90,7 +92,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := s.Log.engine.Check(ctx); err != nil {
+	if err := s.Log.Engine().Check(ctx); err != nil {
 		s.Logger.Warn("not ready", "error", err)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprintln(w, "the log can't be written")
@@ -112,7 +114,7 @@ func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, Gra
 
 // lease is for the bytes that a request of the grant's token holds; without a token, of its address.
 func (s *Server) lease(r *http.Request, g Grant) *lease {
-	if who := g.holder(); who != "" {
+	if who := g.Holder(); who != "" {
 		return s.budget.lease(who)
 	}
 	return s.budget.lease("address " + network(r.RemoteAddr).String())

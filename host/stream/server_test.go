@@ -67,7 +67,7 @@ func mint(t testing.TB, g stream.Grant) string {
 	if g.Until.IsZero() {
 		g.Until = time.Now().Add(time.Hour)
 	}
-	token, err := stream.Mint(secret, g)
+	token, err := stream.Sign(secret, g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func mint(t testing.TB, g stream.Grant) string {
 }
 
 func writer(t testing.TB, id string) string {
-	return mint(t, stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}})
+	return mint(t, stream.Grant{Stream: thread.StreamName(id), Scope: []string{stream.ScopeWrite}})
 }
 
 // answer is what a request came to.
@@ -274,7 +274,9 @@ func TestPostRefuses(t *testing.T) {
 
 func TestAccess(t *testing.T) {
 	s := newServer(t)
-	all := func(scopes ...string) stream.Grant { return stream.Grant{Thread: "t1", Scope: scopes} }
+	all := func(scopes ...string) stream.Grant {
+		return stream.Grant{Stream: thread.StreamName("t1"), Scope: scopes}
+	}
 	if a := s.do("POST", path1, writer(t, "t1"), chat("a", "x")); a.status != 200 {
 		t.Fatalf("got %+v", a)
 	}
@@ -308,7 +310,7 @@ func TestAccess(t *testing.T) {
 		{"another thread's", writer(t, "t2"), 403, 403, 403},
 		{"none", "", 401, 401, 401},
 		{"nonsense", "x.y.z", 401, 401, 401},
-		{"expired", mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(-time.Minute)}), 401, 401, 401},
+		{"expired", mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(-time.Minute)}), 401, 401, 401},
 		{"another secret", sign(jwt.SigningMethodHS256, []byte(strings.Repeat("x", 32)), claims(func(jwt.MapClaims) {})), 401, 401, 401},
 		{"alg none", sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claims(func(jwt.MapClaims) {})), 401, 401, 401},
 		{"alg HS512", sign(jwt.SigningMethodHS512, secret, claims(func(jwt.MapClaims) {})), 401, 401, 401},
@@ -353,7 +355,7 @@ func TestAccess(t *testing.T) {
 // A token for one run may post that run's signals, and what is no signal.
 func TestRunScope(t *testing.T) {
 	s := newServer(t)
-	token := mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeWrite}, Run: "r1"})
+	token := mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeWrite}, Run: "r1"})
 	signal := func(id, run string) string {
 		return fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"signal.thread.status_changed","runId":%q,"harness":"pi","status":"running"}}`, id, run)
 	}
@@ -375,7 +377,7 @@ func TestRunScope(t *testing.T) {
 		t.Errorf("got %s", a.body)
 	}
 
-	renew := mint(t, stream.Grant{Thread: "t1", Scope: []string{stream.ScopeRenew}, Run: "r1"})
+	renew := mint(t, stream.Grant{Stream: thread.StreamName("t1"), Scope: []string{stream.ScopeRenew}, Run: "r1"})
 	a := s.do("POST", path1+"/token", renew, "")
 	var fresh struct{ JWT, ExpiresAt string }
 	if err := json.Unmarshal([]byte(a.body), &fresh); err != nil {

@@ -3,7 +3,6 @@ package stream
 import (
 	"bufio"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,7 +28,7 @@ type controlEvent struct {
 }
 
 // events gives a stream as server-sent events: what is there, and what comes. A reader who does not take it is dropped, and comes again where he was.
-func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v view, after uint64, l *lease) error {
+func (s *Server) events(w http.ResponseWriter, r *http.Request, f *Follower, v view, after uint64, l *lease) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
@@ -47,9 +46,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 	defer ping.Stop()
 	first, have := true, cursor(time.Now(), r.URL.Query().Get("cursor"))
 	for {
-		head, grown, err := f.look(r.Context())
+		now, grown, err := f.Stat(r.Context())
 		if err == nil {
-			v, err = s.Log.judge(r.Context(), v.name, head)
+			v = now
 		}
 		for err == nil && (first || after < v.tail() || v.Closed) {
 			var records []engine.Record
@@ -74,10 +73,10 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *follower, v v
 			l.drop()
 		}
 		if err != nil && first {
-			return asAnswer(err)
+			return err
 		}
 		if err != nil {
-			if err = asAnswer(err); !errors.As(err, new(*problem)) && r.Context().Err() == nil {
+			if problemOf(err) == nil && r.Context().Err() == nil {
 				s.Logger.Error("a live read broke off", "stream", v.name, "error", err)
 			}
 			return nil // who comes again is told

@@ -9,27 +9,18 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
+// readAtOnce is how many bytes the log reads from its engine at once for its own purposes.
+const readAtOnce = 1 << 20
+
 // Names of a stream's values.
 const (
 	valueProducer = "p/" // + the producer's id
 	valueFork     = "f/" // + the name of a stream that was forked from this one: its Born
 )
 
-// Errors of streams that callers tell apart.
-var (
-	errAbsent = errors.New("there is no such stream")
-	errGone   = errors.New("the stream was deleted")
-)
-
-// undeletedError says that a stream has expired, and could not be deleted. For a reader it is absent.
-type undeletedError struct{ cause error }
-
-func (e *undeletedError) Error() string        { return "delete an expired stream: " + e.cause.Error() }
-func (e *undeletedError) Unwrap() error        { return e.cause }
-func (e *undeletedError) Is(target error) bool { return target == errAbsent }
-
-// state tells what a stream is now: errAbsent for one that does not exist or has expired, errGone for one that is kept for its forks only.
-func (l *Log) state(ctx context.Context, name string) (view, error) {
+// Stat returns the stream as it is now. It returns ErrAbsent for one that does not exist or has expired, ErrGone for one
+// that is kept for its forks only.
+func (l *Log) Stat(ctx context.Context, name string) (view, error) {
 	head, err := l.engine.Head(ctx, name)
 	if err != nil {
 		return view{}, err
@@ -37,30 +28,30 @@ func (l *Log) state(ctx context.Context, name string) (view, error) {
 	return l.judge(ctx, name, head)
 }
 
-// judge is state for a head. What has expired is deleted.
+// judge is Stat for a head. What has expired is deleted.
 func (l *Log) judge(ctx context.Context, name string, head engine.Head) (view, error) {
 	v, err := newView(name, head)
 	switch {
 	case err != nil:
 		return v, err
 	case !head.Exists():
-		return v, errAbsent
+		return v, ErrAbsent
 	case v.Gone:
-		return v, errGone
+		return v, ErrGone
 	case l.uses.expired(v, time.Now()):
 		switch err := l.drop(ctx, name, func(v view) bool { return l.uses.expired(v, time.Now()) }); {
 		case err == nil:
-			l.metrics.expired(1)
-		case !errors.Is(err, errAbsent) && !errors.Is(err, errGone):
+			l.Observer.Expired()
+		case !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrGone):
 			return v, &undeletedError{err}
 		}
-		return v, errAbsent
+		return v, ErrAbsent
 	}
 	return v, nil
 }
 
-// touch writes down that a stream was used, where its time depends on it. Where the log takes no appends, it is kept in mind: no read fails for it.
-func (l *Log) touch(ctx context.Context, v view) {
+// Touch writes down that a stream was used, where its time depends on it. Where the log takes no appends, it is kept in mind: no read fails for it.
+func (l *Log) Touch(ctx context.Context, v view) {
 	if !v.HasTTL || time.Now().Before(v.Used) {
 		return
 	}
@@ -79,9 +70,9 @@ func (l *Log) touch(ctx context.Context, v view) {
 	l.uses.forget(v.name)
 }
 
-// records returns what a stream has after one offset up to another, as much as fits into some bytes, at least one record where there is one. The seqs are
-// offsets.
-func (l *Log) records(ctx context.Context, v view, after, upTo uint64, most int) ([]engine.Record, error) {
+// Read returns the records of a stream after one offset up to another, as many as fit into most bytes, but at least one
+// where there is any. Their Seq is an offset. Bound it by the Tail of what Stat returned.
+func (l *Log) Read(ctx context.Context, v view, after, upTo uint64, most int) ([]engine.Record, error) {
 	base := v.base()
 	var records []engine.Record
 	if after < base {
@@ -90,7 +81,7 @@ func (l *Log) records(ctx context.Context, v view, after, upTo uint64, most int)
 			return nil, err
 		}
 		for most > 0 {
-			some, err := l.records(ctx, source, after, min(upTo, base), most)
+			some, err := l.Read(ctx, source, after, min(upTo, base), most)
 			if err != nil {
 				return nil, err
 			}
@@ -127,14 +118,14 @@ func (l *Log) source(ctx context.Context, v view) (view, error) {
 	return source, err
 }
 
-// remove deletes a stream. errAbsent or errGone: there is nothing to delete.
-func (l *Log) remove(ctx context.Context, name string) error {
-	if _, err := l.state(ctx, name); err != nil { // one that has expired is not there
+// Delete deletes a stream. It returns ErrAbsent or ErrGone where there is nothing to delete.
+func (l *Log) Delete(ctx context.Context, name string) error {
+	if _, err := l.Stat(ctx, name); err != nil { // one that has expired is not there
 		return err
 	}
 	err := l.drop(ctx, name, func(view) bool { return true })
 	if err == nil {
-		l.metrics.deleted()
+		l.Observer.Deleted()
 	}
 	return err
 }
@@ -149,9 +140,9 @@ func (l *Log) drop(ctx context.Context, name string, still func(view) bool) erro
 		case err != nil:
 			return nil, err
 		case !head.Exists() || !still(v):
-			return nil, errAbsent
+			return nil, ErrAbsent
 		case v.Gone:
-			return nil, errGone
+			return nil, ErrGone
 		}
 		v.Gone = true
 		return &engine.Append{State: v.state()}, nil
@@ -159,11 +150,11 @@ func (l *Log) drop(ctx context.Context, name string, still func(view) bool) erro
 	if err != nil {
 		return err
 	}
-	return l.bury(ctx, v)
+	return l.deleteGone(ctx, v)
 }
 
-// bury takes a stream that is gone out of the log, unless there are forks of it, and then those that were kept for it alone.
-func (l *Log) bury(ctx context.Context, v view) error {
+// deleteGone deletes a stream that is gone, unless it has forks, and then the streams that were kept for it alone.
+func (l *Log) deleteGone(ctx context.Context, v view) error {
 	for {
 		forked, err := l.forked(ctx, v)
 		if err != nil || forked {
@@ -221,9 +212,9 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 		case err != nil:
 			return nil, err
 		case !head.Exists():
-			return nil, errAbsent
+			return nil, ErrAbsent
 		case v.Gone && mark != nil:
-			return nil, errGone
+			return nil, ErrGone
 		}
 		return &engine.Append{State: head.State, Values: map[string][]byte{valueFork + name: mark}}, nil
 	})

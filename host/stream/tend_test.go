@@ -58,7 +58,7 @@ func watch(t *testing.T, e engine.Engine) (*server, *watched) {
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
 	w := &watched{Engine: e}
 	s := &server{t: t, log: stream.NewLog(w)}
-	h := &stream.Server{Log: s.log, Secrets: [][]byte{secret}, Open: true, LongPoll: 300 * time.Millisecond, Closing: context.Background(), Logger: logger}
+	h := &stream.Server{Log: s.log, Secrets: [][]byte{secret}, Insecure: true, LongPoll: 300 * time.Millisecond, Closing: context.Background(), Logger: logger}
 	s.srv = httptest.NewServer(h.Handler())
 	t.Cleanup(s.close)
 	return s, w
@@ -97,7 +97,7 @@ func TestTendHeartbeats(t *testing.T) {
 	began := time.Now()
 	tend := func(after, keep time.Duration, want int) {
 		t.Helper()
-		got, err := s.log.Tend(t.Context(), began.Add(after), stream.Rules{Heartbeats: keep})
+		got, err := s.log.Expire(t.Context(), began.Add(after), stream.Retention{Heartbeats: keep})
 		if err != nil || got.Heartbeats != want {
 			t.Errorf("after %v: %+v, %v, want %d heartbeats", after, got, err, want)
 		}
@@ -221,12 +221,12 @@ func TestTendHeartbeatsOnCluster(t *testing.T) {
 		post(e)
 	}
 	tail := s.do("GET", "/v1/stream/arbe-thread-t1?offset=now", "", "").header.Get("Stream-Next-Offset")
-	rules, later := stream.Rules{Heartbeats: time.Minute}, time.Now().Add(time.Hour)
-	if got, err := s.log.Tend(t.Context(), later, rules); err != nil || got.Heartbeats != 4 {
+	rules, later := stream.Retention{Heartbeats: time.Minute}, time.Now().Add(time.Hour)
+	if got, err := s.log.Expire(t.Context(), later, rules); err != nil || got.Heartbeats != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	reads := w.reads.Load()
-	if got, err := s.log.Tend(t.Context(), later, rules); err != nil || got.Heartbeats != 0 || w.reads.Load() != reads {
+	if got, err := s.log.Expire(t.Context(), later, rules); err != nil || got.Heartbeats != 0 || w.reads.Load() != reads {
 		t.Errorf("again: %+v, %v, %d reads", got, err, w.reads.Load()-reads)
 	}
 	for _, path := range []string{"/v1/stream/arbe-thread-t1?offset=-1", "/v1/stream/arbe-thread-t1?live=long-poll&offset=-1", "/api/stream/arbe-thread-t1?offset=0"} {
@@ -285,7 +285,7 @@ func TestTendManyHeartbeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := s.log.Tend(t.Context(), time.Now().Add(time.Hour), stream.Rules{Heartbeats: time.Minute})
+	got, err := s.log.Expire(t.Context(), time.Now().Add(time.Hour), stream.Retention{Heartbeats: time.Minute})
 	if err != nil || got.Heartbeats != n-1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -303,9 +303,9 @@ func TestTendStreams(t *testing.T) {
 			t.Fatalf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	tend := func(want stream.Tended) {
+	tend := func(want stream.Pass) {
 		t.Helper()
-		got, err := s.log.Tend(t.Context(), time.Now(), stream.Rules{})
+		got, err := s.log.Expire(t.Context(), time.Now(), stream.Retention{})
 		if err != nil || got != want {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
@@ -315,28 +315,28 @@ func TestTendStreams(t *testing.T) {
 	put("later", "Stream-TTL", "1000")
 	put("source")
 	put("fork", "Stream-Forked-From", "/v1/stream/source")
-	tend(stream.Tended{Streams: 5, Expired: 1})
-	tend(stream.Tended{Streams: 4})
+	tend(stream.Pass{Streams: 5, Expired: 1})
+	tend(stream.Pass{Streams: 4})
 
 	// One that is gone stays for its fork. Where the log can't bury it when the fork goes, the next pass does.
 	if got := s.do("DELETE", "/v1/stream/source", "", ""); got.status != 204 {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
-	tend(stream.Tended{Streams: 4})
+	tend(stream.Pass{Streams: 4})
 	engine.keep.Store(true)
 	for _, name := range []string{"fork", "later"} {
 		if got := s.do("DELETE", "/v1/stream/"+name, "", ""); got.status != 503 {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	if got, err := s.log.Tend(t.Context(), time.Now(), stream.Rules{}); err == nil || got.Failed != 2 || got.Streams != 4 {
+	if got, err := s.log.Expire(t.Context(), time.Now(), stream.Retention{}); err == nil || got.Failed != 2 || got.Streams != 4 {
 		t.Errorf("%+v, %v", got, err) // the source still has a fork
 	}
 	engine.keep.Store(false)
-	if _, err := s.log.Tend(t.Context(), time.Now(), stream.Rules{}); err != nil {
+	if _, err := s.log.Expire(t.Context(), time.Now(), stream.Retention{}); err != nil {
 		t.Error(err)
 	}
-	tend(stream.Tended{Streams: 1})
+	tend(stream.Pass{Streams: 1})
 	put("source") // its name is free
 }
 
@@ -345,7 +345,7 @@ func TestTendLoop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.log.TendLoop(ctx, time.Millisecond, stream.Rules{Heartbeats: time.Nanosecond}, slog.New(slog.DiscardHandler))
+		done <- s.log.ExpireLoop(ctx, time.Millisecond, stream.Retention{Heartbeats: time.Nanosecond}, slog.New(slog.DiscardHandler))
 	}()
 	if _, err := s.log.Append(t.Context(), "t1", signals("r1", 0, 5, "end.0")); err != nil {
 		t.Fatal(err)

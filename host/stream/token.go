@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-
-	"arbe.0sk.ar/runner/thread"
 )
 
 // Scopes of a token.
@@ -21,25 +19,29 @@ const (
 
 	// ScopeDelete deletes a stream. No writer has it: what runs in a box must not be able to take away what it has said.
 	ScopeDelete = "stream:delete"
+
+	// ScopeBackup copies the whole log. Its token's subject is SubjectAdmin.
+	ScopeBackup = "server:backup"
 )
+
+// SubjectAdmin is the subject of tokens for the server itself. It is the name of no stream.
+const SubjectAdmin = "arbe-admin"
 
 // Lifetimes and limits of tokens.
 const (
-	WriteTTL   = 2 * time.Hour
-	MinSecret  = 32        // bytes
-	renewAfter = time.Hour // so long after its run's end a renew token is still good
+	WriteTTL  = 2 * time.Hour // of a write token that a renew token gets
+	MinSecret = 32            // bytes
 )
 
 // Grant is what a token allows.
 type Grant struct {
-	Thread string
-	Stream string // the name of a stream that is no thread's, where Thread is ""
+	Stream string // the name of the one stream that it is for, as thread.StreamName gives it for a thread
 	Scope  []string
 	Run    string // "" for any; else only this run's signals may be posted
 	House  string
 	Until  time.Time
 
-	who, stream string // what holder and name return, for a token that was verified
+	holder string // what Holder returns, for a token that was verified
 }
 
 // Allows reports whether the grant covers a scope.
@@ -47,23 +49,12 @@ func (g Grant) Allows(scope string) bool {
 	return slices.Contains(g.Scope, scope) || scope == ScopeRead && slices.Contains(g.Scope, ScopeWrite)
 }
 
-// holder names who has the grant's token: a token that is renewed stays the same holder. It is "" for no token.
-func (g Grant) holder() string {
-	if g.who != "" || g.name() == "" {
-		return g.who
+// Holder identifies who has the grant's token: a renewed token has the same holder. It is "" without a stream.
+func (g Grant) Holder() string {
+	if g.holder != "" || g.Stream == "" {
+		return g.holder
 	}
-	return strings.Join([]string{g.name(), strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
-}
-
-// name is the stream that the grant is for.
-func (g Grant) name() string {
-	if g.stream != "" {
-		return g.stream
-	}
-	if g.Thread == "" {
-		return g.Stream
-	}
-	return thread.StreamName(g.Thread)
+	return strings.Join([]string{g.Stream, strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
 }
 
 // claims are a token's content.
@@ -74,36 +65,44 @@ type claims struct {
 	Run   string `json:"run,omitempty"`
 }
 
-// ErrShortSecret says that a secret can be guessed.
+// ErrSubject is the error of a token whose subject is not the name of a stream.
+var ErrSubject = errors.New("token has no stream as its subject")
+
+// ErrShortSecret is the error of a secret that can be guessed.
 var ErrShortSecret = fmt.Errorf("the secret has less than %d bytes", MinSecret)
 
-// Mint signs a token with secret.
-func Mint(secret []byte, g Grant) (string, error) {
+// Sign returns a token for the grant, signed with secret.
+func Sign(secret []byte, g Grant) (string, error) {
 	if len(secret) < MinSecret {
 		return "", ErrShortSecret
 	}
 	c := claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Subject: g.name(), IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
+			Subject: g.Stream, IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
 		},
 		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run,
 	}
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
 }
 
-// verifier checks tokens with the secrets. It keeps in mind those that it has found good, for a writer shows his with each entry.
-type verifier struct {
+// Verifier verifies tokens with its secrets. It caches those that are good, because a writer sends its token with each
+// request. Its methods may be called at the same time.
+type Verifier struct {
 	secrets [][]byte
 
 	mu   sync.Mutex
 	good map[string]Grant // by the whole token, signature included
 }
 
-// maxGood is how many tokens are kept in mind.
+// NewVerifier returns a verifier of tokens that are signed with any of the secrets.
+func NewVerifier(secrets [][]byte) *Verifier { return &Verifier{secrets: secrets} }
+
+// maxGood bounds the tokens in the cache.
 const maxGood = 10_000
 
-// check is verify, at a fraction of its cost for a token that was checked before.
-func (v *verifier) check(token string) (Grant, error) {
+// Verify returns what a token allows: HS256 alone, a good signature, not expired, with a subject and a scope. For a token
+// in the cache it takes a fraction of the time.
+func (v *Verifier) Verify(token string) (Grant, error) {
 	v.mu.Lock()
 	g, ok := v.good[token]
 	v.mu.Unlock()
@@ -114,7 +113,7 @@ func (v *verifier) check(token string) (Grant, error) {
 	if err != nil {
 		return g, err
 	}
-	g.who, g.stream = g.holder(), g.name()
+	g.holder = g.Holder()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.good == nil || len(v.good) >= maxGood {
@@ -124,7 +123,7 @@ func (v *verifier) check(token string) (Grant, error) {
 	return g, nil
 }
 
-// verify is the one place where a token is checked: HS256 and nothing else, a good signature, not expired, and subject, scope and expiry all there.
+// verify is Verify without the cache.
 func verify(secrets [][]byte, token string) (Grant, error) {
 	var c claims
 	keys := jwt.VerificationKeySet{}
@@ -140,13 +139,22 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 	if c.Scope == "" {
 		return Grant{}, errors.New("token has no scope")
 	}
-	id, ok := threadOf(c.Subject)
-	if c.Subject == "" || !ok && strings.HasPrefix(c.Subject, thread.StreamName("")) {
-		return Grant{}, errors.New("token has no stream as its subject")
+	if c.Subject == "" {
+		return Grant{}, ErrSubject
 	}
-	stream := ""
-	if !ok {
-		id, stream = "", c.Subject
+	return Grant{Stream: c.Subject, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
+}
+
+// ParseSecrets reads secrets with commas between them. The first one signs and all verify, so that a secret can be
+// replaced while its tokens are in use.
+func ParseSecrets(s string) ([][]byte, error) {
+	var secrets [][]byte
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		if len(part) < MinSecret {
+			return nil, ErrShortSecret
+		}
+		secrets = append(secrets, []byte(part))
 	}
-	return Grant{Thread: id, Stream: stream, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
+	return secrets, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // fullEngine is an engine whose disk may be full.
@@ -29,12 +30,12 @@ func (e *fullEngine) Append(ctx context.Context, stream string, a engine.Append)
 
 // On a full disk streams with a TTL are read, those that are read do not expire, and those that have expired are gone.
 func TestFullReads(t *testing.T) {
-	pebble, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	p, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &fullEngine{Engine: pebble}
-	s := &Server{Log: NewLog(e), Open: true, LongPoll: time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	e := &fullEngine{Engine: p}
+	s := &Server{Log: NewLog(e), Insecure: true, LongPoll: time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 	t.Cleanup(func() {
 		if err := s.Log.Close(); err != nil {
 			t.Error(err)
@@ -111,11 +112,11 @@ func (e *countedEngine) Values(ctx context.Context, stream, prefix string) (map[
 // HEAD reads no entries, and a producer's append reads no other producer's state, whatever they are called.
 func TestCostOfRequests(t *testing.T) {
 	b := besiege(t)
-	e := &countedEngine{Engine: b.Log.engine}
-	b.Log.engine = e
+	e := &countedEngine{Engine: b.Log.Engine()}
+	b.Log = NewLog(e)
 	b.honest("a")
 	read := e.reads.Load()
-	token := b.token(Grant{Thread: "honest"})
+	token := b.token(Grant{Stream: thread.StreamName("honest")})
 	for _, path := range []string{"/api/stream/arbe-thread-honest?offset=0", "/v1/stream/arbe-thread-honest"} {
 		if status, body := b.ask("HEAD", path, token, "", ""); status != http.StatusOK || body != "" {
 			t.Errorf("HEAD %s: %d %s", path, status, body)

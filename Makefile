@@ -82,15 +82,15 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load' -benchtime 3x ./internal/test/e2e
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror ./hydrate
-	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/stream
-	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/stream
-	go test -run '^$$' -bench 'Replay|FanOut' ./host/stream
-	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/stream | grep -v '^=== '
-	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/stream ./host/log/pebble ./host/log/jetstream | grep -v level=
+	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/server
+	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/server
+	go test -run '^$$' -bench 'Replay|FanOut' ./host/server
+	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/server | grep -v '^=== '
+	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/server ./host/log/pebble ./host/log/jetstream | grep -v level=
 
 .PHONY: conformance
 conformance: agents ## the Durable Streams protocol's own suite, all of it, on both engines
-	ARBE_CONFORMANCE=1 go test -count=1 -v -run 'TestConformance|TestOfficialClient' ./host/stream | grep -vE '^=== |level='
+	ARBE_CONFORMANCE=1 go test -count=1 -v -run 'TestConformance|TestOfficialClient' ./host/server | grep -vE '^=== |level='
 
 N    ?= 500
 SEED ?=

@@ -292,7 +292,15 @@ func (e *SizeError) Error() string {
 }
 
 // StreamName is the name of a thread's stream on a server, and the subject of its tokens.
-func StreamName(threadID string) string { return "arbe-thread-" + threadID }
+func StreamName(threadID string) string { return streamPrefix + threadID }
+
+const streamPrefix = "arbe-thread-"
+
+// OfStream returns the id of the thread whose stream has this name; false for another stream.
+func OfStream(name string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(name, streamPrefix)
+	return id, ok && ValidThread(id)
+}
 
 // BaseURL is the base of a server's thread API: url, with /api/stream behind it where it doesn't end so.
 func BaseURL(url string) string {

@@ -15,7 +15,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 )
 
 func (p *program) backupCommand() *cli.Command {
@@ -64,7 +65,7 @@ func (p *program) backupAction(c *cli.Context) error {
 
 // backupSource returns a func that writes a backup: of the running server, or of the log in the data folder if no
 // server runs.
-func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) error, error) {
+func (p *program) backupSource(d server.Data) (func(context.Context, io.Writer) error, error) {
 	local := func(ctx context.Context, w io.Writer) error {
 		err := d.Backup(ctx, w, cmdline.Logger(p.stderr, false))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -85,11 +86,11 @@ func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) 
 		return nil, err
 	}
 	return func(ctx context.Context, w io.Writer) error {
-		token, err := stream.Mint(key, stream.Grant{Stream: stream.SubjectAdmin, Scope: []string{stream.ScopeBackup}, Until: time.Now().Add(10 * time.Minute)})
+		token, err := token.Sign(key, token.Grant{Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup}, Until: time.Now().Add(10 * time.Minute)})
 		if err != nil {
 			return err
 		}
-		body, err := ask(ctx, http.MethodGet, url, stream.BackupPath, token)
+		body, err := ask(ctx, http.MethodGet, url, server.BackupPath, token)
 		if !elsewhere && errors.Is(err, syscall.ECONNREFUSED) {
 			return local(ctx, w) // the address is left of a server that was killed
 		}
@@ -105,7 +106,7 @@ func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) 
 }
 
 // receive copies a backup to w and checks it.
-func receive(ctx context.Context, source func(context.Context, io.Writer) error, w io.Writer) (stream.Backup, error) {
+func receive(ctx context.Context, source func(context.Context, io.Writer) error, w io.Writer) (server.Backup, error) {
 	r, in := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -113,7 +114,7 @@ func receive(ctx context.Context, source func(context.Context, io.Writer) error,
 		in.CloseWithError(err)
 		done <- err
 	}()
-	b, err := stream.CheckBackup(ctx, io.TeeReader(r, w))
+	b, err := server.CheckBackup(ctx, io.TeeReader(r, w))
 	r.CloseWithError(err) // ends the source if it still writes
 	sent := <-done
 	switch {
@@ -126,7 +127,7 @@ func receive(ctx context.Context, source func(context.Context, io.Writer) error,
 }
 
 // receiveFile writes a backup to a file, which gets its name when the backup is whole and on disk.
-func receiveFile(ctx context.Context, source func(context.Context, io.Writer) error, file string) (b stream.Backup, err error) {
+func receiveFile(ctx context.Context, source func(context.Context, io.Writer) error, file string) (b server.Backup, err error) {
 	partial := file + ".partial"
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return b, err
@@ -183,7 +184,7 @@ func (p *program) restoreAction(c *cli.Context) error {
 	}
 	b, err := d.Restore(c.Context, in)
 	switch {
-	case errors.Is(err, stream.ErrLogExists):
+	case errors.Is(err, server.ErrLogExists):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}
 	case err != nil:
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -35,7 +35,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, stream.ScopeWrite)
+	client, err := p.client(c, id, token.ScopeWrite)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -33,7 +33,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, stream.ScopeRead)
+	client, err := p.client(c, id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	tokens, err := tokenFor(d, id, stream.ScopeDelete)
+	tokens, err := tokenFor(d, id, token.ScopeDelete)
 	if err != nil {
 		return err
 	}

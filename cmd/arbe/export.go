@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -34,7 +34,7 @@ func (p *program) exportAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, stream.ScopeRead)
+	client, err := p.client(c, id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (p *program) importAction(c *cli.Context) error {
 	if c.NArg() < 1 || c.NArg() > 2 {
 		return cmdline.Usage("want a thread id, and a file at most; see %s --help", c.Command.HelpName)
 	}
-	client, err := p.client(c, c.Args().First(), stream.ScopeWrite)
+	client, err := p.client(c, c.Args().First(), token.ScopeWrite)
 	if err != nil {
 		return err
 	}

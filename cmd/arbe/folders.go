@@ -14,7 +14,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -22,7 +22,7 @@ import (
 // the note and the manifest of the last common state of box and folder.
 type folders string
 
-func foldersOf(d stream.Data) folders { return folders(filepath.Join(string(d), "folders")) }
+func foldersOf(d server.Data) folders { return folders(filepath.Join(string(d), "folders")) }
 
 // copied is the note of one copy.
 type copied struct {

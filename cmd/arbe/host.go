@@ -16,13 +16,14 @@ import (
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // host is what commands that launch or settle runs need of this host.
 type host struct {
-	data      stream.Data
+	data      server.Data
 	client    func(threadID string) (*thread.Client, error) // for writing any thread
 	providers map[string]reconcile.Provider                 // those that are configured here
 	folders   folders
@@ -42,7 +43,7 @@ func (p *program) host(c *cli.Context) (host, error) {
 	}
 	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
 	h.client = func(id string) (*thread.Client, error) {
-		client, err := p.client(c, id, stream.ScopeWrite)
+		client, err := p.client(c, id, token.ScopeWrite)
 		if err != nil {
 			return nil, err
 		}
@@ -74,9 +75,9 @@ func subject(token string) string {
 func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
 	return func(id string) (*thread.Client, error) {
 		token := func() (string, error) {
-			return stream.Mint(
+			return token.Sign(
 				key,
-				stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)},
+				token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(10 * time.Minute)},
 			)
 		}
 		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
@@ -84,7 +85,7 @@ func (h host) minting(base string, key []byte, like *thread.Client) func(id stri
 }
 
 // providers returns the providers that are configured here.
-func providers(d stream.Data) map[string]reconcile.Provider {
+func providers(d server.Data) map[string]reconcile.Provider {
 	all := map[string]reconcile.Provider{}
 	for _, name := range []string{"local", "daytona"} {
 		// A provider that is not configured has no boxes of this host.

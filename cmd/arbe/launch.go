@@ -22,7 +22,8 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -209,25 +210,15 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		},
 		Agent: launch.Agent{Program: spec.Binary, Package: spec.Install[strings.LastIndexByte(spec.Install, ' ')+1:]},
 		Tokens: func(threadID, runID string) (write, renew string, err error) {
-			write, err = stream.Mint(
-				key,
-				stream.Grant{
-					Thread: threadID,
-					Scope:  []string{stream.ScopeWrite},
-					Run:    runID,
-					Until:  time.Now().Add(stream.WriteTTL),
-				},
-			)
+			write, err = token.Sign(key, token.Grant{
+				Stream: thread.StreamName(threadID), Scope: []string{token.ScopeWrite}, Run: runID,
+				Until: time.Now().Add(token.WriteTTL),
+			})
 			if err == nil {
-				renew, err = stream.Mint(
-					key,
-					stream.Grant{
-						Thread: threadID,
-						Scope:  []string{stream.ScopeRenew},
-						Run:    runID,
-						Until:  time.Now().Add(guard + margin),
-					},
-				)
+				renew, err = token.Sign(key, token.Grant{
+					Stream: thread.StreamName(threadID), Scope: []string{token.ScopeRenew}, Run: runID,
+					Until: time.Now().Add(guard + margin),
+				})
 			}
 			return write, renew, err
 		},
@@ -390,7 +381,7 @@ func variables(flag string, names []string) (map[string]string, error) {
 }
 
 // providerNamed returns the provider of boxes with the name.
-func providerNamed(d stream.Data, name string) (provider, error) {
+func providerNamed(d server.Data, name string) (provider, error) {
 	switch name {
 	case "local":
 		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
@@ -409,7 +400,7 @@ func providerNamed(d stream.Data, name string) (provider, error) {
 }
 
 // boxStreamURL returns the address at which a box reaches the thread server.
-func boxStreamURL(d stream.Data, provider string) (string, error) {
+func boxStreamURL(d server.Data, provider string) (string, error) {
 	if at := os.Getenv("ARBE_BOX_STREAM_URL"); at != "" {
 		return at, nil
 	}

@@ -20,7 +20,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -87,13 +88,13 @@ func (p *program) versionCommand() *cli.Command {
 }
 
 // data returns the data folder: --data, $ARBE_DATA, or the user's own.
-func data(c *cli.Context) (stream.Data, error) {
+func data(c *cli.Context) (server.Data, error) {
 	if dir := c.String("data"); dir != "" {
 		abs, err := filepath.Abs(dir)
-		return stream.Data(abs), err
+		return server.Data(abs), err
 	}
 	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return stream.Data(filepath.Join(dir, "arbe")), nil
+		return server.Data(filepath.Join(dir, "arbe")), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -102,13 +103,13 @@ func data(c *cli.Context) (stream.Data, error) {
 			Cause:  errors.New("no data folder: use --data, or set ARBE_DATA or HOME"),
 		}
 	}
-	return stream.Data(filepath.Join(home, ".local", "share", "arbe")), nil
+	return server.Data(filepath.Join(home, ".local", "share", "arbe")), nil
 }
 
 // secrets returns the secrets that verify tokens. The first one signs them.
-func secrets(d stream.Data) ([][]byte, error) {
+func secrets(d server.Data) ([][]byte, error) {
 	if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
-		keys, err := stream.ParseSecrets(s)
+		keys, err := token.ParseSecrets(s)
 		if err != nil {
 			return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("DURABLE_STREAMS_SECRET: %w", err)}
 		}
@@ -126,7 +127,7 @@ func secrets(d stream.Data) ([][]byte, error) {
 }
 
 // secret returns the secret that signs tokens.
-func secret(d stream.Data) ([]byte, error) {
+func secret(d server.Data) ([]byte, error) {
 	keys, err := secrets(d)
 	if err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func secret(d stream.Data) ([]byte, error) {
 }
 
 // serverURL returns the address of the thread server.
-func serverURL(d stream.Data) (string, error) {
+func serverURL(d server.Data) (string, error) {
 	if url := os.Getenv("ARBE_STREAM_URL"); url != "" {
 		return url, nil
 	}
@@ -169,7 +170,7 @@ func (p *program) client(c *cli.Context, threadID string, scope string) (*thread
 }
 
 // tokenFor returns a source of tokens for the thread: the one in the environment, or one signed for each call.
-func tokenFor(d stream.Data, threadID, scope string) (func() (string, error), error) {
+func tokenFor(d server.Data, threadID, scope string) (func() (string, error), error) {
 	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
 		return thread.FileToken(file), nil
 	}
@@ -181,9 +182,8 @@ func tokenFor(d stream.Data, threadID, scope string) (func() (string, error), er
 		return nil, err
 	}
 	return func() (string, error) {
-		return stream.Mint(
-			key,
-			stream.Grant{Thread: threadID, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute)},
-		)
+		return token.Sign(key, token.Grant{
+			Stream: thread.StreamName(threadID), Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
+		})
 	}, nil
 }

@@ -4,7 +4,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/proxy"
+	"arbe.0sk.ar/runner/host/server"
 )
 
 func (p *program) proxyCommand() *cli.Command {
@@ -28,12 +29,13 @@ unchanged. It needs the server's address and no secret: the server alone verifie
 			if c.String("upstream") == "" {
 				return cmdline.Usage("no thread server: use --upstream, or set ARBE_WORKER_URL")
 			}
-			upstream, err := stream.ParseUpstream(c.String("upstream"))
+			upstream, err := proxy.ParseUpstream(c.String("upstream"))
 			if err != nil {
 				return cmdline.Usage("--upstream: %w", err)
 			}
 			log := cmdline.Logger(p.stderr, c.Bool("verbose"))
-			return stream.ServeProxy(c.Context, c.String("addr"), stream.Proxy{Upstream: upstream, Logger: log}, func(url string) {
+			front := proxy.Proxy{Upstream: upstream, Closing: c.Context, Logger: log}
+			return server.ServeHandler(c.Context, c.String("addr"), front.Handler(), log, func(url string) {
 				log.Info("forwarding to a thread server", "url", url, "upstream", upstream.String())
 			})
 		},

@@ -13,8 +13,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -93,10 +94,10 @@ func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconc
 }
 
 // launchedDir returns the folder with a file for each thread that was launched from here and is not settled.
-func launchedDir(d stream.Data) string { return filepath.Join(string(d), "launched") }
+func launchedDir(d server.Data) string { return filepath.Join(string(d), "launched") }
 
 // remember records that a thread is launched from here.
-func remember(d stream.Data, id string) error {
+func remember(d server.Data, id string) error {
 	if err := os.MkdirAll(launchedDir(d), 0o700); err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (h host) forget(id string) {
 }
 
 // launchedThreads returns the threads that were launched from here and are not settled.
-func launchedThreads(d stream.Data) (ids []string, err error) {
+func launchedThreads(d server.Data) (ids []string, err error) {
 	entries, err := os.ReadDir(launchedDir(d))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -129,10 +130,10 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
 	c *cli.Context,
-	d stream.Data,
-	cfg stream.Config,
-) func(context.Context, string, *stream.Log, []byte) error {
-	return func(ctx context.Context, at string, log *stream.Log, key []byte) error {
+	d server.Data,
+	cfg server.Config,
+) func(context.Context, string, *log.Log, []byte) error {
+	return func(ctx context.Context, at string, streams *log.Log, key []byte) error {
 		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
 		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger, HTTP: p.http})
 		r := h.reconciler(c)
@@ -140,7 +141,7 @@ func (p *program) reconciling(
 		return r.Loop(
 			ctx,
 			reconcileEvery(r.OrphanAfter),
-			func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },
+			func(f func(id string, version uint64) error) error { return streams.Threads(ctx, f) },
 			func(id string, s reconcile.State) {
 				if !s.Open {
 					h.forget(id)

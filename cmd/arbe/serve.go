@@ -12,9 +12,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 )
 
 func (p *program) serveCommand() *cli.Command {
@@ -125,14 +127,14 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		// A fifth is for what Go does not count: the stacks of threads and the pages of files.
-		debug.SetMemoryLimit(stream.MemoryLimit() / 5 * 4)
+		debug.SetMemoryLimit(server.MemoryLimit() / 5 * 4)
 	}
-	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
-	cfg := stream.Config{
-		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"), Open: c.Bool("insecure-loopback"),
-		Limits: stream.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
-		Rules:  stream.Rules{Heartbeats: c.Duration("heartbeat-retention")},
-		Cert:   c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: log,
+	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	cfg := server.Config{
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"), Insecure: c.Bool("insecure-loopback"),
+		Limits:    server.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
+		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
+		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: logger,
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -142,7 +144,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if c.String("engine") == "nats" {
 		cfg.NATS = &jetstream.Config{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"), Shards: c.Int("nats-shards"),
-			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: log,
+			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
 		}
 	}
 	access, err := p.accessLog(c.String("access-log"))
@@ -156,15 +158,15 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if c.Bool("reconcile") {
 		cfg.Beside = p.reconciling(c, d, cfg)
 	}
-	err = stream.Serve(c.Context, cfg, func(url string) {
-		log.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
+	err = server.Serve(c.Context, cfg, func(url string) {
+		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(err)
 }
 
 // serveExit gives a server's error its exit status.
 func serveExit(err error) error {
-	for _, config := range []error{stream.ErrNoSecret, stream.ErrOpen, stream.ErrShortSecret, stream.ErrDebugAddress} {
+	for _, config := range []error{server.ErrNoSecret, server.ErrInsecure, token.ErrShortSecret, server.ErrDebugAddress} {
 		if errors.Is(err, config) {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -102,7 +102,7 @@ func (p *program) threadPost(c *cli.Context) error {
 	if c.NArg() < 1 {
 		return cmdline.Usage("want a thread id; see %s --help", c.Command.HelpName)
 	}
-	client, err := p.client(c, c.Args().First(), stream.ScopeWrite)
+	client, err := p.client(c, c.Args().First(), token.ScopeWrite)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (p *program) threadRead(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, stream.ScopeRead)
+	client, err := p.client(c, id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (p *program) threadStatus(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, stream.ScopeRead)
+	client, err := p.client(c, id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, stream.ScopeRead)
+	client, err := p.client(c, id, token.ScopeRead)
 	if err != nil {
 		return err
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // scopes are the scopes of tokens as --scope names them.
 var scopes = map[string][]string{
 	"read": {
-		stream.ScopeRead,
-	}, "write": {stream.ScopeWrite}, "renew": {stream.ScopeRenew}, "delete": {stream.ScopeRead, stream.ScopeDelete},
+		token.ScopeRead,
+	}, "write": {token.ScopeWrite}, "renew": {token.ScopeRenew}, "delete": {token.ScopeRead, token.ScopeDelete},
 }
 
 func (p *program) tokenCommand() *cli.Command {
@@ -35,7 +35,7 @@ func (p *program) tokenCommand() *cli.Command {
 				Usage: "`SCOPE` of the token: write (includes reading), read, renew, or delete (includes reading)",
 			},
 			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run `ID` only"},
-			&cli.DurationFlag{Name: "ttl", Value: stream.WriteTTL, Usage: "let the token expire after `DURATION`"},
+			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {
 			scope, ok := scopes[c.String("scope")]
@@ -43,7 +43,7 @@ func (p *program) tokenCommand() *cli.Command {
 			case c.Args().Present():
 				return cmdline.Usage("token mint takes no arguments")
 			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
-				strings.HasPrefix(c.String("stream"), thread.StreamName("")) || c.String("stream") == stream.SubjectAdmin):
+				strings.HasPrefix(c.String("stream"), thread.StreamName("")) || c.String("stream") == token.SubjectAdmin):
 				return cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
 			case !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
@@ -62,9 +62,12 @@ func (p *program) tokenCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			token, err := stream.Mint(key, stream.Grant{
-				Thread: c.String("thread"), Stream: c.String("stream"), Scope: scope, Run: c.String("run"),
-				Until: time.Now().Add(c.Duration("ttl")),
+			name := c.String("stream")
+			if name == "" {
+				name = thread.StreamName(c.String("thread"))
+			}
+			token, err := token.Sign(key, token.Grant{
+				Stream: name, Scope: scope, Run: c.String("run"), Until: time.Now().Add(c.Duration("ttl")),
 			})
 			if err != nil {
 				return err

@@ -12,19 +12,20 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // newLease is the lease of a box, on a thread server of the test's.
 func newLease(t *testing.T) lease.Lease {
 	t.Helper()
-	log, err := stream.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
+	log, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := []byte(strings.Repeat("k", 32))
-	s := &stream.Server{
+	s := &server.Server{
 		Log:      log,
 		Secrets:  [][]byte{key},
 		LongPoll: time.Second,
@@ -40,9 +41,9 @@ func newLease(t *testing.T) lease.Lease {
 	})
 	id := lease.Stream(sandbox.Ref{Provider: "daytona", ID: "b1"})
 	token := func() (string, error) {
-		return stream.Mint(
+		return token.Sign(
 			key,
-			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+			token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)},
 		)
 	}
 	return lease.Lease{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}

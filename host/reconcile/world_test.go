@@ -12,7 +12,8 @@ import (
 
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/stream"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -28,7 +29,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	log, err := stream.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
+	log, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func newWorld(t *testing.T) *world {
 			states: map[string]string{},
 		},
 	}
-	s := &stream.Server{
+	s := &server.Server{
 		Log:      log,
 		Secrets:  [][]byte{w.key},
 		LongPoll: time.Second,
@@ -72,9 +73,9 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) client(id string) (*thread.Client, error) {
 	token := func() (string, error) {
-		return stream.Mint(
+		return token.Sign(
 			w.key,
-			stream.Grant{Thread: id, Scope: []string{stream.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+			token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)},
 		)
 	}
 	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil

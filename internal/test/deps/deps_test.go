@@ -19,13 +19,16 @@ var may = map[string][]string{
 	"session":                   {"internal/jsonscan"},
 	"thread":                    {"internal/jsonscan"},
 	"harness":                   {"internal/procfs", "outcome", "session"},
-	"mirror":                    {"session", "thread"},
+	"mirror":                    {"internal/jsonscan", "session", "thread"},
 	"hydrate":                   {"internal/durable", "internal/jsonscan", "session", "thread"},
 	"runner":                    {"harness", "hydrate", "internal/durable", "internal/procfs", "mirror", "outcome", "session", "thread"},
-	"host/stream":               {"host/log/engine", "host/log/jetstream", "host/log/pebble", "internal/durable", "internal/jsonscan", "internal/openfiles", "outcome", "session", "thread"},
+	"host/log":                  {"host/log/engine", "internal/jsonscan", "thread"},
 	"host/log/engine":           {},
 	"host/log/jetstream":        {"host/log/engine"},
 	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/openfiles"},
+	"host/proxy":                {"thread"},
+	"host/server":               {"host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/token", "internal/durable", "internal/openfiles", "thread"},
+	"host/token":                {},
 	"host/sandbox":              {"internal/procfs", "thread", "outcome", "session"},
 	"host/folder":               {"host/sandbox"},
 	"host/lease":                {"host/sandbox", "thread"},
@@ -34,7 +37,7 @@ var may = map[string][]string{
 	"host/push":                 {"host/sandbox", "thread", "outcome", "session"},
 	"cmd/internal/cmdline":      {},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "harness", "hydrate", "mirror", "outcome", "runner", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "harness", "host/folder", "host/launch", "host/lease", "host/log/engine", "host/log/jetstream", "host/push", "host/reconcile", "host/sandbox", "host/stream", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "harness", "host/folder", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/jsonscan":         {},
 	"internal/openfiles":        {},
@@ -70,11 +73,19 @@ var never = []struct{ from, what, why string }{
 	{"", module + "cmd/arbe-pi-runner", "nobody builds on a command"},
 	{"", module + "internal/test/", "what only tests and the demo need is not shipped"},
 	{"thread", "github.com/golang-jwt/", "the client carries tokens and signs none"},
+	{"host/log", "github.com/golang-jwt/", "the log is behind whoever checks tokens"},
+	{"host/proxy", "github.com/golang-jwt/", "the proxy carries tokens and verifies none"},
+	{"host/proxy", "github.com/cockroachdb/", "the proxy keeps nothing"},
 	{"cmd/arbe-pi-runner", module + "host/", "the box holds no code that can sign a token or start a machine"},
 	{"cmd/arbe-pi-runner", "github.com/golang-jwt/", "the box holds no code that can sign a token"},
 	{"cmd/arbe-pi-runner", "github.com/cockroachdb/", "the box needs no log engine"},
 	{"cmd/arbe-pi-runner", "github.com/nats-io/", "the box needs no log engine"},
 	{"cmd/arbe-pi-runner", "github.com/google/go-github/", "the box talks to its thread alone"},
+}
+
+// neverImported are packages that one package must not import itself.
+var neverImported = []struct{ from, what, why string }{
+	{"host/log", "net/http", "the log's errors are types; host/server gives each its status"},
 }
 
 // neverTested are packages that the tests of all packages but those in only must not compile, not even through others.
@@ -136,6 +147,12 @@ func TestImports(t *testing.T) {
 			if own, is := strings.CutPrefix(imp, module); is && !slices.Contains(allowed, own) {
 				t.Errorf("%s imports %s, and may import %v only", name, own, allowed)
 			}
+		}
+	}
+	for _, rule := range neverImported {
+		p, there := ours[module+rule.from]
+		if !there || slices.Contains(p.Imports, rule.what) {
+			t.Errorf("%s is not in the house, or imports %s: %s", rule.from, rule.what, rule.why)
 		}
 	}
 	for name := range may {

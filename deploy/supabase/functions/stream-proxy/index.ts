@@ -2,8 +2,8 @@
 //
 // Method, what follows the base, query, body and Authorization go through as they are, both ways as
 // they come. It holds no secret, verifies nothing, follows no redirect, and logs method, path, status
-// and duration. `arbe proxy` (host/stream/proxy.go) is the same in Go, and one suite of tests,
-// host/stream/contract_test.go, holds for both.
+// and duration. `arbe proxy` (host/proxy/proxy.go) is the same in Go, and one suite of tests,
+// host/server/contract_test.go, holds for both.
 
 const upstream = parseUpstream(Deno.env.get("ARBE_WORKER_URL") ?? "");
 

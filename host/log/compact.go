@@ -1,0 +1,233 @@
+package log
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// valueCompacted is the name of a thread's value that holds its compaction.
+const valueCompacted = "tended"
+
+// compaction is the result of the last pass over a thread. Its offsets are those of records: the value itself has none.
+type compaction struct {
+	Upto uint64        `json:"upto"`         // the thread ended here when it was looked at
+	From uint64        `json:"from"`         // up to here nothing is left to be done, ever
+	Due  time.Time     `json:"due,omitzero"` // there is something to be done then, even if nothing comes
+	Keep time.Duration `json:"keep"`         // by this rule
+}
+
+// compact removes the heartbeats of a thread's ended runs, except each run's last one, and returns how many.
+func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v Stream) (int, error) {
+	before, err := l.compaction(ctx, v.Name)
+	if err != nil {
+		return 0, err
+	}
+	if before.Keep == keep && before.Upto == v.head.Data && (before.Due.IsZero() || now.Before(before.Due)) {
+		return 0, nil
+	}
+	s := survey{beats: map[string]*beats{}, prev: before.From, at: before.From}
+	if err := l.scan(ctx, v, before.From, s.add); err != nil {
+		return 0, err
+	}
+	after, err := l.settle(ctx, now, keep, v, &s)
+	if err != nil {
+		return 0, err
+	}
+	removed := 0
+	if s.removable {
+		if removed, err = l.sweep(ctx, v, before.From, &s); err != nil {
+			return removed, err
+		}
+	}
+	if after == before {
+		return removed, nil
+	}
+	_, err = l.update(ctx, v.Name, func(head engine.Head) (*engine.Append, error) {
+		if head.Data < v.head.Data || !head.Exists() {
+			return nil, nil // it was deleted meanwhile
+		}
+		return &engine.Append{State: head.State, Values: map[string][]byte{valueCompacted: thread.Marshal(after)}}, nil
+	})
+	return removed, err
+}
+
+// compaction returns the result of the last pass over a thread.
+func (l *Log) compaction(ctx context.Context, name string) (c compaction, err error) {
+	raw, err := l.engine.Value(ctx, name, valueCompacted)
+	if err == nil && raw != nil {
+		if err = json.Unmarshal(raw, &c); err != nil {
+			err = fmt.Errorf("compaction of %s: %w", name, err)
+		}
+	}
+	return c, err
+}
+
+// beats are the heartbeats of one run.
+type beats struct {
+	n     int
+	first uint64 // offset of what precedes the first one
+	last  string // id of the last one
+	gone  bool   // all but the last one are to be removed
+}
+
+// survey is what there is to know of a thread, or of the rest of one, before anything is removed.
+type survey struct {
+	fold      thread.Fold
+	beats     map[string]*beats // by run
+	removable bool
+
+	prev, at uint64 // offsets: of the record that was added last, and of what precedes it. Those of one append can have the same
+}
+
+// scan tells f of a thread's records after an offset.
+func (l *Log) scan(ctx context.Context, v Stream, after uint64, f func(engine.Record) error) error {
+	for after < v.head.Data {
+		records, err := l.engine.Read(ctx, v.Name, after, v.head.Data, readAtOnce)
+		if err != nil || len(records) == 0 {
+			return err
+		}
+		for _, r := range records {
+			if err := f(r); err != nil {
+				return fmt.Errorf("entry at %d: %w", r.Seq, err)
+			}
+		}
+		after = records[len(records)-1].Seq
+	}
+	return nil
+}
+
+// signal reads a record that may be a signal. What an agent has said is not read, and a signal that is written in another way than ours stays.
+func signal(r engine.Record) (e thread.Entry, may bool, err error) {
+	if !bytes.Contains(r.Data, []byte(`"signal.`)) {
+		return e, false, nil
+	}
+	e, err = thread.ParseStored(r.Data)
+	e.At = thread.Stamp(r.At)
+	return e, true, err
+}
+
+// beatOf is the run whose heartbeat an entry is. One without a run is nobody's.
+func beatOf(e thread.Entry) (run string, is bool) {
+	sig, err := thread.Scan(e.Payload)
+	return sig.RunID, err == nil && sig.Type == thread.TypeHeartbeat && sig.RunID != ""
+}
+
+func (s *survey) add(r engine.Record) error {
+	if r.Seq != s.at {
+		s.prev, s.at = s.at, r.Seq
+	}
+	e, may, err := signal(r)
+	if err != nil || !may {
+		return err
+	}
+	s.fold.Add(e)
+	if run, is := beatOf(e); is {
+		b := s.beats[run]
+		if b == nil {
+			b = &beats{first: s.prev}
+			s.beats[run] = b
+		}
+		b.n++
+		b.last = e.ID
+	}
+	return nil
+}
+
+// goes reports whether a record is to be removed.
+func (s *survey) goes(r engine.Record) (bool, error) {
+	e, may, err := signal(r)
+	if err != nil || !may {
+		return false, err
+	}
+	run, is := beatOf(e)
+	b := s.beats[run]
+	return is && b != nil && b.gone && b.last != e.ID, nil
+}
+
+// settle decides whose heartbeats go, and what is left to be done later.
+func (l *Log) settle(ctx context.Context, now time.Time, keep time.Duration, v Stream, s *survey) (compaction, error) {
+	after := compaction{Upto: v.head.Data, From: v.head.Data, Keep: keep}
+	for _, r := range s.fold.Runs() {
+		b := s.beats[r.ID]
+		if b == nil {
+			continue
+		}
+		ended := r.LastSignal // nothing came after the end, or a heartbeat that crossed it
+		if r.Status == thread.StatusRunning || r.Provisional {
+			// Its end may stand before what was read now.
+			_, ok, err := l.engine.Lookup(ctx, v.Name, r.ID+".end.0")
+			if err != nil {
+				return after, err
+			}
+			if !ok {
+				after.From = min(after.From, b.first)
+				continue
+			}
+		}
+		if due := ended.Add(keep); now.Before(due) {
+			after.From = min(after.From, b.first)
+			if after.Due.IsZero() || due.Before(after.Due) {
+				after.Due = due.UTC()
+			}
+			continue
+		}
+		b.gone = b.n > 1
+		s.removable = s.removable || b.gone
+	}
+	return after, nil
+}
+
+// sweepAtOnce is how many heartbeats are removed at once.
+const sweepAtOnce = 1000
+
+// sweep removes what goes. Of records that came in one append and have one offset, all go or none.
+func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey) (removed int, err error) {
+	var seqs []uint64
+	flush := func() error {
+		if len(seqs) == 0 {
+			return nil
+		}
+		err := l.engine.Remove(ctx, v.Name, seqs)
+		seqs = seqs[:0]
+		return err
+	}
+	var at uint64
+	some, stays := 0, false // of the records at offset at
+	end := func() error {
+		if some > 0 && !stays {
+			seqs = append(seqs, at)
+			removed += some
+		}
+		some, stays = 0, false
+		if len(seqs) < sweepAtOnce {
+			return nil
+		}
+		return flush()
+	}
+	err = l.scan(ctx, v, after, func(r engine.Record) error {
+		if r.Seq != at {
+			if err := end(); err != nil {
+				return err
+			}
+			at = r.Seq
+		}
+		goes, err := s.goes(r)
+		if goes {
+			some++
+		} else {
+			stays = true
+		}
+		return err
+	})
+	if err == nil {
+		err = errors.Join(end(), flush())
+	}
+	return removed, err
+}

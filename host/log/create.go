@@ -1,0 +1,244 @@
+package log
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Want is the stream that Create makes or finds.
+type Want struct {
+	Type    string     // content type; "" for the source's, or application/octet-stream without a source
+	TTL     *int64     // seconds since its last use after which it expires; nil for none
+	Expires *time.Time // when it expires; nil for never
+	Closed  bool
+	Source  string  // name of the stream to fork from; "" for none
+	At      *uint64 // offset to fork at; nil for the source's end
+	Sub     uint64  // messages, or bytes, behind At to copy from the source
+	Body    []byte  // its first content
+	Run     string  // whose signals alone the entries of a thread may be; "" for any
+}
+
+// MaxForkDepth bounds how many streams a read goes through.
+const MaxForkDepth = 64
+
+// Create makes a stream and reports true, or finds it as it is wanted. It returns ErrKept, an *ExistsError,
+// *SourceError, *TypeError, *ForkError, ErrForkLarge, ErrForkShort, a *QuotaError, or an error of the body, and has
+// made nothing then.
+func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, made bool, err error) {
+	v, err = l.Stat(ctx, name)
+	var undeleted *undeletedError
+	switch {
+	case errors.As(err, &undeleted):
+		return v, false, undeleted.cause
+	case err == nil:
+		return v, false, want.same(v)
+	case errors.Is(err, ErrGone):
+		return v, false, ErrKept
+	case !errors.Is(err, ErrAbsent):
+		return v, false, err
+	}
+	m := want.Meta(time.Now())
+	var copied []engine.Record
+	if want.Source != "" {
+		if copied, err = l.branch(ctx, want, &m); err != nil {
+			return v, false, err
+		}
+	}
+	if _, is := thread.OfStream(name); is {
+		m.Type = typeJSON
+	}
+	records, err := cut(m.Type, want.Body, true)
+	if err != nil {
+		return v, false, err
+	}
+	m.Born = born()
+	if m.Fork != nil {
+		switch err := l.setFork(ctx, want.Source, name, []byte(m.Born)); {
+		case errors.Is(err, ErrAbsent):
+			return v, false, &SourceError{want.Source, ErrAbsent}
+		case err != nil:
+			return v, false, err
+		}
+	}
+	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
+		made = !head.Exists()
+		if !made {
+			return nil, nil // another was faster
+		}
+		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
+		if _, is := thread.OfStream(name); is {
+			a.Records = nil
+			entries, err := parseInitial(want.Body, want.Run)
+			if err != nil {
+				return nil, err
+			}
+			return a, l.addEntries(ctx, name, a, entries, &Appended{})
+		}
+		return a, nil
+	})
+	if err != nil {
+		return v, false, err
+	}
+	v, err = newStream(name, head)
+	switch {
+	case err != nil:
+		return v, false, err
+	case !made:
+		return v, false, want.same(v)
+	case v.Fork != nil:
+		// It may have been deleted while this one was not there yet to be kept for.
+		if _, err := l.source(ctx, v); err != nil {
+			err = errors.Join(err, l.drop(ctx, name, func(v Stream) bool { return v.Born == m.Born }))
+			return v, false, &SourceError{want.Source, err}
+		}
+	}
+	return v, true, nil
+}
+
+// same returns why a stream that exists is not the wanted one, as an *ExistsError.
+func (want Want) same(v Stream) error {
+	_, isThread := thread.OfStream(v.Name)
+	if isThread {
+		return nil
+	}
+	for _, property := range want.properties(v) {
+		if property.differs {
+			return &ExistsError{property.name}
+		}
+	}
+	return nil
+}
+
+// property is something that a wanted stream and an existing one can differ in.
+type property struct {
+	name    string
+	differs bool
+}
+
+// properties compares the wanted stream with v. A fork takes its type and lifetime from its source where the request
+// has none, so they are compared only where it has one.
+func (want Want) properties(v Stream) []property {
+	m, forks := want.Meta(time.Time{}), want.Source != ""
+	from := Fork{}
+	if v.Fork != nil {
+		from = *v.Fork
+	}
+	typed, lifetime := want.Type != "" || !forks, want.TTL != nil || want.Expires != nil || !forks
+	return []property{
+		{"content type", typed && m.Type != v.Type},
+		{"end", m.Closed != v.Closed},
+		{"lifetime", lifetime && (m.HasTTL != v.HasTTL || m.TTL != v.TTL)},
+		{"lifetime", lifetime && !sameTime(m.Expires, v.Expires)},
+		{"origin", forks != (v.Fork != nil)},
+		{"origin", forks && want.Source != from.From},
+		{"origin", forks && want.Sub != from.Sub},
+		{"origin", forks && want.At != nil && *want.At != from.At},
+	}
+}
+
+// sameTime reports whether two times are equal, or both nil.
+func sameTime(a, b *time.Time) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Equal(*b)
+}
+
+// meta returns the state of the wanted stream as of now, without what it takes from a source.
+func (want Want) Meta(now time.Time) Meta {
+	m := Meta{Type: cmp.Or(want.Type, "application/octet-stream"), Closed: want.Closed, Expires: want.Expires}
+	if want.TTL != nil {
+		m.TTL, m.HasTTL, m.Used = *want.TTL, true, now
+	}
+	return m
+}
+
+// branch makes m, the state of the wanted stream, that of a fork, and returns the records to copy from its source.
+func (l *Log) branch(ctx context.Context, want Want, m *Meta) ([]engine.Record, error) {
+	source, err := l.Stat(ctx, want.Source)
+	switch {
+	case errors.Is(err, ErrAbsent):
+		return nil, &SourceError{want.Source, ErrAbsent}
+	case errors.Is(err, ErrGone):
+		return nil, &SourceError{want.Source, ErrGone}
+	case err != nil:
+		return nil, err
+	}
+	if want.Type != "" && want.Type != source.Type {
+		return nil, &TypeError{Source: want.Source, Type: source.Type}
+	}
+	m.Type = source.Type
+	if want.TTL == nil && want.Expires == nil {
+		m.TTL, m.HasTTL, m.Expires, m.Used = source.TTL, source.HasTTL, source.Expires, time.Now()
+	}
+	f := &Fork{From: want.Source, Born: source.Born, At: source.Tail(), Sub: want.Sub, Depth: 1}
+	if source.Fork != nil {
+		f.Depth = source.Fork.Depth + 1
+	}
+	if want.At != nil {
+		f.At = *want.At
+	}
+	if f.At > source.Tail() || f.Depth > MaxForkDepth {
+		return nil, &ForkError{source.Tail()}
+	}
+	m.Fork = f
+	return l.copySub(ctx, source, f)
+}
+
+// MaxForkCopy is how many bytes of its source a fork may copy, and MaxMessages how many messages. Whoever wants to branch off further behind an offset
+// names a later one: a stream of bytes has one for each piece of it.
+const MaxForkCopy = 8 << 20
+
+// copySub returns the first messages, or bytes, that follow where f branches off.
+func (l *Log) copySub(ctx context.Context, source Stream, f *Fork) ([]engine.Record, error) {
+	var copied []engine.Record
+	left, after, size := f.Sub, f.At, 0
+	if source.IsJSON() && left > MaxMessages || !source.IsJSON() && left > MaxForkCopy {
+		return nil, ErrForkLarge
+	}
+	for left > 0 {
+		records, err := l.Read(ctx, source, after, source.Tail(), readAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		if len(records) == 0 {
+			return nil, ErrForkShort
+		}
+		for _, r := range records {
+			after = r.Seq
+			n := uint64(1)
+			if !source.IsJSON() {
+				n = min(left, uint64(len(r.Data)))
+				r.Data = r.Data[:n]
+			}
+			if left == 0 {
+				break
+			}
+			if size += len(r.Data); size > MaxForkCopy {
+				return nil, ErrForkLarge
+			}
+			copied = append(copied, engine.Record{At: r.At, Data: r.Data})
+			left -= n
+		}
+	}
+	return copied, nil
+}
+
+// parseInitial reads the entries that a thread is made with, by a token for run.
+func parseInitial(body []byte, run string) ([]thread.Entry, error) {
+	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "[]" {
+		return nil, nil
+	}
+	entries, err := ParseEntries(body, run)
+	if err != nil {
+		return nil, fmt.Errorf("the thread's first entries: %w", err)
+	}
+	return entries, nil
+}

@@ -1,0 +1,75 @@
+package log
+
+import (
+	"bytes"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/jsonscan"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// pieceBytes is the largest record that a body of bytes is cut into. What is read at once is as large as a record at
+// least, and a slow reader holds it.
+const pieceBytes = 1 << 20
+
+// cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else pieces of the
+// bytes. The records' data are parts of body.
+func cut(kind string, body []byte, initial bool) ([]engine.Record, error) {
+	now := time.Now()
+	if kind != typeJSON {
+		return cutBytes(body, now, strings.HasPrefix(kind, "text/")), nil
+	}
+	if len(body) == 0 && initial {
+		return nil, nil
+	}
+	if err := thread.CheckJSON(body, thread.MaxDepth+1); err != nil {
+		return nil, &SyntaxError{"no JSON that all can read", err}
+	}
+	body = bytes.TrimSpace(body)
+	messages := 1
+	if body[0] == '[' {
+		if messages = countElements(body, MaxMessages); messages == 0 && initial {
+			return nil, nil
+		}
+		if err := checkCount(body, MaxMessages); err != nil {
+			return nil, err
+		}
+	}
+	records := make([]engine.Record, 0, messages)
+	largest := 0
+	add := func(v []byte) {
+		largest = max(largest, len(v))
+		records = append(records, engine.Record{At: now, Data: v[:len(v):len(v)]})
+	}
+	if body[0] == '[' {
+		jsonscan.Elements(body, add)
+	} else {
+		add(body)
+	}
+	if largest > thread.MaxEntry {
+		return nil, &SizeError{largest}
+	}
+	return records, nil
+}
+
+// cutBytes cuts a body into pieces of pieceBytes at most. Text is cut neither within a character nor between a carriage
+// return and a line feed, so that each piece can be an event of its own.
+func cutBytes(body []byte, now time.Time, text bool) (records []engine.Record) {
+	for len(body) > 0 {
+		n := min(len(body), pieceBytes)
+		if text && n < len(body) {
+			for back := 0; back < utf8.UTFMax && !utf8.RuneStart(body[n]); back++ {
+				n--
+			}
+			if body[n] == '\n' && body[n-1] == '\r' {
+				n--
+			}
+		}
+		records = append(records, engine.Record{At: now, Data: body[:n:n]})
+		body = body[n:]
+	}
+	return records
+}

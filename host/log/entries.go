@@ -1,0 +1,148 @@
+package log
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// ParseEntries reads the JSON of one entry, or of an array of entries, from a writer who may post the signals of one
+// run only; "" for any. It returns a *SyntaxError, ErrEmpty, a *CountError, or an *EntriesError with the entries that
+// are refused for the reason of the first one.
+func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
+	body = bytes.TrimSpace(body)
+	raws := []json.RawMessage{body}
+	if len(body) > 0 && body[0] == '[' {
+		if err := checkCount(body, thread.MaxEntries); err != nil && json.Valid(body) {
+			return nil, err
+		}
+		entries, err := thread.ParseEntries(body)
+		if err == nil && fit(entries, run) {
+			return entries, nil
+		}
+		// Something is wrong: now each entry is looked at by itself.
+		raws = nil
+		if err := json.Unmarshal(body, &raws); err != nil {
+			return nil, &SyntaxError{"no JSON", err}
+		}
+	}
+	entries := make([]thread.Entry, len(raws))
+	var bad *EntriesError
+	say := func(i int, reason Reason, why string) {
+		if bad == nil {
+			bad = &EntriesError{Reason: reason}
+		}
+		if bad.Reason == reason {
+			bad.Entries = append(bad.Entries, thread.BadEntry{Index: i, ID: entries[i].ID, Reason: why})
+		}
+	}
+	for i, raw := range raws {
+		e, err := thread.ParseEntryIn(raw)
+		entries[i] = e
+		var syntax *json.SyntaxError
+		var size *thread.SizeError
+		switch {
+		case errors.As(err, &syntax): // only where there is no array around it
+			return nil, &SyntaxError{"no JSON", err}
+		case errors.As(err, &size):
+			say(i, TooLarge, size.Error())
+		case err != nil:
+			say(i, Invalid, err.Error())
+		default:
+			if reason := foreign(e, run); reason != "" {
+				say(i, WrongRun, reason)
+			}
+		}
+	}
+	if bad != nil {
+		return nil, bad
+	}
+	return entries, nil
+}
+
+// fit reports whether all entries may be posted with a token for run.
+func fit(entries []thread.Entry, run string) bool {
+	for _, e := range entries {
+		if foreign(e, run) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// foreign returns why a token for run may not post the entry, which has been checked; "" where it may. Such a token
+// may post this run's signals, and what is no signal, but no id that belongs to another run or that claims the
+// thread's next one. Without a run it may post anything.
+func foreign(e thread.Entry, run string) string {
+	if run == "" {
+		return ""
+	}
+	if owner, ok := thread.RunOf(e.ID); ok && owner != run || thread.IsClaim(e.ID) {
+		return "the token is for run " + run + ": it may not take an id of another run"
+	}
+	if f, err := thread.Scan(e.Payload); err != nil || f.Signal() && f.RunID != run {
+		return "the token is for run " + run + ": it may post no signal of another run"
+	}
+	return ""
+}
+
+// addEntries adds those entries to an append that are new.
+func (l *Log) addEntries(ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended) error {
+	var conflicts []thread.BadEntry
+	var fresh map[string]thread.Entry // by id, of this append
+	if len(entries) > 1 {
+		fresh = make(map[string]thread.Entry, len(entries))
+	}
+	now := time.Now()
+	a.Records = make([]engine.Record, 0, len(entries))
+	for i, e := range entries {
+		before, taken := fresh[e.ID]
+		same := taken && equalJSON(before.Payload, e.Payload)
+		if !taken {
+			r, found, err := l.engine.Lookup(ctx, name, e.ID)
+			if err != nil {
+				return err
+			}
+			if taken = found; found {
+				same = len(r.Data) == 0 // it was removed since: nobody can say any more
+				if !same {
+					old, err := thread.ParseStored(r.Data)
+					if err != nil {
+						return fmt.Errorf("entry %s in the log: %w", e.ID, err)
+					}
+					same = equalJSON(old.Payload, e.Payload)
+				}
+			}
+		}
+		switch {
+		case same:
+			res.Duplicates++
+		case taken:
+			conflicts = append(conflicts, thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"})
+		default:
+			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
+			a.Records = append(a.Records, engine.Record{At: now, Key: e.ID, Data: data})
+			res.Appended++
+			if fresh != nil {
+				fresh[e.ID] = e
+			}
+		}
+	}
+	if conflicts != nil {
+		return &ConflictError{conflicts}
+	}
+	return nil
+}
+
+func sizeOf(records []engine.Record) (n int) {
+	for _, r := range records {
+		n += len(r.Data)
+	}
+	return n
+}

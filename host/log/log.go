@@ -1,0 +1,222 @@
+// Package log keeps streams of records with ids, those of threads among them, in an engine: appends, producers, forks,
+// retention and quotas. It imports no HTTP: a request that it refuses is an error of a type or value of errors.go.
+//
+// An append is durable when it returns, and readers see nothing that is not. A post of several entries is appended as a
+// whole or not at all. An entry's id is good for ever: posting it again with an equal payload changes nothing, with
+// another payload it is a conflict. Several servers may have a log each on one cluster.
+//
+// Whoever opens the engine passes it to New, and Close closes it.
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Log keeps streams, those of threads among them, in an engine. It is safe for concurrent use. Close it when done.
+type Log struct {
+	// Quota is how many bytes one stream may hold, with some for each record's key; 0 is no quota. It must not change while the log is in use.
+	Quota int64
+
+	// Observer receives what the log counts. It must not change while the log is in use.
+	Observer Observer
+
+	engine engine.Engine
+	uses   uses
+
+	installation atomic.Pointer[string] // nil while it is not known
+	writable     writable
+
+	streams *engine.Pool[live] // those in use, and some that were lately
+	waits   sync.Mutex         // guards grown of all of them
+}
+
+// live is a stream as this process knows it.
+type live struct {
+	grown chan struct{} // closed when the stream has changed; nil where nobody has asked. Guarded by Log.waits
+
+	mu    sync.Mutex // held by whoever changes the stream: those of this process stand in line
+	known bool
+	head  engine.Head // where it stood last. On a cluster another server may have gone on since
+
+	size    int64  // of its records, for the quota
+	sizedAt uint64 // head.Last for which size is known
+}
+
+// maxIdle is how many streams that nobody uses are kept in mind.
+const maxIdle = 10_000
+
+// NewLog is a log in an engine, which it closes in the end.
+func New(e engine.Engine) *Log {
+	return &Log{Observer: unobserved{}, engine: e, streams: engine.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
+}
+
+// Engine returns the log's engine, for what only some engines can do.
+func (l *Log) Engine() engine.Engine { return l.engine }
+
+// Close closes the engine. Nobody may be using it any more.
+func (l *Log) Close() error { return l.engine.Close() }
+
+// Watch wakes those who wait for what other servers append, until ctx is done. It returns nil then.
+func (l *Log) Watch(ctx context.Context) error { return l.engine.Watch(ctx, l.tell) }
+
+// maxAttempts bounds how often others may be faster than an append. Each time one of them gets through.
+const maxAttempts = 200
+
+// update changes a stream. decide says what to append to a stream that stands at head, nil for nothing; it is asked again where another server was
+// faster. What it says on what this process remembers is only believed once the engine has taken it, or the engine was asked anew.
+func (l *Log) update(ctx context.Context, name string, decide func(head engine.Head) (*engine.Append, error)) (engine.Head, error) {
+	used := l.streams.Acquire(name)
+	defer l.streams.Release(used)
+	s := &used.Value
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := false
+	for range maxAttempts {
+		if !s.known {
+			head, err := l.engine.Head(ctx, name)
+			if err != nil {
+				return head, err
+			}
+			s.head, s.known, fresh = head, true, true
+		}
+		a, err := decide(s.head)
+		if err != nil || a == nil {
+			if fresh {
+				return s.head, err
+			}
+			s.known = false
+			continue
+		}
+		a.After = s.head.Last
+		size, err := l.meter(ctx, name, s, a)
+		if err != nil {
+			if fresh {
+				return s.head, err
+			}
+			s.known = false
+			continue
+		}
+		began := time.Now()
+		head, err := l.engine.Append(ctx, name, *a)
+		l.writable.note(ctx, err, time.Since(began))
+		if err == nil {
+			if l.Quota > 0 && s.sizedAt == s.head.Last {
+				s.size, s.sizedAt = size, head.Last
+			}
+			s.head = head
+			l.wake(s)
+			return head, nil
+		}
+		s.known = false
+		if !errors.Is(err, engine.ErrConflict) {
+			return head, err
+		}
+	}
+	return engine.Head{}, fmt.Errorf("append to %s: %w, %d times", name, engine.ErrConflict, maxAttempts)
+}
+
+// Follower reads a stream and can wait for a change of it. Close it when done.
+type Follower struct {
+	log  *Log
+	used *engine.Pooled[live]
+	name string
+}
+
+// Follow returns a Follower of the stream with this name, which need not exist.
+func (l *Log) Follow(name string) *Follower { return &Follower{l, l.streams.Acquire(name), name} }
+
+// Close ends the use of the Follower.
+func (f *Follower) Close() { f.log.streams.Release(f.used) }
+
+// Stat returns the stream as it is now, or the errors of Log.Stat, and a channel that is closed once it has changed.
+func (f *Follower) Stat(ctx context.Context) (Stream, <-chan struct{}, error) {
+	s := &f.used.Value
+	f.log.waits.Lock()
+	if s.grown == nil {
+		s.grown = make(chan struct{})
+	}
+	grown := s.grown // before the look: what comes after it is heard of
+	f.log.waits.Unlock()
+	v, err := f.log.Stat(ctx, f.name)
+	return v, grown, err
+}
+
+// tell wakes those who wait for a stream.
+func (l *Log) tell(name string) {
+	if used := l.streams.Peek(name); used != nil {
+		l.wake(&used.Value)
+	}
+}
+
+// wake wakes those who wait for the stream.
+func (l *Log) wake(s *live) {
+	l.waits.Lock()
+	defer l.waits.Unlock()
+	if s.grown != nil {
+		close(s.grown)
+		s.grown = nil
+	}
+}
+
+// Appended is what an append came to.
+type Appended struct {
+	Next       uint64 // the offset after which a reader finds what comes later
+	Appended   int
+	Duplicates int // were there already
+}
+
+// Append appends entries to a thread, in order, all or none, and returns when they are durable. Entries that are there already, with an equal
+// payload, are counted and nothing more. A *ConflictError lists those whose id is taken.
+func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entry) (Appended, error) {
+	name := thread.StreamName(threadID)
+	var res Appended
+	began, size := time.Now(), 0
+	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
+		res = Appended{}
+		if head.State != nil {
+			if v, err := newStream(name, head); err != nil || v.Gone {
+				return nil, errors.Join(err, ErrGone)
+			}
+		}
+		a := &engine.Append{State: head.State}
+		err := l.addEntries(ctx, name, a, entries, &res)
+		if err != nil || len(a.Records) == 0 {
+			return nil, err
+		}
+		size = sizeOf(a.Records)
+		return a, nil
+	})
+	var conflict *ConflictError
+	switch {
+	case err == nil:
+		l.Observer.Appended(res.Appended, res.Duplicates, size, time.Since(began))
+	case errors.As(err, &conflict):
+		l.Observer.Conflicted(len(conflict.Entries))
+	}
+	res.Next = head.Data
+	return res, err
+}
+
+// ReceivedAt returns when the log received the thread's entry with this id; false where there is none.
+func (l *Log) ReceivedAt(ctx context.Context, threadID, id string) (time.Time, bool, error) {
+	r, ok, err := l.engine.Lookup(ctx, thread.StreamName(threadID), id)
+	return r.At, ok, err
+}
+
+// Threads tells f of each thread and of the offset of its last entry. It stops at f's first error and returns it.
+func (l *Log) Threads(ctx context.Context, f func(id string, last uint64) error) error {
+	return l.engine.Streams(ctx, func(name string, h engine.Head) error {
+		if id, ok := thread.OfStream(name); ok && h.Data > 0 {
+			return f(id, h.Data)
+		}
+		return nil
+	})
+}

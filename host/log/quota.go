@@ -1,0 +1,80 @@
+package log
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// valueSize is the name of a stream's value that holds its size before its last append. It is written only where
+// streams have a quota.
+const valueSize = "size"
+
+// sized is how large a stream is up to an offset.
+type sized struct {
+	Bytes int64  `json:"bytes"`
+	Upto  uint64 `json:"upto"`
+}
+
+// recordCost is what a record counts for beside its data: its key in the log, with the stream's name, and its time.
+func recordCost(name string) int { return len(name) + 64 }
+
+// Above a quota there is room for small posts, so that the end of a run gets through.
+const (
+	smallPost    = 64 << 10
+	overQuotaFor = 1 << 20
+)
+
+// meter counts an append to a stream that stands at s.head, and refuses one that is beyond the quota. It costs a
+// look-up where this process does not know the stream's size, and reading the stream once where its size was never
+// written down. s.mu is held.
+func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append) (size int64, err error) {
+	if l.Quota <= 0 || len(a.Records) == 0 {
+		return s.size, nil
+	}
+	if s.sizedAt != s.head.Last || s.head.Last == 0 {
+		if s.size, err = l.sizeOf(ctx, name, s.head); err != nil {
+			return 0, err
+		}
+		s.sizedAt = s.head.Last
+	}
+	added := int64(sizeOf(a.Records) + len(a.Records)*recordCost(name))
+	most := l.Quota
+	if added <= smallPost {
+		most += overQuotaFor
+	}
+	if s.size+added > most {
+		return 0, &QuotaError{l.Quota}
+	}
+	if a.Values == nil {
+		a.Values = map[string][]byte{}
+	}
+	a.Values[valueSize] = thread.Marshal(sized{Bytes: s.size, Upto: s.head.Data})
+	return s.size + added, nil
+}
+
+// sizeOf is how large a stream is. Records that were removed since they were counted still count.
+func (l *Log) sizeOf(ctx context.Context, name string, head engine.Head) (int64, error) {
+	var at sized
+	raw, err := l.engine.Value(ctx, name, valueSize)
+	if err != nil {
+		return 0, err
+	}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &at); err != nil {
+			return 0, fmt.Errorf("the size of %s in the log: %w", name, err)
+		}
+	}
+	for at.Upto < head.Data {
+		records, err := l.engine.Read(ctx, name, at.Upto, head.Data, readAtOnce)
+		if err != nil || len(records) == 0 {
+			return at.Bytes, err
+		}
+		at.Bytes += int64(sizeOf(records) + len(records)*recordCost(name))
+		at.Upto = records[len(records)-1].Seq
+	}
+	return at.Bytes, nil
+}

@@ -1,0 +1,289 @@
+// Package proxy passes requests on to a thread server, for those who can't reach it. It knows the API's address and the
+// shape of its errors, and nothing else of the server: no tokens, no streams, no log.
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Proxy is a dumb transport in front of a thread server, for those who can't reach it themselves. Method, what follows the base, query, body and
+// Authorization go through as they are, both ways as they come. It holds no secret, verifies nothing, follows no redirect and keeps no answer.
+//
+// It answers below /api/stream and below / alike, and GET /healthz by itself. deploy/supabase/functions/stream-proxy is the same as an edge function;
+// contract_test.go holds for both. Its fields must not change while it serves.
+type Proxy struct {
+	Upstream *url.URL // as ParseUpstream gives it
+	// MaxRequests is how many requests may be on their way upstream, each on a connection of its own; 0 is 1000. Who comes then is told to come again.
+	MaxRequests int
+	// Timeout is how long the upstream may take to begin its answer, which must be more than it keeps a waiting reader; 0 is 2 min.
+	Timeout time.Duration
+	// Closing ends the waits of readers when it is done, so that a proxy can stop.
+	Closing context.Context
+	Logger  *slog.Logger
+}
+
+// Times that a client has for its part of a request.
+const (
+	acceptTimeout = 10 * time.Second // to accept a piece of an answer
+	uploadTimeout = 2 * time.Minute  // to send a body
+)
+
+// proxyBody is the most that a body may have: more than the server takes, so that it is the server who says so.
+const proxyBody = thread.MaxBody + 1<<20
+
+// ParseUpstream is the base of the thread API at address, which is a URL with or without /api/stream at its end.
+func ParseUpstream(address string) (*url.URL, error) {
+	u, err := url.Parse(thread.BaseURL(address))
+	if err != nil {
+		return nil, errors.Unwrap(err) // without the address, which may hold a password
+	}
+	// A user would become an Authorization of our own.
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.ContainsAny(address, "?#") || dotted(u.EscapedPath()) {
+		return nil, errors.New("want http://HOST or https://HOST, with a path at most")
+	}
+	return u, nil
+}
+
+// Ends of a request that are not the upstream's doing.
+var (
+	errClosing = errors.New("the proxy is closing")
+	errUpgrade = errors.New("the upstream changed the protocol unasked")
+)
+
+// uploadError says that the client's body could not be read.
+type uploadError struct{ error }
+
+func (e *uploadError) Unwrap() error { return e.error }
+
+// answering is the key of what is to be called when an answer has begun.
+type answering struct{}
+
+// Handler serves the proxy.
+func (p *Proxy) Handler() http.Handler {
+	most := cmp.Or(p.MaxRequests, 1000)
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ResponseHeaderTimeout:  cmp.Or(p.Timeout, 2*time.Minute),
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        time.Minute, // before the server's own, so that no request meets a connection that is being closed
+		MaxConnsPerHost:        most,
+		MaxIdleConnsPerHost:    min(most, 128),
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true, // what is compressed is so by the client's wish, and stays so
+	}
+	rp := &httputil.ReverseProxy{
+		Transport:      transport,
+		Rewrite:        p.rewrite,
+		ModifyResponse: begun,
+		ErrorHandler:   p.failed,
+		ErrorLog:       slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
+		FlushInterval:  -1,
+		BufferPool:     &buffers{},
+	}
+	places := make(chan struct{}, most)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w := &proxyWriter{ResponseWriter: rw, rc: http.NewResponseController(rw)}
+		began := time.Now()
+		defer func() { // also when an answer is broken off, which is a panic
+			_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // for its end: the last part may be long ago
+			path := r.URL.EscapedPath()
+			p.Logger.Info("request", "method", r.Method, "path", path[:min(len(path), 200)],
+				"status", cmp.Or(w.status, 499), "ms", time.Since(began).Milliseconds())
+		}()
+		if ownAnswer(w, r) {
+			return
+		}
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			say(w, http.StatusServiceUnavailable, "busy", "too many requests are on their way")
+			return
+		}
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		if r.Method == http.MethodGet {
+			stop := context.AfterFunc(p.Closing, func() { cancel(errClosing) })
+			defer stop()
+			ctx = context.WithValue(ctx, answering{}, stop)
+		}
+		r = r.WithContext(ctx)
+		if r.Body != http.NoBody {
+			_ = w.rc.SetReadDeadline(time.Now().Add(uploadTimeout)) // a reader without deadlines is a test's
+			r.Body = &upload{http.MaxBytesReader(rw, r.Body, proxyBody), w.rc}
+		}
+		rp.ServeHTTP(w, r)
+	})
+}
+
+// ownAnswer answers what does not go upstream, and reports whether it did.
+func ownAnswer(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.URL.Path == "/healthz" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "ok\n") // who asked may be gone
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+		say(w, http.StatusMethodNotAllowed, "method", "the method is not passed on")
+	case !strings.HasPrefix(r.URL.Path, "/") || dotted(r.URL.EscapedPath()):
+		say(w, http.StatusBadRequest, "path", "the path has . or .. in it")
+	case r.ContentLength > proxyBody:
+		w.Header().Set("Connection", "close")
+		say(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
+	default:
+		return false
+	}
+	return true
+}
+
+// rewrite turns a request into the one that goes upstream. The library has taken off what concerns one connection only, and who it came from.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	rest := r.In.URL.EscapedPath()
+	if below, ok := strings.CutPrefix(rest, "/api/stream"); ok && (below == "" || below[0] == '/') {
+		rest = below
+	}
+	u := r.Out.URL
+	u.Scheme, u.Host, u.Opaque, u.User = p.Upstream.Scheme, p.Upstream.Host, "", nil
+	u.RawPath = p.Upstream.EscapedPath() + rest
+	u.Path, _ = url.PathUnescape(u.RawPath) // both parts were parsed already
+	u.RawQuery = r.In.URL.RawQuery          // the library would tidy it
+	r.Out.Host = ""
+	for _, h := range []string{"Connection", "Upgrade", "Te"} { // the library gives these back
+		r.Out.Header.Del(h)
+	}
+}
+
+// begun is called when an answer's header is there.
+func begun(res *http.Response) error {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return errUpgrade
+	}
+	if stop, ok := res.Request.Context().Value(answering{}).(func() bool); ok {
+		stop()
+	}
+	return nil
+}
+
+// failed answers where the upstream did not.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var large *http.MaxBytesError
+	var body *uploadError
+	var op *net.OpError
+	var slow net.Error
+	switch {
+	case errors.As(err, &large):
+		say(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
+		return
+	case errors.As(err, &body):
+		say(w, http.StatusBadRequest, "body", "the body can't be read")
+		return
+	case errors.Is(context.Cause(r.Context()), errClosing):
+		w.Header().Set("Retry-After", "1")
+		say(w, http.StatusServiceUnavailable, "closing", "the proxy is closing")
+		return
+	case r.Context().Err() != nil:
+		return // the client is gone
+	}
+	p.Logger.Warn("no answer from the thread server", "error", err)
+	if dialing := errors.As(err, &op) && op.Op == "dial"; !dialing && errors.As(err, &slow) && slow.Timeout() {
+		say(w, http.StatusGatewayTimeout, "upstream_slow", "the thread server does not answer in time")
+		return
+	}
+	say(w, http.StatusBadGateway, "upstream_unreachable", "the thread server can't be reached")
+}
+
+// say answers with an error of the proxy's own, in the shape of the server's.
+func say(w http.ResponseWriter, status int, code, message string) {
+	var body struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	body.Error.Code, body.Error.Message = code, message
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(thread.Marshal(body), '\n')) // the client may be gone
+}
+
+// written are the ways to write what separates a path's segments, and what leads out of one.
+var written = strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", "\\", "/")
+
+// dotted reports whether a path, as it was sent, has a segment that is . or .., in whatever writing. An upstream that
+// resolves it would be led out of its base.
+func dotted(path string) bool {
+	return slices.ContainsFunc(strings.Split(written.Replace(strings.ToLower(path)), "/"), func(s string) bool {
+		return s == "." || s == ".."
+	})
+}
+
+// upload is a client's body. Its errors are told from the upstream's, and it has its time.
+type upload struct {
+	io.ReadCloser
+	rc *http.ResponseController
+}
+
+func (u *upload) Read(b []byte) (int, error) {
+	n, err := u.ReadCloser.Read(b)
+	if errors.Is(err, io.EOF) {
+		_ = u.rc.SetReadDeadline(time.Time{}) // or it would end the wait for the answer
+	} else if err != nil {
+		err = &uploadError{err}
+	}
+	return n, err
+}
+
+// proxyWriter notes the status, and drops a client that accepts nothing for a while.
+type proxyWriter struct {
+	http.ResponseWriter
+	rc     *http.ResponseController
+	status int // 0 where there was no answer
+}
+
+// Unwrap is for http.ResponseController.
+func (w *proxyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader is http.ResponseWriter's.
+func (w *proxyWriter) WriteHeader(status int) {
+	if status >= 200 && w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write is http.ResponseWriter's.
+func (w *proxyWriter) Write(b []byte) (int, error) {
+	w.status = cmp.Or(w.status, http.StatusOK)
+	_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // a writer without deadlines is a test's
+	return w.ResponseWriter.Write(b)
+}
+
+// buffers are what answers are copied with.
+type buffers struct{ pool sync.Pool }
+
+// Get is httputil.BufferPool's.
+func (b *buffers) Get() []byte {
+	if buf, ok := b.pool.Get().(*[]byte); ok {
+		return *buf
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put is httputil.BufferPool's.
+func (b *buffers) Put(buf []byte) { b.pool.Put(&buf) }

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/token"
+)
+
+// BackupPath is where a server serves a backup of its log.
+const BackupPath = "/v1/admin/backup"
+
+// Errors of backups that callers tell apart.
+var (
+	ErrDamagedBackup = pebble.ErrBackup
+	ErrLogExists     = pebble.ErrExists
+	ErrBackupFormat  = pebble.ErrFormat
+)
+
+// Backup is what a backup says of itself.
+type Backup = pebble.Backup
+
+// backer is an engine whose streams can be copied while it is in use.
+type backer interface {
+	Backup(ctx context.Context, w io.Writer) error
+}
+
+// backup serves a copy of the log. One that breaks off has no end that a client could take for one: its manifest is missing, and the connection breaks.
+func (s *Server) backup(w http.ResponseWriter, r *http.Request) {
+	s.answerError(w, r, s.sendBackup(w, r))
+}
+
+func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.permit(r.Header.Get("Authorization"), token.SubjectAdmin, token.ScopeBackup); err != nil {
+		return err
+	}
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		return refuse(http.StatusMethodNotAllowed, "method", "want GET")
+	}
+	engine, ok := s.Log.Engine().(backer)
+	if !ok {
+		return refuse(http.StatusNotImplemented, "no_backup", "the log is on a NATS cluster, which has a tool of its own for this: nats stream backup")
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing(), cancel)() // a server that ends does not wait for it
+	began := time.Now()
+	down := &download{w: w, rc: http.NewResponseController(w)}
+	out := bufio.NewWriterSize(down, readChunk)
+	err := engine.Backup(ctx, out)
+	if err == nil {
+		err = out.Flush()
+	}
+	switch {
+	case err == nil:
+		s.metrics.backedUp(time.Now())
+		s.Logger.Info("the log was backed up", "bytes", down.sent, "ms", time.Since(began).Milliseconds())
+		return nil
+	case down.sent > 0:
+		s.Logger.Warn("a backup broke off", "bytes", down.sent, "error", err)
+		panic(http.ErrAbortHandler)
+	case errors.Is(err, pebble.ErrBusy):
+		return refuse(http.StatusConflict, "busy", "another backup is under way")
+	}
+	return err
+}
+
+// download is an answer that may be long. Who does not take some of it in time is dropped.
+type download struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	sent int64
+}
+
+func (d *download) Write(b []byte) (int, error) {
+	if d.sent == 0 {
+		d.w.Header().Set("Content-Type", "application/x-tar")
+		d.w.Header().Set("Cache-Control", "no-store")
+	}
+	_ = d.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is a test's
+	d.sent += int64(len(b))
+	return d.w.Write(b)
+}
+
+// CheckBackup reads a backup to its end, and tells what it is. ErrDamagedBackup: it is not whole, or not what was written.
+func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) { return pebble.CheckBackup(ctx, r) }
+
+// log is the folder's log, where it is kept here.
+func (d Data) log() string { return filepath.Join(string(d), "log") }
+
+// Backup writes a copy of the log to w, where no server has the folder. fs.ErrNotExist: there is no log.
+func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) error {
+	if _, err := os.Stat(d.log()); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("no log in %s: %w", d, fs.ErrNotExist)
+		}
+		return err
+	}
+	p, err := pebble.Open(d.log(), logger)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.Backup(ctx, w), p.Close())
+}
+
+// Restore makes the log of a backup, where there is none. It is there as a whole or not at all.
+func (d Data) Restore(ctx context.Context, r io.Reader) (Backup, error) {
+	return pebble.Restore(ctx, r, d.log())
+}

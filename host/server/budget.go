@@ -1,0 +1,262 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+)
+
+// budget bounds the bytes that all requests of the process hold at the same time, so that neither many requests nor
+// large ones end it.
+//
+// Charged are: a body, three times its size as it is read (the body, the form it is stored in, the batch that is
+// written); the records that are read for an answer, and the buffer that they are written through. The charge ends when
+// the append has ended, or when the piece of the answer is written. A reader that waits for something new holds nothing.
+// Not charged are the 4 KiB buffers of a connection, which the limit on connections bounds, what the engine keeps,
+// which its options bound, and what a few reads of the engine return until it is known how much that is (maxReads).
+//
+// Small requests (smallCharge) draw on a part of the budget of their own, so that an append of a line gets through
+// while large ones hold all the rest. One holder (a token's identity) may hold a quarter of a part, but one request of
+// any size that is allowed; one request is never charged more than three quarters. A request beyond the budget gets
+// 503, one beyond its holder's share 429, both with Retry-After. What holds nothing yet waits for room, first come
+// first served, budgetWait at most; what holds some is refused at once, so that two such requests never wait for each
+// other.
+//
+// Large bodies also take turns at the processors, half of which they may have: to check one takes a tenth of a second,
+// and small requests come between.
+type budget struct {
+	size  int64
+	parts [2]part       // small, large
+	reads chan struct{} // holds a value for each read of the engine that is under way
+	heavy chan struct{} // holds a value for each large body that is being checked and appended
+
+	charged atomic.Int64
+
+	mu      sync.Mutex
+	holders map[string]*holder
+}
+
+// part is a part of the budget.
+type part struct {
+	size int64
+	room *semaphore.Weighted
+}
+
+const (
+	small = 0
+	large = 1
+
+	smallCharge = 256 << 10 // what one small request is charged at most
+	bodyCharge  = 3         // times the bytes of a body
+	leastBudget = 16 << 20
+	budgetWait  = 2 * time.Second
+	turnWait    = 30 * time.Second
+)
+
+// holder is what one token's requests hold, or wait for.
+type holder struct {
+	leases int
+	held   [2]int64 // of each part
+}
+
+// newBudget returns a budget of size bytes, leastBudget at least.
+func newBudget(size int64) *budget {
+	size = max(size, leastBudget)
+	b := &budget{
+		size: size, holders: map[string]*holder{},
+		reads: make(chan struct{}, maxReads()), heavy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+	}
+	for i, n := range [2]int64{size / 8, size - size/8} {
+		b.parts[i] = part{n, semaphore.NewWeighted(n)}
+	}
+	return b
+}
+
+// maxReads is how many reads of the engine are under way at the same time.
+func maxReads() int { return 4 + 2*runtime.GOMAXPROCS(0) }
+
+// held returns how many bytes are charged.
+func (b *budget) held() int64 { return b.charged.Load() }
+
+// lease is what one request is charged. It is for one goroutine. Call free when the request has ended.
+type lease struct {
+	b      *budget
+	who    string
+	holder *holder
+	part   int   // that the charge is in
+	n      int64 // charged
+	want   int64 // asked for: more than n where that is as much as one request is charged
+	heavy  bool  // it has its turn
+}
+
+// lease returns a lease without a charge, for a request of who.
+func (b *budget) lease(who string) *lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.holders[who]
+	if h == nil {
+		h = &holder{}
+		b.holders[who] = h
+	}
+	h.leases++
+	return &lease{b: b, who: who, holder: h}
+}
+
+// free ends the lease and its charge.
+func (l *lease) free() {
+	l.drop()
+	if l.heavy {
+		<-l.b.heavy
+	}
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if l.holder.leases--; l.holder.leases == 0 {
+		delete(l.b.holders, l.who)
+	}
+}
+
+// turn waits until a large body may be worked on, until the lease is freed. For a small one it returns at once.
+func (l *lease) turn(ctx context.Context) error {
+	if l.part == small {
+		return nil
+	}
+	wait := time.NewTimer(turnWait)
+	defer wait.Stop()
+	select {
+	case l.b.heavy <- struct{}{}:
+		l.heavy = true
+		return nil
+	case <-wait.C:
+		return errBusy
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// drop ends the charge, and leaves the lease.
+func (l *lease) drop() {
+	if l.n == 0 {
+		return
+	}
+	l.b.charged.Add(-l.n)
+	l.unreserve(l.part, l.n)
+	l.b.parts[l.part].room.Release(l.n)
+	l.n, l.want, l.part = 0, 0, small
+}
+
+// grow charges n bytes more, at once or not at all: errBusy or errShare.
+func (l *lease) grow(n int) error { return l.charge(int64(n), (*semaphore.Weighted).TryAcquire) }
+
+// wait is grow for a lease that holds nothing: it waits for room.
+func (l *lease) wait(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, budgetWait)
+	defer cancel()
+	return l.charge(int64(n), func(room *semaphore.Weighted, n int64) bool { return room.Acquire(ctx, n) == nil })
+}
+
+func (l *lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) error {
+	want, to := l.want+n, small
+	if want > min(smallCharge, l.b.parts[small].size/4) {
+		to = large
+	}
+	total := min(want, l.b.parts[to].size*3/4)
+	more := total // what is to be acquired of the part
+	if to == l.part {
+		more -= l.n
+	}
+	if !l.reserve(to, more) {
+		return errShare
+	}
+	if !acquire(l.b.parts[to].room, more) {
+		l.unreserve(to, more)
+		return errBusy
+	}
+	if to != l.part && l.n > 0 {
+		l.b.parts[l.part].room.Release(l.n)
+		l.unreserve(l.part, l.n)
+	}
+	l.b.charged.Add(total - l.n)
+	l.part, l.n, l.want = to, total, want
+	return nil
+}
+
+// reserve counts n bytes of a part for the holder, unless that is more than its share.
+func (l *lease) reserve(to int, n int64) bool {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	h := l.holder
+	others := h.held[small] + h.held[large] - l.n
+	if others > 0 && h.held[to]+n > l.b.parts[to].size/4 {
+		return false
+	}
+	h.held[to] += n
+	return true
+}
+
+func (l *lease) unreserve(to int, n int64) {
+	l.b.mu.Lock()
+	l.holder.held[to] -= n
+	l.b.mu.Unlock()
+}
+
+// What a request beyond the budget gets.
+var (
+	errBusy = &problem{
+		status: http.StatusServiceUnavailable, code: "busy",
+		message: "the server holds as much as its memory allows: try again later",
+		header:  map[string]string{"Retry-After": "1"},
+	}
+	errShare = &problem{
+		status: http.StatusTooManyRequests, code: "share",
+		message: "this token's requests hold their share of the server's memory: try again later",
+		header:  map[string]string{"Retry-After": "1"},
+	}
+)
+
+// records is Log.Read within the budget: the lease is charged with what is returned, until its drop.
+func (l *lease) records(ctx context.Context, streams *log.Log, v log.Stream, after, upTo uint64, most int) ([]engine.Record, error) {
+	read := func() (records []engine.Record, n int, err error) {
+		records, err = streams.Read(ctx, v, after, upTo, most)
+		return records, recordBytes(records), err
+	}
+	select {
+	case l.b.reads <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	records, n, err := read()
+	if err == nil {
+		err = l.grow(n)
+	}
+	<-l.b.reads
+	if !errors.Is(err, errBusy) || l.n > 0 {
+		return records, err
+	}
+	// What was read is forgotten while the lease waits for its room.
+	if err := l.wait(ctx, n); err != nil {
+		return nil, err
+	}
+	records, again, err := read()
+	if err == nil && again > n {
+		err = l.grow(again - n)
+	}
+	return records, err
+}
+
+// recordBytes is how much memory records take.
+func recordBytes(records []engine.Record) int {
+	n := 0
+	for i := range records {
+		n += len(records[i].Data) + 96
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// A whole server with everything on: TLS, a limit, the access log, the measurements.
+func TestServeWithCare(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := issue(t, "a", time.Now().Add(time.Hour))
+	put(t, filepath.Join(dir, "cert"), cert)
+	put(t, filepath.Join(dir, "key"), key)
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	var log, access lockedBuffer
+	cfg := Config{
+		Addr: "127.0.0.1:0", Data: Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret}, LongPoll: time.Minute, Limits: Limits{Rate: 0.01, Burst: 3},
+		Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0", Access: &access, Version: "v1",
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ready, done := make(chan string, 1), make(chan error, 1)
+	go func() { done <- Serve(ctx, cfg, func(url string) { ready <- url }) }()
+	var url string
+	select {
+	case url = <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+	token, err := token.Sign(secret, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(method, path, body string) (int, string, *http.Response) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b), resp
+	}
+	const p = "/api/stream/arbe-thread-t1"
+	const entry = `{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"nothing-to-log"}}`
+	if status, body, resp := do("POST", p, entry); status != 200 || resp.ProtoMajor != 2 {
+		t.Errorf("%d over HTTP/%d: %s", status, resp.ProtoMajor, body)
+	}
+	for i, want := range []int{200, 200, 429} {
+		if status, body, resp := do("GET", p+"?offset=0&token="+token, ""); status != want || want == 429 && (resp.Header.Get("Retry-After") == "" || !strings.Contains(body, `"code":"rate"`)) {
+			t.Errorf("read %d: %d %s", i, status, body)
+		}
+	}
+	_, metrics, _ := do("GET", "/metrics", "")
+	for _, line := range []string{
+		`arbe_append_entries_total 1`, `arbe_engine_up 1`, `arbe_refused_total{reason="rate"} 1`, `arbe_http_requests_total{code="200",method="POST",route="append"} 1`,
+		`arbe_build_info{goversion="`,
+	} {
+		if !strings.Contains(metrics, "\n"+line) {
+			t.Errorf("the measurements lack %s", line)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	if got := access.String(); strings.Count(got, `"path":"`+p+`"`) != 4 || !strings.Contains(got, `"status":429`) {
+		t.Errorf("the access log is\n%s", got)
+	}
+	for _, said := range []string{access.String(), log.String(), metrics} {
+		if strings.Contains(said, "eyJ") || strings.Contains(said, "nothing-to-log") || strings.Contains(said, string(secret)) {
+			t.Errorf("what is not to be said is in\n%s", said)
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

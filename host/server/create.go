@@ -1,0 +1,129 @@
+package server
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// create serves PUT.
+func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
+	want, err := parseWanted(r.Header)
+	if err != nil {
+		return err
+	}
+	differs := want.Source != "" || want.Closed || want.TTL != nil || want.Expires != nil ||
+		want.Type != "" && want.Type != jsonType
+	if isThread(name) && differs {
+		return refuse(http.StatusBadRequest, "thread", "a thread is made as %s, open, for ever and of its own", jsonType)
+	}
+	if want.Source != "" && !s.Insecure {
+		if _, err := s.permit(r.Header.Get(headerForkToken), want.Source, token.ScopeRead); err != nil {
+			return err
+		}
+	}
+	l := s.lease(r, g)
+	defer l.free()
+	body, err := readBody(w, r, thread.MaxBody, l)
+	if err == nil && want.Sub > 0 {
+		err = l.grow(bodyCharge * log.MaxForkCopy)
+	}
+	if err == nil {
+		err = s.spend(g, len(body))
+	}
+	if err != nil {
+		return err
+	}
+	want.Body, want.Run = body, g.Run
+	v, made, err := s.Log.Create(r.Context(), name, want)
+	if err != nil {
+		return err
+	}
+	describe(w.Header(), v)
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+		w.Header().Set("Location", absolute(r, name))
+	}
+	w.WriteHeader(status)
+	return nil
+}
+
+// parseWanted reads what a PUT's headers ask for.
+func parseWanted(h http.Header) (want log.Want, err error) {
+	bad := func(name, want string) error {
+		return refuse(http.StatusBadRequest, "header", "%s %.80q: want %s", name, h.Get(name), want)
+	}
+	if given := h.Get("Content-Type"); given != "" {
+		if want.Type, err = mediaType(given); err != nil {
+			return want, err
+		}
+	} else if _, there := h["Content-Type"]; there {
+		return want, bad("Content-Type", "a media type")
+	}
+	want.Closed = strings.EqualFold(h.Get(headerClosed), "true")
+	if given := h.Values(headerTTL); len(given) > 0 {
+		ttl, ok := parseDecimal(given[0])
+		if !ok || ttl > 1<<32 || len(given) > 1 {
+			return want, bad(headerTTL, "seconds, digits only")
+		}
+		want.TTL = &ttl
+	}
+	if given := h.Values(headerExpires); len(given) > 0 {
+		at, ok := parseExpires(given[0])
+		if !ok || len(given) > 1 {
+			return want, bad(headerExpires, "RFC 3339, once")
+		}
+		if want.TTL != nil {
+			return want, refuse(http.StatusBadRequest, "header", "want %s or %s, not both", headerTTL, headerExpires)
+		}
+		want.Expires = &at
+	}
+	return want, parseFork(&want, h, bad)
+}
+
+// rfc3339 is stricter than time.Parse, which takes an offset of a day and more. Such a time can't be written again.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
+// parseExpires reads a time of RFC 3339.
+func parseExpires(s string) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, s)
+	at = at.UTC()
+	return at, err == nil && rfc3339.MatchString(s) && 0 <= at.Year() && at.Year() <= 9999
+}
+
+// parseFork reads what a PUT's headers ask of a fork.
+func parseFork(want *log.Want, h http.Header, bad func(name, want string) error) (err error) {
+	_, from := h[headerForkedFrom]
+	_, at := h[headerForkOffset]
+	_, sub := h[headerForkSub]
+	switch {
+	case !from && (at || sub):
+		return refuse(http.StatusBadRequest, "header", "%s and %s are nothing without %s", headerForkOffset, headerForkSub, headerForkedFrom)
+	case !from:
+		return nil
+	}
+	if want.Source, err = streamName(h.Get(headerForkedFrom)); err != nil {
+		return bad(headerForkedFrom, "the path of a stream")
+	}
+	if at {
+		n, ok := parsePlace(h.Get(headerForkOffset))
+		if !ok {
+			return bad(headerForkOffset, "an offset")
+		}
+		want.At = &n
+	}
+	if sub {
+		n, ok := parseDecimal(h.Get(headerForkSub))
+		if !ok {
+			return bad(headerForkSub, "a number")
+		}
+		want.Sub = uint64(n)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"arbe.0sk.ar/runner/host/token"
+)
+
+// Data is a server's folder: its log, the secret that it made for itself, and its address, so that the other commands on this machine find it.
+type Data string
+
+func (d Data) secretFile() string  { return filepath.Join(string(d), "secret") }
+func (d Data) addressFile() string { return filepath.Join(string(d), "address") }
+
+// Secrets are the secrets that a server made for itself here, or that were put there; fs.ErrNotExist where there are none. The first one signs.
+func (d Data) Secrets() ([][]byte, error) {
+	b, err := os.ReadFile(d.secretFile())
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := token.ParseSecrets(string(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.secretFile(), err)
+	}
+	return secrets, nil
+}
+
+// makeSecret is Secrets, and makes one where there is none.
+func (d Data) makeSecret() ([][]byte, error) {
+	secrets, err := d.Secrets()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return secrets, err
+	}
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // it never fails
+	f, err := os.OpenFile(d.secretFile(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return d.Secrets() // another server was faster
+	}
+	if err != nil {
+		return nil, err
+	}
+	secret := []byte(hex.EncodeToString(random))
+	_, err = f.Write(append(secret, '\n'))
+	return [][]byte{secret}, errors.Join(err, f.Sync(), f.Close())
+}
+
+// Address is the base URL of the server that has this folder; fs.ErrNotExist where none runs.
+func (d Data) Address() (string, error) {
+	b, err := os.ReadFile(d.addressFile())
+	return strings.TrimSpace(string(b)), err
+}
+
+// ErrNoSecret says that a server that others can reach has no secret.
+var ErrNoSecret = errors.New("a secret is required on any address but a loopback one: set DURABLE_STREAMS_SECRET to 32 bytes or more")
+
+// ErrInsecure says that a server that others can reach would ask for no token.
+var ErrInsecure = errors.New("without tokens only on a loopback address")
+
+// loopback reports whether only this machine can reach addr.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,195 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// chunk is how much of a stream one answer of the protocol has, in bytes, but for a message that is larger. Its clients come again for the rest.
+const chunk = 1 << 20
+
+// get serves GET.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
+	q := r.URL.Query()
+	live, err := parseLive(q)
+	if err != nil {
+		return err
+	}
+	return s.getFrom(w, r, name, live, q["offset"], g)
+}
+
+// getFrom gives what a stream has from an offset, the start where there is none, and waits for more as live says.
+func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live string, offsets []string, g token.Grant) error {
+	f := s.Log.Follow(name)
+	defer f.Close()
+	v, grown, err := f.Stat(r.Context())
+	if err != nil {
+		return err
+	}
+	if last := r.Header.Get("Last-Event-ID"); live == "sse" && last != "" {
+		offsets = []string{last} // a browser that comes again
+	}
+	after, err := parseOffset(offsets, v.Tail())
+	if err != nil {
+		return err
+	}
+	s.Log.Touch(r.Context(), v)
+	l := s.lease(r, g)
+	defer l.free()
+	switch live {
+	case "sse":
+		return s.events(w, r, f, v, after, l)
+	case "long-poll":
+		return s.poll(w, r, f, grown, v, after, l)
+	}
+	return s.catchUp(w, r, v, after, l)
+}
+
+// parseLive reads how a reader wants to wait, if at all.
+func parseLive(q url.Values) (string, error) {
+	live := q.Get("live")
+	switch live {
+	case "":
+	case "long-poll", "sse":
+		if _, there := q["offset"]; !there {
+			return "", refuse(http.StatusBadRequest, "offset", "live=%s needs an offset", live)
+		}
+	default:
+		return "", refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
+	}
+	return live, nil
+}
+
+// catchUp gives what is there.
+func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, after uint64, l *lease) error {
+	records, next, err := s.content(r.Context(), v, after, l)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	if r.URL.Query().Get("offset") != "now" {
+		visibility := "private"
+		if s.Insecure {
+			visibility = "public"
+		}
+		h.Set("Cache-Control", visibility+", max-age=60, stale-while-revalidate=300")
+		h.Set("ETag", etag(v, after, next))
+		if r.Header.Get("If-None-Match") == h.Get("ETag") {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	return s.give(w, r, v, records, next)
+}
+
+// content is what a stream has after an offset, as much as one answer has of it, and the offset that follows.
+func (s *Server) content(ctx context.Context, v log.Stream, after uint64, l *lease) (records []engine.Record, next uint64, err error) {
+	records, err = l.records(ctx, s.Log, v, after, v.Tail(), chunk)
+	if err != nil {
+		return nil, 0, err
+	}
+	next = v.Tail()
+	if n := len(records); n > 0 {
+		next = records[n-1].Seq
+	}
+	return records, next, nil
+}
+
+// writeRecords writes records as the stream's content type wants them. An error stays in w.
+func writeRecords(w io.Writer, v log.Stream, records []engine.Record) {
+	if !v.IsJSON() {
+		for _, r := range records {
+			_, _ = w.Write(r.Data)
+		}
+		return
+	}
+	between := "["
+	for _, r := range records {
+		_, _ = io.WriteString(w, between)
+		if isThread(v.Name) {
+			writeEntry(w, r, "")
+		} else {
+			_, _ = w.Write(r.Data)
+		}
+		between = ","
+	}
+	if between == "[" {
+		_, _ = io.WriteString(w, between)
+	}
+	_, _ = io.WriteString(w, "]")
+}
+
+// writeEntry writes a thread's entry with the time of its receipt, and what follows it. An error stays in w.
+func writeEntry(w io.Writer, r engine.Record, end string) {
+	_, _ = w.Write(r.Data[:len(r.Data)-1])
+	var b [64]byte
+	at := append(b[:0], `,"at":"`...)
+	at = r.At.UTC().AppendFormat(at, thread.TimeFormat)
+	_, _ = w.Write(append(append(at, `"}`...), end...))
+}
+
+// give answers with a stream's content.
+func (s *Server) give(w http.ResponseWriter, r *http.Request, v log.Stream, records []engine.Record, next uint64) error {
+	h := w.Header()
+	h.Set("Content-Type", v.Type)
+	h.Set(headerNext, offset(next))
+	if next >= v.Tail() {
+		h.Set(headerUpToDate, "true")
+		if v.Closed {
+			h.Set(headerClosed, "true")
+		}
+	}
+	w.WriteHeader(http.StatusOK)
+	out := s.answer(r.Context(), w, recordBytes(records))
+	writeRecords(out, v, records)
+	_ = out.Flush() // the reader is gone, or too slow
+	return nil
+}
+
+// poll gives what is there, or waits for it.
+func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *log.Follower, grown <-chan struct{}, v log.Stream, after uint64, l *lease) (err error) {
+	h := w.Header()
+	limit := time.NewTimer(s.longPoll())
+	defer limit.Stop()
+	done := s.metrics.reader(readerLongPoll)
+	defer done()
+	for more := true; more && after >= v.Tail() && !v.Closed; {
+		select {
+		case <-grown:
+		case <-limit.C:
+			more = false
+		case <-s.closing().Done():
+			more = false
+		case <-r.Context().Done():
+			return nil
+		}
+		if v, grown, err = f.Stat(r.Context()); err != nil {
+			return err
+		}
+	}
+	if !v.Closed {
+		h.Set(headerCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))
+	}
+	if after >= v.Tail() {
+		h.Set(headerNext, offset(v.Tail()))
+		h.Set(headerUpToDate, "true")
+		if v.Closed {
+			h.Set(headerClosed, "true")
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	records, next, err := s.content(r.Context(), v, after, l)
+	if err != nil {
+		return err
+	}
+	return s.give(w, r, v, records, next)
+}

@@ -1,0 +1,150 @@
+package server
+
+import (
+	"hash/maphash"
+	"math"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Limits keep one client from taking the service away from the others. How large an entry and a post may be, package thread says.
+type Limits struct {
+	Rate        float64 // requests a second for one token, or for one address without a token; 0 is no limit
+	Burst       int     // how many may come at once; 0 is what comes in a second, and at least 1
+	Connections int     // open at the same time; 0 is 20,000
+
+	StreamBytes int64 // that one stream may hold; 0 is no limit
+	TokenBytes  int64 // that the holder of one token may post within an hour; 0 is no limit
+}
+
+// limited refuses requests that come too fast. who returns the holder of a token that is good. Requests for the service's health and for the measurements
+// always get through, and so does a browser's preflight: the browser would not report why it was refused.
+func (l Limits) limited(next http.Handler, who func(token string) (holder string, ok bool)) http.Handler {
+	if l.Rate <= 0 {
+		return next
+	}
+	p := newLimiter(l.Rate, l.Burst)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if routeOf(r) == routeHealth || r.Method == http.MethodOptions {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if wait := p.take(p.caller(r, who), 1, time.Now()); wait > 0 {
+			if strings.HasPrefix(r.URL.Path, protocolRoot) { // a page of another site is to see what this is
+				w.Header().Set("Access-Control-Allow-Origin", "*")
+				w.Header().Set("Access-Control-Expose-Headers", exposedHeaders)
+			}
+			w.Header().Set("Retry-After", retryAfter(wait))
+			refuse(http.StatusTooManyRequests, "rate", "too many requests: come again later").write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// retryAfter is a wait as a header has it.
+func retryAfter(wait time.Duration) string {
+	return strconv.Itoa(max(1, int(math.Ceil(wait.Seconds()))))
+}
+
+// limiter bounds the rate of each caller: each has a bucket that fills at the rate, and a request takes some out.
+type limiter struct {
+	rate               rate.Limit
+	burst              int
+	holders, addresses maphash.Seed
+
+	mu      sync.Mutex
+	buckets map[caller]*rate.Limiter
+}
+
+// newLimiter returns a limiter of perSecond, and burst at once; 0 is what comes in a second, and at least 1.
+func newLimiter(perSecond float64, burst int) *limiter {
+	if burst == 0 {
+		burst = max(1, int(math.Ceil(min(perSecond, math.MaxInt32))))
+	}
+	return &limiter{
+		rate: rate.Limit(perSecond), burst: burst, buckets: map[caller]*rate.Limiter{},
+		holders: maphash.MakeSeed(), addresses: maphash.MakeSeed(),
+	}
+}
+
+// maxBuckets is how many callers have a bucket.
+const maxBuckets = 10_000
+
+// caller is who asks: the holder of a token that is good, or an address. It is a hash by a secret seed, so that nobody can find one that shares another's
+// bucket.
+type caller uint64
+
+// caller goes by what the token grants, not by its text: the same token written in another way, and a fresh one for the same thread and run, are the same
+// caller. A token that is no good counts for its address.
+func (l *limiter) caller(r *http.Request, who func(token string) (string, bool)) caller {
+	if token := bearer(r.Header.Get("Authorization")); token != "" {
+		if holder, ok := who(token); ok {
+			return l.holder(holder)
+		}
+	}
+	return caller(maphash.Comparable(l.addresses, network(r.RemoteAddr)))
+}
+
+func (l *limiter) holder(holder string) caller { return caller(maphash.String(l.holders, holder)) }
+
+// network is what is taken for one client without a token: an IPv4 address, or the /64 that a host with IPv6 has all the addresses of.
+func network(remote string) netip.Addr {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{} // a socket without addresses: its clients are one
+	}
+	a := ap.Addr().Unmap().WithZone("")
+	if a.Is6() {
+		if prefix, err := a.Prefix(64); err == nil {
+			return prefix.Addr()
+		}
+	}
+	return a
+}
+
+// take lets c have n, and returns 0, or how long it is to wait.
+func (l *limiter) take(c caller, n int, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.bucket(c, now)
+	if b.AllowN(now, n) {
+		return 0
+	}
+	return max(1, time.Duration((float64(n)-b.TokensAt(now))/float64(l.rate)*float64(time.Second)))
+}
+
+// bucket returns the bucket with this key. l.mu is held.
+func (l *limiter) bucket(key caller, now time.Time) *rate.Limiter {
+	b := l.buckets[key]
+	if b == nil {
+		if len(l.buckets) >= maxBuckets {
+			l.makeRoom(now)
+		}
+		b = rate.NewLimiter(l.rate, l.burst)
+		l.buckets[key] = b
+	}
+	return b
+}
+
+// makeRoom forgets the callers whose buckets are full again: a new bucket is no different. Where these are too few, others go, too, so that the next
+// ones need not look through all of them again.
+func (l *limiter) makeRoom(now time.Time) {
+	for key, b := range l.buckets {
+		if b.TokensAt(now) >= float64(l.burst) {
+			delete(l.buckets, key)
+		}
+	}
+	for key := range l.buckets {
+		if len(l.buckets) <= maxBuckets*9/10 {
+			return
+		}
+		delete(l.buckets, key)
+	}
+}

@@ -1,0 +1,268 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// asks sends a request to h and returns the status.
+func asks(h http.Handler, method, target, remote, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	r.RemoteAddr = remote
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// guarded is a handler that takes tokens that begin with "good".
+var guarded = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer good") {
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+})
+
+// whose is the holder of a token that guarded takes.
+func whose(token string) (string, bool) { return token, strings.HasPrefix(token, "good") }
+
+// nobody has a token.
+func nobody(string) (string, bool) { return "", false }
+
+func TestLimitRate(t *testing.T) {
+	const a, b = "192.0.2.1:1000", "192.0.2.2:1000"
+	type ask struct {
+		wait               time.Duration
+		target, from, with string
+		times              int
+		passed             int
+		retry              string // Retry-After of the last one
+	}
+	for _, tt := range []struct {
+		name string
+		l    Limits
+		asks []ask
+	}{
+		{"no limit", Limits{}, []ask{{target: "/", from: a, times: 1000, passed: 1000}}},
+		{"a burst, and then the rate", Limits{Rate: 2, Burst: 5}, []ask{
+			{target: "/", from: a, with: "good", times: 8, passed: 5, retry: "1"},
+			{wait: time.Second, target: "/", from: a, with: "good", times: 8, passed: 2, retry: "1"},
+			{wait: time.Hour, target: "/", from: a, with: "good", times: 8, passed: 5, retry: "1"},
+		}},
+		{"how long to wait", Limits{Rate: 0.1, Burst: 1}, []ask{
+			{target: "/", from: a, with: "good", times: 2, passed: 1, retry: "10"},
+			{wait: 9500 * time.Millisecond, target: "/", from: a, with: "good", times: 1, retry: "1"},
+			{wait: 500 * time.Millisecond, target: "/", from: a, with: "good", times: 1, passed: 1},
+		}},
+		{"the burst is a second's worth", Limits{Rate: 2.5}, []ask{{target: "/", from: a, with: "good", times: 10, passed: 3, retry: "1"}}},
+		{"each token its own, wherever it comes from", Limits{Rate: 1, Burst: 3}, []ask{
+			{target: "/", from: a, with: "good1", times: 2, passed: 2},
+			{target: "/", from: b, with: "good1", times: 2, passed: 1, retry: "1"},
+			{target: "/", from: a, with: "good2", times: 4, passed: 3, retry: "1"},
+		}},
+		{"an address without a token", Limits{Rate: 1, Burst: 3}, []ask{
+			{target: "/", from: a, times: 4, passed: 3, retry: "1"},
+			{target: "/", from: "192.0.2.1:2000", times: 1, retry: "1"},
+			{target: "/", from: "[::ffff:192.0.2.1]:2000", times: 1, retry: "1"},
+			{target: "/", from: b, times: 4, passed: 3, retry: "1"},
+		}},
+		{"a host's addresses", Limits{Rate: 1, Burst: 3}, []ask{
+			{target: "/", from: "[2001:db8::1]:1", times: 3, passed: 3},
+			{target: "/", from: "[2001:db8::2]:1", times: 1, retry: "1"},
+			{target: "/", from: "[2001:db8:0:1::1]:1", times: 1, passed: 1},
+		}},
+		{"those that are made up are one", Limits{Rate: 1, Burst: 3}, []ask{
+			{target: "/", from: a, with: "good", times: 1, passed: 1},
+			{target: "/", from: a, with: "bad#", times: 10, passed: 3, retry: "1"},
+			{target: "/", from: a, with: "good", times: 3, passed: 2, retry: "1"}, // one that was good before is not concerned
+			{target: "/", from: b, with: "good2", times: 1, passed: 1},
+		}},
+		{"health", Limits{Rate: 1, Burst: 1}, []ask{
+			{target: "/healthz", from: a, times: 9, passed: 9},
+			{target: "/readyz", from: a, times: 9, passed: 9},
+			{target: "/metrics", from: a, times: 9, passed: 9},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := front(guarded, nil, tt.l, nil, whose)
+				for i, k := range tt.asks {
+					time.Sleep(k.wait)
+					passed, retry := 0, ""
+					for n := range k.times {
+						w := asks(h, http.MethodGet, k.target, k.from, strings.ReplaceAll(k.with, "#", fmt.Sprint(n)))
+						if w.Code != http.StatusTooManyRequests {
+							passed++
+							continue
+						}
+						retry = w.Header().Get("Retry-After")
+						var body struct {
+							Error struct{ Code, Message string }
+						}
+						if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Error.Code != "rate" || body.Error.Message == "" ||
+							w.Header().Get("Content-Type") != "application/json" {
+							t.Errorf("refused with %s, %v", w.Body, err)
+						}
+					}
+					if passed != k.passed || retry != k.retry {
+						t.Errorf("%d: %d passed, Retry-After %q, want %d, %q", i, passed, retry, k.passed, k.retry)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A page of another site can see that it was too fast, and is told so by its question, not by the one that the browser asks before.
+func TestLimitRateBrowser(t *testing.T) {
+	h := front(guarded, nil, Limits{Rate: 1, Burst: 1}, nil, whose)
+	for range 5 {
+		if w := asks(h, http.MethodOptions, "/v1/stream/a", "192.0.2.1:1", ""); w.Code == http.StatusTooManyRequests {
+			t.Error("the browser's own question is refused")
+		}
+	}
+	asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "good")
+	w := asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "good")
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Access-Control-Allow-Origin") != "*" || !strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), "Retry-After") {
+		t.Errorf("got %d, %v", w.Code, w.Header())
+	}
+}
+
+// However many come, so many are kept in mind, and those who are idle are forgotten first.
+func TestLimitRateMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newLimiter(1, 2)
+		for i := range maxBuckets - 1 {
+			p.take(caller(i+1), 1, time.Now())
+		}
+		time.Sleep(2 * time.Second) // these are idle now
+		busy := caller(1 << 40)
+		p.take(busy, 1, time.Now())
+		p.take(busy, 1, time.Now())
+		for i := range 3 * maxBuckets {
+			if i%(maxBuckets/4) == 0 {
+				time.Sleep(2 * time.Second)
+				p.take(busy, 1, time.Now())
+				p.take(busy, 1, time.Now())
+				if p.take(busy, 1, time.Now()) == 0 {
+					t.Errorf("after %d: who is busy was forgotten", i)
+				}
+			}
+			p.take(caller(1<<41+i), 1, time.Now())
+			if len(p.buckets) > maxBuckets {
+				t.Fatalf("%d are kept in mind", len(p.buckets))
+			}
+		}
+		for i := range 3 * maxBuckets { // nobody is idle
+			p.take(caller(1<<42+i), 1, time.Now())
+		}
+		if len(p.buckets) > maxBuckets {
+			t.Fatalf("%d are kept in mind", len(p.buckets))
+		}
+	})
+}
+
+// Those above the limit are turned away at once, and there is room again when one leaves.
+func TestLimitConnections(t *testing.T) {
+	m := newMetrics("test", nil, "")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Listener = Limits{Connections: 2}.listener(ln, m)
+	srv.Start()
+	defer srv.Close()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() }) // some are closed by then
+		return c
+	}
+	// get asks on a connection, and returns "" where it was closed.
+	get := func(c net.Conn) string {
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			return ""
+		}
+		b := make([]byte, 12)
+		_, err := io.ReadFull(c, b)
+		if err != nil {
+			var slow net.Error
+			if errors.As(err, &slow) && slow.Timeout() {
+				t.Fatal("the connection is neither served nor closed")
+			}
+			return ""
+		}
+		return string(b)
+	}
+	first, second := dial(), dial()
+	if get(first) != "HTTP/1.1 404" || get(second) != "HTTP/1.1 404" {
+		t.Fatal("connections below the limit are not served")
+	}
+	for range 20 {
+		if got := get(dial()); got != "" {
+			t.Fatalf("one above the limit got %q", got)
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for got := ""; got == ""; { // until the server has seen that it is closed
+		got = get(dial())
+	}
+	text := asks(m.handler(), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
+	if !strings.Contains(text, "arbe_connections_open 2\n") || strings.Contains(text, "arbe_connections_refused_total 0\n") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// A client that is still sending when it is refused can read why.
+func TestLimitConnectionsLastWord(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000)); err != nil {
+			refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").write(w)
+		}
+	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
+	srv.Listener = Limits{}.listener(ln, nil)
+	srv.Start()
+	defer srv.Close()
+	for range 5 {
+		resp, err := http.Post(srv.URL+"/api/stream/arbe-thread-t1", "application/json", strings.NewReader(strings.Repeat("x", 4<<20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(b), "too_large") {
+			t.Errorf("got %s %q, %v", resp.Status, b, err)
+		}
+	}
+}
+
+func TestMostConnections(t *testing.T) {
+	for _, tt := range []struct{ asked, files, each, want int }{
+		{0, 1 << 20, 1, 20_000}, {50_000, 1 << 20, 1, 50_000}, {0, 20_000, 1, 18_904}, {0, 1024, 1, 672}, {0, 1024, 2, 336}, {0, 256, 1, 86}, {50, 256, 1, 50}, {0, 100, 1, 1},
+	} {
+		if got := (Limits{Connections: tt.asked}).most(tt.files, tt.each); got != tt.want {
+			t.Errorf("%+v: got %d", tt, got)
+		}
+	}
+}

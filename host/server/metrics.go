@@ -1,0 +1,185 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/semaphore"
+)
+
+// metrics are what a server tells Prometheus about itself. A nil one takes everything and tells nothing. No label holds what a client has chosen: there
+// are as many series after a year as after a day.
+type metrics struct {
+	registry *prometheus.Registry
+
+	inFlight, connections                           prometheus.Gauge
+	turnedAwayTotal, abortedTotal, panicsTotal      prometheus.Counter
+	bytesIn, bytesOut                               prometheus.Counter
+	requests                                        *prometheus.CounterVec
+	durations                                       *prometheus.HistogramVec
+	refusedTotal                                    map[string]prometheus.Counter // by reason
+	readers                                         map[string]prometheus.Gauge   // by kind
+	droppedTotal, readBytes                         prometheus.Counter
+	entries, entryBytes, duplicates, conflictsTotal prometheus.Counter
+	durable                                         prometheus.Histogram
+	expiredTotal, deletedTotal                      prometheus.Counter
+	lastBackup, certificateEnd                      prometheus.Gauge
+
+	mu     sync.RWMutex
+	series map[request]series // of requests and durations: to find a series by its labels costs more than all the rest
+}
+
+// Kinds of readers that wait for more.
+const (
+	readerLongPoll = "long-poll"
+	readerSSE      = "sse"
+)
+
+// newMetrics makes the measurements of a server of this version. check tells what keeps the log from taking appends, and disk is a folder on the log's
+// disk; both are asked when somebody asks for the measurements. nil and "": there is nothing to ask.
+func newMetrics(version string, check func(context.Context) error, disk string) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(), series: map[request]series{},
+		refusedTotal: map[string]prometheus.Counter{}, readers: map[string]prometheus.Gauge{},
+	}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f := promauto.With(m.registry)
+	f.NewGaugeVec(prometheus.GaugeOpts{Name: "arbe_build_info", Help: "1, with what this server was built from."}, []string{"version", "goversion"}).
+		WithLabelValues(version, runtime.Version()).Set(1)
+	m.ofRequests(f)
+	m.ofLog(f)
+	if check != nil {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_engine_up", Help: "1 if the log takes appends now, else 0."}, probe(check))
+	}
+	if disk != "" {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_disk_free_bytes", Help: "Room on the log's disk for this server; -1 if it can't be told."},
+			func() float64 { free, _ := diskRoom(disk); return free })
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_disk_size_bytes", Help: "Size of the log's disk; -1 if it can't be told."},
+			func() float64 { _, size := diskRoom(disk); return size })
+	}
+	return m
+}
+
+// ofRequests makes what is measured of requests and connections.
+func (m *metrics) ofRequests(f promauto.Factory) {
+	m.connections = gauge(f, "arbe_connections_open", "Connections that are open.")
+	m.turnedAwayTotal = counter(f, "arbe_connections_refused_total", "Connections that were closed at once because too many were open.")
+	m.inFlight = gauge(f, "arbe_http_requests_in_flight", "Requests that are being answered, those of waiting readers among them.")
+	m.abortedTotal = counter(f, "arbe_http_aborted_total", "Answers that were broken off.")
+	m.panicsTotal = counter(f, "arbe_http_panics_total",
+		"Requests whose handler panicked: defects of this program, which the log has with their stacks.")
+	m.bytesIn = counter(f, "arbe_http_request_bytes_total", "Bytes of requests' bodies that were read.")
+	m.bytesOut = counter(f, "arbe_http_response_bytes_total", "Bytes of answers' bodies.")
+	m.requests = f.NewCounterVec(prometheus.CounterOpts{
+		Name: "arbe_http_requests_total", Help: "Requests that have ended. Code 499: the client went away before there was an answer.",
+	}, []string{"route", "method", "code"})
+	m.durations = f.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "arbe_http_request_duration_seconds", Help: "Time from a request's header to the end of its answer. Route live: reads that wait.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	}, []string{"route", "method"})
+	refused := f.NewCounterVec(prometheus.CounterOpts{Name: "arbe_refused_total", Help: "Requests that were refused, by reason."}, []string{"reason"})
+	for _, reason := range refusals { // all from the start: a rate does not see the first one of a series
+		m.refusedTotal[reason] = refused.WithLabelValues(reason)
+	}
+	m.certificateEnd = gauge(f, "arbe_tls_certificate_expiry_timestamp_seconds", "When the certificate that is served expires; 0 without TLS.")
+}
+
+// ofLog makes what is measured of the log and its readers.
+func (m *metrics) ofLog(f promauto.Factory) {
+	m.entries = counter(f, "arbe_append_entries_total", "Entries that were appended.")
+	m.entryBytes = counter(f, "arbe_append_bytes_total", "Bytes of entries that were appended.")
+	m.duplicates = counter(f, "arbe_append_duplicates_total", "Entries that were posted again and were there already.")
+	m.conflictsTotal = counter(f, "arbe_append_conflicts_total", "Entries that were refused because their id is taken by another payload.")
+	m.durable = f.NewHistogram(prometheus.HistogramOpts{
+		Name: "arbe_append_duration_seconds", Help: "Time that the log took to make an append durable.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	})
+	readers := f.NewGaugeVec(prometheus.GaugeOpts{Name: "arbe_live_readers", Help: "Readers that wait for more."}, []string{"kind"})
+	for _, kind := range []string{readerLongPoll, readerSSE} {
+		m.readers[kind] = readers.WithLabelValues(kind)
+	}
+	m.droppedTotal = counter(f, "arbe_live_readers_dropped_total", "Readers that were dropped because they did not accept what they had asked for.")
+	m.readBytes = counter(f, "arbe_read_bytes_total", "Bytes of entries that were sent to readers.")
+	m.expiredTotal = counter(f, "arbe_streams_expired_total", "Streams that went because their time was over.")
+	m.deletedTotal = counter(f, "arbe_streams_deleted_total", "Streams that were deleted on demand.")
+	m.lastBackup = gauge(f, "arbe_backup_last_success_timestamp_seconds", "When the newest backup was finished; 0 for none that is known.")
+}
+
+func counter(f promauto.Factory, name, help string) prometheus.Counter {
+	return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func gauge(f promauto.Factory, name, help string) prometheus.Gauge {
+	return f.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+}
+
+// probe asks check, once a second at most, however many ask for the measurements.
+func probe(check func(context.Context) error) func() float64 {
+	var mu sync.Mutex
+	var asked time.Time
+	var up float64
+	return func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(asked) < time.Second {
+			return up
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // a cluster that does not answer is not up
+		defer cancel()
+		up = 0
+		if check(ctx) == nil {
+			up = 1
+		}
+		asked = time.Now()
+		return up
+	}
+}
+
+// diskRoom is how much of the disk that dir is on is free, and how large it is; -1 where it can't be told.
+func diskRoom(dir string) (free, size float64) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return -1, -1
+	}
+	return float64(st.Bavail) * float64(st.Bsize), float64(st.Blocks) * float64(st.Bsize)
+}
+
+// handler serves the measurements. They are gathered for two requests at a time, since an answer costs more than the question; the others wait their turn. A
+// client that does not read its answer holds up none of them.
+func (m *metrics) handler() http.Handler {
+	gather, turn := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), semaphore.NewWeighted(2)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if turn.Acquire(ctx, 1) != nil {
+			w.Header().Set("Retry-After", "1")
+			refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").write(w)
+			return
+		}
+		p := page{header: w.Header(), status: http.StatusOK}
+		gather.ServeHTTP(&p, r)
+		turn.Release(1)
+		w.WriteHeader(p.status)
+		_, _ = w.Write(p.body.Bytes()) // the client may be gone
+	})
+}
+
+// page is an answer that is kept until it is whole.
+type page struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (p *page) Header() http.Header         { return p.header }
+func (p *page) WriteHeader(status int)      { p.status = status }
+func (p *page) Write(b []byte) (int, error) { return p.body.Write(b) }

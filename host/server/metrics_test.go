@@ -1,0 +1,300 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// scraped are the lines of what m tells that begin with one of the prefixes.
+func scraped(t *testing.T, m *metrics, prefixes ...string) []string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("/metrics: %d %s", w.Code, w.Body)
+	}
+	var found []string
+	for line := range strings.Lines(w.Body.String()) {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(line, p) }) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}
+
+func TestMetricsOfRequests(t *testing.T) {
+	m := newMetrics("test", nil, "")
+	h := front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		status := 200
+		if _, err := fmt.Sscan(r.Header.Get("Authorization"), &status); err == nil {
+			w.WriteHeader(status)
+		}
+		if status != http.StatusNoContent {
+			if _, err := io.WriteString(w, "answer"); err != nil {
+				t.Error(err)
+			}
+		}
+		if status == 206 {
+			panic(http.ErrAbortHandler)
+		}
+	}), m, Limits{}, nil, nobody)
+	const name = "arbe-thread-0123456789"
+	for _, tt := range []struct {
+		method, target, body, status string
+		want                         string // the series
+	}{
+		{"POST", "/api/stream/" + name, "body", "", `route="append",method="POST",code="200"`},
+		{"POST", "/api/stream/" + name, "body", "", `route="append",method="POST",code="200"`},
+		{"POST", "/api/stream/" + name, "", "409", `route="append",method="POST",code="409"`},
+		{"POST", "/api/stream/" + name, "", "413", `route="append",method="POST",code="413"`},
+		{"POST", "/api/stream/" + name, "", "507", `route="append",method="POST",code="507"`},
+		{"GET", "/api/stream/" + name + "?offset=0", "", "", `route="read",method="GET",code="200"`},
+		{"GET", "/api/stream/" + name, "", "401", `route="read",method="GET",code="401"`},
+		{"GET", "/api/stream/" + name, "", "206", `route="read",method="GET",code="206"`}, // and breaks off
+		{"GET", "/api/stream/" + name + "?offset=now&live=long-poll", "", "204", `route="live",method="GET",code="204"`},
+		{"GET", "/v1/stream/a/b/" + name + "?live=sse&offset=now", "", "", `route="live",method="GET",code="200"`},
+		{"POST", "/api/stream/" + name + "/token", "", "403", `route="token",method="POST",code="403"`},
+		{"PUT", "/v1/stream/a/b/" + name, "", "201", `route="stream",method="PUT",code="201"`},
+		{"HEAD", "/v1/stream/a/b/" + name, "", "", `route="stream",method="HEAD",code="200"`},
+		{"GET", "/v1/stream/a/b/" + name + "?alive=1", "", "", `route="stream",method="GET",code="200"`},
+		{"GET", "/v1/admin/backup", "", "403", `route="admin",method="GET",code="403"`},
+		{"GET", "/readyz", "", "503", `route="health",method="GET",code="503"`},
+		{"GET", "/" + name, "", "404", `route="other",method="GET",code="404"`},
+		{"MADE-UP", "/v1/stream/" + name, "", "405", `route="stream",method="OTHER",code="405"`},
+		{"DELETE", "/api/stream/" + name, "", "405", `route="other",method="DELETE",code="405"`},
+	} {
+		r := httptest.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
+		r.Header.Set("Authorization", tt.status) // for the handler above only
+		count := func() (n float64) {
+			for _, line := range scraped(t, m, "arbe_http_requests_total") {
+				sorted := strings.Split(strings.TrimSuffix(strings.SplitAfter(line, "}")[0], "}")[len("arbe_http_requests_total{"):], ",")
+				want := strings.Split(tt.want, ",")
+				slices.Sort(sorted)
+				slices.Sort(want)
+				if slices.Equal(sorted, want) {
+					if _, err := fmt.Sscan(line[strings.Index(line, "} ")+2:], &n); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			return n
+		}
+		before := count()
+		func() {
+			defer func() {
+				if e := recover(); (e == http.ErrAbortHandler) != (tt.status == "206") {
+					t.Errorf("%s %s: the panic came through as %v", tt.method, tt.target, e)
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		if n := count() - before; n != 1 {
+			t.Errorf("%s %s: %s has grown by %v", tt.method, tt.target, tt.want, n)
+		}
+	}
+	want := []string{
+		"arbe_http_aborted_total 1", "arbe_http_request_bytes_total 8", "arbe_http_requests_in_flight 0", "arbe_http_response_bytes_total 102",
+		`arbe_refused_total{reason="auth"} 3`, `arbe_refused_total{reason="conflict"} 1`, `arbe_refused_total{reason="error"} 0`,
+		`arbe_refused_total{reason="full"} 1`, `arbe_refused_total{reason="invalid"} 2`, `arbe_refused_total{reason="not_found"} 1`,
+		`arbe_refused_total{reason="rate"} 0`, `arbe_refused_total{reason="too_large"} 1`, `arbe_refused_total{reason="unavailable"} 0`,
+	}
+	if diff := cmp.Diff(want, scraped(t, m, "arbe_refused", "arbe_http_aborted", "arbe_http_request_bytes", "arbe_http_requests_in", "arbe_http_response")); diff != "" {
+		t.Error(diff)
+	}
+	if all := scraped(t, m, ""); slices.ContainsFunc(all, func(line string) bool {
+		return strings.Contains(line, "0123456789") || strings.Contains(line, "MADE-UP")
+	}) {
+		t.Error("a label holds what a client has chosen")
+	}
+}
+
+// What is refused for its rate is counted, and so is who waits, as long as he does.
+func TestMetricsOfWaits(t *testing.T) {
+	m := newMetrics("test", nil, "")
+	waits, end := make(chan struct{}), make(chan struct{})
+	h := front(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		defer m.reader(readerSSE)()
+		defer m.reader(readerLongPoll)()
+		close(waits)
+		<-end
+	}), m, Limits{Rate: 0.001}, nil, nobody)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		asks(h, http.MethodGet, "/v1/stream/a?live=sse", "192.0.2.1:1", "x")
+	}()
+	<-waits
+	if w := asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "x"); w.Code != http.StatusTooManyRequests {
+		t.Errorf("got %d", w.Code)
+	}
+	prefixes := []string{"arbe_live_readers{", "arbe_http_requests_in_flight", `arbe_refused_total{reason="rate"}`, "arbe_http_requests_total"}
+	want := []string{
+		"arbe_http_requests_in_flight 1", `arbe_http_requests_total{code="429",method="GET",route="stream"} 1`,
+		`arbe_live_readers{kind="long-poll"} 1`, `arbe_live_readers{kind="sse"} 1`, `arbe_refused_total{reason="rate"} 1`,
+	}
+	if diff := cmp.Diff(want, scraped(t, m, prefixes...)); diff != "" {
+		t.Error(diff)
+	}
+	close(end)
+	<-done
+	want = []string{
+		"arbe_http_requests_in_flight 0", `arbe_http_requests_total{code="200",method="GET",route="live"} 1`, want[1],
+		`arbe_live_readers{kind="long-poll"} 0`, `arbe_live_readers{kind="sse"} 0`, `arbe_refused_total{reason="rate"} 1`,
+	}
+	if diff := cmp.Diff(want, scraped(t, m, prefixes...)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// tellAll tells m of each thing that there is to tell.
+func tellAll(m *metrics) {
+	m.Appended(2, 1, 300, 3*time.Millisecond)
+	m.Conflicted(4)
+	m.sent(500)
+	m.reader(readerSSE)
+	m.reader(readerLongPoll)()
+	m.dropped()
+	for range 6 {
+		m.Expired()
+	}
+	m.Deleted()
+	m.backedUp(time.Unix(7_000_000, 0))
+	m.certificate(time.Unix(8_000_000, 0))
+	m.connected(1)
+	m.turnedAway()
+}
+
+func TestMetricsOfLog(t *testing.T) {
+	tellAll(nil) // which is to nobody
+	m := newMetrics("v1.2.3", nil, "")
+	tellAll(m)
+	want := []string{
+		"arbe_append_bytes_total 300", "arbe_append_conflicts_total 4", `arbe_append_duration_seconds_bucket{le="0.0025"} 0`,
+		`arbe_append_duration_seconds_bucket{le="0.005"} 1`, "arbe_append_duration_seconds_count 1", "arbe_append_duplicates_total 1", "arbe_append_entries_total 2",
+		"arbe_backup_last_success_timestamp_seconds 7e+06", "arbe_connections_open 1", "arbe_connections_refused_total 1",
+		"arbe_live_readers_dropped_total 1", `arbe_live_readers{kind="long-poll"} 0`, `arbe_live_readers{kind="sse"} 1`,
+		"arbe_read_bytes_total 500", "arbe_streams_deleted_total 1", "arbe_streams_expired_total 6", "arbe_tls_certificate_expiry_timestamp_seconds 8e+06",
+	}
+	got := scraped(t, m, "arbe_append", "arbe_backup", "arbe_connections", "arbe_live", "arbe_read", "arbe_streams", "arbe_tls")
+	got = slices.DeleteFunc(got, func(line string) bool {
+		return strings.Contains(line, "bucket") && !strings.Contains(line, `"0.0025"`) && !strings.Contains(line, `"0.005"`) || strings.Contains(line, "_sum")
+	})
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if info := scraped(t, m, "arbe_build_info"); len(info) != 1 || !regexp.MustCompile(`^arbe_build_info\{goversion="go.*",version="v1.2.3"\} 1$`).MatchString(info[0]) {
+		t.Errorf("got %q", info)
+	}
+	for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes ", "process_open_fds ", "process_max_fds "} {
+		if len(scraped(t, m, name)) != 1 {
+			t.Errorf("%s is not told", name)
+		}
+	}
+	if with := scraped(t, m, "arbe_engine", "arbe_disk"); len(with) != 0 {
+		t.Errorf("told of what is not there: %q", with)
+	}
+}
+
+// The engine is asked when the measurements are, not more than once a second, and one that does not answer is not up.
+func TestMetricsOfEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, hangs := 0, false
+		var trouble error
+		m := newMetrics("test", func(ctx context.Context) error {
+			asked++
+			if hangs {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return trouble
+		}, "")
+		up := func() string { return strings.Join(scraped(t, m, "arbe_engine_up"), "\n") }
+		if got := up(); got != "arbe_engine_up 1" || asked != 1 {
+			t.Errorf("%q, asked %d times", got, asked)
+		}
+		trouble = errors.New("full")
+		if got := up(); got != "arbe_engine_up 1" || asked != 1 {
+			t.Errorf("%q, asked %d times", got, asked)
+		}
+		time.Sleep(time.Second)
+		if got := up(); got != "arbe_engine_up 0" {
+			t.Error(got)
+		}
+		trouble, hangs = nil, true
+		time.Sleep(time.Second)
+		if got := up(); got != "arbe_engine_up 0" {
+			t.Error(got)
+		}
+		hangs = false
+		time.Sleep(time.Second)
+		if got := up(); got != "arbe_engine_up 1" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestMetricsOfDisk(t *testing.T) {
+	var free, size float64
+	for _, line := range scraped(t, newMetrics("test", nil, t.TempDir()), "arbe_disk") {
+		for name, v := range map[string]*float64{"arbe_disk_free_bytes %g": &free, "arbe_disk_size_bytes %g": &size} {
+			_, _ = fmt.Sscanf(line, name, v) // it is the other one
+		}
+	}
+	if free <= 0 || size < free {
+		t.Errorf("%v of %v are free", free, size)
+	}
+	want := []string{"arbe_disk_free_bytes -1", "arbe_disk_size_bytes -1"}
+	if diff := cmp.Diff(want, scraped(t, newMetrics("test", nil, "/not/there"), "arbe_disk")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// silent is a writer of answers that costs nothing.
+type silent struct{ h http.Header }
+
+func (s silent) Header() http.Header         { return s.h }
+func (s silent) Write(b []byte) (int, error) { return len(b), nil }
+func (s silent) WriteHeader(int)             {}
+
+// BenchmarkCare is what the care for the service costs a request.
+func BenchmarkCare(b *testing.B) {
+	answer := []byte(`{"nextOffset":"00000000000000000001","appended":1,"duplicates":0}`)
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
+	for _, c := range []struct {
+		name string
+		h    http.Handler
+	}{
+		{"nothing", h},
+		{"metrics", front(h, newMetrics("test", nil, ""), Limits{}, nil, nobody)},
+		{"metrics+rate", front(h, newMetrics("test", nil, ""), Limits{Rate: 1e9}, nil, nobody)},
+		{"metrics+rate+access", front(h, newMetrics("test", nil, ""), Limits{Rate: 1e9}, io.Discard, nobody)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			r := httptest.NewRequest(http.MethodPost, "/api/stream/arbe-thread-t1", strings.NewReader("{}"))
+			r.Header.Set("Authorization", "Bearer "+strings.Repeat("x", 250))
+			w := silent{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				c.h.ServeHTTP(w, r)
+			}
+		})
+	}
+}

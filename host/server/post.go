@@ -1,0 +1,108 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// post serves POST.
+func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
+	p := log.Post{Close: strings.EqualFold(r.Header.Get(headerClosed), "true"), Run: g.Run}
+	var err error
+	if p.Seq, err = parseSeq(r.Header); err != nil {
+		return err
+	}
+	if p.Producer, err = parseProducer(r.Header); err != nil {
+		return err
+	}
+	l := s.lease(r, g)
+	defer l.free()
+	if p.Body, err = readBody(w, r, thread.MaxBody, l); err == nil {
+		err = s.spend(g, len(p.Body))
+	}
+	if err != nil {
+		return err
+	}
+	if given := r.Header.Get("Content-Type"); given != "" {
+		if p.Type, err = mediaType(given); err != nil {
+			return err
+		}
+	}
+	if len(p.Body) == 0 && !p.Close {
+		return refuse(http.StatusBadRequest, "empty", "the body is empty")
+	}
+	if len(p.Body) > 0 && p.Type == "" {
+		return refuse(http.StatusBadRequest, "content_type", "want the stream's Content-Type")
+	}
+	out, err := s.Log.Post(r.Context(), name, p)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set(headerNext, offset(out.Stream.Tail()))
+	if out.Stream.Closed {
+		h.Set(headerClosed, "true")
+	}
+	status := http.StatusNoContent
+	if out.Last != nil {
+		h.Set(headerProducerEpoch, strconv.FormatInt(out.Last.Epoch, 10))
+		h.Set(headerProducerSeq, strconv.FormatInt(out.Last.Seq, 10))
+		if !out.Duplicate && len(p.Body) > 0 {
+			status = http.StatusOK
+		}
+	}
+	w.WriteHeader(status)
+	return nil
+}
+
+// maxSeq is how long a Stream-Seq may be, in bytes: the stream's state has the last one.
+const maxSeq = 256
+
+// parseSeq reads Stream-Seq; "" where there is none. It is kept as text, so other bytes would not come back as they
+// are compared.
+func parseSeq(h http.Header) (string, error) {
+	given := h.Values(headerSeq)
+	if len(given) == 0 {
+		return "", nil
+	}
+	if len(given) > 1 || given[0] == "" || len(given[0]) > maxSeq || !utf8.ValidString(given[0]) {
+		return "", refuse(http.StatusBadRequest, "header", "%s: want 1 to %d bytes of UTF-8, once", headerSeq, maxSeq)
+	}
+	return given[0], nil
+}
+
+// maxNumber is the largest number that every client can hold.
+const maxNumber = 1<<53 - 1
+
+// parseProducer reads the three headers; nil where none is there.
+func parseProducer(h http.Header) (*log.Producer, error) {
+	id, epoch, seq := h.Values(headerProducerID), h.Values(headerProducerEpoch), h.Values(headerProducerSeq)
+	if len(id)+len(epoch)+len(seq) == 0 {
+		return nil, nil
+	}
+	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 || !utf8.ValidString(id[0]) {
+		return nil, refuse(http.StatusBadRequest, "producer", "want %s (1 to 256 bytes of UTF-8), %s and %s, each once",
+			headerProducerID, headerProducerEpoch, headerProducerSeq)
+	}
+	p := &log.Producer{ID: id[0]}
+	for name, to := range map[string]*int64{headerProducerEpoch: &p.Epoch, headerProducerSeq: &p.Seq} {
+		n, ok := parseDecimal(h.Get(name))
+		if !ok {
+			return nil, refuse(http.StatusBadRequest, "producer", "%s: want a number from 0 to 2^53-1", name)
+		}
+		*to = n
+	}
+	return p, nil
+}
+
+// parseDecimal reads a number of digits only, without leading zeros.
+func parseDecimal(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n >= 0 && n <= maxNumber && strconv.FormatInt(n, 10) == s
+}

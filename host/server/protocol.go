@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/token"
+)
+
+// Headers of the Durable Streams protocol.
+const (
+	headerNext             = "Stream-Next-Offset"
+	headerUpToDate         = "Stream-Up-To-Date"
+	headerCursor           = "Stream-Cursor"
+	headerClosed           = "Stream-Closed"
+	headerTTL              = "Stream-TTL"
+	headerExpires          = "Stream-Expires-At"
+	headerSeq              = "Stream-Seq"
+	headerForkedFrom       = "Stream-Forked-From"
+	headerForkOffset       = "Stream-Fork-Offset"
+	headerForkSub          = "Stream-Fork-Sub-Offset"
+	headerForkToken        = "Stream-Fork-Authorization" // of ours: a bearer token that may read the stream to fork from
+	headerEncoding         = "Stream-Sse-Data-Encoding"
+	headerProducerID       = "Producer-Id"
+	headerProducerEpoch    = "Producer-Epoch"
+	headerProducerSeq      = "Producer-Seq"
+	headerProducerExpected = "Producer-Expected-Seq"
+	headerProducerReceived = "Producer-Received-Seq"
+)
+
+// protocolRoot is where the streams of the protocol are. Threads are among them, by their streams' names.
+const protocolRoot = "/v1/stream/"
+
+// Headers that browsers are told of.
+var (
+	allowedHeaders = strings.Join([]string{
+		"Authorization", "Content-Type", "If-None-Match", headerTTL, headerExpires, headerSeq, headerClosed, headerForkedFrom, headerForkOffset, headerForkSub,
+		headerForkToken, headerProducerID, headerProducerEpoch, headerProducerSeq,
+	}, ", ")
+	exposedHeaders = strings.Join([]string{
+		"Location", "ETag", "Retry-After", headerRequest, headerNext, headerUpToDate, headerCursor, headerClosed, headerTTL, headerExpires, headerEncoding, headerProducerEpoch,
+		headerProducerSeq, headerProducerExpected, headerProducerReceived,
+	}, ", ")
+)
+
+// protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md, without the reserved names.
+func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "sandbox") // a stream of HTML, or of SVG, runs nothing
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	if r.Method == http.MethodOptions {
+		h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
+		h.Set("Access-Control-Allow-Headers", allowedHeaders)
+		h.Set("Access-Control-Max-Age", "86400")
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	h.Set("Cache-Control", "no-store") // unless something better is known
+	serve := map[string]func(http.ResponseWriter, *http.Request, string, token.Grant) error{
+		http.MethodPut: s.create, http.MethodPost: s.post, http.MethodGet: s.get, http.MethodHead: s.inspect, http.MethodDelete: s.remove,
+	}[r.Method]
+	if serve == nil {
+		h.Set("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
+		s.answerError(w, r, refuse(http.StatusMethodNotAllowed, "method", "%.20q is not served", r.Method))
+		return
+	}
+	name, err := streamName(r.URL.EscapedPath())
+	var g token.Grant
+	if err == nil {
+		g, err = s.admit(r, name)
+	}
+	if err == nil {
+		err = serve(w, r, name, g)
+	}
+	s.answerError(w, r, err)
+}
+
+// streamName is the name in a path below protocolRoot.
+func streamName(path string) (string, error) {
+	rest, ok := strings.CutPrefix(path, protocolRoot)
+	name, err := url.PathUnescape(rest)
+	if !ok || err != nil || len(name) > engine.MaxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return "", refuse(http.StatusBadRequest, "path", "want %s and a name of at most %d bytes of UTF-8 without control characters", protocolRoot, engine.MaxName)
+	}
+	for segment := range strings.SplitSeq(name, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return "", refuse(http.StatusBadRequest, "path", "a stream's name has no empty parts, and none that is . or ..")
+		}
+	}
+	if name == "__ds" || strings.HasPrefix(name, "__ds/") {
+		return "", refuse(http.StatusNotFound, "not_found", "subscriptions are not served")
+	}
+	if !isThread(name) && strings.HasPrefix(name, "arbe-thread-") {
+		return "", refuse(http.StatusBadRequest, "path", "no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -")
+	}
+	return name, nil
+}
+
+// scopes are what the protocol's methods need.
+var scopes = map[string]string{
+	http.MethodGet: token.ScopeRead, http.MethodHead: token.ScopeRead, http.MethodPost: token.ScopeWrite, http.MethodPut: token.ScopeWrite, http.MethodDelete: token.ScopeDelete,
+}
+
+// admit checks that the request's token is good for what it wants of a stream, and returns what the token allows. An
+// open server asks for none, and allows what a token without a run does.
+func (s *Server) admit(r *http.Request, name string) (token.Grant, error) {
+	if s.Insecure {
+		return token.Grant{}, nil
+	}
+	return s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
+}
+
+// mediaType is a content type as streams are compared by.
+func mediaType(s string) (string, error) {
+	kind, _, err := mime.ParseMediaType(s)
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, "content_type", "Content-Type %.80q: %v", s, err)
+	}
+	return kind, nil
+}
+
+// inspect serves HEAD.
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ token.Grant) error {
+	v, err := s.Log.Stat(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	describe(w.Header(), v)
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// describe tells what a stream is.
+func describe(h http.Header, v log.Stream) {
+	h.Set("Content-Type", v.Type)
+	h.Set(headerNext, offset(v.Tail()))
+	if v.Closed {
+		h.Set(headerClosed, "true")
+	}
+	if v.HasTTL {
+		h.Set(headerTTL, strconv.FormatInt(v.TTL, 10))
+	}
+	if v.Expires != nil {
+		h.Set(headerExpires, v.Expires.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+// remove serves DELETE.
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ token.Grant) error {
+	if err := s.Log.Delete(r.Context(), name); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// readBody reads what is to be appended.
+func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
+	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return nil, refuse(http.StatusUnsupportedMediaType, "content_encoding", "a body is taken as it is, not as %.40q", e)
+	}
+	body, err := readAll(w, r, most, l)
+	if err == nil {
+		err = l.turn(r.Context())
+	}
+	return body, err
+}
+
+// absolute is the URL of a stream as its client would call it.
+func absolute(r *http.Request, name string) string {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	u := url.URL{Scheme: scheme, Host: r.Host, Path: protocolRoot + name}
+	return u.String()
+}
+
+// cursor tells caches which answers to waiting readers may be shared. It is the number of the present interval, and more than the one that the client has.
+func cursor(now time.Time, have string) string {
+	const length = 20 * time.Second
+	n := int64(now.Sub(time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)) / length)
+	if had, err := strconv.ParseInt(have, 10, 64); err == nil && had >= n && had < maxNumber {
+		n = had + 1
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// etag names what a read gives: it changes when there is more, or the stream is closed.
+func etag(v log.Stream, after, next uint64) string {
+	end := ""
+	if v.Closed && next >= v.Tail() {
+		end = ".closed"
+	}
+	return fmt.Sprintf(`"%s.%d.%d%s"`, v.Born, after, next, end)
+}
+
+// closing is the context of waits that end with the server.
+func (s *Server) closing() context.Context {
+	if s.Closing == nil {
+		return context.Background()
+	}
+	return s.Closing
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+)
+
+// route is what a request is for, as it is measured: few, and no names of streams.
+type route uint8
+
+const (
+	routeOther  route = iota
+	routeAppend       // to a thread
+	routeRead         // of a thread
+	routeLive         // a read that waits for more, of a thread or another stream
+	routeToken        // a fresh token
+	routeStream       // the Durable Streams protocol
+	routeAdmin        // of the server itself, as a backup is
+	routeHealth       // the service about itself
+	routes
+)
+
+var routeNames = [routes]string{"other", "append", "read", "live", "token", "stream", "admin", "health"}
+
+func (r route) String() string { return routeNames[r] }
+
+// routeOf tells what a request is for. It goes by the looks: nobody has checked that there is such a stream.
+func routeOf(r *http.Request) route {
+	path := r.URL.Path
+	switch path {
+	case "/healthz", "/readyz", "/metrics":
+		return routeHealth
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	name, thread := strings.CutPrefix(path, "/api/stream/")
+	switch {
+	case strings.HasPrefix(path, "/v1/admin/"):
+		return routeAdmin
+	case !thread && !strings.HasPrefix(path, protocolRoot):
+		return routeOther
+	case r.Method == http.MethodGet && isLive(r.URL.RawQuery):
+		return routeLive
+	case !thread:
+		return routeStream
+	case reads && !strings.Contains(name, "/"):
+		return routeRead
+	case r.Method == http.MethodPost && !strings.Contains(name, "/"):
+		return routeAppend
+	case r.Method == http.MethodPost && strings.HasSuffix(name, "/token"):
+		return routeToken
+	default:
+		return routeOther
+	}
+}
+
+// isLive reports whether a query asks for a read that waits.
+func isLive(query string) bool {
+	return strings.HasPrefix(query, "live=") || strings.Contains(query, "&live=")
+}
+
+// methodOf is a request's method as it is measured: a client can make up any number of others.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	default:
+		return "OTHER"
+	}
+}
+
+// refusals are the reasons of an answer that is no success, as they are counted.
+var refusals = []string{"auth", "conflict", "error", "full", "invalid", "not_found", "rate", "too_large", "unavailable"}
+
+// refusal is the reason of an answer with this status; "" for a success and for a client that went away.
+func refusal(status int) string {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "auth"
+	case http.StatusNotFound, http.StatusGone:
+		return "not_found"
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return "conflict"
+	case http.StatusRequestEntityTooLarge:
+		return "too_large"
+	case http.StatusTooManyRequests:
+		return "rate"
+	case http.StatusServiceUnavailable:
+		return "unavailable"
+	case http.StatusInsufficientStorage:
+		return "full"
+	case statusGone:
+		return ""
+	}
+	switch {
+	case status < 400:
+		return ""
+	case status < 500:
+		return "invalid"
+	default:
+		return "error"
+	}
+}

@@ -1,0 +1,250 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/internal/openfiles"
+)
+
+// Config is what Serve needs to know.
+type Config struct {
+	Addr     string // to listen on, "127.0.0.1:8787"
+	Data     Data
+	Secrets  [][]byte // nil for one of the server's own, on a loopback address
+	LongPoll time.Duration
+	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of MemoryLimit
+	Insecure bool  // the Durable Streams protocol asks for no token. Only on a loopback address
+	Limits   Limits
+
+	NATS      *jetstream.Config // the cluster that keeps the log; nil for the data folder
+	Retention log.Retention     // of what the log holds
+
+	Cert, Key string    // files of a certificate and its key; "" for no TLS
+	Debug     string    // a loopback address to serve profiles on; "" for none
+	Access    io.Writer // of a line for each request; nil for none
+	Version   string    // of the program, for the measurements
+	Logger    *slog.Logger
+
+	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret that signs, and ends when ctx does.
+	Beside func(ctx context.Context, url string, streams *log.Log, secret []byte) error
+
+	engine engine.Engine // of a test; nil for the one that the fields above name
+}
+
+// check returns why a server must not begin, if so.
+func (c Config) check() error {
+	for _, secret := range c.Secrets {
+		if len(secret) < token.MinSecret {
+			return fmt.Errorf("DURABLE_STREAMS_SECRET: %w", token.ErrShortSecret)
+		}
+	}
+	switch public := !loopback(c.Addr); {
+	case public && c.Secrets == nil:
+		return ErrNoSecret
+	case public && c.Insecure:
+		return ErrInsecure
+	}
+	return nil
+}
+
+// expireEvery is the time between two passes over the log that remove what has expired.
+const expireEvery = 10 * time.Minute
+
+// Serve runs a server until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the log closed. ready is told of
+// the base URL once it can be used. Where the log fails for good, Serve returns at once with engine.ErrFailed, and the
+// process is to end: requests may be stuck in the log, and are left there.
+func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	if err := durable.MkdirAll(string(cfg.Data)); err != nil {
+		return err
+	}
+	streams, err := cfg.open(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, cfg, streams, ready) }()
+	var failed <-chan struct{}
+	failer, ok := streams.Engine().(engine.Failer)
+	if ok {
+		failed = failer.Failed()
+	}
+	select {
+	case err := <-ended:
+		return errors.Join(err, streams.Close())
+	case <-failed:
+	}
+	cancel(failer.Failure())
+	select {
+	case <-ended:
+	case <-time.After(failedTimeout):
+	}
+	return failer.Failure()
+}
+
+// failedTimeout is how long a server whose log has failed waits for its own end.
+const failedTimeout = time.Second
+
+// serve is Serve over an open log.
+func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url string)) (err error) {
+	secrets := cfg.Secrets
+	if secrets == nil {
+		if secrets, err = cfg.Data.makeSecret(); err != nil {
+			return err
+		}
+	}
+	if err := identify(ctx, streams); err != nil {
+		cfg.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written", "error", err)
+	}
+	disk := cfg.Data.log()
+	if cfg.NATS != nil {
+		disk = ""
+	}
+	m := newMetrics(cmp.Or(cfg.Version, "dev"), streams.Engine().Check, disk)
+	streams.Observer = m
+
+	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
+	s := &Server{Log: streams, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Insecure: cfg.Insecure, Closing: ctx, Logger: cfg.Logger, metrics: m}
+	streams.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
+	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
+	scheme := "http"
+	if cfg.Cert != "" || cfg.Key != "" {
+		scheme = "https"
+		if srv.TLSConfig, err = loadTLS(cfg.Cert, cfg.Key, cfg.Logger, m); err != nil {
+			return err
+		}
+	}
+	ln, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return err
+	}
+	if asked, most := cfg.Limits.Connections, cfg.Limits.most(openfiles.Limit(), 1); most < asked {
+		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most, "files", openfiles.Limit())
+	}
+	url := scheme + "://" + ln.Addr().String()
+	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer func() { err = errors.Join(err, os.Remove(cfg.Data.addressFile())) }()
+
+	together.Go(func() error { return serveUntil(ctx, srv, cfg.Limits.listener(ln, m)) })
+	together.Go(func() error { return streams.Watch(ctx) })
+	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
+	if cfg.Debug != "" {
+		together.Go(func() error { return serveDebug(ctx, cfg.Debug, cfg.Logger) })
+	}
+	if cfg.Beside != nil {
+		together.Go(func() error { return cfg.Beside(ctx, url, streams, secrets[0]) })
+	}
+	ready(url)
+	return together.Wait()
+}
+
+// OpenLog opens the log in the folder dir on this machine's disk, and makes it where there is none. One process at a
+// time can have it.
+func OpenLog(dir string, logger *slog.Logger) (*log.Log, error) {
+	e, err := pebble.Open(dir, logger)
+	if err != nil {
+		return nil, err
+	}
+	return log.New(e), nil
+}
+
+// open opens the log where it is kept.
+func (c Config) open(ctx context.Context) (*log.Log, error) {
+	if c.engine != nil {
+		return log.New(c.engine), nil
+	}
+	if c.NATS == nil {
+		return OpenLog(c.Data.log(), c.Logger)
+	}
+	e, err := jetstream.Open(ctx, *c.NATS)
+	if err != nil {
+		return nil, err
+	}
+	return log.New(e), nil
+}
+
+// identifyTimeout bounds how long the start waits for the installation's id.
+const identifyTimeout = 5 * time.Second
+
+// identify reads the installation's id, and makes it at the first start. A server whose disk is full, or whose cluster has no majority, starts without.
+func identify(ctx context.Context, streams *log.Log) error {
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	_, err := streams.Installation(ctx)
+	return err
+}
+
+// newServer is a server that waits for nobody for ever.
+func newServer(h http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: paced(h, writeTimeout), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // what clients do on their connections
+	}
+}
+
+// ServeHandler serves h on addr until ctx is done, and ends as Serve does. Each of its requests may take a connection to
+// elsewhere, so that it accepts half as many as the process may have open files. ready receives the base URL once
+// requests can come. A handler that panics answers 500.
+func ServeHandler(ctx context.Context, addr string, h http.Handler, logger *slog.Logger, ready func(url string)) error {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	srv := newServer(recovered(h, nil, logger), logger)
+	ready("http://" + ln.Addr().String())
+	most := Limits{}.most(openfiles.Limit(), 2)
+	return serveUntil(ctx, srv, &limitedListener{Listener: ln, most: int64(most)})
+}
+
+// serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.
+func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
+	served := make(chan error, 1)
+	go func() {
+		if srv.TLSConfig != nil {
+			served <- srv.ServeTLS(ln, "", "")
+		} else {
+			served <- srv.Serve(ln)
+		}
+	}()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	if errors.Is(context.Cause(ctx), engine.ErrFailed) {
+		return srv.Close()
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err := srv.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = srv.Close()
+	}
+	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
+		err = errors.Join(err, serveErr)
+	}
+	return err
+}

@@ -1,0 +1,112 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// serve runs Serve until the returned stop, which returns its error.
+func serve(t *testing.T, cfg server.Config) (url string, stop func() error) {
+	t.Helper()
+	cfg.Logger = slog.New(slog.NewTextHandler(testLog{t}, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(chan string, 1), make(chan error, 1)
+	go func() { done <- server.Serve(ctx, cfg, func(url string) { ready <- url }) }()
+	stop = func() error {
+		cancel()
+		return <-done
+	}
+	select {
+	case url = <-ready:
+		return url, stop
+	case err := <-done:
+		cancel()
+		return "", func() error { return err }
+	}
+}
+
+func TestServe(t *testing.T) {
+	data := server.Data(filepath.Join(t.TempDir(), "data"))
+	var secretBefore string
+	for range 2 { // the second time it is the same server
+		url, stop := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data, LongPoll: time.Minute})
+		if at, err := data.Address(); at != url || err != nil {
+			t.Errorf("address %q, %v, want %q", at, err, url)
+		}
+		keys, err := data.Secrets()
+		if err != nil || len(keys) != 1 {
+			t.Fatalf("%d secrets, %v", len(keys), err)
+		}
+		key := keys[0]
+		if len(key) < token.MinSecret || secretBefore != "" && secretBefore != string(key) {
+			t.Fatalf("secret of %d bytes, %v", len(key), err)
+		}
+		secretBefore = string(key)
+		if st, err := os.Stat(filepath.Join(string(data), "secret")); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("the secret's file: %v, %v", st.Mode(), err)
+		}
+		token, err := token.Sign(key, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &thread.Client{Base: thread.BaseURL(url), Thread: "t1", Token: thread.StaticToken(token)}
+		e := thread.Entry{ID: "a", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}
+		if _, err := c.Append(t.Context(), []thread.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+		// A reader that waits does not keep the server from ending.
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := c.Read(t.Context(), "now", true, func(thread.Entry) error { return nil })
+			waiting <- err
+		}()
+		began := time.Now()
+		if err := stop(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+		if err := <-waiting; err != nil {
+			t.Logf("the waiting reader got %v", err) // it came when the server was gone
+		}
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("ending took %v", d)
+		}
+		if _, err := data.Address(); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the address is still there: %v", err)
+		}
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	for addr, want := range map[string]error{"0.0.0.0:0": server.ErrNoSecret, ":0": server.ErrNoSecret, "[::]:0": server.ErrNoSecret, "10.1.2.3:0": server.ErrNoSecret} {
+		_, stop := serve(t, server.Config{Addr: addr, Data: server.Data(t.TempDir())})
+		if err := stop(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", addr, err, want)
+		}
+	}
+	_, stop := serve(t, server.Config{Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{[]byte("short")}})
+	if err := stop(); !errors.Is(err, token.ErrShortSecret) {
+		t.Errorf("got %v", err)
+	}
+	data := server.Data(t.TempDir())
+	_, first := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data})
+	_, second := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data})
+	if err := second(); err == nil {
+		t.Error("two servers have one log")
+	}
+	if _, err := data.Address(); err != nil {
+		t.Errorf("the second server took the first one's address away: %v", err)
+	}
+	if err := first(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,153 @@
+// Package server serves a log over HTTP: the thread API and the Durable Streams protocol, with access by signed tokens,
+// limits, measurements, backups and health. SERVE.md has what it promises to clients.
+//
+// Handlers return errors. What a log refuses is a type or value of package log, and problemOf has the status, the
+// headers and the message of each.
+package server
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Server is the thread API over a Log. Its fields must not change while it serves.
+type Server struct {
+	Log     *log.Log
+	Secrets [][]byte // verify tokens, and the first one signs them; each has at least MinSecret bytes
+	// Insecure serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the protocol's test suite.
+	Insecure bool
+	// LongPoll is how long a reader is kept waiting for something new; 0 is 20 s.
+	LongPoll time.Duration
+	// WriteTimeout is how long a client may take to accept 64 KiB of an answer, before its connection is closed; 0 is 10 s. A reader comes again from where
+	// it was.
+	WriteTimeout time.Duration
+	// Closing ends the waits of readers when it is done, so that a server can stop.
+	Closing context.Context
+	Logger  *slog.Logger
+	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of MemoryLimit. SERVE.md has what a request beyond it gets.
+	Budget int64
+
+	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is never less than one post may have.
+	TokenQuota int64
+
+	tokens  *token.Verifier
+	posted  *limiter // nil without a quota
+	budget  *budget
+	metrics *metrics
+}
+
+// Limits of one request.
+const (
+	readChunk    = 1 << 20 // bytes read from the log at once for one reader
+	readyTimeout = 5 * time.Second
+)
+
+// Handler serves the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and /healthz, /readyz and /metrics.
+func (s *Server) Handler() http.Handler {
+	return paced(s.handler(), cmp.Or(s.WriteTimeout, writeTimeout))
+}
+
+// handler is Handler without a bound on how long a client takes.
+func (s *Server) handler() http.Handler {
+	s.tokens = token.NewVerifier(s.Secrets)
+	s.budget = newBudget(cmp.Or(s.Budget, MemoryLimit()/4))
+	s.metrics.ofBudget(s.budget)
+	if s.TokenQuota > 0 {
+		s.posted = newLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
+	}
+	mux := http.NewServeMux()
+	name := "/api/stream/" + "{stream}"
+	mux.HandleFunc("POST "+name, s.as(token.ScopeWrite, s.append))
+	mux.HandleFunc("GET "+name, s.as(token.ScopeRead, s.read))
+	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
+	mux.HandleFunc("GET /healthz", s.healthz)
+	if s.metrics != nil {
+		mux.Handle("GET /metrics", s.metrics.handler())
+	}
+	mux.HandleFunc(BackupPath, s.backup)
+	mux.HandleFunc("GET /readyz", s.ready)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff") // an entry's text is never a page
+		if !s.Insecure || !strings.HasPrefix(r.URL.Path, protocolRoot) {
+			w.Header().Set("Vary", "Authorization")
+		}
+		if strings.HasPrefix(r.URL.Path, protocolRoot) {
+			s.protocol(w, r) // its names are not tidied
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	if s.Insecure {
+		return localOnly(h)
+	}
+	return h
+}
+
+// ready tells whether the log can be written.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := s.Log.Engine().Check(ctx); err != nil {
+		s.Logger.Warn("not ready", "error", err)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "the log can't be written")
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// as wraps a handler for whoever's token has the scope, on the thread that the path names.
+func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, token.Grant) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		g, err := s.authorize(r, scope)
+		if err == nil {
+			err = h(w, r, g)
+		}
+		s.answerError(w, r, err)
+	}
+}
+
+// lease is for the bytes that a request of the grant's token holds; without a token, of its address.
+func (s *Server) lease(r *http.Request, g token.Grant) *lease {
+	if who := g.Holder(); who != "" {
+		return s.budget.lease(who)
+	}
+	return s.budget.lease("address " + network(r.RemoteAddr).String())
+}
+
+// answerBuffer is how much of an answer is written at once.
+const answerBuffer = 64 << 10
+
+// answer is a writer for an answer of some size to a reader who may be slow. Its first error, which stays, says that he is gone, or did not take it.
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, size int) *bufio.Writer {
+	return bufio.NewWriterSize(&reader{ctx, w, s.metrics}, min(size, answerBuffer))
+}
+
+// reader counts what goes to a reader, and that he is dropped where he does not take it.
+type reader struct {
+	ctx context.Context
+	w   io.Writer
+	m   *metrics
+}
+
+// Write is io.Writer's.
+func (r *reader) Write(b []byte) (int, error) {
+	n, err := r.w.Write(b)
+	r.m.sent(n)
+	if err != nil && r.ctx.Err() == nil {
+		r.m.dropped()
+	}
+	return n, err
+}

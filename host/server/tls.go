@@ -1,0 +1,107 @@
+package server
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// certificateAge is how old a look at the certificate's files may be when a client comes.
+const certificateAge = 5 * time.Second
+
+// loadTLS serves the certificate in the files cert and key, which may change: what is in them a few seconds later goes to the next client. As long as
+// it makes no sense, as between the writing of the one file and of the other, the one before is served on.
+func loadTLS(cert, key string, logger *slog.Logger, m *metrics) (*tls.Config, error) {
+	c := &certificate{certFile: cert, keyFile: key, log: logger, metrics: m}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	c.looked = time.Now()
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.fresh(time.Now()), nil },
+	}, nil
+}
+
+// certificate is a certificate in two files.
+type certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+	metrics           *metrics
+
+	mu               sync.Mutex // guards what follows
+	certPEM, keyPEM  []byte     // what current was made of
+	current          *tls.Certificate
+	looked           time.Time
+	failing, expired bool // was said
+}
+
+// fresh is the certificate to serve now. A client waits for the reading of two small files, every few seconds.
+func (c *certificate) fresh(now time.Time) *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.looked) < certificateAge {
+		return c.current
+	}
+	c.looked = now
+	before := c.current
+	err := c.load()
+	switch {
+	case err != nil && !c.failing:
+		c.log.Error("the certificate can't be loaded again: the one before is served on", "error", err)
+	case err == nil && c.current != before:
+		c.log.Info("another certificate is served", "file", c.certFile, "until", c.current.Leaf.NotAfter)
+	case err == nil && c.failing:
+		c.log.Info("the certificate's files are good again", "file", c.certFile)
+	}
+	c.failing = err != nil
+	if end := c.current.Leaf.NotAfter; now.After(end) != c.expired {
+		if c.expired = !c.expired; c.expired {
+			c.log.Error("the certificate has expired: clients refuse it", "file", c.certFile, "until", end)
+		}
+	}
+	return c.current
+}
+
+// load reads the files, and makes a certificate of them where they have changed.
+func (c *certificate) load() error {
+	certPEM, err := readPEM(c.certFile, "CERTIFICATE", "certificate")
+	if err != nil {
+		return err
+	}
+	keyPEM, err := readPEM(c.keyFile, "PRIVATE KEY", "private key")
+	if err != nil {
+		return err
+	}
+	if c.current != nil && bytes.Equal(certPEM, c.certPEM) && bytes.Equal(keyPEM, c.keyPEM) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", c.certFile, c.keyFile, err)
+	}
+	c.certPEM, c.keyPEM, c.current = certPEM, keyPEM, &pair
+	c.metrics.certificate(pair.Leaf.NotAfter)
+	return nil
+}
+
+// readPEM reads a file that has to have a block of a kind, of which it says what it is in an error.
+func readPEM(file, kind, what string) ([]byte, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == kind || strings.HasSuffix(block.Type, " "+kind) && !strings.HasPrefix(block.Type, "ENCRYPTED ") {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: there is no %s in PEM form in it, or an encrypted one", file, what)
+}

@@ -1,0 +1,162 @@
+// Package token signs and verifies tokens, each of which allows its holder something on one stream. It knows streams by
+// their names alone, and not what is in them.
+package token
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Scopes of a token.
+const (
+	ScopeRead  = "stream:read"
+	ScopeWrite = "stream:write" // includes reading
+	ScopeRenew = "stream:renew" // to get a fresh write token, and nothing else
+
+	// ScopeDelete deletes a stream. No writer has it: what runs in a box must not be able to take away what it has said.
+	ScopeDelete = "stream:delete"
+
+	// ScopeBackup copies the whole log. Its token's subject is SubjectAdmin.
+	ScopeBackup = "server:backup"
+)
+
+// SubjectAdmin is the subject of tokens for the server itself. It is the name of no stream.
+const SubjectAdmin = "arbe-admin"
+
+// Lifetimes and limits of tokens.
+const (
+	WriteTTL  = 2 * time.Hour // of a write token that a renew token gets
+	MinSecret = 32            // bytes
+)
+
+// Grant is what a token allows.
+type Grant struct {
+	Stream string // the name of the one stream that it is for, as thread.StreamName gives it for a thread
+	Scope  []string
+	Run    string // "" for any; else only this run's signals may be posted
+	House  string
+	Until  time.Time
+
+	holder string // what Holder returns, for a token that was verified
+}
+
+// Allows reports whether the grant covers a scope.
+func (g Grant) Allows(scope string) bool {
+	return slices.Contains(g.Scope, scope) || scope == ScopeRead && slices.Contains(g.Scope, ScopeWrite)
+}
+
+// Holder identifies who has the grant's token: a renewed token has the same holder. It is "" without a stream.
+func (g Grant) Holder() string {
+	if g.holder != "" || g.Stream == "" {
+		return g.holder
+	}
+	return strings.Join([]string{g.Stream, strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
+}
+
+// claims are a token's content.
+type claims struct {
+	jwt.RegisteredClaims
+	Scope string `json:"scope"`
+	House string `json:"house,omitempty"`
+	Run   string `json:"run,omitempty"`
+}
+
+// ErrSubject is the error of a token whose subject is not the name of a stream.
+var ErrSubject = errors.New("token has no stream as its subject")
+
+// ErrShortSecret is the error of a secret that can be guessed.
+var ErrShortSecret = fmt.Errorf("the secret has less than %d bytes", MinSecret)
+
+// Sign returns a token for the grant, signed with secret.
+func Sign(secret []byte, g Grant) (string, error) {
+	if len(secret) < MinSecret {
+		return "", ErrShortSecret
+	}
+	c := claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Subject: g.Stream, IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
+		},
+		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run,
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
+}
+
+// Verifier verifies tokens with its secrets. It caches those that are good, because a writer sends its token with each
+// request. Its methods may be called at the same time.
+type Verifier struct {
+	secrets [][]byte
+
+	mu   sync.Mutex
+	good map[string]Grant // by the whole token, signature included
+}
+
+// NewVerifier returns a verifier of tokens that are signed with any of the secrets.
+func NewVerifier(secrets [][]byte) *Verifier { return &Verifier{secrets: secrets} }
+
+// maxGood bounds the tokens in the cache.
+const maxGood = 10_000
+
+// Verify returns what a token allows: HS256 alone, a good signature, not expired, with a subject and a scope. For a token
+// in the cache it takes a fraction of the time.
+func (v *Verifier) Verify(token string) (Grant, error) {
+	v.mu.Lock()
+	g, ok := v.good[token]
+	v.mu.Unlock()
+	if ok && time.Now().Before(g.Until) {
+		return g, nil
+	}
+	g, err := verify(v.secrets, token)
+	if err != nil {
+		return g, err
+	}
+	g.holder = g.Holder()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.good == nil || len(v.good) >= maxGood {
+		v.good = map[string]Grant{}
+	}
+	v.good[token] = g
+	return g, nil
+}
+
+// verify is Verify without the cache.
+func verify(secrets [][]byte, token string) (Grant, error) {
+	var c claims
+	keys := jwt.VerificationKeySet{}
+	for _, secret := range secrets {
+		keys.Keys = append(keys.Keys, secret)
+	}
+	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return keys, nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(),
+		jwt.WithStrictDecoding()) // or four texts would be one token
+	if err != nil {
+		return Grant{}, err
+	}
+	if c.Scope == "" {
+		return Grant{}, errors.New("token has no scope")
+	}
+	if c.Subject == "" {
+		return Grant{}, ErrSubject
+	}
+	return Grant{Stream: c.Subject, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
+}
+
+// ParseSecrets reads secrets with commas between them. The first one signs and all verify, so that a secret can be
+// replaced while its tokens are in use.
+func ParseSecrets(s string) ([][]byte, error) {
+	var secrets [][]byte
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		if len(part) < MinSecret {
+			return nil, ErrShortSecret
+		}
+		secrets = append(secrets, []byte(part))
+	}
+	return secrets, nil
+}

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const root = "../../.."
@@ -137,6 +139,39 @@ func TestDocSymptoms(t *testing.T) {
 	}
 	if quotes == 0 {
 		t.Error("docs/TROUBLESHOOTING.md quotes nothing")
+	}
+}
+
+var (
+	// verdictWord is a constant of package outcome with a class of failure or a reason of an orphaned run.
+	verdictWord = regexp.MustCompile(`(?m)^\t(?:Class|Reason)[A-Z][A-Za-z]+ += "([a-z_]+)"`)
+	// verdictRow is a row of docs/OUTCOMES.md that explains one.
+	verdictRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
+)
+
+// TestOutcomes holds that docs/OUTCOMES.md explains each class of failure and each reason, and no others. The host alone
+// gives the reasons box_gone and silent.
+func TestOutcomes(t *testing.T) {
+	source, err := os.ReadFile(root + "/outcome/outcome.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(root + "/docs/OUTCOMES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"box_gone", "silent"}
+	for _, m := range verdictWord.FindAllStringSubmatch(string(source), -1) {
+		want = append(want, m[1])
+	}
+	var got []string
+	for _, m := range verdictRow.FindAllStringSubmatch(string(page), -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the words of outcome and host (-), and of docs/OUTCOMES.md (+):\n%s", d)
 	}
 }
 

@@ -184,12 +184,13 @@ func (h helps) holds(command string) bool {
 	return false
 }
 
-// TestDemo runs what "make demo" runs.
+// TestDemo runs what "make demo" runs, and holds the README's transcript of it: each line of it without a digit is
+// printed, for times and ids differ.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "go", "run", "../demo", bin)
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -200,6 +201,20 @@ func TestDemo(t *testing.T) {
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, transcript, _ := strings.Cut(string(readme), "```text\n")
+	transcript, _, found := strings.Cut(transcript, "```")
+	if !found {
+		t.Error("the README has no transcript")
+	}
+	for line := range strings.Lines(transcript) {
+		if !strings.ContainsAny(line, "0123456789") && !strings.Contains(string(out), line) {
+			t.Errorf("the README has %q, and the demo does not print it:\n%s", line, out)
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(temp, "arbe-*"))

@@ -24,7 +24,9 @@ func ship(t testing.TB, d session.Dialect, content []byte, server *fakethread.Se
 }
 
 // shipFrom mirrors the file's lines after a position. sid is the session's id where no line has one.
-func shipFrom(t testing.TB, d session.Dialect, sid string, from session.Position, content []byte, server *fakethread.Server) {
+func shipFrom(
+	t testing.TB, d session.Dialect, sid string, from session.Position, content []byte, server *fakethread.Server,
+) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s.jsonl")
 	if err := os.WriteFile(path, content, 0o600); err != nil {

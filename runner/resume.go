@@ -1,160 +1,58 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/durable"
-	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Ways for a run to have a session, as its session_started says.
-const (
-	ResumeNone     = "none"     // a new one
-	ResumeContinue = "continue" // this box's own file
-	ResumeHydrate  = "hydrate"  // one that is rebuilt from the thread
-)
-
-// threadLines are the ids of the lines that a thread has, by session.
-type threadLines struct {
-	seed maphash.Seed
-	ids  map[string]map[uint64]bool // by session
-	last string                     // the session of the last line
-
-	known mirror.Known
-}
-
-func (l *threadLines) add(e hydrate.Entry, d session.Dialect) {
-	rest, ok := strings.CutPrefix(e.ID, d.Prefix+":")
-	if !ok {
-		return
-	}
-	l.known.Add(e.ID, e.Fields.Session, e.Line, d)
-	sid, _, ok := strings.Cut(rest, ":")
-	if !ok || e.Fields.IsSubagent() {
-		return
-	}
-	if l.ids == nil {
-		l.seed, l.ids = maphash.MakeSeed(), map[string]map[uint64]bool{}
-	}
-	if l.ids[sid] == nil {
-		l.ids[sid] = map[uint64]bool{}
-	}
-	l.ids[sid][maphash.String(l.seed, e.ID)] = true
-	if e.Fields.Kind == thread.KindMigrated {
-		delete(l.ids[sid], maphash.String(l.seed, e.Fields.Supersedes)) // which is in the file as this one now
-	}
-	l.last = sid
-}
-
-func (l *threadLines) has(sid, id string) bool {
-	ids := l.ids[sid]
-	return ids != nil && ids[maphash.String(l.seed, id)]
-}
-
-// compared is how a session file stands to what the thread has of it.
-type compared struct {
-	info    SessionInfo
-	cwd     string
-	missing int              // lines that the thread has and the file doesn't
-	ahead   int              // whole lines that the file has and the thread doesn't
-	posted  session.Position // from here on the thread has not all lines
-}
-
-// compare reads a session file beside the thread's lines. made are the ids of lines that it must have, too, without there being entries for them.
-func (l *threadLines) compare(path string, d session.Dialect, made map[string]bool) (c compared, err error) {
-	if c.info, err = ReadSession(path, d); err != nil {
-		return c, err
-	}
-	reader := session.NewReader(path, session.Position{})
-	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: d, Session: c.info.ID, Known: &l.known}
-	found, turns, sid, behind := 0, 0, "", false // the thread is behind the file
-	for {
-		line, err := reader.Rest()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return c, err
-		}
-		e := d.Decode(line.Data)
-		if !line.Held() {
-			e = session.Entry{Kind: session.Text}
-		}
-		if e.Cwd != "" {
-			c.cwd = e.Cwd
-		}
-		id := namer.Name(line, e).ID
-		if sid == "" {
-			_, rest, _ := strings.Cut(id, ":")
-			sid, _, _ = strings.Cut(rest, ":")
-		}
-		switch {
-		case l.has(sid, id):
-			found++
-		case made[hydrate.Key(line.Data, e)]:
-			turns++
-		case len(made) > 0 && e.Kind == session.Header: // of a file that began with them
-		default:
-			if !behind {
-				c.posted, behind = line.Start, true
-			}
-			if !line.Torn {
-				c.ahead++
-			}
-		}
-	}
-	if !behind {
-		c.posted = c.info.End
-	}
-	c.missing = len(l.ids[sid]) - found + len(made) - turns
-	if l.last != "" && l.last != sid {
-		c.missing = len(l.ids[l.last]) // of another session than the one that goes on
-	}
-	return c, nil
-}
-
-// resume finds the session that goes on: the one that the thread's last run used. It is this box's own file where that has all that the thread has, and else one that
-// is rebuilt from the thread. A server that doesn't answer is waited for, and then the file has to do. The zero sessionFile says that there is nothing to go on from.
+// resume gets the session of the thread's last run: wayToResume decides how. The zero sessionFile is for a thread that
+// has none: the run begins a new session.
 func (r *run) resume(ctx context.Context) (sessionFile, error) {
-	lines, rebuilder, err := r.readThread(ctx)
-	if ctx.Err() != nil && err != nil {
-		return sessionFile{}, err
+	lines, rebuilder, readErr := r.readThread(ctx)
+	if readErr != nil && ctx.Err() != nil {
+		return sessionFile{}, readErr
 	}
-	if err != nil {
-		if s, why := r.ownFile(nil, nil); why == "" && !r.Hydrate && !thread.Refused(err) {
-			r.Log.Warn("the thread can't be read; going on with this box's own session file as it is", "session", s.path, "error", err)
+	if rebuilder != nil {
+		defer rebuilder.Close() // its files are temporary
+	}
+	own, state := r.resumeFacts(lines, rebuilder, readErr)
+	way, why := wayToResume(state)
+	if way == ResumeContinue {
+		s, err := r.continueFile(own, lines, readErr)
+		if err == nil {
 			return s, nil
 		}
-		return sessionFile{}, fmt.Errorf("read the thread: %w", err)
+		state.File, state.FileErr = fileUnusable, err
+		way, why = wayToResume(state)
 	}
-	defer rebuilder.Close() // what it had is in the file by then
-	if !r.Hydrate {
-		s, why := r.ownFile(lines, rebuilder.Converted())
-		if why == "" {
-			r.known = &lines.known
-			return s, nil
-		}
+	switch way {
+	case ResumeNone:
+		r.Log.Info("the thread holds nothing to resume; starting a new session")
+		return sessionFile{}, nil
+	case ResumeHydrate:
 		r.Log.Info("rebuilding the session from the thread", "because", why)
+		return r.rebuild(lines, rebuilder)
 	}
-	return r.hydrate(lines, rebuilder)
+	return sessionFile{}, fmt.Errorf("read the thread: %w", readErr)
 }
 
-// readThread reads the whole thread, for what it has of sessions.
+// readThread reads the whole thread, for the ids of its lines and for a rebuild. Both results are nil with an error. A
+// thread that was never written is an empty one.
 func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder, error) {
 	lines := &threadLines{}
-	rebuilder := &hydrate.Rebuilder{Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd, TempDir: r.folder.Path}
+	rebuilder := &hydrate.Rebuilder{
+		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd, TempDir: r.folder.Path,
+	}
 	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
 		parsed := hydrate.Parse(e, r.Spec.Dialect)
 		lines.add(parsed, r.Spec.Dialect)
@@ -166,97 +64,134 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 	return lines, rebuilder, nil
 }
 
-// ownFile is this box's own session file of the thread's last run; why says what is against it. Where the thread can't be read lines is nil: the file is as good as
-// it is, and what the run before has posted of it is known from that one's folder.
-func (r *run) ownFile(lines *threadLines, made map[string]bool) (s sessionFile, why string) {
-	if s.path = r.Session; s.path == "" {
-		runs, err := List(r.State)
-		if err != nil {
-			r.Log.Warn("not all that this box knows of its runs can be read", "error", err)
-		}
-		for _, k := range runs { // the newest first
-			if k.Thread == r.ThreadID && k.Run != r.RunID && k.Harness == r.Spec.Name && s.path == "" {
-				s.path, s.posted = k.Session, cursor(k.Path)
-			}
-		}
+// ownFile is this box's own session file of the thread.
+type ownFile struct {
+	path, id, cwd string
+	posted        session.Position // the lines before it are on the thread
+}
+
+// resumeFacts gathers what decides how the run gets its session. It changes nothing. lines and rebuilder are nil where
+// the thread can't be read, for readErr.
+func (r *run) resumeFacts(lines *threadLines, rebuilder *hydrate.Rebuilder, readErr error) (ownFile, resumeState) {
+	state := resumeState{Rebuild: r.Hydrate, Thread: threadFilled, Cwd: r.Cwd}
+	switch {
+	case readErr != nil && thread.Refused(readErr):
+		state.Thread = threadRefused
+	case readErr != nil:
+		state.Thread = threadUnread
+	case rebuilder.Empty():
+		state.Thread = threadEmpty
 	}
-	if s.path == "" && r.Spec.FindSession != nil && lines != nil && lines.last != "" {
-		s.path = r.Spec.FindSession(r.box(), lines.last)
+	if r.Hydrate || state.Thread == threadRefused {
+		return ownFile{}, state // the file doesn't matter
 	}
-	if s.path == "" {
-		return s, "this box has no session of the thread"
+	own := r.ownFile(lines)
+	if state.Path = own.path; own.path == "" {
+		state.File = fileUnknown
+		return own, state
 	}
-	known := lines
-	if known == nil {
-		known = &threadLines{}
-	}
-	c, err := known.compare(s.path, r.Spec.Dialect, made)
+	known, converted := &threadLines{}, map[string]bool(nil)
 	if lines != nil {
-		s.posted = c.posted
+		known, converted = lines, rebuilder.Converted()
+	}
+	c, err := known.compare(own.path, r.Spec.Dialect, converted)
+	own.id, own.cwd, state.OldCwd, state.Lines = c.id, c.cwd, c.cwd, c.comparison
+	if lines != nil {
+		own.posted = c.posted
+	}
+	if err == nil {
+		err = r.mustFind(sessionFile{path: own.path, id: own.id})
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return s, "the session file is gone: " + s.path
+		state.File = fileGone
 	case err != nil:
-		return s, err.Error()
-	case c.info.Torn && (c.ahead == 0 || c.missing > 0):
-		return s, "the session file ends in the middle of a line: " + s.path
-	case c.missing > 0:
-		return s, fmt.Sprintf("the thread has %d lines that the session file does not have", c.missing)
-	}
-	switch st, err := os.Stat(c.cwd); {
-	case c.cwd == "":
-	case r.CwdGiven && c.cwd != r.Cwd:
-		return s, fmt.Sprintf("the session is of %s, and is to go on in %s", c.cwd, r.Cwd)
-	case err != nil || !st.IsDir():
-		return s, "the session's directory is gone: " + c.cwd
+		state.File, state.FileErr = fileUnusable, err
 	default:
-		r.Cwd = c.cwd
+		state.File, state.Dir = fileUsable, r.dirState(c.cwd)
 	}
-	if err := endFile(s.path); err != nil {
-		return s, err.Error()
-	}
-	info, err := ReadSession(s.path, r.Spec.Dialect)
-	s.id, s.from, s.resume = info.ID, info.End, ResumeContinue
-	if err == nil {
-		err = r.mustFind(s)
-	}
-	if err != nil {
-		return s, err.Error()
-	}
-	return s, ""
+	return own, state
 }
 
-// hydrate makes the session file from what the rebuilder has read.
-func (r *run) hydrate(lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
-	now := time.Now()
-	plan, err := rebuilder.Plan(newID(), now)
-	if errors.Is(err, hydrate.ErrNoSession) {
-		r.Log.Info("the thread has nothing to go on from; a new session")
-		return sessionFile{}, nil
+// ownFile returns the session file that is named, or else that of this box's last run on the thread, or else the one
+// that the agent finds by the id of the thread's last session. How far a run has posted its file is known from its
+// folder.
+func (r *run) ownFile(lines *threadLines) ownFile {
+	if r.Session != "" {
+		return ownFile{path: r.Session}
 	}
+	for _, k := range r.runsHere() {
+		if k.Thread == r.ThreadID && k.Run != r.RunID && k.Harness == r.Spec.Name && k.Session != "" {
+			return ownFile{path: k.Session, posted: cursor(k.Path)}
+		}
+	}
+	if r.Spec.FindSession == nil || lines == nil || lines.last == "" {
+		return ownFile{}
+	}
+	return ownFile{path: r.Spec.FindSession(r.box(), lines.last)}
+}
+
+// runsHere returns the runs that this box knows, the newest first, as far as they can be read.
+func (r *run) runsHere() []Known {
+	runs, err := List(r.State)
+	if err != nil {
+		r.Log.Warn("read this box's runs", "error", err)
+	}
+	return runs
+}
+
+// dirState returns whether the agent can work in the directory of a session, "" where the file names none.
+func (r *run) dirState(cwd string) dirState {
+	switch {
+	case cwd == "":
+		return dirUsable
+	case r.CwdGiven && cwd != r.Cwd:
+		return dirOther
+	case !isDir(cwd):
+		return dirGone
+	}
+	return dirUsable
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+// continueFile continues this box's own session file, in the file's directory. A torn last line gets its newline.
+func (r *run) continueFile(own ownFile, lines *threadLines, readErr error) (sessionFile, error) {
+	if err := endFile(own.path); err != nil {
+		return sessionFile{}, err
+	}
+	info, err := ReadSession(own.path, r.Spec.Dialect)
 	if err != nil {
 		return sessionFile{}, err
 	}
-	// The agent runs where the header says. That may be a directory of another box.
-	if st, err := os.Stat(plan.OldCwd); r.CwdGiven || plan.OldCwd == "" || err != nil || !st.IsDir() {
+	r.Cwd = cmp.Or(own.cwd, r.Cwd)
+	if lines != nil {
+		r.known = &lines.known
+	} else {
+		r.Log.Warn("the thread can't be read; continuing this box's own session file as it is",
+			"session", own.path, "error", readErr)
+	}
+	return sessionFile{path: own.path, id: info.ID, from: info.End, posted: own.posted, resume: ResumeContinue}, nil
+}
+
+// rebuild writes the session file from what the rebuilder has read. A file in its place that has what the thread lacks
+// is kept under another name.
+func (r *run) rebuild(lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
+	now := time.Now()
+	plan, err := rebuilder.Plan(newID(), now)
+	if err != nil {
+		return sessionFile{}, err
+	}
+	// The agent works where the session has it work. That may be a directory of another box.
+	if r.CwdGiven || plan.OldCwd == "" || !isDir(plan.OldCwd) {
 		rebuilder.Cwd = r.Cwd
 	} else {
 		r.Cwd = plan.OldCwd
 	}
-	s := sessionFile{path: r.Session, id: plan.Session, resume: ResumeHydrate}
-	if s.path == "" && r.Spec.FindSession != nil {
-		if s.path = r.Spec.FindSession(r.box(), s.id); s.path == "" {
-			s.path = r.formerFile(s.id)
-		}
-	}
-	if s.path == "" {
-		at := now
-		if !plan.Began.IsZero() {
-			at = plan.Began
-		}
-		s.path = r.Spec.SessionFile(r.box(), s.id, at)
-	}
+	s := sessionFile{path: r.rebuiltPath(plan, now), id: plan.Session, resume: ResumeHydrate}
 	if err := r.keepOld(s.path, lines, rebuilder.Converted()); err != nil {
 		return sessionFile{}, err
 	}
@@ -272,45 +207,66 @@ func (r *run) hydrate(lines *threadLines, rebuilder *hydrate.Rebuilder) (session
 	if err := r.mustFind(s); err != nil {
 		return sessionFile{}, err
 	}
-	r.Log.Info("the session is rebuilt from the thread", "session", s.path, "lines", done.Lines, "lost", len(done.Lost), "cut", done.Cut, "redacted", done.Redacted)
-	for what, turns := range done.Omitted {
-		r.Log.Warn("another harness can't be told all", "turns", turns, "without", what)
+	r.logRebuilt(s.path, done)
+	return s, nil
+}
+
+// rebuiltPath returns where a rebuilt session goes: to the file that is named, or where the agent finds a session by
+// its id, or where this box once had it, or to a new file.
+func (r *run) rebuiltPath(plan hydrate.Report, now time.Time) string {
+	if r.Session != "" {
+		return r.Session
+	}
+	if r.Spec.FindSession != nil {
+		if path := cmp.Or(r.Spec.FindSession(r.box(), plan.Session), r.formerFile(plan.Session)); path != "" {
+			return path
+		}
+	}
+	began := plan.Began
+	if began.IsZero() {
+		began = now
+	}
+	return r.Spec.SessionFile(r.box(), plan.Session, began)
+}
+
+// formerFile returns where this box once had a session, "" where it never had it. The agent may look for it there.
+func (r *run) formerFile(sessionID string) string {
+	for _, k := range r.runsHere() {
+		if k.Harness == r.Spec.Name && k.SessionID == sessionID && k.Session != "" {
+			return k.Session
+		}
+	}
+	return ""
+}
+
+// logRebuilt logs what a rebuilt session has, and what of the thread it lacks.
+func (r *run) logRebuilt(path string, done hydrate.Report) {
+	r.Log.Info("session rebuilt from the thread", "session", path, "lines", done.Lines, "lost", len(done.Lost),
+		"cut", done.Cut, "redacted", done.Redacted)
+	for part, turns := range done.Omitted {
+		r.Log.Warn("conversion to another harness is lossy", "turns", turns, "without", part)
 	}
 	for _, lost := range done.Lost {
 		r.Log.Warn("not on the thread", "what", lost)
 	}
 	if done.OldCwd != "" && done.OldCwd != done.Cwd {
-		r.Log.Info("the session goes on in another directory", "was", done.OldCwd, "is", done.Cwd)
+		r.Log.Info("the agent continues in another directory", "from", done.OldCwd, "to", done.Cwd)
 	}
-	return s, nil
 }
 
-// keepOld moves a file aside that is about to be replaced, where it holds what the thread doesn't.
-func (r *run) keepOld(path string, lines *threadLines, made map[string]bool) error {
-	c, err := lines.compare(path, r.Spec.Dialect, made)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && c.ahead == 0 {
+// keepOld renames the file at path, which a rebuild is about to replace, where it has whole lines that the thread lacks
+// or can't be read.
+func (r *run) keepOld(path string, lines *threadLines, converted map[string]bool) error {
+	c, err := lines.compare(path, r.Spec.Dialect, converted)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && c.Ahead == 0 {
 		return nil
 	}
 	if st, statErr := os.Stat(path); err != nil && statErr == nil && st.Size() == 0 {
 		return nil
 	}
-	aside := path + ".before-" + r.RunID
-	r.Log.Warn("the session file holds what the thread does not have; it is kept", "as", aside, "lines", c.ahead)
-	return durable.Rename(path, aside)
-}
-
-// formerFile is where this box once had the session; "" where it never had. The agent may look for it there, although it is gone.
-func (r *run) formerFile(id string) string {
-	runs, err := List(r.State)
-	if err != nil {
-		r.Log.Debug("not all that this box knows of its runs can be read", "error", err)
-	}
-	for _, k := range runs {
-		if k.Harness == r.Spec.Name && k.SessionID == id && k.Session != "" {
-			return k.Session
-		}
-	}
-	return ""
+	kept := path + ".before-" + r.RunID
+	r.Log.Warn("the session file has lines that the thread lacks; keeping it", "as", kept, "lines", c.Ahead)
+	return durable.Rename(path, kept)
 }
 
 // endFile gives a file's last line its newline.
@@ -320,48 +276,4 @@ func endFile(path string) error {
 		return err
 	}
 	return errors.Join(endLine(f), f.Close())
-}
-
-// linesOnThread reads the thread for the lines that it has. A server that doesn't answer is not waited for.
-func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
-	lines := &threadLines{}
-	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
-		lines.add(hydrate.Parse(e, r.Spec.Dialect), r.Spec.Dialect)
-		return nil
-	})
-	if err != nil && !thread.NotFound(err) {
-		return nil, err
-	}
-	return lines, nil
-}
-
-// nextIndex is where the mirroring of a session file that was named may begin: at the line with the index that was
-// given, if the line before it is on the thread.
-func (r *run) nextIndex(lines *threadLines, path string) (session.Position, error) {
-	reader := session.NewReader(path, session.Position{})
-	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: r.Spec.Dialect, Known: &lines.known}
-	for {
-		line, err := reader.Rest()
-		if errors.Is(err, io.EOF) {
-			return session.Position{}, nil // beyond the file
-		}
-		if err != nil {
-			return session.Position{}, err
-		}
-		e := r.Spec.Dialect.Decode(line.Data)
-		if !line.Held() {
-			e = session.Entry{Kind: session.Text}
-		}
-		id := namer.Name(line, e).ID
-		if line.Start.Index != r.NextIndex-1 {
-			continue
-		}
-		for sid := range lines.ids {
-			if lines.has(sid, id) {
-				return line.End, nil
-			}
-		}
-		return session.Position{}, nil
-	}
 }

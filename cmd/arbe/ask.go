@@ -12,16 +12,21 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// askIdle is how long a server may say nothing before it is given up.
+// askIdle is the time without a byte after which a request fails.
 const askIdle = 2 * time.Minute
 
-// ask sends a request that is not one of the thread API's to the server at url, and returns its answer's body, which the caller closes. An answer that is no
-// success is a *thread.StatusError.
+// ask sends a request outside of the thread API to the server at url and returns the answer's body, which the caller
+// closes. An answer without success is a *thread.StatusError.
 func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("nothing came for %v", askIdle)) })
+	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("no data for %v", askIdle)) })
 	body := &answerBody{idle: idle, ctx: ctx, end: func() { idle.Stop(); cancel(nil) }}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(thread.BaseURL(url), "/api/stream")+path, nil)
+	req, err := http.NewRequestWithContext(
+		ctx,
+		method,
+		strings.TrimSuffix(thread.BaseURL(url), "/api/stream")+path,
+		nil,
+	)
 	if err != nil {
 		body.end()
 		return nil, err
@@ -38,8 +43,8 @@ func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, e
 	if resp.StatusCode/100 == 2 {
 		return body, nil
 	}
-	defer body.Close()                              // there is nothing more to be had from it
-	b, _ := io.ReadAll(io.LimitReader(body, 1<<16)) // what came of it is said
+	defer body.Close()                              // it is read
+	b, _ := io.ReadAll(io.LimitReader(body, 1<<16)) // a part of the message will do
 	var answer struct {
 		Error struct{ Code, Message string } `json:"error"`
 	}
@@ -49,11 +54,11 @@ func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, e
 	return nil, &thread.StatusError{Status: resp.StatusCode, Code: answer.Error.Code, Message: answer.Error.Message}
 }
 
-// answerBody is an answer that may be long, and may not stop coming.
+// answerBody is the body of an answer, which may be long; it fails after askIdle without a byte.
 type answerBody struct {
 	io.ReadCloser
 	idle *time.Timer
-	ctx  context.Context // says why it ended
+	ctx  context.Context // its cause is the reason of the end
 	end  func()
 }
 

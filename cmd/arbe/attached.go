@@ -18,11 +18,11 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// runAction launches, shows the run, and does what was wanted after it. While it does, it holds the run's box.
+// runAction launches, shows the run, and does the work after it. Until that is done it holds the run's box.
 func (p *program) runAction(c *cli.Context) error {
 	attached := "attached:" + uuid.NewString()
 	if !c.Bool("push") && !c.Bool("sync") {
-		attached = "" // nothing is done after the run
+		attached = "" // there is no work after the run
 	}
 	done, err := p.launch(c, attached)
 	if err != nil {
@@ -36,10 +36,10 @@ func (p *program) runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	// From here on the run is its own: a signal is for who watches it.
-	came := make(chan os.Signal, 4)
-	signal.Notify(came, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(came)
+	// The run no longer needs this process: a signal is for the watching alone.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
 	if attached != "" {
@@ -63,18 +63,20 @@ func (p *program) runAction(c *cli.Context) error {
 	for asked := false; ; {
 		select {
 		case err := <-over:
-			status := statusOf(&fold, done.Run) // "" for a run of which nothing was read
+			status := statusOf(&fold, done.Run) // "" if no entry of the run was read
 			if err != nil || status == thread.StatusRunning || status == "" {
 				return errors.Join(reach(err), p.left(done))
 			}
 			return errors.Join(ended(&fold, done.Run), p.after(ctx, c, h, done, attached))
-		case sig := <-came:
+		case sig := <-signals:
 			if asked || sig != syscall.SIGINT {
 				leave()
 				continue
 			}
 			asked = true
-			if err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), "interrupted at the terminal"); err != nil {
+			const reason = "interrupted at the terminal"
+			err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), reason)
+			if err != nil {
 				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
 			}
 		}
@@ -97,12 +99,12 @@ func (h host) hold(ctx context.Context, done launch.Launched, holder string) (dr
 	return func() {
 		stop()
 		<-kept
-		_ = l.Drop(context.WithoutCancel(ctx), holder) // it expires by itself
+		_ = l.Drop(context.WithoutCancel(ctx), holder) // else it expires
 	}, nil
 }
 
-// after does what was wanted after the run, and prints it. A push that fails does not fail the run: its work is in
-// the box.
+// after does the work after the run and prints its results. A push that fails does not fail the run: its commits are
+// still in the box.
 func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch.Launched, holder string) error {
 	if holder == "" {
 		return nil
@@ -129,7 +131,14 @@ func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch
 	)
 	report(p.stderr, *r)
 	if r.Error != "" {
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("%s; arbe sandbox pull %s tries again", r.Error, done.Sandbox)}
+		return &cmdline.Exit{
+			Status: 1,
+			Cause: fmt.Errorf(
+				"copy the folder back: %s; try again with arbe sandbox pull %s",
+				r.Error,
+				done.Sandbox,
+			),
+		}
 	}
 	return nil
 }
@@ -143,12 +152,12 @@ type pushResult struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// left is the end of watching a run that goes on.
+// left is the error with which the program stops watching a run that continues.
 func (p *program) left(done launch.Launched) error {
 	return &cmdline.Exit{
 		Status: 1,
 		Cause: fmt.Errorf(
-			"the run goes on: arbe thread tail %s shows it, arbe cancel %s ends it",
+			"the run continues: arbe thread tail %s shows it, arbe cancel %s ends it",
 			done.Thread,
 			done.Thread,
 		),

@@ -21,13 +21,13 @@ import (
 func (p *program) backupCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "backup",
-		Usage:     "write a copy of the log to FILE, - for stdout, while the server runs",
+		Usage:     "copy the log to FILE (- for stdout) while the server runs",
 		ArgsUsage: "FILE",
-		Description: `The copy has every entry that was acknowledged when it began. It is a tar file, checked as it comes: what is called FILE in the end is
-whole. Where no server runs, the log in the data folder is copied.
+		Description: `The copy has every entry that was acknowledged before it began. It is a tar file, checked
+while it is written: FILE appears when it is whole. If no server runs, the log in the data folder is copied.
 
-The secret that tokens are signed with is not in it.`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "replace FILE"}},
+The copy does not have the secret that signs tokens.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "replace FILE if it exists"}},
 		Action: p.backupAction,
 	}
 }
@@ -53,7 +53,7 @@ func (p *program) backupAction(c *cli.Context) error {
 		return err
 	}
 	if _, err := os.Lstat(file); err == nil && !c.Bool("force") {
-		return cmdline.Usage("%s is there; --force replaces it", file)
+		return cmdline.Usage("%s exists: use --force to replace it", file)
 	}
 	b, err := receiveFile(c.Context, source, file)
 	if err == nil {
@@ -62,7 +62,8 @@ func (p *program) backupAction(c *cli.Context) error {
 	return err
 }
 
-// backupSource is what writes a backup: the running server, or where there is none the log in the data folder.
+// backupSource returns a func that writes a backup: of the running server, or of the log in the data folder if no
+// server runs.
 func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) error, error) {
 	local := func(ctx context.Context, w io.Writer) error {
 		err := d.Backup(ctx, w, cmdline.Logger(p.stderr, false))
@@ -90,20 +91,20 @@ func (p *program) backupSource(d stream.Data) (func(context.Context, io.Writer) 
 		}
 		body, err := ask(ctx, http.MethodGet, url, stream.BackupPath, token)
 		if !elsewhere && errors.Is(err, syscall.ECONNREFUSED) {
-			return local(ctx, w) // a server that was killed has left its address behind
+			return local(ctx, w) // the address is left of a server that was killed
 		}
 		if err != nil {
 			return &cmdline.Exit{Status: exitNoReach, Cause: err}
 		}
 		defer body.Close() // it was only read
 		if _, err = io.Copy(w, body); err != nil {
-			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("the backup broke off: %w", err)}
+			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("the backup is incomplete: %w; try again", err)}
 		}
 		return nil
 	}, nil
 }
 
-// receive passes a backup on to w, and checks it.
+// receive copies a backup to w and checks it.
 func receive(ctx context.Context, source func(context.Context, io.Writer) error, w io.Writer) (stream.Backup, error) {
 	r, in := io.Pipe()
 	done := make(chan error, 1)
@@ -113,18 +114,18 @@ func receive(ctx context.Context, source func(context.Context, io.Writer) error,
 		done <- err
 	}()
 	b, err := stream.CheckBackup(ctx, io.TeeReader(r, w))
-	r.CloseWithError(err) // ends the source, should it not have
+	r.CloseWithError(err) // ends the source if it still writes
 	sent := <-done
 	switch {
 	case ctx.Err() != nil:
-		return b, errors.New("interrupted: there is no backup")
+		return b, errors.New("interrupted: no backup was written")
 	case err != nil && sent != nil && !errors.Is(sent, err):
 		return b, sent
 	}
 	return b, err
 }
 
-// receiveFile puts a backup into a file, which is there when it is whole and on disk.
+// receiveFile writes a backup to a file, which gets its name when the backup is whole and on disk.
 func receiveFile(ctx context.Context, source func(context.Context, io.Writer) error, file string) (b stream.Backup, err error) {
 	partial := file + ".partial"
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -154,10 +155,11 @@ func receiveFile(ctx context.Context, source func(context.Context, io.Writer) er
 func (p *program) restoreCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "restore",
-		Usage:     "make the log of a backup in FILE, - for stdin, in a data folder that has none",
+		Usage:     "restore the log from a backup in FILE (- for stdin) into a data folder without a log",
 		ArgsUsage: "FILE",
-		Description: `The log is there as a whole or not at all. The secret that tokens are signed with is not in a backup: keep it by itself, in
-DURABLE_STREAMS_SECRET or in the data folder's file "secret". With another one the tokens that are out there are refused.`,
+		Description: `The log is restored whole or not at all. A backup does not have the secret that signs
+tokens: keep it elsewhere and provide it in DURABLE_STREAMS_SECRET or in the file "secret" of the data folder.
+With another secret the server refuses the tokens that were signed before.`,
 		Action: p.restoreAction,
 	}
 }

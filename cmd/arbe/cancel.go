@@ -18,13 +18,13 @@ func (p *program) cancelCommand() *cli.Command {
 		Name:      "cancel",
 		Usage:     "ask a thread's run to end",
 		ArgsUsage: "ID",
-		Description: `The request is an entry on the thread. The run's own runner obeys it within seconds: the agent is ended in order,
-what it wrote is kept, and the run gets its end.`,
+		Description: `The request is an entry on the thread. The runner receives it within seconds: it stops the
+agent, posts the agent's remaining lines, and ends the run.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "the `RUN` that is meant (the one that is running)"},
-			&cli.StringFlag{Name: "reason", Usage: "`TEXT` that says why, for the run's end"},
-			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "who asks"},
-			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end, and print what it came to"},
+			&cli.StringFlag{Name: "run", Usage: "`ID` of the run (default: the one that is running)"},
+			&cli.StringFlag{Name: "reason", Usage: "`TEXT` of the reason, for the run's end"},
+			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the request"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end, and print its status"},
 		},
 		Action: p.cancelAction,
 	}
@@ -51,7 +51,14 @@ func (p *program) cancelAction(c *cli.Context) error {
 		}
 	}
 	if statusOf(&fold, run) != thread.StatusRunning {
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no such run of thread %s is running; the thread is %s", id, fold.Status())}
+		return &cmdline.Exit{
+			Status: 1,
+			Cause: fmt.Errorf(
+				"no such run is running on thread %s: the thread is %s; arbe thread status %[1]s lists its runs",
+				id,
+				fold.Status(),
+			),
+		}
 	}
 	if err := p.askToEnd(c.Context, client, run, harness, c.String("author"), c.String("reason")); err != nil {
 		return err
@@ -76,7 +83,12 @@ func (p *program) cancelAction(c *cli.Context) error {
 func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harness, author, reason string) error {
 	_, err := client.Append(ctx, []thread.Entry{{
 		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
-		Payload: thread.Marshal(thread.Cancel{Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness}, Reason: reason}),
+		Payload: thread.Marshal(
+			thread.Cancel{
+				Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness},
+				Reason: reason,
+			},
+		),
 	}})
 	if err != nil {
 		return reach(err)
@@ -85,7 +97,7 @@ func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harn
 	return nil
 }
 
-// statusOf is the status of the run with this id, "" where the thread has none.
+// statusOf returns the status of the run with this id; "" if the thread has no such run.
 func statusOf(fold *thread.Fold, id string) string {
 	for _, r := range fold.Runs() {
 		if r.ID == id {

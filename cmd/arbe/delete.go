@@ -14,11 +14,16 @@ import (
 func (p *program) deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "delete",
-		Usage:     "delete a thread, for good",
+		Usage:     "delete a thread for ever",
 		ArgsUsage: "ID",
-		Description: `A thread whose run has not ended is left alone. A token for it (arbe token mint --scope delete) is not what runs have: what runs in a
-box can't take away what it has said.`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete it even where a run is open: what its runner still has to say is a new thread"}},
+		Description: `A thread with an open run is refused. Deleting takes the secret, or a token of arbe token
+mint --scope delete; the token of a run is refused, so no agent can delete its own thread.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{
+				Name:  "force",
+				Usage: "delete it even if a run is open; entries that its runner posts later begin a new thread",
+			},
+		},
 		Action: p.deleteAction,
 	}
 }
@@ -40,7 +45,14 @@ func (p *program) deleteAction(c *cli.Context) error {
 		}
 		for _, r := range fold.Runs() {
 			if r.Status == thread.StatusRunning {
-				return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("run %s of thread %s has not ended; --force deletes the thread all the same", r.ID, id)}
+				return &cmdline.Exit{
+					Status: 1,
+					Cause: fmt.Errorf(
+						"run %s of thread %s is still running: cancel it first, or use --force",
+						r.ID,
+						id,
+					),
+				}
 			}
 		}
 	}

@@ -21,10 +21,10 @@ import (
 func (p *program) exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
-		Usage:     "print a thread for arbe thread import: NDJSON, and a summary on stderr",
+		Usage:     "print a thread as NDJSON for arbe thread import, with a summary on stderr",
 		ArgsUsage: "ID",
-		Description: `Each entry is a line, as the log has it, with the time of its receipt (at). The summary has the number of entries and a SHA-256 over
-their lines without that time, which an import prints as well.`,
+		Description: `Each line is one entry as the log has it, with the time of its receipt (at). The summary
+has the number of entries and a SHA-256 over their lines without that time. An import prints the same summary.`,
 		Action: p.exportAction,
 	}
 }
@@ -48,13 +48,13 @@ func (p *program) exportAction(c *cli.Context) error {
 		return err
 	}
 	if err != nil {
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries were read", err, sum.n)}
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, sum.n)}
 	}
 	fmt.Fprintf(p.stderr, "%d entries, sha256 %x\n", sum.n, sum.hash.Sum(nil))
 	return nil
 }
 
-// summary tells whether two servers have the same entries in the same order.
+// summary is equal for two servers that have the same entries in the same order.
 type summary struct {
 	n    int
 	hash hash.Hash
@@ -72,10 +72,11 @@ func (s *summary) add(e thread.Entry) {
 func (p *program) importCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "import",
-		Usage:     "post what arbe thread export has printed, from FILE or stdin",
+		Usage:     "post the output of arbe thread export, from FILE or stdin",
 		ArgsUsage: "ID [FILE]",
-		Description: `Entries that are there already are left as they are, so an import that broke off is begun again. The time of receipt (at) of the
-others is that of this server. The summary on stderr has the same SHA-256 as the export's where all of it came through.`,
+		Description: `Entries that the thread has already stay as they are, so an import that was interrupted
+can be repeated. This server sets the time of receipt (at) of the others. If the import is complete, the summary
+on stderr has the SHA-256 of the export.`,
 		Action: p.importAction,
 	}
 }
@@ -105,7 +106,7 @@ func (p *program) importAction(c *cli.Context) error {
 	return nil
 }
 
-// importing is an export on its way to a server.
+// importing is an import under way.
 type importing struct {
 	client *thread.Client
 	name   string // of the file
@@ -113,11 +114,11 @@ type importing struct {
 	fresh  int // entries that the server did not have
 
 	batch []thread.Entry // to be posted next
-	lines []int          // where they stand in the file
+	lines []int          // their numbers in the file
 	size  int
 }
 
-// importBatch is how many bytes are enough for one post. One entry more may come to them.
+// importBatch is the size of one post in bytes. One entry may exceed it.
 const importBatch = 8 << 20
 
 func (i *importing) all(ctx context.Context, in io.Reader) error {
@@ -129,7 +130,7 @@ func (i *importing) all(ctx context.Context, in io.Reader) error {
 		e, err := thread.ParseEntry(lines.Bytes())
 		switch {
 		case len(bytes.TrimSpace(lines.Bytes())) == 0:
-			return cmdline.Usage("%s line %d is empty: not what arbe thread export prints", i.name, n)
+			return cmdline.Usage("%s line %d is empty: want the output of arbe thread export", i.name, n)
 		case err != nil:
 			return cmdline.Usage("%s line %d: %w", i.name, n, err)
 		}
@@ -143,7 +144,7 @@ func (i *importing) all(ctx context.Context, in io.Reader) error {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return cmdline.Usage("%s line %d: an entry has %d bytes at most", i.name, n+1, thread.MaxEntry)
+		return cmdline.Usage("%s line %d is longer than an entry may be (%d bytes)", i.name, n+1, thread.MaxEntry)
 	case err != nil:
 		return fmt.Errorf("read %s, line %d: %w", i.name, n+1, err)
 	case n == 0:

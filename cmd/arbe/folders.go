@@ -18,8 +18,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// folders are the notes of which folder of this host is copied into which box. A folder per box holds the note, the
-// manifest of what the box and the folder had in common last, and what a sync under way needs.
+// folders is the path of the notes of which folder of this host was copied into which box. A folder for each box holds
+// the note and the manifest of the last common state of box and folder.
 type folders string
 
 func foldersOf(d stream.Data) folders { return folders(filepath.Join(string(d), "folders")) }
@@ -36,20 +36,20 @@ const (
 	manifestFile = "manifest"
 )
 
-// of is the folder of a box's notes.
+// of returns the folder of a box's notes.
 func (f folders) of(box sandbox.Ref) string {
 	sum := sha256.Sum256([]byte(box.String()))
 	return filepath.Join(string(f), hex.EncodeToString(sum[:12]))
 }
 
-// state is where syncs of a folder keep what they need: one place for each folder, so that two never work on it at
-// once.
+// state returns the folder for the temporary files of syncs of path: one for each path, so that two syncs never work on
+// it at the same time.
 func (f folders) state(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(string(f), "sync-"+hex.EncodeToString(sum[:12]))
 }
 
-// note notes that a folder was copied into a box. The note is on disk when it returns.
+// note records that a folder was copied into a box.
 func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
 	dir := f.of(box)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -62,10 +62,14 @@ func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, copiedFile), append(b, '\n'), 0o600) // last: without it there is no note
+	return os.WriteFile(
+		filepath.Join(dir, copiedFile),
+		append(b, '\n'),
+		0o600,
+	) // last, because it makes the note valid
 }
 
-// has returns the note of a box; false where this host has none.
+// has returns the note of a box; false if this host has none.
 func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(f.of(box), copiedFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +84,8 @@ func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
 	return n, err == nil, err
 }
 
-// sync copies back the folder of a run that has ended, as its launch wanted. mine is false where another host has it.
+// sync copies back the folder of a run that has ended, as its launch asked. mine is false if another host has the
+// folder.
 func (f folders) sync(
 	ctx context.Context,
 	box sandbox.Sandbox,
@@ -90,7 +95,7 @@ func (f folders) sync(
 	return f.pull(ctx, box, run.After.Sync.Delete)
 }
 
-// pull copies back what has changed in a box. mine is false where this host has no folder of the box.
+// pull copies the changes of a box back. mine is false if this host has no folder of the box.
 func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (result thread.Synced, mine bool) {
 	n, ok, err := f.has(box.Ref())
 	if err != nil {
@@ -126,33 +131,33 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 	return result, true
 }
 
-// mostPaths bounds the paths that go onto the thread.
+// mostPaths bounds the paths in an entry.
 const mostPaths = 200
 
 func capped(paths []string) []string { return paths[:min(len(paths), mostPaths)] }
 
-// report prints the paths of a copy back that a person should look at.
+// report prints the conflicts and the skipped paths of a copy back.
 func report(w io.Writer, r thread.Synced) {
 	for _, path := range r.Conflicts {
-		fmt.Fprintf(w, "%s changed on both sides: the box's version is beside it\n", path)
+		fmt.Fprintf(w, "%s changed on both sides: merge the box's version, which stands beside it\n", path)
 	}
 	for _, path := range r.Skipped {
-		fmt.Fprintf(w, "%s was changed in the box, and is never copied back\n", path)
+		fmt.Fprintf(w, "%s changed in the box and was skipped: files of its kind are never copied back\n", path)
 	}
 }
 
-// forget removes the notes of a thread of which nothing is left to be done.
+// forget removes the notes of a thread that is settled.
 func (f folders) forget(threadID string) {
 	dirs, err := os.ReadDir(string(f))
 	if err != nil {
-		return // there are none
+		return // no folder was copied yet
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(string(f), d.Name())
 		b, err := os.ReadFile(filepath.Join(dir, copiedFile))
 		var n copied
 		if err == nil && json.Unmarshal(b, &n) == nil && n.Thread == threadID {
-			_ = os.RemoveAll(dir) // what is left is removed the next time
+			_ = os.RemoveAll(dir) // the next call removes what is left
 		}
 	}
 }
@@ -165,8 +170,7 @@ type tree struct {
 
 func (t tree) String() string { return t.Path }
 
-// CopyIn copies the folder into a box that was made for it. A box that the thread has had before has the folder
-// already, with what the agent made of it.
+// CopyIn copies the folder into a fresh box. A box of an earlier run has the folder already, with the agent's changes.
 func (t tree) CopyIn(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
 	n, ok, err := t.folders.has(box.Ref())
 	switch {
@@ -175,7 +179,7 @@ func (t tree) CopyIn(ctx context.Context, box sandbox.Sandbox, fresh bool) error
 	case !fresh && ok && n.Path == t.Path:
 		return nil
 	case !fresh:
-		return fmt.Errorf("the sandbox %s was not made with this folder: leave --dir out", box.Ref())
+		return fmt.Errorf("the sandbox %s was made without this folder: leave --dir out", box.Ref())
 	}
 	m, err := folder.Folder{Path: t.Path, Exclude: t.Exclude}.CopyIn(ctx, box)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// host is what the commands that launch and settle runs have of this host.
+// host is what commands that launch or settle runs need of this host.
 type host struct {
 	data      stream.Data
 	client    func(threadID string) (*thread.Client, error) // for writing any thread
@@ -34,7 +34,7 @@ type provider interface {
 	reconcile.Provider
 }
 
-// host returns what this host has.
+// host returns this host, with the data folder of the command line.
 func (p *program) host(c *cli.Context) (host, error) {
 	d, err := data(c)
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *program) host(c *cli.Context) (host, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A token in the environment is for one thread, and a host writes others and the leases of boxes.
+		// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
 		if token, err := client.Token(); err == nil && subject(token) == thread.StreamName(id) {
 			return client, nil
 		}
@@ -58,7 +58,7 @@ func (p *program) host(c *cli.Context) (host, error) {
 	return h, nil
 }
 
-// subject is the stream that a token is for; "" where it can't be read. It is the server that verifies tokens.
+// subject returns the stream of a token, unverified; "" if the token can't be parsed.
 func subject(token string) string {
 	_, rest, _ := strings.Cut(token, ".")
 	claims, _, _ := strings.Cut(rest, ".")
@@ -70,7 +70,7 @@ func subject(token string) string {
 	return c.Sub
 }
 
-// minting returns clients whose tokens are signed here, whatever token stands in the environment.
+// minting returns clients whose tokens are signed here, even if the environment has a token.
 func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
 	return func(id string) (*thread.Client, error) {
 		token := func() (string, error) {
@@ -83,21 +83,23 @@ func (h host) minting(base string, key []byte, like *thread.Client) func(id stri
 	}
 }
 
-// providers are those that are configured here.
+// providers returns the providers that are configured here.
 func providers(d stream.Data) map[string]reconcile.Provider {
 	all := map[string]reconcile.Provider{}
 	for _, name := range []string{"local", "daytona"} {
-		if provider, err := providerNamed(d, name); err == nil { // one that is not configured has no boxes of this host
+		// A provider that is not configured has no boxes of this host.
+		if provider, err := providerNamed(d, name); err == nil {
 			all[name] = provider
 		}
 	}
 	return all
 }
 
-// reconciler is a reconciler with the flags of reconcileFlags.
+// reconciler returns a reconciler with the limits of reconcileFlags.
 func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
 	return &reconcile.Reconciler{
-		Client: h.client, Providers: h.providers, Hands: h.hands(), OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
+		Client: h.client, Providers: h.providers, Hands: h.hands(),
+		OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
 	}
 }
 
@@ -106,7 +108,7 @@ func (h host) hands() reconcile.Hands {
 	return reconcile.Hands{Push: pushRun, Sync: h.folders.sync, Unsaved: unsaved}
 }
 
-// pushOptions are what a push to repo takes from this environment.
+// pushOptions returns the options of a push to repo, with the tokens and addresses of this environment.
 func pushOptions(repo, branch string) (push.Options, error) {
 	remote, err := push.ParseRemote(repo, os.Getenv("GITHUB_SERVER_URL"))
 	return push.Options{
@@ -117,7 +119,7 @@ func pushOptions(repo, branch string) (push.Options, error) {
 	}, err
 }
 
-// pushRun pushes the branch of a completed run, as its launch wanted.
+// pushRun pushes the branch of a completed run, as its launch asked.
 func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed {
 	want := run.After.Push
 	o, err := pushOptions(want.Repo, want.Branch)
@@ -128,7 +130,7 @@ func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thre
 	return pushed(push.Push(ctx, box, o))
 }
 
-// pushed is the outcome of a push as the thread has it.
+// pushed returns the outcome of a push as an entry's payload.
 func pushed(out push.Outcome) thread.Pushed {
 	return thread.Pushed{
 		Pushed:  out.Pushed,
@@ -160,7 +162,7 @@ func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, e
 	), nil
 }
 
-// exitBusy is the status of a launch that another run of the thread is in the way of.
+// exitBusy is the exit status of a launch on a thread with an open run (EX_TEMPFAIL).
 const exitBusy = 75
 
 // busy gives a *launch.BusyError its exit status.

@@ -26,60 +26,122 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// guard is the runner's own guard against an agent that hangs, and margin what its last word may need beyond that.
+// guard is the runner's own time limit for an agent that hangs. margin is the time beyond it for the run's last
+// entries.
 const (
 	guard  = 72 * time.Hour
 	margin = 6 * time.Hour
 )
 
-const launchHelp = `The box gets the runner, and the agent where it has none. From then on nothing hangs on this machine: the run is on its thread.
+const launchHelp = `The runner is uploaded to the box, and the agent is installed there if it is missing. Once
+the runner is started, the run no longer needs this machine: its thread has everything.
 
 Environment:
-  ARBE_STREAM_URL          the thread server (without it: arbe serve on this machine)
-  ARBE_BOX_STREAM_URL      the same as the box reaches it, a proxy for instance (ARBE_STREAM_URL)
-  ARBE_RUNNER_BIN          the runner's binary for the box (arbe-pi-runner beside arbe)
-  GITHUB_TOKEN             for private repositories
+  ARBE_STREAM_URL          the thread server (default: arbe serve on this machine)
+  ARBE_BOX_STREAM_URL      its address as the box reaches it, such as a proxy's (default: ARBE_STREAM_URL)
+  ARBE_RUNNER_BIN          the runner's binary for the box (default: arbe-pi-runner beside arbe)
+  GITHUB_TOKEN             token for private repositories, --push and pull requests
   DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET, DAYTONA_SNAPSHOT   for --sandbox daytona`
 
 func launchFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "sandbox", Value: "local", Usage: "where it runs: local (a folder of its own on this machine) or daytona"},
-		&cli.StringFlag{Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", ")},
-		&cli.StringFlag{Name: "model", Usage: "the model, in the agent's own words"},
-		&cli.StringFlag{Name: "thread", Usage: "the thread's `ID` (a new one)"},
-		&cli.StringFlag{Name: "parent", Usage: "the `ID` of the thread that the work is done for, which gets the result"},
+		&cli.StringFlag{
+			Name:  "sandbox",
+			Value: "local",
+			Usage: "run in a box of `PROVIDER`: local (a folder of this machine) or daytona",
+		},
+		&cli.StringFlag{
+			Name:  "harness",
+			Value: "pi",
+			Usage: "run the agent `NAME`: " + strings.Join(harness.Names(), ", "),
+		},
+		&cli.StringFlag{Name: "model", Usage: "`MODEL` for the agent, as the agent names it"},
+		&cli.StringFlag{Name: "thread", Usage: "`ID` of the thread (default: a new one)"},
+		&cli.StringFlag{Name: "parent", Usage: "`ID` of the thread that gets the result"},
 		&cli.StringFlag{Name: "parent-author", Usage: "`AUTHOR` of the result posted to --parent"},
-		&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "who asks"},
-		&cli.StringFlag{Name: "repo", Usage: "the repository to work in: `ORG/REPO`, for a local box also any address or path that git knows"},
-		&cli.StringFlag{Name: "branch", Usage: "the `BRANCH` to work on: begun from the remote's, where that has it, else from the default branch"},
-		&cli.BoolFlag{Name: "push", Usage: "when the run has completed: commit what is left in the box, push --branch, and make a pull request"},
-		&cli.StringFlag{Name: "dir", Usage: "copy this `FOLDER` into the box instead, and work there", TakesFile: true},
-		&cli.StringSliceFlag{Name: "exclude", Usage: "skip files that match `PATTERN`, written as in .gitignore; may be repeated"},
-		&cli.BoolFlag{Name: "sync", Usage: "when the run has completed: copy its changes back into --dir; what changed on both sides stays beside as NAME.box"},
-		&cli.BoolFlag{Name: "sync-delete", Usage: "with --sync: delete files here that were deleted in the box and are unchanged here"},
-		&cli.BoolFlag{Name: "sync-failed", Usage: "with --sync: copy back the changes of a run that did not complete, too"},
-		&cli.BoolFlag{Name: "resume", Usage: "go on with the thread's last run: in its box where that lives, else in a new one, rebuilt from the thread"},
-		&cli.BoolFlag{Name: "hydrate", Usage: "with --resume: rebuild it from the thread in any case"},
-		&cli.StringSliceFlag{Name: "env", Usage: "pass the variable `NAME` of this environment on to the agent; may be repeated"},
-		&cli.StringSliceFlag{Name: "file", Usage: "put a file into the box's home folder, for its owner alone: `SOURCE:PATH`; may be repeated"},
-		&cli.StringSliceFlag{Name: "setup", Usage: "a `COMMAND` to run in the box before the agent; may be repeated"},
-		&cli.StringSliceFlag{Name: "setup-env", Usage: "pass the variable `NAME` on to the setup commands; may be repeated"},
-		&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
-		&cli.BoolFlag{Name: "keep", Usage: "keep the box when the run has ended"},
-		&cli.StringFlag{Name: "snapshot", EnvVars: []string{"DAYTONA_SNAPSHOT"}, Usage: "the `IMAGE` of a new box at Daytona"},
-		&cli.StringFlag{Name: "resources", Usage: "of a new box at Daytona, instead of --snapshot: `cpu=2,memory=4,disk=10` (cores, GiB, GiB)"},
-		&cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "whose the box is: its label arbe.house"},
-		&cli.StringFlag{Name: "environment", Usage: "the box's label arbe.environment"},
+		&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the task"},
+		&cli.StringFlag{
+			Name:  "repo",
+			Usage: "clone `ORG/REPO` and work there; for a local box also any address or path that git accepts",
+		},
+		&cli.StringFlag{
+			Name:  "branch",
+			Usage: "work on `BRANCH`: the remote's if it exists, else a new one from the default branch",
+		},
+		&cli.BoolFlag{
+			Name:  "push",
+			Usage: "after a completed run, commit uncommitted changes, push --branch, and open a pull request",
+		},
+		&cli.StringFlag{
+			Name:      "dir",
+			Usage:     "copy `FOLDER` into the box and work there, instead of --repo",
+			TakesFile: true,
+		},
+		&cli.StringSliceFlag{
+			Name:  "exclude",
+			Usage: "skip files of --dir that match `PATTERN`, written as in .gitignore; may be repeated",
+		},
+		&cli.BoolFlag{
+			Name:  "sync",
+			Usage: "after a completed run, copy its changes back into --dir; conflicting files arrive as NAME.box",
+		},
+		&cli.BoolFlag{
+			Name:  "sync-delete",
+			Usage: "with --sync, delete files of --dir that were deleted in the box and did not change here",
+		},
+		&cli.BoolFlag{
+			Name:  "sync-failed",
+			Usage: "with --sync, also copy back the changes of a run that did not complete",
+		},
+		&cli.BoolFlag{
+			Name:  "resume",
+			Usage: "continue the thread's last session in its box, or rebuild it from the thread in a new one",
+		},
+		&cli.BoolFlag{Name: "hydrate", Usage: "with --resume, always rebuild the session from the thread"},
+		&cli.StringSliceFlag{
+			Name:  "env",
+			Usage: "pass the variable `NAME` of this environment to the agent; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name:  "file",
+			Usage: "copy a file into the box's home folder, mode 0600: `SOURCE:PATH`; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name:  "setup",
+			Usage: "run the shell `COMMAND` in the box before the agent; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name:  "setup-env",
+			Usage: "pass the variable `NAME` of this environment to the setup commands; may be repeated",
+		},
+		&cli.StringSliceFlag{Name: "agent-arg", Usage: "pass `ARGUMENT` to the agent; may be repeated"},
+		&cli.BoolFlag{Name: "keep", Usage: "keep the box after the run"},
+		&cli.StringFlag{
+			Name:    "snapshot",
+			EnvVars: []string{"DAYTONA_SNAPSHOT"},
+			Usage:   "create a Daytona box from the snapshot `NAME`",
+		},
+		&cli.StringFlag{
+			Name:  "resources",
+			Usage: "create a Daytona box with `cpu=2,memory=4,disk=10` (cores, GiB, GiB), instead of --snapshot",
+		},
+		&cli.StringFlag{
+			Name:    "house",
+			EnvVars: []string{"ARBE_HOUSE"},
+			Usage:   "label the box with the owner `NAME` (arbe.house)",
+		},
+		&cli.StringFlag{Name: "environment", Usage: "label the box with the environment `NAME` (arbe.environment)"},
 	}
 }
 
 func (p *program) launchCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "launch",
-		Usage:       "put an agent to work in a box, and return at once",
-		ArgsUsage:   "-- TASK",
-		Description: "Prints one JSON object: {threadId, runId, sandbox, …}. Progress is on stderr. Exit status 75: the thread has an open run.\n" + launchHelp,
-		Flags:       launchFlags(),
+		Name:      "launch",
+		Usage:     "start an agent in a box, and return",
+		ArgsUsage: "-- TASK",
+		Description: "Prints one JSON object, {threadId, runId, sandbox, …}, and the progress on stderr.\n" +
+			"Exit status 75: the thread has an open run.\n\n" + launchHelp,
+		Flags: launchFlags(),
 		Action: func(c *cli.Context) error {
 			done, err := p.launch(c, "")
 			if err != nil {
@@ -93,17 +155,20 @@ func (p *program) launchCommand() *cli.Command {
 func (p *program) runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "launch, show the run as it goes, and end as it ended",
+		Usage:     "launch, show the run live, and exit with its status",
 		ArgsUsage: "-- TASK",
-		Description: `The run goes on when this process is gone. Ctrl-C asks it to end, pressed again it only stops watching.
-Exit status: 0 when the verdict is completed, else the agent's own (128+n for signal n, 1 where it said 0).
+		Description: `The run continues if this process dies. Ctrl-C asks the run to end; a second Ctrl-C stops
+watching.
+
+Exit status: 0 if the verdict is completed, else the agent's own (128+n for signal n, 1 if it was 0).
+
 ` + launchHelp,
-		Flags:  append(launchFlags(), &cli.BoolFlag{Name: "full", Usage: "don't fold long outputs"}),
+		Flags:  append(launchFlags(), &cli.BoolFlag{Name: "full", Usage: "show long outputs whole"}),
 		Action: p.runAction,
 	}
 }
 
-// launch launches what the command line asks for. attached is this process's hold of the box; "" for none.
+// launch launches the task of the command line. attached is this process's hold of the box; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
 	h, err := p.host(c)
@@ -144,16 +209,32 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		},
 		Agent: launch.Agent{Program: spec.Binary, Package: spec.Install[strings.LastIndexByte(spec.Install, ' ')+1:]},
 		Tokens: func(threadID, runID string) (write, renew string, err error) {
-			write, err = stream.Mint(key, stream.Grant{Thread: threadID, Scope: []string{stream.ScopeWrite}, Run: runID, Until: time.Now().Add(stream.WriteTTL)})
+			write, err = stream.Mint(
+				key,
+				stream.Grant{
+					Thread: threadID,
+					Scope:  []string{stream.ScopeWrite},
+					Run:    runID,
+					Until:  time.Now().Add(stream.WriteTTL),
+				},
+			)
 			if err == nil {
-				renew, err = stream.Mint(key, stream.Grant{Thread: threadID, Scope: []string{stream.ScopeRenew}, Run: runID, Until: time.Now().Add(guard + margin)})
+				renew, err = stream.Mint(
+					key,
+					stream.Grant{
+						Thread: threadID,
+						Scope:  []string{stream.ScopeRenew},
+						Run:    runID,
+						Until:  time.Now().Add(guard + margin),
+					},
+				)
 			}
 			return write, renew, err
 		},
 		Progress: func(step string) { fmt.Fprintf(p.stderr, "· %s\n", step) },
 	}
 	if err := remember(h.data, task.Thread); err != nil {
-		return fail(err) // before there is anything to settle
+		return fail(err) // noted before the run exists, so reconcile --all finds it
 	}
 	done, err := l.Launch(c.Context, task)
 	var open *launch.BusyError
@@ -177,12 +258,13 @@ func (p *program) checkPush(c *cli.Context) error {
 		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--push: %w", err)}
 	}
 	if state.Exists {
-		fmt.Fprintf(p.stderr, "· the branch %s is on the remote: the work begins from its commit %.12s\n", o.Branch, state.Commit)
+		const found = "· the branch %s exists on the remote: the run starts from its commit %.12s\n"
+		fmt.Fprintf(p.stderr, found, o.Branch, state.Commit)
 	}
 	return nil
 }
 
-// taskFrom is the task that the command line asks for.
+// taskFrom returns the task of the command line.
 func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, error) {
 	spec, err := harness.Lookup(c.String("harness"))
 	if err != nil {
@@ -190,16 +272,20 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, e
 	}
 	id := func() string { return uuid.Must(uuid.NewV7()).String() } // the system's random numbers can't fail
 	t := launch.Task{
-		Thread: c.String("thread"), Run: id(), Author: c.String("author"), Prompt: strings.Join(c.Args().Slice(), " "), Harness: spec.Name, Model: c.String("model"),
+		Thread: c.String("thread"), Run: id(), Author: c.String("author"),
+		Prompt: strings.Join(c.Args().Slice(), " "), Harness: spec.Name, Model: c.String("model"),
 		Args: c.StringSlice("agent-arg"), Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"),
 		Box: sandbox.Options{
-			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"), Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
+			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
+			Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
 			Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}
 	t.Box.Labels = map[string]string{}
-	for label, value := range map[string]string{sandbox.LabelHouse: c.String("house"), sandbox.LabelEnvironment: c.String("environment")} {
+	for label, value := range map[string]string{
+		sandbox.LabelHouse: c.String("house"), sandbox.LabelEnvironment: c.String("environment"),
+	} {
 		if value != "" {
 			t.Box.Labels[label] = value
 		}
@@ -208,7 +294,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, e
 	case strings.TrimSpace(t.Prompt) == "":
 		return t, spec, cmdline.Usage("want a TASK after --")
 	case t.Hydrate && !t.Resume:
-		return t, spec, cmdline.Usage("--hydrate is for --resume")
+		return t, spec, cmdline.Usage("--hydrate needs --resume")
 	case t.Resume && t.Thread == "":
 		return t, spec, cmdline.Usage("--resume needs --thread")
 	case t.Thread != "" && !thread.ValidThread(t.Thread):
@@ -216,9 +302,9 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, e
 	case c.String("dir") != "" && t.Box.Repo != "":
 		return t, spec, cmdline.Usage("--dir and --repo exclude each other")
 	case c.Bool("sync") && c.String("dir") == "":
-		return t, spec, cmdline.Usage("--sync is for --dir")
+		return t, spec, cmdline.Usage("--sync needs --dir")
 	case (c.Bool("sync-delete") || c.Bool("sync-failed")) && !c.Bool("sync"):
-		return t, spec, cmdline.Usage("--sync-delete and --sync-failed are for --sync")
+		return t, spec, cmdline.Usage("--sync-delete and --sync-failed need --sync")
 	case c.Bool("push") && (t.Box.Repo == "" || t.Box.Branch == ""):
 		return t, spec, cmdline.Usage("--push needs --repo and --branch")
 	}
@@ -271,7 +357,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, e
 	return t, spec, nil
 }
 
-// afterFrom is what the command line wants of the box once the run has ended; nil for nothing.
+// afterFrom returns the work after the run that the command line asks for; nil for none.
 func afterFrom(c *cli.Context) (*thread.After, error) {
 	a := thread.After{Keep: c.Bool("keep")}
 	if c.Bool("push") {
@@ -290,7 +376,7 @@ func afterFrom(c *cli.Context) (*thread.After, error) {
 	return &a, nil
 }
 
-// variables are the named variables of this environment.
+// variables returns the named variables of this environment.
 func variables(flag string, names []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, name := range names {
@@ -303,14 +389,15 @@ func variables(flag string, names []string) (map[string]string, error) {
 	return env, nil
 }
 
-// providerNamed is the provider of boxes with the name.
+// providerNamed returns the provider of boxes with the name.
 func providerNamed(d stream.Data, name string) (provider, error) {
 	switch name {
 	case "local":
 		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
 	case "daytona":
 		provider, err := sandbox.NewDaytona(sandbox.Config{
-			Key: os.Getenv("DAYTONA_API_KEY"), URL: os.Getenv("DAYTONA_API_URL"), Target: os.Getenv("DAYTONA_TARGET"), Snapshot: os.Getenv("DAYTONA_SNAPSHOT"),
+			Key: os.Getenv("DAYTONA_API_KEY"), URL: os.Getenv("DAYTONA_API_URL"),
+			Target: os.Getenv("DAYTONA_TARGET"), Snapshot: os.Getenv("DAYTONA_SNAPSHOT"),
 			GitHub: os.Getenv("GITHUB_SERVER_URL"),
 		})
 		if err != nil {
@@ -321,7 +408,7 @@ func providerNamed(d stream.Data, name string) (provider, error) {
 	return nil, cmdline.Usage("--sandbox %q: want local or daytona", name)
 }
 
-// boxStreamURL is where a box reaches the thread server.
+// boxStreamURL returns the address at which a box reaches the thread server.
 func boxStreamURL(d stream.Data, provider string) (string, error) {
 	if at := os.Getenv("ARBE_BOX_STREAM_URL"); at != "" {
 		return at, nil
@@ -332,13 +419,15 @@ func boxStreamURL(d stream.Data, provider string) (string, error) {
 	}
 	if u, err := url.Parse(at); err == nil {
 		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
-			return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("a box elsewhere can't reach %s: set ARBE_BOX_STREAM_URL to an address of the thread server, or of an arbe proxy, that it can reach", at)}
+			const want = "a box elsewhere can't reach the thread server at %s: " +
+				"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
+			return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(want, at)}
 		}
 	}
 	return at, nil
 }
 
-// runnerFor is the path of the runner's binary for an architecture.
+// runnerFor returns the path of the runner's binary for an architecture.
 func runnerFor(arch string) (string, error) {
 	var tried []string
 	for _, path := range runnerPaths(arch) {
@@ -350,7 +439,12 @@ func runnerFor(arch string) (string, error) {
 			tried = append(tried, fmt.Sprintf("%s is for %s", path, is))
 		}
 	}
-	return "", fmt.Errorf("no runner for %s: put arbe-pi-runner-linux-%s beside arbe, or set ARBE_RUNNER_BIN %s", arch, arch, strings.Join(tried, ", "))
+	var found string
+	if len(tried) > 0 {
+		found = " (" + strings.Join(tried, ", ") + ")"
+	}
+	const want = "no runner for %s%s: put arbe-pi-runner-linux-%[1]s beside arbe, or set ARBE_RUNNER_BIN"
+	return "", fmt.Errorf(want, arch, found)
 }
 
 func runnerPaths(arch string) []string {
@@ -365,11 +459,11 @@ func runnerPaths(arch string) []string {
 	return []string{filepath.Join(dir, "arbe-pi-runner-linux-"+arch), filepath.Join(dir, "arbe-pi-runner")}
 }
 
-// elfArch is the architecture that a program is for.
+// elfArch returns the architecture of a program.
 func elfArch(path string) (string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return "nothing that Linux runs", err
+		return "no Linux program", err
 	}
 	defer f.Close() // read only: nothing to lose
 	switch f.Machine {

@@ -1,4 +1,5 @@
-// Command arbe is the host's side of a run: it serves threads, makes their tokens, and shows them.
+// Command arbe is the host's side of a run: it serves threads, signs their tokens, launches runs into boxes, ends dead
+// runs, and shows threads to people.
 package main
 
 import (
@@ -25,45 +26,51 @@ import (
 
 // Exit statuses beside 0, 1 and cmdline.StatusUsage.
 const (
-	exitNoReach = 69 // the thread server can't be reached or refuses
-	exitDisk    = 74 // the server's log has failed, as a disk does
-	exitConfig  = 78 // the environment makes no sense
+	exitNoReach = 69 // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
+	exitDisk    = 74 // the server's log has failed, mostly because of its disk (EX_IOERR)
+	exitConfig  = 78 // the environment is wrong or incomplete (EX_CONFIG)
 )
 
-// version is stamped by the linker.
+// version is set by the linker.
 var version = "dev"
 
 func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 
-// program is what the commands share.
+// program is the state that the commands share.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	http           *http.Client // of all its threads
+	http           *http.Client // of all threads: one pool of connections
 }
 
-// run is the whole program, but for the end of its process.
+// run runs the program and returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{stdin, stdout, stderr, thread.NewHTTP()}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	app := &cli.App{
 		Name:      "arbe",
-		Usage:     "serve threads, and show what runs on them",
+		Usage:     "serve threads, launch coding agents on them, and show their runs",
 		UsageText: "arbe COMMAND [flags]",
 		Description: strings.TrimSpace(`
-A thread is a durable log of what a coding agent does. The first run needs no configuration:
+A thread is a durable log of a coding agent's work. The first run needs no configuration:
 
   arbe serve &
   arbe thread post $(arbe thread new) "hello"
 
-On this machine the commands find the server and its secret in the data folder. For a server elsewhere set
+On the server's machine the commands find its address and secret in the data folder. For a server elsewhere set
 ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		Reader: stdin, Writer: stdout, ErrWriter: stderr,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe", Usage: "the data `FOLDER`", TakesFile: true},
+			&cli.StringFlag{
+				Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe",
+				Usage: "keep the log, the secret and the local boxes in `FOLDER`", TakesFile: true,
+			},
 		},
-		Commands: []*cli.Command{p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(), p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.versionCommand()},
+		Commands: []*cli.Command{
+			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
+			p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.versionCommand(),
+		},
 	}
 	return cmdline.Run(ctx, app, args)
 }
@@ -79,7 +86,7 @@ func (p *program) versionCommand() *cli.Command {
 	}
 }
 
-// data is the data folder: --data, $ARBE_DATA, or the user's own.
+// data returns the data folder: --data, $ARBE_DATA, or the user's own.
 func data(c *cli.Context) (stream.Data, error) {
 	if dir := c.String("data"); dir != "" {
 		abs, err := filepath.Abs(dir)
@@ -90,12 +97,15 @@ func data(c *cli.Context) (stream.Data, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &cmdline.Exit{Status: exitConfig, Cause: errors.New("no data folder: set ARBE_DATA or HOME")}
+		return "", &cmdline.Exit{
+			Status: exitConfig,
+			Cause:  errors.New("no data folder: use --data, or set ARBE_DATA or HOME"),
+		}
 	}
 	return stream.Data(filepath.Join(home, ".local", "share", "arbe")), nil
 }
 
-// secrets are what tokens are verified with here, and the first one signs them.
+// secrets returns the secrets that verify tokens. The first one signs them.
 func secrets(d stream.Data) ([][]byte, error) {
 	if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
 		keys, err := stream.ParseSecrets(s)
@@ -106,7 +116,8 @@ func secrets(d stream.Data) ([][]byte, error) {
 	}
 	keys, err := d.Secrets()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("no secret to make tokens with: set DURABLE_STREAMS_SECRET, or start arbe serve on this machine (data folder %s)", d)
+		err = fmt.Errorf("no secret to sign tokens: set DURABLE_STREAMS_SECRET, "+
+			"or start arbe serve on this machine (data folder %s)", d)
 	}
 	if err != nil {
 		return nil, &cmdline.Exit{Status: exitConfig, Cause: err}
@@ -114,7 +125,7 @@ func secrets(d stream.Data) ([][]byte, error) {
 	return keys, nil
 }
 
-// secret is what tokens are signed with here.
+// secret returns the secret that signs tokens.
 func secret(d stream.Data) ([]byte, error) {
 	keys, err := secrets(d)
 	if err != nil {
@@ -123,19 +134,20 @@ func secret(d stream.Data) ([]byte, error) {
 	return keys[0], nil
 }
 
-// serverURL is where the thread server is.
+// serverURL returns the address of the thread server.
 func serverURL(d stream.Data) (string, error) {
 	if url := os.Getenv("ARBE_STREAM_URL"); url != "" {
 		return url, nil
 	}
 	url, err := d.Address()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("no thread server: set ARBE_STREAM_URL, or start arbe serve on this machine (data folder %s)", d)}
+		err = &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("no thread server: set ARBE_STREAM_URL, "+
+			"or start arbe serve on this machine (data folder %s)", d)}
 	}
 	return url, err
 }
 
-// client is a client of one thread, for who may read or write it from here.
+// client returns a client of one thread, whose tokens have this scope.
 func (p *program) client(c *cli.Context, threadID string, scope string) (*thread.Client, error) {
 	if !thread.ValidThread(threadID) {
 		return nil, cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", threadID)
@@ -156,7 +168,7 @@ func (p *program) client(c *cli.Context, threadID string, scope string) (*thread
 	return &thread.Client{Base: thread.BaseURL(url), Thread: threadID, Token: token, Log: log, HTTP: p.http}, nil
 }
 
-// tokenFor is a token for the thread: the one in the environment, or one that is made for each call.
+// tokenFor returns a source of tokens for the thread: the one in the environment, or one signed for each call.
 func tokenFor(d stream.Data, threadID, scope string) (func() (string, error), error) {
 	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
 		return thread.FileToken(file), nil
@@ -169,6 +181,9 @@ func tokenFor(d stream.Data, threadID, scope string) (func() (string, error), er
 		return nil, err
 	}
 	return func() (string, error) {
-		return stream.Mint(key, stream.Grant{Thread: threadID, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute)})
+		return stream.Mint(
+			key,
+			stream.Grant{Thread: threadID, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute)},
+		)
 	}, nil
 }

@@ -10,12 +10,15 @@ import (
 func (p *program) proxyCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "proxy",
-		Usage: "pass requests on to a thread server elsewhere",
-		Description: `For boxes that can't reach the thread server. Requests and answers go through as they are; tokens are verified by the server alone, and
-nothing is needed here but its address.`,
+		Usage: "forward requests to a thread server elsewhere",
+		Description: `For boxes that can't reach the thread server. The proxy forwards requests and answers
+unchanged. It needs the server's address and no secret: the server alone verifies tokens.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8788", Usage: "listen on `HOST:PORT`; port 0 is any"},
-			&cli.StringFlag{Name: "upstream", EnvVars: []string{"ARBE_WORKER_URL"}, Usage: "the thread server's `URL` (required)"},
+			&cli.StringFlag{
+				Name: "upstream", EnvVars: []string{"ARBE_WORKER_URL"},
+				Usage: "the thread server's `URL` (required)",
+			},
 			cmdline.Verbose(),
 		},
 		Action: func(c *cli.Context) error {
@@ -23,7 +26,7 @@ nothing is needed here but its address.`,
 				return cmdline.Usage("proxy takes no arguments")
 			}
 			if c.String("upstream") == "" {
-				return cmdline.Usage("no thread server: give --upstream, or set ARBE_WORKER_URL")
+				return cmdline.Usage("no thread server: use --upstream, or set ARBE_WORKER_URL")
 			}
 			upstream, err := stream.ParseUpstream(c.String("upstream"))
 			if err != nil {
@@ -31,7 +34,7 @@ nothing is needed here but its address.`,
 			}
 			log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 			return stream.ServeProxy(c.Context, c.String("addr"), stream.Proxy{Upstream: upstream, Logger: log}, func(url string) {
-				log.Info("passing on to a thread server", "url", url, "upstream", upstream.String())
+				log.Info("forwarding to a thread server", "url", url, "upstream", upstream.String())
 			})
 		},
 	}

@@ -21,22 +21,31 @@ import (
 // reconcileFlags are the limits of a reconciler.
 func reconcileFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.DurationFlag{Name: "orphan-after", Value: reconcile.DefaultOrphanAfter, Usage: "how long a run may be silent before it is given up"},
-		&cli.DurationFlag{Name: "reap-after", Value: reconcile.DefaultReapAfter, Usage: "how long a box with unsaved or wanted work is kept after its run"},
+		&cli.DurationFlag{
+			Name:  "orphan-after",
+			Value: reconcile.DefaultOrphanAfter,
+			Usage: "end a run without evidence after `DURATION` of silence",
+		},
+		&cli.DurationFlag{
+			Name:  "reap-after",
+			Value: reconcile.DefaultReapAfter,
+			Usage: "release a box with unsaved work or a pending push or sync `DURATION` after its run",
+		},
 	}
 }
 
 func (p *program) reconcileCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "reconcile",
-		Usage:     "settle runs whose box or runner has died, tell parents, release boxes",
+		Usage:     "end dead runs, notify parents, release boxes",
 		ArgsUsage: "ID | --all",
-		Description: `An open run whose box is gone, whose runner's process is gone, or that was silent for too long, is given up on the thread;
-the runner's own end, should it still come, replaces that. What a launch wanted after the run (--push, --sync) is done where this
-host can. Boxes that nobody needs are released. arbe serve --reconcile does the same once a minute.`,
+		Description: `An open run gets an end on its thread if its box is gone, its runner's process is gone, or
+it was silent for too long. That end is provisional: the runner's own end replaces it if it still arrives.
+Pending work after a run (--push, --sync) is done if this host can do it. Boxes that nobody needs are released.
+arbe serve --reconcile does the same once a minute.`,
 		Flags: append(reconcileFlags(),
-			&cli.BoolFlag{Name: "all", Usage: "all threads that were launched from here, and all that boxes are labelled with"},
-			&cli.BoolFlag{Name: "json", Usage: "print what was done as JSON, one object a line"},
+			&cli.BoolFlag{Name: "all", Usage: "settle all threads that were launched from here or have boxes"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each action"},
 		),
 		Action: p.reconcileAction,
 	}
@@ -59,7 +68,7 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	return reach(err)
 }
 
-// settleAll settles all threads that this host knows.
+// settleAll settles all threads that were launched from here or have boxes.
 func (p *program) settleAll(c *cli.Context, h host, w io.Writer) error {
 	ids, err := launchedThreads(h.data)
 	if err != nil {
@@ -68,7 +77,7 @@ func (p *program) settleAll(c *cli.Context, h host, w io.Writer) error {
 	return reach(h.reconciler(c).All(c.Context, ids, func(id string, s reconcile.State) { p.print(c, h, w, id, s) }))
 }
 
-// print prints what was done on a thread.
+// print prints the actions on a thread.
 func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconcile.State) {
 	if !s.Open {
 		h.forget(id)
@@ -83,10 +92,10 @@ func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconc
 	}
 }
 
-// launchedDir has a file for each thread that was launched from here and is not known to have ended.
+// launchedDir returns the folder with a file for each thread that was launched from here and is not settled.
 func launchedDir(d stream.Data) string { return filepath.Join(string(d), "launched") }
 
-// remember notes that a thread is launched.
+// remember records that a thread is launched from here.
 func remember(d stream.Data, id string) error {
 	if err := os.MkdirAll(launchedDir(d), 0o700); err != nil {
 		return err
@@ -94,13 +103,13 @@ func remember(d stream.Data, id string) error {
 	return os.WriteFile(filepath.Join(launchedDir(d), id), nil, 0o600)
 }
 
-// forget removes what this host has noted of a thread of which nothing is left to be done.
+// forget removes this host's notes of a thread that is settled.
 func (h host) forget(id string) {
 	_ = os.Remove(filepath.Join(launchedDir(h.data), id)) // it may not have been launched from here
 	h.folders.forget(id)
 }
 
-// launchedThreads are the threads that were launched from here.
+// launchedThreads returns the threads that were launched from here and are not settled.
 func launchedThreads(d stream.Data) (ids []string, err error) {
 	entries, err := os.ReadDir(launchedDir(d))
 	if errors.Is(err, os.ErrNotExist) {
@@ -112,23 +121,31 @@ func launchedThreads(d stream.Data) (ids []string, err error) {
 	return ids, err
 }
 
-// reconcileEvery is how often a server looks at open runs: a run is given up soon after its limit.
+// reconcileEvery returns the interval of a server's passes over open runs: a quarter of their limit, 15 s at most.
 func reconcileEvery(orphanAfter time.Duration) time.Duration {
 	return min(15*time.Second, max(orphanAfter/4, 250*time.Millisecond))
 }
 
-// reconciling is what a server does beside serving: it settles its own threads.
-func (p *program) reconciling(c *cli.Context, d stream.Data, cfg stream.Config) func(context.Context, string, *stream.Log, []byte) error {
+// reconciling returns a loop that settles the server's own threads.
+func (p *program) reconciling(
+	c *cli.Context,
+	d stream.Data,
+	cfg stream.Config,
+) func(context.Context, string, *stream.Log, []byte) error {
 	return func(ctx context.Context, at string, log *stream.Log, key []byte) error {
 		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
 		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger, HTTP: p.http})
 		r := h.reconciler(c)
 		r.Log = cfg.Logger
-		return r.Loop(ctx, reconcileEvery(r.OrphanAfter), func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },
+		return r.Loop(
+			ctx,
+			reconcileEvery(r.OrphanAfter),
+			func(f func(id string, version uint64) error) error { return log.Threads(ctx, f) },
 			func(id string, s reconcile.State) {
 				if !s.Open {
 					h.forget(id)
 				}
-			})
+			},
+		)
 	}
 }

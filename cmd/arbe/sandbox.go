@@ -24,43 +24,49 @@ import (
 func (p *program) sandboxCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "sandbox",
-		Usage: "list, release, push and copy back from the boxes that runs have",
+		Usage: "list boxes, release them, push their branches, copy their changes back",
 		Subcommands: []*cli.Command{
 			{
 				Name:  "list",
-				Usage: "print the boxes, the runs in them, and what holds them",
+				Usage: "print the boxes, their runs, and who holds them",
 				Flags: append(reconcileFlags(),
-					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads that they are for first"},
-					&cli.StringFlag{Name: "runtime", Usage: "only the boxes of `PROVIDER`: local or daytona"},
-					&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
+					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads of the boxes first"},
+					&cli.StringFlag{Name: "runtime", Usage: "print the boxes of `PROVIDER` only: local or daytona"},
+					&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each box"},
 				),
 				Action: p.sandboxList,
 			},
 			{
-				Name: "rm", Usage: "cancel the runs in a box, and release the box and all in it", ArgsUsage: "PROVIDER:ID…",
+				Name: "rm", Usage: "cancel the runs in a box, and delete the box", ArgsUsage: "PROVIDER:ID…",
 				Description: "A run in the box gets 10 seconds to end. Boxes of another thread server are refused.",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "force", Usage: "delete the box at once, even where it is held or of another thread server"},
+					&cli.BoolFlag{
+						Name:  "force",
+						Usage: "delete the box at once, even if it is held or belongs to another thread server",
+					},
 				},
 				Action: p.sandboxRemove,
 			},
 			{
-				Name: "push", Usage: "push the branch in a box, and make a pull request of it", ArgsUsage: "PROVIDER:ID",
-				Description: "The token is taken from GITHUB_TOKEN. Prints {pushed, branch, commit, prUrl, error}.",
+				Name: "push", Usage: "push the branch of a box, and open a pull request", ArgsUsage: "PROVIDER:ID",
+				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, error}.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{
 						Name:  "repo",
-						Usage: "`ORG/REPO` (required)",
-					}, &cli.StringFlag{Name: "branch", Usage: "the `BRANCH` (required)"},
-					&cli.StringFlag{Name: "title", Usage: "of the pull request"},
+						Usage: "push to `ORG/REPO` (required)",
+					}, &cli.StringFlag{Name: "branch", Usage: "push `BRANCH` (required)"},
+					&cli.StringFlag{Name: "title", Usage: "`TITLE` of the pull request"},
 				},
 				Action: p.sandboxPush,
 			},
 			{
-				Name: "pull", Usage: "copy the changes of a box's folder back into the folder here that it was made of", ArgsUsage: "PROVIDER:ID",
-				Description: "Files that changed on both sides stay as they are here, with the box's version beside them as NAME.box.",
+				Name: "pull", Usage: "copy the changes of a box back into the folder of launch --dir", ArgsUsage: "PROVIDER:ID",
+				Description: "A file that changed on both sides stays as it is here; the box's version arrives as NAME.box.",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "delete", Usage: "delete files here that were deleted in the box and are unchanged here"},
+					&cli.BoolFlag{
+						Name:  "delete",
+						Usage: "delete files here that were deleted in the box and did not change here",
+					},
 				},
 				Action: p.sandboxPull,
 			},
@@ -74,7 +80,7 @@ type listed struct {
 	Ephemeral bool      `json:"ephemeral"`
 	Runs      []boxRun  `json:"runs"`
 	Lease     []boxHold `json:"lease"`
-	Kept      string    `json:"kept,omitempty"` // why, and until when, it is kept although its run has ended
+	Kept      string    `json:"kept,omitempty"` // the reason, and until when, if it is kept after its run
 }
 
 type boxRun struct {
@@ -116,7 +122,7 @@ func (p *program) sandboxList(c *cli.Context) error {
 		for _, b := range boxes {
 			l, err := h.describe(c.Context, b)
 			if err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %s: %v\n", b.Ref, err) // the box is listed without
+				fmt.Fprintf(p.stderr, "arbe: %s: %v\n", b.Ref, err) // the box is listed without its runs
 			}
 			if c.Bool("json") {
 				errs = append(errs, enc.Encode(l))
@@ -128,7 +134,7 @@ func (p *program) sandboxList(c *cli.Context) error {
 	return errors.Join(errs...)
 }
 
-// describe adds to a box what its thread and its lease have of it.
+// describe adds the box's runs, from its thread, and its holders, from its lease.
 func (h host) describe(ctx context.Context, b sandbox.Box) (l listed, err error) {
 	l = listed{Box: b, Runs: []boxRun{}, Lease: []boxHold{}}
 	l.Ephemeral, _ = strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // a box without the label is kept
@@ -157,14 +163,15 @@ func (h host) describe(ctx context.Context, b sandbox.Box) (l listed, err error)
 	}
 	state, err := lease.Lease{Client: client}.Read(ctx)
 	for _, hold := range state.Holds {
-		if _, held := (lease.State{Holds: []lease.Hold{hold}, Now: state.Now}).Held(func(x lease.Hold) bool { return open[x.RunID] }); held {
+		one := lease.State{Holds: []lease.Hold{hold}, Now: state.Now}
+		if _, held := one.Held(func(x lease.Hold) bool { return open[x.RunID] }); held {
 			l.Lease = append(l.Lease, boxHold{hold.Holder, hold.RunID})
 		}
 	}
 	return l, err
 }
 
-// String is one line.
+// String returns the box as one line.
 func (l listed) String() string {
 	word := "kept"
 	if l.Ephemeral {
@@ -192,7 +199,7 @@ func (l listed) String() string {
 	return s
 }
 
-// fold is what a thread's entries add up to; one that was never written is empty.
+// fold reads a thread; one that was never written is empty.
 func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 	var fold thread.Fold
 	client, err := h.client(id)
@@ -206,7 +213,7 @@ func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 	return &fold, nil
 }
 
-// boxNamed is the box that an argument names, and its provider.
+// boxNamed returns the box that an argument names, and its provider.
 func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 	name, id, ok := strings.Cut(arg, ":")
 	if !ok || name == "" || id == "" {
@@ -218,7 +225,7 @@ func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 
 func (p *program) sandboxRemove(c *cli.Context) error {
 	if !c.Args().Present() {
-		return cmdline.Usage("want the boxes to release; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want the boxes to delete; see %s --help", c.Command.HelpName)
 	}
 	h, err := p.host(c)
 	if err != nil {
@@ -238,7 +245,7 @@ func (p *program) sandboxRemove(c *cli.Context) error {
 	return errors.Join(errs...)
 }
 
-// endTimeout is how long a run that was asked to end may take until its box is deleted.
+// endTimeout is the time that a cancelled run has to end before its box is deleted.
 const endTimeout = 10 * time.Second
 
 // vacate ends the runs in a box, and records its release.
@@ -249,7 +256,7 @@ func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provi
 	}
 	i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == ref })
 	if i < 0 {
-		return nil // gone, or on its way
+		return nil // the box is gone, or being deleted
 	}
 	client, err := h.client(lease.Stream(ref))
 	if err != nil {
@@ -257,11 +264,11 @@ func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provi
 	}
 	server, err := client.Health(c.Context)
 	if err != nil {
-		return fmt.Errorf("%w; --force deletes the box without asking the thread server", err)
+		return fmt.Errorf("%w; use --force to delete the box without the thread server", err)
 	}
 	if of := boxes[i].Labels[sandbox.LabelInstallation]; of != "" && of != server.Installation {
 		return fmt.Errorf(
-			"%s is a box of another thread server's (installation %s): --force deletes it nevertheless",
+			"%s belongs to another thread server (installation %s): use --force to delete it",
 			ref,
 			of,
 		)
@@ -271,7 +278,8 @@ func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provi
 			return err
 		}
 	}
-	return lease.Lease{Client: client}.Release(c.Context, "rm:"+uuid.NewString(), func(lease.State) error { return nil })
+	l, anyway := lease.Lease{Client: client}, func(lease.State) error { return nil }
+	return l.Release(c.Context, "rm:"+uuid.NewString(), anyway)
 }
 
 // cancelIn cancels the runs of a thread that are open in a box, and waits a little for their ends.
@@ -305,7 +313,7 @@ func (p *program) cancelIn(c *cli.Context, h host, id string, ref sandbox.Ref) e
 			return reach(err)
 		}
 		if statusOf(&now, r.ID) == thread.StatusRunning {
-			fmt.Fprintf(p.stderr, "arbe: run %s did not end within %v: its box is deleted under it\n", r.ID, endTimeout)
+			fmt.Fprintf(p.stderr, "arbe: run %s did not end within %v: deleting its box anyway\n", r.ID, endTimeout)
 		}
 	}
 	return nil
@@ -353,7 +361,10 @@ func (p *program) sandboxPull(c *cli.Context) error {
 	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
 		result, mine := h.folders.pull(c.Context, box, c.Bool("delete"))
 		if !mine {
-			return fmt.Errorf("no folder of this host is in %s: run arbe sandbox pull where it was launched", box.Ref())
+			return fmt.Errorf(
+				"%s has no folder of this host: run arbe sandbox pull on the host that launched it",
+				box.Ref(),
+			)
 		}
 		if result.Conflicts == nil {
 			result.Conflicts = []string{}
@@ -383,7 +394,7 @@ type onThread struct {
 	run    thread.Run
 }
 
-// post posts a result on the thread of the box; a box without a thread has none.
+// post posts a result on the thread of the box. For a box without a thread (nil) it does nothing.
 func (o *onThread) post(ctx context.Context, typ string, result func(thread.Signal) (id string, payload any)) error {
 	if o == nil {
 		return nil
@@ -416,7 +427,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	defer func() {
 		stop()
 		<-kept
-		_ = l.Drop(context.WithoutCancel(ctx), hold.Holder) // it expires by itself
+		_ = l.Drop(context.WithoutCancel(ctx), hold.Holder) // else it expires
 	}()
 	box, err := provider.Open(ctx, ref.ID)
 	if err != nil {
@@ -429,7 +440,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	return f(box, on)
 }
 
-// newestRun is the newest run of a box; nil where its label names no thread, or the thread no run of it.
+// newestRun returns the newest run of a box; nil if its label names no thread, or the thread has no run in it.
 func (h host) newestRun(ctx context.Context, ref sandbox.Ref, provider provider) (*onThread, error) {
 	boxes, err := provider.List(ctx, nil)
 	if err != nil {

@@ -21,45 +21,83 @@ func (p *program) serveCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
 		Usage: "serve threads, from a log on this machine's disk or in a NATS cluster",
-		Description: `On a loopback address it needs no configuration: it makes its secret and keeps it, with the log, in the data folder, where the
-other commands find it. On any other address DURABLE_STREAMS_SECRET (32 bytes or more) is required. With two secrets, a comma between them, the first
-signs and both verify: so a secret is changed without a pause. docs/SERVE.md has the rest.`,
+		Description: `On a loopback address serve needs no configuration: it creates a secret and keeps it with
+the log in the data folder, where the other commands find it. On any other address DURABLE_STREAMS_SECRET (32
+bytes or more) is required. With two secrets, separated by a comma, the first signs and both verify, so a secret
+can be replaced without a pause. More in docs/SERVE.md.`,
 		Subcommands: []*cli.Command{p.backupCommand(), p.restoreCommand()},
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8787", Usage: "listen on `HOST:PORT`; port 0 is any"},
-			&cli.DurationFlag{Name: "long-poll", Value: 20 * time.Second, Usage: "how long a waiting reader is kept"},
-			&cli.StringFlag{Name: "tls-cert", Usage: "serve TLS with the certificate in `FILE` (PEM), which may change", TakesFile: true},
-			&cli.StringFlag{Name: "tls-key", Usage: "the certificate's key, in `FILE` (PEM)", TakesFile: true},
-			&cli.Float64Flag{Name: "rate", Usage: "requests a second for one token; 0 is no limit"},
-			&cli.IntFlag{Name: "max-connections", Value: 20_000, Usage: "open at the same time; those above are closed at once"},
-			&cli.GenericFlag{Name: "quota", Value: new(cmdline.Size), Usage: "`BYTES` (as 1GiB) that one stream may hold; 0 is no limit"},
-			&cli.GenericFlag{Name: "token-quota", Value: new(cmdline.Size), Usage: "`BYTES` that the holder of one token may post within an hour; 0 is no limit"},
-			&cli.GenericFlag{Name: "memory-budget", Value: new(cmdline.Size), Usage: "`BYTES` (as 256MiB) that all requests may hold at the same time; 0 is a quarter of the memory limit"},
-			&cli.StringFlag{Name: "access-log", Usage: "write a line of JSON for each request to `FILE`, - for stderr", TakesFile: true},
+			&cli.DurationFlag{
+				Name: "long-poll", Value: 20 * time.Second,
+				Usage: "close a long-poll without an answer after `DURATION`",
+			},
+			&cli.StringFlag{
+				Name:  "tls-cert",
+				Usage: "serve TLS with the certificate in `FILE` (PEM); a changed file is read again", TakesFile: true,
+			},
+			&cli.StringFlag{Name: "tls-key", Usage: "private key of --tls-cert, in `FILE` (PEM)", TakesFile: true},
+			&cli.Float64Flag{Name: "rate", Usage: "accept `N` requests a second for one token; 0 for no limit"},
+			&cli.IntFlag{
+				Name: "max-connections", Value: 20_000,
+				Usage: "accept `N` connections at the same time; further ones are closed at once",
+			},
+			&cli.GenericFlag{
+				Name: "quota", Value: new(cmdline.Size),
+				Usage: "limit one stream to `BYTES` (such as 1GiB); 0 for no limit",
+			},
+			&cli.GenericFlag{
+				Name: "token-quota", Value: new(cmdline.Size),
+				Usage: "limit the posts with one token to `BYTES` an hour; 0 for no limit",
+			},
+			&cli.GenericFlag{
+				Name: "memory-budget", Value: new(cmdline.Size),
+				Usage: "limit the memory of all requests to `BYTES` (such as 256MiB); 0 for a quarter of the memory limit",
+			},
+			&cli.StringFlag{
+				Name:  "access-log",
+				Usage: "log each request as one line of JSON to `FILE`, - for stderr", TakesFile: true,
+			},
 			&cli.StringFlag{Name: "debug-addr", Usage: "serve profiles (pprof) on `HOST:PORT`, a loopback address"},
-			&cli.DurationFlag{Name: "heartbeat-retention", Usage: "take away the heartbeats of runs that ended so long ago, but for each run's last one; 0 keeps all"},
-			&cli.BoolFlag{Name: "insecure-loopback", Usage: "serve /v1/stream/ without tokens, on a loopback address: for the protocol's test suites only"},
-			&cli.BoolFlag{Name: "reconcile", Usage: "settle runs that died, once a minute, as arbe reconcile does"},
+			&cli.DurationFlag{
+				Name:  "heartbeat-retention",
+				Usage: "delete the heartbeats, but the last one, of runs that ended `DURATION` ago; 0 keeps all",
+			},
+			&cli.BoolFlag{
+				Name:  "insecure-loopback",
+				Usage: "serve /v1/stream/ without tokens, on a loopback address only; for the protocol's test suites",
+			},
+			&cli.BoolFlag{Name: "reconcile", Usage: "settle dead runs once a minute, as arbe reconcile does"},
 			cmdline.Verbose(),
 		}, reconcileFlags(), natsFlags()),
 		Action: p.serve,
 	}
 }
 
-// natsFlags say where a cluster is that keeps the log.
+// natsFlags are the flags of the log's engine.
 func natsFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "engine", Value: "pebble", Usage: "what keeps the log: pebble, in the data folder, or nats, a JetStream cluster"},
-		&cli.StringFlag{Name: "nats-url", EnvVars: []string{"ARBE_NATS_URL"}, Usage: "the cluster's servers, `URL`s with commas between; in the environment where a password is in it"},
-		&cli.StringFlag{Name: "nats-creds", Usage: "a credentials `FILE` for it", TakesFile: true},
-		&cli.StringFlag{Name: "nats-prefix", Value: "arbe", Usage: "of the streams' names and subjects there"},
-		&cli.IntFlag{Name: "nats-shards", Value: 16, Usage: "how many streams to make, where there are none"},
-		&cli.IntFlag{Name: "nats-replicas", Value: 3, Usage: "of each stream that is made"},
-		&cli.BoolFlag{Name: "nats-allow-unsafe", Usage: "go on where the cluster can lose what it has acknowledged"},
+		&cli.StringFlag{
+			Name: "engine", Value: "pebble",
+			Usage: "keep the log in `ENGINE`: pebble (the data folder) or nats (a JetStream cluster)",
+		},
+		&cli.StringFlag{
+			Name: "nats-url", EnvVars: []string{"ARBE_NATS_URL"},
+			Usage: "`URLS` of the cluster's servers, separated by commas; put one with a password into the environment",
+		},
+		&cli.StringFlag{Name: "nats-creds", Usage: "credentials `FILE` for the cluster", TakesFile: true},
+		&cli.StringFlag{
+			Name: "nats-prefix", Value: "arbe",
+			Usage: "`PREFIX` of the names and subjects of the cluster's streams",
+		},
+		&cli.IntFlag{Name: "nats-shards", Value: 16, Usage: "create `N` streams if the cluster has none"},
+		&cli.IntFlag{Name: "nats-replicas", Value: 3, Usage: "create streams with `N` replicas"},
+		&cli.BoolFlag{Name: "nats-allow-unsafe", Usage: "start even if the cluster can lose acknowledged writes"},
 	}
 }
 
-// gcPercent is for a process that keeps little and throws much away: with Go's default of 100 it would spend a tenth of its time on that.
+// gcPercent is the server's GOGC. The server keeps little and allocates much: with Go's default of 100 it spends a
+// tenth of its time collecting garbage.
 const gcPercent = 300
 
 // serve runs a server until it is told to end.
@@ -70,7 +108,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
 	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
-		return cmdline.Usage("--rate, --max-connections, --heartbeat-retention: want no less than 0, and at least one connection")
+		return cmdline.Usage("want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1")
 	case engine != "pebble" && engine != "nats":
 		return cmdline.Usage("--engine %q: want pebble or nats", engine)
 	case (engine == "nats") != (c.String("nats-url") != "") && (engine == "nats" || c.IsSet("nats-url")):
@@ -86,7 +124,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 		debug.SetGCPercent(gcPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(stream.MemoryLimit() / 5 * 4) // the rest is for what Go does not count: stacks of threads, pages of files
+		// A fifth is for what Go does not count: the stacks of threads and the pages of files.
+		debug.SetMemoryLimit(stream.MemoryLimit() / 5 * 4)
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := stream.Config{
@@ -123,7 +162,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	return serveExit(err)
 }
 
-// serveExit is the end of a server with its exit status.
+// serveExit gives a server's error its exit status.
 func serveExit(err error) error {
 	for _, config := range []error{stream.ErrNoSecret, stream.ErrOpen, stream.ErrShortSecret, stream.ErrDebugAddress} {
 		if errors.Is(err, config) {
@@ -135,13 +174,13 @@ func serveExit(err error) error {
 	case errors.As(err, &unsafe):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}
 	case errors.Is(err, engine.ErrFailed):
-		err = fmt.Errorf("%w: nothing that was acknowledged is lost; see to the disk, and start the server again", err)
+		err = fmt.Errorf("%w; acknowledged entries are safe: repair the disk, then start the server again", err)
 		return &cmdline.Exit{Status: exitDisk, Cause: err}
 	}
 	return err
 }
 
-// accessLog is where a line for each request goes; nil for nowhere.
+// accessLog opens the log of requests; nil for none.
 func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	switch name {
 	case "":
@@ -152,7 +191,7 @@ func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-// keptOpen is a writer that others still need.
+// keptOpen is a writer that others still use.
 type keptOpen struct{ io.Writer }
 
 // Close does nothing.

@@ -24,7 +24,7 @@ import (
 func (p *program) threadCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "thread",
-		Usage: "make, write, read, watch, copy and delete threads",
+		Usage: "create, write, read, watch, copy and delete threads",
 		Subcommands: []*cli.Command{
 			{
 				Name:   "new",
@@ -35,8 +35,10 @@ func (p *program) threadCommand() *cli.Command {
 				Name:      "post",
 				Usage:     "post a chat, or entries from stdin (NDJSON), and print the entries' ids",
 				ArgsUsage: "ID [--] [TEXT]",
-				Flags:     []cli.Flag{&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "the chat's author"}},
-				Action:    p.threadPost,
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "the chat's author"},
+				},
+				Action: p.threadPost,
 			},
 			{
 				Name:      "read",
@@ -46,13 +48,17 @@ func (p *program) threadCommand() *cli.Command {
 			},
 			{
 				Name:      "tail",
-				Usage:     "show a thread as a person wants to read it, live, until its run has ended",
+				Usage:     "show a thread for people, live, until its run has ended",
 				ArgsUsage: "ID",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on after the run's end"},
-					&cli.BoolFlag{Name: "no-wait", Usage: "show what is there and end"},
-					&cli.BoolFlag{Name: "full", Usage: "don't fold long outputs"},
-					&cli.BoolFlag{Name: "json", Usage: "the entries as they are, NDJSON, for programs"},
+					&cli.BoolFlag{
+						Name:    "follow",
+						Aliases: []string{"f"},
+						Usage:   "keep following after the run's end",
+					},
+					&cli.BoolFlag{Name: "no-wait", Usage: "show the present entries and exit"},
+					&cli.BoolFlag{Name: "full", Usage: "show long outputs whole"},
+					&cli.BoolFlag{Name: "json", Usage: "print the entries as NDJSON"},
 				},
 				Action: p.threadTail,
 			},
@@ -60,8 +66,10 @@ func (p *program) threadCommand() *cli.Command {
 				Name:      "status",
 				Usage:     "print a thread's status: idle, running, completed, failed or cancelled",
 				ArgsUsage: "ID",
-				Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object with the thread's runs"}},
-				Action:    p.threadStatus,
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "json", Usage: "print one JSON object with the thread's runs"},
+				},
+				Action: p.threadStatus,
 			},
 			p.exportCommand(),
 			p.importCommand(),
@@ -70,7 +78,7 @@ func (p *program) threadCommand() *cli.Command {
 	}
 }
 
-// one is the command's only argument, a thread's id.
+// one returns the command's only argument, a thread's id.
 func one(c *cli.Context) (string, error) {
 	if c.NArg() != 1 {
 		return "", cmdline.Usage("want one thread id; see %s --help", c.Command.HelpName)
@@ -146,7 +154,7 @@ func (p *program) post(ctx context.Context, client *thread.Client, entries []thr
 	return nil
 }
 
-// reach says that the server did not do what was wanted.
+// reach gives an error of the thread server its exit status.
 func reach(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return nil // the user ended it
@@ -168,7 +176,7 @@ func (p *program) threadRead(c *cli.Context) error {
 	return errors.Join(reach(err), out.Flush())
 }
 
-// printEntry writes an entry as a read gives it.
+// printEntry writes an entry as the server returns it.
 func printEntry(w io.Writer, e thread.Entry) error {
 	b := e.AppendJSON(nil)
 	if e.At != "" {
@@ -200,7 +208,7 @@ func (p *program) threadStatus(c *cli.Context) error {
 		RunID       string           `json:"runId"`
 		Harness     string           `json:"harness"`
 		Status      string           `json:"status"`
-		Provisional bool             `json:"provisional"` // the host's guess, which the runner may still correct
+		Provisional bool             `json:"provisional"` // posted by a host; the runner's own end replaces it
 		LastSignal  string           `json:"lastSignalAt"`
 		Cause       *thread.Failed   `json:"cause,omitempty"`
 		Orphaned    *thread.Orphaned `json:"orphaned,omitempty"`
@@ -209,7 +217,20 @@ func (p *program) threadStatus(c *cli.Context) error {
 	}
 	runs := []jsonRun{}
 	for _, r := range fold.Runs() {
-		runs = append(runs, jsonRun{r.ID, r.Harness, r.Status, r.Provisional, thread.Stamp(r.LastSignal), r.Cause, r.Orphaned, r.Totals, r.Sandbox})
+		runs = append(
+			runs,
+			jsonRun{
+				r.ID,
+				r.Harness,
+				r.Status,
+				r.Provisional,
+				thread.Stamp(r.LastSignal),
+				r.Cause,
+				r.Orphaned,
+				r.Totals,
+				r.Sandbox,
+			},
+		)
 	}
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false)
@@ -249,13 +270,14 @@ func (p *program) threadTail(c *cli.Context) error {
 	}))
 }
 
-// show shows a thread's entries to who sits at the terminal.
+// show returns a func that shows a thread's entries on the terminal.
 func (p *program) show(full bool) func(thread.Entry) error {
 	width, terminal := cmdline.Terminal(p.stdout)
 	if !terminal {
-		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // what makes no sense is the default
+		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // 0 for the default
 	}
 	return newView(p.stdout, viewOptions{
-		live: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", full: full, width: width,
+		live: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		full: full, width: width,
 	}).entry
 }

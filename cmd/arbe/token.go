@@ -14,7 +14,9 @@ import (
 
 // scopes are the scopes of tokens as --scope names them.
 var scopes = map[string][]string{
-	"read": {stream.ScopeRead}, "write": {stream.ScopeWrite}, "renew": {stream.ScopeRenew}, "delete": {stream.ScopeRead, stream.ScopeDelete},
+	"read": {
+		stream.ScopeRead,
+	}, "write": {stream.ScopeWrite}, "renew": {stream.ScopeRenew}, "delete": {stream.ScopeRead, stream.ScopeDelete},
 }
 
 func (p *program) tokenCommand() *cli.Command {
@@ -22,18 +24,26 @@ func (p *program) tokenCommand() *cli.Command {
 		Name:  "mint",
 		Usage: "print a token for one thread, or another stream",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "thread", Usage: "the thread's `ID`"},
-			&cli.StringFlag{Name: "stream", Usage: "the `NAME` of a stream below /v1/stream/ that is no thread, in place of --thread"},
-			&cli.StringFlag{Name: "scope", Value: "write", Usage: "write (includes reading), read, renew, or delete (includes reading)"},
-			&cli.StringFlag{Name: "run", Usage: "the `ID` of the only run whose signals may be posted with it"},
-			&cli.DurationFlag{Name: "ttl", Value: stream.WriteTTL, Usage: "how long it lives"},
+			&cli.StringFlag{Name: "thread", Usage: "`ID` of the thread"},
+			&cli.StringFlag{
+				Name:  "stream",
+				Usage: "`NAME` of a stream below /v1/stream/ that is no thread, instead of --thread",
+			},
+			&cli.StringFlag{
+				Name:  "scope",
+				Value: "write",
+				Usage: "`SCOPE` of the token: write (includes reading), read, renew, or delete (includes reading)",
+			},
+			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run `ID` only"},
+			&cli.DurationFlag{Name: "ttl", Value: stream.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {
 			scope, ok := scopes[c.String("scope")]
 			switch {
 			case c.Args().Present():
 				return cmdline.Usage("token mint takes no arguments")
-			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") || strings.HasPrefix(c.String("stream"), thread.StreamName("")) || c.String("stream") == stream.SubjectAdmin):
+			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
+				strings.HasPrefix(c.String("stream"), thread.StreamName("")) || c.String("stream") == stream.SubjectAdmin):
 				return cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
 			case !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
@@ -53,7 +63,8 @@ func (p *program) tokenCommand() *cli.Command {
 				return err
 			}
 			token, err := stream.Mint(key, stream.Grant{
-				Thread: c.String("thread"), Stream: c.String("stream"), Scope: scope, Run: c.String("run"), Until: time.Now().Add(c.Duration("ttl")),
+				Thread: c.String("thread"), Stream: c.String("stream"), Scope: scope, Run: c.String("run"),
+				Until: time.Now().Add(c.Duration("ttl")),
 			})
 			if err != nil {
 				return err

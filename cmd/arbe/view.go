@@ -14,10 +14,10 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// How a thread is shown.
+// Defaults of a view.
 const (
-	foldLines    = 8  // of a tool's result, unless all of it is wanted
-	defaultWidth = 80 // columns, where no terminal says otherwise
+	foldLines    = 8  // lines of a tool's result that are shown without --full
+	defaultWidth = 80 // columns of a terminal whose width is unknown
 	leastWidth   = 20
 )
 
@@ -28,12 +28,12 @@ type viewOptions struct {
 	width int  // columns; 0 for the default
 }
 
-// view writes a thread's entries for people: turns, the tools that were called and what they said, the run's beginning and its end.
+// view writes a thread's entries for people: turns, tool calls and their results, the run's beginning and its end.
 type view struct {
 	w io.Writer
 	viewOptions
 	fold   thread.Fold
-	who    string        // whose turn was shown last, as long as nobody else's was
+	who    string        // author of the turn that was shown last
 	beat   bool          // the last line on the screen is the heartbeat
 	silent time.Duration // of the last heartbeat that was written as a line of its own
 	err    error
@@ -47,7 +47,7 @@ func newView(w io.Writer, o viewOptions) *view {
 	return &view{w: w, viewOptions: o}
 }
 
-// Colours, as a terminal takes them.
+// Colours, as arguments of the terminal's SGR sequence.
 const (
 	dim    = "2"
 	bold   = "1"
@@ -77,7 +77,7 @@ func (v *view) printf(format string, args ...any) {
 	}
 }
 
-// lines writes a text, wrapped, each line behind the indent and in the style.
+// lines writes a text, wrapped, each line with the indent and in the style.
 func (v *view) lines(style, indent, text string) {
 	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
 		for _, part := range wrap(clean(strings.TrimRight(line, "\n")), v.width-len(indent)) {
@@ -96,14 +96,14 @@ func (v *view) entry(e thread.Entry) error {
 		Status  string `json:"status"`
 	}
 	if json.Unmarshal(e.Payload, &p) != nil {
-		return nil // nothing that can be shown
+		return nil // not an entry that can be shown
 	}
 	if p.Type != thread.TypeHeartbeat {
 		v.silent = 0
 	}
 	_, kind, _ := strings.Cut(p.Type, ".")
 	if p.SubagentOf != "" && !v.full {
-		return v.err // what it came to is in the session that it works for
+		return v.err // its result is in the session that called it
 	}
 	switch {
 	case p.Type == thread.TypeChat:
@@ -131,14 +131,17 @@ func (v *view) entry(e thread.Entry) error {
 	case kind == thread.KindToolResult:
 		v.result(p.Line)
 	case kind == thread.KindSession && summaries[p.Kind]:
-		v.printf("%s\n", v.paint(dim, "the conversation so far was summarised"))
+		v.printf("%s\n", v.paint(dim, "the conversation was summarised"))
 	case kind == thread.KindSession && p.Kind == "stub":
-		v.printf("%s\n", v.paint(dim, fmt.Sprintf("a line of %s was refused by the server: %s", size(p.Bytes), clean(p.Reason))))
+		v.printf(
+			"%s\n",
+			v.paint(dim, fmt.Sprintf("a line of %s was refused by the server: %s", size(p.Bytes), clean(p.Reason))),
+		)
 	}
 	return v.err
 }
 
-// summaries are the kinds of lines with which the harnesses say that a conversation was made shorter.
+// summaries are the kinds of the lines that record a shortened conversation, of all harnesses.
 var summaries = map[string]bool{"compaction": true, "compacted": true, "compact_boundary": true}
 
 func (v *view) heading(style, who string, e thread.Entry) {
@@ -166,7 +169,7 @@ func (v *view) started(e thread.Entry) {
 	v.lines(dim, "", fmt.Sprintf("%s starts in %s (run %s)", agent, where, p.RunID))
 }
 
-// block is one part of a message's content.
+// block is one part of the content of a message.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -176,7 +179,7 @@ type block struct {
 	MimeType  string          `json:"mimeType"`
 }
 
-// message is what every harness's messages have in common.
+// message is the part of a message that all harnesses share.
 type message struct {
 	Content      json.RawMessage `json:"content"`
 	ErrorMessage string          `json:"errorMessage"`
@@ -188,7 +191,7 @@ func blocks(raw json.RawMessage) []block {
 		return list
 	}
 	var text string
-	_ = json.Unmarshal(raw, &text) // a string, or nothing that can be shown
+	_ = json.Unmarshal(raw, &text) // a string, or content that can't be shown
 	return []block{{Type: "text", Text: text}}
 }
 
@@ -221,7 +224,7 @@ func (v *view) assistant(e thread.Entry, p thread.Line) {
 	switch p.StopReason {
 	case "error":
 		v.lines(red, "", "error: "+m.ErrorMessage)
-		v.who = "" // what comes is another try
+		v.who = "" // the next lines are a retry
 	case "aborted":
 		v.printf("%s\n", v.paint(yellow, "aborted"))
 		v.who = ""
@@ -230,7 +233,7 @@ func (v *view) assistant(e thread.Entry, p thread.Line) {
 	}
 }
 
-// call shows a tool call: the tool, and its one argument that says it all, or all of them as JSON.
+// call shows a tool call: the tool and its main argument, or all arguments as JSON.
 func (v *view) call(name string, raw json.RawMessage) {
 	var args map[string]any
 	text := string(raw)
@@ -277,7 +280,7 @@ func (v *view) result(p thread.Line) {
 	}
 	more := 0
 	if !v.full && len(lines) > foldLines {
-		// What a tool says last mostly says it: both ends are shown.
+		// The result is mostly in the last lines, so both ends are shown.
 		more = len(lines) - foldLines
 		lines = append(lines[:foldLines/2:foldLines/2], lines[len(lines)-foldLines/2:]...)
 	}
@@ -296,7 +299,8 @@ func (v *view) result(p thread.Line) {
 	}
 }
 
-// heartbeat is one line that changes in place on a terminal. Elsewhere it is a line of its own, and in a long silence ever fewer of them.
+// heartbeat shows a heartbeat: on a terminal as one line that changes in place, elsewhere as lines of their own, fewer
+// of them the longer the agent is quiet.
 func (v *view) heartbeat(e thread.Entry) {
 	var p thread.Heartbeat
 	if json.Unmarshal(e.Payload, &p) != nil {
@@ -310,7 +314,7 @@ func (v *view) heartbeat(e thread.Entry) {
 			(time.Duration(p.Agent.CPUMs) * time.Millisecond).Round(100*time.Millisecond), size(p.Agent.RSSBytes))
 	}
 	if p.Pending > 0 {
-		line += " · " + count(p.Pending, "line") + " on the way"
+		line += " · " + count(p.Pending, "line") + " not posted yet"
 	}
 	line = clip(line, v.width-1)
 	if v.live {
@@ -324,7 +328,7 @@ func (v *view) heartbeat(e thread.Entry) {
 	}
 }
 
-// ended shows what a run came to.
+// ended shows the verdict of a run.
 func (v *view) ended(runID string) {
 	var run thread.Run
 	for _, r := range v.fold.Runs() {
@@ -356,7 +360,11 @@ func (v *view) ended(runID string) {
 		} else if t.ExitCode != nil {
 			figures = append(figures, "exit "+strconv.Itoa(*t.ExitCode))
 		}
-		figures = append(figures, (time.Duration(t.DurationMs) * time.Millisecond).Round(100*time.Millisecond).String(), count(t.Lines, "line"))
+		figures = append(
+			figures,
+			(time.Duration(t.DurationMs) * time.Millisecond).Round(100*time.Millisecond).String(),
+			count(t.Lines, "line"),
+		)
 		figures = append(figures, cost(t.Usage)...)
 	}
 	v.printf("\n")
@@ -367,7 +375,8 @@ func (v *view) ended(runID string) {
 	if figures != nil {
 		v.lines(dim, "  ", strings.Join(figures, " · "))
 	}
-	if c := run.Cause; c != nil && c.StderrTail != "" && !strings.Contains(c.Message, strings.TrimSpace(c.StderrTail)) {
+	if c := run.Cause; c != nil && c.StderrTail != "" &&
+		!strings.Contains(c.Message, strings.TrimSpace(c.StderrTail)) {
 		lines := strings.Split(strings.TrimSpace(c.StderrTail), "\n")
 		if !v.full && len(lines) > foldLines {
 			lines = lines[len(lines)-foldLines:]
@@ -378,7 +387,7 @@ func (v *view) ended(runID string) {
 	}
 }
 
-// cost is what a run's usage says of tokens and money.
+// cost returns the tokens and the money of a run's usage.
 func cost(usage json.RawMessage) []string {
 	var u struct {
 		Total float64 `json:"totalTokens"`
@@ -396,7 +405,7 @@ func cost(usage json.RawMessage) []string {
 	return parts
 }
 
-// clean is text that a terminal shows and does not obey.
+// clean returns text without what a terminal obeys.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -409,7 +418,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// count is n things.
+// count returns "n things", or "1 thing".
 func count(n int64, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -417,7 +426,7 @@ func count(n int64, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// size is a number of bytes, for people.
+// size returns a number of bytes for people.
 func size(n int64) string {
 	switch {
 	case n >= 1<<30:

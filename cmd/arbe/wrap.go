@@ -6,8 +6,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// wrap breaks one line of text into lines of at most width columns, at white space where there is some. Runs of spaces inside a line stay: code is
-// shown as it was written.
+// wrap breaks one line of text into lines of at most width columns, at white space if there is any. Spaces inside a
+// line stay as they are, so code keeps its shape.
 func wrap(line string, width int) []string {
 	line = strings.ReplaceAll(line, "\t", "    ")
 	if width <= 0 || runewidth.StringWidth(line) <= width {
@@ -42,7 +42,7 @@ func wrap(line string, width int) []string {
 	return lines
 }
 
-// clip is the beginning of s, where it is wider than width columns.
+// clip returns s cut at width columns.
 func clip(s string, width int) string {
 	return runewidth.Truncate(strings.ReplaceAll(s, "\t", "    "), width, "…")
 }

@@ -1,5 +1,5 @@
-// Package cmdline is what the command lines of both programs have in common: errors that carry an exit status, usage errors that say where to read
-// more, completion for the shells, and what there is to know of a terminal.
+// Package cmdline is the part that the command lines of both programs share: errors with an exit status, usage errors
+// that name the --help to read, completion for shells, the size of the terminal, and the program's own log.
 package cmdline
 
 import (
@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StatusUsage is the exit status for a command line that makes no sense.
+// StatusUsage is the exit status for a wrong command line (EX_USAGE).
 const StatusUsage = 64
 
-// Exit is an error that says with which status the program ends. One without a cause is silent: what there was to say was said.
+// Exit is an error with the exit status of the program. One without a cause prints nothing.
 type Exit struct {
 	Status int
 	Cause  error
@@ -31,21 +31,21 @@ func (e *Exit) Error() string {
 	return e.Cause.Error()
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Exit) Unwrap() error { return e.Cause }
 
-// Usage is an error about the command line.
+// Usage returns an error about the command line, with StatusUsage.
 func Usage(format string, args ...any) error {
 	return &Exit{StatusUsage, fmt.Errorf(format, args...)}
 }
 
-// Run runs the app's command and returns the exit status. It is the library's Run with the ways of these programs:
-// flags may stand before or behind arguments, a wrong command line is 64, errors are said on stderr by one hand,
-// and nobody but main ends the process.
+// Run runs the app's command and returns the exit status. It differs from the library's Run: flags may stand before or
+// after arguments, a wrong command line is StatusUsage, errors are printed on stderr in one place, and the process goes
+// on until main ends it.
 func Run(ctx context.Context, app *cli.App, args []string) int {
 	app.HideHelpCommand, app.HideVersion, app.EnableBashCompletion = true, true, true
 	app.OnUsageError, app.Action = usageError, noCommand
-	app.ExitErrHandler = func(*cli.Context, error) {} // the library would end the process by itself
+	app.ExitErrHandler = func(*cli.Context, error) {} // without it the library ends the process
 	app.Commands = append(app.Commands, completionCommand(app.Name))
 	prepare(app.Commands)
 	err := app.RunContext(ctx, flagsFirst(app, args))
@@ -74,7 +74,7 @@ func prepare(commands []*cli.Command) {
 	}
 }
 
-// noCommand is for a command that only has others below it.
+// noCommand is the action of a command that only has subcommands.
 func noCommand(c *cli.Context) error {
 	if c.Args().Present() {
 		return Usage("unknown command %q; see %s --help", c.Args().First(), c.Command.HelpName)
@@ -93,7 +93,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	return Usage("%w; see %s --help", err, name)
 }
 
-// completions are what each shell reads. %[1]s is the program, %[2]s its name as a function.
+// completions are the completion scripts of the shells. %[1]s is the program, %[2]s its name as a function.
 var completions = map[string]string{
 	"bash": bashCompletion,
 	"zsh":  "autoload -U compinit bashcompinit && compinit && bashcompinit\n" + bashCompletion,
@@ -116,7 +116,7 @@ complete -o bashdefault -o default -F _%[2]s %[1]s
 func completionCommand(program string) *cli.Command {
 	return &cli.Command{
 		Name:        "completion",
-		Usage:       "print what makes a shell complete this program's commands and flags",
+		Usage:       "print a shell completion script",
 		ArgsUsage:   "bash|zsh|fish",
 		Description: "For bash, in ~/.bashrc:\n\n  source <(" + program + " completion bash)",
 		Action: func(c *cli.Context) error {
@@ -130,12 +130,12 @@ func completionCommand(program string) *cli.Command {
 	}
 }
 
-// Verbose is the flag for a Logger that says more.
+// Verbose returns the flag for a Logger that logs debug messages, too.
 func Verbose() cli.Flag {
-	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log what only a developer wants to know"}
+	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log debug messages, too"}
 }
 
-// Logger writes a program's own log.
+// Logger returns the program's own log.
 func Logger(w io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	if verbose {
@@ -144,7 +144,7 @@ func Logger(w io.Writer, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// Terminal reports whether a person sees what is written to w, and how many columns there are to write in.
+// Terminal reports whether w is a terminal, and how many columns it has.
 func Terminal(w io.Writer) (columns int, is bool) {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -8,11 +8,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// flagsFirst returns the command line with the flags of its command before the command's arguments, which is where
-// the library wants them: "thread status ID --json" becomes "thread status --json ID". Flags of the whole program
-// go before the command. What stands behind "--" is left alone.
+// flagsFirst returns the command line in the order that the library needs: flags of the whole program, the command,
+// the command's flags, its arguments. "thread status ID --json" becomes "thread status --json ID". Words after "--"
+// stay as they are.
 func flagsFirst(app *cli.App, args []string) []string {
-	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" { // which must stay the last word
+	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" { // which must be the last word
 		return args
 	}
 	var path, global, flags, words []string // the command, and the rest of the line by what it is
@@ -53,15 +53,15 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return slices.Concat(sorted, words, rest)
 }
 
-// isFlag reports whether a word has the form of a flag. A text that begins with a dash has not, where a blank or no
-// letter follows.
+// isFlag reports whether a word has the form of a flag: one or two dashes and a name that begins with a letter and has
+// no white space.
 func isFlag(word string) bool {
 	name := nameOf(word)
 	return strings.HasPrefix(word, "-") && name != "" && unicode.IsLetter(rune(name[0])) &&
 		!strings.ContainsFunc(name, unicode.IsSpace)
 }
 
-// nameOf is the name in a word that has the form of a flag.
+// nameOf returns the name in a word of the form of a flag.
 func nameOf(word string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
 	return name

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// relayed is how many bytes wait for somebody to read them, at most.
+// relayed bounds the bytes that wait for the reader.
 const relayed = 256 << 10
 
-// relay is a Writer that never makes its caller wait: what nobody reads is dropped.
+// relay is a Writer that never blocks: it drops writes that the reader does not take.
 type relay struct {
 	to io.Writer
 
 	mu      sync.Mutex
 	waiting [][]byte
 	size    int           // of those
-	dropped int           // writes since the last one that was passed on
-	more    chan struct{} // room for one: there is something
+	dropped int           // writes since the last one that was kept
+	more    chan struct{} // capacity 1: there is something to write
 	closed  bool
 }
 
-// Relay returns a Writer that passes each write on to w as a whole, and never waits for w: a pipe that nobody reads
-// or a terminal that is held takes up to 256 KiB, and what comes then is dropped and counted in a line of its own.
-// flush waits until all is written, or for so long, and ends the relay; a write to w that still hangs then hangs
-// until the process ends.
+// Relay returns a Writer that copies each write to w as a whole and never waits for w. Up to 256 KiB wait for a pipe
+// that nobody reads or a terminal that is held; further writes are dropped and counted in a line of their own. flush
+// waits until everything is written, at most for the given time, and ends the relay. A write to w that hangs then
+// hangs until the process ends.
 func Relay(w io.Writer) (log io.Writer, flush func(time.Duration)) {
 	r := &relay{to: w, more: make(chan struct{}, 1)}
 	done := make(chan struct{})
@@ -47,7 +47,7 @@ func Relay(w io.Writer) (log io.Writer, flush func(time.Duration)) {
 	}
 }
 
-// Write takes b, or drops it.
+// Write keeps b for w, or drops it.
 func (r *relay) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	if r.size+len(b) > relayed || r.closed {
@@ -64,11 +64,11 @@ func (r *relay) Write(b []byte) (int, error) {
 func (r *relay) wake() {
 	select {
 	case r.more <- struct{}{}:
-	default: // it is awake
+	default: // run is awake
 	}
 }
 
-// run passes on what comes until the relay is closed and empty.
+// run copies writes to the reader until the relay is closed and empty.
 func (r *relay) run() {
 	for range r.more {
 		for {
@@ -79,7 +79,7 @@ func (r *relay) run() {
 			if b == nil {
 				break
 			}
-			_, _ = r.to.Write(b) // nobody can be told that the log is gone
+			_, _ = r.to.Write(b) // there is nowhere to report that the log is gone
 			r.mu.Lock()
 			r.size -= len(b)
 			r.mu.Unlock()
@@ -87,7 +87,8 @@ func (r *relay) run() {
 	}
 }
 
-// next is what is to be written, nil for nothing. What was dropped is said where it would have been: after what waited.
+// next returns the bytes to write next, nil for none. The line about dropped writes stands where they would have been:
+// after those that waited.
 func (r *relay) next() (b []byte, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

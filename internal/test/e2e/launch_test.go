@@ -231,7 +231,7 @@ func TestAttachedRun(t *testing.T) {
 		{"completed", []model.Reply{bash("echo hi"), say("Done.")}, 0, 0, "✔ completed", "completed"},
 		{"failed", []model.Reply{{Status: 400, Message: "no such thing"}}, 0, 1, "no such thing", "failed"},
 		{"interrupted", []model.Reply{slow}, syscall.SIGINT, 143, "cancelled", "cancelled"},
-		{"left", []model.Reply{slow}, syscall.SIGTERM, 1, "the run goes on", "running"},
+		{"left", []model.Reply{slow}, syscall.SIGTERM, 1, "the run continues", "running"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
 )
@@ -24,19 +25,11 @@ import (
 var arbe string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "arbe-scripts-")
+	status, err := built.Run("../../..", func(bin string) int {
+		arbe = filepath.Join(bin, "arbe")
+		return m.Run()
+	})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "scripts:", err)
-		os.Exit(1)
-	}
-	status := 1
-	arbe = filepath.Join(dir, "arbe")
-	if out, err := exec.Command("go", "build", "-o", arbe, "../../../cmd/arbe").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "scripts: build arbe: %v\n%s", err, out)
-	} else {
-		status = m.Run()
-	}
-	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, "scripts:", err)
 		status = 1
 	}
@@ -46,8 +39,8 @@ func TestMain(m *testing.M) {
 // TestScript runs the program as a user would. Beside testscript's own commands the scripts have
 //
 //	status N CMD …   the command ends with N
-//	await FILE       there will be such a file
-//	nats             a nats-server runs for the script, and ARBE_NATS_URL says where
+//	await FILE       wait until FILE has content
+//	nats             start a nats-server for the script, with its address in ARBE_NATS_URL
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../../testdata/script/arbe/*.txtar")
 	if err != nil || len(paths) == 0 {

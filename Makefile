@@ -94,19 +94,19 @@ conformance: agents ## the Durable Streams protocol's own suite, all of it, on b
 
 N    ?= 500
 SEED ?=
-FAULTS_REPORT ?= $(CURDIR)/docs/FAULTS.md
+FAULTS_REPORT ?= $(abspath $(BIN))/FAULTS.md
 
 .PHONY: faults
-faults: ## each fault at each moment, and the table of them in docs/FAULTS.md
-	ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -run 'TestFaults|TestServer|TestSecrets' ./internal/test/faults | grep -vE '^=== |--- PASS: TestFaults/'
+faults: build ## each fault at each moment, and the table of them in bin/FAULTS.md
+	ARBE_BIN=$(abspath $(BIN)) ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -parallel 8 -run 'TestFaults|TestServer|TestSecrets' ./internal/test/faults | grep -vE '^=== |--- PASS: TestFaults/'
 	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'Test(Cluster|Doubt|Partition|DeleteTwice)' \
 		-timeout 30m ./host/log/jetstream | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
 	go test -count=1 -v -run 'TestRenew' ./thread | grep -v '^=== '
 
 .PHONY: soak
-soak: ## N (500) random runs against random faults; SEED plays one again
-	ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/test/faults | grep -vE '^=== |--- PASS: TestSoak/'
+soak: build ## N (500) random runs against random faults; SEED plays one again
+	ARBE_BIN=$(abspath $(BIN)) ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/test/faults | grep -vE '^=== |--- PASS: TestSoak/'
 
 # Each error leaves a store that has failed in memory, so a process tries 50.
 .PHONY: diskerrors
@@ -125,8 +125,8 @@ chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is 
 MINUTES ?= 30
 
 .PHONY: siege
-siege: ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
-	ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestSiege ./internal/test/faults | grep -v '^=== '
+siege: build ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
+	ARBE_BIN=$(abspath $(BIN)) ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestFullSiege ./internal/test/faults | grep -v '^=== '
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database

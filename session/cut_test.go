@@ -38,7 +38,7 @@ func FuzzCutLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte, window, most uint8) {
 		if !json.Valid(line) || !utf8.Valid(line) {
-			t.Skip("no line of JSON")
+			return // no line of a session
 		}
 		c := cutter{most: int(most)}
 		if err := c.read(bytes.NewReader(line), make([]byte, 32+int(window))); err != nil {

@@ -18,7 +18,7 @@ func FuzzCompact(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if !json.Valid(b) {
-			t.Skip("no JSON")
+			return // Compact takes valid JSON
 		}
 		var want bytes.Buffer
 		if err := json.Compact(&want, b); err != nil {

@@ -1,9 +1,7 @@
 package faults_test
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -195,56 +193,6 @@ func (s *scene) put(path, text string) {
 	s.try(os.WriteFile(path, []byte(text), 0))
 }
 
-// cgroup makes a cgroup of a v1 hierarchy.
-func (s *scene) cgroup(controller string) (dir string, err error) {
-	dir = filepath.Join("/sys/fs/cgroup", controller, "arbe-test-"+s.run)
-	if !exists(filepath.Dir(dir)) {
-		return "", fmt.Errorf("%s: %w", filepath.Dir(dir), fs.ErrNotExist)
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", err
-	}
-	s.t.Cleanup(func() {
-		s.sweep()
-		s.until("the cgroup is empty", func() bool { return errors.Join(os.Remove(dir)) == nil })
-	})
-	return dir, nil
-}
-
-// unkillable makes the cgroup in which KILL does nothing. In a frozen cgroup of v2 it does.
-func (s *scene) unkillable() {
-	dir, err := s.cgroup("freezer")
-	if err != nil {
-		s.missing("a v1 freezer", err)
-	}
-	s.group = dir
-	s.t.Cleanup(func() { s.freeze(false) }) // before it is removed
-}
-
-// freezable returns what puts a shell into a cgroup that can be frozen.
-func (s *scene) freezable() string {
-	dir, err := s.cgroup("freezer")
-	if err != nil {
-		if dir, err = s.cgroup(""); err == nil && !exists(filepath.Join(dir, "cgroup.freeze")) {
-			err = errors.New("no cgroup.freeze")
-		}
-	}
-	if err != nil {
-		s.missing("a freezer", err)
-	}
-	s.group = dir
-	s.t.Cleanup(func() { s.freeze(false) })
-	return "echo $$ > " + dir + "/cgroup.procs"
-}
-
-func (s *scene) freeze(on bool) {
-	file, text := filepath.Join(s.group, "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[on]
-	if !exists(file) {
-		file, text = filepath.Join(s.group, "cgroup.freeze"), map[bool]string{true: "1", false: "0"}[on]
-	}
-	s.put(file, text)
-}
-
 // sameWorker checks that the worker was not replaced.
 func (s *scene) sameWorker() {
 	s.t.Helper()
@@ -252,36 +200,6 @@ func (s *scene) sameWorker() {
 		s.t.Errorf("worker %d was replaced:\n%s", s.first, log)
 	}
 }
-
-// limited returns what puts a shell into a cgroup with a limit on processes.
-func (s *scene) limited() string {
-	dir, err := s.cgroup("pids")
-	if err != nil {
-		s.missing("a limit on processes (v1 pids)", err)
-	}
-	s.group = dir
-	return "echo $$ > " + dir + "/cgroup.procs"
-}
-
-// fillProcesses leaves room for so many more processes and threads. The agent, which needs some itself, is taken out
-// first.
-func (s *scene) fillProcesses(m moment, room int) {
-	if agentLives(m) {
-		for _, pid := range s.leftovers() {
-			_ = os.WriteFile("/sys/fs/cgroup/pids/cgroup.procs", []byte(strconv.Itoa(pid)), 0) // it may have ended
-		}
-	}
-	b, err := os.ReadFile(filepath.Join(s.group, "pids.current"))
-	s.try(err)
-	now, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	s.try(err)
-	s.put(filepath.Join(s.group, "pids.max"), strconv.Itoa(now+room))
-	if room == 0 {
-		s.put(filepath.Join(s.group, "pids.max"), "1") // what ends gives no room to others
-	}
-}
-
-func (s *scene) freeProcesses() { s.put(filepath.Join(s.group, "pids.max"), "max") }
 
 // mute gives the runner a stderr that is full and that nobody reads.
 func (s *scene) mute() {

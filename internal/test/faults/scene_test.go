@@ -45,6 +45,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(hostileVar) != "" {
 		os.Exit(hostileMain())
 	}
+	if status, is := asRoot(); is {
+		os.Exit(status)
+	}
 	status, err := built.Run("../../..", func(dir string) int {
 		bin = dir
 		return m.Run()

@@ -26,7 +26,10 @@ env >>seen
 	s.try(os.Chmod(spy, 0o755))
 	s.args = []string{"--agent-bin", spy}
 	var user *syscall.Credential // nil for this one
-	if os.Getuid() == 0 {
+	switch {
+	case os.Getenv(rootVar) != "": // one user, who must not have root's capabilities
+		s.wrap = `exec setpriv --bounding-set=-all --inh-caps=-all -- "$0" "$@"`
+	case os.Getuid() == 0:
 		user = s.nobody()
 	}
 	cmd := s.command("run")

@@ -428,30 +428,13 @@ func (s *scene) try(err error) {
 func (s *scene) disk() {
 	s.try(os.MkdirAll(s.state, 0o700))
 	if err := syscall.Mount("tmpfs", s.state, "tmpfs", 0, "size=1m"); err != nil {
-		s.t.Skipf("a small disk can't be mounted here: %v", err)
+		s.missing("a small disk can't be mounted here", err)
 	}
 	dir := s.state
 	s.t.Cleanup(func() {
 		s.sweep()
 		s.until("the disk is free", func() bool { return syscall.Unmount(dir, syscall.MNT_DETACH) == nil })
 	})
-}
-
-// memory makes a cgroup that has no more than so many bytes.
-func (s *scene) memory(limit int) string {
-	dir := filepath.Join("/sys/fs/cgroup/memory", "arbe-test-"+s.run)
-	err := os.Mkdir(dir, 0o755)
-	if err == nil {
-		s.t.Cleanup(func() {
-			s.sweep()
-			s.until("the cgroup is empty", func() bool { return os.Remove(dir) == nil })
-		})
-		err = os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), fmt.Append(nil, limit), 0)
-	}
-	if err != nil {
-		s.t.Skipf("memory can't be limited here: %v", err)
-	}
-	return dir
 }
 
 // fill fills it.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// missing are the kernel features for want of which a test may be skipped where $CI is set: what stands in the test's
+// missing are the features of the kernel or the machine for want of which a test may be skipped where $CI is set: what stands in the test's
 // reason, and the feature. A skip for another reason fails there.
 var missing = []struct{ reason, feature string }{
 	{"no v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},
@@ -21,7 +21,8 @@ var missing = []struct{ reason, feature string }{
 	{"a cgroup can't be made here", "a cgroup that the tests may make"},
 	{"a small disk can't be mounted here", "mounts: root, or a user namespace"},
 	{"a mount namespace can't be made here", "mounts: root, or a user namespace"},
-	{"another user", "a second user: root"},
+	{"as another user", "a second user: root"},
+	{"not in the list of accounts", "no feature of the kernel, but of the machine: an account with a name"},
 }
 
 // event is a line of go test -json.

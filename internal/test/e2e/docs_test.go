@@ -35,7 +35,10 @@ func TestDocs(t *testing.T) {
 		for i, block := range strings.Split(string(b), "```console\n")[1:] {
 			blocks++
 			block, _, _ = strings.Cut(block, "```")
-			t.Run(fmt.Sprintf("%s.%d", filepath.Base(path), i), func(t *testing.T) { typed(t, block) })
+			t.Run(fmt.Sprintf("%s.%d", filepath.Base(path), i), func(t *testing.T) {
+				t.Parallel()
+				typed(t, block)
+			})
 		}
 	}
 	if blocks == 0 {

@@ -149,8 +149,8 @@ var (
 	verdictRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
 )
 
-// TestOutcomes holds that docs/OUTCOMES.md explains each class of failure and each reason, and no others. The host alone
-// gives the reasons box_gone and silent.
+// TestOutcomes holds that docs/OUTCOMES.md explains each class of failure and each reason, and no others. The host
+// alone gives the reasons box_gone and silent.
 func TestOutcomes(t *testing.T) {
 	source, err := os.ReadFile(root + "/outcome/outcome.go")
 	if err != nil {
@@ -178,8 +178,8 @@ func TestOutcomes(t *testing.T) {
 // ours is a variable of these programs, or of a service that they use.
 var ours = regexp.MustCompile(`^(ARBE|DURABLE_STREAMS|DAYTONA|GITHUB)_[A-Z_]+$`)
 
-// read returns the variables that a Go file reads: literals that are passed to a function named like Getenv or LookupEnv,
-// and all literals that ours matches.
+// read returns the variables that a Go file reads: literals that are passed to a function named like Getenv or
+// LookupEnv, and all literals that ours matches.
 func read(t *testing.T, name, text string) (vars []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)

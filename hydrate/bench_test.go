@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// BenchmarkRebuild puts the lines of that turn together again, a thousand times over.
+// BenchmarkRebuild parses and adds the entries of a recorded tool turn.
 func BenchmarkRebuild(b *testing.B) {
 	content, err := os.ReadFile("../testdata/sessions/pi/tool-turn_1.5.2-json/session.jsonl")
 	if err != nil {

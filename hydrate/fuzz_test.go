@@ -18,7 +18,7 @@ import (
 
 const header = `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}`
 
-// seedSessions gives a fuzz target whole session files: recorded ones, which must be there, and odd ones.
+// seedSessions adds whole session files to a fuzz target: recorded ones and odd ones.
 func seedSessions(f *testing.F, add func(content []byte)) {
 	f.Helper()
 	for _, content := range recorded.Sessions(f, "../testdata") {
@@ -31,11 +31,13 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 		long = append(long, message(fmt.Sprintf("e%d", i), fmt.Sprintf("e%d", i-1), text)+"\n"...)
 	}
 	add(long)
-	add([]byte("\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n"))
-	add([]byte(`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user","content":"x"}}` + "\n"))
+	add([]byte("\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n" +
+		"{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n"))
+	add([]byte(`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user",` +
+		`"content":"x"}}` + "\n"))
 }
 
-// FuzzRebuild: a thread gives a whole session file back, line by line; one without a header gets one.
+// FuzzRebuild mirrors a session file and rebuilds it: each line comes back, and a file without a header gets one.
 func FuzzRebuild(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -48,7 +50,7 @@ func FuzzRebuild(f *testing.F) {
 			line := bytes.TrimSuffix(raw, []byte("\n"))
 			if dec := session.Pi.Decode(line); dec.Kind == session.Header {
 				if ids[dec.SessionID] = true; len(ids) > 1 || dec.Old {
-					return // several sessions in a file; or one that the agent writes anew
+					return // several sessions in a file, or a file in an old format
 				}
 			}
 			entry, _ := e.Encode(session.Line{Start: session.Position{Index: len(want)}, Data: line})
@@ -84,7 +86,7 @@ func FuzzRebuild(f *testing.F) {
 	})
 }
 
-// equalNumbers is equality as JSON in which numbers keep all their digits.
+// equalNumbers reports whether two JSON texts are equal, with all digits of their numbers.
 func equalNumbers(t *testing.T, a, b []byte) bool {
 	t.Helper()
 	norm := func(raw []byte) string {

@@ -22,7 +22,7 @@ import (
 // at is when files are rebuilt.
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// hydrated is the file that is rebuilt from entries.
+// hydrated returns the file that is rebuilt from entries, and its report.
 func hydrated(t testing.TB, entries []thread.Entry, cwd string) ([]byte, hydrate.Report) {
 	t.Helper()
 	return hydratedAs(t, session.Pi, entries, cwd)
@@ -53,8 +53,13 @@ func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 || st.Size() != done.Size || !bytes.HasSuffix(b, []byte("\n")) || bytes.Count(b, []byte("\n")) != done.Lines {
-		t.Errorf("the file is %v, and the Rebuilder says %+v", st.Mode(), done)
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, lines := bytes.HasSuffix(b, []byte("\n")), bytes.Count(b, []byte("\n"))
+	if st.Mode().Perm() != 0o600 || st.Size() != done.Size || !ends || lines != done.Lines {
+		t.Errorf("the file is %v, with %d bytes and %d lines; the report is %+v", st.Mode(), st.Size(), lines, done)
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
 	if err != nil || len(left) > 0 {
@@ -77,7 +82,7 @@ func sameFile(t testing.TB, got, want []byte) {
 	}
 }
 
-// The thread gives every recorded session back, and mirroring what it gave back adds nothing.
+// Every recorded session comes back from a thread, and mirroring the rebuilt file adds nothing.
 func TestRebuildRecordings(t *testing.T) {
 	for name, content := range recorded.Sessions(t, "../testdata") {
 		t.Run(name, func(t *testing.T) {
@@ -100,38 +105,50 @@ func TestRebuildRecordings(t *testing.T) {
 
 const head = `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/old"}` + "\n"
 
-// All that pi's tree can hold comes back, and the directory is the new box's.
+// All kinds of lines of pi's tree come back, with the new box's directory.
 func TestRebuildTree(t *testing.T) {
 	content := head +
-		`{"type":"session_info","id":"i1","parentId":null,"timestamp":"2026-01-01T00:00:00.500Z","name":"a name"}` + "\n" +
+		`{"type":"session_info","id":"i1","parentId":null,"timestamp":"2026-01-01T00:00:00.500Z",` +
+		`"name":"a name"}` + "\n" +
 		message("u1", "i1", `{"role":"user","content":"one"}`) + "\n" +
-		message("a1", "u1", `{"role":"assistant","content":[{"type":"thinking","thinking":"hm","thinkingSignature":"sig"},{"type":"text","text":"x"}],"usage":{"input":1},"stopReason":"stop"}`) + "\n" +
+		message("a1", "u1", `{"role":"assistant","content":[{"type":"thinking","thinking":"hm",`+
+			`"thinkingSignature":"sig"},{"type":"text","text":"x"}],"usage":{"input":1},`+
+			`"stopReason":"stop"}`) + "\n" +
 		message("u2", "a1", `{"role":"user","content":"two"}`) + "\n" +
 		message("a2", "u2", `{"role":"assistant","content":[],"stopReason":"aborted"}`) + "\n" +
-		message("u3", "a1", `{"role":"user","content":[{"type":"image","data":"AAAA","mimeType":"image/png"}]}`) + "\n" + // another branch
-		`{"type":"label","id":"l1","parentId":"u3","timestamp":"2026-01-01T00:00:02.000Z","targetId":"a1","label":"here"}` + "\n" +
-		`{"type":"branch_summary","id":"b1","parentId":"l1","timestamp":"2026-01-01T00:00:02.000Z","fromId":"a2","summary":"it was given up"}` + "\n" +
-		`{"type":"compaction","id":"c1","parentId":"b1","timestamp":"2026-01-01T00:00:03.000Z","summary":"s","firstKeptEntryId":"u3","tokensBefore":5}` + "\n" +
-		`{"type":"custom","customType":"x","data":{"deep":[1,2,{"a":null}]},"id":"x1","parentId":"c1","timestamp":"2026-01-01T00:00:03.000Z"}` + "\n" +
+		message("u3", "a1", `{"role":"user","content":[{"type":"image","data":"AAAA",`+
+			`"mimeType":"image/png"}]}`) + "\n" + // another branch
+		`{"type":"label","id":"l1","parentId":"u3","timestamp":"2026-01-01T00:00:02.000Z","targetId":"a1",` +
+		`"label":"here"}` + "\n" +
+		`{"type":"branch_summary","id":"b1","parentId":"l1","timestamp":"2026-01-01T00:00:02.000Z",` +
+		`"fromId":"a2","summary":"it was given up"}` + "\n" +
+		`{"type":"compaction","id":"c1","parentId":"b1","timestamp":"2026-01-01T00:00:03.000Z",` +
+		`"summary":"s","firstKeptEntryId":"u3","tokensBefore":5}` + "\n" +
+		`{"type":"custom","customType":"x","data":{"deep":[1,2,{"a":null}]},"id":"x1","parentId":"c1",` +
+		`"timestamp":"2026-01-01T00:00:03.000Z"}` + "\n" +
 		`{"type":"of a later version","id":"y1","parentId":"x1","more":true}` + "\n" +
 		`{"id":"z1"}` + "\n" + "no JSON\n" + `"\ud800"` + "\n" + "\n"
 	server := fakethread.New(t, nil)
 	ship(t, session.Pi, []byte(content), server)
 	got, done := hydrated(t, server.Entries(), "/new")
 	sameFile(t, got, []byte(strings.Replace(content, `"/old"`, `"/new"`, 1)))
-	if done.OldCwd != "/old" || done.Cwd != "/new" || done.Branches != 1 || done.Turns != 5 || done.Session != "s1" || done.Leaf != "z1" {
+	if done.OldCwd != "/old" || done.Cwd != "/new" || done.Branches != 1 || done.Turns != 5 ||
+		done.Session != "s1" || done.Leaf != "z1" {
 		t.Errorf("got %+v", done)
 	}
 }
 
-// A line that the thread doesn't hold is said, and cuts nobody off from what came before it.
+// A line that the thread doesn't hold is reported, and the lines after it keep their past.
 func TestRebuildLost(t *testing.T) {
-	content := head + message("u1", "", `{"role":"user","content":"one"}`) + "\n" + message("a1", "u1", `{"role":"assistant","content":[],"stopReason":"stop"}`) + "\n" +
+	content := head + message("u1", "", `{"role":"user",`+
+		`"content":"one"}`) + "\n" + message("a1", "u1", `{"role":"assistant","content":[],`+
+		`"stopReason":"stop"}`) + "\n" +
 		message("u2", "a1", `{"role":"user","content":"two"}`) + "\n"
 	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
 		for _, e := range c.Entries {
 			if e.ID == "pi:s1:a1" && !strings.Contains(string(e.Payload), `"kind":"stub"`) {
-				return fakethread.Fault{Status: 400, Body: `{"error":{"code":"bad","message":"no","entries":[{"index":0,"id":"pi:s1:a1","reason":"I say so"}]}}`}
+				return fakethread.Fault{Status: 400, Body: `{"error":{"code":"bad","message":"no",` +
+					`"entries":[{"index":0,"id":"pi:s1:a1","reason":"I say so"}]}}`}
 			}
 		}
 		return fakethread.Fault{}
@@ -147,7 +164,8 @@ func TestRebuildLost(t *testing.T) {
 	var entries []thread.Entry
 	for _, e := range server.Entries() {
 		if e.ID == "pi:s1:a1" {
-			e.ID, e.Payload = "pi:s1:2.0123456789ab", []byte(`{"type":"pi.session","kind":"long","session":{"id":"s1","entry":null,"parent":null,"index":2},"truncated":true,"bytes":99}`)
+			e.ID, e.Payload = "pi:s1:2.0123456789ab", []byte(`{"type":"pi.session","kind":"long",`+
+				`"session":{"id":"s1","entry":null,"parent":null,"index":2},"truncated":true,"bytes":99}`)
 		}
 		entries = append(entries, e)
 	}
@@ -158,7 +176,7 @@ func TestRebuildLost(t *testing.T) {
 	chained(t, got, 3)
 }
 
-// chained checks that from the last line a way leads to the root over n lines.
+// chained checks that the parents of the last line lead to the root over n lines.
 func chained(t *testing.T, file []byte, n int) {
 	t.Helper()
 	parents, leaf := map[string]string{}, ""
@@ -180,25 +198,30 @@ func chained(t *testing.T, file []byte, n int) {
 	}
 }
 
-// foreign is an entry as another mirror writes it.
+// foreign returns an entry as another mirror writes it.
 func foreign(n int, payload string) thread.Entry {
-	return thread.Entry{ID: fmt.Sprintf("other-%d", n), TS: fmt.Sprintf("2026-01-01T00:00:%02d.000Z", n), Payload: json.RawMessage(payload)}
+	at := fmt.Sprintf("2026-01-01T00:00:%02d.000Z", n)
+	return thread.Entry{ID: fmt.Sprintf("other-%d", n), TS: at, Payload: json.RawMessage(payload)}
 }
 
-// A thread without a line of the file becomes a conversation in a row; and what our mirror then adds goes on from there.
+// A thread without a line of the file becomes a conversation in a row, and lines that our mirror adds continue it.
 func TestRebuildForeign(t *testing.T) {
 	entries := []thread.Entry{
 		foreign(1, `{"type":"chat","text":"write a file"}`),
-		foreign(2, `{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"text","text":"ok"},{"type":"toolCall","id":"c1","name":"bash","arguments":{}}]}}`),
-		foreign(3, `{"type":"pi.tool_result","toolCallId":"c1","toolName":"bash","isError":false,"message":{"role":"toolResult","content":"done"}}`),
+		foreign(2, `{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant",`+
+			`"content":[{"type":"text","text":"ok"},{"type":"toolCall","id":"c1","name":"bash","arguments":{}}]}}`),
+		foreign(3, `{"type":"pi.tool_result","toolCallId":"c1","toolName":"bash","isError":false,`+
+			`"message":{"role":"toolResult","content":"done"}}`),
 		foreign(4, `{"type":"pi.tool_result","toolCallId":"nobody's","text":"?"}`),
 		foreign(5, `{"type":"chat","text":"I am another agent"}`),
 		foreign(6, `{"type":"chat","text":"and I a person"}`),
 		foreign(7, `{"type":"pi.assistant","text":"hello both"}`),
-		foreign(8, `{"type":"pi.assistant","message":{"role":"assistant","content":"as a string"},"usage":{"input":3}}`),
+		foreign(8, `{"type":"pi.assistant","message":{"role":"assistant","content":"as a string"},`+
+			`"usage":{"input":3}}`),
 		foreign(9, `{"type":"signal.dispatch.heartbeat","runId":"r0"}`),
 		foreign(10, `{"type":"chat","text":"not answered yet"}`),
-		{ID: "next.prompt", TS: "2026-01-01T00:00:11.000Z", Payload: json.RawMessage(`{"type":"chat","text":"the next task"}`)},
+		{ID: "next.prompt", TS: "2026-01-01T00:00:11.000Z", Payload: json.RawMessage(`{"type":"chat",` +
+			`"text":"the next task"}`)},
 	}
 	got, done := hydrated(t, entries, "")
 	if done.Converted != 8 || done.Turns != 8 || len(done.Lost) != 1 || done.Session != "made-1" || done.Cwd != "/here" {
@@ -224,7 +247,9 @@ func TestRebuildForeign(t *testing.T) {
 			t.Errorf("a reply without its usage: %s", line)
 		}
 	}
-	if text := string(got); strings.Contains(text, "the next task") || !strings.Contains(text, "not answered yet") || strings.Contains(text, "nobody's") {
+	text := string(got)
+	if strings.Contains(text, "the next task") || !strings.Contains(text, "not answered yet") ||
+		strings.Contains(text, "nobody's") {
 		t.Errorf("got %s", text)
 	}
 	again, _ := hydrated(t, entries, "")
@@ -249,7 +274,7 @@ func TestRebuildForeign(t *testing.T) {
 	_ = more
 }
 
-// Of several sessions the one of the last line goes on, and another's lines are no part of it.
+// Of several sessions the one of the last line is rebuilt, without the lines of the others.
 func TestRebuildLastSession(t *testing.T) {
 	server := fakethread.New(t, nil)
 	ship(t, session.Pi, []byte(head+message("u1", "", `{"role":"user","content":"one"}`)+"\n"), server)
@@ -258,7 +283,7 @@ func TestRebuildLastSession(t *testing.T) {
 	got, _ := hydrated(t, server.Entries(), "")
 	sameFile(t, got, []byte(second))
 
-	// However many there are, only some are kept at a time.
+	// Of many sessions only some are kept at a time.
 	for i := range 100 {
 		s := strings.Replace(head, `"s1"`, fmt.Sprintf(`"many-%d"`, i), 1)
 		ship(t, session.Pi, []byte(s), server)

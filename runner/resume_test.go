@@ -18,7 +18,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A thread that can't be read is no reason not to go on with the session that this box has; where there is none, the run's end says why.
+// Where the thread can't be read, the box's own session is continued. With --hydrate the agent is not started, and the
+// run's end has the reason.
 func TestResumeWithoutTheThread(t *testing.T) {
 	var away atomic.Bool
 	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
@@ -48,12 +49,13 @@ func TestResumeWithoutTheThread(t *testing.T) {
 		t.Errorf("resumed by %s", started.Resume)
 	}
 	cfg.RunID, cfg.Hydrate = "r3", true
-	if res, err := run(t, cfg); err != nil || res.NotStarted == nil || !strings.Contains(res.Verdict.Message, "read the thread") {
+	res, err := run(t, cfg)
+	if err != nil || res.NotStarted == nil || !strings.Contains(res.Verdict.Message, "read the thread") {
 		t.Errorf("%+v, %v", res.Verdict, err)
 	}
 }
 
-// Lines that are on the thread already are not posted again, if that is true; a wrong word loses nothing.
+// NextIndex skips lines that are on the thread. A wrong index loses nothing.
 func TestNextIndex(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -73,22 +75,31 @@ func TestNextIndex(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, e := range c.Entries {
-					if id, is := strings.CutPrefix(e.ID, "pi:s1:"); is && !slices.Contains(posted, id) { // the last ones may come twice
+					id, is := strings.CutPrefix(e.ID, "pi:s1:")
+					if is && !slices.Contains(posted, id) { // the last ones may come twice
 						posted = append(posted, id)
 					}
 				}
 				return fakethread.Fault{}
 			})
-			const head = `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}` + "\n"
+			const head = `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z",` +
+				`"cwd":"/"}` + "\n"
 			line := func(id string) string {
-				return `{"type":"message","id":"` + id + `","parentId":null,"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"` + id + `"}}` + "\n"
+				return `{"type":"message","id":"` + id + `","parentId":null,` +
+					`"timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"user","content":"` + id + `"}}` + "\n"
 			}
 			for i, payload := range []string{
-				`{"type":"pi.session","kind":"session","session":{"id":"s1","entry":"s1","parent":null,"index":0},"line":` + strings.TrimSpace(head) + `}`,
-				`{"type":"chat","text":"m1","message":{"role":"user","content":"m1"},"session":{"id":"s1","entry":"m1","parent":null,"index":1}}`,
-				`{"type":"chat","text":"m2","message":{"role":"user","content":"m2"},"session":{"id":"s1","entry":"m2","parent":null,"index":2}}`,
+				`{"type":"pi.session","kind":"session","session":{"id":"s1","entry":"s1","parent":null,` +
+					`"index":0},"line":` + strings.TrimSpace(head) + `}`,
+				`{"type":"chat","text":"m1","message":{"role":"user","content":"m1"},"session":{"id":"s1",` +
+					`"entry":"m1","parent":null,"index":1}}`,
+				`{"type":"chat","text":"m2","message":{"role":"user","content":"m2"},"session":{"id":"s1",` +
+					`"entry":"m2","parent":null,"index":2}}`,
 			} {
-				server.Put(thread.Entry{ID: "pi:s1:" + []string{"s1", "m1", "m2"}[i], TS: "2026-01-01T00:00:00.000Z", Payload: json.RawMessage(payload)})
+				server.Put(thread.Entry{
+					ID: "pi:s1:" + []string{"s1", "m1", "m2"}[i], TS: "2026-01-01T00:00:00.000Z",
+					Payload: json.RawMessage(payload),
+				})
 			}
 			cfg := setup(t, server, "prompt", "say done")
 			cfg.Session, cfg.NextIndex = filepath.Join(cfg.Cwd, "s.jsonl"), tt.next

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,35 +24,32 @@ func (p *program) hydrateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "hydrate",
 		Usage: "rebuild the session of the thread's last run as a file",
-		Description: `The file is the agent's own session, as it would be on the disk of the box that the thread was written from.
-What the thread does not hold of it is said. Nothing is posted, and no agent is started:
+		Description: `The file is the session of the agent that --harness names, whichever agent wrote the thread. What the
+thread does not hold of it is reported. Nothing is posted, and no agent is started:
 
   arbe-pi-runner hydrate --out session.jsonl && pi --session session.jsonl
 
 ` + envHelp,
 		Flags: []cli.Flag{
 			harnessFlag(),
-			&cli.StringFlag{Name: "out", Usage: "the `FILE` to write: complete or not at all (required, but for --dry-run)", TakesFile: true},
-			&cli.StringFlag{Name: "cwd", Usage: "the `FOLDER` where the agent is to go on (where it worked)", TakesFile: true},
+			&cli.StringFlag{
+				Name: "out", TakesFile: true,
+				Usage: "the `FILE` to write, whole or not at all (required without --dry-run)",
+			},
+			&cli.StringFlag{
+				Name: "cwd", TakesFile: true, Usage: "the `FOLDER` in which the agent continues (default: where it worked)",
+			},
 			&cli.StringFlag{Name: "until", Usage: "stop after the entry with this `ID`"},
-			&cli.StringFlag{Name: "format", Usage: "the `HARNESS` whose file is written, whichever wrote the thread: " + strings.Join(harness.Names(), ", ") + " (that of --harness)"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be rebuilt, and write nothing"},
-			&cli.BoolFlag{Name: "json", Usage: "say it as one JSON object"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "report what would be rebuilt, and write nothing"},
+			&cli.BoolFlag{Name: "json", Usage: "print the report as one JSON object"},
 			cmdline.Verbose(),
 		},
 		Action: p.hydrateAction,
 	}
 }
 
-// errUntil ends a read at the entry that was asked for.
-var errUntil = errors.New("this was the last one that is wanted")
-
 func (p *program) hydrateAction(c *cli.Context) error {
-	name := c.String("harness")
-	if c.IsSet("format") {
-		name = c.String("format")
-	}
-	spec, err := harness.Lookup(name)
+	spec, err := harness.Lookup(c.String("harness"))
 	if err != nil {
 		return &cmdline.Exit{Status: cmdline.StatusUsage, Cause: err}
 	}
@@ -58,18 +57,17 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	if out == "" && !c.Bool("dry-run") || c.Args().Present() {
 		return cmdline.Usage("want --out FILE or --dry-run, and no arguments; see arbe-pi-runner hydrate --help")
 	}
+	r := &hydrate.Rebuilder{Dialect: spec.Dialect, TempDir: filepath.Dir(out)}
 	if c.Bool("dry-run") {
-		out = ""
+		out, r.TempDir = "", os.TempDir()
 	}
-	cwd := ""
+	if r.DefaultCwd, err = workDir(""); err != nil {
+		return err
+	}
 	if c.IsSet("cwd") {
-		if cwd, err = workDir(c.String("cwd")); err != nil {
+		if r.Cwd, err = workDir(c.String("cwd")); err != nil {
 			return err
 		}
-	}
-	here, err := workDir("")
-	if err != nil {
-		return err
 	}
 	s, err := readSettings(p.getenv, p.environ, false)
 	if err != nil {
@@ -77,38 +75,12 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	}
 	ctx, _, stop := untilSignal(c.Context)
 	defer stop()
-	r := &hydrate.Rebuilder{Dialect: spec.Dialect, Cwd: cwd, DefaultCwd: here, TempDir: filepath.Dir(out)}
-	if out == "" {
-		r.TempDir = os.TempDir()
+	defer r.Close() // its files are temporary
+	client := s.client(cmdline.Logger(p.stderr, c.Bool("verbose")))
+	if err := readInto(ctx, client, r, s.thread, c.String("until")); err != nil {
+		return err
 	}
-	defer r.Close() // the file is written by then
-	until, found := c.String("until"), false
-	_, err = s.client(cmdline.Logger(p.stderr, c.Bool("verbose"))).Read(ctx, "0", false, func(e thread.Entry) error {
-		if err := r.Add(hydrate.Parse(e, spec.Dialect)); err != nil {
-			return err
-		}
-		if found = until != "" && e.ID == until; found {
-			return errUntil
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errUntil):
-	case thread.Refused(err) || thread.Redirected(err):
-		return &cmdline.Exit{Status: runner.StatusConfig, Cause: fmt.Errorf("read the thread: %w", err)}
-	case thread.NotFound(err):
-		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s was never written", s.thread)}
-	case err != nil:
-		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("read the thread: %w", err)}
-	case until != "" && !found:
-		return cmdline.Usage("--until: the thread has no entry %s", until)
-	}
-	var done hydrate.Report
-	if out == "" {
-		done, err = r.Plan(runner.NewRunID(), time.Now())
-	} else {
-		done, err = r.Write(out, runner.NewRunID(), time.Now())
-	}
+	report, err := rebuild(r, out)
 	if errors.Is(err, hydrate.ErrNoSession) {
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s: %w", s.thread, err)}
 	}
@@ -118,20 +90,56 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	if c.Bool("json") {
 		enc := json.NewEncoder(p.stdout)
 		enc.SetEscapeHTML(false)
-		return enc.Encode(done)
+		return enc.Encode(report)
 	}
-	p.told(out, done)
+	p.printReport(out, report)
 	return nil
 }
 
-// told says what a rebuilt session is.
-func (p *program) told(out string, d hydrate.Report) {
-	where := "would be"
-	if out != "" {
-		where = out
+// errUntil ends a read after the entry that --until names.
+var errUntil = errors.New("the last wanted entry")
+
+// readInto adds the thread's entries to the Rebuilder, up to the one with the id until; "" for all.
+func readInto(ctx context.Context, client *thread.Client, r *hydrate.Rebuilder, threadID, until string) error {
+	_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+		if err := r.Add(hydrate.Parse(e, r.Dialect)); err != nil {
+			return err
+		}
+		if until != "" && e.ID == until {
+			return errUntil
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errUntil):
+		return nil
+	case thread.Refused(err) || thread.Redirected(err):
+		return &cmdline.Exit{Status: runner.StatusConfig, Cause: fmt.Errorf("read the thread: %w", err)}
+	case thread.NotFound(err):
+		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s was never written", threadID)}
+	case err != nil:
+		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("read the thread: %w", err)}
+	case until != "":
+		return cmdline.Usage("--until: the thread has no entry %s", until)
 	}
-	fmt.Fprintf(p.stdout, "%s: %d lines, %d bytes, session %s\n", where, d.Lines, d.Size, d.Session)
-	say := func(n int, one, many string) {
+	return nil
+}
+
+// rebuild writes the session to the file out, or only plans it where out is "".
+func rebuild(r *hydrate.Rebuilder, out string) (hydrate.Report, error) {
+	if out == "" {
+		return r.Plan(runner.NewRunID(), time.Now())
+	}
+	return r.Write(out, runner.NewRunID(), time.Now())
+}
+
+// printReport prints what was rebuilt to the file out; "" for a dry run.
+func (p *program) printReport(out string, d hydrate.Report) {
+	if out == "" {
+		out = "not written"
+	}
+	fmt.Fprintf(p.stdout, "%s: %d lines, %d bytes, session %s\n", out, d.Lines, d.Size, d.Session)
+	count := func(n int, one, many string) {
 		switch {
 		case n == 1:
 			fmt.Fprintf(p.stdout, "  1 %s\n", one)
@@ -139,23 +147,23 @@ func (p *program) told(out string, d hydrate.Report) {
 			fmt.Fprintf(p.stdout, "  %d %s\n", n, many)
 		}
 	}
-	say(d.Turns, "turn", "turns")
-	say(d.Branches, "branch", "branches")
-	say(d.Converted, "line made of an entry of another harness or mirror", "lines made of entries of another harness or mirror")
-	for what, n := range d.Omitted {
-		say(n, "turn without its "+what, "turns without their "+what)
+	count(d.Turns, "turn", "turns")
+	count(d.Branches, "branch", "branches")
+	count(d.Converted, "line converted from another harness or mirror", "lines converted from another harness or mirror")
+	for _, part := range slices.Sorted(maps.Keys(d.Omitted)) {
+		count(d.Omitted[part], "turn without its "+part, "turns without their "+part)
 	}
-	say(d.Redacted, "line with a secret taken out", "lines with a secret taken out")
-	say(d.Cut, "line with text cut out", "lines with text cut out")
-	say(d.Unrelated, "chat on the thread that is no part of it", "chats on the thread that are no part of it")
-	say(len(d.Lost), "line lost", "lines lost")
+	count(d.Redacted, "line with a redacted secret", "lines with a redacted secret")
+	count(d.Cut, "line with cut text", "lines with cut text")
+	count(d.Unrelated, "chat that is no part of the session", "chats that are no part of the session")
+	count(len(d.Lost), "line lost", "lines lost")
 	for _, lost := range d.Lost {
 		fmt.Fprintf(p.stdout, "    %s\n", lost)
 	}
 	if d.Cwd == d.OldCwd || d.OldCwd == "" {
-		fmt.Fprintf(p.stdout, "  goes on in %s\n", d.Cwd)
+		fmt.Fprintf(p.stdout, "  continues in %s\n", d.Cwd)
 	} else {
-		fmt.Fprintf(p.stdout, "  goes on in %s (it was in %s)\n", d.Cwd, d.OldCwd)
+		fmt.Fprintf(p.stdout, "  continues in %s (was in %s)\n", d.Cwd, d.OldCwd)
 	}
-	fmt.Fprintf(p.stdout, "  after %s, entry %s\n", d.Leaf, d.Last)
+	fmt.Fprintf(p.stdout, "  after line %s, entry %s\n", d.Leaf, d.Last)
 }

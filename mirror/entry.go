@@ -53,11 +53,16 @@ type Encoder struct {
 // Encode returns the entry of the file's next line; false where the line was there before the file changed, and needs none. The entry shares no
 // memory with the line.
 func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
-	e.Redact.Refresh() // the line may have a secret that is newer than the last one's
 	dec, name := e.next(l)
 	if name.Again {
 		return thread.Entry{}, false
 	}
+	return e.encode(l, dec, name), true
+}
+
+// encode returns the entry of a line that next has decoded and named.
+func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.Entry {
+	e.Redact.Refresh() // the line may have a secret that is newer than the last one's
 	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}, SubagentOf: e.Subagent}
 	if dec.Side && e.Subagent == "" {
 		p.SubagentOf = e.Session // which keeps them among its own lines
@@ -80,7 +85,7 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 	if len(entry.Payload) > thread.MaxEntry-1<<10 {
 		entry = stub(entry, e.Dialect.Prefix, "larger than the log takes")
 	}
-	return entry, true
+	return entry
 }
 
 // Skip takes the file's next line as Encode does, and makes no entry of it: the thread has one.
@@ -89,6 +94,11 @@ func (e *Encoder) Skip(l session.Line) {
 	if fresh := !name.Again && name.Was == ""; fresh && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
 		e.isPrompt(l)
 	}
+}
+
+// ahead returns an Encoder for the lines that follow. It leaves this one as it is.
+func (e *Encoder) ahead() Encoder {
+	return Encoder{Namer: e.Namer.ahead(), decoder: e.decoder.Clone(), last: e.last}
 }
 
 // next decodes the file's next line and names it.

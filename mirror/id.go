@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 
 	"arbe.0sk.ar/runner/session"
@@ -39,10 +41,15 @@ type Name struct {
 
 // Restart tells the Namer that the file changed and is read again from its start.
 func (n *Namer) Restart() {
-	if n.before == nil {
+	switch {
+	case n.used.empty():
+	case n.before == nil:
 		n.before = n.used
-	} else {
-		n.before.addAll(n.used)
+	default: // a new set: a Namer that was made by ahead may share the old ones
+		both := &idSet{}
+		both.addAll(n.before)
+		both.addAll(n.used)
+		n.before = both
 	}
 	n.migrated = n.essences
 	n.used, n.essences, n.old = nil, nil, false
@@ -51,14 +58,37 @@ func (n *Namer) Restart() {
 // Restarted reports whether the file has changed since the Namer began.
 func (n *Namer) Restarted() bool { return n.before != nil }
 
+// begin makes the set of the ids of a file's lines, before the first one.
+func (n *Namer) begin() {
+	if n.used != nil {
+		return
+	}
+	n.used = &idSet{}
+	if n.before == nil {
+		_, _ = rand.Read(n.seed[:]) // it never fails
+	}
+}
+
+// ahead returns a Namer for the lines that follow. It reads this one's ids and adds its own to a set of its own.
+func (n *Namer) ahead() Namer {
+	n.begin()
+	a := *n
+	a.used, a.noting, a.fresh = &idSet{under: n.used}, false, nil
+	a.essences, a.migrated = cloneIDs(n.essences), cloneIDs(n.migrated)
+	return a
+}
+
+func cloneIDs(m map[uint64][]string) map[uint64][]string {
+	clone := maps.Clone(m)
+	for k, ids := range clone {
+		clone[k] = slices.Clip(ids)
+	}
+	return clone
+}
+
 // Name returns the name of the file's next line, which decodes to e.
 func (n *Namer) Name(l session.Line, e session.Entry) Name {
-	if n.used == nil {
-		n.used = &idSet{}
-		if n.before == nil {
-			_, _ = rand.Read(n.seed[:]) // it never fails
-		}
-	}
+	n.begin()
 	if e.Kind == session.Header {
 		n.Session, n.old = e.SessionID, e.Old
 	}

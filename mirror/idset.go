@@ -5,6 +5,7 @@ import "math/bits"
 // idSet is a set of hashes of ids: some 11 bytes for each, where a map takes 27. It is made of parts that grow one
 // at a time and by a quarter, so that little is free or on its way to the garbage collector.
 type idSet struct {
+	under *idSet // its hashes are in this set, too; nil for none
 	parts [256]hashTable
 }
 
@@ -29,23 +30,35 @@ func (s *idSet) add(h uint64) {
 
 // has reports whether a hash is in the set. A nil set is empty.
 func (s *idSet) has(h uint64) bool {
-	if s == nil {
-		return false
-	}
 	h = max(h, 1)
-	p := &s.parts[h>>56]
-	return p.used > 0 && p.slots[p.find(h)] == h
+	for ; s != nil; s = s.under {
+		if p := &s.parts[h>>56]; p.used > 0 && p.slots[p.find(h)] == h {
+			return true
+		}
+	}
+	return false
+}
+
+// empty reports whether no hash is in the set. A nil set is empty.
+func (s *idSet) empty() bool {
+	for ; s != nil; s = s.under {
+		for i := range s.parts {
+			if s.parts[i].used > 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // addAll puts all of another set's hashes into this one.
 func (s *idSet) addAll(o *idSet) {
-	if o == nil {
-		return
-	}
-	for _, p := range o.parts {
-		for _, h := range p.slots {
-			if h != 0 {
-				s.add(h)
+	for ; o != nil; o = o.under {
+		for i := range o.parts {
+			for _, h := range o.parts[i].slots {
+				if h != 0 {
+					s.add(h)
+				}
 			}
 		}
 	}

@@ -1,20 +1,24 @@
 // Package mirror ships the lines of a session file to a thread.
 //
-// A Mirror works in passes: Sync reads from its position to the end of the file, posts what it finds and moves the position when the server
-// has said that it is durable. Run decides when to pass. The session file is the spool: nothing is kept elsewhere, a pass that failed is made
-// again, and because a line's id follows from the file (Namer), a line that is posted twice is there once. Lines are posted in their order; a
-// single entry that the server won't have is replaced by a stub and holds nobody up.
+// A Mirror reads, decodes and names each line of the file once: it passes the line to Tally and encodes it into the
+// next post. Sync posts what the file has behind the last acknowledged line; Run decides when. Look reads and posts
+// nothing, so that Tally gets every line while the thread is out of reach. It fills the next post. Where that does not
+// get through, a scout reads ahead for Tally alone, and these lines are read a second time when they are posted: the
+// session file is the spool. A Mirror that lags behind its file holds one post in memory, and a hash of each id.
 //
-// The package reads one file and writes none but a Mirror's notes. It doesn't say what became of the run.
+// Lines are posted in their order. A post that failed is repeated. The id of a line follows from the file (Namer), so a
+// line that is posted twice is on the thread once. A stub replaces an entry that the server refuses, and the lines
+// behind it are posted.
+//
+// The package reads session files and writes no file but a Mirror's notes. How the run ended is for Tally to decide.
 package mirror
 
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +29,7 @@ import (
 // Limits of one post. It is durable as a whole, so it is kept small enough to be done in a moment.
 const (
 	batchLines = 500
-	batchBytes = 512 << 10
+	batchBytes = 256 << 10
 )
 
 // How often Run looks when nothing tells it to, and how long it waits after a pass that failed.
@@ -35,6 +39,9 @@ const (
 	firstWait = 200 * time.Millisecond
 	mostWait  = 10 * time.Second
 )
+
+// scoutAfter is how long a batch may be on its way before lines are read that it has no room for.
+const scoutAfter = 2 * time.Second
 
 // Mirror ships one session file. Fill in the fields before the first call and leave them alone afterwards.
 type Mirror struct {
@@ -55,19 +62,31 @@ type Mirror struct {
 	Until int
 	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
 	Append func(context.Context, []thread.Entry) error
+	// Tally, where there is one, gets the run's lines (RunFrom) once each and in their order, as soon as they are read
+	// and before they are posted: a line's id, and what it decodes to, which is good until Tally returns. It is called
+	// with the Mirror locked.
+	Tally func(id string, e session.Entry)
 	// Gate, where there is one, comes before each pass; none is made while it fails.
 	Gate func(context.Context) error
-	// Saved, where there is one, is told of each position that was reached. An error of it stops the pass.
+	// Saved, where there is one, gets each position that was reached. An error of it stops the pass.
 	Saved func(session.Position) error
 	Log   *slog.Logger
 
+	posted, seen atomic.Int64
+
+	// Of the pass that is being made.
+	watch   *session.Watch // of Run
+	pending []thread.Entry // what is left of the batch on its way, as it is posted
+	refused map[string]int // how often the server has refused one of the batch, by id
+
+	mu      sync.Mutex // guards the Encoder, Path, and what follows; it is not held while entries are posted
 	reader  *session.Reader
-	watch   *session.Watch   // of Run
+	scout   *scout           // nil where the reader is where Tally is
 	batch   []thread.Entry   // read, and not all of it acknowledged
-	pending []thread.Entry   // what is left of the batch, as it is posted
-	refused map[string]int   // how often the server has refused one of the batch, by id
-	next    session.Position // after the last line of the batch
-	posted  atomic.Int64
+	size    int              // of the batch: bytes
+	posting bool             // the batch is on its way: pending has what is left of it
+	stuck   time.Time        // since when Look has found the batch full; zero where it has not
+	end     session.Position // after the last line of the batch
 	notes   notes
 }
 
@@ -82,16 +101,53 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // Posted is how many lines are on the thread, those that were there before From included. It may be called at any time.
 func (m *Mirror) Posted() int64 { return m.posted.Load() }
 
-// Sync makes one pass: it posts the lines up to the end of the file. It returns nil when all are durable.
-func (m *Mirror) Sync(ctx context.Context) error { return m.pass(ctx, (*session.Reader).Next) }
+// Seen is how many lines Tally could count so far: those of the run, and those before it.
+func (m *Mirror) Seen() int64 { return m.seen.Load() }
+
+// Tallied returns the position behind the last line that was read for Tally.
+func (m *Mirror) Tallied() session.Position {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.scout != nil:
+		return m.scout.reader.Position()
+	case m.reader != nil:
+		return m.reader.Position()
+	}
+	return session.Position{}
+}
+
+// Sync makes one pass: it posts the lines up to the end of the file. It returns nil when all are durable. One pass is
+// made at a time; Look may be called meanwhile.
+func (m *Mirror) Sync(ctx context.Context) error { return m.pass(ctx, false) }
 
 // Drain is Sync for a file whose writer is gone: a last line without a newline is posted, too.
-func (m *Mirror) Drain(ctx context.Context) error { return m.pass(ctx, (*session.Reader).Rest) }
+func (m *Mirror) Drain(ctx context.Context) error { return m.pass(ctx, true) }
 
-// Close releases the file, and what Run watched it with. (The kernel takes a while to end a watch, which nobody who waits for a run's end should.)
+// Look passes the lines up to the end of the file to Tally, and posts none. It waits for no network. While posts get
+// through it may leave out lines that the next one is to have. last reports that the file's writer is gone: all lines
+// count then, and so does one without a newline at the end. Errors are of the type *ReadError.
+func (m *Mirror) Look(last bool) error {
+	for {
+		m.mu.Lock()
+		more, err := m.look(last)
+		m.mu.Unlock()
+		if !more {
+			return err
+		}
+	}
+}
+
+// Close releases the files, and what Run watched them with. (The kernel takes some milliseconds to end a watch. Close
+// after whatever somebody waits for.)
 func (m *Mirror) Close() (err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.watch != nil {
 		err = m.watch.Close()
+	}
+	if m.scout != nil {
+		m.endScout()
 	}
 	if m.reader != nil {
 		err = errors.Join(err, m.reader.Close())
@@ -127,12 +183,15 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // wait returns when there may be more to post.
 func (m *Mirror) wait(ctx context.Context) {
-	if m.Path == "" {
+	m.mu.Lock()
+	path := m.Path
+	m.mu.Unlock()
+	if path == "" {
 		pause(ctx, findEvery)
 		return
 	}
 	if m.watch == nil {
-		m.watch = session.NewWatch(m.Path)
+		m.watch = session.NewWatch(path)
 	}
 	m.watch.Wait(ctx, poll)
 }
@@ -146,199 +205,62 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (m *Mirror) pass(ctx context.Context, next func(*session.Reader) (session.Line, error)) error {
+func (m *Mirror) pass(ctx context.Context, last bool) error {
 	if m.Gate != nil {
 		if err := m.Gate(ctx); err != nil {
 			return err
 		}
 	}
-	if m.Path == "" && m.Find != nil {
-		m.Path, m.Session = m.Find()
-	}
-	if m.Path == "" {
-		return nil
-	}
-	if m.reader == nil {
-		if err := m.open(); err != nil {
-			return err
-		}
-	}
 	for {
-		if err := m.fill(next); err != nil {
+		if more, err := m.load(last); !more {
 			return err
-		}
-		if len(m.batch) == 0 {
-			return nil
 		}
 		if err := m.ship(ctx); err != nil {
 			return err
 		}
-		m.posted.Add(int64(len(m.batch)))
-		clear(m.batch) // a line can be large: don't hold on to it
-		m.batch, m.pending, m.refused = m.batch[:0], nil, nil
-		m.note(m.reader)
+		at := m.shipped()
 		if m.Saved != nil {
-			if err := m.Saved(m.next); err != nil {
+			if err := m.Saved(at); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// open starts the reader and brings the encoder to where it was at From, or at the end of the notes.
-func (m *Mirror) open() error {
-	reader := session.NewReader(m.Path, session.Position{})
-	if m.Named {
-		reader = session.NewSessionReader(m.Path, m.Dialect)
+// load makes the next batch ready to be posted, and reports whether there is one. The lines of a batch count for Tally
+// before they are posted: the file may change right afterwards.
+func (m *Mirror) load(last bool) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ok, err := m.open(); !ok {
+		return false, err
 	}
-	reader.Until(m.Until)
-	if err := m.catchUp(reader); err != nil {
-		m.restart() // the next pass begins anew
-		return &ReadError{errors.Join(err, reader.Close())}
+	err := m.fill(last)
+	if len(m.batch) == 0 {
+		return false, err
 	}
-	m.reader, m.next = reader, reader.Position()
-	m.posted.Store(int64(m.next.Index))
-	return nil
+	if err != nil { // what was read before it is posted, and the next pass has the error again
+		m.Log.Debug("the session can't be read now", "error", err)
+	}
+	for more := m.scout != nil && !m.scout.behind; more; {
+		if more, err = m.lookAhead(last); err != nil {
+			m.Log.Debug("the session can't be read now", "error", err)
+		}
+	}
+	if !m.posting {
+		m.posting, m.pending = true, m.batch
+	}
+	return true, nil
 }
 
-// catchUp takes what earlier Mirrors have posted.
-func (m *Mirror) catchUp(reader *session.Reader) error {
-	if m.Notes != "" {
-		known, err := m.recall(reader)
-		if err != nil {
-			return err
-		}
-		if !known {
-			if err := reader.Reset(); err != nil {
-				return err
-			}
-			m.restart()
-		}
-		m.noting = true
-	}
-	start := reader.Position()
-	for reader.Position().Offset < m.From.Offset {
-		line, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		m.Skip(line)
-		if line.End.Index%batchLines == 0 {
-			m.note(reader)
-		}
-	}
-	if at := reader.Position(); at == m.From || at == start && at.Offset > m.From.Offset {
-		return nil
-	}
-	// Not the file that the position was made of. From its start nothing is lost, and what is there already is not
-	// doubled.
-	m.Log.Warn("the saved position does not fit the session file; mirroring it from its start", "path", m.Path)
-	m.restart()
-	m.noting = m.Notes != ""
-	return reader.Reset()
-}
-
-// restart brings the encoder to the file's start, as if no line had come, and leaves the notes so far.
-func (m *Mirror) restart() {
-	m.Namer = Namer{Dialect: m.Dialect, Session: m.Session, Known: m.Known}
-	m.prompted, m.decoder, m.last, m.calls = false, session.Decoder{}, time.Time{}, nil
-	if m.notes.f != nil {
-		_ = m.notes.f.Close() // nothing of it is waited for
-	}
-	m.notes = notes{}
-}
-
-// fill reads lines until a batch is full or the file is at its end.
-func (m *Mirror) fill(next func(*session.Reader) (session.Line, error)) error {
-	if len(m.pending) > 0 {
-		return nil // the last pass failed: the same again
-	}
-	defer func() { m.pending = m.batch }()
-	for size := 0; len(m.batch) < batchLines && size < batchBytes; {
-		line, err := next(m.reader)
-		var changed *session.ChangedError
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.As(err, &changed):
-			m.Log.Warn("the session file changed; reading it from its start for what is new", "path", changed.Path, "how", changed.How)
-			m.Restart()
-			if err := m.reader.Reset(); err != nil {
-				return &ReadError{err}
-			}
-			continue
-		case err != nil:
-			return &ReadError{err}
-		}
-		entry, fresh := m.Encode(line)
-		m.next = line.End
-		if fresh {
-			m.batch = append(m.batch, entry)
-			size += len(entry.Payload)
-		}
-	}
-	return nil
-}
-
-// ship posts what is pending until each is on the thread or known to be refused for good. What it has changed of an entry stays changed: should the
-// answer have been lost, the same is posted again.
-func (m *Mirror) ship(ctx context.Context) error {
-	for len(m.pending) > 0 {
-		err := m.Append(ctx, m.pending)
-		if err == nil {
-			m.pending = nil
-			return nil
-		}
-		var se *thread.StatusError
-		if !errors.As(err, &se) {
-			return err
-		}
-		rest, mended := m.mend(m.pending, se.Entries)
-		if !mended {
-			return err // the server complains of what was not posted
-		}
-		m.pending = rest
-	}
-	return nil
-}
-
-// mend is entries less those that are there already, and with something smaller for each that was refused: first the entry cut, where it was too
-// large, then a stub. What is refused even so is left out. false where bad names none of the entries.
-func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry) ([]thread.Entry, bool) {
-	if m.refused == nil {
-		m.refused = map[string]int{}
-	}
-	by := map[string]thread.BadEntry{}
-	for _, b := range bad {
-		by[b.ID] = b
-	}
-	var rest []thread.Entry
-	mended := false
-	for _, e := range entries {
-		b, is := by[e.ID]
-		if !is {
-			rest = append(rest, e)
-			continue
-		}
-		mended = true
-		if b.Status == http.StatusConflict {
-			continue // delivered, by whomever: what is there stays
-		}
-		m.refused[e.ID]++
-		switch {
-		case m.refused[e.ID] == 1 && b.Status == http.StatusRequestEntityTooLarge:
-			m.Log.Warn("a line is too large for the server; posting it cut", "id", e.ID, "bytes", len(e.Payload), "reason", b.Reason)
-			rest = append(rest, trimmed(e, m.Dialect.Prefix, b.Reason))
-		case m.refused[e.ID] <= 2:
-			m.Log.Warn("the server refuses a line; posting a stub for it", "id", e.ID, "reason", b.Reason)
-			m.refused[e.ID] = 2
-			rest = append(rest, stub(e, m.Dialect.Prefix, b.Reason))
-		default:
-			m.Log.Error("the server refuses a line and its stub; leaving it out", "id", e.ID, "reason", b.Reason)
-		}
-	}
-	return rest, mended
+// shipped takes note that the batch is on the thread, and returns its end.
+func (m *Mirror) shipped() session.Position {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.posted.Add(int64(len(m.batch)))
+	clear(m.batch) // a line can be large: don't hold on to it
+	m.batch, m.size, m.posting, m.refused = m.batch[:0], 0, false, nil
+	m.stuck = time.Time{}
+	m.note(m.reader)
+	return m.end
 }

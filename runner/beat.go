@@ -103,7 +103,7 @@ func (r *run) beatNumber() int64 { return int64(r.Restarts)*100_000 + r.beats }
 func (r *run) heartbeat(next time.Duration) thread.Heartbeat {
 	// The lines of this run alone: what stood in the file before is on the thread or is not ours to count.
 	posted := max(0, r.mirror.Posted()-int64(r.record.From.Index))
-	seen := max(0, r.follower.seen()-int64(r.record.From.Index))
+	seen := max(0, r.mirror.Seen()-int64(r.record.From.Index))
 	h := thread.Heartbeat{
 		Signal: r.signal(thread.TypeHeartbeat), Beat: r.beatNumber(), Posted: posted, Pending: max(0, seen-posted),
 		UptimeMs: (clock() - r.record.Clock).Milliseconds(), NextMs: next.Milliseconds(),

@@ -35,7 +35,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 		}
 	}
 	r.readToEnd(abandon)
-	sum := r.follower.summary()
+	sum, end := r.follower.summary(), r.mirror.Tallied()
 	facts.Turn, facts.Stderr = sum.turn, r.stderrTail()
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
@@ -47,7 +47,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 		// Without the file a crash from here on would be settled by the host instead. That is no reason to keep the end back.
 		r.Log.Warn("the run's end was not written down", "error", err)
 	}
-	r.note(Fact{Fact: FactDecided, Verdict: &v, End: &sum.end})
+	r.note(Fact{Fact: FactDecided, Verdict: &v, End: &end})
 	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason, "error_class", v.ErrorClass, "message", v.Message)
 	return v, terminal, nil
 }
@@ -58,7 +58,7 @@ const unreadFor = 10 * time.Second
 // readToEnd reads the session to its end for the verdict. A file that can't be read gets unreadFor to come back.
 func (r *run) readToEnd(abandon context.Context) {
 	for {
-		err := r.follower.read(true)
+		err := r.readOn(true)
 		if err == nil {
 			return
 		}

@@ -4,55 +4,35 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"hash"
 	"io"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
-	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
 
-// follower reads the session and the agent's stdout beside the mirror, for what the run came to: it must get to the end of the file also when the thread can't be reached
-// and the mirror stands still. It is safe for concurrent use.
+// follower counts what decides the verdict: the run's lines, which the mirror passes to it as it reads them, and the
+// agent's stdout, which it reads itself. It waits for no network. It is safe for concurrent use.
 type follower struct {
-	dialect session.Dialect
-	from    session.Position // where this run's lines begin
-	until   int              // the index of the next run's first line; 0 where there is none
-	named   bool             // a person named the file: it may be no session
-
-	known *mirror.Known
-	find  func() (path, id string) // where the session is, once it is known
-	said  func(line []byte) harness.Said
-
-	behind atomic.Bool // it has not yet read what came under an earlier worker
+	said func(line []byte) harness.Said
 
 	mu      sync.Mutex
-	reader  *session.Reader // nil as long as there is none
-	stdout  *outputLines    // nil where it doesn't count
-	decoder session.Decoder
-	namer   mirror.Namer
+	stdout  *outputLines // nil where it doesn't count
 	tally   harness.Tally
-	told    string        // the session's id, as the agent tells it
+	told    string        // the session's id, from stdout
 	offline time.Duration // since when the agent waits for its provider: clock; 0 where it doesn't
 	digest  hash.Hash     // over the ids of this run's lines
-	total   int64         // lines of the file, earlier runs' included
 	lines   int64         // of this run
 	usage   any
 	moved   time.Duration // when the last line came: clock
 }
 
 func (r *run) newFollower() *follower {
-	f := &follower{
-		dialect: r.Spec.Dialect, from: r.record.From, until: r.until, named: r.record.Named, known: r.known,
-		find: r.session, decoder: session.Decoder{Dialect: r.Spec.Dialect}, digest: sha256.New(), moved: clock(),
-	}
-	f.behind.Store(r.progress.spawned != nil)
+	f := &follower{digest: sha256.New(), moved: clock()}
 	if r.Spec.Said != nil && r.TTY == nil {
 		f.said, f.stdout = r.Spec.Said, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
@@ -60,76 +40,11 @@ func (r *run) newFollower() *follower {
 	return f
 }
 
-// atOnce is how many lines are read without a pause for those who ask the follower something.
-const atOnce = 1000
-
-// read takes the lines that have come. last reports that the agent is gone, so that a line without a newline is one, too.
+// read takes what has come on stdout. last reports that the agent is gone: a line without a newline counts, too.
 func (f *follower) read(last bool) error {
 	f.mu.Lock()
-	err := f.hear(last)
-	f.mu.Unlock()
-	for more := true; more; {
-		var failed error
-		f.mu.Lock()
-		more, failed = f.follow(last)
-		f.mu.Unlock()
-		err = errors.Join(err, failed)
-	}
-	return err
-}
-
-// readLines takes the lines of the session that have come. What the agent prints meanwhile can wait; and so can a
-// line for a follower that still reads what came under an earlier worker.
-func (f *follower) readLines() error {
-	for more := !f.behind.Load(); more; {
-		var err error
-		f.mu.Lock()
-		more, err = f.follow(false)
-		f.mu.Unlock()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// follow takes some of the session's lines, and reports whether there are more.
-func (f *follower) follow(last bool) (more bool, err error) {
-	if f.reader == nil {
-		path, id := f.find()
-		if path == "" {
-			return false, nil
-		}
-		f.reader = session.NewReader(path, session.Position{})
-		f.namer = mirror.Namer{Dialect: f.dialect, Session: id, Known: f.known}
-		if f.named {
-			f.reader = session.NewSessionReader(path, f.dialect)
-		}
-		f.reader.Until(f.until)
-	}
-	next := f.reader.Next
-	if last {
-		next = f.reader.Rest
-	}
-	for range atOnce {
-		line, err := next()
-		var changed *session.ChangedError
-		switch {
-		case errors.Is(err, io.EOF):
-			f.behind.Store(false)
-			return false, nil
-		case errors.As(err, &changed): // it is read again from its start
-			if err := f.reader.Reset(); err != nil {
-				return false, err
-			}
-			f.namer.Restart()
-			continue
-		case err != nil:
-			return false, err
-		}
-		f.take(line)
-	}
-	return true, nil
+	defer f.mu.Unlock()
+	return f.hear(last)
 }
 
 // hear takes what has come on stdout, or the end of it where that is more than is kept.
@@ -167,22 +82,13 @@ func (f *follower) offlineSince() time.Duration {
 	return f.offline
 }
 
-func (f *follower) take(line session.Line) {
-	e := f.decoder.Next(line.Data)
-	if !line.Held() {
-		e = session.Entry{Kind: session.Text, Type: "long"}
-	}
-	name := f.namer.Name(line, e)
-	if name.Again || name.Was != "" {
-		return
-	}
-	f.total++
-	if line.Start.Index < f.from.Index && !f.namer.Restarted() {
-		return
-	}
+// take counts the run's next line.
+func (f *follower) take(id string, e session.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.moved, f.offline = clock(), 0
 	f.lines++
-	_, _ = io.WriteString(f.digest, name.ID+"\n") // a hash takes everything
+	_, _ = io.WriteString(f.digest, id+"\n") // a hash takes everything
 	f.tally.Add(e)
 	if len(e.Usage) > 0 {
 		var u any
@@ -213,13 +119,6 @@ func sum(a, b any) any {
 	return a
 }
 
-// seen is how many lines there were, this run's and earlier ones.
-func (f *follower) seen() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.total
-}
-
 // resting reports that the turn has ended well and no tool is at work.
 func (f *follower) resting() bool {
 	f.mu.Lock()
@@ -240,28 +139,21 @@ type summary struct {
 	lines  int64
 	digest string
 	usage  json.RawMessage
-	end    session.Position
 }
 
 func (f *follower) summary() summary {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := summary{turn: f.tally.Turn(), lines: f.lines, digest: hex.EncodeToString(f.digest.Sum(nil))}
-	if f.reader != nil {
-		s.end = f.reader.Position()
-	}
 	if f.usage != nil {
 		s.usage, _ = json.Marshal(f.usage) // it came from JSON
 	}
 	return s
 }
 
-func (f *follower) close() (err error) {
-	if f.reader != nil {
-		err = f.reader.Close()
+func (f *follower) close() error {
+	if f.stdout == nil {
+		return nil
 	}
-	if f.stdout != nil {
-		err = errors.Join(err, f.stdout.close())
-	}
-	return err
+	return f.stdout.close()
 }

@@ -411,14 +411,11 @@ func (r *run) newMirror() *mirror.Mirror {
 		From:  r.cursor(),
 		Notes: filepath.Join(r.folder.Path, "mirror.notes"),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
-			// What is on the thread counts for the verdict, also where the file changes right afterwards.
-			if err := r.follower.readLines(); err != nil {
-				r.Log.Debug("the session can't be read now", "error", err)
-			}
 			_, err := r.post(ctx, entries)
 			return err
 		},
-		Gate: r.ensureOpen,
+		Tally: r.follower.take,
+		Gate:  r.ensureOpen,
 		Saved: func(p session.Position) error {
 			// A full disk must not keep lines from the thread: a stale cursor only means posting some of them again.
 			if err := r.folder.SaveCursor(p); err != nil {
@@ -438,11 +435,15 @@ func (r *run) cursor() session.Position {
 	return r.record.Posted
 }
 
-// look lets the follower read what has come.
+// look reads what has come of the agent's stdout and of its session. It posts nothing.
 func (r *run) look() {
-	if err := r.follower.read(false); err != nil {
+	if err := r.readOn(false); err != nil {
 		r.Log.Debug("the session can't be read now", "error", err)
 	}
+}
+
+func (r *run) readOn(last bool) error {
+	return errors.Join(r.follower.read(last), r.mirror.Look(last))
 }
 
 // post posts entries and notes that the server has spoken.

@@ -1,6 +1,9 @@
 package session
 
-import "cmp"
+import (
+	"cmp"
+	"maps"
+)
 
 // Decoder decodes a session file's lines in their order, and fills in what a line leaves to those before it: whose turn it is, which tool answers. The zero
 // value with a Dialect is ready for a file's first line.
@@ -8,7 +11,8 @@ type Decoder struct {
 	Dialect
 
 	heard Heard
-	tools map[string]string // the names of the tools that were called, by call
+	tools map[string]string // the names of the tools that were called last, by call
+	older map[string]string // and before them
 }
 
 // Heard is what a Decoder remembers of lines for those that follow.
@@ -29,14 +33,21 @@ func (d *Decoder) Hear(h Heard) {
 	d.heard.Reply = cmp.Or(h.Reply, d.heard.Reply)
 	for _, c := range h.Calls {
 		if d.tools == nil || len(d.tools) >= mostCalls {
-			d.tools = map[string]string{}
+			d.tools, d.older = map[string]string{}, d.tools
 		}
 		d.tools[c.ID] = c.Name
 	}
 }
 
-// mostCalls bounds what is remembered of calls. A result follows its call soon.
-const mostCalls = 10_000
+// Clone returns a Decoder that continues where this one is, independently of it.
+func (d *Decoder) Clone() Decoder {
+	clone := *d
+	clone.tools, clone.older = maps.Clone(d.tools), maps.Clone(d.older)
+	return clone
+}
+
+// mostCalls is how many calls are remembered at least, and half of how many at most. A result follows its call soon.
+const mostCalls = 1000
 
 // Next decodes the file's next line.
 func (d *Decoder) Next(line []byte) Entry {
@@ -71,7 +82,7 @@ func (d *Decoder) fill(e Entry) Entry {
 		}
 	case ToolResult:
 		if e.ToolName == "" && !e.Whole {
-			if e.ToolName = d.tools[e.ToolCallID]; e.ToolName != "" && len(e.Message) > 1 {
+			if e.ToolName = cmp.Or(d.tools[e.ToolCallID], d.older[e.ToolCallID]); e.ToolName != "" && len(e.Message) > 1 {
 				e.Message = append([]byte(`{"toolName":`+quoted(e.ToolName)+`,`), e.Message[1:]...)
 			}
 		}

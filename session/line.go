@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut
@@ -106,6 +108,28 @@ func (r *Reader) Close() error {
 	f := r.f
 	r.f, r.proof, r.gate = nil, nil, nil
 	return f.Close()
+}
+
+// Fork returns a Reader that continues where this one is, with what this one has read ahead and the same open file.
+// Close both.
+func (r *Reader) Fork() (*Reader, error) {
+	fork := &Reader{
+		path: r.path, pos: r.pos, known: r.known, proof: r.proof, until: r.until, anchor: bytes.Clone(r.anchor),
+		scanned: r.scanned,
+	}
+	if r.win != nil {
+		fork.win = make([]byte, window)
+		fork.hi = copy(fork.win, r.win[r.lo:r.hi])
+	}
+	if r.f == nil {
+		return fork, nil
+	}
+	fd, err := unix.FcntlInt(r.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", r.path, err)
+	}
+	fork.f = os.NewFile(uintptr(fd), r.path)
+	return fork, nil
 }
 
 // Reset goes back to the start of the file, whichever file now has the path.

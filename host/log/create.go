@@ -22,7 +22,7 @@ type Want struct {
 	At      *uint64 // offset to fork at; nil for the source's end
 	Sub     uint64  // messages, or bytes, behind At to copy from the source
 	Body    []byte  // its first content
-	Run     string  // whose signals alone the entries of a thread may be; "" for any
+	Run     string  // entries of a thread may be signals of this run only; "" for any
 }
 
 // MaxForkDepth bounds how many streams a read goes through.
@@ -62,7 +62,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		made = !head.Exists()
 		if !made {
-			return nil, nil // another was faster
+			return nil, nil // made since Stat
 		}
 		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
 		if _, is := thread.OfStream(name); is {
@@ -85,7 +85,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	case !made:
 		return v, false, want.same(v)
 	case v.Fork != nil:
-		// It may have been deleted while this one was not there yet to be kept for.
+		// Until the fork existed, a delete of its source did not see it.
 		if _, err := l.source(ctx, v); err != nil {
 			err = errors.Join(err, l.drop(ctx, name, func(v Stream) bool { return v.Born == m.Born }))
 			return v, false, &SourceError{want.Source, err}
@@ -94,7 +94,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	return v, true, nil
 }
 
-// decide is the table of a PUT. v and err are the result of Stat for the name. It reports whether the stream is to be made.
+// decide is the table of a PUT. v and err are the result of Stat for the name. It reports whether to make the stream.
 //
 //	the name's stream                    wanted             result
 //	absent, or expired and deleted       any                to be made
@@ -133,7 +133,7 @@ func (want Want) same(v Stream) error {
 	return nil
 }
 
-// property is something that a wanted stream and an existing one can differ in.
+// property is one of those that a wanted stream and an existing one can differ in.
 type property struct {
 	name    string
 	differs bool
@@ -177,7 +177,7 @@ func (want Want) fresh(now time.Time) Meta {
 	return m
 }
 
-// branch makes m, the state of the wanted stream, that of a fork, and returns the records to copy from its source.
+// branch makes m, the state of the wanted stream, that of a fork, and returns the records to copy from the source.
 func (l *Log) branch(ctx context.Context, want Want, m *Meta) ([]engine.Record, error) {
 	source, err := l.Stat(ctx, want.Source)
 	if *m, err = want.fork(*m, source, err, time.Now()); err != nil {
@@ -228,11 +228,11 @@ func (want Want) fork(m Meta, source Stream, err error, now time.Time) (Meta, er
 	return m, nil
 }
 
-// MaxForkCopy is how many bytes of its source a fork may copy, and MaxMessages how many messages. Whoever wants to branch off further behind an offset
-// names a later one: a stream of bytes has one for each piece of it.
+// MaxForkCopy is how many bytes of its source a fork may copy; MaxMessages bounds the messages. A client that wants
+// more names a later offset: a stream of bytes has one for each of its pieces.
 const MaxForkCopy = 8 << 20
 
-// copySub returns the first messages, or bytes, that follow where f branches off.
+// copySub returns the first f.Sub messages, or bytes, of the source behind f.At.
 func (l *Log) copySub(ctx context.Context, source Stream, f *Fork) ([]engine.Record, error) {
 	var copied []engine.Record
 	left, after, size := f.Sub, f.At, 0
@@ -267,7 +267,7 @@ func (l *Log) copySub(ctx context.Context, source Stream, f *Fork) ([]engine.Rec
 	return copied, nil
 }
 
-// parseInitial reads the entries that a thread is made with, by a token for run.
+// parseInitial parses the entries that a thread is made with.
 func parseInitial(body []byte, run string) ([]thread.Entry, error) {
 	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "[]" {
 		return nil, nil

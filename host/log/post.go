@@ -13,18 +13,18 @@ import (
 
 // Post is a request to append to a stream, to close it, or both.
 type Post struct {
-	Type     string // of the Body, to be equal to the stream's; "" where there is none
+	Type     string // content type of the Body; has to be the stream's
 	Body     []byte
 	Producer *Producer // nil without one
-	Seq      string    // has to sort after that of the post before; "" for none
+	Seq      string    // has to sort after the last one; "" for none
 	Close    bool
-	Run      string // whose signals alone the entries of a thread may be; "" for any
+	Run      string // entries of a thread may be signals of this run only; "" for any
 }
 
 // Posted is the result of a Post.
 type Posted struct {
 	Stream    Stream
-	Duplicate bool      // the producer's request was accepted before, and changed nothing now
+	Duplicate bool      // the producer's request was accepted before
 	Last      *Producer // its last accepted request; nil without one
 }
 
@@ -35,7 +35,7 @@ func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err er
 	if _, is := thread.OfStream(name); is && p.Close {
 		return out, ErrThreadClose
 	}
-	if _, err := l.Stat(ctx, name); err != nil { // what has expired is deleted now
+	if _, err := l.Stat(ctx, name); err != nil { // deletes an expired one
 		return out, err
 	}
 	began, n, size := time.Now(), 0, 0
@@ -100,12 +100,12 @@ func (l *Log) append(ctx context.Context, v Stream, p Post, out *Posted) (*engin
 		a.State = next.state()
 	}
 	if len(a.Records) == 0 && a.Values == nil && bytes.Equal(a.State, v.head.State) {
-		return nil, nil // only entries that are there
+		return nil, nil // all entries existed
 	}
 	return a, nil
 }
 
-// postAction is what becomes of a Post that is not refused.
+// postAction is the result of Post.decide.
 type postAction int
 
 const (
@@ -170,7 +170,7 @@ func (p Post) next(m Meta, now time.Time) (Meta, error) {
 	return m, nil
 }
 
-// addBody adds what a POST brings to an append: of a thread the entries that are new.
+// addBody adds the records of a Post's body to an append: those of a thread's new entries.
 func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (err error) {
 	if _, is := thread.OfStream(v.Name); is {
 		entries, err := ParseEntries(p.Body, p.Run)
@@ -183,7 +183,7 @@ func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (
 	return err
 }
 
-// producer is where a producer stands; nil for one that the stream does not know.
+// producer returns the last accepted request of a stream's producer; nil for none.
 func (l *Log) producer(ctx context.Context, name, id string) (*Producer, error) {
 	raw, err := l.engine.Value(ctx, name, valueProducer+id)
 	if err != nil || raw == nil {

@@ -63,7 +63,14 @@ func (l *liveReader) sent(after, tail uint64, closed bool, now time.Time) contro
 
 // events serves a stream as server-sent events: its records, and those that are appended later. A reader that is too slow
 // is disconnected, and comes again from its last offset.
-func (s *Server) events(w http.ResponseWriter, r *http.Request, f *log.Follower, v log.Stream, after uint64, l *lease) error {
+func (s *Server) events(
+	w http.ResponseWriter,
+	r *http.Request,
+	f *log.Follower,
+	v log.Stream,
+	after uint64,
+	l *lease,
+) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")

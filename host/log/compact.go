@@ -17,10 +17,10 @@ const valueCompacted = "tended"
 
 // compaction is the result of the last pass over a thread. Its offsets are those of records: the value itself has none.
 type compaction struct {
-	Upto uint64        `json:"upto"`         // the thread ended here when it was looked at
-	From uint64        `json:"from"`         // up to here nothing is left to be done, ever
-	Due  time.Time     `json:"due,omitzero"` // there is something to be done then, even if nothing comes
-	Keep time.Duration `json:"keep"`         // by this rule
+	Upto uint64        `json:"upto"`         // end of the thread at the last pass
+	From uint64        `json:"from"`         // all before it is done for good
+	Due  time.Time     `json:"due,omitzero"` // when the next heartbeats may be removed; zero for none
+	Keep time.Duration `json:"keep"`         // Retention.Heartbeats of the last pass
 }
 
 // compact removes the heartbeats of a thread's ended runs, except each run's last one, and returns how many.
@@ -51,9 +51,12 @@ func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v 
 	}
 	_, err = l.update(ctx, v.Name, func(head engine.Head) (*engine.Append, error) {
 		if head.Data < v.head.Data || !head.Exists() {
-			return nil, nil // it was deleted meanwhile
+			return nil, nil // deleted since
 		}
-		return &engine.Append{State: head.State, Values: map[string][]byte{valueCompacted: thread.Marshal(after)}}, nil
+		return &engine.Append{
+			State:  head.State,
+			Values: map[string][]byte{valueCompacted: thread.Marshal(after)},
+		}, nil
 	})
 	return removed, err
 }
@@ -72,21 +75,22 @@ func (l *Log) compaction(ctx context.Context, name string) (c compaction, err er
 // beats are the heartbeats of one run.
 type beats struct {
 	n     int
-	first uint64 // offset of what precedes the first one
+	first uint64 // offset of the record before the first one
 	last  string // id of the last one
 	gone  bool   // all but the last one are to be removed
 }
 
-// survey is what there is to know of a thread, or of the rest of one, before anything is removed.
+// survey is what a pass collects about a thread, or about the rest of one, before it removes anything.
 type survey struct {
 	fold      thread.Fold
 	beats     map[string]*beats // by run
 	removable bool
 
-	prev, at uint64 // offsets: of the record that was added last, and of what precedes it. Those of one append can have the same
+	at   uint64 // offset of the record that was added last. Records of one append can share it
+	prev uint64 // offset before at
 }
 
-// scan tells f of a thread's records after an offset.
+// scan calls f for the records of a thread after an offset.
 func (l *Log) scan(ctx context.Context, v Stream, after uint64, f func(engine.Record) error) error {
 	for after < v.head.Data {
 		records, err := l.engine.Read(ctx, v.Name, after, v.head.Data, readAtOnce)
@@ -103,7 +107,8 @@ func (l *Log) scan(ctx context.Context, v Stream, after uint64, f func(engine.Re
 	return nil
 }
 
-// signal reads a record that may be a signal. What an agent has said is not read, and a signal that is written in another way than ours stays.
+// signal parses a record that may be a signal. It skips an agent's records unparsed, and so signals in another spelling
+// than our own.
 func signal(r engine.Record) (e thread.Entry, may bool, err error) {
 	if !bytes.Contains(r.Data, []byte(`"signal.`)) {
 		return e, false, nil
@@ -113,12 +118,13 @@ func signal(r engine.Record) (e thread.Entry, may bool, err error) {
 	return e, true, err
 }
 
-// beatOf is the run whose heartbeat an entry is. One without a run is nobody's.
+// beatOf returns the run of a heartbeat; false for another entry, and for one without a run.
 func beatOf(e thread.Entry) (run string, is bool) {
 	sig, err := thread.Scan(e.Payload)
 	return sig.RunID, err == nil && sig.Type == thread.TypeHeartbeat && sig.RunID != ""
 }
 
+// add counts a record.
 func (s *survey) add(r engine.Record) error {
 	if r.Seq != s.at {
 		s.prev, s.at = s.at, r.Seq
@@ -140,7 +146,7 @@ func (s *survey) add(r engine.Record) error {
 	return nil
 }
 
-// goes reports whether a record is to be removed.
+// goes reports whether to remove a record.
 func (s *survey) goes(r engine.Record) (bool, error) {
 	e, may, err := signal(r)
 	if err != nil || !may {
@@ -151,17 +157,23 @@ func (s *survey) goes(r engine.Record) (bool, error) {
 	return is && b != nil && b.gone && b.last != e.ID, nil
 }
 
-// settle decides whose heartbeats go, and what is left to be done later.
-func (l *Log) settle(ctx context.Context, now time.Time, keep time.Duration, v Stream, s *survey) (compaction, error) {
+// settle decides which runs' heartbeats to remove, and when to look again.
+func (l *Log) settle(
+	ctx context.Context,
+	now time.Time,
+	keep time.Duration,
+	v Stream,
+	s *survey,
+) (compaction, error) {
 	after := compaction{Upto: v.head.Data, From: v.head.Data, Keep: keep}
 	for _, r := range s.fold.Runs() {
 		b := s.beats[r.ID]
 		if b == nil {
 			continue
 		}
-		ended := r.LastSignal // nothing came after the end, or a heartbeat that crossed it
+		ended := r.LastSignal // the end, or a heartbeat that crossed it
 		if r.Status == thread.StatusRunning || r.Provisional {
-			// Its end may stand before what was read now.
+			// Its end may be among the records before this pass.
 			_, ok, err := l.engine.Lookup(ctx, v.Name, r.ID+".end.0")
 			if err != nil {
 				return after, err
@@ -184,10 +196,10 @@ func (l *Log) settle(ctx context.Context, now time.Time, keep time.Duration, v S
 	return after, nil
 }
 
-// sweepAtOnce is how many heartbeats are removed at once.
+// sweepAtOnce is how many offsets the engine removes in one call.
 const sweepAtOnce = 1000
 
-// sweep removes what goes. Of records that came in one append and have one offset, all go or none.
+// sweep removes heartbeats. Records that share an offset are removed together or not at all.
 func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey) (removed int, err error) {
 	var seqs []uint64
 	flush := func() error {
@@ -199,7 +211,7 @@ func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey) (rem
 		return err
 	}
 	var at uint64
-	some, stays := 0, false // of the records at offset at
+	some, stays := 0, false // about the records at offset at
 	end := func() error {
 		if some > 0 && !stays {
 			seqs = append(seqs, at)

@@ -2,13 +2,13 @@ package log
 
 import "arbe.0sk.ar/runner/internal/jsonscan"
 
-// MaxMessages is how many messages one post to a stream of JSON may bring. Each costs a key of its own in the log, with
-// the stream's name in it.
+// MaxMessages is how many messages one post to a stream of JSON may have. Each takes a key in the log, with the
+// stream's name in it.
 const MaxMessages = 10_000
 
-// countElements returns how many elements the JSON array b has, and stops counting at the first one beyond most. It
-// allocates nothing, so that a post is refused for its count before anything is built of it. Of what is no JSON it
-// returns some number.
+// countElements returns the number of elements of the JSON array b, and stops at the first one beyond most. It
+// allocates nothing, so that a post is refused for its count before it is parsed. For invalid JSON it returns some
+// number.
 func countElements(b []byte, most int) int {
 	i := jsonscan.Space(b, 1)
 	if i >= len(b) || b[i] == ']' {
@@ -34,7 +34,7 @@ func countElements(b []byte, most int) int {
 	return n
 }
 
-// checkCount refuses the JSON array b where it has no element or more than most.
+// checkCount returns ErrEmpty for a JSON array without elements, and a *CountError for one of more than most.
 func checkCount(b []byte, most int) error {
 	switch n := countElements(b, most); {
 	case n == 0:

@@ -72,7 +72,11 @@ func TestLargeBodyInLittleMemory(t *testing.T) {
 		return []byte("[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]")
 	}
 	entry := func(i int, payload string) string {
-		return fmt.Sprintf(`{"id":"e%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%s}}`, i, payload)
+		return fmt.Sprintf(
+			`{"id":"e%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%s}}`,
+			i,
+			payload,
+		)
 	}
 	var many []string
 	for i := range thread.MaxEntries {
@@ -137,8 +141,9 @@ func TestCutBytes(t *testing.T) {
 		}
 		var whole []byte
 		for i, r := range records {
-			if len(r.Data) == 0 || len(r.Data) > pieceBytes || utf8.ValidString(text) && !utf8.Valid(r.Data) || i > 0 &&
-				r.Data[0] == '\n' {
+			if len(r.Data) == 0 || len(r.Data) > pieceBytes || utf8.ValidString(text) && !utf8.Valid(r.Data) ||
+				i > 0 &&
+					r.Data[0] == '\n' {
 				t.Errorf("a piece of %d bytes of %.10q", len(r.Data), text)
 			}
 			whole = append(whole, r.Data...)

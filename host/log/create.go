@@ -22,7 +22,7 @@ type Want struct {
 	At      *uint64 // offset to fork at; nil for the source's end
 	Sub     uint64  // messages, or bytes, behind At to copy from the source
 	Body    []byte  // its first content
-	Run     string  // whose signals alone the entries of a thread may be; "" for any
+	Run     string  // entries of a thread may be signals of this run only; "" for any
 }
 
 // MaxForkDepth bounds how many streams a read goes through.
@@ -33,18 +33,10 @@ const MaxForkDepth = 64
 // made nothing then.
 func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, made bool, err error) {
 	v, err = l.Stat(ctx, name)
-	var undeleted *undeletedError
-	switch {
-	case errors.As(err, &undeleted):
-		return v, false, undeleted.cause
-	case err == nil:
-		return v, false, want.same(v)
-	case errors.Is(err, ErrGone):
-		return v, false, ErrKept
-	case !errors.Is(err, ErrAbsent):
+	if free, err := want.decide(v, err); err != nil || !free {
 		return v, false, err
 	}
-	m := want.Meta(time.Now())
+	m := want.fresh(time.Now())
 	var copied []engine.Record
 	if want.Source != "" {
 		if copied, err = l.branch(ctx, want, &m); err != nil {
@@ -70,7 +62,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		made = !head.Exists()
 		if !made {
-			return nil, nil // another was faster
+			return nil, nil // made since Stat
 		}
 		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
 		if _, is := thread.OfStream(name); is {
@@ -93,13 +85,38 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	case !made:
 		return v, false, want.same(v)
 	case v.Fork != nil:
-		// It may have been deleted while this one was not there yet to be kept for.
+		// Until the fork existed, a delete of its source did not see it.
 		if _, err := l.source(ctx, v); err != nil {
 			err = errors.Join(err, l.drop(ctx, name, func(v Stream) bool { return v.Born == m.Born }))
 			return v, false, &SourceError{want.Source, err}
 		}
 	}
 	return v, true, nil
+}
+
+// decide is the table of a PUT. v and err are the result of Stat for the name. It reports whether to make the stream.
+//
+//	the name's stream                    wanted             result
+//	absent, or expired and deleted       any                to be made
+//	expired, and can't be deleted        any                why not
+//	deleted, and kept for its forks      any                ErrKept
+//	a thread                             a thread           found
+//	another, equal in its properties     any                found
+//	another, differs in one              any                *ExistsError
+//	unknown: the engine failed           any                the engine's error
+func (want Want) decide(v Stream, err error) (free bool, _ error) {
+	var undeleted *undeletedError
+	switch {
+	case err == nil:
+		return false, want.same(v)
+	case errors.As(err, &undeleted):
+		return false, undeleted.cause
+	case errors.Is(err, ErrGone):
+		return false, ErrKept
+	case errors.Is(err, ErrAbsent):
+		return true, nil
+	}
+	return false, err
 }
 
 // same returns why a stream that exists is not the wanted one, as an *ExistsError.
@@ -116,7 +133,7 @@ func (want Want) same(v Stream) error {
 	return nil
 }
 
-// property is something that a wanted stream and an existing one can differ in.
+// property is one of those that a wanted stream and an existing one can differ in.
 type property struct {
 	name    string
 	differs bool
@@ -125,7 +142,7 @@ type property struct {
 // properties compares the wanted stream with v. A fork takes its type and lifetime from its source where the request
 // has none, so they are compared only where it has one.
 func (want Want) properties(v Stream) []property {
-	m, forks := want.Meta(time.Time{}), want.Source != ""
+	m, forks := want.fresh(time.Time{}), want.Source != ""
 	from := Fork{}
 	if v.Fork != nil {
 		from = *v.Fork
@@ -151,8 +168,8 @@ func sameTime(a, b *time.Time) bool {
 	return a.Equal(*b)
 }
 
-// meta returns the state of the wanted stream as of now, without what it takes from a source.
-func (want Want) Meta(now time.Time) Meta {
+// fresh returns the state of the wanted stream as of now, without what it takes from a source.
+func (want Want) fresh(now time.Time) Meta {
 	m := Meta{Type: cmp.Or(want.Type, "application/octet-stream"), Closed: want.Closed, Expires: want.Expires}
 	if want.TTL != nil {
 		m.TTL, m.HasTTL, m.Used = *want.TTL, true, now
@@ -160,23 +177,42 @@ func (want Want) Meta(now time.Time) Meta {
 	return m
 }
 
-// branch makes m, the state of the wanted stream, that of a fork, and returns the records to copy from its source.
+// branch makes m, the state of the wanted stream, that of a fork, and returns the records to copy from the source.
 func (l *Log) branch(ctx context.Context, want Want, m *Meta) ([]engine.Record, error) {
 	source, err := l.Stat(ctx, want.Source)
-	switch {
-	case errors.Is(err, ErrAbsent):
-		return nil, &SourceError{want.Source, ErrAbsent}
-	case errors.Is(err, ErrGone):
-		return nil, &SourceError{want.Source, ErrGone}
-	case err != nil:
+	if *m, err = want.fork(*m, source, err, time.Now()); err != nil {
 		return nil, err
 	}
+	return l.copySub(ctx, source, m.Fork)
+}
+
+// fork is the table of a PUT that forks. source and err are the result of Stat for the source. It returns m, the state of
+// the wanted stream, with what it takes from the source. The first row that fits holds.
+//
+//	source                      request                                result
+//	absent or expired           any                                    *SourceError with ErrAbsent
+//	deleted                     any                                    *SourceError with ErrGone
+//	unknown                     any                                    the engine's error
+//	exists                      has another type                       *TypeError
+//	exists                      At is behind its end                   *ForkError
+//	exists, MaxForkDepth deep   any                                    *ForkError
+//	exists                      without a lifetime                     a fork with the source's lifetime
+//	exists                      any                                    a fork
+func (want Want) fork(m Meta, source Stream, err error, now time.Time) (Meta, error) {
+	switch {
+	case errors.Is(err, ErrAbsent):
+		return m, &SourceError{want.Source, ErrAbsent}
+	case errors.Is(err, ErrGone):
+		return m, &SourceError{want.Source, ErrGone}
+	case err != nil:
+		return m, err
+	}
 	if want.Type != "" && want.Type != source.Type {
-		return nil, &TypeError{Source: want.Source, Type: source.Type}
+		return m, &TypeError{Source: want.Source, Type: source.Type}
 	}
 	m.Type = source.Type
 	if want.TTL == nil && want.Expires == nil {
-		m.TTL, m.HasTTL, m.Expires, m.Used = source.TTL, source.HasTTL, source.Expires, time.Now()
+		m.TTL, m.HasTTL, m.Expires, m.Used = source.TTL, source.HasTTL, source.Expires, now
 	}
 	f := &Fork{From: want.Source, Born: source.Born, At: source.Tail(), Sub: want.Sub, Depth: 1}
 	if source.Fork != nil {
@@ -186,17 +222,17 @@ func (l *Log) branch(ctx context.Context, want Want, m *Meta) ([]engine.Record, 
 		f.At = *want.At
 	}
 	if f.At > source.Tail() || f.Depth > MaxForkDepth {
-		return nil, &ForkError{source.Tail()}
+		return m, &ForkError{source.Tail()}
 	}
 	m.Fork = f
-	return l.copySub(ctx, source, f)
+	return m, nil
 }
 
-// MaxForkCopy is how many bytes of its source a fork may copy, and MaxMessages how many messages. Whoever wants to branch off further behind an offset
-// names a later one: a stream of bytes has one for each piece of it.
+// MaxForkCopy is how many bytes of its source a fork may copy; MaxMessages bounds the messages. A client that wants
+// more names a later offset: a stream of bytes has one for each of its pieces.
 const MaxForkCopy = 8 << 20
 
-// copySub returns the first messages, or bytes, that follow where f branches off.
+// copySub returns the first f.Sub messages, or bytes, of the source behind f.At.
 func (l *Log) copySub(ctx context.Context, source Stream, f *Fork) ([]engine.Record, error) {
 	var copied []engine.Record
 	left, after, size := f.Sub, f.At, 0
@@ -231,7 +267,7 @@ func (l *Log) copySub(ctx context.Context, source Stream, f *Fork) ([]engine.Rec
 	return copied, nil
 }
 
-// parseInitial reads the entries that a thread is made with, by a token for run.
+// parseInitial parses the entries that a thread is made with.
 func parseInitial(body []byte, run string) ([]thread.Entry, error) {
 	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "[]" {
 		return nil, nil

@@ -11,12 +11,12 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// pieceBytes is the largest record that a body of bytes is cut into. What is read at once is as large as a record at
-// least, and a slow reader holds it.
+// pieceBytes is the largest record of a stream of bytes. A read returns one record at least, and a slow reader holds
+// it.
 const pieceBytes = 1 << 20
 
-// cut makes records of a body: of JSON its messages, an array's elements being one each; of anything else pieces of the
-// bytes. The records' data are parts of body.
+// cut splits a body into records: JSON into its messages, each element of an array being one, anything else into
+// pieces. The records share the body's memory.
 func cut(kind string, body []byte, initial bool) ([]engine.Record, error) {
 	now := time.Now()
 	if kind != typeJSON {
@@ -55,8 +55,8 @@ func cut(kind string, body []byte, initial bool) ([]engine.Record, error) {
 	return records, nil
 }
 
-// cutBytes cuts a body into pieces of pieceBytes at most. Text is cut neither within a character nor between a carriage
-// return and a line feed, so that each piece can be an event of its own.
+// cutBytes splits a body into pieces of pieceBytes at most. It splits text neither within a character nor between a
+// carriage return and a line feed, so that each piece can be an event.
 func cutBytes(body []byte, now time.Time, text bool) (records []engine.Record) {
 	for len(body) > 0 {
 		n := min(len(body), pieceBytes)

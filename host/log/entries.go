@@ -26,7 +26,7 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 		if err == nil && fit(entries, run) {
 			return entries, nil
 		}
-		// Something is wrong: now each entry is looked at by itself.
+		// An entry is bad: check each by itself.
 		raws = nil
 		if err := json.Unmarshal(body, &raws); err != nil {
 			return nil, &SyntaxError{"no JSON", err}
@@ -34,7 +34,7 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 	}
 	entries := make([]thread.Entry, len(raws))
 	var bad *EntriesError
-	say := func(i int, reason Reason, why string) {
+	refuse := func(i int, reason Reason, why string) {
 		if bad == nil {
 			bad = &EntriesError{Reason: reason}
 		}
@@ -48,15 +48,15 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 		var syntax *json.SyntaxError
 		var size *thread.SizeError
 		switch {
-		case errors.As(err, &syntax): // only where there is no array around it
+		case errors.As(err, &syntax): // only of a body without an array
 			return nil, &SyntaxError{"no JSON", err}
 		case errors.As(err, &size):
-			say(i, TooLarge, size.Error())
+			refuse(i, TooLarge, size.Error())
 		case err != nil:
-			say(i, Invalid, err.Error())
+			refuse(i, Invalid, err.Error())
 		default:
 			if reason := foreign(e, run); reason != "" {
-				say(i, WrongRun, reason)
+				refuse(i, WrongRun, reason)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 	return entries, nil
 }
 
-// fit reports whether all entries may be posted with a token for run.
+// fit reports whether a token for run may post all entries.
 func fit(entries []thread.Entry, run string) bool {
 	for _, e := range entries {
 		if foreign(e, run) != "" {
@@ -76,9 +76,9 @@ func fit(entries []thread.Entry, run string) bool {
 	return true
 }
 
-// foreign returns why a token for run may not post the entry, which has been checked; "" where it may. Such a token
-// may post this run's signals, and what is no signal, but no id that belongs to another run or that claims the
-// thread's next one. Without a run it may post anything.
+// foreign returns why a token for run may not post a valid entry; "" where it may. It may post the run's signals and
+// entries that are no signals. It may not post an id of another run, or one that claims the thread for its next run.
+// Without a run it may post anything.
 func foreign(e thread.Entry, run string) string {
 	if run == "" {
 		return ""
@@ -92,8 +92,14 @@ func foreign(e thread.Entry, run string) string {
 	return ""
 }
 
-// addEntries adds those entries to an append that are new.
-func (l *Log) addEntries(ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended) error {
+// addEntries adds the new ones of entries to an append.
+func (l *Log) addEntries(
+	ctx context.Context,
+	name string,
+	a *engine.Append,
+	entries []thread.Entry,
+	res *Appended,
+) error {
 	var conflicts []thread.BadEntry
 	var fresh map[string]thread.Entry // by id, of this append
 	if len(entries) > 1 {
@@ -110,7 +116,7 @@ func (l *Log) addEntries(ctx context.Context, name string, a *engine.Append, ent
 				return err
 			}
 			if taken = found; found {
-				same = len(r.Data) == 0 // it was removed since: nobody can say any more
+				same = len(r.Data) == 0 // removed since: its payload is unknown, and counts as equal
 				if !same {
 					old, err := thread.ParseStored(r.Data)
 					if err != nil {
@@ -124,7 +130,10 @@ func (l *Log) addEntries(ctx context.Context, name string, a *engine.Append, ent
 		case same:
 			res.Duplicates++
 		case taken:
-			conflicts = append(conflicts, thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"})
+			conflicts = append(
+				conflicts,
+				thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"},
+			)
 		default:
 			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
 			a.Records = append(a.Records, engine.Record{At: now, Key: e.ID, Data: data})

@@ -10,13 +10,13 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// equalJSON reports whether two JSON texts have the same value: members in any order, numbers by their value (1 is
-// 1.0), strings decoded. An object that has a name twice is equal to one that has it as often, with equal values in the
-// same order.
+// equalJSON reports whether two JSON texts have the same value: members in any order, numbers by value (1 is 1.0),
+// strings decoded. An object that has a name twice equals one that has it as often, with equal values in the same
+// order.
 //
-// Both texts are walked side by side, and nothing is built of them. Only where the members of two objects are in
-// different orders are they sorted, by 8 bytes for each. To find where they begin takes a look at all that is in them,
-// once for each such object around it; where that comes to more than maxLooks times the texts, they count as different.
+// It walks both texts side by side and builds nothing of them. Where the members of two objects are in different
+// orders, it sorts them, at 8 bytes a member. Finding the members takes a scan of the object for each such object
+// around it. Where the scans exceed maxLooks times the texts, the texts count as different.
 func equalJSON(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -27,16 +27,16 @@ func equalJSON(a, b []byte) bool {
 	return ok && i >= 0 && j >= 0
 }
 
-// maxLooks is more than the depth to which programs nest objects.
+// maxLooks exceeds the depth of objects that programs write.
 const maxLooks = 64
 
-// comparison compares a and b, which are JSON.
+// comparison compares the JSON texts a and b.
 type comparison struct {
 	a, b  []byte
-	looks int // bytes that may still be looked at to find members
+	looks int // bytes that may still be scanned for members
 }
 
-// value compares the values at i in a and at j in b, and returns the places after them.
+// value compares the values at i in a and at j in b, and returns the offsets after them.
 func (c *comparison) value(i, j int) (int, int, bool) {
 	if i >= len(c.a) || j >= len(c.b) {
 		return i, j, false
@@ -61,8 +61,8 @@ func (c *comparison) value(i, j int) (int, int, bool) {
 
 func isNumber(c byte) bool { return c == '-' || c >= '0' && c <= '9' }
 
-// next is the place of the next element or member after the one that ends at i, or false and the place after the array
-// or object.
+// next returns the offset of the element or member after the one that ends at i; false and the offset after the array
+// or object where there is none.
 func next(b []byte, i int) (int, bool) {
 	i = jsonscan.Space(b, i)
 	if i < len(b) && b[i] == ',' {
@@ -71,7 +71,7 @@ func next(b []byte, i int) (int, bool) {
 	return i + 1, false
 }
 
-// first is the place of the first element or member of what begins at i.
+// first returns the offset of the first element or member of the array or object at i, as next does.
 func first(b []byte, i int) (int, bool) {
 	i = jsonscan.Space(b, i+1)
 	if i < len(b) && (b[i] == ']' || b[i] == '}') {
@@ -94,7 +94,7 @@ func (c *comparison) array(i, j int) (int, int, bool) {
 	return i, j, !moreA && !moreB
 }
 
-// object compares two objects member by member, and sorts them where the names are in different orders.
+// object compares two objects member by member, and sorts them where their names are in different orders.
 func (c *comparison) object(i, j int) (int, int, bool) {
 	fromA, fromB := i, j
 	i, moreA := first(c.a, i)
@@ -114,10 +114,10 @@ func (c *comparison) object(i, j int) (int, int, bool) {
 	return i, j, !moreA && !moreB
 }
 
-// afterColon is the place of the value whose name ends at i.
+// afterColon returns the offset of the value whose name ends at i.
 func afterColon(b []byte, i int) int { return jsonscan.Space(b, jsonscan.Space(b, i)+1) }
 
-// sorted compares two objects by their members in the same order.
+// sorted compares the sorted members of two objects.
 func (c *comparison) sorted(i, j int) (int, int, bool) {
 	namesA, endA := c.members(c.a, i)
 	namesB, endB := c.members(c.b, j)
@@ -137,17 +137,16 @@ func (c *comparison) sorted(i, j int) (int, int, bool) {
 	return endA, endB, true
 }
 
-// member is a member of an object: a hash of its name, and where that begins.
+// member is a member of an object: a hash of its name, and the offset where it begins.
 type member uint64
 
 func (m member) hash() uint32 { return uint32(m >> 32) }
 func (m member) at() int      { return int(uint32(m)) }
 
-// memberSeed makes sure that nobody can find many names with one hash.
+// memberSeed keeps clients from making names with equal hashes.
 var memberSeed = maphash.MakeSeed()
 
-// members returns the members of the object at i in an order that depends on their names alone, those with one name as
-// they come, and the place after the object.
+// members returns the members of the object at i, sorted by name and then by offset, and the offset after the object.
 func (c *comparison) members(b []byte, i int) (members []member, end int) {
 	from := i
 	i, more := first(b, i)
@@ -168,11 +167,14 @@ func (c *comparison) members(b []byte, i int) (members []member, end int) {
 			to++
 		}
 		if to-from > 1 {
-			slices.SortStableFunc(members[from:to], func(x, y member) int { return compareStrings(b[x.at():], b[y.at():]) })
+			slices.SortStableFunc(
+				members[from:to],
+				func(x, y member) int { return compareStrings(b[x.at():], b[y.at():]) },
+			)
 		}
 		from = to
 	}
-	if more { // there are too many to look at
+	if more { // the budget of scans is spent
 		c.looks = -1
 	}
 	return members, i
@@ -189,12 +191,12 @@ func compareStrings(x, y []byte) int {
 
 func plain(s []byte) bool { return bytes.IndexByte(s, '\\') < 0 }
 
-// equalStrings compares two strings as they are decoded.
+// equalStrings compares two JSON strings by value.
 func equalStrings(x, y []byte) bool {
 	return bytes.Equal(x, y) || !(plain(x) && plain(y)) && jsonscan.String(x) == jsonscan.String(y)
 }
 
-// equalNumbers compares two numbers of JSON by value.
+// equalNumbers compares two JSON numbers by value.
 func equalNumbers(x, y string) bool {
 	if x == y {
 		return true
@@ -204,21 +206,21 @@ func equalNumbers(x, y string) bool {
 	return okA && okB && a == b
 }
 
-// number is a number: 0.digits times ten to the power exponent. Digits begin and end with none that is 0, and are ""
-// for 0.
+// number is 0.digits times ten to the power exponent. Its digits begin and end with other digits than 0; those of 0 are
+// "".
 type number struct {
 	negative bool
 	digits   string
 	exponent int64
 }
 
-// parseNumber reads a number of JSON. It is not ok where the exponent has more than 17 digits: such a number is
-// compared as it is written.
+// parseNumber parses a JSON number; false for an exponent of more than 17 digits, which is compared as text.
 func parseNumber(s string) (n number, ok bool) {
 	s, n.negative = strings.CutPrefix(s, "-")
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		var err error
-		if n.exponent, err = strconv.ParseInt(s[i+1:], 10, 64); err != nil || n.exponent > 1e17 || n.exponent < -1e17 {
+		if n.exponent, err = strconv.ParseInt(s[i+1:], 10, 64); err != nil || n.exponent > 1e17 ||
+			n.exponent < -1e17 {
 			return n, false
 		}
 		s = s[:i]

@@ -13,7 +13,7 @@ import (
 
 // Retention is what a log keeps, and for how long.
 type Retention struct {
-	// Heartbeats is how long a run's heartbeats are kept once it has ended; 0 for ever. The last one of each run stays.
+	// Heartbeats is how long a run's heartbeats are kept after its end; 0 for ever. The last one of each run stays.
 	Heartbeats time.Duration
 }
 
@@ -89,8 +89,18 @@ func (l *Log) ExpireLoop(ctx context.Context, every time.Duration, keep Retentio
 		if ctx.Err() != nil {
 			return nil
 		}
-		logger := logger.With("streams", p.Streams, "expired", p.Expired, "deleted", p.Deleted, "heartbeats", p.Heartbeats,
-			"ms", time.Since(began).Milliseconds())
+		logger := logger.With(
+			"streams",
+			p.Streams,
+			"expired",
+			p.Expired,
+			"deleted",
+			p.Deleted,
+			"heartbeats",
+			p.Heartbeats,
+			"ms",
+			time.Since(began).Milliseconds(),
+		)
 		switch {
 		case err != nil:
 			logger.Warn("retention applied in part", "failed", p.Failed, "error", err) // the next pass tries again

@@ -13,21 +13,21 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// The installation's id is a value of a stream of its own. The stream's name has a control character, which no path below protocolRoot can have.
-// The stream has neither records nor state, so the engine lists it among no streams.
+// Where the installation's id is: a value of a stream of its own. The stream's name has a control character, so that no
+// client can name it. It has neither records nor state, so Engine.Streams leaves it out.
 const (
 	installationStream = "\x01installation"
 	installationValue  = "id"
 )
 
-// Installation returns the id of the installation: 26 characters of a-z and 2-7, made once and kept in the log. It is the same for all servers on
-// one NATS cluster and prefix, and for a log that was restored from a backup.
+// Installation returns the id of the installation: 26 characters of a-z and 2-7, made once and kept in the log. All
+// servers on one NATS cluster and prefix have the same, and so has a log that was restored from a backup.
 func (l *Log) Installation(ctx context.Context) (string, error) {
 	if id := l.installation.Load(); id != nil {
 		return *id, nil
 	}
 	for range maxAttempts {
-		// Head before Values: after a conflict it is what brings the engine's view of the stream up to date.
+		// Head comes before Values: after a conflict it refreshes the engine's cache of the stream.
 		if _, err := l.engine.Head(ctx, installationStream); err != nil {
 			return "", fmt.Errorf("read the installation's id: %w", err)
 		}
@@ -53,8 +53,8 @@ func (l *Log) Installation(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("write the installation's id: %w, %d times", engine.ErrConflict, maxAttempts)
 }
 
-// slowAppend is how long an append may wait before its client's departure counts as the engine's failure: clients are less patient than the
-// engine is with a cluster.
+// slowAppend is how long an append may take before its client's departure counts as a failure of the engine. An engine
+// waits longer for a cluster than most clients do.
 const slowAppend = 2 * time.Second
 
 // writable tracks since when the engine takes appends.
@@ -64,10 +64,11 @@ type writable struct {
 	mu    sync.Mutex
 	since time.Time // guarded by mu
 
-	checking sync.Mutex // held while the engine is asked whether it takes appends again
+	checking sync.Mutex // held during Engine.Check
 }
 
-// note records the result of an append that took so long. Conflicts prove nothing, and neither does a client that left at once.
+// note records the result of an append and its duration. A conflict proves nothing, and neither does a client that left
+// at once.
 func (w *writable) note(ctx context.Context, err error, took time.Duration) {
 	switch {
 	case err == nil:
@@ -78,7 +79,7 @@ func (w *writable) note(ctx context.Context, err error, took time.Duration) {
 	}
 }
 
-// recovered ends a time of failure, if there is one.
+// recovered ends a failure, if there is one.
 func (w *writable) recovered() {
 	if !w.failing.Load() {
 		return
@@ -90,9 +91,9 @@ func (w *writable) recovered() {
 	}
 }
 
-// WritableSince returns the time since which this process could append to the log without interruption: when the engine was opened, or the last
-// recovery after appends that the engine failed. It is the present while the log can't be written. After a failure the next good append
-// ends it, or the engine's Check, which is asked at most by one caller at a time.
+// WritableSince returns since when this process could append to the log without interruption: since the engine was
+// opened, or since it recovered from a failure. It is the present while the log can't be written. A failure ends with
+// the next good append, or with a good Engine.Check, which one caller at a time makes here.
 func (l *Log) WritableSince(ctx context.Context) time.Time {
 	w := &l.writable
 	if w.failing.Load() && w.checking.TryLock() {

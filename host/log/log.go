@@ -20,9 +20,11 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Log keeps streams, those of threads among them, in an engine. It is safe for concurrent use. Close it when done.
+// Log keeps streams, those of threads among them, in an engine. Its methods may be called at the same time. Close it
+// when done.
 type Log struct {
-	// Quota is how many bytes one stream may hold, with some for each record's key; 0 is no quota. It must not change while the log is in use.
+	// Quota is how many bytes one stream may hold, 0 for any. Each record counts with its key (recordCost). It must not
+	// change while the log is in use.
 	Quota int64
 
 	// Observer receives what the log counts. It must not change while the log is in use.
@@ -31,48 +33,58 @@ type Log struct {
 	engine engine.Engine
 	uses   uses
 
-	installation atomic.Pointer[string] // nil while it is not known
+	installation atomic.Pointer[string] // cached; nil until it is read
 	writable     writable
 
-	streams *engine.Pool[live] // those in use, and some that were lately
-	waits   sync.Mutex         // guards grown of all of them
+	streams *engine.Pool[live] // in use, and up to maxIdle others
+	waits   sync.Mutex         // guards live.grown of all streams
 }
 
-// live is a stream as this process knows it.
+// live is what this process caches about a stream.
 type live struct {
-	grown chan struct{} // closed when the stream has changed; nil where nobody has asked. Guarded by Log.waits
+	grown chan struct{} // closed when the stream has changed; nil without a waiter. Guarded by Log.waits
 
-	mu    sync.Mutex // held by whoever changes the stream: those of this process stand in line
+	mu    sync.Mutex // held while this process changes the stream
 	known bool
-	head  engine.Head // where it stood last. On a cluster another server may have gone on since
+	head  engine.Head // cached. On a cluster another server may have appended since
 
 	size    int64  // of its records, for the quota
 	sizedAt uint64 // head.Last for which size is known
 }
 
-// maxIdle is how many streams that nobody uses are kept in mind.
+// maxIdle bounds the unused streams in the cache.
 const maxIdle = 10_000
 
-// NewLog is a log in an engine, which it closes in the end.
+// New returns a log in an engine. Close closes the engine.
 func New(e engine.Engine) *Log {
-	return &Log{Observer: unobserved{}, engine: e, streams: engine.NewPool[live](maxIdle), writable: writable{since: time.Now()}}
+	return &Log{
+		Observer: unobserved{},
+		engine:   e,
+		streams:  engine.NewPool[live](maxIdle),
+		writable: writable{since: time.Now()},
+	}
 }
 
 // Engine returns the log's engine, for what only some engines can do.
 func (l *Log) Engine() engine.Engine { return l.engine }
 
-// Close closes the engine. Nobody may be using it any more.
+// Close closes the engine. No other method may be running, or be called later.
 func (l *Log) Close() error { return l.engine.Close() }
 
-// Watch wakes those who wait for what other servers append, until ctx is done. It returns nil then.
-func (l *Log) Watch(ctx context.Context) error { return l.engine.Watch(ctx, l.tell) }
+// Watch wakes the followers of streams that other servers append to, until ctx is done. It returns nil then.
+func (l *Log) Watch(ctx context.Context) error { return l.engine.Watch(ctx, l.changed) }
 
-// maxAttempts bounds how often others may be faster than an append. Each time one of them gets through.
+// maxAttempts bounds the conflicts of one append. At each of them another server has appended.
 const maxAttempts = 200
 
-// update changes a stream. decide says what to append to a stream that stands at head, nil for nothing; it is asked again where another server was
-// faster. What it says on what this process remembers is only believed once the engine has taken it, or the engine was asked anew.
-func (l *Log) update(ctx context.Context, name string, decide func(head engine.Head) (*engine.Append, error)) (engine.Head, error) {
+// update changes a stream. decide returns what to append to a stream with this head, nil for nothing. It is called
+// again after a conflict. Where it appends nothing or fails on a cached head, it is called again with one from the
+// engine.
+func (l *Log) update(
+	ctx context.Context,
+	name string,
+	decide func(head engine.Head) (*engine.Append, error),
+) (engine.Head, error) {
 	used := l.streams.Acquire(name)
 	defer l.streams.Release(used)
 	s := &used.Value
@@ -143,20 +155,20 @@ func (f *Follower) Stat(ctx context.Context) (Stream, <-chan struct{}, error) {
 	if s.grown == nil {
 		s.grown = make(chan struct{})
 	}
-	grown := s.grown // before the look: what comes after it is heard of
+	grown := s.grown // before Stat: a change after it closes this one
 	f.log.waits.Unlock()
 	v, err := f.log.Stat(ctx, f.name)
 	return v, grown, err
 }
 
-// tell wakes those who wait for a stream.
-func (l *Log) tell(name string) {
+// changed wakes those who wait for a change of a stream.
+func (l *Log) changed(name string) {
 	if used := l.streams.Peek(name); used != nil {
 		l.wake(&used.Value)
 	}
 }
 
-// wake wakes those who wait for the stream.
+// wake is changed for a stream in the cache.
 func (l *Log) wake(s *live) {
 	l.waits.Lock()
 	defer l.waits.Unlock()
@@ -166,15 +178,16 @@ func (l *Log) wake(s *live) {
 	}
 }
 
-// Appended is what an append came to.
+// Appended is the result of an append.
 type Appended struct {
-	Next       uint64 // the offset after which a reader finds what comes later
+	Next       uint64 // offset of the stream's end
 	Appended   int
-	Duplicates int // were there already
+	Duplicates int // existed before
 }
 
-// Append appends entries to a thread, in order, all or none, and returns when they are durable. Entries that are there already, with an equal
-// payload, are counted and nothing more. A *ConflictError lists those whose id is taken.
+// Append appends entries to a thread, in order, all or none, and returns when they are durable. An entry that exists
+// with an equal payload is counted as a duplicate. It returns ErrGone, a *QuotaError, or a *ConflictError with the
+// entries whose ids are taken, and has appended nothing then. After another error it may have.
 func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entry) (Appended, error) {
 	name := thread.StreamName(threadID)
 	var res Appended
@@ -211,7 +224,7 @@ func (l *Log) ReceivedAt(ctx context.Context, threadID, id string) (time.Time, b
 	return r.At, ok, err
 }
 
-// Threads tells f of each thread and of the offset of its last entry. It stops at f's first error and returns it.
+// Threads calls f for each thread with the offset of its last entry. It stops at f's first error and returns it.
 func (l *Log) Threads(ctx context.Context, f func(id string, last uint64) error) error {
 	return l.engine.Streams(ctx, func(name string, h engine.Head) error {
 		if id, ok := thread.OfStream(name); ok && h.Data > 0 {

@@ -10,39 +10,38 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// meta is what a stream is, as PUT made it and what came since has made of it. It is the stream's state in the engine. A thread has none, but for one that
-// was made by PUT.
+// Meta is a stream's properties. The engine keeps them as the stream's state. A thread has none, unless Create made it.
 type Meta struct {
 	Type     string     `json:"type"`
-	TTL      int64      `json:"ttl,omitempty"` // seconds since it was used last
+	TTL      int64      `json:"ttl,omitempty"` // seconds after its last use
 	HasTTL   bool       `json:"hasTtl,omitempty"`
 	Expires  *time.Time `json:"expires,omitempty"`
-	Used     time.Time  `json:"used,omitzero"` // only with a TTL. Readers put it ahead by what they are late to write it down again
+	Used     time.Time  `json:"used,omitzero"` // last use, only with a TTL. A reader writes a time ahead, see lazy
 	Closed   bool       `json:"closed,omitempty"`
-	ClosedBy *Producer  `json:"closedBy,omitempty"` // whose append closed it
-	Seq      string     `json:"seq,omitempty"`      // the last Stream-Seq
+	ClosedBy *Producer  `json:"closedBy,omitempty"` // the producer's request that closed it; nil without one
+	Seq      string     `json:"seq,omitempty"`      // of the last Post with one
 	Fork     *Fork      `json:"fork,omitempty"`
 	Gone     bool       `json:"gone,omitempty"` // deleted, and kept for its forks
-	Born     string     `json:"born,omitempty"` // tells it from others that had its name before
+	Born     string     `json:"born,omitempty"` // tells it from earlier streams of its name
 }
 
-// fork is where a stream branches off. Up to offset At it is the other stream.
+// Fork is where a stream branches off from another. Up to offset At it reads as its source.
 type Fork struct {
 	From  string `json:"from"`
-	Born  string `json:"born"` // the other's
+	Born  string `json:"born"` // of the source
 	At    uint64 `json:"at"`
-	Sub   uint64 `json:"sub,omitempty"` // so much of what follows At was copied
+	Sub   uint64 `json:"sub,omitempty"` // messages, or bytes, behind At that were copied
 	Depth int    `json:"depth"`
 }
 
-// view is a stream at one moment.
+// Stream is a stream as Stat found it.
 type Stream struct {
 	Name string
 	head engine.Head
 	Meta
 }
 
-// newView reads a stream's state.
+// newStream decodes a stream's state.
 func newStream(name string, head engine.Head) (Stream, error) {
 	v := Stream{Name: name, head: head}
 	if head.State == nil {
@@ -57,9 +56,10 @@ func newStream(name string, head engine.Head) (Stream, error) {
 
 const typeJSON = "application/json"
 
+// IsJSON reports whether the stream's records are JSON messages.
 func (v Stream) IsJSON() bool { return v.Type == typeJSON }
 
-// base is the offset where what the stream has of its own begins.
+// base returns the offset where the stream's own records begin.
 func (v Stream) base() uint64 {
 	if v.Fork == nil {
 		return 0
@@ -67,19 +67,21 @@ func (v Stream) base() uint64 {
 	return v.Fork.At
 }
 
-// tail is the offset of the stream's end.
+// Tail returns the offset of the stream's end.
 func (v Stream) Tail() uint64 { return v.base() + v.head.Data }
 
-// expired reports whether the stream's time is over.
+// expired reports whether the stream has expired.
 func (v Stream) expired(now time.Time) bool {
-	return v.Expires != nil && !now.Before(*v.Expires) || v.HasTTL && !now.Before(v.Used.Add(time.Duration(v.TTL)*time.Second))
+	return v.Expires != nil && !now.Before(*v.Expires) ||
+		v.HasTTL && !now.Before(v.Used.Add(time.Duration(v.TTL)*time.Second))
 }
 
-// lazy is by how much a reader's use of a stream may be written down too late: it is put so far ahead, so that a stream never expires early.
+// lazy returns by how much a reader writes a stream's last use ahead of time. Within it no reader writes again, so a
+// stream may expire late and never early.
 func (v Stream) lazy() time.Duration { return time.Duration(v.TTL) * time.Second / 20 }
 
-// state is the meta as it is stored.
+// state returns the stored form.
 func (m Meta) state() []byte { return thread.Marshal(m) }
 
-// born is a new stream's mark.
+// born returns a new stream's mark.
 func born() string { return rand.Text()[:12] }

@@ -13,18 +13,18 @@ import (
 
 // Post is a request to append to a stream, to close it, or both.
 type Post struct {
-	Type     string // of the Body, to be equal to the stream's; "" where there is none
+	Type     string // content type of the Body; has to be the stream's
 	Body     []byte
 	Producer *Producer // nil without one
-	Seq      string    // has to sort after that of the post before; "" for none
+	Seq      string    // has to sort after the last one; "" for none
 	Close    bool
-	Run      string // whose signals alone the entries of a thread may be; "" for any
+	Run      string // entries of a thread may be signals of this run only; "" for any
 }
 
 // Posted is the result of a Post.
 type Posted struct {
 	Stream    Stream
-	Duplicate bool      // the producer's request was accepted before, and changed nothing now
+	Duplicate bool      // the producer's request was accepted before
 	Last      *Producer // its last accepted request; nil without one
 }
 
@@ -35,7 +35,7 @@ func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err er
 	if _, is := thread.OfStream(name); is && p.Close {
 		return out, ErrThreadClose
 	}
-	if _, err := l.Stat(ctx, name); err != nil { // what has expired is deleted now
+	if _, err := l.Stat(ctx, name); err != nil { // deletes an expired one
 		return out, err
 	}
 	began, n, size := time.Now(), 0, 0
@@ -51,7 +51,7 @@ func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err er
 		case v.Gone:
 			return nil, ErrGone
 		}
-		a, err := l.decidePost(ctx, v, p, &out)
+		a, err := l.append(ctx, v, p, &out)
 		if n, size = 0, 0; a != nil {
 			n, size = len(a.Records), sizeOf(a.Records)
 		}
@@ -64,63 +64,113 @@ func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err er
 	return out, err
 }
 
-// decidePost says what a POST adds to a stream.
-func (l *Log) decidePost(ctx context.Context, v Stream, p Post, out *Posted) (*engine.Append, error) {
+// append returns what a Post adds to v; nil for nothing.
+func (l *Log) append(ctx context.Context, v Stream, p Post, out *Posted) (*engine.Append, error) {
+	var last *Producer
+	if p.Producer != nil {
+		var err error
+		if last, err = l.producer(ctx, v.Name, p.Producer.ID); err != nil {
+			return nil, err
+		}
+	}
+	switch action, err := p.decide(v.Meta, v.Tail(), last); {
+	case err != nil:
+		return nil, err
+	case action == postDuplicate:
+		out.Duplicate, out.Last = true, last
+		return nil, nil
+	case action == postNothing:
+		return nil, nil
+	}
 	a := &engine.Append{}
 	if p.Producer != nil {
-		last, err := l.producer(ctx, v.Name, p.Producer.ID)
-		if err != nil {
-			return nil, err
-		}
-		duplicate, err := p.Producer.accept(last)
-		if err != nil && !(v.Closed && errors.As(err, new(*GapError))) {
-			return nil, err
-		}
-		if duplicate && (!v.Closed || !p.Close || v.ClosedBy != nil && *v.ClosedBy == *p.Producer) {
-			out.Duplicate, out.Last = true, last
-			return nil, nil
-		}
-		if !v.Closed {
-			out.Last = p.Producer
-			a.Values = map[string][]byte{valueProducer + p.Producer.ID: thread.Marshal(p.Producer)}
-		}
-	}
-	if v.Closed {
-		if p.Close && len(p.Body) == 0 && p.Producer == nil {
-			return nil, nil // it is, already
-		}
-		return nil, &ClosedError{v.Tail()}
+		out.Last = p.Producer
+		a.Values = map[string][]byte{valueProducer + p.Producer.ID: thread.Marshal(p.Producer)}
 	}
 	if len(p.Body) > 0 {
-		if p.Type != v.Type {
-			return nil, &TypeError{Type: v.Type}
-		}
 		if err := l.addBody(ctx, v, p, a); err != nil {
 			return nil, err
 		}
 	}
-	if p.Seq != "" {
-		if p.Seq <= v.Seq {
-			return nil, ErrSeq
-		}
-		v.Seq = p.Seq
-	}
-	if p.Close {
-		v.Closed, v.ClosedBy = true, p.Producer
-	}
-	if v.HasTTL {
-		v.Used = time.Now()
+	next, err := p.next(v.Meta, time.Now())
+	if err != nil {
+		return nil, err
 	}
 	if a.State = v.head.State; a.State != nil || p.Seq != "" {
-		a.State = v.state()
+		a.State = next.state()
 	}
 	if len(a.Records) == 0 && a.Values == nil && bytes.Equal(a.State, v.head.State) {
-		return nil, nil // only entries that are there
+		return nil, nil // all entries existed
 	}
 	return a, nil
 }
 
-// addBody adds what a POST brings to an append: of a thread the entries that are new.
+// postAction is the result of Post.decide.
+type postAction int
+
+const (
+	postAppend    postAction = iota
+	postDuplicate            // the producer's request was accepted before
+	postNothing              // the stream is closed already, and no more is asked
+)
+
+// decide is the protocol's table of a POST to a stream that exists, whose producer's last accepted request is last. The
+// first row that fits holds.
+//
+//	stream   producer's request     other conditions                result
+//	any      of an earlier epoch                                    *StaleEpochError
+//	any      first of an epoch      its Seq is not 0                ErrEpoch
+//	open     leaves a gap                                           *GapError
+//	open     accepted before                                        postDuplicate
+//	closed   accepted before        does not close                  postDuplicate
+//	closed   accepted before        is the one that closed it       postDuplicate
+//	closed   none                   closes, without a body          postNothing
+//	closed   any or none                                            *ClosedError
+//	open     next or none           a body of another type          *TypeError
+//	open     next or none                                           postAppend
+func (p Post) decide(m Meta, tail uint64, last *Producer) (postAction, error) {
+	if p.Producer != nil {
+		duplicate, err := p.Producer.accept(last)
+		gap := errors.As(err, new(*GapError))
+		switch {
+		case err != nil && !(gap && m.Closed):
+			return 0, err
+		case duplicate && !m.Closed,
+			duplicate && !p.Close,
+			duplicate && m.ClosedBy != nil && *m.ClosedBy == *p.Producer:
+			return postDuplicate, nil
+		}
+	}
+	switch {
+	case m.Closed && p.Producer == nil && p.Close && len(p.Body) == 0:
+		return postNothing, nil
+	case m.Closed:
+		return 0, &ClosedError{tail}
+	case len(p.Body) > 0 && p.Type != m.Type:
+		return 0, &TypeError{Type: m.Type}
+	}
+	return postAppend, nil
+}
+
+// next returns the state of an open stream after a Post: ErrSeq where its Seq does not sort after the last one. A body's
+// own errors come before that.
+func (p Post) next(m Meta, now time.Time) (Meta, error) {
+	if p.Seq != "" {
+		if p.Seq <= m.Seq {
+			return m, ErrSeq
+		}
+		m.Seq = p.Seq
+	}
+	if p.Close {
+		m.Closed, m.ClosedBy = true, p.Producer
+	}
+	if m.HasTTL {
+		m.Used = now
+	}
+	return m, nil
+}
+
+// addBody adds the records of a Post's body to an append: those of a thread's new entries.
 func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (err error) {
 	if _, is := thread.OfStream(v.Name); is {
 		entries, err := ParseEntries(p.Body, p.Run)
@@ -133,7 +183,7 @@ func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (
 	return err
 }
 
-// producer is where a producer stands; nil for one that the stream does not know.
+// producer returns the last accepted request of a stream's producer; nil for none.
 func (l *Log) producer(ctx context.Context, name, id string) (*Producer, error) {
 	raw, err := l.engine.Value(ctx, name, valueProducer+id)
 	if err != nil || raw == nil {

@@ -8,8 +8,8 @@ type Producer struct {
 	Seq   int64  `json:"seq"`
 }
 
-// accept decides about request p of a producer whose last accepted request is last, nil for a new producer: it is a
-// duplicate, or it is refused with a *StaleEpochError, ErrEpoch or a *GapError, or it is new.
+// accept decides about request p of a producer whose last accepted request is last, nil for none. It reports a
+// duplicate, or returns a *StaleEpochError, ErrEpoch or a *GapError.
 func (p *Producer) accept(last *Producer) (duplicate bool, err error) {
 	if last == nil {
 		if p.Seq != 0 {

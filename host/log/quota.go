@@ -13,13 +13,13 @@ import (
 // streams have a quota.
 const valueSize = "size"
 
-// sized is how large a stream is up to an offset.
+// sized is the size of a stream up to an offset.
 type sized struct {
 	Bytes int64  `json:"bytes"`
 	Upto  uint64 `json:"upto"`
 }
 
-// recordCost is what a record counts for beside its data: its key in the log, with the stream's name, and its time.
+// recordCost returns what a record counts beside its data: its key with the stream's name, and its time.
 func recordCost(name string) int { return len(name) + 64 }
 
 // Above a quota there is room for small posts, so that the end of a run gets through.
@@ -28,9 +28,8 @@ const (
 	overQuotaFor = 1 << 20
 )
 
-// meter counts an append to a stream that stands at s.head, and refuses one that is beyond the quota. It costs a
-// look-up where this process does not know the stream's size, and reading the stream once where its size was never
-// written down. s.mu is held.
+// meter counts an append to a stream at s.head, and returns a *QuotaError where it does not fit. It reads the stream's
+// size where this process has not cached it, and all of the stream where its size was never stored. s.mu is held.
 func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append) (size int64, err error) {
 	if l.Quota <= 0 || len(a.Records) == 0 {
 		return s.size, nil
@@ -56,7 +55,7 @@ func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append)
 	return s.size + added, nil
 }
 
-// sizeOf is how large a stream is. Records that were removed since they were counted still count.
+// sizeOf returns the size of a stream. Records that were removed later still count.
 func (l *Log) sizeOf(ctx context.Context, name string, head engine.Head) (int64, error) {
 	var at sized
 	raw, err := l.engine.Value(ctx, name, valueSize)

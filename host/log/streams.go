@@ -15,7 +15,7 @@ const readAtOnce = 1 << 20
 // Names of a stream's values.
 const (
 	valueProducer = "p/" // + the producer's id
-	valueFork     = "f/" // + the name of a stream that was forked from this one: its Born
+	valueFork     = "f/" // + a fork's name: the Born of the fork
 )
 
 // Stat returns the stream as it is now. It returns ErrAbsent for one that does not exist or has expired, ErrGone for one
@@ -28,7 +28,7 @@ func (l *Log) Stat(ctx context.Context, name string) (Stream, error) {
 	return l.judge(ctx, name, head)
 }
 
-// judge is Stat for a head. What has expired is deleted.
+// judge is Stat for a head. It deletes an expired stream.
 func (l *Log) judge(ctx context.Context, name string, head engine.Head) (Stream, error) {
 	v, err := newStream(name, head)
 	switch {
@@ -50,7 +50,8 @@ func (l *Log) judge(ctx context.Context, name string, head engine.Head) (Stream,
 	return v, nil
 }
 
-// Touch writes down that a stream was used, where its time depends on it. Where the log takes no appends, it is kept in mind: no read fails for it.
+// Touch records that a stream was used, where it has a TTL. It never fails: where the log takes no appends, this
+// process keeps the use in memory.
 func (l *Log) Touch(ctx context.Context, v Stream) {
 	if !v.HasTTL || time.Now().Before(v.Used) {
 		return
@@ -86,7 +87,7 @@ func (l *Log) Read(ctx context.Context, v Stream, after, upTo uint64, most int) 
 				return nil, err
 			}
 			if len(some) == 0 {
-				break // now its own come
+				break // the rest is its own
 			}
 			for _, r := range some {
 				most -= len(r.Data)
@@ -105,7 +106,7 @@ func (l *Log) Read(ctx context.Context, v Stream, after, upTo uint64, most int) 
 	return append(records, own...), err
 }
 
-// source is the stream that v was forked from.
+// source returns the stream that v was forked from.
 func (l *Log) source(ctx context.Context, v Stream) (Stream, error) {
 	head, err := l.engine.Head(ctx, v.Fork.From)
 	if err != nil {
@@ -120,7 +121,7 @@ func (l *Log) source(ctx context.Context, v Stream) (Stream, error) {
 
 // Delete deletes a stream. It returns ErrAbsent or ErrGone where there is nothing to delete.
 func (l *Log) Delete(ctx context.Context, name string) error {
-	if _, err := l.Stat(ctx, name); err != nil { // one that has expired is not there
+	if _, err := l.Stat(ctx, name); err != nil { // deletes an expired one
 		return err
 	}
 	err := l.drop(ctx, name, func(Stream) bool { return true })
@@ -130,9 +131,10 @@ func (l *Log) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// drop deletes a stream, where it is still to be. One with forks is kept for them, and said to be gone; the last of them takes it along.
+// drop deletes a stream if still agrees. A stream with forks is marked as gone and kept until the last of them is
+// deleted.
 func (l *Log) drop(ctx context.Context, name string, still func(Stream) bool) error {
-	// First it is said to be gone: from then on there are no new forks, and nothing is appended.
+	// Gone comes first: it ends appends and new forks.
 	var v Stream
 	_, err := l.update(ctx, name, func(head engine.Head) (a *engine.Append, err error) {
 		v, err = newStream(name, head)
@@ -169,7 +171,7 @@ func (l *Log) deleteGone(ctx context.Context, v Stream) error {
 		}
 		source, err := l.source(ctx, v)
 		if err != nil {
-			return nil //nolint:nilerr // it is gone as well
+			return nil //nolint:nilerr // the source does not exist any more
 		}
 		if err := l.setFork(ctx, source.Name, v.Name, nil); err != nil {
 			return err
@@ -181,7 +183,7 @@ func (l *Log) deleteGone(ctx context.Context, v Stream) error {
 	}
 }
 
-// forked reports whether streams that were forked from v live. Those that a creation left which did not come to its end do not.
+// forked reports whether v has forks. A fork whose creation was interrupted is none.
 func (l *Log) forked(ctx context.Context, v Stream) (bool, error) {
 	values, err := l.engine.Values(ctx, v.Name, valueFork)
 	if err != nil {
@@ -204,7 +206,7 @@ func (l *Log) forked(ctx context.Context, v Stream) (bool, error) {
 	return false, nil
 }
 
-// setFork writes down that a stream was forked from source, or with nil that it is not there any more.
+// setFork records the fork name, born with mark, at its source. nil removes it.
 func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) error {
 	_, err := l.update(ctx, source, func(head engine.Head) (*engine.Append, error) {
 		v, err := newStream(source, head)
@@ -221,7 +223,7 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 	return err
 }
 
-// forget takes what is known of a stream out of mind, and wakes those who wait for it.
+// forget removes a stream from the cache, and wakes those who wait for it.
 func (l *Log) forget(name string) {
 	used := l.streams.Acquire(name)
 	s := &used.Value
@@ -229,5 +231,5 @@ func (l *Log) forget(name string) {
 	s.known, s.sizedAt = false, 0
 	s.mu.Unlock()
 	l.streams.Release(used)
-	l.tell(name)
+	l.changed(name)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// uses are the uses of streams with a TTL that could not be written down, since the log takes no appends. Readers go
-// on, and what they use does not expire while this process runs. The zero value is ready.
+// uses holds the uses of streams with a TTL that the log could not store, because it takes no appends. Reads go on
+// meanwhile, and these streams do not expire while this process runs. The zero value is ready.
 type uses struct {
 	mu sync.Mutex
 	of map[string]use // by the stream's name
@@ -17,11 +17,10 @@ type use struct {
 	at   time.Time
 }
 
-// maxUses is how many are kept. Beyond it any of them is forgotten: what was used then may expire as if it had not
-// been.
+// maxUses bounds the uses in memory. Beyond it some are dropped, and their streams may expire early.
 const maxUses = 10_000
 
-// note keeps that a stream was used.
+// note keeps a use.
 func (u *uses) note(v Stream, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,14 +36,14 @@ func (u *uses) note(v Stream, at time.Time) {
 	u.of[v.Name] = use{v.Born, at}
 }
 
-// forget is called when the use of a stream is written down.
+// forget drops a use that was stored.
 func (u *uses) forget(name string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.of, name)
 }
 
-// expired reports whether a stream's time is over, its uses that are not written down considered.
+// expired reports whether a stream has expired, counting its uses in memory.
 func (u *uses) expired(v Stream, now time.Time) bool {
 	if !v.expired(now) || !v.HasTTL {
 		return v.expired(now)

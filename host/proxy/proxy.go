@@ -52,7 +52,9 @@ func ParseUpstream(address string) (*url.URL, error) {
 		return nil, errors.Unwrap(err) // without the address, which may hold a password
 	}
 	// A user would become an Authorization of our own.
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.ContainsAny(address, "?#") || dotted(u.EscapedPath()) {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
+		strings.ContainsAny(address, "?#") ||
+		dotted(u.EscapedPath()) {
 		return nil, errors.New("want http://HOST or https://HOST, with a path at most")
 	}
 	return u, nil

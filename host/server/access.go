@@ -20,15 +20,17 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 	if to == nil {
 		return next
 	}
-	logger := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		switch a.Key {
-		case slog.LevelKey, slog.MessageKey: // the same on each line
-			return slog.Attr{}
-		case slog.TimeKey:
-			return slog.String(slog.TimeKey, a.Value.Time().UTC().Format("2006-01-02T15:04:05.000Z"))
-		}
-		return a
-	}}))
+	logger := slog.New(
+		slog.NewJSONHandler(to, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			switch a.Key {
+			case slog.LevelKey, slog.MessageKey: // the same on each line
+				return slog.Attr{}
+			case slog.TimeKey:
+				return slog.String(slog.TimeKey, a.Value.Time().UTC().Format("2006-01-02T15:04:05.000Z"))
+			}
+			return a
+		}}),
+	)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		x, r := watch(w, r)
@@ -38,13 +40,28 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 		defer func() { // also when an answer is broken off, which is a panic that goes on after this
 			took := time.Since(began)
 			attrs := make([]slog.Attr, 0, 16)
-			attrs = append(attrs, slog.String("method", printable(r.Method, 20)), slog.String("path", printable(r.URL.EscapedPath(), 500)))
+			attrs = append(
+				attrs,
+				slog.String("method", printable(r.Method, 20)),
+				slog.String("path", printable(r.URL.EscapedPath(), 500)),
+			)
 			attrs = append(attrs, asked(r)...)
-			attrs = append(attrs,
-				slog.Int("status", x.code(r, whole)), slog.Int64("bytes_out", x.sent(r)), slog.Int64("bytes_in", x.in.Load()),
+			attrs = append(
+				attrs,
+				slog.Int(
+					"status",
+					x.code(r, whole),
+				),
+				slog.Int64("bytes_out", x.sent(r)),
+				slog.Int64("bytes_in", x.in.Load()),
 				slog.Float64("duration_ms", float64(took.Microseconds())/1000),
-				slog.String("remote_ip", address(r.RemoteAddr)), slog.String("user_agent", printable(r.UserAgent(), 200)),
-				slog.String("request_id", id))
+				slog.String(
+					"remote_ip",
+					address(r.RemoteAddr),
+				),
+				slog.String("user_agent", printable(r.UserAgent(), 200)),
+				slog.String("request_id", id),
+			)
 			if !whole {
 				attrs = append(attrs, slog.Bool("aborted", true))
 			}
@@ -81,7 +98,8 @@ func isOffset(o string) bool {
 func requestID(r *http.Request) string {
 	id := r.Header.Get(headerRequest)
 	bad := strings.ContainsFunc(id, func(c rune) bool {
-		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
+		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' &&
+			c != '-'
 	})
 	if id == "" || len(id) > 64 || bad {
 		return rand.Text()

@@ -33,7 +33,8 @@ func (s said) line(t *testing.T) map[string]any {
 	select {
 	case text := <-s:
 		var v map[string]any
-		if err := json.Unmarshal([]byte(text), &v); err != nil || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
+		if err := json.Unmarshal([]byte(text), &v); err != nil || strings.Count(text, "\n") != 1 ||
+			!strings.HasSuffix(text, "\n") {
 			t.Fatalf("no line of JSON: %q, %v", text, err)
 		}
 		return v
@@ -88,7 +89,12 @@ func TestAccessLog(t *testing.T) {
 		{"a user agent", "GET", "/a", "", []string{"User-Agent", "x\t\xff\u009b" + strings.Repeat("y", 300)}, map[string]any{"user_agent": "x???" + strings.Repeat("y", 195)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), tt.method, srv.URL+tt.target, strings.NewReader(tt.body))
+			req, err := http.NewRequestWithContext(
+				t.Context(),
+				tt.method,
+				srv.URL+tt.target,
+				strings.NewReader(tt.body),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,14 +115,23 @@ func TestAccessLog(t *testing.T) {
 				t.Errorf("a secret is in the log: %s", text)
 			}
 			at, err := time.Parse(time.RFC3339, fmt.Sprint(got["time"]))
-			if took, ok := got["duration_ms"].(float64); err != nil || time.Since(at) > time.Minute || !ok || took < 0 {
+			if took, ok := got["duration_ms"].(float64); err != nil || time.Since(at) > time.Minute || !ok ||
+				took < 0 {
 				t.Errorf("time %v, duration %v, %v", got["time"], got["duration_ms"], err)
 			}
 			id := fmt.Sprint(got["request_id"])
 			if resp.Header.Get("X-Request-Id") != id || len(id) > 64 || strings.ContainsAny(id, " \n") || id == "" {
 				t.Errorf("the request is called %q, and %q to the client", id, resp.Header.Get("X-Request-Id"))
 			}
-			want := map[string]any{"method": tt.method, "path": "/a", "status": 418., "bytes_in": 0., "bytes_out": 3., "remote_ip": "127.0.0.1", "user_agent": "test"}
+			want := map[string]any{
+				"method":     tt.method,
+				"path":       "/a",
+				"status":     418.,
+				"bytes_in":   0.,
+				"bytes_out":  3.,
+				"remote_ip":  "127.0.0.1",
+				"user_agent": "test",
+			}
 			for key, v := range tt.want {
 				want[key] = v
 			}
@@ -228,7 +243,10 @@ func TestAccessLogExpectContinue(t *testing.T) {
 	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprint(c, "POST /api/stream/arbe-thread-t1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+	fmt.Fprint(
+		c,
+		"POST /api/stream/arbe-thread-t1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
+	)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Fatalf("got %v, %v", resp, err)

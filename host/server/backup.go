@@ -50,7 +50,11 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	}
 	engine, ok := s.Log.Engine().(backer)
 	if !ok {
-		return refuse(http.StatusNotImplemented, "no_backup", "the log is on a NATS cluster, which has a tool of its own for this: nats stream backup")
+		return refuse(
+			http.StatusNotImplemented,
+			"no_backup",
+			"the log is on a NATS cluster, which has a tool of its own for this: nats stream backup",
+		)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

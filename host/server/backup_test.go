@@ -67,7 +67,8 @@ func TestBackupOverHTTP(t *testing.T) {
 	again.open()
 	defer again.close()
 	path := "/api/stream/arbe-thread-t1?offset=0"
-	if a, b := s.do("GET", path, signed, "").body, again.do("GET", path, signed, "").body; a != b || strings.Count(a, "\n") != 50 {
+	if a, b := s.do("GET", path, signed, "").body, again.do("GET", path, signed, "").body; a != b ||
+		strings.Count(a, "\n") != 50 {
 		t.Errorf("%d bytes were restored of %d", len(b), len(a))
 	}
 }
@@ -75,7 +76,10 @@ func TestBackupOverHTTP(t *testing.T) {
 // forged is a token that somebody else has signed.
 func forged(t *testing.T) string {
 	t.Helper()
-	token, err := token.Sign([]byte(strings.Repeat("another ", 8)), token.Grant{Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup}, Until: time.Now().Add(time.Hour)})
+	token, err := token.Sign(
+		[]byte(strings.Repeat("another ", 8)),
+		token.Grant{Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup}, Until: time.Now().Add(time.Hour)},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +116,9 @@ func on(t *testing.T, wrap func(engine.Engine) engine.Engine, closing context.Co
 		t.Fatal(err)
 	}
 	s := &testServer{t: t, log: log.New(wrap(p))}
-	s.srv = httptest.NewServer((&server.Server{Log: s.log, Secrets: [][]byte{secret}, Closing: closing, Logger: logger}).Handler())
+	s.srv = httptest.NewServer(
+		(&server.Server{Log: s.log, Secrets: [][]byte{secret}, Closing: closing, Logger: logger}).Handler(),
+	)
 	t.Cleanup(s.close)
 	return s
 }
@@ -120,11 +126,13 @@ func on(t *testing.T, wrap func(engine.Engine) engine.Engine, closing context.Co
 // A backup that breaks off is an error where nothing of it was sent, and else a connection that breaks.
 func TestBackupBreaksOff(t *testing.T) {
 	s := on(t, func(e engine.Engine) engine.Engine { return plain{e} }, t.Context())
-	if got := s.do("GET", server.BackupPath, admin(t), ""); got.status != 501 || !strings.Contains(got.body, "nats stream backup") {
+	if got := s.do("GET", server.BackupPath, admin(t), ""); got.status != 501 ||
+		!strings.Contains(got.body, "nats stream backup") {
 		t.Errorf("an engine that can't: %d %s", got.status, got.body)
 	}
 	s = on(t, func(e engine.Engine) engine.Engine { return torn{e, 100, false} }, t.Context())
-	if got := s.do("GET", server.BackupPath, admin(t), ""); got.status != 503 || !strings.HasPrefix(got.body, `{"error"`) {
+	if got := s.do("GET", server.BackupPath, admin(t), ""); got.status != 503 ||
+		!strings.HasPrefix(got.body, `{"error"`) {
 		t.Errorf("early: %d %.100s", got.status, got.body)
 	}
 	closing, end := context.WithCancel(t.Context())

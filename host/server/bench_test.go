@@ -36,7 +36,13 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	debug.SetGCPercent(300) // as arbe serve does
-	cfg := server.Config{Addr: "127.0.0.1:0", Data: server.Data(os.Getenv("ARBE_BENCH_SERVE")), Secrets: [][]byte{secret}, Debug: os.Getenv("ARBE_BENCH_DEBUG"), Logger: slog.New(slog.DiscardHandler)}
+	cfg := server.Config{
+		Addr:    "127.0.0.1:0",
+		Data:    server.Data(os.Getenv("ARBE_BENCH_SERVE")),
+		Secrets: [][]byte{secret},
+		Debug:   os.Getenv("ARBE_BENCH_DEBUG"),
+		Logger:  slog.New(slog.DiscardHandler),
+	}
 	if url := os.Getenv("ARBE_BENCH_NATS"); url != "" {
 		cfg.NATS = &jetstream.Config{URL: url, Replicas: 1, AllowUnsafe: true, Logger: cfg.Logger}
 	}
@@ -197,7 +203,10 @@ func (w *benchWriter) await(text string) error {
 
 func head(b testing.TB, method string, threadNo int) string {
 	id := fmt.Sprint("t", threadNo)
-	return method + " /api/stream/arbe-thread-" + id + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + writer(b, id) + "\r\nContent-Type: application/json\r\n"
+	return method + " /api/stream/arbe-thread-" + id + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + writer(
+		b,
+		id,
+	) + "\r\nContent-Type: application/json\r\n"
 }
 
 // kilobyte is an entry of 1 KB, of which some compresses and some does not, as of a transcript.
@@ -206,7 +215,12 @@ func kilobyte(r *rand.Rand, id string) []byte {
 	for len(text) < 900 {
 		text = strconv.AppendUint(append(text, " word "...), r.Uint64(), 36)
 	}
-	return fmt.Appendf(nil, `{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"%s"}}`, id, text)
+	return fmt.Appendf(
+		nil,
+		`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"%s"}}`,
+		id,
+		text,
+	)
 }
 
 // during calls f as often as it can, from several writers, for some time, and tells how often a second, and how long each took.
@@ -281,7 +295,12 @@ func entries(b *testing.B) func(buf []byte, n int) []byte {
 func appends(b *testing.B, engine string, writers int) {
 	s := startServer(b, engine)
 	began := time.Now()
-	took, err := load(strings.TrimPrefix(s.url, "http://"), writers, func(int) bool { return time.Since(began) < 5*time.Second }, entries(b))
+	took, err := load(
+		strings.TrimPrefix(s.url, "http://"),
+		writers,
+		func(int) bool { return time.Since(began) < 5*time.Second },
+		entries(b),
+	)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -298,7 +317,11 @@ func appends(b *testing.B, engine string, writers int) {
 	local, _ := during(b, writers, func(w, i int) error {
 		e, err := thread.ParseEntry(kilobyte(rnd[w], fmt.Sprintf("w%d.%d", w, i)))
 		if err == nil {
-			_, err = streams.Append(context.Background(), fmt.Sprint("t", rnd[w].IntN(benchThreads)), []thread.Entry{e})
+			_, err = streams.Append(
+				context.Background(),
+				fmt.Sprint("t", rnd[w].IntN(benchThreads)),
+				[]thread.Entry{e},
+			)
 		}
 		return err
 	})
@@ -309,7 +332,10 @@ func appends(b *testing.B, engine string, writers int) {
 	if engine != "pebble" {
 		return
 	}
-	db, err := pebble.Open(b.TempDir(), &pebble.Options{FormatMajorVersion: pebble.FormatNewest, MemTableSize: 64 << 20, Logger: noLog{}})
+	db, err := pebble.Open(
+		b.TempDir(),
+		&pebble.Options{FormatMajorVersion: pebble.FormatNewest, MemTableSize: 64 << 20, Logger: noLog{}},
+	)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -318,7 +344,11 @@ func appends(b *testing.B, engine string, writers int) {
 		defer batch.Close()
 		id := fmt.Sprintf("w%d.%d", w, i)
 		key := fmt.Appendf(nil, "%04d/%016d", rnd[w].IntN(benchThreads), i)
-		return errors.Join(batch.Set(key, kilobyte(rnd[w], id), nil), batch.Set(append([]byte("i"), key...), key[:8], nil), batch.Commit(pebble.Sync))
+		return errors.Join(
+			batch.Set(key, kilobyte(rnd[w], id), nil),
+			batch.Set(append([]byte("i"), key...), key[:8], nil),
+			batch.Commit(pebble.Sync),
+		)
 	})
 	b.ReportMetric(direct, "appends/s-pebble-alone")
 	b.ReportMetric(http/direct, "of-pebble-alone")
@@ -340,7 +370,12 @@ func BenchmarkGrowth(b *testing.B) {
 	from, first := 0, 0.0
 	for upTo := 10_000; upTo <= total; upTo *= 10 {
 		began, used := time.Now(), s.cpu(b)
-		took, err := load(strings.TrimPrefix(s.url, "http://"), 64, func(done int) bool { return from+done < upTo }, func(buf []byte, n int) []byte { return request(buf, from+from/10+n) })
+		took, err := load(
+			strings.TrimPrefix(s.url, "http://"),
+			64,
+			func(done int) bool { return from+done < upTo },
+			func(buf []byte, n int) []byte { return request(buf, from+from/10+n) },
+		)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -349,8 +384,16 @@ func BenchmarkGrowth(b *testing.B) {
 		if first == 0 {
 			first = cost
 		}
-		b.Logf("to %8d: %6.0f appends/s, p50 %.1f ms, p99 %.1f ms, %5.1f µs of the server's processors each, %.2f times the first, %4.0f MiB", upTo, float64(len(took))/time.Since(began).Seconds(),
-			took[len(took)/2].Seconds()*1000, took[len(took)*99/100].Seconds()*1000, cost, cost/first, s.rss(b))
+		b.Logf(
+			"to %8d: %6.0f appends/s, p50 %.1f ms, p99 %.1f ms, %5.1f µs of the server's processors each, %.2f times the first, %4.0f MiB",
+			upTo,
+			float64(len(took))/time.Since(began).Seconds(),
+			took[len(took)/2].Seconds()*1000,
+			took[len(took)*99/100].Seconds()*1000,
+			cost,
+			cost/first,
+			s.rss(b),
+		)
 		from = upTo
 	}
 	b.ReportMetric(0, "ns/op")

@@ -223,7 +223,13 @@ var (
 )
 
 // records is Log.Read within the budget: the lease is charged with what is returned, until its drop.
-func (l *lease) records(ctx context.Context, streams *log.Log, v log.Stream, after, upTo uint64, most int) ([]engine.Record, error) {
+func (l *lease) records(
+	ctx context.Context,
+	streams *log.Log,
+	v log.Stream,
+	after, upTo uint64,
+	most int,
+) ([]engine.Record, error) {
 	read := func() (records []engine.Record, n int, err error) {
 		records, err = streams.Read(ctx, v, after, upTo, most)
 		return records, recordBytes(records), err

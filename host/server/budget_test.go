@@ -182,7 +182,9 @@ func besiege(t testing.TB) *besieged {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s := &Server{
-		Log: log.New(e), Secrets: [][]byte{bytes.Repeat([]byte("s"), token.MinSecret)}, LongPoll: time.Minute, Closing: ctx,
+		Log: log.New(
+			e,
+		), Secrets: [][]byte{bytes.Repeat([]byte("s"), token.MinSecret)}, LongPoll: time.Minute, Closing: ctx,
 		Budget: 32 << 20,
 		Logger: slog.New(slog.DiscardHandler),
 	}
@@ -216,8 +218,15 @@ func (b *besieged) send(method, path, token, header, body string) net.Conn {
 	}
 	b.t.Cleanup(func() { _ = c.Close() })
 	go func() { // what the server does not read stays with it
-		_, _ = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n%s", method, path, token,
-			header, body)
+		_, _ = fmt.Fprintf(
+			c,
+			"%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n%s",
+			method,
+			path,
+			token,
+			header,
+			body,
+		)
 	}()
 	return c
 }
@@ -281,8 +290,13 @@ func TestUnfinishedPosts(t *testing.T) {
 		if i < 16 {
 			who = 0 // one token's
 		}
-		c := b.send("POST", fmt.Sprint("/api/stream/arbe-thread-h", who), b.token(token.Grant{Stream: thread.StreamName(fmt.Sprint("h", who))}),
-			"Content-Type: application/json\r\nContent-Length: 60000000\r\n", strings.Repeat(" ", 4<<20))
+		c := b.send(
+			"POST",
+			fmt.Sprint("/api/stream/arbe-thread-h", who),
+			b.token(token.Grant{Stream: thread.StreamName(fmt.Sprint("h", who))}),
+			"Content-Type: application/json\r\nContent-Length: 60000000\r\n",
+			strings.Repeat(" ", 4<<20),
+		)
 		go func() {
 			var answer [12]byte
 			if _, err := io.ReadFull(c, answer[:]); err == nil {

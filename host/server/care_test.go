@@ -28,7 +28,10 @@ func TestServeWithCare(t *testing.T) {
 	var log, access lockedBuffer
 	cfg := Config{
 		Addr: "127.0.0.1:0", Data: Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret}, LongPoll: time.Minute, Limits: Limits{Rate: 0.01, Burst: 3},
-		Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0", Access: &access, Version: "v1",
+		Cert: filepath.Join(
+			dir,
+			"cert",
+		), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0", Access: &access, Version: "v1",
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -42,8 +45,17 @@ func TestServeWithCare(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cert)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
-	token, err := token.Sign(secret, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
+	}
+	token, err := token.Sign(
+		secret,
+		token.Grant{
+			Stream: thread.StreamName("t1"),
+			Scope:  []string{token.ScopeWrite},
+			Until:  time.Now().Add(time.Hour),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +84,8 @@ func TestServeWithCare(t *testing.T) {
 		t.Errorf("%d over HTTP/%d: %s", status, resp.ProtoMajor, body)
 	}
 	for i, want := range []int{200, 200, 429} {
-		if status, body, resp := do("GET", p+"?offset=0&token="+token, ""); status != want || want == 429 && (resp.Header.Get("Retry-After") == "" || !strings.Contains(body, `"code":"rate"`)) {
+		if status, body, resp := do("GET", p+"?offset=0&token="+token, ""); status != want ||
+			want == 429 && (resp.Header.Get("Retry-After") == "" || !strings.Contains(body, `"code":"rate"`)) {
 			t.Errorf("read %d: %d %s", i, status, body)
 		}
 	}
@@ -93,7 +106,8 @@ func TestServeWithCare(t *testing.T) {
 		t.Errorf("the access log is\n%s", got)
 	}
 	for _, said := range []string{access.String(), log.String(), metrics} {
-		if strings.Contains(said, "eyJ") || strings.Contains(said, "nothing-to-log") || strings.Contains(said, string(secret)) {
+		if strings.Contains(said, "eyJ") || strings.Contains(said, "nothing-to-log") ||
+			strings.Contains(said, string(secret)) {
 			t.Errorf("what is not to be said is in\n%s", said)
 		}
 	}

@@ -37,7 +37,10 @@ var engines = map[string]func(t testing.TB) engine.Engine{
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { natsserver.Stop(s) })
-		e, err := jetstream.Open(t.Context(), jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet})
+		e, err := jetstream.Open(
+			t.Context(),
+			jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,12 +56,23 @@ func serveOn(t testing.TB, e engine.Engine, change func(*server.Server)) string 
 }
 
 // serveBehind is serveOn with something around the handler.
-func serveBehind(t testing.TB, e engine.Engine, change func(*server.Server), around func(http.Handler) http.Handler) string {
+func serveBehind(
+	t testing.TB,
+	e engine.Engine,
+	change func(*server.Server),
+	around func(http.Handler) http.Handler,
+) string {
 	streams := log.New(e)
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan error, 1)
 	go func() { watched <- streams.Watch(ctx) }()
-	s := &server.Server{Log: streams, Secrets: [][]byte{secret}, LongPoll: 500 * time.Millisecond, Closing: ctx, Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))}
+	s := &server.Server{
+		Log:      streams,
+		Secrets:  [][]byte{secret},
+		LongPoll: 500 * time.Millisecond,
+		Closing:  ctx,
+		Logger:   slog.New(slog.NewTextHandler(testLog{t}, nil)),
+	}
 	change(s)
 	srv := httptest.NewServer(around(s.Handler()))
 	t.Cleanup(func() {

@@ -36,7 +36,9 @@ func TestContract(t *testing.T) {
 			t.Run("streams", func(t *testing.T) { streams(t, u, base) })
 			t.Run("gone", func(t *testing.T) { gone(t, u, base) })
 			t.Run("verbatim", func(t *testing.T) { verbatim(t, base) })
-			if log := said.String(); strings.Contains(log, "eyJ") || strings.Contains(log, "Bearer") || strings.Contains(log, "offset=") || strings.Contains(log, "nothing-to-log") {
+			if log := said.String(); strings.Contains(log, "eyJ") || strings.Contains(log, "Bearer") ||
+				strings.Contains(log, "offset=") ||
+				strings.Contains(log, "nothing-to-log") {
 				t.Errorf("what is not to be said is in the log:\n%s", log)
 			} else if f.name != "direct" && !strings.Contains(log, "/arbe-thread-t1") {
 				t.Errorf("the requests are not in the log:\n%s", log)
@@ -96,10 +98,12 @@ func requests(t *testing.T, base, write string, large bool) {
 			for _, b := range a.bad {
 				bad = append(bad, fmt.Sprint(b.Index))
 			}
-			if a.status != tt.status || strings.Join(bad, " ") != tt.bad || tt.body != "" && strings.TrimSpace(a.body) != tt.body {
+			if a.status != tt.status || strings.Join(bad, " ") != tt.bad ||
+				tt.body != "" && strings.TrimSpace(a.body) != tt.body {
 				t.Errorf("got %d %s, want %d with %q listed, %s", a.status, a.body, tt.status, tt.bad, tt.body)
 			}
-			if a.status >= 400 && a.status != 405 && (a.code == "" || a.header.Get("Content-Type") != "application/json") {
+			if a.status >= 400 && a.status != 405 &&
+				(a.code == "" || a.header.Get("Content-Type") != "application/json") {
 				t.Errorf("the error has no code: %s %s", a.header.Get("Content-Type"), a.body)
 			}
 			if challenge := a.header.Get("WWW-Authenticate"); (a.status == 401) != (challenge == `Bearer error="invalid_token"`) {
@@ -108,10 +112,12 @@ func requests(t *testing.T, base, write string, large bool) {
 			if tt.call.method != "GET" || a.status >= 300 {
 				return
 			}
-			if next, tail := a.header.Get("Stream-Next-Offset"), a.header.Get("Stream-Up-To-Date"); next != "00000000000000000003" || tail != "true" {
+			if next, tail := a.header.Get("Stream-Next-Offset"), a.header.Get("Stream-Up-To-Date"); next != "00000000000000000003" ||
+				tail != "true" {
 				t.Errorf("next %q, up to date %q", next, tail)
 			}
-			if kind := a.header.Get("Content-Type"); a.status == 200 && (kind != "application/x-ndjson" || ids(t, a.body) != tt.ids) {
+			if kind := a.header.Get("Content-Type"); a.status == 200 &&
+				(kind != "application/x-ndjson" || ids(t, a.body) != tt.ids) {
 				t.Errorf("%s, %s", kind, a.body)
 			}
 		})
@@ -276,14 +282,16 @@ func verbatim(t *testing.T, base string) {
 		if err := json.Unmarshal([]byte(a.body), &got); err != nil {
 			t.Fatalf("%s: %v in %d %s", path, err, a.status, a.body)
 		}
-		if got.Method != "POST" || got.URI != "/api/stream/odd/echo"+path || got.Body != "a\x00b\r\n\ufffd" || got.Header.Get("Authorization") != "Bearer eyJ" {
+		if got.Method != "POST" || got.URI != "/api/stream/odd/echo"+path || got.Body != "a\x00b\r\n\ufffd" ||
+			got.Header.Get("Authorization") != "Bearer eyJ" {
 			t.Errorf("%s: got %+v", path, got)
 		}
 		if got := strings.Join(a.header.Values("X-Twice"), ","); strings.ReplaceAll(got, " ", "") != "a,b" {
 			t.Errorf("X-Twice is %q", got)
 		}
 	}
-	if a := (call{method: "POST", path: "/odd/redirect", body: "x"}).do(t, base); a.status != 307 || !strings.HasSuffix(a.header.Get("Location"), "/odd/echo") {
+	if a := (call{method: "POST", path: "/odd/redirect", body: "x"}).do(t, base); a.status != 307 ||
+		!strings.HasSuffix(a.header.Get("Location"), "/odd/echo") {
 		t.Errorf("a redirect: %+v", a)
 	}
 	for _, encoding := range []string{"", "gzip"} {
@@ -314,7 +322,9 @@ func TestFronts(t *testing.T) {
 			t.Run("paths", func(t *testing.T) { confined(t, u, base) })
 			t.Run("smuggling", func(t *testing.T) { smuggling(t, u, base) })
 			u.Close()
-			if a := (call{method: "GET", path: "/arbe-thread-t1", token: "x"}).do(t, base); a.status != 502 || a.code != "upstream_unreachable" || a.header.Get("Content-Type") != "application/json" {
+			if a := (call{method: "GET", path: "/arbe-thread-t1", token: "x"}).do(t, base); a.status != 502 ||
+				a.code != "upstream_unreachable" ||
+				a.header.Get("Content-Type") != "application/json" {
 				t.Errorf("without an upstream: %+v", a)
 			}
 		})
@@ -332,7 +342,12 @@ func hopByHop(t *testing.T, u *upstream, base string) {
 	}
 	for name := range got.Header {
 		switch name {
-		case "Content-Length", "Content-Type", "User-Agent", "Accept-Encoding", "Accept", "Accept-Language": // fetch says that it takes any
+		case "Content-Length",
+			"Content-Type",
+			"User-Agent",
+			"Accept-Encoding",
+			"Accept",
+			"Accept-Language": // fetch says that it takes any
 		default:
 			t.Errorf("the upstream got %s: %q", name, got.Header[name])
 		}
@@ -366,7 +381,8 @@ func confined(t *testing.T, u *upstream, base string) {
 		t.Fatal(err)
 	}
 	root, _, _ := strings.Cut(at.Path, "/api/stream")
-	if a := (call{method: "GET", path: root + "/healthz"}).do(t, "http://"+at.Host); a.status != 200 || a.body != "ok\n" {
+	if a := (call{method: "GET", path: root + "/healthz"}).do(t, "http://"+at.Host); a.status != 200 ||
+		a.body != "ok\n" {
 		t.Errorf("healthz: %+v", a)
 	}
 }
@@ -413,7 +429,15 @@ func smuggling(t *testing.T, u *upstream, base string) {
 			n = count.(*atomic.Int64).Load()
 		}
 		if got := strings.Count(string(answers), "HTTP/1.1 "); n > int64(got) {
-			t.Errorf("%s: %d requests for the upstream, %d answers (%v, %v):\n%s", name, n, got, writeErr, readErr, answers)
+			t.Errorf(
+				"%s: %d requests for the upstream, %d answers (%v, %v):\n%s",
+				name,
+				n,
+				got,
+				writeErr,
+				readErr,
+				answers,
+			)
 		}
 		var ne net.Error
 		if errors.As(readErr, &ne) && ne.Timeout() {
@@ -476,8 +500,14 @@ func TestEdgeFunction(t *testing.T) {
 	}
 	for _, address := range []string{"", "thread.example", "http://user:secret@127.0.0.1:1", "http://127.0.0.1:1/?x"} {
 		cmd := exec.CommandContext(t.Context(), deno[0], "run", "--no-prompt", "--allow-env=ARBE_WORKER_URL", file)
-		cmd.Env = []string{"HOME=" + t.TempDir(), "NO_COLOR=1", "DENO_NO_UPDATE_CHECK=1", "ARBE_WORKER_URL=" + address}
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "ARBE_WORKER_URL: want") || strings.Contains(string(out), "secret@") {
+		cmd.Env = []string{
+			"HOME=" + t.TempDir(),
+			"NO_COLOR=1",
+			"DENO_NO_UPDATE_CHECK=1",
+			"ARBE_WORKER_URL=" + address,
+		}
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "ARBE_WORKER_URL: want") ||
+			strings.Contains(string(out), "secret@") {
 			t.Errorf("%q: %v\n%s", address, err, out)
 		}
 	}

@@ -20,7 +20,12 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 	differs := want.Source != "" || want.Closed || want.TTL != nil || want.Expires != nil ||
 		want.Type != "" && want.Type != jsonType
 	if isThread(name) && differs {
-		return refuse(http.StatusBadRequest, "thread", "a thread is made as %s, open, for ever and of its own", jsonType)
+		return refuse(
+			http.StatusBadRequest,
+			"thread",
+			"a thread is made as %s, open, for ever and of its own",
+			jsonType,
+		)
 	}
 	if want.Source != "" && !s.Insecure {
 		if _, err := s.permit(r.Header.Get(headerForkToken), want.Source, token.ScopeRead); err != nil {
@@ -104,7 +109,14 @@ func parseFork(want *log.Want, h http.Header, bad func(name, want string) error)
 	_, sub := h[headerForkSub]
 	switch {
 	case !from && (at || sub):
-		return refuse(http.StatusBadRequest, "header", "%s and %s are nothing without %s", headerForkOffset, headerForkSub, headerForkedFrom)
+		return refuse(
+			http.StatusBadRequest,
+			"header",
+			"%s and %s are nothing without %s",
+			headerForkOffset,
+			headerForkSub,
+			headerForkedFrom,
+		)
 	case !from:
 		return nil
 	}

@@ -171,7 +171,9 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("%s is on no panel", name)
 		}
 	}
-	if len(d.Templating.List) == 0 || d.Templating.List[0].Name != "datasource" || d.Templating.List[0].Type != "datasource" || d.SchemaVersion < 39 {
+	if len(d.Templating.List) == 0 || d.Templating.List[0].Name != "datasource" ||
+		d.Templating.List[0].Type != "datasource" ||
+		d.SchemaVersion < 39 {
 		t.Errorf("schema %d, variables %+v", d.SchemaVersion, d.Templating.List)
 	}
 }

@@ -61,7 +61,9 @@ func (d Data) Address() (string, error) {
 }
 
 // ErrNoSecret says that a server that others can reach has no secret.
-var ErrNoSecret = errors.New("a secret is required on any address but a loopback one: set DURABLE_STREAMS_SECRET to 32 bytes or more")
+var ErrNoSecret = errors.New(
+	"a secret is required on any address but a loopback one: set DURABLE_STREAMS_SECRET to 32 bytes or more",
+)
 
 // ErrInsecure says that a server that others can reach would ask for no token.
 var ErrInsecure = errors.New("without tokens only on a loopback address")

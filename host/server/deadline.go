@@ -21,7 +21,12 @@ const (
 // returned.
 func paced(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), timeout: timeout, version: r.ProtoMajor}
+		p := &pacedWriter{
+			ResponseWriter: w,
+			rc:             http.NewResponseController(w),
+			timeout:        timeout,
+			version:        r.ProtoMajor,
+		}
 		if r.Body != nil && r.Body != http.NoBody {
 			// a reader without deadlines is a test's. The next request has its own
 			_ = p.rc.SetReadDeadline(time.Now().Add(bodyTimeout))

@@ -114,11 +114,14 @@ func TestPipelinedReadsNothing(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	b.until("rid of them", func() bool { // some wait for a request that the client's own buffers hold back: those are idle
-		mu.Lock()
-		defer mu.Unlock()
-		return len(active) == 0
-	})
+	b.until(
+		"rid of them",
+		func() bool { // some wait for a request that the client's own buffers hold back: those are idle
+			mu.Lock()
+			defer mu.Unlock()
+			return len(active) == 0
+		},
+	)
 }
 
 // A body that is announced and does not come is not waited for for ever where nobody reads it.

@@ -12,7 +12,9 @@ import (
 )
 
 // ErrDebugAddress says that others than this machine could reach the profiles.
-var ErrDebugAddress = errors.New("profiles are served on a loopback address only, as 127.0.0.1:6060: whoever reaches them can read and slow this process")
+var ErrDebugAddress = errors.New(
+	"profiles are served on a loopback address only, as 127.0.0.1:6060: whoever reaches them can read and slow this process",
+)
 
 // serveDebug serves profiles of this process on addr until ctx is done, and returns nil then. It asks nobody who he is, so addr has to be one that
 // only this machine can reach.

@@ -13,7 +13,8 @@ import (
 func TestDebugRefuses(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.1.2.3:0", "example.org:0", "127.0.0.1", ""} {
 		err := serveDebug(t.Context(), addr, slog.New(slog.DiscardHandler))
-		if !errors.Is(err, ErrDebugAddress) || !strings.Contains(err.Error(), "loopback") || !strings.Contains(err.Error(), `"`+addr+`"`) {
+		if !errors.Is(err, ErrDebugAddress) || !strings.Contains(err.Error(), "loopback") ||
+			!strings.Contains(err.Error(), `"`+addr+`"`) {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}

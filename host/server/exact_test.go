@@ -27,7 +27,11 @@ func TestRunIsExact(t *testing.T) {
 		{"its own signal", posted("A.running", `{`+ended+`,"runId":"A"}`), 200},
 		{"its own end", posted("A.end.0", `{`+ended+`,"runId":"A"}`), 200},
 		{"a chat", posted("c", chat), 200},
-		{"a mirrored line", posted("pi:s.end.0", `{"type":"pi.session","line":{"Type":"y","runId":"B"},"message":{"RUNID":1}}`), 200},
+		{
+			"a mirrored line",
+			posted("pi:s.end.0", `{"type":"pi.session","line":{"Type":"y","runId":"B"},"message":{"RUNID":1}}`),
+			200,
+		},
 		{"an id with a dot", posted("hello.world", chat), 200},
 		{"another run's signal", posted("x", `{`+ended+`,"runId":"B"}`), 403},
 		{"a signal of no run", posted("x", `{`+ended+`}`), 403},
@@ -36,11 +40,19 @@ func TestRunIsExact(t *testing.T) {
 		{"runId twice", posted("x", `{`+ended+`,"runId":"A","runId":"B"}`), 400},
 		{"runId twice, the other way", posted("x", `{`+ended+`,"runId":"B","runId":"A"}`), 400},
 		{"runId, escaped", posted("x", `{`+ended+`,"runId":"A","run\u0049d":"B"}`), 400},
-		{"Type", posted("x", `{"type":"chat","Type":"signal.thread.status_changed","runId":"B","status":"completed"}`), 400},
+		{
+			"Type",
+			posted("x", `{"type":"chat","Type":"signal.thread.status_changed","runId":"B","status":"completed"}`),
+			400,
+		},
 		{"type twice", posted("x", `{"type":"chat",`+ended+`,"runId":"B"}`), 400},
 		{"a long s", posted("x", `{`+ended+`,"runId":"A","\u017ftatus":"failed"}`), 400},
 		{"runId is no string", posted("x", `{`+ended+`,"runId":["A"]}`), 400},
-		{"Payload", strings.Replace(posted("x", chat), `"payload"`, `"Payload":{`+ended+`,"runId":"B"},"payload"`, 1), 400},
+		{
+			"Payload",
+			strings.Replace(posted("x", chat), `"payload"`, `"Payload":{`+ended+`,"runId":"B"},"payload"`, 1),
+			400,
+		},
 		{"payload twice", strings.Replace(posted("x", chat), `"payload"`,
 			`"payload":{`+ended+`,"runId":"B"},"payload"`, 1), 400},
 		{"the end's id", posted("B.end.0", chat), 403},
@@ -101,7 +113,12 @@ func TestLargeEntryIsRefused(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
 	with := func(member, value string) string {
-		return strings.Replace(posted("x", `{"type":"chat","text":"x"}`), `"ts"`, fmt.Sprintf(`%q:%q,"ts"`, member, value), 1)
+		return strings.Replace(
+			posted("x", `{"type":"chat","text":"x"}`),
+			`"ts"`,
+			fmt.Sprintf(`%q:%q,"ts"`, member, value),
+			1,
+		)
 	}
 	largest := func(id string, over int) string {
 		size := len(posted(id, `{"type":"chat","text":""}`)) + len(`,"at":"2026-01-01T00:00:00.000Z"`)

@@ -59,7 +59,14 @@ func watch(t *testing.T, e engine.Engine) (*testServer, *watched) {
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
 	w := &watched{Engine: e}
 	s := &testServer{t: t, log: log.New(w)}
-	h := &server.Server{Log: s.log, Secrets: [][]byte{secret}, Insecure: true, LongPoll: 300 * time.Millisecond, Closing: context.Background(), Logger: logger}
+	h := &server.Server{
+		Log:      s.log,
+		Secrets:  [][]byte{secret},
+		Insecure: true,
+		LongPoll: 300 * time.Millisecond,
+		Closing:  context.Background(),
+		Logger:   logger,
+	}
 	s.srv = httptest.NewServer(h.Handler())
 	t.Cleanup(s.close)
 	return s, w
@@ -69,13 +76,19 @@ func watch(t *testing.T, e engine.Engine) (*testServer, *watched) {
 func signals(run string, from, to int, end string) []thread.Entry {
 	var entries []thread.Entry
 	add := func(id, payload string) {
-		entries = append(entries, thread.Entry{ID: run + "." + id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)})
+		entries = append(
+			entries,
+			thread.Entry{ID: run + "." + id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)},
+		)
 	}
 	if from == 0 {
 		add("running", `{"type":"signal.thread.status_changed","runId":"`+run+`","harness":"pi","status":"running"}`)
 	}
 	for n := from; n < to; n++ {
-		add(fmt.Sprintf("beat.%d", n), fmt.Sprintf(`{"type":"signal.dispatch.heartbeat","runId":"%s","harness":"pi","beat":%d}`, run, n))
+		add(
+			fmt.Sprintf("beat.%d", n),
+			fmt.Sprintf(`{"type":"signal.dispatch.heartbeat","runId":"%s","harness":"pi","beat":%d}`, run, n),
+		)
 		add(fmt.Sprintf("line.%d", n), `{"type":"chat","text":"no \"signal.dispatch.heartbeat\""}`)
 	}
 	if end != "" {
@@ -126,7 +139,13 @@ func TestTendHeartbeats(t *testing.T) {
 	post(signals("r1", 0, 10, "end.0")...)
 	post(signals("r2", 0, 10, "")...)
 	post(signals("r3", 0, 10, "orphan.0")...)
-	next := post(thread.Entry{ID: "plain.beat.0", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"signal.dispatch.heartbeat"}`)}).Next
+	next := post(
+		thread.Entry{
+			ID:      "plain.beat.0",
+			TS:      "2026-01-01T00:00:00.000Z",
+			Payload: []byte(`{"type":"signal.dispatch.heartbeat"}`),
+		},
+	).Next
 	before := s.do("GET", path+"?offset=0", token, "")
 
 	tend(time.Hour, 0, 0) // no rule
@@ -154,7 +173,9 @@ func TestTendHeartbeats(t *testing.T) {
 		}
 		fold.Add(e)
 	}
-	if runs := fold.Runs(); len(runs) != 4 || runs[0].Status != thread.StatusCompleted || runs[1].Status != thread.StatusRunning || !runs[2].Provisional {
+	if runs := fold.Runs(); len(runs) != 4 || runs[0].Status != thread.StatusCompleted ||
+		runs[1].Status != thread.StatusRunning ||
+		!runs[2].Provisional {
 		t.Errorf("the runs are %+v", runs)
 	}
 
@@ -165,12 +186,18 @@ func TestTendHeartbeats(t *testing.T) {
 	for _, at := range []string{"0", fmt.Sprintf("%020d", 4), fmt.Sprintf("%020d", 6)} {
 		for _, read := range []string{path + "?offset=" + at, path + "?live=long-poll&offset=" + at, "/v1/stream/arbe-thread-t1?offset=" + at} {
 			got := s.do("GET", read, token, "")
-			if got.status != 200 || got.header.Get("Stream-Next-Offset") != fmt.Sprintf("%020d", next) || !strings.Contains(got.body, `"r1.line.8"`) || strings.Contains(got.body, `"r1.beat.8"`) {
+			if got.status != 200 || got.header.Get("Stream-Next-Offset") != fmt.Sprintf("%020d", next) ||
+				!strings.Contains(got.body, `"r1.line.8"`) ||
+				strings.Contains(got.body, `"r1.beat.8"`) {
 				t.Errorf("%s: %d, next %s", read, got.status, got.header.Get("Stream-Next-Offset"))
 			}
 		}
 	}
-	if events := firstEvents(t, s, "/v1/stream/arbe-thread-t1?live=sse&offset="+fmt.Sprintf("%020d", 4), "upToDate"); strings.Contains(events, `"r1.beat.8"`) || !strings.Contains(events, `"r1.line.8"`) {
+	if events := firstEvents(t, s, "/v1/stream/arbe-thread-t1?live=sse&offset="+fmt.Sprintf("%020d", 4), "upToDate"); strings.Contains(
+		events,
+		`"r1.beat.8"`,
+	) ||
+		!strings.Contains(events, `"r1.line.8"`) {
 		t.Errorf("events: %.300s", events)
 	}
 
@@ -203,7 +230,16 @@ func TestTendHeartbeatsOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natsserver.Stop(natsd) })
-	engine, err := jetstream.Open(t.Context(), jetstream.Config{URL: natsd.ClientURL(), Shards: 2, Replicas: 1, AllowUnsafe: true, Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))})
+	engine, err := jetstream.Open(
+		t.Context(),
+		jetstream.Config{
+			URL:         natsd.ClientURL(),
+			Shards:      2,
+			Replicas:    1,
+			AllowUnsafe: true,
+			Logger:      slog.New(slog.NewTextHandler(testLog{t}, nil)),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,13 +263,22 @@ func TestTendHeartbeatsOnCluster(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	reads := w.reads.Load()
-	if got, err := s.log.Expire(t.Context(), later, rules); err != nil || got.Heartbeats != 0 || w.reads.Load() != reads {
+	if got, err := s.log.Expire(t.Context(), later, rules); err != nil || got.Heartbeats != 0 ||
+		w.reads.Load() != reads {
 		t.Errorf("again: %+v, %v, %d reads", got, err, w.reads.Load()-reads)
 	}
 	for _, path := range []string{"/v1/stream/arbe-thread-t1?offset=-1", "/v1/stream/arbe-thread-t1?live=long-poll&offset=-1", "/api/stream/arbe-thread-t1?offset=0"} {
 		got := s.do("GET", path, writer(t, "t1"), "")
-		if got.status != 200 || got.header.Get("Stream-Next-Offset") != tail || strings.Count(got.body, `{"id":"`) != 11+11-4 {
-			t.Errorf("%s: %d, %d entries, next %s, want %s", path, got.status, strings.Count(got.body, `{"id":"`), got.header.Get("Stream-Next-Offset"), tail)
+		if got.status != 200 || got.header.Get("Stream-Next-Offset") != tail ||
+			strings.Count(got.body, `{"id":"`) != 11+11-4 {
+			t.Errorf(
+				"%s: %d, %d entries, next %s, want %s",
+				path,
+				got.status,
+				strings.Count(got.body, `{"id":"`),
+				got.header.Get("Stream-Next-Offset"),
+				tail,
+			)
 		}
 	}
 	if res := post(one...); res.Appended != 0 || res.Duplicates != 11 {
@@ -291,7 +336,8 @@ func TestTendManyHeartbeats(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	body := s.do("GET", "/api/stream/arbe-thread-t1?offset=0", writer(t, "t1"), "").body
-	if lines := strings.Count(body, "\n"); lines != 1+n+1+1 || !strings.Contains(body, fmt.Sprintf(`"r1.beat.%d"`, n-1)) {
+	if lines := strings.Count(body, "\n"); lines != 1+n+1+1 ||
+		!strings.Contains(body, fmt.Sprintf(`"r1.beat.%d"`, n-1)) {
 		t.Errorf("%d entries are left", lines)
 	}
 }
@@ -330,7 +376,8 @@ func TestTendStreams(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	if got, err := s.log.Expire(t.Context(), time.Now(), log.Retention{}); err == nil || got.Failed != 2 || got.Streams != 4 {
+	if got, err := s.log.Expire(t.Context(), time.Now(), log.Retention{}); err == nil || got.Failed != 2 ||
+		got.Streams != 4 {
 		t.Errorf("%+v, %v", got, err) // the source still has a fork
 	}
 	engine.keep.Store(false)

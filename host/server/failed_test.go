@@ -91,7 +91,8 @@ func TestStaleReads(t *testing.T) {
 	for _, path := range []string{path1, "/v1/stream/arbe-thread-t1"} {
 		for _, query := range []string{"?offset=-1", "?offset=00000000000000000099", "?offset=now&live=long-poll", "?offset=now&live=sse"} {
 			a := s.do("GET", path+query, token, "")
-			if a.status != 503 || a.code != "stale" || a.header.Get("Retry-After") != "1" || a.header.Get("Stream-Up-To-Date") != "" {
+			if a.status != 503 || a.code != "stale" || a.header.Get("Retry-After") != "1" ||
+				a.header.Get("Stream-Up-To-Date") != "" {
 				t.Errorf("%s%s: %+v", path, query, a)
 			}
 		}

@@ -8,7 +8,13 @@ import (
 
 // front puts around a handler what takes care of the service: the access log, the measurements, and the limit on requests, in this order, so that a
 // request that is refused for its rate is measured and logged, too. Each is left out where it is nil or zero.
-func front(next http.Handler, m *metrics, l Limits, access io.Writer, who func(token string) (holder string, ok bool)) http.Handler {
+func front(
+	next http.Handler,
+	m *metrics,
+	l Limits,
+	access io.Writer,
+	who func(token string) (holder string, ok bool),
+) http.Handler {
 	return logged(m.measured(l.limited(next, who)), access)
 }
 

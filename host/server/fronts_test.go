@@ -31,7 +31,11 @@ type front struct {
 }
 
 var fronts = []front{
-	{"direct", false, func(_ *testing.T, upstream string) (string, *output) { return upstream + "/api/stream", &output{} }},
+	{
+		"direct",
+		false,
+		func(_ *testing.T, upstream string) (string, *output) { return upstream + "/api/stream", &output{} },
+	},
 	{"proxy", false, func(t *testing.T, upstream string) (string, *output) {
 		url, said := goProxy(t, upstream, proxy.Proxy{})
 		return url + "/api/stream", said
@@ -80,9 +84,24 @@ func edge(t *testing.T, upstream string, flags ...string) (url string, said *out
 	if err != nil || len(deno) != 1 {
 		t.Fatalf("%d denos in %s, %v: run make agents", len(deno), cache, err)
 	}
-	args := append([]string{"run", "--no-prompt", "--no-remote", "--no-npm", "--allow-net=127.0.0.1", "--allow-env=ARBE_WORKER_URL"}, flags...)
+	args := append(
+		[]string{
+			"run",
+			"--no-prompt",
+			"--no-remote",
+			"--no-npm",
+			"--allow-net=127.0.0.1",
+			"--allow-env=ARBE_WORKER_URL",
+		},
+		flags...)
 	cmd := exec.Command(deno[0], append(args, "../../deploy/supabase/functions/stream-proxy/index.ts")...)
-	cmd.Env = []string{"HOME=" + t.TempDir(), "NO_COLOR=1", "DENO_NO_UPDATE_CHECK=1", "DENO_SERVE_ADDRESS=tcp:127.0.0.1:0", "ARBE_WORKER_URL=" + upstream}
+	cmd.Env = []string{
+		"HOME=" + t.TempDir(),
+		"NO_COLOR=1",
+		"DENO_NO_UPDATE_CHECK=1",
+		"DENO_SERVE_ADDRESS=tcp:127.0.0.1:0",
+		"ARBE_WORKER_URL=" + upstream,
+	}
 	said = &output{}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
@@ -157,7 +176,12 @@ func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 		t.Fatal(err)
 	}
 	threads := (&server.Server{Log: streams, Secrets: [][]byte{secret}, LongPoll: longPoll, Closing: context.Background(), Logger: logger}).Handler()
-	u := &upstream{waits: make(chan struct{}, 1000), seen: make(chan string), more: make(chan struct{}), gone: make(chan struct{})}
+	u := &upstream{
+		waits: make(chan struct{}, 1000),
+		seen:  make(chan string),
+		more:  make(chan struct{}),
+		gone:  make(chan struct{}),
+	}
 	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The path as it was sent: cleaning it is not what is tested here.
 		if rest, ok := strings.CutPrefix(r.RequestURI, "/api/stream/odd/"); ok {
@@ -203,7 +227,9 @@ func (u *upstream) oddly(t *testing.T, w http.ResponseWriter, r *http.Request, w
 		w.Header().Set("Keep-Alive", "timeout=5")
 		w.Header().Set("X-Hop", "for this connection only")
 		w.Header().Set("Connection", "X-Hop, keep-alive")
-		_, _ = w.Write(thread.Marshal(seenRequest{r.Method, r.RequestURI, r.Host, r.Header, string(body)})) // who asked may be gone
+		_, _ = w.Write(
+			thread.Marshal(seenRequest{r.Method, r.RequestURI, r.Host, r.Header, string(body)}),
+		) // who asked may be gone
 	case "slow":
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		part("first\n")

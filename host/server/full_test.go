@@ -27,7 +27,16 @@ func TestDiskFull(t *testing.T) {
 	var acked []string
 	post := func() answer {
 		id := fmt.Sprintf("e%d", len(acked))
-		got := s.do("POST", path, token, fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`, id, strings.Repeat("x", 10_000)))
+		got := s.do(
+			"POST",
+			path,
+			token,
+			fmt.Sprintf(
+				`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`,
+				id,
+				strings.Repeat("x", 10_000),
+			),
+		)
 		if got.status == 200 {
 			acked = append(acked, id)
 		}
@@ -37,7 +46,13 @@ func TestDiskFull(t *testing.T) {
 		t.Helper()
 		got := s.do("GET", path+"?offset=0", token, "")
 		if got.status != 200 || strings.Count(got.body, "\n") != len(acked) {
-			t.Fatalf("%s: %d with %d entries, %d were acknowledged", when, got.status, strings.Count(got.body, "\n"), len(acked))
+			t.Fatalf(
+				"%s: %d with %d entries, %d were acknowledged",
+				when,
+				got.status,
+				strings.Count(got.body, "\n"),
+				len(acked),
+			)
 		}
 		for i, line := range strings.Split(strings.TrimSpace(got.body), "\n") {
 			if !strings.HasPrefix(line, `{"id":"`+acked[i]+`"`) {

@@ -49,13 +49,25 @@ func FuzzHandlers(f *testing.F) {
 		}
 	})
 	handler := (&server.Server{Log: streams, Secrets: [][]byte{secret}, LongPoll: time.Millisecond, Insecure: true, Logger: slog.New(slog.DiscardHandler)}).Handler()
-	token := mint(f, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite, token.ScopeRenew}})
+	token := mint(
+		f,
+		token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite, token.ScopeRenew}},
+	)
 	do := func(method, target, header string, body []byte) *httptest.ResponseRecorder {
 		u, err := url.ParseRequestURI(target)
 		if err != nil || !strings.HasPrefix(target, "/") {
 			return nil
 		}
-		r := &http.Request{Method: method, URL: u, RequestURI: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "x", Header: http.Header{"Authorization": {"Bearer " + token}}}
+		r := &http.Request{
+			Method:     method,
+			URL:        u,
+			RequestURI: target,
+			Proto:      "HTTP/1.1",
+			ProtoMajor: 1,
+			ProtoMinor: 1,
+			Host:       "x",
+			Header:     http.Header{"Authorization": {"Bearer " + token}},
+		}
 		r = r.WithContext(context.Background())
 		r.Body, r.ContentLength = http.NoBody, int64(len(body))
 		if len(body) > 0 {
@@ -91,7 +103,8 @@ func FuzzHandlers(f *testing.F) {
 		for _, name := range []string{"s1", "s2"} {
 			w := do("GET", "/v1/stream/"+name, "", nil)
 			var all []json.RawMessage
-			if w.Code == 200 && w.Header().Get("Content-Type") == "application/json" && json.Unmarshal(w.Body.Bytes(), &all) != nil {
+			if w.Code == 200 && w.Header().Get("Content-Type") == "application/json" &&
+				json.Unmarshal(w.Body.Bytes(), &all) != nil {
 				t.Fatalf("stream %s has %q", name, w.Body)
 			}
 		}

@@ -27,7 +27,13 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g toke
 }
 
 // getFrom gives what a stream has from an offset, the start where there is none, and waits for more as live says.
-func (s *Server) getFrom(w http.ResponseWriter, r *http.Request, name, live string, offsets []string, g token.Grant) error {
+func (s *Server) getFrom(
+	w http.ResponseWriter,
+	r *http.Request,
+	name, live string,
+	offsets []string,
+	g token.Grant,
+) error {
 	f := s.Log.Follow(name)
 	defer f.Close()
 	v, grown, err := f.Stat(r.Context())
@@ -91,7 +97,12 @@ func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, a
 }
 
 // content is what a stream has after an offset, as much as one answer has of it, and the offset that follows.
-func (s *Server) content(ctx context.Context, v log.Stream, after uint64, l *lease) (records []engine.Record, next uint64, err error) {
+func (s *Server) content(
+	ctx context.Context,
+	v log.Stream,
+	after uint64,
+	l *lease,
+) (records []engine.Record, next uint64, err error) {
 	records, err = l.records(ctx, s.Log, v, after, v.Tail(), chunk)
 	if err != nil {
 		return nil, 0, err
@@ -137,7 +148,13 @@ func writeEntry(w io.Writer, r engine.Record, end string) {
 }
 
 // give answers with a stream's content.
-func (s *Server) give(w http.ResponseWriter, r *http.Request, v log.Stream, records []engine.Record, next uint64) error {
+func (s *Server) give(
+	w http.ResponseWriter,
+	r *http.Request,
+	v log.Stream,
+	records []engine.Record,
+	next uint64,
+) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
 	h.Set(headerNext, offset(next))
@@ -155,7 +172,15 @@ func (s *Server) give(w http.ResponseWriter, r *http.Request, v log.Stream, reco
 }
 
 // poll gives what is there, or waits for it.
-func (s *Server) poll(w http.ResponseWriter, r *http.Request, f *log.Follower, grown <-chan struct{}, v log.Stream, after uint64, l *lease) (err error) {
+func (s *Server) poll(
+	w http.ResponseWriter,
+	r *http.Request,
+	f *log.Follower,
+	grown <-chan struct{},
+	v log.Stream,
+	after uint64,
+	l *lease,
+) (err error) {
 	h := w.Header()
 	limit := time.NewTimer(s.longPoll())
 	defer limit.Stop()

@@ -25,7 +25,9 @@ func healthOf(t *testing.T, url string) healthAnswer {
 	t.Helper()
 	a := (call{method: "GET", path: "/healthz"}).do(t, url)
 	var h healthAnswer
-	if err := json.Unmarshal([]byte(a.body), &h); err != nil || a.status != 200 || a.header.Get("Content-Type") != "application/json" || h.Status != "ok" {
+	if err := json.Unmarshal([]byte(a.body), &h); err != nil || a.status != 200 ||
+		a.header.Get("Content-Type") != "application/json" ||
+		h.Status != "ok" {
 		t.Fatalf("healthz: %+v, %v", a, err)
 	}
 	if a.header.Get("Cache-Control") != "no-store" {
@@ -52,7 +54,12 @@ func places(t *testing.T) map[string]func() engine.Engine {
 	return map[string]func() engine.Engine{
 		"pebble": func() engine.Engine { return must(pebble.Open(dir, quiet)) },
 		"nats": func() engine.Engine {
-			return must(jetstream.Open(t.Context(), jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet}))
+			return must(
+				jetstream.Open(
+					t.Context(),
+					jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet},
+				),
+			)
 		},
 	}
 }
@@ -72,7 +79,8 @@ func TestInstallation(t *testing.T) {
 				if err := streams.Threads(t.Context(), func(id string, _ uint64) error { return errors.New(id) }); err != nil {
 					t.Errorf("a thread: %v", err)
 				}
-				if tended, err := streams.Expire(t.Context(), time.Now(), log.Retention{}); err != nil || tended.Streams != 0 {
+				if tended, err := streams.Expire(t.Context(), time.Now(), log.Retention{}); err != nil ||
+					tended.Streams != 0 {
 					t.Errorf("streams: %+v, %v", tended, err)
 				}
 				if err := streams.Close(); err != nil {
@@ -164,7 +172,11 @@ func TestWritableSince(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			n++
-			e := thread.Entry{ID: fmt.Sprintf("e%d", n), TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}
+			e := thread.Entry{
+				ID:      fmt.Sprintf("e%d", n),
+				TS:      "2026-01-01T00:00:00.000Z",
+				Payload: []byte(`{"type":"chat","text":"x"}`),
+			}
 			_, err := streams.Append(ctx, "t1", []thread.Entry{e})
 			return err
 		}

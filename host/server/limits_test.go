@@ -109,7 +109,8 @@ func TestLimitRate(t *testing.T) {
 						var body struct {
 							Error struct{ Code, Message string }
 						}
-						if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Error.Code != "rate" || body.Error.Message == "" ||
+						if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Error.Code != "rate" ||
+							body.Error.Message == "" ||
 							w.Header().Get("Content-Type") != "application/json" {
 							t.Errorf("refused with %s, %v", w.Body, err)
 						}
@@ -133,7 +134,8 @@ func TestLimitRateBrowser(t *testing.T) {
 	}
 	asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "good")
 	w := asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "good")
-	if w.Code != http.StatusTooManyRequests || w.Header().Get("Access-Control-Allow-Origin") != "*" || !strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), "Retry-After") {
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Access-Control-Allow-Origin") != "*" ||
+		!strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), "Retry-After") {
 		t.Errorf("got %d, %v", w.Code, w.Header())
 	}
 }
@@ -226,7 +228,8 @@ func TestLimitConnections(t *testing.T) {
 		got = get(dial())
 	}
 	text := asks(m.handler(), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
-	if !strings.Contains(text, "arbe_connections_open 2\n") || strings.Contains(text, "arbe_connections_refused_total 0\n") {
+	if !strings.Contains(text, "arbe_connections_open 2\n") ||
+		strings.Contains(text, "arbe_connections_refused_total 0\n") {
 		t.Errorf("got %s", text)
 	}
 }
@@ -246,12 +249,18 @@ func TestLimitConnectionsLastWord(t *testing.T) {
 	srv.Start()
 	defer srv.Close()
 	for range 5 {
-		resp, err := http.Post(srv.URL+"/api/stream/arbe-thread-t1", "application/json", strings.NewReader(strings.Repeat("x", 4<<20)))
+		resp, err := http.Post(
+			srv.URL+"/api/stream/arbe-thread-t1",
+			"application/json",
+			strings.NewReader(strings.Repeat("x", 4<<20)),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b, err := io.ReadAll(resp.Body)
-		if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(b), "too_large") {
+		if err := errors.Join(err, resp.Body.Close()); err != nil ||
+			resp.StatusCode != http.StatusRequestEntityTooLarge ||
+			!strings.Contains(string(b), "too_large") {
 			t.Errorf("got %s %q, %v", resp.Status, b, err)
 		}
 	}

@@ -153,14 +153,19 @@ func TestEvents(t *testing.T) {
 // A reader who does not take what he is given is dropped. Nobody waits for him, and he goes on where he was.
 func TestSlowReader(t *testing.T) {
 	dropped := make(chan struct{})
-	base := serveBehind(t, engines["pebble"](t), func(s *server.Server) { s.WriteTimeout = 3 * time.Second }, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("User-Agent") == "slow" {
-				defer close(dropped)
-			}
-			h.ServeHTTP(w, r)
-		})
-	}) + "/api/stream"
+	base := serveBehind(
+		t,
+		engines["pebble"](t),
+		func(s *server.Server) { s.WriteTimeout = 3 * time.Second },
+		func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("User-Agent") == "slow" {
+					defer close(dropped)
+				}
+				h.ServeHTTP(w, r)
+			})
+		},
+	) + "/api/stream"
 	token := writer(t, "t1")
 	const p = "/arbe-thread-t1?live=sse&offset="
 	post := func(id string, size int) {
@@ -177,7 +182,18 @@ func TestSlowReader(t *testing.T) {
 		}
 		return conn, conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}}
-	slow, quick := listenBy(t, t.Context(), &http.Client{Transport: named{narrow, "slow"}}, base+p+"0", token), listen(t, t.Context(), base+p+"0", token)
+	slow, quick := listenBy(
+		t,
+		t.Context(),
+		&http.Client{Transport: named{narrow, "slow"}},
+		base+p+"0",
+		token,
+	), listen(
+		t,
+		t.Context(),
+		base+p+"0",
+		token,
+	)
 	slow.until("")
 	var want []string
 	for i := range 20 { // more than the connection takes
@@ -275,7 +291,12 @@ func TestIdleReaders(t *testing.T) {
 			t.Fatalf("reader %d: %v", i, err)
 		}
 	}
-	t.Logf("%d readers came in %v, and cost %.1f KiB each", readers, time.Since(began).Round(time.Millisecond), (s.rss(t)-before)*1024/float64(readers))
+	t.Logf(
+		"%d readers came in %v, and cost %.1f KiB each",
+		readers,
+		time.Since(began).Round(time.Millisecond),
+		(s.rss(t)-before)*1024/float64(readers),
+	)
 	began = time.Now()
 	for i := range posts {
 		if _, err := posts[i].request(head(t, "POST", i), []byte(chat("second", "x"))); err != nil {
@@ -298,7 +319,14 @@ func TestServeEndsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := token.Sign(keys[0], token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+	token, err := token.Sign(
+		keys[0],
+		token.Grant{
+			Stream: thread.StreamName("t1"),
+			Scope:  []string{token.ScopeWrite},
+			Until:  time.Now().Add(time.Hour),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +355,10 @@ func TestServersOnOneCluster(t *testing.T) {
 	t.Cleanup(func() { natsserver.Stop(s) })
 	var bases []string
 	for range 3 {
-		e, err := jetstream.Open(t.Context(), jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet})
+		e, err := jetstream.Open(
+			t.Context(),
+			jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

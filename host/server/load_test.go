@@ -12,7 +12,12 @@ import (
 
 // load sends requests on several connections, on each the next one when the last is answered, until more says that it is enough, and tells how long each took. It is one loop around
 // epoll: clients of the usual kind would take as much of two cores as the server does. request makes the nth request.
-func load(addr string, conns int, more func(done int) bool, request func(buf []byte, n int) []byte) (took []time.Duration, err error) {
+func load(
+	addr string,
+	conns int,
+	more func(done int) bool,
+	request func(buf []byte, n int) []byte,
+) (took []time.Duration, err error) {
 	return loadOf(addr, conns, more, request, func(answer []byte) bool {
 		return bytes.HasPrefix(answer, []byte("HTTP/1.1 200")) && bytes.HasSuffix(answer, []byte("}\n"))
 	})
@@ -20,7 +25,11 @@ func load(addr string, conns int, more func(done int) bool, request func(buf []b
 
 // loadOf is load for a server of any protocol. good reports whether an answer is whole, and a success.
 func loadOf(
-	addr string, conns int, more func(done int) bool, request func(buf []byte, n int) []byte, good func(answer []byte) bool,
+	addr string,
+	conns int,
+	more func(done int) bool,
+	request func(buf []byte, n int) []byte,
+	good func(answer []byte) bool,
 ) (took []time.Duration, err error) {
 	tcp, err := net.ResolveTCPAddr("tcp4", addr)
 	if err != nil {

@@ -14,8 +14,11 @@ import (
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocal(r) {
-			refuse(http.StatusForbidden, "not_local",
-				"a server without tokens answers only programs and pages of this machine: Host and Origin have to be loopback").write(w)
+			refuse(
+				http.StatusForbidden,
+				"not_local",
+				"a server without tokens answers only programs and pages of this machine: Host and Origin have to be loopback",
+			).write(w)
 			return
 		}
 		next.ServeHTTP(w, r)

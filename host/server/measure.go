@@ -122,7 +122,10 @@ func (m *metrics) ofBudget(b *budget) {
 	}
 	f := promauto.With(m.registry)
 	gauge(f, "arbe_memory_budget_bytes", "Bytes that all requests may hold at the same time.").Set(float64(b.size))
-	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_memory_budget_held_bytes", Help: "Bytes that requests hold."}, func() float64 { return float64(b.held()) })
+	f.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "arbe_memory_budget_held_bytes", Help: "Bytes that requests hold."},
+		func() float64 { return float64(b.held()) },
+	)
 }
 
 // panicked says that a handler panicked.

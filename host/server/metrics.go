@@ -51,20 +51,37 @@ func newMetrics(version string, check func(context.Context) error, disk string) 
 		registry: prometheus.NewRegistry(), series: map[request]series{},
 		refusedTotal: map[string]prometheus.Counter{}, readers: map[string]prometheus.Gauge{},
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
 	f := promauto.With(m.registry)
 	f.NewGaugeVec(prometheus.GaugeOpts{Name: "arbe_build_info", Help: "1, with what this server was built from."}, []string{"version", "goversion"}).
-		WithLabelValues(version, runtime.Version()).Set(1)
+		WithLabelValues(version, runtime.Version()).
+		Set(1)
 	m.ofRequests(f)
 	m.ofLog(f)
 	if check != nil {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_engine_up", Help: "1 if the log takes appends now, else 0."}, probe(check))
+		f.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "arbe_engine_up", Help: "1 if the log takes appends now, else 0."},
+			probe(check),
+		)
 	}
 	if disk != "" {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_disk_free_bytes", Help: "Room on the log's disk for this server; -1 if it can't be told."},
-			func() float64 { free, _ := diskRoom(disk); return free })
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "arbe_disk_size_bytes", Help: "Size of the log's disk; -1 if it can't be told."},
-			func() float64 { _, size := diskRoom(disk); return size })
+		f.NewGaugeFunc(
+			prometheus.GaugeOpts{
+				Name: "arbe_disk_free_bytes",
+				Help: "Room on the log's disk for this server; -1 if it can't be told.",
+			},
+			func() float64 { free, _ := diskRoom(disk); return free },
+		)
+		f.NewGaugeFunc(
+			prometheus.GaugeOpts{
+				Name: "arbe_disk_size_bytes",
+				Help: "Size of the log's disk; -1 if it can't be told.",
+			},
+			func() float64 { _, size := diskRoom(disk); return size },
+		)
 	}
 	return m
 }
@@ -72,8 +89,16 @@ func newMetrics(version string, check func(context.Context) error, disk string) 
 // ofRequests makes what is measured of requests and connections.
 func (m *metrics) ofRequests(f promauto.Factory) {
 	m.connections = gauge(f, "arbe_connections_open", "Connections that are open.")
-	m.turnedAwayTotal = counter(f, "arbe_connections_refused_total", "Connections that were closed at once because too many were open.")
-	m.inFlight = gauge(f, "arbe_http_requests_in_flight", "Requests that are being answered, those of waiting readers among them.")
+	m.turnedAwayTotal = counter(
+		f,
+		"arbe_connections_refused_total",
+		"Connections that were closed at once because too many were open.",
+	)
+	m.inFlight = gauge(
+		f,
+		"arbe_http_requests_in_flight",
+		"Requests that are being answered, those of waiting readers among them.",
+	)
 	m.abortedTotal = counter(f, "arbe_http_aborted_total", "Answers that were broken off.")
 	m.panicsTotal = counter(f, "arbe_http_panics_total",
 		"Requests whose handler panicked: defects of this program, which the log has with their stacks.")
@@ -86,32 +111,58 @@ func (m *metrics) ofRequests(f promauto.Factory) {
 		Name: "arbe_http_request_duration_seconds", Help: "Time from a request's header to the end of its answer. Route live: reads that wait.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"route", "method"})
-	refused := f.NewCounterVec(prometheus.CounterOpts{Name: "arbe_refused_total", Help: "Requests that were refused, by reason."}, []string{"reason"})
+	refused := f.NewCounterVec(
+		prometheus.CounterOpts{Name: "arbe_refused_total", Help: "Requests that were refused, by reason."},
+		[]string{"reason"},
+	)
 	for _, reason := range refusals { // all from the start: a rate does not see the first one of a series
 		m.refusedTotal[reason] = refused.WithLabelValues(reason)
 	}
-	m.certificateEnd = gauge(f, "arbe_tls_certificate_expiry_timestamp_seconds", "When the certificate that is served expires; 0 without TLS.")
+	m.certificateEnd = gauge(
+		f,
+		"arbe_tls_certificate_expiry_timestamp_seconds",
+		"When the certificate that is served expires; 0 without TLS.",
+	)
 }
 
 // ofLog makes what is measured of the log and its readers.
 func (m *metrics) ofLog(f promauto.Factory) {
 	m.entries = counter(f, "arbe_append_entries_total", "Entries that were appended.")
 	m.entryBytes = counter(f, "arbe_append_bytes_total", "Bytes of entries that were appended.")
-	m.duplicates = counter(f, "arbe_append_duplicates_total", "Entries that were posted again and were there already.")
-	m.conflictsTotal = counter(f, "arbe_append_conflicts_total", "Entries that were refused because their id is taken by another payload.")
+	m.duplicates = counter(
+		f,
+		"arbe_append_duplicates_total",
+		"Entries that were posted again and were there already.",
+	)
+	m.conflictsTotal = counter(
+		f,
+		"arbe_append_conflicts_total",
+		"Entries that were refused because their id is taken by another payload.",
+	)
 	m.durable = f.NewHistogram(prometheus.HistogramOpts{
 		Name: "arbe_append_duration_seconds", Help: "Time that the log took to make an append durable.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	})
-	readers := f.NewGaugeVec(prometheus.GaugeOpts{Name: "arbe_live_readers", Help: "Readers that wait for more."}, []string{"kind"})
+	readers := f.NewGaugeVec(
+		prometheus.GaugeOpts{Name: "arbe_live_readers", Help: "Readers that wait for more."},
+		[]string{"kind"},
+	)
 	for _, kind := range []string{readerLongPoll, readerSSE} {
 		m.readers[kind] = readers.WithLabelValues(kind)
 	}
-	m.droppedTotal = counter(f, "arbe_live_readers_dropped_total", "Readers that were dropped because they did not accept what they had asked for.")
+	m.droppedTotal = counter(
+		f,
+		"arbe_live_readers_dropped_total",
+		"Readers that were dropped because they did not accept what they had asked for.",
+	)
 	m.readBytes = counter(f, "arbe_read_bytes_total", "Bytes of entries that were sent to readers.")
 	m.expiredTotal = counter(f, "arbe_streams_expired_total", "Streams that went because their time was over.")
 	m.deletedTotal = counter(f, "arbe_streams_deleted_total", "Streams that were deleted on demand.")
-	m.lastBackup = gauge(f, "arbe_backup_last_success_timestamp_seconds", "When the newest backup was finished; 0 for none that is known.")
+	m.lastBackup = gauge(
+		f,
+		"arbe_backup_last_success_timestamp_seconds",
+		"When the newest backup was finished; 0 for none that is known.",
+	)
 }
 
 func counter(f promauto.Factory, name, help string) prometheus.Counter {
@@ -133,7 +184,10 @@ func probe(check func(context.Context) error) func() float64 {
 		if time.Since(asked) < time.Second {
 			return up
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // a cluster that does not answer is not up
+		ctx, cancel := context.WithTimeout(
+			context.Background(),
+			2*time.Second,
+		) // a cluster that does not answer is not up
 		defer cancel()
 		up = 0
 		if check(ctx) == nil {

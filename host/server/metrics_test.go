@@ -83,7 +83,10 @@ func TestMetricsOfRequests(t *testing.T) {
 		r.Header.Set("Authorization", tt.status) // for the handler above only
 		count := func() (n float64) {
 			for _, line := range scraped(t, m, "arbe_http_requests_total") {
-				sorted := strings.Split(strings.TrimSuffix(strings.SplitAfter(line, "}")[0], "}")[len("arbe_http_requests_total{"):], ",")
+				sorted := strings.Split(
+					strings.TrimSuffix(strings.SplitAfter(line, "}")[0], "}")[len("arbe_http_requests_total{"):],
+					",",
+				)
 				want := strings.Split(tt.want, ",")
 				slices.Sort(sorted)
 				slices.Sort(want)
@@ -143,7 +146,12 @@ func TestMetricsOfWaits(t *testing.T) {
 	if w := asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "x"); w.Code != http.StatusTooManyRequests {
 		t.Errorf("got %d", w.Code)
 	}
-	prefixes := []string{"arbe_live_readers{", "arbe_http_requests_in_flight", `arbe_refused_total{reason="rate"}`, "arbe_http_requests_total"}
+	prefixes := []string{
+		"arbe_live_readers{",
+		"arbe_http_requests_in_flight",
+		`arbe_refused_total{reason="rate"}`,
+		"arbe_http_requests_total",
+	}
 	want := []string{
 		"arbe_http_requests_in_flight 1", `arbe_http_requests_total{code="429",method="GET",route="stream"} 1`,
 		`arbe_live_readers{kind="long-poll"} 1`, `arbe_live_readers{kind="sse"} 1`, `arbe_refused_total{reason="rate"} 1`,
@@ -191,16 +199,29 @@ func TestMetricsOfLog(t *testing.T) {
 		"arbe_live_readers_dropped_total 1", `arbe_live_readers{kind="long-poll"} 0`, `arbe_live_readers{kind="sse"} 1`,
 		"arbe_read_bytes_total 500", "arbe_streams_deleted_total 1", "arbe_streams_expired_total 6", "arbe_tls_certificate_expiry_timestamp_seconds 8e+06",
 	}
-	got := scraped(t, m, "arbe_append", "arbe_backup", "arbe_connections", "arbe_live", "arbe_read", "arbe_streams", "arbe_tls")
+	got := scraped(
+		t,
+		m,
+		"arbe_append",
+		"arbe_backup",
+		"arbe_connections",
+		"arbe_live",
+		"arbe_read",
+		"arbe_streams",
+		"arbe_tls",
+	)
 	got = slices.DeleteFunc(got, func(line string) bool {
-		return strings.Contains(line, "bucket") && !strings.Contains(line, `"0.0025"`) && !strings.Contains(line, `"0.005"`) || strings.Contains(line, "_sum")
+		return strings.Contains(line, "bucket") && !strings.Contains(line, `"0.0025"`) &&
+			!strings.Contains(line, `"0.005"`) ||
+			strings.Contains(line, "_sum")
 	})
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if info := scraped(t, m, "arbe_build_info"); len(info) != 1 || !regexp.MustCompile(`^arbe_build_info\{goversion="go.*",version="v1.2.3"\} 1$`).MatchString(info[0]) {
+	if info := scraped(t, m, "arbe_build_info"); len(info) != 1 ||
+		!regexp.MustCompile(`^arbe_build_info\{goversion="go.*",version="v1.2.3"\} 1$`).MatchString(info[0]) {
 		t.Errorf("got %q", info)
 	}
 	for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes ", "process_open_fds ", "process_max_fds "} {

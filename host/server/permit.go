@@ -13,7 +13,12 @@ import (
 func (s *Server) authorize(r *http.Request, scope string) (token.Grant, error) {
 	name := r.PathValue("stream")
 	if _, ok := thread.OfStream(name); !ok {
-		return token.Grant{}, refuse(http.StatusNotFound, "not_found", "no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -", thread.StreamName(""))
+		return token.Grant{}, refuse(
+			http.StatusNotFound,
+			"not_found",
+			"no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -",
+			thread.StreamName(""),
+		)
 	}
 	return s.permit(r.Header.Get("Authorization"), name, scope)
 }
@@ -84,7 +89,11 @@ func (s *Server) spend(g token.Grant, bytes int) error {
 		return nil
 	}
 	if wait := s.posted.take(s.posted.holder(who), bytes, time.Now()); wait > 0 {
-		refused := refuse(http.StatusTooManyRequests, "quota", "the token's holder has posted as many bytes as it may within an hour")
+		refused := refuse(
+			http.StatusTooManyRequests,
+			"quota",
+			"the token's holder has posted as many bytes as it may within an hour",
+		)
 		refused.header = map[string]string{"Retry-After": retryAfter(wait)}
 		return refused
 	}
@@ -106,7 +115,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) er
 		}
 	}
 	until := time.Now().Add(token.WriteTTL)
-	token, err := token.Sign(s.Secrets[0], token.Grant{Stream: g.Stream, Scope: []string{token.ScopeWrite}, Run: g.Run, House: g.House, Until: until})
+	token, err := token.Sign(
+		s.Secrets[0],
+		token.Grant{Stream: g.Stream, Scope: []string{token.ScopeWrite}, Run: g.Run, House: g.House, Until: until},
+	)
 	if err != nil {
 		return err
 	}

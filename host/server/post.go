@@ -86,9 +86,16 @@ func parseProducer(h http.Header) (*log.Producer, error) {
 	if len(id)+len(epoch)+len(seq) == 0 {
 		return nil, nil
 	}
-	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 || !utf8.ValidString(id[0]) {
-		return nil, refuse(http.StatusBadRequest, "producer", "want %s (1 to 256 bytes of UTF-8), %s and %s, each once",
-			headerProducerID, headerProducerEpoch, headerProducerSeq)
+	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 ||
+		!utf8.ValidString(id[0]) {
+		return nil, refuse(
+			http.StatusBadRequest,
+			"producer",
+			"want %s (1 to 256 bytes of UTF-8), %s and %s, each once",
+			headerProducerID,
+			headerProducerEpoch,
+			headerProducerSeq,
+		)
 	}
 	p := &log.Producer{ID: id[0]}
 	for name, to := range map[string]*int64{headerProducerEpoch: &p.Epoch, headerProducerSeq: &p.Seq} {

@@ -133,7 +133,11 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	switch {
 	case p != nil:
 	case errors.Is(err, engine.ErrFull):
-		p = refuse(http.StatusInsufficientStorage, "full", "the log's disk is full: nothing can be appended until there is room")
+		p = refuse(
+			http.StatusInsufficientStorage,
+			"full",
+			"the log's disk is full: nothing can be appended until there is room",
+		)
 		h.Set("Retry-After", "30")
 	case errors.Is(err, engine.ErrStale):
 		p = refuse(http.StatusServiceUnavailable, "stale", "%s: come again", engine.ErrStale)

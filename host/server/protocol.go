@@ -91,19 +91,34 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 func streamName(path string) (string, error) {
 	rest, ok := strings.CutPrefix(path, protocolRoot)
 	name, err := url.PathUnescape(rest)
-	if !ok || err != nil || len(name) > engine.MaxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return "", refuse(http.StatusBadRequest, "path", "want %s and a name of at most %d bytes of UTF-8 without control characters", protocolRoot, engine.MaxName)
+	if !ok || err != nil || len(name) > engine.MaxName || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, unicode.IsControl) {
+		return "", refuse(
+			http.StatusBadRequest,
+			"path",
+			"want %s and a name of at most %d bytes of UTF-8 without control characters",
+			protocolRoot,
+			engine.MaxName,
+		)
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return "", refuse(http.StatusBadRequest, "path", "a stream's name has no empty parts, and none that is . or ..")
+			return "", refuse(
+				http.StatusBadRequest,
+				"path",
+				"a stream's name has no empty parts, and none that is . or ..",
+			)
 		}
 	}
 	if name == "__ds" || strings.HasPrefix(name, "__ds/") {
 		return "", refuse(http.StatusNotFound, "not_found", "subscriptions are not served")
 	}
 	if !isThread(name) && strings.HasPrefix(name, "arbe-thread-") {
-		return "", refuse(http.StatusBadRequest, "path", "no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -")
+		return "", refuse(
+			http.StatusBadRequest,
+			"path",
+			"no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -",
+		)
 	}
 	return name, nil
 }
@@ -169,7 +184,12 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ t
 // readBody reads what is to be appended.
 func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, refuse(http.StatusUnsupportedMediaType, "content_encoding", "a body is taken as it is, not as %.40q", e)
+		return nil, refuse(
+			http.StatusUnsupportedMediaType,
+			"content_encoding",
+			"a body is taken as it is, not as %.40q",
+			e,
+		)
 	}
 	body, err := readAll(w, r, most, l)
 	if err == nil {

@@ -34,7 +34,8 @@ func TestProxyBusy(t *testing.T) {
 		done <- err
 	}()
 	<-u.waits
-	if a := (call{method: "GET", path: "/odd/echo"}).do(t, url); a.status != 503 || a.code != "busy" || a.header.Get("Retry-After") != "1" {
+	if a := (call{method: "GET", path: "/odd/echo"}).do(t, url); a.status != 503 || a.code != "busy" ||
+		a.header.Get("Retry-After") != "1" {
 		t.Errorf("got %+v", a)
 	}
 	if a := (call{method: "GET", path: "/healthz"}).do(t, url); a.status != 200 {
@@ -78,7 +79,8 @@ func TestProxyUploadBreaks(t *testing.T) {
 			t.Fatalf("the request's end is not in the log: %s", said)
 		}
 	}
-	if log := said.String(); strings.Contains(log, "WARN") || !strings.Contains(log, "status=400") && !strings.Contains(log, "status=499") {
+	if log := said.String(); strings.Contains(log, "WARN") ||
+		!strings.Contains(log, "status=400") && !strings.Contains(log, "status=499") {
 		t.Error(log)
 	}
 }
@@ -193,7 +195,8 @@ func TestProxyWriteDeadline(t *testing.T) {
 		u.more <- struct{}{}
 	}()
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/odd/slow", nil))
-	if w.Body.String() != "first\nlast\n" || w.write.Before(ended.Add(10*time.Second)) || w.write.After(time.Now().Add(time.Minute)) {
+	if w.Body.String() != "first\nlast\n" || w.write.Before(ended.Add(10*time.Second)) ||
+		w.write.After(time.Now().Add(time.Minute)) {
 		t.Errorf("got %q, to be accepted until %v", w.Body, w.write)
 	}
 	w = &deadlines{ResponseRecorder: httptest.NewRecorder()}
@@ -257,7 +260,8 @@ func BenchmarkFronts(b *testing.B) {
 									return
 								}
 								_, err = io.Copy(io.Discard, resp.Body)
-								if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode/100 != 2 && resp.StatusCode != 404 {
+								if err := errors.Join(err, resp.Body.Close()); err != nil ||
+									resp.StatusCode/100 != 2 && resp.StatusCode != 404 {
 									b.Error(resp.Status, err)
 								}
 								mine = append(mine, time.Since(start))

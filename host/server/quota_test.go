@@ -96,7 +96,9 @@ func TestTokenQuota(t *testing.T) {
 	h := b.handler()
 	post := func(token string, size int) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", "/api/stream/arbe-thread-t1", strings.NewReader(fmt.Sprintf(
-			`{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`, strings.Repeat("x", size))))
+			`{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`,
+			strings.Repeat("x", size),
+		)))
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

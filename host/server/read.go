@@ -144,7 +144,13 @@ func parseOffset(given []string, tail uint64) (uint64, error) {
 	}
 	at, ok := parsePlace(given[0])
 	if !ok || at > tail {
-		return 0, refuse(http.StatusBadRequest, "offset", "offset %.40q is none of this stream's: want 0, -1, now or a %s", given[0], headerNext)
+		return 0, refuse(
+			http.StatusBadRequest,
+			"offset",
+			"offset %.40q is none of this stream's: want 0, -1, now or a %s",
+			given[0],
+			headerNext,
+		)
 	}
 	return at, nil
 }

@@ -20,8 +20,17 @@ func recovered(next http.Handler, m *metrics, logger *slog.Logger) http.Handler 
 				panic(reason)
 			}
 			m.panicked()
-			logger.Error("a request panicked", "method", printable(r.Method, 20), "path", printable(r.URL.EscapedPath(), 500),
-				"panic", reason, "stack", string(debug.Stack()))
+			logger.Error(
+				"a request panicked",
+				"method",
+				printable(r.Method, 20),
+				"path",
+				printable(r.URL.EscapedPath(), 500),
+				"panic",
+				reason,
+				"stack",
+				string(debug.Stack()),
+			)
 			if x.status != 0 {
 				panic(http.ErrAbortHandler)
 			}

@@ -63,7 +63,8 @@ func TestPanics(t *testing.T) {
 		if (got == "") != (tt.logged == "") || !strings.Contains(got, tt.logged) || tt.logged != "" && !whole {
 			t.Errorf("%s: logged %q", tt.path, got)
 		}
-		if got := scraped(t, m, "arbe_http_panics_total"); len(got) != 1 || !strings.HasSuffix(got[0], " "+tt.panics) {
+		if got := scraped(t, m, "arbe_http_panics_total"); len(got) != 1 ||
+			!strings.HasSuffix(got[0], " "+tt.panics) {
 			t.Errorf("%s: %v", tt.path, got)
 		}
 	}

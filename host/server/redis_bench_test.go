@@ -64,7 +64,13 @@ func redisAppends(b *testing.B, redis string, writers int) {
 	took, err := loadOf(addr.String(), writers, func(int) bool { return time.Since(began) < 5*time.Second },
 		func(buf []byte, _ int) []byte {
 			name, text := fmt.Sprint("arbe-thread-t", r.IntN(benchThreads)), texts[r.IntN(len(texts))]
-			buf = fmt.Appendf(buf, "*5\r\n$4\r\nXADD\r\n$%d\r\n%s\r\n$1\r\n*\r\n$1\r\ne\r\n$%d\r\n", len(name), name, len(text))
+			buf = fmt.Appendf(
+				buf,
+				"*5\r\n$4\r\nXADD\r\n$%d\r\n%s\r\n$1\r\n*\r\n$1\r\ne\r\n$%d\r\n",
+				len(name),
+				name,
+				len(text),
+			)
 			return append(append(buf, text...), "\r\n"...)
 		}, func(answer []byte) bool {
 			return bytes.HasPrefix(answer, []byte("$")) && bytes.HasSuffix(answer, []byte("\r\n"))

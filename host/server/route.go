@@ -61,7 +61,13 @@ func isLive(query string) bool {
 // methodOf is a request's method as it is measured: a client can make up any number of others.
 func methodOf(r *http.Request) string {
 	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet,
+		http.MethodHead,
+		http.MethodPost,
+		http.MethodPut,
+		http.MethodPatch,
+		http.MethodDelete,
+		http.MethodOptions:
 		return r.Method
 	default:
 		return "OTHER"
@@ -69,7 +75,17 @@ func methodOf(r *http.Request) string {
 }
 
 // refusals are the reasons of an answer that is no success, as they are counted.
-var refusals = []string{"auth", "conflict", "error", "full", "invalid", "not_found", "rate", "too_large", "unavailable"}
+var refusals = []string{
+	"auth",
+	"conflict",
+	"error",
+	"full",
+	"invalid",
+	"not_found",
+	"rate",
+	"too_large",
+	"unavailable",
+}
 
 // refusal is the reason of an answer with this status; "" for a success and for a client that went away.
 func refusal(status int) string {

@@ -55,7 +55,13 @@ func TestSecurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	deep := strings.Repeat("[", 1_000_000)
-	nested := `{"id":"d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x","a":` + strings.Repeat(`[`, 100_000) + strings.Repeat(`]`, 100_000) + `}}`
+	nested := `{"id":"d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x","a":` + strings.Repeat(
+		`[`,
+		100_000,
+	) + strings.Repeat(
+		`]`,
+		100_000,
+	) + `}}`
 
 	type try struct {
 		name   string
@@ -71,21 +77,53 @@ func TestSecurity(t *testing.T) {
 		{name: "alg none", token: sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType), want: 401},
 		{name: "alg HS512", token: sign(jwt.SigningMethodHS512, secret), want: 401},
 		{name: "alg HS384", token: sign(jwt.SigningMethodHS384, secret), want: 401},
-		{name: "forged with another secret", token: sign(jwt.SigningMethodHS256, bytes.Repeat([]byte("x"), 32)), want: 401},
+		{
+			name:  "forged with another secret",
+			token: sign(jwt.SigningMethodHS256, bytes.Repeat([]byte("x"), 32)),
+			want:  401,
+		},
 		{name: "forged with an empty secret", token: sign(jwt.SigningMethodHS256, []byte{}), want: 401},
 		{name: "no signature", token: part[0] + "." + part[1] + ".", want: 401},
-		{name: "another's signature", token: part[0] + "." + strings.Split(writer(t, "t2"), ".")[1] + "." + part[2], want: 401},
-		{name: "expired", token: sign(jwt.SigningMethodHS256, secret, "exp", time.Now().Add(-time.Minute).Unix()), want: 401},
+		{
+			name:  "another's signature",
+			token: part[0] + "." + strings.Split(writer(t, "t2"), ".")[1] + "." + part[2],
+			want:  401,
+		},
+		{
+			name:  "expired",
+			token: sign(jwt.SigningMethodHS256, secret, "exp", time.Now().Add(-time.Minute).Unix()),
+			want:  401,
+		},
 		{name: "not yet good", token: sign(jwt.SigningMethodHS256, secret, "nbf", later), want: 401},
 		{name: "without exp", token: sign(jwt.SigningMethodHS256, secret, "exp", nil), want: 401},
 		{name: "without sub", token: sign(jwt.SigningMethodHS256, secret, "sub", nil), want: 401},
 		{name: "without scope", token: sign(jwt.SigningMethodHS256, secret, "scope", nil), want: 401},
-		{name: "sub of no stream", token: sign(jwt.SigningMethodHS256, secret, "sub", "arbe-thread-../t1"), want: 401},
+		{
+			name:  "sub of no stream",
+			token: sign(jwt.SigningMethodHS256, secret, "sub", "arbe-thread-../t1"),
+			want:  401,
+		},
 		{name: "another thread's", token: writer(t, "t2"), want: 403},
-		{name: "another stream's", token: mint(t, token.Grant{Stream: "t1", Scope: []string{token.ScopeWrite}}), want: 401},
-		{name: "scope read", token: mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeRead}}), want: 403},
-		{name: "scope renew", token: mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeRenew}}), want: 403},
-		{name: "scope that looks like it", token: sign(jwt.SigningMethodHS256, secret, "scope", "stream:writer xstream:write STREAM:WRITE"), want: 403},
+		{
+			name:  "another stream's",
+			token: mint(t, token.Grant{Stream: "t1", Scope: []string{token.ScopeWrite}}),
+			want:  401,
+		},
+		{
+			name:  "scope read",
+			token: mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeRead}}),
+			want:  403,
+		},
+		{
+			name:  "scope renew",
+			token: mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeRenew}}),
+			want:  403,
+		},
+		{
+			name:  "scope that looks like it",
+			token: sign(jwt.SigningMethodHS256, secret, "scope", "stream:writer xstream:write STREAM:WRITE"),
+			want:  403,
+		},
 		{name: "basic", header: "Authorization: Basic " + good + "\r\n", want: 401},
 		{name: "two tokens", header: "Authorization: Bearer x\r\nAuthorization: Bearer " + good + "\r\n", want: 401},
 		{name: "token in the query", path: "?token=" + good, want: 401},
@@ -97,7 +135,13 @@ func TestSecurity(t *testing.T) {
 		{name: "header's name with a blank", token: good, header: "X A: b\r\n", want: 400},
 		{name: "large header", token: good, header: "X-A: " + strings.Repeat("x", 2<<20) + "\r\n", want: 431},
 		{name: "two lengths", token: good, header: "Content-Length: 3\r\nContent-Length: 4\r\n", want: 400},
-		{name: "both lengths", token: good, header: "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", body: "zz\r\n\r\n", want: 400},
+		{
+			name:   "both lengths",
+			token:  good,
+			header: "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+			body:   "zz\r\n\r\n",
+			want:   400,
+		},
 		{name: "an odd encoding", token: good, header: "Transfer-Encoding: gzip, chunked\r\n", want: 501},
 	}
 	for _, way := range []string{"/api/stream/arbe-thread-t1", "/v1/stream/arbe-thread-t1"} {
@@ -146,7 +190,8 @@ func TestSecurity(t *testing.T) {
 			for _, want := range tt.want {
 				ok = ok || got == want
 			}
-			if !ok || strings.Contains(answer, `"text":"x"`) || strings.Contains(answer, "\nSet-Cookie") || strings.Contains(answer, "\nLocation: http://x") {
+			if !ok || strings.Contains(answer, `"text":"x"`) || strings.Contains(answer, "\nSet-Cookie") ||
+				strings.Contains(answer, "\nLocation: http://x") {
 				t.Errorf("%d, want %v: %s", got, tt.want, answer)
 			}
 		})
@@ -186,7 +231,10 @@ func (s *testServer) raw(method, path, token, header, body string) (status int, 
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = io.WriteString(conn, method+" "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+header+"\r\n"+body) // it may be refused before its end
+		_, _ = io.WriteString(
+			conn,
+			method+" "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+header+"\r\n"+body,
+		) // it may be refused before its end
 	}()
 	defer func() { <-sent }()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -211,22 +259,41 @@ func TestKeyRotation(t *testing.T) {
 	e := engines["pebble"](t)
 	base := serveOn(t, e, func(s *server.Server) { s.Secrets = [][]byte{fresh, old} })
 	signed := func(key []byte, scope string) string {
-		token, err := token.Sign(key, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{scope}, Until: time.Now().Add(time.Hour)})
+		token, err := token.Sign(
+			key,
+			token.Grant{Stream: thread.StreamName("t1"), Scope: []string{scope}, Until: time.Now().Add(time.Hour)},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return token
 	}
 	post := func(token string) int {
-		return call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}.do(t, base+"/api/stream").status
+		return call{
+			method: "POST",
+			path:   "/arbe-thread-t1",
+			token:  token,
+			body:   chat("a", "x"),
+		}.do(
+			t,
+			base+"/api/stream",
+		).status
 	}
 	if a, b := post(signed(old, token.ScopeWrite)), post(signed(fresh, token.ScopeWrite)); a != 200 || b != 200 {
 		t.Errorf("the old one's token %d, the new one's %d", a, b)
 	}
-	a := call{method: "POST", path: "/arbe-thread-t1/token", token: signed(old, token.ScopeRenew)}.do(t, base+"/api/stream")
+	a := call{
+		method: "POST",
+		path:   "/arbe-thread-t1/token",
+		token:  signed(old, token.ScopeRenew),
+	}.do(
+		t,
+		base+"/api/stream",
+	)
 	_, rest, _ := strings.Cut(a.body, `"jwt":"`)
 	renewed, _, _ := strings.Cut(rest, `"`)
-	if _, err := jwt.Parse(renewed, func(*jwt.Token) (any, error) { return fresh, nil }); err != nil || a.status != 200 {
+	if _, err := jwt.Parse(renewed, func(*jwt.Token) (any, error) { return fresh, nil }); err != nil ||
+		a.status != 200 {
 		t.Errorf("a renewed token is not signed with the new secret: %v, %+v", err, a)
 	}
 	later := serveOn(t, engines["pebble"](t), func(s *server.Server) { s.Secrets = [][]byte{fresh} })
@@ -236,7 +303,8 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	for given, good := range map[string]bool{string(fresh) + "," + string(old): true, string(fresh) + ", " + string(old) + "\n": true, string(fresh) + ",": false, "short": false} {
-		if keys, err := token.ParseSecrets(given); (err == nil) != good || good && (len(keys) != 2 || !bytes.Equal(keys[0], fresh) || !bytes.Equal(keys[1], old)) {
+		if keys, err := token.ParseSecrets(given); (err == nil) != good ||
+			good && (len(keys) != 2 || !bytes.Equal(keys[0], fresh) || !bytes.Equal(keys[1], old)) {
 			t.Errorf("%q: %q, %v", given, keys, err)
 		}
 	}

@@ -115,7 +115,11 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		}
 	}
 	if err := identify(ctx, streams); err != nil {
-		cfg.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written", "error", err)
+		cfg.Logger.Warn(
+			"installation id unknown: /healthz leaves it out until it can be read or written",
+			"error",
+			err,
+		)
 	}
 	disk := cfg.Data.log()
 	if cfg.NATS != nil {
@@ -125,7 +129,16 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	streams.Observer = m
 
 	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
-	s := &Server{Log: streams, Secrets: secrets, LongPoll: cfg.LongPoll, Budget: cfg.Budget, Insecure: cfg.Insecure, Closing: ctx, Logger: cfg.Logger, metrics: m}
+	s := &Server{
+		Log:      streams,
+		Secrets:  secrets,
+		LongPoll: cfg.LongPoll,
+		Budget:   cfg.Budget,
+		Insecure: cfg.Insecure,
+		Closing:  ctx,
+		Logger:   cfg.Logger,
+		metrics:  m,
+	}
 	streams.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
 	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
 	scheme := "http"
@@ -140,7 +153,15 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		return err
 	}
 	if asked, most := cfg.Limits.Connections, cfg.Limits.most(openfiles.Limit(), 1); most < asked {
-		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most, "files", openfiles.Limit())
+		cfg.Logger.Warn(
+			"connections are limited by the limit of open files",
+			"asked",
+			asked,
+			"connections",
+			most,
+			"files",
+			openfiles.Limit(),
+		)
 	}
 	url := scheme + "://" + ln.Addr().String()
 	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
@@ -200,7 +221,10 @@ func identify(ctx context.Context, streams *log.Log) error {
 // newServer is a server that waits for nobody for ever.
 func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: paced(h, writeTimeout), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: paced(
+			h,
+			writeTimeout,
+		), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // what clients do on their connections
 	}
 }
@@ -208,7 +232,13 @@ func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 // ServeHandler serves h on addr until ctx is done, and ends as Serve does. Each of its requests may take a connection to
 // elsewhere, so that it accepts half as many as the process may have open files. ready receives the base URL once
 // requests can come. A handler that panics answers 500.
-func ServeHandler(ctx context.Context, addr string, h http.Handler, logger *slog.Logger, ready func(url string)) error {
+func ServeHandler(
+	ctx context.Context,
+	addr string,
+	h http.Handler,
+	logger *slog.Logger,
+	ready func(url string),
+) error {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

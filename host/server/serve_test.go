@@ -55,7 +55,14 @@ func TestServe(t *testing.T) {
 		if st, err := os.Stat(filepath.Join(string(data), "secret")); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("the secret's file: %v, %v", st.Mode(), err)
 		}
-		token, err := token.Sign(key, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)})
+		token, err := token.Sign(
+			key,
+			token.Grant{
+				Stream: thread.StreamName("t1"),
+				Scope:  []string{token.ScopeWrite},
+				Until:  time.Now().Add(time.Hour),
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +100,10 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", addr, err, want)
 		}
 	}
-	_, stop := serve(t, server.Config{Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{[]byte("short")}})
+	_, stop := serve(
+		t,
+		server.Config{Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{[]byte("short")}},
+	)
 	if err := stop(); !errors.Is(err, token.ErrShortSecret) {
 		t.Errorf("got %v", err)
 	}

@@ -53,7 +53,13 @@ func (s *testServer) open() {
 		s.t.Fatal(err)
 	}
 	s.log = streams
-	h := &server.Server{Log: streams, Secrets: [][]byte{secret}, LongPoll: 300 * time.Millisecond, Closing: context.Background(), Logger: logger}
+	h := &server.Server{
+		Log:      streams,
+		Secrets:  [][]byte{secret},
+		LongPoll: 300 * time.Millisecond,
+		Closing:  context.Background(),
+		Logger:   logger,
+	}
 	s.srv = httptest.NewServer(h.Handler())
 }
 
@@ -167,7 +173,8 @@ func TestAppendAndRead(t *testing.T) {
 		"": "a b c", "?offset=0": "a b c", "?offset=-1": "a b c", "?offset=now": "", "?offset=00000000000000000002": "c", "?offset=00000000000000000003": "",
 	} {
 		a := s.do("GET", path1+offset, token, "")
-		if a.status != 200 || ids(t, a.body) != want || a.header.Get("Stream-Up-To-Date") != "true" || a.header.Get("Stream-Next-Offset") != "00000000000000000003" ||
+		if a.status != 200 || ids(t, a.body) != want || a.header.Get("Stream-Up-To-Date") != "true" ||
+			a.header.Get("Stream-Next-Offset") != "00000000000000000003" ||
 			a.header.Get("Content-Type") != "application/x-ndjson" {
 			t.Errorf("GET %s: %+v, want %s", offset, a, want)
 		}
@@ -176,7 +183,9 @@ func TestAppendAndRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(strings.SplitN(s.do("GET", path1, token, "").body, "\n", 2)[0]), &e); err != nil {
 		t.Fatal(err)
 	}
-	if at := e.Received(); at.Before(before) || at.After(time.Now().Add(time.Second)) || e.TS != "2026-01-01T00:00:00.000Z" || string(e.Payload) != `{"type":"chat","text":"one"}` {
+	if at := e.Received(); at.Before(before) || at.After(time.Now().Add(time.Second)) ||
+		e.TS != "2026-01-01T00:00:00.000Z" ||
+		string(e.Payload) != `{"type":"chat","text":"one"}` {
 		t.Errorf("got %+v", e)
 	}
 	for _, offset := range []string{"2", "x", "00000000000000000004", "-2", "now&offset=0", "0000000000000000000x", "99999999999999999999"} {
@@ -200,24 +209,30 @@ func TestIdempotency(t *testing.T) {
 		t.Fatalf("got %+v", a)
 	}
 	for range 2 {
-		if a := s.do("POST", path1, token, same); a.status != 200 || !strings.Contains(a.body, `"appended":0,"duplicates":1`) {
+		if a := s.do("POST", path1, token, same); a.status != 200 ||
+			!strings.Contains(a.body, `"appended":0,"duplicates":1`) {
 			t.Errorf("the same again: %+v", a)
 		}
 		a := s.do("POST", path1, token, "["+chat("b", "x")+","+other+","+chat("c", "x")+"]")
-		if a.status != 409 || a.code != "conflict" || len(a.bad) != 1 || a.bad[0].Index != 1 || a.bad[0].ID != "a" || a.bad[0].Reason == "" {
+		if a.status != 409 || a.code != "conflict" || len(a.bad) != 1 || a.bad[0].Index != 1 || a.bad[0].ID != "a" ||
+			a.bad[0].Reason == "" {
 			t.Errorf("another payload: %+v", a)
 		}
-		if got := s.do("GET", path1, token, ""); ids(t, got.body) != "a" || !strings.Contains(got.body, `"ts":"2026-01-01T00:00:00.000Z","authorId":"me"`) {
+		if got := s.do("GET", path1, token, ""); ids(t, got.body) != "a" ||
+			!strings.Contains(got.body, `"ts":"2026-01-01T00:00:00.000Z","authorId":"me"`) {
 			t.Errorf("got %s", got.body)
 		}
 		s.close()
 		s.open()
 	}
 	// Within one array, too.
-	if a := s.do("POST", path1, token, "["+chat("d", "x")+","+chat("d", "x")+"]"); a.status != 200 || !strings.Contains(a.body, `"appended":1,"duplicates":1`) {
+	if a := s.do("POST", path1, token, "["+chat("d", "x")+","+chat("d", "x")+"]"); a.status != 200 ||
+		!strings.Contains(a.body, `"appended":1,"duplicates":1`) {
 		t.Errorf("got %+v", a)
 	}
-	if a := s.do("POST", path1, token, "["+chat("e", "x")+","+chat("e", "y")+"]"); a.status != 409 || len(a.bad) != 1 || a.bad[0].Index != 1 {
+	if a := s.do("POST", path1, token, "["+chat("e", "x")+","+chat("e", "y")+"]"); a.status != 409 ||
+		len(a.bad) != 1 ||
+		a.bad[0].Index != 1 {
 		t.Errorf("got %+v", a)
 	}
 	// Another thread's ids are its own.
@@ -359,7 +374,11 @@ func TestRunScope(t *testing.T) {
 	s := newServer(t)
 	signed := mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite}, Run: "r1"})
 	signal := func(id, run string) string {
-		return fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"signal.thread.status_changed","runId":%q,"harness":"pi","status":"running"}}`, id, run)
+		return fmt.Sprintf(
+			`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"signal.thread.status_changed","runId":%q,"harness":"pi","status":"running"}}`,
+			id,
+			run,
+		)
 	}
 	for _, tt := range []struct {
 		name, body string
@@ -413,7 +432,9 @@ func TestLongPoll(t *testing.T) {
 	}
 	began := time.Now()
 	a := s.do("GET", path1+"?offset=now&live=long-poll", token, "")
-	if a.status != 204 || a.header.Get("Stream-Next-Offset") != "00000000000000000001" || a.header.Get("Stream-Up-To-Date") != "true" || time.Since(began) < 250*time.Millisecond {
+	if a.status != 204 || a.header.Get("Stream-Next-Offset") != "00000000000000000001" ||
+		a.header.Get("Stream-Up-To-Date") != "true" ||
+		time.Since(began) < 250*time.Millisecond {
 		t.Errorf("after %v: %+v", time.Since(began), a)
 	}
 	got := make(chan answer)
@@ -433,7 +454,8 @@ func TestLongPoll(t *testing.T) {
 	ready.Wait()
 	s.do("POST", path1, token, chat("b", "x"))
 	for range 5 {
-		if a := <-got; a.status != 200 || ids(t, a.body) != "b" || a.header.Get("Stream-Next-Offset") != "00000000000000000002" {
+		if a := <-got; a.status != 200 || ids(t, a.body) != "b" ||
+			a.header.Get("Stream-Next-Offset") != "00000000000000000002" {
 			t.Errorf("got %+v", a)
 		}
 	}
@@ -451,7 +473,11 @@ func TestConcurrentWriters(t *testing.T) {
 			name := fmt.Sprintf("t%d", w%4)
 			token := writer(t, name)
 			for i := range each {
-				body := fmt.Sprintf("[%s,%s]", chat(fmt.Sprintf("w%d.%d.a", w, i), "x"), chat(fmt.Sprintf("w%d.%d.b", w, i), "x"))
+				body := fmt.Sprintf(
+					"[%s,%s]",
+					chat(fmt.Sprintf("w%d.%d.a", w, i), "x"),
+					chat(fmt.Sprintf("w%d.%d.b", w, i), "x"),
+				)
 				for range 2 {
 					if a := s.do("POST", "/api/stream/arbe-thread-"+name, token, body); a.status != 200 {
 						t.Errorf("got %+v", a)
@@ -471,7 +497,8 @@ func TestConcurrentWriters(t *testing.T) {
 			next := map[int]int{}
 			for i := 0; i < len(got); i += 2 {
 				var w, k int
-				if _, err := fmt.Sscanf(got[i], "w%d.%d.a", &w, &k); err != nil || k != next[w] || got[i+1] != fmt.Sprintf("w%d.%d.b", w, k) {
+				if _, err := fmt.Sscanf(got[i], "w%d.%d.a", &w, &k); err != nil || k != next[w] ||
+					got[i+1] != fmt.Sprintf("w%d.%d.b", w, k) {
 					t.Fatalf("%s: %s, %s where %d of writer %d was due", name, got[i], got[i+1], next[w], w)
 				}
 				next[w]++

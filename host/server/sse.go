@@ -28,8 +28,49 @@ type controlEvent struct {
 	Closed   bool   `json:"streamClosed,omitempty"`
 }
 
-// events gives a stream as server-sent events: what is there, and what comes. A reader who does not take it is dropped, and comes again where he was.
-func (s *Server) events(w http.ResponseWriter, r *http.Request, f *log.Follower, v log.Stream, after uint64, l *lease) error {
+// liveReader is how far a reader of events is.
+type liveReader struct {
+	begun  bool   // an event has reached it
+	after  uint64 // the offset that it has read up to
+	cursor string
+	binary bool // its data is base64
+}
+
+// due reports whether there is an event to send about a stream that ends at tail.
+//
+//	begun   after     stream   result
+//	no      any       any      an event, without data where there is none, so that the reader knows its offset
+//	yes     < tail    any      an event with data
+//	yes     = tail    closed   the last event
+//	yes     = tail    open     none: wait
+func (l *liveReader) due(tail uint64, closed bool) bool { return !l.begun || l.after < tail || closed }
+
+// sent moves the reader up to offset after, and returns the control event that follows the data.
+//
+//	after     stream   upToDate   streamClosed   streamCursor
+//	< tail    any      no         no             yes
+//	= tail    open     yes        no             yes
+//	= tail    closed   yes        yes: the end   no
+func (l *liveReader) sent(after, tail uint64, closed bool, now time.Time) controlEvent {
+	l.begun, l.after = true, after
+	c := controlEvent{Next: offset(after), UpToDate: after >= tail, Closed: closed && after >= tail}
+	if !c.Closed {
+		l.cursor = max(l.cursor, cursor(now, ""))
+		c.Cursor = l.cursor
+	}
+	return c
+}
+
+// events serves a stream as server-sent events: its records, and those that are appended later. A reader that is too slow
+// is disconnected, and comes again from its last offset.
+func (s *Server) events(
+	w http.ResponseWriter,
+	r *http.Request,
+	f *log.Follower,
+	v log.Stream,
+	after uint64,
+	l *lease,
+) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
@@ -45,45 +86,26 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *log.Follower,
 	defer life.Stop()
 	ping := time.NewTicker(ssePing)
 	defer ping.Stop()
-	first, have := true, cursor(time.Now(), r.URL.Query().Get("cursor"))
-	for {
-		now, grown, err := f.Stat(r.Context())
-		if err == nil {
-			v = now
-		}
-		for err == nil && (first || after < v.Tail() || v.Closed) {
-			var records []engine.Record
-			if records, err = l.records(r.Context(), s.Log, v, after, v.Tail(), chunk); err != nil {
-				break
-			}
-			out := s.answer(r.Context(), w, recordBytes(records)+200)
-			if after = v.Tail(); len(records) > 0 {
-				after = records[len(records)-1].Seq
-				writeData(out, v, records, binary)
-			}
-			c := controlEvent{Next: offset(after), UpToDate: after >= v.Tail(), Closed: v.Closed && after >= v.Tail()}
-			if !c.Closed {
-				have = max(have, cursor(time.Now(), ""))
-				c.Cursor = have
-			}
-			first = false
-			writeControl(out, c)
-			if out.Flush() != nil || rc.Flush() != nil || c.Closed {
+	at := &liveReader{after: after, cursor: cursor(time.Now(), r.URL.Query().Get("cursor")), binary: binary}
+	for name := v.Name; ; {
+		v, changed, err := f.Stat(r.Context())
+		for err == nil && at.due(v.Tail(), v.Closed) {
+			var more bool
+			if more, err = s.sendEvent(w, r, v, at, l); err == nil && !more {
 				return nil
 			}
-			l.drop()
 		}
-		if err != nil && first {
+		switch {
+		case err != nil && !at.begun:
 			return err
-		}
-		if err != nil {
+		case err != nil:
 			if problemOf(err) == nil && r.Context().Err() == nil {
-				s.Logger.Error("a live read broke off", "stream", v.Name, "error", err)
+				s.Logger.Error("a live read broke off", "stream", name, "error", err)
 			}
-			return nil // who comes again is told
+			return nil // the reader gets the error when it comes again
 		}
 		select {
-		case <-grown:
+		case <-changed:
 		case <-ping.C:
 			if _, err := io.WriteString(w, ": waiting\n\n"); err != nil || rc.Flush() != nil {
 				return nil
@@ -96,6 +118,28 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, f *log.Follower,
 			return nil
 		}
 	}
+}
+
+// sendEvent sends what follows the reader's offset, as much as one event has of it. It reports false after the last
+// event, and where the reader is gone or too slow.
+func (s *Server) sendEvent(
+	w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader, l *lease,
+) (more bool, err error) {
+	records, after, err := s.content(r.Context(), v, at.after, l)
+	if err != nil {
+		return false, err
+	}
+	out := s.answer(r.Context(), w, recordBytes(records)+200)
+	if len(records) > 0 {
+		writeData(out, v, records, at.binary)
+	}
+	c := at.sent(after, v.Tail(), v.Closed, time.Now())
+	writeControl(out, c)
+	if out.Flush() != nil || http.NewResponseController(w).Flush() != nil || c.Closed {
+		return false, nil
+	}
+	l.drop()
+	return true, nil
 }
 
 // writeData writes records as an event. An error stays in w.

@@ -29,7 +29,9 @@ func issue(t *testing.T, name string, until time.Time) (cert, key []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(
+			1,
+		), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
@@ -40,7 +42,11 @@ func issue(t *testing.T, name string, until time.Time) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return pem.EncodeToMemory(
+			&pem.Block{Type: "CERTIFICATE", Bytes: der},
+		), pem.EncodeToMemory(
+			&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8},
+		)
 }
 
 func put(t *testing.T, file string, b []byte) {
@@ -77,7 +83,12 @@ func TestTLSRefuses(t *testing.T) {
 					put(t, file, b)
 				}
 			}
-			_, err := loadTLS(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), slog.New(slog.DiscardHandler), nil)
+			_, err := loadTLS(
+				filepath.Join(dir, "cert.pem"),
+				filepath.Join(dir, "key.pem"),
+				slog.New(slog.DiscardHandler),
+				nil,
+			)
 			if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, tt.want)) {
 				t.Errorf("got %v", err)
 			}
@@ -171,7 +182,10 @@ func TestTLSVersions(t *testing.T) {
 	log := make(said, 10)
 	srv := httptest.NewUnstartedServer(nil)
 	ln := tls.NewListener(Limits{}.listener(srv.Listener, nil), config)
-	server := &http.Server{Handler: front(http.NotFoundHandler(), nil, Limits{}, log, nobody), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+	server := &http.Server{
+		Handler:  front(http.NotFoundHandler(), nil, Limits{}, log, nobody),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()
 	defer func() {
@@ -193,7 +207,11 @@ func TestTLSVersions(t *testing.T) {
 		{tls.VersionTLS13, true, "HTTP/2.0"},
 	} {
 		transport := &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS10, MaxVersion: tt.version}, ForceAttemptHTTP2: tt.http2,
+			TLSClientConfig: &tls.Config{
+				RootCAs:    roots,
+				MinVersion: tls.VersionTLS10,
+				MaxVersion: tt.version,
+			}, ForceAttemptHTTP2: tt.http2,
 		}
 		client := &http.Client{Transport: transport}
 		got := ""

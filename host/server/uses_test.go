@@ -100,7 +100,12 @@ type countedEngine struct {
 	reads, values atomic.Int64
 }
 
-func (e *countedEngine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
+func (e *countedEngine) Read(
+	ctx context.Context,
+	stream string,
+	after, upTo uint64,
+	most int,
+) ([]engine.Record, error) {
 	e.reads.Add(1)
 	return e.Engine.Read(ctx, stream, after, upTo, most)
 }

@@ -144,7 +144,13 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 	if c.Subject == "" {
 		return Grant{}, ErrSubject
 	}
-	return Grant{Stream: c.Subject, Scope: strings.Fields(c.Scope), Run: c.Run, House: c.House, Until: c.ExpiresAt.Time}, nil
+	return Grant{
+		Stream: c.Subject,
+		Scope:  strings.Fields(c.Scope),
+		Run:    c.Run,
+		House:  c.House,
+		Until:  c.ExpiresAt.Time,
+	}, nil
 }
 
 // ParseSecrets reads secrets with commas between them. The first one signs and all verify, so that a secret can be

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 func (p *program) backupCommand() *cli.Command {
@@ -143,14 +143,7 @@ func receiveFile(ctx context.Context, source func(context.Context, io.Writer) er
 	if err = errors.Join(err, f.Close()); err != nil {
 		return b, errors.Join(err, os.Remove(partial))
 	}
-	if err := os.Rename(partial, file); err != nil {
-		return b, err
-	}
-	folder, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return b, err
-	}
-	return b, errors.Join(folder.Sync(), folder.Close())
+	return b, durable.Rename(partial, file)
 }
 
 func (p *program) restoreCommand() *cli.Command {

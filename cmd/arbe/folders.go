@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -52,7 +53,7 @@ func (f folders) state(path string) string {
 // note records that a folder was copied into a box.
 func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
 	dir := f.of(box)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return err
 	}
 	if err := m.Save(filepath.Join(dir, manifestFile)); err != nil {
@@ -62,11 +63,7 @@ func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(
-		filepath.Join(dir, copiedFile),
-		append(b, '\n'),
-		0o600,
-	) // last, because it makes the note valid
+	return durable.WriteFile(filepath.Join(dir, copiedFile), append(b, '\n')) // last, because it makes the note valid
 }
 
 // has returns the note of a box; false if this host has none.

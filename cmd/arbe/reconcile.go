@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -16,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -98,10 +100,10 @@ func launchedDir(d server.Data) string { return filepath.Join(string(d), "launch
 
 // remember records that a thread is launched from here.
 func remember(d server.Data, id string) error {
-	if err := os.MkdirAll(launchedDir(d), 0o700); err != nil {
+	if err := durable.MkdirAll(launchedDir(d)); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(launchedDir(d), id), nil, 0o600)
+	return durable.WriteFile(filepath.Join(launchedDir(d), id), nil)
 }
 
 // forget removes this host's notes of a thread that is settled.
@@ -117,7 +119,9 @@ func launchedThreads(d server.Data) (ids []string, err error) {
 		err = nil
 	}
 	for _, e := range entries {
-		ids = append(ids, e.Name())
+		if !strings.HasPrefix(e.Name(), ".") { // else left of a write that was interrupted
+			ids = append(ids, e.Name())
+		}
 	}
 	return ids, err
 }

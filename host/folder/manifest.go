@@ -11,9 +11,10 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // Manifest is what is in a folder: for each path, relative and with slashes, what stands there.
@@ -125,31 +126,18 @@ func Decode(r io.Reader) (Manifest, error) {
 
 // Save writes the manifest to the file at path. When it returns, the file is on disk, whole; after an error, or a
 // crash, the file is the one before or the new one.
-func (m Manifest) Save(path string) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".manifest-")
+func (m Manifest) Save(path string) error {
+	err := durable.Create(path, func(f io.Writer) error {
+		w := bufio.NewWriter(f)
+		if err := m.Encode(w); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("save manifest: %w", err)
 	}
-	w := bufio.NewWriter(f)
-	err = m.Encode(w)
-	if err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("save manifest: %w", err), os.Remove(f.Name()))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }
 
 // Load reads the manifest that Save wrote to the file at path.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // localBox is a box of the local provider.
@@ -44,14 +46,10 @@ func (b *localBox) make() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+	if err := durable.MkdirAll(b.dir); err != nil {
 		return err
 	}
-	record := filepath.Join(b.dir, recordFile)
-	if err := os.WriteFile(record+".new", append(data, '\n'), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(record+".new", record); err != nil {
+	if err := durable.WriteFile(filepath.Join(b.dir, recordFile), append(data, '\n')); err != nil {
 		return err
 	}
 	return errors.Join(os.Mkdir(b.Home(), 0o755), os.Mkdir(b.WorkDir(), 0o755))

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // Data is a server's folder: its log, the secret that it made for itself, and its address, so that the other commands on this machine find it.
@@ -51,7 +52,7 @@ func (d Data) makeSecret() ([][]byte, error) {
 	}
 	secret := []byte(hex.EncodeToString(random))
 	_, err = f.Write(append(secret, '\n'))
-	return [][]byte{secret}, errors.Join(err, f.Sync(), f.Close())
+	return [][]byte{secret}, errors.Join(err, f.Sync(), f.Close(), durable.Sync(string(d)))
 }
 
 // Address is the base URL of the server that has this folder; fs.ErrNotExist where none runs.

@@ -41,7 +41,7 @@ FULL   = ^TestFull
 # The race detector makes a test that moves megabytes through one goroutine ten times as slow, and finds nothing there.
 LARGE  = ^TestLarge
 # Nor does it look into the built programs, which these packages drive.
-DRIVERS = ./internal/test/e2e ./internal/test/faults
+DRIVERS = ./internal/test/e2e ./internal/test/faults ./internal/test/scripts
 GOTEST = go test -json -vet=off -shuffle=on -timeout 20m
 REPORT = ARBE_BIN=$(abspath $(BIN)) go run ./internal/test/report
 # The packages that have tests of a name.
@@ -52,7 +52,7 @@ test: build agents ## all packages with the race detector, the fault table, each
 	@raced=$$(go list ./... | grep -vFx "$$(go list $(DRIVERS))" | tr '\n' ' '); \
 	large=$$($(subst TestX,TestLarge,$(WITH))); \
 	$(REPORT) '$(GOTEST) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
-		'$(GOTEST) -skip $(FULL) -parallel 16 ./internal/test/faults' \
+		'$(GOTEST) -skip $(FULL) -parallel 16 ./internal/test/faults ./internal/test/scripts' \
 		"$(GOTEST) -skip \"$(FULL)|$(LARGE)\" -race -parallel 8 $$raced" \
 		"$(GOTEST) -run $(LARGE) $$large"
 

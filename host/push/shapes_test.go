@@ -310,7 +310,7 @@ func TestCountUnsaved(t *testing.T) {
 }
 
 // A big push streams, and is refused beyond its limit.
-func TestBig(t *testing.T) {
+func TestLargeBundle(t *testing.T) {
 	// Each look at a command allocates, too: there must not be more of them on a slow machine.
 	seldom := func(t *testing.T) *house { return daytonaAt(t, 200*time.Millisecond) }
 	for name, house := range map[string]func(*testing.T) *house{"local": localHouse, "daytona": seldom} {

@@ -55,8 +55,8 @@ func calling(name string, commands ...string) model.Reply {
 	return r
 }
 
-// TestAgentMatrix: what can become of a run of the real codex and the real claude. Each case runs with one of them,
-// TestFullAgentMatrix has the rest.
+// TestAgentMatrix: what can become of a run of the real codex and the real claude. Every other case runs, with one
+// of them; TestFullAgentMatrix has the rest.
 func TestAgentMatrix(t *testing.T) { agentMatrix(t, quick) }
 
 func TestFullAgentMatrix(t *testing.T) { agentMatrix(t, rest) }
@@ -199,7 +199,7 @@ func agentMatrix(t *testing.T, in part) {
 		}},
 	} {
 		for i, name := range otherNames(t) {
-			if !in(row, i, len(otherNames(t))) {
+			if !in(row, i, 2*len(otherNames(t))) {
 				continue
 			}
 			version := others(t)[name]

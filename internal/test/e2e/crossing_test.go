@@ -189,8 +189,8 @@ func acrossHarnesses(t *testing.T, in part) {
 	}
 }
 
-// Where this box's own file is not what the thread has, the thread is. A file that is named goes on, too. Each case runs
-// with one agent, TestFullAgentFallsBack has the rest.
+// Where this box's own file differs from the thread, the run goes on with the thread. A named file goes on, too. Every
+// other case runs with one agent, TestFullAgentFallsBack has the rest.
 func TestAgentFallsBack(t *testing.T) { agentFallsBack(t, quick) }
 
 func TestFullAgentFallsBack(t *testing.T) { agentFallsBack(t, rest) }
@@ -258,7 +258,7 @@ func agentFallsBack(t *testing.T, in part) {
 		}, "none", ""},
 	} {
 		for i, name := range otherNames(t) {
-			if !in(row, i, len(otherNames(t))) {
+			if !in(row, i, 2*len(otherNames(t))) {
 				continue
 			}
 			version := others(t)[name]

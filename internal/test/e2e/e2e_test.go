@@ -220,18 +220,28 @@ func (s *scene) status(r *runner) int {
 	return r.ProcessState.ExitCode()
 }
 
-// entries are those of the scene's thread.
-func (s *scene) entries() []thread.Entry {
+// entries returns those of the scene's thread, without a start of arbe, as tests poll it.
+func (s *scene) entries() (all []thread.Entry) {
 	s.t.Helper()
-	var all []thread.Entry
-	for line := range strings.Lines(s.arbe("thread", "read", s.thread)) {
-		var e thread.Entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			s.t.Fatalf("%v in %s", err, line)
-		}
+	c := &thread.Client{Base: thread.BaseURL(server), Thread: s.thread, Token: thread.StaticToken(s.token())}
+	_, err := c.Read(context.WithoutCancel(s.t.Context()), "0", false, func(e thread.Entry) error {
 		all = append(all, e)
+		return nil
+	})
+	if err != nil && !thread.NotFound(err) {
+		s.t.Fatal(err)
 	}
 	return all
+}
+
+// token is the runner's.
+func (s *scene) token() (token string) {
+	for _, kv := range s.env {
+		if value, is := strings.CutPrefix(kv, "ARBE_STREAM_TOKEN="); is {
+			token = value
+		}
+	}
+	return token
 }
 
 // end is what the thread says of the run.

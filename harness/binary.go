@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// NotFoundError says that the agent's binary is not there or can't be run.
+// NotFoundError: the agent's binary does not exist or can't be executed.
 type NotFoundError struct {
 	Spec Spec
 	Err  error
@@ -23,8 +23,8 @@ func (e *NotFoundError) Error() string {
 }
 func (e *NotFoundError) Unwrap() error { return e.Err }
 
-// Find returns the path of the agent's binary: bin where it is given, else what PATH has, else what npm has put where its own bin folder is not in PATH. Of
-// what npm links it is the program itself. A *NotFoundError says that there is none.
+// Find returns the path of the agent's binary: of bin if that is not empty, else from PATH, else from npm's usual
+// prefixes. For a script of npm it returns the program that the script starts. Its error is a *NotFoundError.
 func Find(s Spec, bin string, getenv func(string) string) (string, error) {
 	name := bin
 	if name == "" {
@@ -38,7 +38,8 @@ func Find(s Spec, bin string, getenv func(string) string) (string, error) {
 		return s.native(path), nil
 	}
 	if bin == "" {
-		for _, prefix := range []string{getenv("NPM_CONFIG_PREFIX"), filepath.Join(getenv("HOME"), ".npm-global"), "/usr/local", "/usr"} {
+		home := filepath.Join(getenv("HOME"), ".npm-global")
+		for _, prefix := range []string{getenv("NPM_CONFIG_PREFIX"), home, "/usr/local", "/usr"} {
 			if path := s.below(filepath.Join(prefix, "lib", "node_modules")); prefix != "" && path != "" {
 				return path, nil
 			}
@@ -51,14 +52,14 @@ func Find(s Spec, bin string, getenv func(string) string) (string, error) {
 	return "", &NotFoundError{Spec: s, Err: err}
 }
 
-// native is the program that path, an npm package's script, stands for; path itself where it is no such script.
+// native returns the program that an npm package's script at path starts; path itself if it is no such script.
 func (s Spec) native(path string) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil || program(real) {
 		return path
 	}
 	for dir := filepath.Dir(real); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		// Of the packages that it comes from npm puts the platform's beside it, or into its own node_modules.
+		// npm puts the platform's package beside the script's package, or into its node_modules.
 		for _, modules := range []string{filepath.Join(dir, "node_modules"), dir} {
 			if found := s.below(modules); found != "" {
 				return found
@@ -71,7 +72,7 @@ func (s Spec) native(path string) string {
 	return path
 }
 
-// below is the program in a node_modules folder, "" where there is none.
+// below returns the path of the program in a node_modules folder; "" if there is none.
 func (s Spec) below(modules string) string {
 	for _, place := range s.Native {
 		for _, pattern := range []string{place, filepath.Join("@*", "*", "node_modules", place)} {
@@ -85,7 +86,7 @@ func (s Spec) below(modules string) string {
 	return ""
 }
 
-// arch is this machine's architecture in the names of npm's packages.
+// arch is this machine's architecture as in the names of npm's packages.
 func arch() string {
 	if runtime.GOARCH == "amd64" {
 		return "x64"
@@ -93,7 +94,7 @@ func arch() string {
 	return runtime.GOARCH
 }
 
-// program reports whether a file is a program that the kernel starts without an interpreter.
+// program reports whether a file is an ELF program.
 func program(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -105,7 +106,8 @@ func program(path string) bool {
 	return err == nil && string(magic) == "\x7fELF"
 }
 
-// npmVersion is the version of the npm package that binary belongs to, a link to it mostly; "" where that package's name holds none of the names.
+// npmVersion is the version of the npm package that binary, mostly a link, belongs to; "" if that package's name
+// contains none of the names.
 func npmVersion(binary string, names ...string) string {
 	path, err := filepath.EvalSymlinks(binary)
 	if err != nil {

@@ -9,21 +9,22 @@ import (
 	"strings"
 )
 
-// Group is a cgroup (v2) of the agent's own. A nil Group is none, and all its methods do nothing.
+// Group is a cgroup (v2) for one agent. The methods of a nil Group do nothing.
 type Group struct {
 	path string
 	dir  *os.File
 }
 
-// NewGroup makes a cgroup named name below the one that this process is in. An error says that it can't be had here: in most containers
-// the hierarchy is read-only, and then the tree is found by its other traces.
+// NewGroup makes a cgroup named name below the one of this process. It fails in most containers, whose hierarchy is
+// read-only; a Tree then finds its processes by other traces.
 func NewGroup(name string) (*Group, error) {
 	parent, err := ownCgroup("")
 	if err != nil {
 		return nil, err
 	}
 	g := &Group{path: filepath.Join(parent, name)}
-	if err := os.Mkdir(g.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) { // one that is there was made for the same run
+	if err := os.Mkdir(g.path, 0o755); err != nil &&
+		!errors.Is(err, os.ErrExist) { // an existing one is of the same run
 		return nil, err
 	}
 	if g.dir, err = os.Open(g.path); err != nil {
@@ -32,7 +33,7 @@ func NewGroup(name string) (*Group, error) {
 	return g, nil
 }
 
-// Close releases the cgroup, and removes it where it is empty.
+// Close closes the cgroup, and removes it if it is empty.
 func (g *Group) Close() error {
 	if g == nil {
 		return nil
@@ -61,14 +62,18 @@ func (g *Group) members() []int {
 	return pids
 }
 
-// kill kills all members, and those that they are about to start.
+// kill kills all members at once, so that none can start another.
 func (g *Group) kill() {
 	if g != nil {
-		_ = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0) // before Linux 5.14 there is none: each is killed by itself
+		_ = os.WriteFile(
+			filepath.Join(g.path, "cgroup.kill"),
+			[]byte("1"),
+			0,
+		) // missing before Linux 5.14: Tree.End kills each process, too
 	}
 }
 
-// ownCgroup is the folder of the cgroup that this process is in: of the v1 hierarchy with the controller, or of v2 where that is "".
+// ownCgroup is the folder of this process's cgroup: in the v1 hierarchy of the controller, or in v2 if that is "".
 func ownCgroup(controller string) (string, error) {
 	var mount, root string
 	err := eachLine("/proc/self/mountinfo", func(line string) {
@@ -98,9 +103,9 @@ func ownCgroup(controller string) (string, error) {
 		return "", err
 	}
 	if mount == "" || own == "" {
-		return "", errors.New("no such cgroup hierarchy here")
+		return "", errors.New("cgroup hierarchy not mounted")
 	}
-	// In a container the mount's root may be the container's cgroup, and own is told from there or from the host's root.
+	// In a container the mount's root may be the container's cgroup, and own relative to it or to the host's root.
 	own = strings.TrimPrefix(own, strings.TrimSuffix(root, "/"))
 	path := filepath.Join(mount, own)
 	if _, err := os.Stat(path); err != nil {
@@ -118,11 +123,11 @@ func has(list, word string) bool {
 	return false
 }
 
-// OOMKills is how many processes the kernel has killed for memory in this process's cgroup and below it, as the cgroup's own counter says: v2's
-// memory.events or v1's memory.oom_control. false where neither can be read.
+// OOMKills returns how many processes the kernel has killed for memory in this process's cgroup and below, from v2's
+// memory.events or v1's memory.oom_control; false if neither can be read.
 func OOMKills() (int64, bool) {
 	if dir, err := ownCgroup(""); err == nil {
-		// The controller may only be enabled further up.
+		// The controller may be enabled further up only.
 		for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 			if n, ok := counter(filepath.Join(dir, "memory.events"), "oom_kill"); ok {
 				return n, true
@@ -135,7 +140,7 @@ func OOMKills() (int64, bool) {
 	return 0, false
 }
 
-// counter is the value of a line "name value" in a file.
+// counter returns the value of the line "name value" in a file.
 func counter(path, name string) (n int64, ok bool) {
 	_ = eachLine(path, func(line string) { // no file, no counter
 		f := strings.Fields(line)

@@ -14,23 +14,33 @@ import (
 
 // claude is @anthropic-ai/claude-code in print mode, with JSON on stdout.
 //
-// It makes its session file by itself, in a folder that it names after the directory, under the id that we choose.
+// It makes its session file itself, in a folder named after the working directory, under the id that the runner
+// chooses.
 var claude = Spec{
 	Name:   "claude-code",
 	Binary: "claude",
-	// Where npm runs no scripts, its link leads to a text that says so.
-	Native:   []string{"@anthropic-ai/claude-code-linux-" + arch() + "/claude", "@anthropic-ai/claude-code-linux-" + arch() + "-musl/claude"},
+	// If npm runs no install scripts, its link leads to a text file with an error message.
+	Native: []string{
+		"@anthropic-ai/claude-code-linux-" + arch() + "/claude",
+		"@anthropic-ai/claude-code-linux-" + arch() + "-musl/claude",
+	},
 	Install:  "npm i -g @anthropic-ai/claude-code@2.1.329",
 	Version:  func(binary string) string { return npmVersion(binary, "@anthropic-ai/claude-code") },
 	Versions: []string{"2.1.329"},
 	Dialect:  session.Claude,
-	Said:     claudeSaid,
-	// A reply that is whole is not the end: there may be hooks, and work in the background. Interrupted then, claude exits with 0 and says no result.
+	Report:   claudeReport,
+	// A complete reply is not the end of the turn: hooks and background work may follow. Interrupted then, claude exits
+	// with 0 and prints no result.
 	EndsOnStdout: true,
 	// On INT claude ends its tools and records the interruption. It exits with 0. On TERM it records less.
 	Stop: syscall.SIGINT,
 	SessionFile: func(b Box, id string, _ time.Time) string {
-		return filepath.Join(claudeHome(b), "projects", "arbe", id+".jsonl") // claude looks into all of them
+		return filepath.Join(
+			claudeHome(b),
+			"projects",
+			"arbe",
+			id+".jsonl",
+		) // claude searches all folders in projects
 	},
 	FindSession: func(b Box, id string) string {
 		return newest(glob(filepath.Join(claudeHome(b), "projects"), "*/"+id+".jsonl"))
@@ -39,7 +49,7 @@ var claude = Spec{
 	Command:   claudeCommand,
 }
 
-// claudeHome is where claude keeps its configuration and its sessions.
+// claudeHome is the folder of claude's configuration and sessions.
 func claudeHome(b Box) string {
 	if dir := b.Getenv("CLAUDE_CONFIG_DIR"); dir != "" {
 		return dir
@@ -48,7 +58,7 @@ func claudeHome(b Box) string {
 }
 
 func claudeCommand(_ Box, t Task) Invocation {
-	// Without IS_SANDBOX root may not skip permissions. The other keeps claude from all connections but the one to its provider.
+	// Without IS_SANDBOX root may not skip permissions. The other variable restricts claude to its provider's network.
 	do := Invocation{Env: []string{"IS_SANDBOX=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}}
 	if !t.Person {
 		do.Args = append(do.Args, "-p", "--output-format", "stream-json", "--verbose")
@@ -68,13 +78,13 @@ func claudeCommand(_ Box, t Task) Invocation {
 	case fits(t.Prompt):
 		do.Args = append(do.Args, "--", t.Prompt)
 	default:
-		do.Stdin = t.Prompt // claude reads it as it is
+		do.Stdin = t.Prompt // claude takes it unchanged
 	}
 	return do
 }
 
-// claudeSaid reads a line of stream-json. A result's subtype is "success" for most failures, too.
-func claudeSaid(line []byte) (s Said) {
+// claudeReport parses a line of stream-json. A result's subtype is "success" for most failures, too.
+func claudeReport(line []byte) (s Report) {
 	var e struct {
 		Type           string
 		Subtype        string
@@ -89,7 +99,7 @@ func claudeSaid(line []byte) (s Said) {
 	}
 	switch {
 	case e.Type == "system" && e.Subtype == "init":
-		s.SessionID, s.Mark = e.SessionID, session.Begin // of another turn, where something in the background has ended
+		s.SessionID, s.Mark = e.SessionID, session.Begin // also of a further turn, after background work has ended
 	case e.Type != "result":
 	case strings.HasPrefix(e.TerminalReason, "aborted"):
 		s.Mark, s.StopReason = session.Abort, outcome.StopAborted
@@ -98,7 +108,8 @@ func claudeSaid(line []byte) (s Said) {
 		if s.Message == "" {
 			s.Message = strings.Join(e.Errors, "; ")
 		}
-		if strings.HasPrefix(e.Subtype, "error_max_") || e.Subtype == "error_during_execution" { // its own limits, not the provider's
+		if strings.HasPrefix(e.Subtype, "error_max_") ||
+			e.Subtype == "error_during_execution" { // its own limits, not the provider's
 			s.Class = outcome.ClassExit
 		}
 	default:
@@ -107,7 +118,7 @@ func claudeSaid(line []byte) (s Said) {
 	return s
 }
 
-// claudeSubagents are the files in the folder beside the session that has its name.
+// claudeSubagents finds the files in the folder beside the session file that is named after the session.
 func claudeSubagents(path, id string, since time.Time, _ map[string]bool) (found []Session) {
 	dir := filepath.Join(filepath.Dir(path), id, "subagents")
 	for _, pattern := range []string{"*.jsonl", "*/*.jsonl", "*/*/*.jsonl"} {

@@ -32,15 +32,16 @@ func TestClaudeCommand(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := spec(t, "claude-code").Command(boxWith(nil), tt.task)
-			if diff := cmp.Diff(strings.Split(strings.TrimSpace(tt.args), " "), got.Args); diff != "" || got.Stdin != tt.stdin {
+			if diff := cmp.Diff(strings.Split(strings.TrimSpace(tt.args), " "), got.Args); diff != "" ||
+				got.Stdin != tt.stdin {
 				t.Errorf("stdin %.20q, -want +got:\n%.800s", got.Stdin, diff)
 			}
 		})
 	}
 }
 
-func TestClaudeSaid(t *testing.T) {
-	for line, want := range map[string]harness.Said{
+func TestClaudeReport(t *testing.T) {
+	for line, want := range map[string]harness.Report{
 		`{"type":"system","subtype":"init","session_id":"s1"}`:                                                               {SessionID: "s1", Mark: session.Begin},
 		`{"is_error":false,"terminal_reason":"completed","subtype":"success","type":"result","result":"x"}`:                  {Mark: session.End, StopReason: "stop"},
 		`{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","result":"API Error: 500"}`:      {Mark: session.Failure, StopReason: "error", Message: "API Error: 500"},
@@ -51,7 +52,7 @@ func TestClaudeSaid(t *testing.T) {
 		`{"type":"system","subtype":"api_retry","attempt":1}`:                                                                {},
 		`not JSON`: {},
 	} {
-		if got := spec(t, "claude-code").Said([]byte(line)); got != want {
+		if got := spec(t, "claude-code").Report([]byte(line)); got != want {
 			t.Errorf("%s: got %+v, want %+v", line, got, want)
 		}
 	}
@@ -88,7 +89,7 @@ func TestClaudeHeard(t *testing.T) {
 				tally.Add(s.Dialect.Decode([]byte(line)))
 			}
 			for _, line := range tt.stdout {
-				tally.Hear(s.Said([]byte(line)))
+				tally.AddReport(s.Report([]byte(line)))
 			}
 			if got := tally.Turn(); got.State != tt.want || tally.Resting() != tt.resting {
 				t.Errorf("got %+v, resting %v", got, tally.Resting())
@@ -117,7 +118,9 @@ func TestClaudeSessions(t *testing.T) {
 			t.Errorf("found %+v", got)
 		}
 	}
-	if got, err := filepath.Rel(home, s.SessionFile(boxWith(map[string]string{"CLAUDE_CONFIG_DIR": home}), "s3", now)); err != nil || !strings.HasPrefix(got, "projects/") || !strings.HasSuffix(got, "/s3.jsonl") {
+	if got, err := filepath.Rel(home, s.SessionFile(boxWith(map[string]string{"CLAUDE_CONFIG_DIR": home}), "s3", now)); err != nil ||
+		!strings.HasPrefix(got, "projects/") ||
+		!strings.HasSuffix(got, "/s3.jsonl") {
 		t.Errorf("a rebuilt session is kept in %s, %v", got, err)
 	}
 }

@@ -18,36 +18,38 @@ import (
 
 // codex is @openai/codex in exec mode, with JSON on stdout.
 //
-// It makes its session file by itself and chooses the session's id, which is a version 7 UUID and the first thing that it says on stdout.
+// It makes its session file itself and chooses the session's id, a version 7 UUID, which its first line on stdout has.
 var codex = Spec{
 	Name:   "codex",
 	Binary: "codex",
-	// The npm link is a Node script that stays between us and codex; killed, it leaves codex and its tools alive.
+	// The npm link is a Node script that stays as codex's parent. Killed, it leaves codex and its tools running.
 	Native:   []string{"@openai/codex-linux-" + arch() + "/vendor/*/bin/codex"},
 	Install:  "npm i -g @openai/codex@0.169.0",
 	Version:  func(binary string) string { return npmVersion(binary, "@openai/codex") },
 	Versions: []string{"0.169.0"},
 	Dialect:  session.Codex,
-	Said:     codexSaid,
-	// On INT codex ends its tools, records the abort and exits with 1. On TERM it dies at once, its tools live on and nothing is recorded.
+	Report:   codexReport,
+	// On INT codex ends its tools, records the abort and exits with 1. On TERM it dies at once, its tools live on and
+	// nothing is recorded.
 	Stop: syscall.SIGINT,
-	// A provider that can't be reached is waited for, for ever.
+	// codex waits for an unreachable provider without a limit.
 	Unreachable: 10 * time.Minute,
 	SessionFile: func(b Box, id string, at time.Time) string {
 		at = at.Local() // as codex names its own
-		return filepath.Join(codexHome(b), "sessions", at.Format("2006/01/02"), "rollout-"+at.Format("2006-01-02T15-04-05")+"-"+id+".jsonl")
+		name := "rollout-" + at.Format("2006-01-02T15-04-05") + "-" + id + ".jsonl"
+		return filepath.Join(codexHome(b), "sessions", at.Format("2006/01/02"), name)
 	},
 	FindSession: func(b Box, id string) string {
 		return newest(glob(filepath.Join(codexHome(b), "sessions"), "*/*/*/rollout-*-"+id+".jsonl"))
 	},
-	TellsID:   true,
+	PrintsID:  true,
 	Subagents: codexSubagents,
-	// Without its home codex ends at once.
+	// Without its home folder codex exits at once.
 	Prepare: func(b Box) error { return os.MkdirAll(codexHome(b), 0o700) },
 	Command: codexCommand,
 }
 
-// codexHome is where codex keeps its configuration and its sessions.
+// codexHome is the folder of codex's configuration and sessions.
 func codexHome(b Box) string {
 	if dir := b.Getenv("CODEX_HOME"); dir != "" {
 		return dir
@@ -55,8 +57,10 @@ func codexHome(b Box) string {
 	return filepath.Join(b.Home(), ".codex")
 }
 
-// codexQuiet is what codex asks the network for on its own account.
-var codexQuiet = []string{"check_for_update_on_startup", "analytics.enabled", "features.plugins", "features.remote_plugin", "features.apps"}
+// codexQuiet are the settings that make codex use the network for itself.
+var codexQuiet = []string{
+	"check_for_update_on_startup", "analytics.enabled", "features.plugins", "features.remote_plugin", "features.apps",
+}
 
 func codexCommand(b Box, t Task) Invocation {
 	var args []string
@@ -70,14 +74,14 @@ func codexCommand(b Box, t Task) Invocation {
 		args = append(args, "--json", "--skip-git-repo-check")
 	}
 	args = append(args, "--dangerously-bypass-approvals-and-sandbox")
-	config, _ := os.ReadFile(filepath.Join(codexHome(b), "config.toml")) // none is as good as an empty one
+	config, _ := os.ReadFile(filepath.Join(codexHome(b), "config.toml")) // a missing file is an empty one
 	for _, key := range codexQuiet {
 		_, last, dotted := strings.Cut(key, ".")
 		if !dotted {
 			last = key
 		}
 		if set, err := regexp.Match(`(?m)^[^#\n]*\b`+last+`"?\s*=`, config); err == nil && set && last != "enabled" {
-			continue // the box says itself what it wants
+			continue // the box's own setting counts
 		}
 		args = append(args, "-c", key+"=false")
 	}
@@ -94,11 +98,12 @@ func codexCommand(b Box, t Task) Invocation {
 	case fits(t.Prompt) && t.Prompt != "-":
 		return Invocation{Args: append(args, t.Prompt)}
 	}
-	return Invocation{Args: append(args, "-"), Stdin: t.Prompt} // codex reads it as it is
+	return Invocation{Args: append(args, "-"), Stdin: t.Prompt} // codex takes it unchanged
 }
 
-// codexSaid reads a line of exec --json. How a turn ended well is for the session to say. An error event ends none: codex tries again.
-func codexSaid(line []byte) (s Said) {
+// codexReport parses a line of exec --json. Only the session records that a turn ended well. An error event ends no
+// turn: codex retries.
+func codexReport(line []byte) (s Report) {
 	var e struct {
 		Type     string
 		ThreadID string `json:"thread_id"`
@@ -122,8 +127,8 @@ func codexSaid(line []byte) (s Said) {
 	return s
 }
 
-// codexSubagents looks for rollouts that name the session as their root. They stand in the folder of the day that they began on; a file's own name
-// tells when that was.
+// codexSubagents finds the rollouts that name the session as their root. A rollout is in the folder of the day on
+// which it began, and its file name has the time.
 func codexSubagents(path, id string, since time.Time, others map[string]bool) []Session {
 	sessions := filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(path))))
 	first := since.Add(-24 * time.Hour).Local().Format("2006/01/02")
@@ -154,7 +159,7 @@ func codexSubagents(path, id string, since time.Time, others map[string]bool) []
 	return found
 }
 
-// madeAt is when a version 7 UUID was made.
+// madeAt is the time in a version 7 UUID.
 func madeAt(id uuid.UUID) time.Time {
 	ms := int64(0)
 	for _, b := range id[:6] {
@@ -163,7 +168,7 @@ func madeAt(id uuid.UUID) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// codexRoot is the session that a rollout belongs to, false as long as it has no first line.
+// codexRoot returns the session that a rollout belongs to; false while it has no first line.
 func codexRoot(file string) (root string, ok bool) {
 	reader := session.NewReader(file, session.Position{})
 	defer reader.Close() // read only: nothing to lose
@@ -186,7 +191,7 @@ func codexRoot(file string) (root string, ok bool) {
 	return meta.Payload.SessionID, true
 }
 
-// glob are the files in dir that a pattern of ours names. dir is taken as it is.
+// glob returns the files in dir that match pattern. dir is no pattern.
 func glob(dir, pattern string) (paths []string) {
 	names, _ := fs.Glob(os.DirFS(dir), pattern)
 	for _, name := range names {
@@ -195,7 +200,7 @@ func glob(dir, pattern string) (paths []string) {
 	return paths
 }
 
-// newest is the file that was written to last, "" where there is none.
+// newest returns the file that was modified last; "" for no files.
 func newest(files []string) (path string) {
 	var last time.Time
 	for _, file := range files {

@@ -71,7 +71,13 @@ func TestCodexCommand(t *testing.T) {
 		})
 	}
 	// What the box's own configuration says stays in force.
-	write(t, home, map[string]string{".codex/config.toml": "# apps = true\ncheck_for_update_on_startup = true\n[features]\nplugins = true\n"})
+	write(
+		t,
+		home,
+		map[string]string{
+			".codex/config.toml": "# apps = true\ncheck_for_update_on_startup = true\n[features]\nplugins = true\n",
+		},
+	)
 	args := strings.Join(spec(t, "codex").Command(b, harness.Task{Prompt: "go"}).Args, " ")
 	for key, want := range map[string]bool{"check_for_update": false, "features.plugins": false, "features.apps": true, "features.remote_plugin": true, "analytics": true} {
 		if strings.Contains(args, key) != want {
@@ -80,8 +86,8 @@ func TestCodexCommand(t *testing.T) {
 	}
 }
 
-func TestCodexSaid(t *testing.T) {
-	for line, want := range map[string]harness.Said{
+func TestCodexReport(t *testing.T) {
+	for line, want := range map[string]harness.Report{
 		`{"type":"thread.started","thread_id":"t1"}`:                                                                              {SessionID: "t1"},
 		`{"type":"turn.failed","error":{"message":"no"}}`:                                                                         {Mark: session.Failure, StopReason: "error", Message: "no"},
 		`{"type":"turn.failed","error":{"message":"Incomplete response returned, reason: max_output_tokens"}}`:                    {Mark: session.Failure, StopReason: "length", Message: "Incomplete response returned, reason: max_output_tokens"},
@@ -94,7 +100,7 @@ func TestCodexSaid(t *testing.T) {
 		`{"type":7}`:                                                                                                              {},
 		``:                                                                                                                        {},
 	} {
-		if got := spec(t, "codex").Said([]byte(line)); got != want {
+		if got := spec(t, "codex").Report([]byte(line)); got != want {
 			t.Errorf("%s: got %+v, want %+v", line, got, want)
 		}
 	}
@@ -124,10 +130,16 @@ func TestCodexSessions(t *testing.T) {
 	next := filepath.Join(home, "sessions", began.Add(24*time.Hour).Format("2006/01/02"))
 	write(t, "/", map[string]string{
 		path: meta(root, root),
-		filepath.Join(filepath.Dir(path), "rollout-2026-11-20T12-00-01-"+old+".jsonl"): meta(old, root), // which has ended long ago
-		filepath.Join(next, "rollout-2026-11-21T00-00-01-"+sub+".jsonl"):               meta(sub, root), // over midnight
-		filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl"):             meta(other, other),
-		filepath.Join(next, "rollout-new.jsonl"):                                       "",
+		filepath.Join(filepath.Dir(path), "rollout-2026-11-20T12-00-01-"+old+".jsonl"): meta(
+			old,
+			root,
+		), // which has ended long ago
+		filepath.Join(next, "rollout-2026-11-21T00-00-01-"+sub+".jsonl"): meta(
+			sub,
+			root,
+		), // over midnight
+		filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl"): meta(other, other),
+		filepath.Join(next, "rollout-new.jsonl"):                           "",
 	})
 	if got := s.FindSession(b, root); got != path {
 		t.Errorf("found %s", got)
@@ -138,7 +150,8 @@ func TestCodexSessions(t *testing.T) {
 	for range 2 { // the second time with what was learned
 		others := map[string]bool{}
 		got := s.Subagents(path, root, began, others)
-		if len(got) != 1 || got[0].ID != sub || !others[filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl")] {
+		if len(got) != 1 || got[0].ID != sub ||
+			!others[filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl")] {
 			t.Errorf("found %+v, and others %v", got, others)
 		}
 	}
@@ -184,7 +197,11 @@ func TestFindNative(t *testing.T) {
 			}
 			t.Setenv("PATH", filepath.Join(dir, "bin"))
 			want := filepath.Join(dir, map[string]string{"program": tt.program, "link": tt.link}[tt.want])
-			got, err := harness.Find(spec(t, "codex"), "", func(name string) string { return map[string]string{"HOME": filepath.Join(dir, "home")}[name] })
+			got, err := harness.Find(
+				spec(t, "codex"),
+				"",
+				func(name string) string { return map[string]string{"HOME": filepath.Join(dir, "home")}[name] },
+			)
 			if err != nil || got != want {
 				t.Errorf("got %s, %v, want %s", got, err, want)
 			}

@@ -1,8 +1,9 @@
-// Package harness knows the coding agents: how each is started, where its session lives, how it is best stopped, and what its session says of
-// a turn. An agent is a Spec, which is data; what differs more than data can say is a func field of it. A Process is a started agent: it has
-// its own process group, its output goes to files, and its end is the true one, read from the wait status.
+// Package harness describes, starts and stops coding agents. A Spec is one kind of agent, as data: its command line,
+// its session files, its signals; where data does not suffice, it has a func field. A Process is a started agent: it
+// has its own process group, its output goes to files, and its exit is read from the wait status. A Tree finds the
+// agent's processes. A Tally follows an agent's last turn.
 //
-// The package posts nothing and decides nothing: a Tally gives the outcome.Turn that a verdict rests on, and the caller asks for the verdict.
+// The package posts nothing and decides no verdict. A program that starts agents calls Main first.
 package harness
 
 import (
@@ -23,63 +24,65 @@ import (
 
 // Spec is one harness.
 type Spec struct {
-	// Name is what --harness takes, and what every signal of a run says.
+	// Name is the value of --harness and of the field harness of a run's signals.
 	Name string
-	// Binary is looked for in PATH where no path is given.
+	// Binary is the program's name in PATH.
 	Binary string
-	// Native are the places, below a node_modules folder, where npm's packages keep the program itself: what stands in PATH then is a wrapper, which would
-	// stand between us and the agent. None where the program is what npm links.
+	// Native are patterns of the program's path below a node_modules folder, for a package whose link in PATH is a
+	// wrapper script. The wrapper would stay as the agent's parent. nil: npm links the program itself.
 	Native []string
-	// Install is the command that installs the agent, for whoever has not.
+	// Install is the command that installs the agent.
 	Install string
-	// Version is the version of the agent whose binary has the given path, read from its files; "" where they don't say.
-	// It starts no process: asking pi 0.78.0 for its version takes 0.9 s.
+	// Version reads the version of the agent whose binary has the given path from its files; "" if they lack it. It
+	// starts no process: pi 0.78.0 takes 0.9 s to print its version.
 	Version func(binary string) string
-	// Versions are those that this Spec is proven with.
+	// Versions are those that this Spec is tested with.
 	Versions []string
 
-	// Dialect is how the agent writes its session.
+	// Dialect decodes the lines of the agent's session.
 	Dialect session.Dialect
-	// Said is what a line of the agent's stdout tells; nil where that doesn't count.
-	Said func(line []byte) Said
-	// EndsOnStdout says that the agent's turn is over when stdout says so, and not before.
+	// Report parses a line of the agent's stdout; nil: its stdout is not parsed.
+	Report func(line []byte) Report
+	// EndsOnStdout: a turn ends with a line on stdout, not with the session's last line.
 	EndsOnStdout bool
 
-	// Stop is the signal that lets the agent end in order: it ends its tools and records what it can.
+	// Stop is the signal on which the agent ends its tools, records what it can and exits.
 	Stop syscall.Signal
-	// Unreachable is how long an agent may wait for a provider that it can't reach, as Said tells; 0 for one that gives up by itself.
+	// Unreachable is the default limit of the agent's wait for an unreachable provider, which Report detects; 0: the
+	// agent gives up itself.
 	Unreachable time.Duration
 
-	// SessionFile is where a session with the given id, which began at at, is put: one that was rebuilt, or a new one that is made beforehand. It is where the
-	// agent itself would have it, as far as that can be known: codex's own index may have it there, and then it is looked for nowhere else.
+	// SessionFile is the path for a rebuilt or new session with the given id that began at at. It is the agent's own
+	// path as far as that can be known: codex's index may have that path, and codex then searches nowhere else.
 	SessionFile func(b Box, id string, at time.Time) string
-	// Create makes the first bytes of a new session file for an agent that runs in cwd. nil for an agent that makes its own file: it goes by the session's id.
+	// Create returns the first bytes of a new session file for an agent that runs in cwd. nil: the agent makes the
+	// file and finds it by the session's id.
 	Create func(id, cwd string, at time.Time) []byte
-	// FindSession is the path of the session that has the id, "" where there is none; nil for an agent that goes by the path.
+	// FindSession returns the path of the session with the id, "" if there is none. nil: the agent gets the path.
 	FindSession func(b Box, id string) string
-	// TellsID says that the agent chooses the id of a new session, and says it on stdout.
-	TellsID bool
-	// Subagents are the sessions of the subagents of the one at path that were written to since; nil for an agent that has none. others is the caller's: it
-	// holds what was found to be somebody else's.
+	// PrintsID: the agent chooses the id of a new session, and prints it on stdout.
+	PrintsID bool
+	// Subagents returns the sessions, modified after since, of the subagents of the session at path; nil: the agent has
+	// none. others belongs to the caller: Subagents adds the files of other sessions to it.
 	Subagents func(path, id string, since time.Time, others map[string]bool) []Session
 
-	// Prepare makes what the agent needs in the box; nil where that is nothing.
+	// Prepare makes what the agent needs in the box; nil: nothing.
 	Prepare func(Box) error
-	// Command is what to start for one run.
+	// Command returns the command for one run.
 	Command func(Box, Task) Invocation
 }
 
-// Box is what an agent finds where it runs.
+// Box is the environment of an agent.
 type Box struct {
 	Getenv func(string) string // the agent's environment
-	Dir    string              // the folder for one thread's sessions, for an agent that goes by the path
+	Dir    string              // folder of one thread's sessions, for an agent that gets a path
 }
 
-// Home is the agent's home folder: $HOME, or that of its account where HOME is not set or empty, as codex and
-// claude-code have it; "" where neither is known.
+// Home is the agent's home folder: $HOME, or if that is empty the home of its account, as for codex and claude-code; ""
+// if neither is known.
 func (b Box) Home() string { return Home(b.Getenv) }
 
-// Home is the home folder in an environment; see Box.Home.
+// Home is the home folder in an environment, as Box.Home.
 func Home(getenv func(string) string) string {
 	if home := getenv("HOME"); home != "" {
 		return home
@@ -87,8 +90,8 @@ func Home(getenv func(string) string) string {
 	return homeOf("/etc/passwd", strconv.Itoa(os.Getuid()))
 }
 
-// homeOf is the home of the account with the number uid in a list of accounts; "" where it has none. (The library's os/user
-// would be 40 KB of the box's binary.)
+// homeOf is the home of the account with the number uid in the file list; "" if it has none. (os/user would add 40 KB
+// to the box's binary.)
 func homeOf(list, uid string) string {
 	f, err := os.Open(list)
 	if err != nil {
@@ -110,14 +113,14 @@ type Session struct {
 	ID   string
 }
 
-// sessionJSON is a Session in JSON, whose strings are UTF-8, which a path need not be.
+// sessionJSON is the JSON of a Session. A JSON string is UTF-8; a path need not be.
 type sessionJSON struct {
 	Path  string `json:"path"`
-	Bytes []byte `json:"bytes,omitempty"` // of the path, where it is no UTF-8
+	Bytes []byte `json:"bytes,omitempty"` // of the path, if it is not UTF-8
 	ID    string `json:"id"`
 }
 
-// MarshalJSON writes {path, id}, with the path's bytes where a string can't hold them.
+// MarshalJSON writes {path, id}, and the path's bytes if it is not UTF-8.
 func (s Session) MarshalJSON() ([]byte, error) {
 	j := sessionJSON{Path: s.Path, ID: s.ID}
 	if !utf8.ValidString(s.Path) {
@@ -126,7 +129,7 @@ func (s Session) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON is the way back.
+// UnmarshalJSON reads the JSON of MarshalJSON.
 func (s *Session) UnmarshalJSON(b []byte) error {
 	var j sessionJSON
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -138,27 +141,27 @@ func (s *Session) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Task is what an agent is asked to do in one run.
+// Task is an agent's work in one run.
 type Task struct {
-	Session        // to work in; the parts that the agent goes by
-	Resume  bool   // the session is there already, with turns in it
-	Model   string // "" for the agent's own choice
+	Session        // to work in; Path or ID may be empty
+	Resume  bool   // the session has turns already
+	Model   string // "": the agent's default
 	Args    []string
-	Prompt  string // not empty, but where it may be left out
-	Person  bool   // a person sits at the agent's own terminal interface, and may have no prompt
+	Prompt  string // not empty, unless Person
+	Person  bool   // a person uses the agent's own interface, and may have no prompt
 }
 
-// Invocation is how a Task is put to an agent.
+// Invocation is the command line, environment and input for a Task.
 type Invocation struct {
 	Args  []string // without the binary
-	Env   []string // NAME=value, for names that the environment doesn't have yet
-	Stdin string   // what the agent reads before its input ends; "" for an input that is empty
+	Env   []string // NAME=value; the environment's own values count
+	Stdin string   // the agent's whole input; may be empty
 }
 
-// Proven reports whether the Spec is proven with a version.
+// Proven reports whether the Spec is tested with a version.
 func (s Spec) Proven(version string) bool { return slices.Contains(s.Versions, version) }
 
-// maxArg is how long one argument may be. Linux takes 131,071 bytes (MAX_ARG_STRLEN).
+// maxArg is Linux's limit on one argument, in bytes (MAX_ARG_STRLEN).
 const maxArg = 128<<10 - 1
 
 // fits reports whether a prompt can be an argument.
@@ -176,7 +179,7 @@ func Lookup(name string) (Spec, error) {
 	return s, nil
 }
 
-// Names are the harnesses there are, sorted.
+// Names returns the names of all harnesses, sorted.
 func Names() []string {
 	var names []string
 	for n := range specs {

@@ -12,8 +12,9 @@ import (
 
 // pi is @earendil-works/pi-coding-agent, in print mode.
 //
-// Its session is a path that we choose, made beforehand with a header and nothing else: with such a file pi 0.78.0 writes from the first line
-// on, without it only when the first reply is whole, and a run that is killed before leaves nothing. pi runs in the header's cwd.
+// Its session is a file at a path that the runner chooses, made beforehand with only a header. With such a file pi
+// 0.78.0 writes each line at once; without it pi writes nothing before the first complete reply, and a run that is
+// killed earlier leaves no session. pi runs in the header's cwd.
 var pi = Spec{
 	Name:     "pi",
 	Binary:   "pi",
@@ -21,10 +22,11 @@ var pi = Spec{
 	Version:  func(binary string) string { return npmVersion(binary, "/pi-coding-agent") },
 	Versions: []string{"0.78.0", "0.87.1"},
 	Dialect:  session.Pi,
-	// On TERM pi ends its tools and exits with 143 within 50 ms (1.5.2 records the abort, too). On INT it just dies and its tools live on.
+	// On TERM pi ends its tools and exits with 143 within 50 ms (1.5.2 records the abort, too). On INT it dies at once
+	// and its tools keep running.
 	Stop: syscall.SIGTERM,
 	SessionFile: func(b Box, id string, at time.Time) string {
-		// As pi names its own, so that its --session-dir finds them.
+		// pi's own scheme of names, so that its --session-dir finds the file.
 		stamp := strings.NewReplacer(":", "-", ".", "-").Replace(at.UTC().Format("2006-01-02T15:04:05.000Z"))
 		return filepath.Join(b.Dir, stamp+"_"+id+".jsonl")
 	},
@@ -40,7 +42,8 @@ func piCommand(_ Box, t Task) Invocation {
 		args = append(args, "--model", t.Model)
 	}
 	args = append(args, t.Args...)
-	// What pi asks the network for on its own account. With PI_OFFLINE its grep and find tools could not fetch what they need.
+	// These stop pi's own network requests. PI_OFFLINE would also stop its grep and find tools from fetching their
+	// programs.
 	env := []string{"PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}
 	if t.Person {
 		if t.Prompt != "" {
@@ -56,15 +59,17 @@ func piCommand(_ Box, t Task) Invocation {
 	return Invocation{Args: args, Stdin: stdin, Env: env}
 }
 
-// piPrompt divides a prompt into what pi reads from stdin and one argument. pi joins the two, after it has trimmed what came from stdin.
+// piPrompt splits a prompt into pi's stdin and one argument. pi trims its stdin and joins the two.
 //
-// An argument is the whole prompt where it can be: pi has no "--", takes what begins with - for a flag and with @ for a file, and an argument
-// can't hold a NUL or be long. Such a prompt comes through stdin, and white space at its end, which pi would trim there, as the argument.
+// The argument is the whole prompt if possible. It is not for a prompt that begins with - or @, which pi takes for a
+// flag or a file (pi has no "--"), nor for one that has a NUL or is too long. Such a prompt goes to stdin, and the
+// white space at its end, which pi would trim there, becomes the argument.
 func piPrompt(prompt string) (stdin, arg string) {
 	if fits(prompt) && prompt[0] != '-' && prompt[0] != '@' {
 		return "", prompt
 	}
-	head := strings.TrimRightFunc(prompt, func(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' }) // what JavaScript's trim takes
+	space := func(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' } // as for JavaScript's trim
+	head := strings.TrimRightFunc(prompt, space)
 	if tail := prompt[len(head):]; len(tail) <= maxArg {
 		return head, tail
 	}

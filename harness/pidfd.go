@@ -11,12 +11,11 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// pollEvery is the time between two looks at a process that the kernel gives no handle for.
+// pollEvery is the interval of looks at a process for which the kernel gives no pidfd.
 const pollEvery = 50 * time.Millisecond
 
-// await returns a func that waits until the process with that pid and start has ended; fs.ErrNotExist where it has.
-// Where the kernel has no pidfd_open (before Linux 5.3, or behind a filter of system calls) the process is looked for
-// again and again.
+// await returns a func that waits for the end of the process with that pid and start; fs.ErrNotExist if it has ended.
+// Without pidfd_open (before Linux 5.3, or behind a seccomp filter) the func polls.
 func await(pid int, ticks uint64) (wait func(), err error) {
 	fd, openErr := unix.PidfdOpen(pid, 0)
 	if !lives(pid, ticks) {
@@ -49,8 +48,8 @@ func lives(pid int, ticks uint64) bool {
 	return err == nil && st.Started == ticks && st.Alive()
 }
 
-// signal sends sig to the process, and to no other that may have got its pid. Without a pidfd the pid may change hands
-// between the look and the signal, which takes as many new processes as there are pids.
+// signal sends sig to the process, and to no other one with its pid. Without a pidfd the pid may be reused between the
+// look and the signal, which takes as many new processes as there are pids.
 func (m Member) signal(sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(m.PID, 0)
 	switch {
@@ -58,14 +57,14 @@ func (m Member) signal(sig syscall.Signal) {
 		return // gone
 	case err != nil:
 		if lives(m.PID, m.Ticks) {
-			_ = syscall.Kill(m.PID, sig) // gone is good, too
+			_ = syscall.Kill(m.PID, sig) // it may have ended
 		}
 		return
 	}
 	if lives(m.PID, m.Ticks) {
 		if err := unix.PidfdSendSignal(fd, sig, nil, 0); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-			_ = syscall.Kill(m.PID, sig) // gone is good, too
+			_ = syscall.Kill(m.PID, sig) // it may have ended
 		}
 	}
-	_ = unix.Close(fd) // it was only a name
+	_ = unix.Close(fd) // only used to signal
 }

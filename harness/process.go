@@ -19,40 +19,41 @@ import (
 
 // Command is a process to start.
 type Command struct {
-	Path   string   // of the binary, as Find gave it
+	Path   string   // of the binary, from Find
 	Args   []string // without the binary
 	Env    []string // the whole environment
 	Dir    string
-	Stdin  string // what it reads before end of input; "" for /dev/null
+	Stdin  string // its whole input; "": /dev/null
 	Stdout *os.File
 	Stderr *os.File
-	TTY    *os.File // the agent's own terminal, instead of all three; nil for none
-	Group  *Group   // the cgroup to start it in; nil for the runner's own
+	TTY    *os.File // a terminal instead of Stdin, Stdout and Stderr; nil: none
+	Group  *Group   // the cgroup to start it in; nil: the caller's
 
-	// Spawned, where there is one, is told the process's id before the agent's first instruction. Should we die before it returns, there never is an agent.
+	// Spawned, if not nil, gets the process id before the agent's first instruction. If this process dies before
+	// Spawned returns, the agent does not begin.
 	Spawned func(pid int)
 }
 
-// Process is a running agent: a child of ours, or one that an earlier process of ours has started.
+// Process is a running agent: a child of this process, or an adopted process.
 type Process struct {
 	proc *os.Process
-	cmd  *exec.Cmd // nil where it is not our child
+	cmd  *exec.Cmd // nil: not a child of this process
 	done chan struct{}
 	exit outcome.Exit
 }
 
-// Bounds of what the kernel, or another process, may take its time for.
+// Timeouts.
 const (
-	afterKill = 1500 * time.Millisecond // a killed process to go; one that hangs in the kernel may never
-	atTheGate = 30 * time.Second        // a new process to come to the gate, on a machine with no time to spare
+	afterKill = 1500 * time.Millisecond // of the end of a killed process; one that hangs in the kernel may never end
+	atTheGate = 30 * time.Second        // of a starter to come to the gate, generous for a machine under load
 )
 
-// ErrNotReady says that the process that was to become the agent ended, or did nothing, before it could: the machine
-// may have no room for its threads.
+// ErrNotReady: the starter ended, or did nothing, before it could become the agent. The machine may have no room for
+// its threads.
 var ErrNotReady = errors.New("the agent's process did not begin")
 
-// Busy reports whether the error of a Start is about what the machine lacks at present: processes, memory, open
-// files. Later it may have them.
+// Busy reports whether an error of Start means that the machine lacks processes, memory or open files. A later Start
+// may succeed.
 func Busy(err error) bool {
 	for _, lack := range []error{
 		ErrNotReady, syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
@@ -64,11 +65,11 @@ func Busy(err error) bool {
 	return false
 }
 
-// agentOOMScore makes the agent the likelier victim when memory runs out: a runner that lives can say what happened.
+// agentOOMScore makes the agent a likelier victim of the OOM killer than the runner, which can then report it.
 const agentOOMScore = "500"
 
-// Start starts c in a process group of its own. Of an error that is Busy a later Start may know nothing. Its output
-// goes to files, not pipes: nobody's death stops it, and a grandchild that keeps the output open delays nothing.
+// Start starts c in a process group of its own. After a Busy error a later Start may succeed. The output goes to files,
+// not pipes: the agent outlives its parent, and a grandchild that keeps the output open delays nothing.
 func Start(c Command) (*Process, error) {
 	if !mainCalled.Load() {
 		return nil, ErrNoMain
@@ -77,26 +78,26 @@ func Start(c Command) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
-	if err := unix.SetNonblock(gates[0], true); err != nil { // so that a read of it can be bounded
+	if err := unix.SetNonblock(gates[0], true); err != nil { // for read deadlines
 		return nil, errors.Join(err, unix.Close(gates[0]), unix.Close(gates[1]))
 	}
 	ours, its := os.NewFile(uintptr(gates[0]), "gate"), os.NewFile(uintptr(gates[1]), "gate")
 	cmd, err := c.start(its, c.Group)
 	if err != nil && c.Group != nil {
-		cmd, err = c.start(its, nil) // a kernel or a sandbox that can't start a process in a cgroup
+		cmd, err = c.start(its, nil) // this kernel or sandbox can't start a process in a cgroup
 	}
 	if err = errors.Join(err, its.Close()); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	p := &Process{proc: cmd.Process, cmd: cmd, done: make(chan struct{})}
-	// Raising it needs no privilege. Where it can't be done, nothing else is worse for it.
+	// Raising the score needs no privilege. A failure changes nothing else.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID()), []byte(agentOOMScore), 0)
 	if c.Spawned != nil {
 		c.Spawned(p.PID())
 	}
 	if err := errors.Join(open(ours, c.Path), ours.Close()); err != nil {
-		_ = p.proc.Kill() // one that was not ready in time; all others end by themselves
-		_ = cmd.Wait()    // why it is no agent is known
+		_ = p.proc.Kill() // ends a starter that was not ready in time; any other exits
+		_ = cmd.Wait()    // the reason is in err
 		return nil, err
 	}
 	go func() {
@@ -106,7 +107,7 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// start starts the process that is to become the agent. It waits at the gate.
+// start starts the starter, which waits at the gate.
 func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{starterName, c.Path}, c.Args...)
@@ -117,7 +118,7 @@ func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 	}
 	if c.TTY != nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
-		// A terminal belongs to a session. Its leader has a group of its own, too; to ask for one besides is an error.
+		// A terminal belongs to a session, whose leader has its own process group. Setpgid with Setsid is an error.
 		cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = false, true, true
 	}
 	if c.Stdin == "" {
@@ -131,8 +132,10 @@ func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 	return cmd, errors.Join(cmd.Start(), f.Close())
 }
 
-// Adopt takes a running process that is not our child. learn is asked how it ended once it has; it may wait a little, and false says that nobody
-// knows. fs.ErrNotExist where the process is gone; ticks, from its Stat, tell it from another one that got its pid.
+// Adopt returns the Process for a running process that is not a child of this one. ticks is its start from its
+// procfs.Stat, which tells it from another process with the same pid. After its end Adopt calls learn for its exit;
+// learn may block for a moment, and returns false if the exit is unknown. The error is fs.ErrNotExist if the process
+// has ended.
 func Adopt(pid int, ticks uint64, learn func() (outcome.Exit, bool)) (*Process, error) {
 	proc, err := os.FindProcess(pid)
 	if err != nil {
@@ -151,7 +154,7 @@ func Adopt(pid int, ticks uint64, learn func() (outcome.Exit, bool)) (*Process, 
 	return p, nil
 }
 
-// inputFile is a file that has no name any more, ready to be read.
+// inputFile returns an unlinked file with the content, opened at its start.
 func inputFile(content string) (f *os.File, err error) {
 	f, err = os.CreateTemp("", "arbe-input-")
 	if err != nil {
@@ -172,10 +175,10 @@ func inputFile(content string) (f *os.File, err error) {
 	return f, err
 }
 
-// waitNoReap waits until a child has ended and returns how. The child stays a zombie: if we die before it is written down how it ended, whoever
-// inherits the zombie can still learn it.
+// waitNoReap waits for a child's end and returns its exit. The child stays a zombie: if this process dies before it has
+// recorded the exit, the process that inherits the zombie can still read it.
 func waitNoReap(pid int) outcome.Exit {
-	// What waitid(2) fills in: the fields of siginfo_t for SIGCHLD, which x/sys leaves unnamed.
+	// siginfo_t for SIGCHLD, as waitid(2) fills it. x/sys leaves the fields unnamed.
 	var info struct {
 		signo, errno, code int32
 		_                  int32
@@ -190,7 +193,7 @@ func waitNoReap(pid int) outcome.Exit {
 			continue
 		}
 		if err != nil {
-			return outcome.Exit{} // nobody knows
+			return outcome.Exit{} // unknown
 		}
 		break
 	}
@@ -210,7 +213,7 @@ func (p *Process) PID() int { return p.proc.Pid }
 // Done is closed when the agent has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit is how the agent ended, once Done is closed; before that it is not known.
+// Exit is the agent's exit once Done is closed, and unknown before.
 func (p *Process) Exit() outcome.Exit {
 	select {
 	case <-p.done:
@@ -220,34 +223,34 @@ func (p *Process) Exit() outcome.Exit {
 	}
 }
 
-// Release lets the kernel forget the agent. It is called when it is written down how the agent ended; of one that Stop
-// could not end nothing is released.
+// Release reaps the agent. Call it once the agent's exit is recorded. It does nothing for an agent that Stop could not
+// end.
 func (p *Process) Release() {
 	select {
 	case <-p.done:
 	default:
-		return // to wait for it could take for ever
+		return // Wait could block for ever
 	}
 	if p.cmd != nil {
-		_ = p.cmd.Wait() // how it ended is known
+		_ = p.cmd.Wait() // the exit is known
 	}
 }
 
-// Stop ends the agent: sig to it, and after grace (or when ctx is done) KILL. It returns when the agent has ended,
-// and false a while after a KILL that did not end it. said gets each signal before it is sent. What the agent
-// leaves behind is a Tree's to end.
+// Stop ends the agent: it sends sig, and after grace (or when ctx is done) KILL. It returns true when the agent has
+// ended, and false if KILL did not end it within afterKill. It calls sending with each signal before it sends it.
+// Leftover processes are ended by Tree.End.
 func (p *Process) Stop(
-	ctx context.Context, sig syscall.Signal, grace time.Duration, said func(syscall.Signal),
+	ctx context.Context, sig syscall.Signal, grace time.Duration, sending func(syscall.Signal),
 ) (ended bool) {
 	if p.waits(ctx, 0) {
 		return true
 	}
-	said(sig)
-	_ = p.proc.Signal(sig) // an error says that it has just ended, which is what we wait for
+	sending(sig)
+	_ = p.proc.Signal(sig) // an error means that it has just ended
 	if p.waits(ctx, grace) {
 		return true
 	}
-	said(syscall.SIGKILL)
+	sending(syscall.SIGKILL)
 	_ = p.proc.Signal(syscall.SIGKILL)
 	return p.waits(context.WithoutCancel(ctx), afterKill)
 }

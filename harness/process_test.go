@@ -107,11 +107,16 @@ func TestProcessStop(t *testing.T) {
 				time.Sleep(5 * time.Millisecond) // until the trap is set
 			}
 			var said []syscall.Signal
-			p.Stop(t.Context(), syscall.SIGTERM, 500*time.Millisecond, func(s syscall.Signal) { said = append(said, s) })
+			p.Stop(
+				t.Context(), syscall.SIGTERM, 500*time.Millisecond, func(s syscall.Signal) { said = append(said, s) },
+			)
 			if got := wait(p); got != tt.want || len(said) != tt.signals {
 				t.Errorf("got %v after %v", got, said)
 			}
-			p.Stop(t.Context(), syscall.SIGTERM, time.Second, func(s syscall.Signal) { t.Errorf("%v to a process that is gone", s) })
+			p.Stop(
+				t.Context(), syscall.SIGTERM, time.Second,
+				func(s syscall.Signal) { t.Errorf("%v to a process that is gone", s) },
+			)
 		})
 	}
 }
@@ -257,7 +262,8 @@ func TestStartRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := harness.Start(harness.Command{Path: path, Dir: filepath.Dir(path)})
-	if !errors.Is(err, syscall.ENOEXEC) || strings.Contains(err.Error(), "exit status") || !strings.Contains(err.Error(), path) {
+	if !errors.Is(err, syscall.ENOEXEC) || strings.Contains(err.Error(), "exit status") ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("got %v", err)
 	}
 }

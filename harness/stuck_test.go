@@ -72,7 +72,7 @@ func TestNoPidfd(t *testing.T) {
 				a   *harness.Process
 				err error
 			}
-			came := make(chan adopted)
+			came, checked := make(chan adopted), make(chan struct{})
 			tree := harness.Tree{Roots: []int{p.PID()}}
 			go func() {
 				runtime.LockOSThread() // and never unlocked: the thread ends with its filter
@@ -82,6 +82,7 @@ func TestNoPidfd(t *testing.T) {
 				learn := func() (outcome.Exit, bool) { return outcome.ExitCode(7), true }
 				a, err := harness.Adopt(p.PID(), st.Started, learn)
 				came <- adopted{a, err}
+				<-checked
 				if found, left := tree.End(t.Context(), time.Second); found != 1 || left != 0 {
 					t.Errorf("found %d, left %d", found, left)
 				}
@@ -96,6 +97,7 @@ func TestNoPidfd(t *testing.T) {
 				t.Error("its end came while it ran")
 			default:
 			}
+			close(checked)
 			<-came
 			if exit := wait(got.a); exit != outcome.ExitCode(7) {
 				t.Errorf("got %v", exit)

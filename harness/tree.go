@@ -13,31 +13,32 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// MarkVar is the variable that marks all processes of one run: children inherit it, whatever group and session they move to.
+// MarkVar is the environment variable that marks all processes of one run. Children inherit it in any process group and
+// session.
 const MarkVar = "AGENT_RUN_INSTANCE"
 
-// Tree is all that came of an agent: the agent, its tools, and what those have left. All three agents start their tools in groups and sessions of their
-// own, so neither names the tree. It is found by three traces, each of which something can wipe: descent from the agent or from the process that
-// inherits its orphans, the mark in the environment, and the cgroup.
+// Tree is the set of an agent's processes: the agent, its tools, and their leftovers. All three agents start tools in
+// process groups and sessions of their own, so neither identifies the tree. Three traces do, each of which a process
+// can lose: descent from the agent or from the reaper of its orphans, the mark in the environment, and the cgroup.
 type Tree struct {
-	Roots  []int  // the agent, and the keeper, which is the reaper of its orphans
-	Except []int  // of the roots' descendants, those that are the runner's own
+	Roots  []int  // the agent, and the keeper, which reaps its orphans
+	Except []int  // the runner's own processes among the roots and their descendants
 	Mark   string // the value of MarkVar
-	Group  *Group // nil where there is none
+	Group  *Group // nil: none
 }
 
 // Member is one process of a Tree.
 type Member struct {
 	PID   int
-	Ticks uint64 // with the pid it names the process for good
+	Ticks uint64 // start; with the pid it names the process for good
 	CPU   time.Duration
 }
 
-// Members are the tree's processes that live now, zombies not counted. The roots count, but for those that are excepted.
+// Members returns the tree's live processes, without zombies. The roots count, unless they are in Except.
 func (t Tree) Members() []Member {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil // no /proc, nothing to be found
+		return nil // without /proc no process is found
 	}
 	stats, children := map[int]procfs.Stat{}, map[int][]int{}
 	for _, e := range entries {
@@ -85,7 +86,7 @@ func (t Tree) Members() []Member {
 	return members
 }
 
-// marked reports whether a process has the tree's mark. Of another user's process it can't be known.
+// marked reports whether a process has the tree's mark. The environment of another user's process can't be read.
 func (t Tree) marked(pid int) bool {
 	if t.Mark == "" {
 		return false
@@ -98,11 +99,11 @@ func (t Tree) marked(pid int) bool {
 	return bytes.HasPrefix(env, append(mark, 0)) || bytes.Contains(env, append(append([]byte{0}, mark...), 0))
 }
 
-// sweepEvery is the time between two looks at a tree that is to end.
+// sweepEvery is the interval of looks at a tree that ends.
 const sweepEvery = 20 * time.Millisecond
 
-// End ends the whole tree: TERM to each, and to those that are left after grace KILL, again and again until none is left or ctx is done. It returns
-// how many it found at first, and how many are left.
+// End ends the whole tree: it sends TERM to each process, and after grace KILL to the remaining ones, until none is
+// left or ctx is done. It returns how many it found at first, and how many are left.
 func (t Tree) End(ctx context.Context, grace time.Duration) (found, left int) {
 	members := t.Members()
 	found = len(members)

@@ -5,28 +5,29 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// Tally follows the lines of one run and what the agent said of it on stdout, and knows what they say of the run's last turn. The zero value is a run
+// Tally computes a run's last turn from the lines of its session and the agent's stdout. The zero value is a run
 // without lines.
 type Tally struct {
-	// OnStdout says that the agent's turn is over when stdout says so, and not before. Where nothing was heard of stdout at all, the session has to do.
+	// OnStdout: a turn ends with a line on stdout (Spec.EndsOnStdout). Without any line on stdout the session decides.
 	OnStdout bool
 
 	turn    outcome.Turn
 	output  bool            // the run has assistant output
 	calling bool            // the last line that counts was the agent's, and its turn goes on
-	waiting map[string]bool // tool calls of the last reply that have no answer yet
-	said    Said            // the last word on stdout about a turn's end
-	heard   bool            // there was a line on stdout
+	waiting map[string]bool // tool calls of the last reply without a result
+	report  Report          // the last one about a turn's end
+	printed bool            // there was a line on stdout
 }
 
-// Said is what a line of an agent's stdout tells. Most tell nothing.
-type Said struct {
-	SessionID string // what the agent calls its session
+// Report is the information in a line of an agent's stdout. Most lines have none.
+type Report struct {
+	SessionID string // the session's id
 
-	// Mark is End, Failure or Abort where the line says so of the turn, with what it says of that, and Begin where another turn begins.
+	// Mark is End, Failure or Abort if the line ends a turn so, and Begin if another turn begins. The next three fields
+	// describe the end.
 	Mark       session.Mark
 	StopReason string
-	Class      string // one of outcome's, where finer than provider_error
+	Class      string // one of outcome's classes, if finer than provider_error
 	Message    string
 
 	Offline bool // the agent can't reach its provider, and waits
@@ -35,7 +36,7 @@ type Said struct {
 // Add takes the run's next line.
 func (t *Tally) Add(e session.Entry) {
 	if e.Kind == session.Header {
-		return // it says nothing of what the agent did
+		return // it is no part of a turn
 	}
 	t.turn.Lines++
 	if e.Known {
@@ -71,7 +72,7 @@ func (t *Tally) Add(e session.Entry) {
 		t.waiting = nil
 	case session.Output:
 		t.turn.State = outcome.Unfinished
-		if e.StopReason == outcome.StopStop { // the model's reply is whole; what becomes of the turn is still to be said
+		if e.StopReason == outcome.StopStop { // the model's reply is complete, the turn is not
 			t.turn.StopReason = outcome.StopNone
 		}
 	case session.Answer:
@@ -86,44 +87,44 @@ func (t *Tally) Add(e session.Entry) {
 	}
 }
 
-// Hear takes what the next line of stdout tells.
-func (t *Tally) Hear(s Said) {
-	t.heard = true
+// AddReport adds the report of the next line of stdout.
+func (t *Tally) AddReport(s Report) {
+	t.printed = true
 	switch s.Mark {
 	case session.NoMark:
 	case session.Begin:
-		t.said = Said{}
+		t.report = Report{}
 	default:
-		t.said = s
+		t.report = s
 	}
 }
 
-// Turn is what the lines so far, and stdout, say of the run's last turn. What either knows of a failure counts, and then of an interruption. A success that
-// only stdout knows of counts where there is a session at all: an empty answer leaves no line in claude's.
+// Turn returns the run's last turn so far. A failure in the session or on stdout wins, then an interruption in either.
+// A success on stdout alone counts if the session has lines: an empty answer leaves no line in claude's session.
 func (t *Tally) Turn() outcome.Turn {
 	turn := t.turn
-	heard := func(state outcome.State, stop string) {
+	reported := func(state outcome.State, stop string) {
 		if turn.State != state {
-			turn.State, turn.StopReason, turn.Message = state, stop, t.said.Message
+			turn.State, turn.StopReason, turn.Message = state, stop, t.report.Message
 		}
-		turn.Class = t.said.Class
+		turn.Class = t.report.Class
 	}
 	switch {
-	case t.said.Mark == session.Failure:
-		heard(outcome.Errored, t.said.StopReason)
+	case t.report.Mark == session.Failure:
+		reported(outcome.Errored, t.report.StopReason)
 	case turn.State == outcome.Errored:
-	case t.said.Mark == session.Abort:
-		heard(outcome.Aborted, outcome.StopAborted)
+	case t.report.Mark == session.Abort:
+		reported(outcome.Aborted, outcome.StopAborted)
 	case turn.State == outcome.Aborted:
-	case t.said.Mark == session.End && turn.Lines > 0:
-		heard(outcome.Ended, t.said.StopReason)
-	case turn.State == outcome.Ended && t.OnStdout && t.heard:
-		turn.State = outcome.Unfinished // the model's reply is whole, but the agent was not done
+	case t.report.Mark == session.End && turn.Lines > 0:
+		reported(outcome.Ended, t.report.StopReason)
+	case turn.State == outcome.Ended && t.OnStdout && t.printed:
+		turn.State = outcome.Unfinished // the model's reply is complete, the agent was not
 	}
 	return turn
 }
 
-// Resting reports that the turn has ended well and that no tool is at work: from here on a silent agent is one that will not go.
+// Resting reports whether the turn has ended well and no tool is at work: an agent that is silent from here on lingers.
 // (pi 0.78.0 still runs the tool calls of a reply that was cut at the output limit.)
 func (t *Tally) Resting() bool {
 	return t.Turn().State == outcome.Ended && len(t.waiting) == 0

@@ -63,7 +63,8 @@ func TestTally(t *testing.T) {
 				tally.Add(e)
 			}
 			turn := tally.Turn()
-			if turn.State != tt.state || turn.StopReason != tt.stop || tally.Resting() != tt.resting || turn.Lines != len(tt.lines) {
+			if turn.State != tt.state || turn.StopReason != tt.stop || tally.Resting() != tt.resting ||
+				turn.Lines != len(tt.lines) {
 				t.Errorf("got %+v, resting %v", turn, tally.Resting())
 			}
 		})
@@ -128,13 +129,14 @@ func TestRecordedVerdicts(t *testing.T) {
 				}
 				tally.Add(e)
 			}
-			if tally.OnStdout = spec.EndsOnStdout; spec.Said != nil {
+			if tally.OnStdout = spec.EndsOnStdout; spec.Report != nil {
 				for line := range strings.Lines(read("stdout")) {
-					tally.Hear(spec.Said([]byte(line)))
+					tally.AddReport(spec.Report([]byte(line)))
 				}
 			}
 			v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: exit})
-			if string(v.Outcome) != c.Expect.Outcome || !strings.Contains(string(c.Expect.StopReason), strconv.Quote(v.StopReason)) {
+			if string(v.Outcome) != c.Expect.Outcome ||
+				!strings.Contains(string(c.Expect.StopReason), strconv.Quote(v.StopReason)) {
 				t.Errorf("got %+v, want %s %s", v, c.Expect.Outcome, c.Expect.StopReason)
 			}
 		})

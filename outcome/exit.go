@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Exit is how a process ended. The zero value says that it is not known.
-// At most one of Code and Signal counts: Signal where it is not 0, else Code.
+// Exit is how a process ended. The zero value means unknown.
+// Signal counts if it is not 0, else Code.
 type Exit struct {
 	Known  bool
-	Code   int // the status that the process gave, 0 to 255
-	Signal int // the number of the signal that it died of, 0 for none
+	Code   int // the exit status, 0 to 255
+	Signal int // the number of the signal that killed the process, 0 for none
 }
 
-// ExitCode is the end of a process that returned code by itself.
+// ExitCode is the Exit of a process that exited with code.
 func ExitCode(code int) Exit { return Exit{Known: true, Code: code} }
 
-// Signalled is the end of a process that died of signal number sig.
+// Signalled is the Exit of a process that signal number sig killed.
 func Signalled(sig int) Exit { return Exit{Known: true, Signal: sig} }
 
-// Numbers of the signals that the verdict knows by name, as on Linux.
+// Linux's numbers of the signals that decide a verdict.
 const (
 	sigHUP  = 1
 	sigINT  = 2
@@ -28,8 +28,8 @@ const (
 	sigTERM = 15
 )
 
-// asked reports whether the process ended because it was asked to: TERM, INT or HUP, or the exit status
-// that a program gives when it has handled one of them (128+n).
+// asked reports whether the process ended because it was asked to: by TERM, INT or HUP, or with the exit status of a
+// program that has handled one of them (128+n).
 func (e Exit) asked() bool {
 	if !e.Known {
 		return false
@@ -41,15 +41,16 @@ func (e Exit) asked() bool {
 	return n == sigTERM || n == sigINT || n == sigHUP
 }
 
-// clean reports whether the process ended by itself and with 0.
+// clean reports whether the process exited with 0.
 func (e Exit) clean() bool { return e.Known && e.Signal == 0 && e.Code == 0 }
 
-// killed reports whether the process was killed (KILL, or the status 137 that a shell makes of it).
+// killed reports whether the process was killed: by KILL, or with a shell's status for that, 137.
 func (e Exit) killed() bool {
 	return e.Known && (e.Signal == sigKILL || e.Signal == 0 && e.Code == 128+sigKILL)
 }
 
-// Status is the status with which a program that stands for this process ends: the code, or 128+n for signal n; 1 where it is not known.
+// Status is the exit status for a program that reports this Exit as its own: the code, 128+n for signal n,
+// 1 if unknown.
 func (e Exit) Status() int {
 	switch {
 	case !e.Known:
@@ -61,7 +62,7 @@ func (e Exit) Status() int {
 	}
 }
 
-// Parts is the end as entries and verdicts have it: a code, or the name of a signal, or neither.
+// Parts returns the code or the signal's name, as entries and verdicts carry them; neither if unknown.
 func (e Exit) Parts() (code *int, signal *string) {
 	switch {
 	case !e.Known:
@@ -74,7 +75,7 @@ func (e Exit) Parts() (code *int, signal *string) {
 	}
 }
 
-// String says it for people: "exit status 3", "SIGKILL", "unknown".
+// String is the Exit for people: "exit status 3", "SIGKILL", "unknown".
 func (e Exit) String() string {
 	switch {
 	case !e.Known:
@@ -88,12 +89,12 @@ func (e Exit) String() string {
 
 // signalNames are the Linux signals by number, the same on amd64 and arm64.
 var signalNames = [...]string{
-	1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 10: "USR1", 11: "SEGV", 12: "USR2",
-	13: "PIPE", 14: "ALRM", 15: "TERM", 16: "STKFLT", 17: "CHLD", 18: "CONT", 19: "STOP", 20: "TSTP", 21: "TTIN", 22: "TTOU", 23: "URG",
-	24: "XCPU", 25: "XFSZ", 26: "VTALRM", 27: "PROF", 28: "WINCH", 29: "IO", 30: "PWR", 31: "SYS",
+	1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 10: "USR1",
+	11: "SEGV", 12: "USR2", 13: "PIPE", 14: "ALRM", 15: "TERM", 16: "STKFLT", 17: "CHLD", 18: "CONT", 19: "STOP",
+	20: "TSTP", 21: "TTIN", 22: "TTOU", 23: "URG", 24: "XCPU", 25: "XFSZ", 26: "VTALRM", 27: "PROF", 28: "WINCH", 29: "IO", 30: "PWR", 31: "SYS",
 }
 
-// SignalName is the name of signal number n, "SIGTERM" for 15; a number without a name is "SIG" and the number.
+// SignalName is the name of signal number n: "SIGTERM" for 15. For a number without a name it is "SIG" and the number.
 func SignalName(n int) string {
 	if n > 0 && n < len(signalNames) {
 		return "SIG" + signalNames[n]

@@ -1,8 +1,9 @@
-// Package outcome decides what a run came to.
+// Package outcome decides the verdict on a run.
 //
-// Decide is a pure function of two facts, what the agent's session says of the run's last turn and how the agent's process ended, and of
-// what the runner itself did to the agent. It never guesses in the agent's favour: a run is completed only where the session has a success
-// on record. The package reads no file, no clock and no log, and imports the standard library only.
+// Decide is a pure function of three facts: the run's last turn as the agent's session records it, the exit of the
+// agent's process, and what the runner did to the agent. It never guesses in the agent's favour: a run is completed
+// only if the session records a success. The package reads no file and no clock, logs nothing, and imports the
+// standard library only.
 package outcome
 
 import (
@@ -10,7 +11,7 @@ import (
 	"strings"
 )
 
-// Outcome is the one word that a run came to.
+// Outcome is the one-word result of a run.
 type Outcome string
 
 // The four outcomes.
@@ -18,29 +19,29 @@ const (
 	Completed Outcome = "completed"
 	Failed    Outcome = "failed"
 	Cancelled Outcome = "cancelled"
-	Orphaned  Outcome = "orphaned" // nobody can say: no output at all, or the end was not seen
+	Orphaned  Outcome = "orphaned" // no result is known: the agent printed nothing, or nobody saw its end
 )
 
 // The classes of a failure.
 const (
-	ClassProvider      = "provider_error"       // the model's provider said no, or the connection to it broke
-	ClassUnreachable   = "provider_unreachable" // the provider could not be reached for too long
-	ClassExit          = "pi_exit"              // the agent's process ended on its own with a failure, or with 0 in mid-turn
-	ClassKilled        = "killed"               // somebody killed the process
+	ClassProvider      = "provider_error"       // the model's provider refused, or the connection to it broke
+	ClassUnreachable   = "provider_unreachable" // the provider was out of reach for too long
+	ClassExit          = "pi_exit"              // the agent's process failed, or exited with 0 in the middle of a turn
+	ClassKilled        = "killed"               // the process was killed
 	ClassOOM           = "oom"                  // the kernel killed it for memory, proven by the cgroup's counters
 	ClassTimeout       = "timeout"              // the runaway guard ended it
 	ClassStalled       = "stalled"              // it did nothing for too long
 	ClassDiskFull      = "disk_full"
 	ClassSpawn         = "spawn"          // it could not be started
 	ClassLaunch        = "launch"         // the box or the runner could not be started
-	ClassUnknownFormat = "unknown_format" // its session is in a shape that we don't understand
+	ClassUnknownFormat = "unknown_format" // the dialect knows none of its session's lines
 	ClassUnknown       = "unknown"
 )
 
-// The reasons of an orphaned run that the runner itself can give.
+// The reasons for which the runner calls a run orphaned.
 const (
-	ReasonNoOutput   = "no_output"   // the agent ended with 0 and had not said a word
-	ReasonRunnerLost = "runner_lost" // how the agent ended was not seen, and the session does not say
+	ReasonNoOutput   = "no_output"   // the agent exited with 0 and without output
+	ReasonRunnerLost = "runner_lost" // the agent's exit is unknown, and its session records no end
 )
 
 // The stop reasons of a turn, in pi's words for every harness.
@@ -53,69 +54,69 @@ const (
 	StopAborted = "aborted"
 )
 
-// State is what the session says of this run's last turn.
+// State is the state of this run's last turn.
 type State int
 
 // The states of a turn.
 const (
 	None       State = iota // no assistant output in this run
-	Unfinished              // some output, and then no end: a tool call without an answer, an answer not begun
+	Unfinished              // some output and no end: a tool call without a result, or a prompt without an answer
 	Ended                   // ended well
 	Errored                 // a failure on record
 	Aborted                 // an interruption on record
 )
 
-// Turn is what the session (and the agent's stdout) says of this run's last turn. The zero value is a session without lines.
+// Turn is this run's last turn, from the session and the agent's stdout. The zero value is a session without lines.
 type Turn struct {
 	Lines      int // lines of this run, the file's header not counted
 	Understood int // those of them that the dialect knows
 	State      State
 	StopReason string // one of the Stop constants; "" is StopNone
 	Class      string // the class of an Errored turn, where finer than provider_error
-	Message    string // what the agent said of its failure
+	Message    string // the agent's own message about its failure
 	Provider   string
 	Model      string
 }
 
-// Action is what the runner itself did to end the agent, written down when it did it.
+// Action is what the runner did to end the agent. The runner records it when it does it.
 type Action string
 
 // The actions of a runner.
 const (
 	ActionNone        Action = ""
-	ActionCancel      Action = "cancelled"            // it was told to stop
+	ActionCancel      Action = "cancelled"            // a signal or a request on the thread
 	ActionTimeout     Action = "timeout"              // the runaway guard fired
 	ActionStall       Action = "stalled"              // the stall limit was reached
 	ActionUnreachable Action = "provider_unreachable" // the provider was out of reach for too long
-	ActionLinger      Action = "lingered"             // the agent had ended well on record and would not go
+	ActionLinger      Action = "lingered"             // the agent's turn had ended well, and its process kept running
 	ActionNotStarted  Action = "spawn"                // the agent's binary could not be started
 )
 
-// Facts is all that a verdict rests on.
+// Facts are what Decide decides from.
 type Facts struct {
 	Turn   Turn
 	Exit   Exit
 	Action Action
-	Why    string // why the runner did it, for people: "SIGTERM", "no such file"
-	Stderr string // the agent's last words on stderr, for people; the verdict does not hang on them
+	Why    string // the reason for the action, for people: "SIGTERM", "no such file"
+	Stderr string // the end of the agent's stderr: its last line is quoted in the message of a crash
 
-	OOM      bool // the cgroup's counter says that the kernel killed for memory while the agent ran
-	DiskFull bool // there was no room on the agent's disk when it ended, or it said so
+	OOM      bool // the cgroup's counter of OOM kills grew while the agent ran
+	DiskFull bool // the agent's disk was full when it ended
 }
 
-// Verdict is what a run came to. Empty texts are null in its JSON.
+// Verdict is the result of a run. Empty strings are null in its JSON.
 type Verdict struct {
 	Outcome    Outcome
 	StopReason string // one of the Stop constants, never ""
 	ErrorClass string // one of the Class constants for a failed run, else ""
-	Reason     string // which rule decided, one token; for an orphaned run one of the Reason constants
+	Reason     string // the rule that decided, one token; for an orphaned run one of the Reason constants
 	Message    string // one sentence for people
 	Provider   string
 	Model      string
 	Exit       Exit
 }
 
-// Decide returns the verdict on a run. It is total: every Facts has one. The rules stand in the order in which they are tried.
+// Decide returns the verdict on a run. Every Facts has one. The first rule that matches wins.
 func Decide(f Facts) Verdict {
 	t := f.Turn
 	v := Verdict{StopReason: t.StopReason, Provider: t.Provider, Model: t.Model, Exit: f.Exit}
@@ -129,9 +130,9 @@ func Decide(f Facts) Verdict {
 	gone := "the agent ended with " + f.Exit.String()
 	crashed := because(gone, lastLine(f.Stderr))
 
-	// A turn that ended well outranks what the runner did: the work is done and on record. A process that then ends of itself,
-	// because it was asked to, or because we would not wait any longer, takes nothing away from it.
-	// pi ends with 1 when a reply was cut at the output limit (1.5.2), and such a turn counts as ended.
+	// A turn that ended well outranks the runner's action: the work is done and on record. It stays completed if the
+	// process then exits with 0, ends because it was asked to, or is ended because it lingers. pi 1.5.2 exits with 1
+	// after a reply that was cut at the output limit; such a turn counts as ended.
 	quiet := !f.Exit.Known || f.Exit.clean() || f.Exit.asked() || f.Action == ActionLinger
 	if v.StopReason == StopLength && f.Exit == ExitCode(1) {
 		quiet = true
@@ -149,7 +150,12 @@ func Decide(f Facts) Verdict {
 	case ActionStall:
 		return is(Failed, ClassStalled, "stalled", because("the agent did nothing for too long", f.Why))
 	case ActionUnreachable:
-		return is(Failed, ClassUnreachable, "provider_unreachable", because("the model's provider was out of reach", f.Why))
+		return is(
+			Failed,
+			ClassUnreachable,
+			"provider_unreachable",
+			because("the model's provider was out of reach", f.Why),
+		)
 	case ActionNotStarted:
 		class := ClassSpawn
 		if f.DiskFull {
@@ -160,7 +166,7 @@ func Decide(f Facts) Verdict {
 	}
 
 	if unknown {
-		return is(Failed, ClassUnknownFormat, "unknown_format", "none of the session's lines is in a shape that this runner understands")
+		return is(Failed, ClassUnknownFormat, "unknown_format", "this runner understands none of the session's lines")
 	}
 	switch t.State {
 	case Errored:
@@ -182,7 +188,7 @@ func Decide(f Facts) Verdict {
 
 	switch {
 	case !f.Exit.Known:
-		return is(Orphaned, "", ReasonRunnerLost, "how the agent ended was not seen, and its session does not say")
+		return is(Orphaned, "", ReasonRunnerLost, "the agent's exit is unknown, and its session records no end")
 	case f.Exit.asked():
 		return is(Cancelled, "", "signalled", gone)
 	case !f.Exit.clean():
@@ -194,7 +200,7 @@ func Decide(f Facts) Verdict {
 	}
 }
 
-// crashClass is the class of an end that nobody asked for.
+// crashClass is the class of an exit that nobody asked for.
 func crashClass(f Facts) string {
 	switch {
 	case f.Exit.killed() && f.OOM:
@@ -220,8 +226,8 @@ func because(what, why string) string {
 	return what + ": " + why
 }
 
-// ExitStatus is the status with which the runner ends after this verdict: 0 exactly when it is completed, else the agent's own
-// (128+n for signal n), 1 where the agent said 0 or nothing.
+// ExitStatus is the runner's exit status after this verdict: 0 exactly for completed, else the agent's own (128+n for
+// signal n), and 1 if that is 0 or unknown.
 func (v Verdict) ExitStatus() int {
 	if v.Outcome == Completed {
 		return 0
@@ -232,7 +238,7 @@ func (v Verdict) ExitStatus() int {
 	return 1
 }
 
-// wire is a Verdict as JSON has it.
+// wire is the JSON of a Verdict.
 type wire struct {
 	Outcome    Outcome `json:"outcome"`
 	StopReason string  `json:"stopReason"`
@@ -245,7 +251,7 @@ type wire struct {
 	Model      *string `json:"model"`
 }
 
-// MarshalJSON writes all fields, null where there is nothing to say.
+// MarshalJSON writes all fields; an empty one is null.
 func (v Verdict) MarshalJSON() ([]byte, error) {
 	text := func(s string) *string {
 		if s == "" {
@@ -255,11 +261,12 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 	}
 	code, signal := v.Exit.Parts()
 	return json.Marshal(wire{
-		v.Outcome, v.StopReason, text(v.ErrorClass), text(v.Reason), text(v.Message), code, signal, text(v.Provider), text(v.Model),
+		v.Outcome, v.StopReason, text(v.ErrorClass), text(v.Reason), text(v.Message), code, signal,
+		text(v.Provider), text(v.Model),
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the JSON that MarshalJSON writes.
 func (v *Verdict) UnmarshalJSON(b []byte) error {
 	var w wire
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -272,7 +279,8 @@ func (v *Verdict) UnmarshalJSON(b []byte) error {
 		return *s
 	}
 	*v = Verdict{
-		Outcome: w.Outcome, StopReason: w.StopReason, ErrorClass: text(w.ErrorClass), Reason: text(w.Reason), Message: text(w.Message),
+		Outcome: w.Outcome, StopReason: w.StopReason,
+		ErrorClass: text(w.ErrorClass), Reason: text(w.Reason), Message: text(w.Message),
 		Provider: text(w.Provider), Model: text(w.Model),
 	}
 	if w.Signal != nil {

@@ -60,10 +60,16 @@ func TestNext(t *testing.T) {
 // The agent gets the prompt as it is, works where it should, and sees nothing of ours.
 func TestAgentEnvironment(t *testing.T) {
 	server := fakethread.New(t, nil)
-	cfg := setup(t, server, "env ARBE_STREAM_TOKEN", "env ARBE_STREAM_URL", "env ARBE_THREAD_ID", "env ARBE_RUN_ID", "env ARBE_WHATEVER", "env DURABLE_STREAMS_SECRET",
-		"env DAYTONA_API_KEY", "env PI_TELEMETRY", "env KEPT", "env PWD", "prompt", "say ok")
+	cfg := setup(
+		t, server, "env ARBE_STREAM_TOKEN", "env ARBE_STREAM_URL", "env ARBE_THREAD_ID", "env ARBE_RUN_ID",
+		"env ARBE_WHATEVER", "env DURABLE_STREAMS_SECRET", "env DAYTONA_API_KEY", "env PI_TELEMETRY", "env KEPT",
+		"env PWD", "prompt", "say ok",
+	)
 	cfg.Prompt = "-- @file \"quotes\" \n\ttwo lines  \n"
-	cfg.Environ = append(cfg.Environ, "ARBE_STREAM_TOKEN=x", "ARBE_STREAM_URL=x", "ARBE_THREAD_ID=wrong", "ARBE_WHATEVER=x", "DURABLE_STREAMS_SECRET=x", "DAYTONA_API_KEY=x", "PI_TELEMETRY=1", "KEPT=yes", "PWD=/somewhere")
+	cfg.Environ = append(
+		cfg.Environ, "ARBE_STREAM_TOKEN=x", "ARBE_STREAM_URL=x", "ARBE_THREAD_ID=wrong", "ARBE_WHATEVER=x",
+		"DURABLE_STREAMS_SECRET=x", "DAYTONA_API_KEY=x", "PI_TELEMETRY=1", "KEPT=yes", "PWD=/somewhere",
+	)
 	res, err := run(t, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +126,8 @@ func TestNotStarted(t *testing.T) {
 				t.Fatalf("got %v, not started because of %v", err, res.NotStarted)
 			}
 			got := types(server.Entries())
-			if n := len(got); n < 5 || got[n-2] != "signal.thread.pi_failed:spawn" || got[n-1] != "signal.thread.status_changed:failed" {
+			if n := len(got); n < 5 || got[n-2] != "signal.thread.pi_failed:spawn" ||
+				got[n-1] != "signal.thread.status_changed:failed" {
 				t.Errorf("the thread has %v", got)
 			}
 			b, err := os.ReadFile(garbage)

@@ -12,20 +12,20 @@ import (
 
 // Bounds of heartbeats.
 const (
-	silentBeats = 3               // a run is silent when so many are missing, and so long one may wait for its answer
-	fewestBeat  = 4 * time.Second // but at least so long
-	mostBeats   = 4               // on their way at the same time
+	silentBeats = 3               // a run is silent when so many are missing; timeout of one, in intervals
+	fewestBeat  = 4 * time.Second // shortest timeout of one
+	mostBeats   = 4               // unanswered at the same time
 )
 
-// beat posts a heartbeat whenever the server has acknowledged no other entry for r.Heartbeat, and once a minute in
-// any case. One that could not be posted is not worth a second try, and a slow answer to one does not hold up the
-// next. While the terminal is on its way the last heartbeats announce that from now on there is one a minute: a
-// heartbeat that comes after the end, where the terminal got through and its answer did not, is noise on the thread.
+// beat posts a heartbeat whenever the server has acknowledged no other entry for r.Heartbeat, and at least once a
+// minute. It does not repeat one that failed, and a slow answer does not delay the next. While the terminal is being
+// posted, heartbeats announce an interval of a minute: if the terminal arrived and its answer was lost, heartbeats
+// after the end are noise on the thread.
 func (r *run) beat(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-r.opened: // until then the thread doesn't know of the run
+	case <-r.opened: // before that the thread has no run
 	}
 	p := pulse{every: r.Heartbeat, spoke: clock(), last: clock()}
 	var flying sync.WaitGroup
@@ -34,7 +34,7 @@ func (r *run) beat(ctx context.Context) error {
 	for {
 		p.spoke = max(p.spoke, time.Duration(r.acked.Load()))
 		if wait := p.due(r.closing.Load()) - clock(); wait > 0 {
-			timer := time.NewTimer(min(wait, r.Heartbeat)) // meanwhile lines may be acknowledged, or the end begin
+			timer := time.NewTimer(min(wait, r.Heartbeat)) // lines may be acknowledged meanwhile, or the end begin
 			select {
 			case <-ctx.Done():
 				timer.Stop()
@@ -52,21 +52,21 @@ func (r *run) beat(ctx context.Context) error {
 				defer func() { <-room }()
 				r.postBeat(ctx, e)
 			})
-		default: // the server takes too long for any of them to be news
+		default: // the server is too slow: skip this one
 		}
 	}
 }
 
-// pulse decides when the next heartbeat is due. Its times are of one clock, whichever that is.
+// pulse decides when the next heartbeat is due. All its times are of one clock.
 type pulse struct {
 	every     time.Duration // the time without an entry after which a heartbeat is due
 	spoke     time.Duration // when an entry was acknowledged, or a heartbeat sent
 	last      time.Duration // when a heartbeat was sent
-	announced bool          // it said that the next one is due in a minute
+	announced bool          // the last one announced an interval of a minute
 }
 
-// due is when the next heartbeat is due. While the run's end is on its way that is as late as the heartbeats before
-// allow: the end mostly gets through, and needs none.
+// due is when the next heartbeat is due. While the terminal is being posted, that is as late as the previous heartbeats
+// allow: mostly the terminal arrives, and no further heartbeat is needed.
 func (p pulse) due(closing bool) time.Duration {
 	switch {
 	case closing && p.announced:
@@ -77,7 +77,7 @@ func (p pulse) due(closing bool) time.Duration {
 	return min(p.spoke+p.every, p.last+maxBeatless)
 }
 
-// beat notes that a heartbeat is sent now, and returns after which time it says that the next one is due.
+// beat notes that a heartbeat is sent now, and returns the interval that it announces.
 func (p *pulse) beat(now time.Duration, closing bool) (next time.Duration) {
 	p.spoke, p.last, p.announced = now, now, closing
 	if closing {
@@ -91,17 +91,17 @@ func (r *run) postBeat(ctx context.Context, e thread.Entry) {
 	ctx, cancel := context.WithTimeout(ctx, max(silentBeats*r.Heartbeat, fewestBeat))
 	defer cancel()
 	if err := r.Client.Heartbeat(ctx, e); err != nil && ctx.Err() == nil {
-		r.Log.Debug("a heartbeat was not posted", "id", e.ID, "error", err)
+		r.Log.Debug("post heartbeat", "id", e.ID, "error", err)
 	}
 }
 
-// beatNumber counts the run's heartbeats. A worker doesn't know how many the one before has sent, so it begins in the
-// next hundred thousand.
+// beatNumber is the number of the next heartbeat. A worker does not know how many the one before has sent, so each
+// begins at another hundred thousand.
 func (r *run) beatNumber() int64 { return int64(r.Restarts)*100_000 + r.beats }
 
-// heartbeat is what there is to say of the run now. The next heartbeat is due after next, where no entry comes before.
+// heartbeat returns the state of the run now. next is the interval that it announces.
 func (r *run) heartbeat(next time.Duration) thread.Heartbeat {
-	// The lines of this run alone: what stood in the file before is on the thread or is not ours to count.
+	// The lines of this run alone, without those that the file had before.
 	posted := max(0, r.mirror.Posted()-int64(r.record.From.Index))
 	seen := max(0, r.mirror.Seen()-int64(r.record.From.Index))
 	h := thread.Heartbeat{

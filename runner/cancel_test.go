@@ -70,7 +70,8 @@ func TestCancel(t *testing.T) {
 				t.Errorf("took %v", took)
 			}
 			end := last[thread.StatusChanged](t, server.Entries())
-			if tt.want == outcome.Cancelled && (end.Totals.Reason != "the run was cancelled: SIGTERM" || end.Status != "cancelled") {
+			if tt.want == outcome.Cancelled &&
+				(end.Totals.Reason != "the run was cancelled: SIGTERM" || end.Status != "cancelled") {
 				t.Errorf("the thread says %+v", end.Totals)
 			}
 		})

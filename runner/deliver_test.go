@@ -41,8 +41,8 @@ func (p *partition) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// However long nobody is there, the last lines and the terminal get through soon after somebody is again, once, in order, and without a storm of tries
-// before. The time is a bubble's.
+// However long nobody is there, the last lines and the terminal get through soon after somebody is again, once, in
+// order, and without a storm of tries before. The time is a bubble's.
 func TestDeliverAfterPartition(t *testing.T) {
 	for _, away := range []time.Duration{2 * time.Minute, 3 * time.Hour, 72 * time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {
@@ -59,10 +59,18 @@ func TestDeliverAfterPartition(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				net := &partition{until: time.Now().Add(away)}
-				client := &thread.Client{Base: "http://away", Thread: "t1", Token: thread.StaticToken("x"), HTTP: &http.Client{Transport: net}}
+				client := &thread.Client{
+					Base:   "http://away",
+					Thread: "t1",
+					Token:  thread.StaticToken("x"),
+					HTTP:   &http.Client{Transport: net},
+				}
 				r := &run{Config: Config{Client: client, Log: slog.New(slog.DiscardHandler)}, folder: folder}
 				r.mirror = &mirror.Mirror{
-					Encoder: mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s1"}, Redact: &thread.Redactor{}}, Path: path, Log: r.Log,
+					Encoder: mirror.Encoder{
+						Namer:  mirror.Namer{Dialect: session.Pi, Session: "s1"},
+						Redact: &thread.Redactor{},
+					}, Path: path, Log: r.Log,
 					Append: func(ctx context.Context, entries []thread.Entry) error {
 						_, err := client.Append(ctx, entries)
 						return err
@@ -79,10 +87,14 @@ func TestDeliverAfterPartition(t *testing.T) {
 				if most := int(away/time.Second) + 20; net.tries > most {
 					t.Errorf("%d tries in %v", net.tries, away)
 				}
-				if len(net.kept) != 2 || !strings.Contains(net.kept[0], "pi:s1:") || !strings.Contains(net.kept[1], "r1.end.0") {
+				if len(net.kept) != 2 || !strings.Contains(net.kept[0], "pi:s1:") ||
+					!strings.Contains(net.kept[1], "r1.end.0") {
 					t.Errorf("posted %q", net.kept)
 				}
-				t.Logf("partition %v: %d tries, delivered %v after its end", away, net.tries, (time.Since(began) - away).Round(time.Millisecond))
+				t.Logf(
+					"partition %v: %d tries, delivered %v after its end", away, net.tries,
+					(time.Since(began) - away).Round(time.Millisecond),
+				)
 			})
 		})
 	}

@@ -23,67 +23,67 @@ import (
 // Fact is one line of facts.jsonl.
 type Fact struct {
 	At    time.Time     `json:"at"`    // for people
-	Clock time.Duration `json:"clock"` // since the machine's start, suspended time included: what durations are measured by
+	Clock time.Duration `json:"clock"` // time since boot, with suspended time: for durations
 	Fact  string        `json:"fact"`  // one of the Fact constants
 
 	PID      int               `json:"pid,omitempty"`      // spawned
-	Ticks    uint64            `json:"ticks,omitempty"`    // spawned: the process's start, so that its pid can't be mistaken
+	Ticks    uint64            `json:"ticks,omitempty"`    // spawned: start of the process
 	OOMKills *int64            `json:"oomKills,omitempty"` // spawned: the cgroup's counter
 	Signal   string            `json:"signal,omitempty"`   // signalled
 	Lost     time.Duration     `json:"lost,omitempty"`     // paused: how long
-	Action   outcome.Action    `json:"deed,omitempty"`     // did
-	Why      string            `json:"why,omitempty"`      // did, not_started
-	Status   int               `json:"status,omitempty"`   // not_started: what the runner exits with
+	Action   outcome.Action    `json:"deed,omitempty"`     // action; the name in older folders is kept
+	Why      string            `json:"why,omitempty"`      // action, not_started
+	Status   int               `json:"status,omitempty"`   // not_started: the runner's exit status
 	Exit     *outcome.Exit     `json:"exit,omitempty"`     // exited
 	Session  *harness.Session  `json:"session,omitempty"`  // located
 	Verdict  *outcome.Verdict  `json:"verdict,omitempty"`  // decided
-	End      *session.Position `json:"end,omitempty"`      // decided: where this run's lines end
+	End      *session.Position `json:"end,omitempty"`      // decided: the end of this run's lines
 }
 
-// The facts of a run, in the order in which they mostly happen.
+// The facts of a run, in their usual order.
 const (
 	FactOpened     = "opened"      // the thread has the run's first entries
 	FactTurnedAway = "turned_away" // the thread's server refused the run
 	FactNotStarted = "not_started" // the agent could not be started
-	FactSpawned    = "spawned"     // the agent's process is there; the agent itself begins only then
-	FactLocated    = "located"     // the session of an agent that makes it by itself was found
-	FactPaused     = "paused"      // the worker stood still, with the box or alone
-	FactAction     = "did"         // the runner decided to end it
-	FactSignalled  = "signalled"   // and sent a signal
-	FactExited     = "exited"      // the agent is gone
-	FactDecided    = "decided"     // the verdict stands, and terminal.json with it
+	FactSpawned    = "spawned"     // the process that becomes the agent exists; the agent begins after this
+	FactLocated    = "located"     // the session file that the agent made was found
+	FactPaused     = "paused"      // the worker was paused, alone or with its box
+	FactAction     = "did"         // the runner decided to end the agent
+	FactSignalled  = "signalled"   // the runner sent the agent a signal
+	FactExited     = "exited"      // the agent has ended
+	FactDecided    = "decided"     // verdict and terminal.json are final
 	FactDelivered  = "delivered"   // the thread has the terminal
-	FactTaken      = "taken"       // it turned out to be another runner's run, whose end is not ours to tell
+	FactTaken      = "taken"       // another runner has the run, and posts its end
 )
 
-// Record is run.json: what was asked for, and what is decided before anything happens.
+// Record is run.json: the run's configuration, and what is decided before the agent starts.
 type Record struct {
 	Thread    string           `json:"thread"`
 	Run       string           `json:"run"`
 	Harness   string           `json:"harness"`
 	Cwd       string           `json:"cwd"`
-	Session   string           `json:"session"`           // the session file's path; "" as long as the agent has not made it
-	Bytes     *paths           `json:"bytes,omitempty"`   // Cwd and Session where they are no UTF-8
-	SessionID string           `json:"sessionId"`         // the session's own name; "" as long as the agent has not said it
-	Named     bool             `json:"named,omitempty"`   // a person named the session file
-	From      session.Position `json:"from"`              // where this run's lines begin in it
-	Posted    session.Position `json:"posted"`            // the lines before it were on the thread when the run began
-	Resume    string           `json:"resume"`            // how it came by its session: one of the Resume constants
-	PID       int              `json:"pid"`               // of the runner that the user started: the keeper, where there is one
-	Instance  string           `json:"instance"`          // marks the run's processes
-	Boot      string           `json:"boot"`              // the machine's start that Clock and pids belong to
+	Session   string           `json:"session"`           // path of the session file; "": the agent has not made it yet
+	Bytes     *paths           `json:"bytes,omitempty"`   // Cwd and Session if they are not UTF-8
+	SessionID string           `json:"sessionId"`         // "": not known yet
+	Named     bool             `json:"named,omitempty"`   // the session file was named on the command line
+	From      session.Position `json:"from"`              // of this run's first line
+	Posted    session.Position `json:"posted"`            // the thread had the lines before it when the run began
+	Resume    string           `json:"resume"`            // one of the Resume constants
+	PID       int              `json:"pid"`               // of the keeper, else of the worker
+	Instance  string           `json:"instance"`          // value of harness.MarkVar in the run's processes
+	Boot      string           `json:"boot"`              // boot id, for which Clock and PID are valid
 	Clock     time.Duration    `json:"clock"`             // when the run began
 	Started   time.Time        `json:"started"`           // the same, for people
 	Opening   json.RawMessage  `json:"opening,omitempty"` // the run's first entries, as they are posted
 }
 
-// paths are paths as the bytes that they are.
+// paths are paths as bytes.
 type paths struct {
 	Cwd     []byte `json:"cwd"`
 	Session []byte `json:"session"`
 }
 
-// encode is the record as run.json holds it.
+// encode returns the content of run.json.
 func (rec Record) encode() ([]byte, error) {
 	if !utf8.ValidString(rec.Cwd) || !utf8.ValidString(rec.Session) {
 		rec.Bytes = &paths{[]byte(rec.Cwd), []byte(rec.Session)}
@@ -92,7 +92,7 @@ func (rec Record) encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// progress is how far a run has come, as its facts tell.
+// progress is the state of a run according to its facts.
 type progress struct {
 	opened     bool
 	turnedAway bool
@@ -119,13 +119,13 @@ func replay(facts []Fact) (p progress) {
 		case FactNotStarted:
 			p.notStarted = &f
 		case FactSpawned:
-			p.spawned, p.exit, p.paused = &f, nil, 0 // after one that has not begun
+			p.spawned, p.exit, p.paused = &f, nil, 0 // a process before this one did not become the agent
 		case FactLocated:
 			p.located = f.Session
 		case FactPaused:
 			p.paused += f.Lost
 		case FactAction:
-			if p.action == nil { // the first reason is the reason
+			if p.action == nil { // the first one counts
 				p.action = &f
 			}
 		case FactExited:
@@ -141,16 +141,16 @@ func replay(facts []Fact) (p progress) {
 	return p
 }
 
-// clock is the time since the machine's start, suspended time included. It never jumps, whatever is done to the wall clock.
+// clock is the time since boot, with suspended time. It does not jump when the wall clock is set.
 func clock() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0 // no Linux without it
+		return 0 // every Linux has this clock
 	}
 	return time.Duration(ts.Nano())
 }
 
-// bootID names this start of the machine.
+// bootID is the id of this boot of the machine; "" if it can't be read.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -159,7 +159,7 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// readFacts reads a run's facts. A line that is only a part is one that the machine's death cut off.
+// readFacts reads a run's facts. It skips torn lines, which a crash of the machine or a full disk leaves.
 func readFacts(folder string) ([]Fact, error) {
 	f, err := os.Open(filepath.Join(folder, "facts.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +182,7 @@ func readFacts(folder string) ([]Fact, error) {
 	return facts, lines.Err()
 }
 
-// readRecord reads run.json; fs.ErrNotExist where the run has none.
+// readRecord reads run.json; fs.ErrNotExist if there is none.
 func readRecord(folder string) (Record, error) {
 	var rec Record
 	b, err := os.ReadFile(filepath.Join(folder, "run.json"))
@@ -198,7 +198,7 @@ func readRecord(folder string) (Record, error) {
 	return rec, nil
 }
 
-// agentLives reports whether the agent that was spawned is still there.
+// agentLives reports whether the spawned agent still runs.
 func (rec Record) agentLives(p progress) bool {
 	if p.spawned == nil || p.exit != nil || rec.Boot != bootID() {
 		return false

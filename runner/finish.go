@@ -19,7 +19,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// decide reads the session to its end, decides what the run came to and writes the terminal down.
+// decide reads the session to its end, decides the verdict and writes terminal.json.
 func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
 	if d := r.progress.decided; d != nil {
 		b, err := os.ReadFile(filepath.Join(r.folder.Path, "terminal.json"))
@@ -27,11 +27,11 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 			terminal, err := decodeEntries(b)
 			return *d.Verdict, terminal, err
 		}
-		r.Log.Warn("the run's end can't be read; deciding anew", "error", err)
+		r.Log.Warn("read terminal.json; deciding again", "error", err)
 	}
 	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil {
-		if !r.findSession() && facts.Action != outcome.ActionNotStarted { // nobody may have looked since it came
-			r.Log.Warn("the agent has made no session that could be found")
+		if !r.findSession() && facts.Action != outcome.ActionNotStarted { // it may be newer than the last look
+			r.Log.Warn("no session file found")
 		}
 	}
 	r.readToEnd(abandon)
@@ -44,18 +44,19 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 
 	terminal := r.terminal(v, sum)
 	if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-		// Without the file a crash from here on would be settled by the host instead. That is no reason to keep the end back.
-		r.Log.Warn("the run's end was not written down", "error", err)
+		// The terminal is posted anyway. Without the file only the host can end the run after a crash.
+		r.Log.Warn("write terminal.json", "error", err)
 	}
 	r.note(Fact{Fact: FactDecided, Verdict: &v, End: &end})
-	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason, "error_class", v.ErrorClass, "message", v.Message)
+	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason,
+		"error_class", v.ErrorClass, "message", v.Message)
 	return v, terminal, nil
 }
 
-// unreadFor is how long a session file that can't be read holds up the run's end, once the agent is gone.
+// unreadFor is how long an unreadable session file delays the run's end after the agent's end.
 const unreadFor = 10 * time.Second
 
-// readToEnd reads the session to its end for the verdict. A file that can't be read gets unreadFor to come back.
+// readToEnd reads the session to its end for the verdict. It retries an unreadable file for unreadFor.
 func (r *run) readToEnd(abandon context.Context) {
 	for {
 		err := r.readOn(true)
@@ -73,8 +74,8 @@ func (r *run) readToEnd(abandon context.Context) {
 	}
 }
 
-// excuse returns err, and nil instead of a failure to read a session file that has stood in the way of the run's
-// end for long enough. The end then carries it.
+// excuse returns err, or nil for an error of reading the session file that has delayed the run's end for unreadFor. The
+// terminal then carries that error.
 func (r *run) excuse(err error) error {
 	var read *mirror.ReadError
 	if !errors.As(err, &read) {
@@ -90,11 +91,11 @@ func (r *run) excuse(err error) error {
 		return err
 	}
 	r.unread = read
-	r.Log.Error("the session can't be read to its end; ending the run without the rest", "error", err)
+	r.Log.Error("read session to its end; ending the run without the rest", "error", err)
 	return nil
 }
 
-// drain posts what is left of the session and of its subagents'.
+// drain posts the remaining lines of the session and of its subagents' sessions.
 func (r *run) drain(ctx context.Context) error {
 	if err := r.excuse(r.mirror.Drain(ctx)); err != nil {
 		return err
@@ -102,9 +103,8 @@ func (r *run) drain(ctx context.Context) error {
 	return r.drainSubagents(ctx)
 }
 
-// confess makes the terminal carry that the session could not be read, where that was found when it was written
-// already.
-func (r *run) confess(terminal []thread.Entry) {
+// addUnread adds the error of reading the session to a terminal that was written before that error was excused.
+func (r *run) addUnread(terminal []thread.Entry) {
 	last := &terminal[len(terminal)-1]
 	var status thread.StatusChanged
 	if r.unread == nil || json.Unmarshal(last.Payload, &status) != nil || status.Totals == nil || status.Unread != "" {
@@ -113,11 +113,11 @@ func (r *run) confess(terminal []thread.Entry) {
 	status.Unread = r.Redact.Text(r.unread.Error())
 	last.Payload = thread.Marshal(status)
 	if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-		r.Log.Warn("the run's end was not written down", "error", err)
+		r.Log.Warn("write terminal.json", "error", err)
 	}
 }
 
-// terminal are the entries that end the run: why, where it did not end well, and the status with the totals.
+// terminal returns the entries that end the run: the reason, unless it is completed, and the status with the totals.
 func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 	code, sig := v.Exit.Parts()
 	unread := ""
@@ -127,8 +127,9 @@ func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 	status := thread.StatusChanged{
 		Signal: r.signal(thread.TypeStatus),
 		Totals: &thread.Totals{
-			ExitCode: code, ExitSignal: sig, StopReason: v.StopReason, DurationMs: (clock() - r.record.Clock).Milliseconds(),
-			Lines: sum.lines, Digest: sum.digest, Usage: sum.usage, Leftovers: r.leftovers,
+			ExitCode: code, ExitSignal: sig, StopReason: v.StopReason,
+			DurationMs: (clock() - r.record.Clock).Milliseconds(),
+			Lines:      sum.lines, Digest: sum.digest, Usage: sum.usage, Leftovers: r.leftovers,
 			Unread: unread,
 		},
 	}
@@ -144,22 +145,26 @@ func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 	case outcome.Failed:
 		status.Status = thread.StatusFailed
 		add(thread.Failed{
-			Signal: r.signal(thread.TypeFailed), ErrorClass: v.ErrorClass, Message: v.Message, ExitCode: code, ExitSignal: sig,
-			StopReason: v.StopReason, StderrTail: r.stderrTail(), Provider: v.Provider, Model: v.Model,
+			Signal: r.signal(thread.TypeFailed), ErrorClass: v.ErrorClass, Message: v.Message,
+			ExitCode: code, ExitSignal: sig, StopReason: v.StopReason, StderrTail: r.stderrTail(),
+			Provider: v.Provider, Model: v.Model,
 		})
 	case outcome.Orphaned:
 		status.Status = thread.StatusFailed
-		add(thread.Orphaned{Signal: r.signal(thread.TypeOrphaned), Reason: v.Reason, LastEntryAt: thread.Stamp(time.Now().Add(time.Duration(r.moved.Load()) - clock()))})
+		quiet := clock() - time.Duration(r.moved.Load())
+		add(thread.Orphaned{
+			Signal: r.signal(thread.TypeOrphaned), Reason: v.Reason, LastEntryAt: thread.Stamp(time.Now().Add(-quiet)),
+		})
 	}
 	add(status)
 	return entries
 }
 
-// stderrTail is the end of what the agent said on stderr, without secrets.
+// stderrTail is the end of the agent's stderr, redacted.
 func (r *run) stderrTail() string {
 	b, err := tailOf(filepath.Join(r.folder.Path, "stderr"), tailWindow)
 	if err != nil {
-		return "" // it never started
+		return "" // the agent was not started
 	}
 	r.Redact.Refresh()
 	if clean := r.Redact.Bytes(b); clean != nil {
@@ -168,7 +173,7 @@ func (r *run) stderrTail() string {
 	return string(bytes.ToValidUTF8(b[max(0, len(b)-maxTail):], []byte("\uFFFD")))
 }
 
-// encodeEntries is entries as they are posted.
+// encodeEntries returns the JSON array in which entries are posted.
 func encodeEntries(entries []thread.Entry) []byte {
 	b := []byte{'['}
 	for i, e := range entries {
@@ -180,8 +185,8 @@ func encodeEntries(entries []thread.Entry) []byte {
 	return append(b, ']')
 }
 
-// deliver posts what is left of the lines and then the terminal, and doesn't give up before it must: by hand after a minute, else when the machine
-// goes. ErrUndelivered says that it had to.
+// deliver posts the remaining lines and then the terminal. It retries until abandon is done, by hand at most for
+// byHandFor, and then returns ErrUndelivered.
 func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 	ctx := abandon
 	if r.ByHand {
@@ -189,14 +194,14 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		defer cancel()
 		ctx = limited
 	}
-	said := ""
+	logged := ""
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 15*time.Second) {
 		err := r.drain(ctx)
 		if errors.Is(err, ErrTaken) {
 			return err
 		}
 		if err == nil {
-			r.confess(terminal)
+			r.addUnread(terminal)
 			r.closing.Store(true)
 			err = r.finish(ctx, terminal)
 		}
@@ -207,9 +212,9 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		if ctx.Err() != nil || r.passing && thread.Refused(err) {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
-		if err.Error() != said {
-			r.Log.Warn("the run's end waits for the thread", "error", err)
-			said = err.Error()
+		if err.Error() != logged {
+			r.Log.Warn("deliver the run's end; retrying", "error", err)
+			logged = err.Error()
 		}
 		if r.unreadSince != 0 {
 			wait = min(wait, time.Second)
@@ -221,8 +226,8 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 	}
 }
 
-// finish posts the terminal. A conflict means that this run has a terminal of its runner's already, and that one stands. One that the server calls bad
-// or too large is posted with its bare facts instead.
+// finish posts the terminal. A conflict means that the thread has a terminal of this run's runner, which stands. A
+// terminal that the server calls bad or too large is cut to its bare facts and posted again.
 func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
 	err := r.Client.Finish(ctx, terminal)
 	var se *thread.StatusError
@@ -231,23 +236,23 @@ func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
 	}
 	switch se.Status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-		r.Log.Warn("the server refuses the run's end; posting less of it", "error", err)
+		r.Log.Warn("the server refused the terminal; posting its bare facts", "error", err)
 		terminal = bare(terminal)
 		if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-			r.Log.Warn("the run's end was not written down", "error", err)
+			r.Log.Warn("write terminal.json", "error", err)
 		}
 		if err = r.Client.Finish(ctx, terminal); !errors.As(err, &se) {
 			return err
 		}
 	}
 	if se.Status == http.StatusConflict {
-		r.Log.Warn("the thread has an end of this run already; that one stands", "error", err)
+		r.Log.Warn("the thread has another terminal of this run, which stands", "error", err)
 		return nil
 	}
 	return err
 }
 
-// bare is a terminal without what can be large or strange.
+// bare returns a terminal without the fields that can be large or odd.
 func bare(terminal []thread.Entry) []thread.Entry {
 	small := slices.Clone(terminal)
 	for i, e := range small {
@@ -257,7 +262,7 @@ func bare(terminal []thread.Entry) []thread.Entry {
 			ErrorClass string `json:"errorClass,omitempty"`
 			Reason     string `json:"reason,omitempty"`
 		}
-		if json.Unmarshal(e.Payload, &p) == nil { // it is our own
+		if json.Unmarshal(e.Payload, &p) == nil { // this runner made it
 			p.Reason = p.Reason[:min(len(p.Reason), 100)]
 			small[i].Payload, small[i].AuthorID = thread.Marshal(p), ""
 		}
@@ -265,7 +270,7 @@ func bare(terminal []thread.Entry) []thread.Entry {
 	return small
 }
 
-// decodeEntries reads a terminal.json.
+// decodeEntries decodes the JSON array of encodeEntries.
 func decodeEntries(b []byte) ([]thread.Entry, error) {
 	var entries []thread.Entry
 	return entries, json.Unmarshal(b, &entries)

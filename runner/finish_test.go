@@ -30,7 +30,10 @@ func TestTerminal(t *testing.T) {
 	}
 	cause := last[thread.Failed](t, entries[:n-1])
 	if cause.ErrorClass != "pi_exit" || *cause.ExitCode != 7 || cause.StopReason != "toolUse" || cause.Provider != "fake" || cause.Model != "fake-1" ||
-		cause.StderrTail != "my [redacted:A_KEY] is out\nboom\n" || cause.Message != "the agent ended with exit status 7: boom" || cause.RunID != "r1" || cause.Harness != "pi" {
+		cause.StderrTail != "my [redacted:A_KEY] is out\nboom\n" ||
+		cause.Message != "the agent ended with exit status 7: boom" ||
+		cause.RunID != "r1" ||
+		cause.Harness != "pi" {
 		t.Errorf("got %+v", cause)
 	}
 	totals := last[thread.StatusChanged](t, entries)
@@ -44,7 +47,10 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 	if totals.Lines != int64(lines) || totals.Digest != digestOf(entries) || string(totals.Usage) != `{"cost":{"total":0.5},"input":10,"output":2,"totalTokens":12}` ||
-		totals.DurationMs <= 0 || totals.StopReason != "toolUse" || *totals.ExitCode != 7 || totals.ExitSignal != nil {
+		totals.DurationMs <= 0 ||
+		totals.StopReason != "toolUse" ||
+		*totals.ExitCode != 7 ||
+		totals.ExitSignal != nil {
 		t.Errorf("got %+v %+v after %d lines", totals.Totals, totals, lines)
 	}
 }

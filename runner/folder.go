@@ -18,37 +18,39 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// Folder is a run's folder, <state>/runs/<thread>/<run>: what is known of the run on this machine, written down as it happens. Its files are
-// complete or absent, and those that a promise rests on are on disk before the promise is made.
+// Folder is a run's folder, <state>/runs/<thread>/<run>: what this machine has recorded of the run. Each of its files
+// is complete or absent. A file that a promise rests on is on disk before the promise is made.
 //
-//	run.json       what was asked for; written once
+//	run.json       the run's configuration; written once
 //	facts.jsonl    what happened, in order
 //	cursor.json    how far the session is on the thread; a stale one costs a repeat and nothing else
-//	*.notes        what the next worker's mirrors need to go on from there; without it they read the session from its start
+//	*.notes        the state of the mirrors, for the next worker; without it they read the session from its start
 //	terminal.json  the run's last entries, as they are posted
 //	stdout, stderr the end of what the agent printed: at most 16 MiB
 //
-// Beside the folders of a thread's runs lies a lock. Every process of a live runner holds it, so it is free when the last one is gone.
+// Beside the folders of a thread's runs is a lock. Every process of a live runner holds it, so it is free when the last
+// one is gone.
 type Folder struct {
 	Path  string
 	facts *os.File
 	lock  *os.File
 }
 
-// BusyError says that another runner on this machine is working on the thread.
+// BusyError: another runner on this machine has the thread.
 type BusyError struct{ Thread, Holder string }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("thread %s has a live run on this machine already (%s)", e.Thread, e.Holder)
 }
 
-// runsDir is where the folders of a thread's runs are.
+// runsDir is the parent of the folders of a thread's runs.
 func runsDir(state, thread string) string { return filepath.Join(state, "runs", thread) }
 
-// FolderPath is where a run's folder is.
+// FolderPath is the path of a run's folder.
 func FolderPath(state, thread, run string) string { return filepath.Join(runsDir(state, thread), run) }
 
-// NewFolder makes the folder of a run, or takes the one that is there, with the thread's lock. A *BusyError says that somebody else has it.
+// NewFolder makes or opens the folder of a run, and takes the thread's lock. Its error is a *BusyError if another
+// runner has the lock.
 func NewFolder(state, thread, run string) (*Folder, error) {
 	dir := FolderPath(state, thread, run)
 	if err := durable.MkdirAll(dir); err != nil {
@@ -80,21 +82,21 @@ func NewFolder(state, thread, run string) (*Folder, error) {
 	return f, err
 }
 
-// Room that a run takes before a disk is full: what its facts need, and its terminal.
+// Disk space that a run reserves at its start, for its facts and its terminal.
 const (
 	factsRoom = 16 << 10
 	spareRoom = 32 << 10
-	spareFile = ".spare" // is given up for the terminal
+	spareFile = ".spare" // removed when the terminal needs its space
 )
 
-// reserve takes the room that the run will need: what is to be done once, and not twice, hangs on what is written down.
+// reserve allocates the space for what the run must record: facts keep the runner from doing things twice.
 func (f *Folder) reserve() error {
 	spare, err := os.OpenFile(filepath.Join(f.Path, spareFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
 	for file, room := range map[*os.File]int64{f.facts: factsRoom, spare: spareRoom} {
-		// An error that is not about the disk says that such a file system has no answer, or that files must be small here.
+		// Another error means that the file system can't allocate ahead, or that the size of files is limited.
 		failed := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, room)
 		if errors.Is(failed, unix.ENOSPC) || errors.Is(failed, unix.EDQUOT) {
 			err = errors.Join(err, fmt.Errorf("%s: %w", file.Name(), failed))
@@ -103,7 +105,8 @@ func (f *Folder) reserve() error {
 	return errors.Join(err, spare.Close())
 }
 
-// OpenFolder takes the folder of a run whose lock is held: lock is handed over, and nil where somebody else keeps it.
+// OpenFolder opens the folder of a run whose lock this process or its parent holds. The Folder closes lock; nil:
+// another process keeps it.
 func OpenFolder(path string, lock *os.File) (*Folder, error) {
 	facts, err := os.OpenFile(filepath.Join(path, "facts.jsonl"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err == nil {
@@ -118,10 +121,10 @@ func OpenFolder(path string, lock *os.File) (*Folder, error) {
 	return &Folder{Path: path, facts: facts, lock: lock}, nil
 }
 
-// Lock is the lock's file, for a process that is to hold it, too.
+// Lock is the lock's file, for a child process to inherit.
 func (f *Folder) Lock() *os.File { return f.lock }
 
-// Close gives the lock back, where this process is the last to hold it.
+// Close closes the folder's files. It releases the lock unless another process holds it, too.
 func (f *Folder) Close() error {
 	err := f.facts.Close()
 	if f.lock != nil {
@@ -130,7 +133,7 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// Used reports whether a runner has begun the run here before. One that the thread's server turned away has not.
+// Used reports whether a runner has begun the run here. A run that the thread's server refused counts as not begun.
 func (f *Folder) Used() bool {
 	if _, err := os.Stat(filepath.Join(f.Path, "run.json")); err != nil {
 		return false
@@ -139,8 +142,8 @@ func (f *Folder) Used() bool {
 	return err != nil || !replay(facts).turnedAway
 }
 
-// Note writes a fact down, to disk. It begins a line of its own, also where the last one was cut off by a disk that
-// was full.
+// Note appends a fact to facts.jsonl and syncs it. The fact has a line of its own, also after a line that a full disk
+// cut off.
 func (f *Folder) Note(fact Fact) error {
 	fact.At, fact.Clock = time.Now().UTC(), clock()
 	b, err := json.Marshal(fact)
@@ -156,8 +159,8 @@ func (f *Folder) Note(fact Fact) error {
 	return f.facts.Sync()
 }
 
-// WriteFile makes the file name of the folder hold b: as a whole or not at all, and on disk when it returns. On a full disk it takes the room that
-// was kept for that.
+// WriteFile writes the file name of the folder: as a whole or not at all, and on disk when it returns. On a full disk
+// it uses the reserved space.
 func (f *Folder) WriteFile(name string, b []byte) error {
 	err := writeFile(filepath.Join(f.Path, name), b, true)
 	if noRoom(err) && os.Remove(filepath.Join(f.Path, spareFile)) == nil {
@@ -166,13 +169,14 @@ func (f *Folder) WriteFile(name string, b []byte) error {
 	return err
 }
 
-// SaveCursor writes down how far the session is on the thread. It is not synced: an older one serves as well.
+// SaveCursor saves the position up to which the session is on the thread. It does not sync: an older cursor costs a
+// repeat only.
 func (f *Folder) SaveCursor(p session.Position) error {
 	b, _ := json.Marshal(p) // two numbers always marshal
 	return writeFile(filepath.Join(f.Path, "cursor.json"), b, false)
 }
 
-// cursor is how far the session is on the thread; the start where nothing is saved.
+// cursor returns the saved position up to which the session is on the thread; the start if none is saved.
 func cursor(folder string) (p session.Position) {
 	b, err := os.ReadFile(filepath.Join(folder, "cursor.json"))
 	if err != nil || json.Unmarshal(b, &p) != nil {
@@ -181,19 +185,19 @@ func cursor(folder string) (p session.Position) {
 	return p
 }
 
-// takeLock locks a file for as long as it is open, here or in a process that has inherited it. (A lock of the open file, not of the process.)
+// takeLock locks a file until it is closed here and in all processes that have inherited it. (The lock belongs to the
+// open file, not to the process.)
 func takeLock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// locked reports whether somebody has the lock, without taking it even for a moment.
+// locked reports whether a process has the lock. It never takes the lock itself.
 func locked(f *os.File) bool {
 	l := unix.Flock_t{Type: unix.F_WRLCK}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
 }
 
-// writeFile makes the file at path hold b, as a whole or not at all. What is not to be on disk may be lost when the
-// machine dies.
+// writeFile writes the file at path, as a whole or not at all. Without onDisk it may be lost when the machine crashes.
 func writeFile(path string, b []byte, onDisk bool) (err error) {
 	if onDisk {
 		return durable.WriteFile(path, b)
@@ -214,7 +218,7 @@ func writeFile(path string, b []byte, onDisk bool) (err error) {
 	return os.Rename(tmp.Name(), path)
 }
 
-// endLine gives the last line of a file its newline, where it has none.
+// endLine ends the last line of a file if it has no newline.
 func endLine(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
@@ -228,26 +232,26 @@ func endLine(f *os.File) error {
 	return err
 }
 
-// Known is what a machine knows of one run, from its folder.
+// Known is one run as its folder on this machine has it.
 type Known struct {
 	Record
 	Path     string           `json:"folder"`
-	State    string           `json:"state"` // opening, running, ending, delivered or taken; lost where its runner is gone and left it unfinished
+	State    string           `json:"state"` // opening, running, ending, delivered, taken or lost
 	AgentPID int              `json:"agentPid,omitempty"`
 	OnThread int              `json:"linesOnThread"`
 	Verdict  *outcome.Verdict `json:"verdict,omitempty"`
 	LastFact time.Time        `json:"lastFact"`
 }
 
-// The states of a Known run that need nothing more.
+// The last states of a Known run.
 const (
-	StateDelivered = "delivered"
-	StateTaken     = "taken"
-	StateLost      = "lost" // needs Recover
+	StateDelivered = "delivered" // its terminal is on the thread
+	StateTaken     = "taken"     // another runner has it
+	StateLost      = "lost"      // its runner is gone and left it unfinished: Recover finishes it
 )
 
-// List returns the runs that the state folder knows, the newest first. A folder that can't be read is in the error,
-// and the others are returned.
+// List returns the runs in the state folder, the newest first. It returns all that it can read; its error joins those
+// of the others.
 func List(state string) ([]Known, error) {
 	threads, err := folders(filepath.Join(state, "runs"))
 	errs := []error{err}
@@ -268,7 +272,7 @@ func listThread(state, thread string) ([]Known, error) {
 	for _, dir := range dirs {
 		k, err := know(dir)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // nothing was begun there
+		case errors.Is(err, fs.ErrNotExist): // no run was begun there
 		case err != nil:
 			errs = append(errs, fmt.Errorf("read run folder %s: %w", dir, err))
 		default:
@@ -283,7 +287,7 @@ func newestFirst(runs []Known) {
 	sort.SliceStable(runs, func(i, j int) bool { return runs[i].Started.After(runs[j].Started) })
 }
 
-// folders are the paths of the folders in dir; none where there is no dir.
+// folders returns the paths of the folders in dir; none if dir does not exist.
 func folders(dir string) (paths []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -304,7 +308,7 @@ func know(dir string) (Known, error) {
 	if k.Record, err = readRecord(dir); err != nil {
 		return k, err
 	}
-	k.Opening = nil // for the runner itself
+	k.Opening = nil // for a worker only
 	facts, err := readFacts(dir)
 	if err != nil {
 		return k, err
@@ -337,7 +341,7 @@ func know(dir string) (Known, error) {
 	return k, nil
 }
 
-// held reports whether a process of the run's runner is there: it holds the thread's lock, and the lock says which run it is for.
+// held reports whether a process of the run's runner is there: it holds the thread's lock, whose file names the run.
 func (k Known) held() bool {
 	lock, err := os.Open(filepath.Join(filepath.Dir(k.Path), "lock"))
 	if err != nil {

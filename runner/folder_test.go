@@ -43,11 +43,13 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	var busy *runner.BusyError
-	if err := <-done; !errors.As(err, &busy) || !strings.Contains(err.Error(), "run r1, pid "+strconv.Itoa(os.Getpid())) {
+	if err := <-done; !errors.As(err, &busy) ||
+		!strings.Contains(err.Error(), "run r1, pid "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("got %v", err)
 	}
 	runs, err := runner.List(cfg.State)
-	if err != nil || len(runs) != 1 || runs[0].State != "delivered" || runs[0].OnThread != 2 || runs[0].Verdict.Outcome != outcome.Cancelled {
+	if err != nil || len(runs) != 1 || runs[0].State != "delivered" || runs[0].OnThread != 2 ||
+		runs[0].Verdict.Outcome != outcome.Cancelled {
 		t.Errorf("known are %+v, %v", runs, err)
 	}
 }

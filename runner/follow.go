@@ -18,7 +18,7 @@ import (
 // follower counts what decides the verdict: the run's lines, which the mirror passes to it as it reads them, and the
 // agent's stdout, which it reads itself. It waits for no network. It is safe for concurrent use.
 type follower struct {
-	said func(line []byte) harness.Said
+	said func(line []byte) harness.Report
 
 	mu      sync.Mutex
 	stdout  *outputLines // nil where it doesn't count
@@ -33,8 +33,8 @@ type follower struct {
 
 func (r *run) newFollower() *follower {
 	f := &follower{digest: sha256.New(), moved: clock()}
-	if r.Spec.Said != nil && r.TTY == nil {
-		f.said, f.stdout = r.Spec.Said, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
+	if r.Spec.Report != nil && r.TTY == nil {
+		f.said, f.stdout = r.Spec.Report, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	return f
@@ -54,7 +54,7 @@ func (f *follower) hear(last bool) error {
 	}
 	return f.stdout.read(last, func(line []byte) {
 		said := f.said(line)
-		f.tally.Hear(said)
+		f.tally.AddReport(said)
 		if said.SessionID != "" {
 			f.told = said.SessionID
 		}

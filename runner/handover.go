@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a worker sends its keeper, a line each.
+// The messages of a worker to its keeper, a line each.
 const (
-	wordReady    = "ready"    // it is hidden, and has its threads: now it takes its job
+	wordReady    = "ready"    // the worker is hidden and has its threads: it asks for its job
 	wordRecorded = "recorded" // run.json is written
-	wordStatus   = "status "  // the run is through, with this exit status
+	wordStatus   = "status "  // the run has ended, with this exit status
 )
 
 // talk is the keeper's end of the socket to one worker.
@@ -28,13 +28,13 @@ type talk struct {
 	stderr *crashPipe
 	folder string
 	job    []byte
-	done   chan struct{} // closed when the worker has said its last word
+	done   chan struct{} // closed when the worker has closed its end
 
-	// Read when done is closed.
-	asked  bool     // the worker was ready for its job
-	record *os.File // run.json; nil where the worker has not written it
+	// Valid once done is closed.
+	asked  bool     // the worker has asked for its job
+	record *os.File // run.json; nil: the worker has not written it
 	status int
-	ended  bool // status is there
+	ended  bool // status is valid
 }
 
 // newTalk makes the socket between keeper and worker.
@@ -50,8 +50,8 @@ func newTalk(folder string, job []byte) (t *talk, worker *os.File, err error) {
 	return t, os.NewFile(uintptr(fds[1]), "keeper"), nil
 }
 
-// run takes the worker's words until its end of the socket is closed. The job goes to a worker that is ready, and not
-// before: until a process has hidden, others of the same user can take what it has.
+// run reads the worker's messages until its end of the socket is closed. It sends the job only after the worker is
+// ready: until a process has hidden, others of the same user can read its memory.
 func (t *talk) run() {
 	defer close(t.done)
 	words := bufio.NewScanner(t.conn)
@@ -66,7 +66,7 @@ func (t *talk) run() {
 				return
 			}
 		case word == wordRecorded && t.record == nil:
-			t.record, _ = os.Open(filepath.Join(t.folder, "run.json")) // without it the folder must stay where it is
+			t.record, _ = os.Open(filepath.Join(t.folder, "run.json")) // without it a removed folder can't be restored
 		case strings.HasPrefix(word, wordStatus):
 			n, err := strconv.Atoi(strings.TrimPrefix(word, wordStatus))
 			t.status, t.ended = n, err == nil
@@ -74,7 +74,7 @@ func (t *talk) run() {
 	}
 }
 
-// shutdown ends the job for the worker.
+// shutdown closes the socket for writing, which ends the job for the worker.
 func (t *talk) shutdown() error {
 	raw, err := t.conn.SyscallConn()
 	if err != nil {
@@ -85,8 +85,8 @@ func (t *talk) shutdown() error {
 	return errors.Join(err, failed)
 }
 
-// crashPipe is the keeper's end of a worker's stderr. Neither end ever waits for the other (CrashesFreely): what the
-// pipe can't take is lost, so that a worker that crashes gets to its end whatever becomes of the runner's own stderr.
+// crashPipe is the keeper's end of a worker's stderr. Neither end blocks (CrashesFreely): bytes that the pipe can't
+// take are lost, so that a crashing worker ends even if nobody reads the runner's own stderr.
 type crashPipe struct{ fd int }
 
 func newCrashPipe() (p *crashPipe, worker *os.File, err error) {
@@ -97,7 +97,7 @@ func newCrashPipe() (p *crashPipe, worker *os.File, err error) {
 	return &crashPipe{fds[0]}, os.NewFile(uintptr(fds[1]), "stderr"), nil
 }
 
-// WriteTo writes what there is to w, and closes the pipe.
+// WriteTo writes the pipe's content to w, and closes the pipe.
 func (p *crashPipe) WriteTo(w io.Writer) (n int64, err error) {
 	b := make([]byte, 64<<10)
 	k, err := unix.Read(p.fd, b)
@@ -106,7 +106,7 @@ func (p *crashPipe) WriteTo(w io.Writer) (n int64, err error) {
 		n = int64(k)
 	}
 	if errors.Is(err, unix.EAGAIN) {
-		err = nil // it said nothing, and somebody has its end open
+		err = nil // it is empty, and another process has its other end open
 	}
 	return n, errors.Join(err, p.Close())
 }
@@ -114,13 +114,13 @@ func (p *crashPipe) WriteTo(w io.Writer) (n int64, err error) {
 // Close closes the pipe.
 func (p *crashPipe) Close() error { return unix.Close(p.fd) }
 
-// CrashesFreely makes this process's stderr, which is a pipe to its keeper, one that never holds it.
+// CrashesFreely makes this process's stderr, a pipe to its keeper, non-blocking.
 func CrashesFreely() error { return unix.SetNonblock(syscall.Stderr, true) }
 
-// lastWords is how long a dead worker's words may take to be read.
+// lastWords is the timeout for reading the last messages of a dead worker.
 const lastWords = time.Second
 
-// close ends the talk with a worker that is dead. Whoever else may have its end open has nothing to say.
+// close ends the talk with a dead worker. It does not wait for another process that has the worker's end open.
 func (t *talk) close() error {
 	err := t.conn.SetReadDeadline(time.Now().Add(lastWords))
 	<-t.done
@@ -130,11 +130,10 @@ func (t *talk) close() error {
 // Handover is a worker's end of the socket to its keeper.
 type Handover struct{ conn *os.File }
 
-// NewHandover takes the socket that the worker has inherited.
+// NewHandover returns the worker's end, given the socket that the worker has inherited.
 func NewHandover(conn *os.File) *Handover { return &Handover{conn} }
 
-// Job reports to the keeper that this process is ready, and returns the job that it gets. The process has hidden before
-// (Hide).
+// Job asks the keeper for the job, and returns it. The process must have hidden before (Hide).
 func (h *Handover) Job() ([]byte, error) {
 	if _, err := io.WriteString(h.conn, wordReady+"\n"); err != nil {
 		return nil, fmt.Errorf("ask the keeper for the job: %w", err)
@@ -155,7 +154,7 @@ func (h *Handover) Recorded() error {
 	return err
 }
 
-// Report reports to the keeper that the run is through, and the status to exit with.
+// Report reports to the keeper that the run has ended, with the exit status, and closes the socket.
 func (h *Handover) Report(status int) error {
 	_, err := fmt.Fprintf(h.conn, "%s%d\n", wordStatus, status)
 	return errors.Join(err, h.conn.Close())

@@ -11,21 +11,21 @@ import (
 )
 
 // Hide keeps other processes of the same user from reading this process's memory, environment and open files through
-// /proc, and from tracing it. What they have opened or traced before they keep: an image (newImage) is hidden from
-// its first instruction.
+// /proc, and from tracing it. Files that they have opened before stay open; an image (newImage) is hidden from its
+// first instruction.
 func Hide() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
 }
 
-// image is a copy of this program that nobody may read. The kernel hides a process whose program its user can't read,
-// from the very start: there is no moment in which the agent could open the memory of a new worker.
+// image is an unreadable copy of this program in memory. The kernel hides a process whose program its user can't read
+// from its first instruction on, so that the agent can never open the memory of a new worker.
 type image struct{ file *os.File }
 
 // imageFD is a number above those of all files that a worker inherits.
 const imageFD = 64
 
-// newImage copies this program into memory; nil where its file is one already that this user may not read. An error
-// says that this kernel has no such files, or no room.
+// newImage copies this program into memory; nil if this user can't read the program's file, which hides its processes
+// already. An error means that the kernel has no memfd or no memory.
 func newImage() (*image, error) {
 	program, err := os.Open("/proc/self/exe")
 	if errors.Is(err, fs.ErrPermission) {
@@ -36,7 +36,7 @@ func newImage() (*image, error) {
 	}
 	defer program.Close() // read only: nothing to lose
 	fd, err := unix.MemfdCreate("arbe-pi-runner", unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all of them may be executed
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 every memfd can be executed
 		fd, err = unix.MemfdCreate("arbe-pi-runner", unix.MFD_CLOEXEC)
 	}
 	if err != nil {

@@ -18,54 +18,55 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// Keeper sees a run through whatever happens to its worker. It is small on purpose: it waits for processes, writes down how those ended that the
-// worker can't, and starts the worker again. It has no network and no secrets but the job that it hands on.
+// Keeper brings a run to its end whatever happens to its worker. It is small on purpose: it waits for processes,
+// records the exits that no worker can, and starts the next worker. It uses no network, and has no secret but the job
+// that it passes on.
 type Keeper struct {
 	Folder *Folder
-	// Worker is the command of a worker. The Keeper adds to its ExtraFiles the socket that they talk through, and
-	// then the lock, which the worker is to keep as long as it lives; and it makes its stderr a pipe that never holds
-	// it, for what Go prints when it crashes.
+	// Worker returns the command of a worker. The Keeper adds to its ExtraFiles the socket between them, and then the
+	// lock, which the worker keeps open as long as it lives. Its stderr becomes a pipe that never blocks, for what Go
+	// prints in a crash.
 	Worker func() *exec.Cmd
-	// Job is what the worker that follows so many others gets once it is hidden; it is to act as if it had got the
-	// signals that came before it.
+	// Job returns the job of the worker after so many restarts, which the worker gets once it is hidden. The worker
+	// treats the signals that came before it as its own.
 	Job func(restarts int, came []syscall.Signal) ([]byte, error)
 	Log *slog.Logger
-	// Crash gets what a worker printed as it crashed.
+	// Crash gets the stderr of a worker that crashed.
 	Crash io.Writer
-	// TTY is the terminal of a person at the agent's own interface; nil where there is none. The worker uses it, so it stays in its foreground; and it is made what
-	// it was when a worker is gone, however that went.
+	// TTY is the terminal of a person at the agent's own interface; nil: none. The worker stays in its foreground. The
+	// Keeper restores it after each worker.
 	TTY *os.File
 
-	orders   chan os.Signal // for the worker
-	children chan os.Signal // CHLD: one stands for many
-	worker   int            // its pid, 0 between two
+	orders   chan os.Signal // signals for the worker
+	children chan os.Signal // CHLD: one signal for any number of children
+	worker   int            // pid; 0 between two workers
 	stopped  stillness      // of the worker
 	policy   restarts
 	image    *image
-	noImage  bool     // there can be none here
+	noImage  bool     // this kernel has none
 	record   *os.File // run.json, once a worker has written it
 	givenUp  bool
-	came     []syscall.Signal // orders so far: the next worker gets all, for a dead one may have missed some
+	came     []syscall.Signal // orders so far: the next worker gets all, because a dead one may have missed some
 }
 
-// ErrGivenUp says that no worker could bring the run to its end. What there is of it stays in its folder.
+// ErrGivenUp: no worker could bring the run to its end. Its folder keeps what is recorded.
 var ErrGivenUp = errors.New("the runner's worker dies again and again")
 
-// enough is the number of orders after which the runner stops at once.
+// enough is the number of orders to stop after which the runner stops at once.
 const enough = 3
 
 // Keep runs workers until one has brought the run to its end, and returns the exit status that it reported.
 func (k *Keeper) Keep() (status int, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		// Without it an agent whose worker dies is lost to us, and its end with it. All else works.
-		k.Log.Warn("this process can't be the reaper of what the agent leaves", "error", err)
+		// Without it the exit of an agent whose worker died is unknown. All else works.
+		k.Log.Warn("become subreaper; the exit of an agent may stay unknown", "error", err)
 	}
 	stop := k.listen()
 	defer stop()
 	var was *unix.Termios
 	if k.TTY != nil {
 		if was, err = unix.IoctlGetTermios(int(k.TTY.Fd()), unix.TCGETS); err != nil {
-			return 0, fmt.Errorf("the terminal: %w", err)
+			return 0, fmt.Errorf("read terminal state: %w", err)
 		}
 	}
 	for {
@@ -84,16 +85,17 @@ func (k *Keeper) Keep() (status int, err error) {
 		wait, more := k.policy.next(l)
 		switch {
 		case l.err != nil:
-			k.Log.Warn("the runner's worker can't be started", "error", l.err, "again_in", wait)
+			k.Log.Warn("start worker; retrying", "error", l.err, "again_in", wait)
 		case l.stillborn():
-			k.Log.Warn("the runner's worker died as it started", "how", l.how.String(), "again_in", wait)
+			k.Log.Warn("worker died at its start; retrying", "exit", l.how.String(), "again_in", wait)
 		default:
-			k.Log.Warn("the runner's worker died; the agent lives on", "how", l.how.String(), "restarts", k.policy.all)
+			k.Log.Warn("worker died; starting another, the agent keeps running",
+				"exit", l.how.String(), "restarts", k.policy.all)
 		}
 		if !more && l.stillborn() && !k.givenUp {
-			// No room for a worker, and none for minutes: the agent may have it. Without the agent the run has an end
-			// still.
-			k.Log.Error("ending the agent, so that there is room for a worker")
+			// The machine has had no room for a worker for minutes. The agent may use it up; without the agent a worker
+			// can still end the run.
+			k.Log.Error("ending the agent to make room for a worker")
 			if err := k.endAgent(); err != nil {
 				k.Log.Warn("end the agent", "error", err)
 			}
@@ -107,12 +109,11 @@ func (k *Keeper) Keep() (status int, err error) {
 	}
 }
 
-// listen takes the signals that are for the run, and those about children. They don't share a channel: what is full
-// loses.
+// listen subscribes to the signals for the run and to CHLD. Each has its own channel, because a full one loses signals.
 func (k *Keeper) listen() (stop func()) {
 	k.orders, k.children = make(chan os.Signal, 16), make(chan os.Signal, 1)
 	orders := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
+	if !signal.Ignored(syscall.SIGHUP) { // else started by nohup
 		orders = append(orders, syscall.SIGHUP)
 	}
 	signal.Notify(k.orders, orders...)
@@ -123,21 +124,21 @@ func (k *Keeper) listen() (stop func()) {
 	}
 }
 
-// life is how one worker went.
+// life is the result of one worker.
 type life struct {
-	err      error // it could not be started
+	err      error // of its start
 	how      outcome.Exit
 	lasted   time.Duration
-	asked    bool // it got as far as its job
-	reported bool // it has brought the run to its end
+	asked    bool // it has asked for its job
+	reported bool // it has brought the run to its end, with status
 	status   int
 }
 
-// stillborn reports that the worker ended by itself before it got its job: it could not have its threads, as it
-// seems. One that was killed died.
+// stillborn reports whether the worker exited before it asked for its job, mostly because it could not get its threads.
+// A worker that was killed is not stillborn.
 func (l life) stillborn() bool { return l.err != nil || !l.asked && l.how.Signal == 0 }
 
-// live starts a worker and sees it to its end.
+// live starts a worker and waits for its end.
 func (k *Keeper) live() (l life) {
 	began := clock()
 	talk, err := k.start()
@@ -147,7 +148,7 @@ func (k *Keeper) live() (l life) {
 	go talk.run()
 	l.how = k.attend()
 	if _, err := talk.stderr.WriteTo(k.Crash); err != nil {
-		k.Log.Debug("read what the worker printed", "error", err)
+		k.Log.Debug("read worker's stderr", "error", err)
 	}
 	if err := talk.close(); err != nil {
 		k.Log.Debug("close the worker's socket", "error", err)
@@ -182,36 +183,35 @@ func (k *Keeper) start() (t *talk, err error) {
 	}
 	t.stderr, cmd.Stderr = stderr, itsErr
 	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
-	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker is to hear
-	// it from us, once.
-	// A worker that somebody has stopped is for the keeper to continue: with its last breath, too.
+	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker gets the
+	// signal from the keeper, once. A stopped worker is continued when the keeper dies.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil, Pdeathsig: syscall.SIGCONT}
 	if k.policy.all > 0 { // there may be an agent
 		if i := k.hiddenImage(); i != nil {
 			cmd.Path = i.path()
 		}
 	}
-	if err := errors.Join(cmd.Start(), its.Close(), itsErr.Close()); err != nil { // a worker has its own by now
+	if err := errors.Join(cmd.Start(), its.Close(), itsErr.Close()); err != nil { // the worker has its own copies
 		return nil, errors.Join(err, t.conn.Close(), stderr.Close())
 	}
 	k.worker, k.stopped = cmd.Process.Pid, stillness{}
-	_ = cmd.Process.Release() // it is waited for by attend, like everything else that ends below us
+	_ = cmd.Process.Release() // attend waits for it, as for all children
 	return t, nil
 }
 
-// hiddenImage is the program for workers that the agent can't look into, nil where there can be none.
+// hiddenImage is the program image for workers that the agent can't read; nil: this kernel has none.
 func (k *Keeper) hiddenImage() *image {
 	if k.image == nil && !k.noImage {
 		var err error
 		if k.image, err = newImage(); err != nil {
-			k.Log.Warn("a new worker is open to this user's processes until it hides", "error", err)
+			k.Log.Warn("make hidden image; this user's processes can read a new worker until it hides", "error", err)
 		}
 		k.noImage = k.image == nil
 	}
 	return k.image
 }
 
-// attend passes orders on until the worker is dead, and returns how it ended.
+// attend passes orders on until the worker has ended, and returns its exit.
 func (k *Keeper) attend() outcome.Exit {
 	var tick <-chan time.Time // only while the worker is stopped
 	for {
@@ -233,8 +233,8 @@ func (k *Keeper) attend() outcome.Exit {
 	}
 }
 
-// pause waits before the next worker, and keeps the orders that come for it. Children that end meanwhile are zombies
-// until the next look.
+// pause waits before the next worker, and keeps the orders that come meanwhile. Children that end meanwhile stay
+// zombies until the next worker runs.
 func (k *Keeper) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -251,18 +251,18 @@ func (k *Keeper) pause(d time.Duration) {
 	}
 }
 
-// forward passes a signal on to the worker, and keeps it for the next one: this one may be dead, or too young to hear.
+// forward passes a signal on to the worker, and keeps it for the next one: this one may be dead, or not listen yet.
 func (k *Keeper) forward(sig syscall.Signal) {
 	k.came = append(k.came, sig)
 	if k.worker != 0 {
-		_ = syscall.Kill(k.worker, sig) // it is not reaped, so the pid is its own
+		_ = syscall.Kill(k.worker, sig) // not reaped yet, so the pid is still its own
 		if k.stopped.is {
 			_ = syscall.Kill(k.worker, syscall.SIGCONT)
 		}
 	}
 }
 
-// move gets a worker to work that somebody has stopped.
+// move continues a stopped worker, or replaces it.
 func (k *Keeper) move() {
 	if !k.stopped.is {
 		return
@@ -270,15 +270,15 @@ func (k *Keeper) move() {
 	st, err := procfs.Read(k.worker)
 	switch k.stopped.look(clock(), err == nil && st.State == 'T') {
 	case syscall.SIGCONT:
-		k.Log.Warn("the runner's worker was stopped; continuing it")
+		k.Log.Warn("worker is stopped; continuing it")
 		_ = syscall.Kill(k.worker, syscall.SIGCONT)
 	case syscall.SIGKILL:
-		k.Log.Error("the runner's worker was stopped and does not continue; replacing it")
+		k.Log.Error("worker is stopped and does not continue; replacing it")
 		_ = syscall.Kill(k.worker, syscall.SIGKILL)
 	}
 }
 
-// reap waits for all children that have ended: the worker, and what was left to us. It reports whether the worker was among them.
+// reap reaps all children that have ended: the worker, and orphans of the agent. worker: the worker was among them.
 func (k *Keeper) reap() (how outcome.Exit, worker bool) {
 	for {
 		var ws syscall.WaitStatus
@@ -307,29 +307,29 @@ func (k *Keeper) reap() (how outcome.Exit, worker bool) {
 	}
 }
 
-// adopted writes down how the agent ended, if it is the agent that has, and no worker could see it.
+// adopted records the exit of an orphan if it is the agent and no worker has recorded its exit.
 func (k *Keeper) adopted(pid int, exit outcome.Exit) {
 	if k.givenUp {
-		return // it is we who end it then: that says nothing of how it would have ended
+		return // the keeper itself ended it: its own exit stays unknown
 	}
 	if err := k.Folder.restore(k.record); err != nil {
 		k.Log.Warn("restore the run's folder", "error", err)
 	}
 	facts, err := readFacts(k.Folder.Path)
 	if err != nil {
-		k.Log.Warn("the run's facts can't be read", "error", err)
+		k.Log.Warn("read facts", "error", err)
 		return
 	}
 	p := replay(facts)
 	if p.spawned == nil || p.spawned.PID != pid || p.exit != nil {
-		return // something that the agent left
+		return // another process that the agent left
 	}
 	if err := k.Folder.Note(Fact{Fact: FactExited, Exit: &exit}); err != nil {
-		k.Log.Warn("the agent's end was not written down", "how", exit.String(), "error", err)
+		k.Log.Warn("record the agent's exit", "exit", exit.String(), "error", err)
 	}
 }
 
-// settled is the status of a run whose worker died when all was done.
+// settled returns the status of a run whose worker died after the terminal was delivered.
 func (k *Keeper) settled() (status int, ok bool) {
 	facts, err := readFacts(k.Folder.Path)
 	p := replay(facts)
@@ -344,12 +344,12 @@ func (k *Keeper) settled() (status int, ok bool) {
 	return 0, false
 }
 
-// giveUp ends the agent, which nobody watches any more, and what it left.
+// giveUp ends the agent, which no worker watches any more, and its leftover processes.
 func (k *Keeper) giveUp() error {
 	return errors.Join(ErrGivenUp, k.endAgent())
 }
 
-// endAgent ends the agent and what it left. How it would have ended is not known then.
+// endAgent ends the agent and its leftover processes. The agent's own exit stays unknown.
 func (k *Keeper) endAgent() error {
 	k.givenUp = true
 	rec, err := readRecord(k.Folder.Path)
@@ -365,7 +365,7 @@ func (k *Keeper) endAgent() error {
 
 const sweepEvery = 20 * time.Millisecond
 
-// drain reaps what has ended and reports whether there is more to come.
+// drain reaps the children that have ended, and reports whether the agent still runs.
 func (k *Keeper) drain() bool {
 	k.reap()
 	rec, err := readRecord(k.Folder.Path)
@@ -376,26 +376,27 @@ func (k *Keeper) drain() bool {
 	return err == nil && rec.agentLives(replay(facts))
 }
 
-// endAgent ends the agent of a run that has no worker, and all that it left.
+// endAgent ends the agent of a run without a worker, and its leftover processes.
 func endAgent(rec Record, folder *Folder, roots []int, log *slog.Logger) {
 	facts, err := readFacts(folder.Path)
 	if err != nil {
-		log.Warn("the run's facts can't be read", "error", err)
+		log.Warn("read facts", "error", err)
 	}
 	spec, err := harness.Lookup(rec.Harness)
 	if err != nil {
-		log.Warn("the run's harness is not known here", "error", err)
+		log.Warn("look up the run's harness", "error", err)
 		return
 	}
 	p := replay(facts)
 	note := func(f Fact) {
 		if err := folder.Note(f); err != nil {
-			log.Warn("a fact was not written down", "fact", f.Fact, "error", err)
+			log.Warn("record fact", "fact", f.Fact, "error", err)
 		}
 	}
 	if rec.agentLives(p) {
-		log.Info("ending the agent of a run that has no runner", "pid", p.spawned.PID)
-		a, err := harness.Adopt(p.spawned.PID, p.spawned.Ticks, func() (outcome.Exit, bool) { return outcome.Exit{}, false })
+		log.Info("ending the agent of a run without a runner", "pid", p.spawned.PID)
+		unknown := func() (outcome.Exit, bool) { return outcome.Exit{}, false }
+		a, err := harness.Adopt(p.spawned.PID, p.spawned.Ticks, unknown)
 		if err == nil {
 			stopAdopted(a, spec, note)
 		}

@@ -9,15 +9,16 @@ import (
 	"arbe.0sk.ar/runner/harness"
 )
 
-// How often a session that the agent makes by itself is looked for: at first it comes in a moment, and then it may never.
+// Intervals of the search for a session file that the agent makes: locateEvery during the first locateSoon, then
+// locateLater.
 const (
 	locateEvery = 20 * time.Millisecond
 	locateSoon  = 10 * time.Second
 	locateLater = 500 * time.Millisecond
 )
 
-// locate finds the session of an agent that makes it by itself: by the id that it was given, or that it tells. It returns when it is found, or when ctx is
-// done, which is when the agent is gone; then it has looked once more.
+// locate searches for the session file of an agent that makes it: by the id that the agent was given, or prints. It
+// returns when the file is found, or after one more search once ctx is done, which is after the agent's end.
 func (r *run) locate(ctx context.Context) error {
 	if path, _ := r.session(); path != "" {
 		return nil
@@ -38,7 +39,7 @@ func (r *run) locate(ctx context.Context) error {
 	}
 }
 
-// findSession looks for the session once.
+// findSession searches for the session file once.
 func (r *run) findSession() bool {
 	_, id := r.session()
 	if id == "" {
@@ -54,13 +55,13 @@ func (r *run) findSession() bool {
 	found := harness.Session{Path: path, ID: id}
 	r.note(Fact{Fact: FactLocated, Session: &found})
 	r.locatedAt(&found)
-	r.Log.Info("the agent's session", "path", path)
+	r.Log.Info("session file found", "path", path)
 	return true
 }
 
 func (r *run) locatedAt(s *harness.Session) { r.place.Store(s) }
 
-// session is where the session is, and its id; "" for what is not known yet.
+// session returns the session's path and id; "" for what is not known yet.
 func (r *run) session() (path, id string) {
 	if s := r.place.Load(); s != nil {
 		path, id = s.Path, s.ID
@@ -68,7 +69,7 @@ func (r *run) session() (path, id string) {
 	return path, id
 }
 
-// box is what the agent finds here.
+// box is the agent's environment and session folder.
 func (r *run) box() harness.Box {
 	return harness.Box{Getenv: r.getenv, Dir: filepath.Join(r.State, "sessions", r.ThreadID)}
 }

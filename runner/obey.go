@@ -10,14 +10,15 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// obey follows the thread and ends the agent when somebody asks for it. While the thread can't be read the run goes on.
+// obey follows the thread, and ends the agent when an entry asks for it. While the thread can't be read, the run goes
+// on.
 func (r *run) obey(ctx context.Context) error {
 	select {
 	case <-r.opened:
 	case <-ctx.Done():
 		return nil
 	}
-	// A request that names no run is meant for those that have started. From where this run's first entries stand, all that comes is later.
+	// A request without a run id is for the runs that have started: it must come after this run's started entry.
 	offset, began := "0", false
 	if r.offset != "" {
 		offset, began = r.offset, true
@@ -31,7 +32,7 @@ func (r *run) obey(ctx context.Context) error {
 			return nil
 		}
 		if p.RunID == r.RunID || p.RunID == "" && began {
-			r.Log.Info("asked to cancel", "by", e.AuthorID, "reason", p.Reason)
+			r.Log.Info("cancel requested", "by", e.AuthorID, "reason", p.Reason)
 			r.end(cause{outcome.ActionCancel, cancelWhy(e.AuthorID, p.Reason)})
 			return thread.ErrStop
 		}
@@ -44,10 +45,10 @@ func (r *run) obey(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, thread.ErrRewound):
-			r.Log.Warn("the thread was restored to an earlier state; reading it from its start")
+			r.Log.Warn("thread was restored to an earlier state; reading it from its start")
 			offset, began = "0", false
 		case !logged:
-			r.Log.Warn("the run can't be cancelled over its thread now; trying on", "error", err)
+			r.Log.Warn("follow thread; requests to cancel do not arrive, retrying", "error", err)
 			logged = true
 		}
 		select {
@@ -65,7 +66,7 @@ const (
 	maxRetryRead = time.Minute
 )
 
-// cancelWhy says who asked and why.
+// cancelWhy is the reason of a cancel request, for people.
 func cancelWhy(author, reason string) string {
 	why := "asked for on the thread"
 	if author != "" {

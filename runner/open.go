@@ -19,16 +19,16 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// newID is a new unique name that sorts by time.
+// newID returns a new unique id that sorts by time.
 func newID() string {
 	id, err := uuid.NewV7()
 	if err != nil {
-		panic(err) // the system's random numbers can't fail
+		panic(err) // the system's random source can't fail
 	}
 	return id.String()
 }
 
-// NewRunID is a run id of our own, for a run that nobody has named.
+// NewRunID returns the id for a run that was started without one.
 func NewRunID() string { return newID() }
 
 func promptID(run string) string  { return run + ".prompt" }
@@ -39,21 +39,23 @@ func (r *run) signal(typ string) thread.Signal {
 	return thread.Signal{Type: typ, RunID: r.RunID, Harness: r.Spec.Name}
 }
 
-// entry is an entry of this run, written now.
+// entry returns an entry of this run with the current time.
 func (r *run) entry(id string, payload any) thread.Entry {
 	return thread.Entry{ID: id, TS: thread.Stamp(time.Now()), AuthorID: r.Author, Payload: thread.Marshal(payload)}
 }
 
-// firstEntries are what the thread gets before the agent starts, in order.
+// firstEntries returns the entries that the thread gets before the agent starts, in order.
 func (r *run) firstEntries() []thread.Entry {
 	running := thread.StatusChanged{Signal: r.signal(thread.TypeStatus), Status: thread.StatusRunning}
 	version := r.Spec.Version(r.binary)
 	if r.binary != "" && !r.Spec.Proven(version) {
-		r.Log.Warn("this runner is not proven with this version of the agent", "harness", r.Spec.Name, "version", cmp.Or(version, "unknown"), "proven", r.Spec.Versions)
+		r.Log.Warn("this runner is not proven with this version of the agent",
+			"harness", r.Spec.Name, "version", cmp.Or(version, "unknown"), "proven", r.Spec.Versions)
 	}
 	process, _ := procfs.Read(r.record.PID) // without /proc the entry has no startTicks
 	started := thread.Started{
-		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version, AgentVersion: version, AgentProven: r.Spec.Proven(version), Cwd: r.Redact.Text(r.Cwd),
+		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version,
+		AgentVersion: version, AgentProven: r.Spec.Proven(version), Cwd: r.Redact.Text(r.Cwd),
 		PID: r.record.PID, StartTicks: process.Started, BootID: r.record.Boot, Instance: r.record.Instance,
 		SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
 	}
@@ -65,7 +67,7 @@ func (r *run) firstEntries() []thread.Entry {
 	return first
 }
 
-// promptChat is the id of the chat that the run's first turn repeats; "" where a person begins without one.
+// promptChat is the id of the chat that the run's first user line repeats; "" if a person begins without a prompt.
 func (r *run) promptChat() string {
 	if r.TTY != nil && r.Prompt == "" {
 		return ""
@@ -73,38 +75,40 @@ func (r *run) promptChat() string {
 	return promptID(r.RunID)
 }
 
-// openThread posts the first entries. ErrRefused and ErrTaken say that this run must not be. A server that doesn't answer is waited for, and then the
-// run goes on without it: the entries wait, and the mirror's passes begin with them.
+// openThread posts the first entries. ErrRefused and ErrTaken mean that the run must not begin. If the server does not
+// answer for Patience, the run begins without it: the mirror's passes then begin with these entries.
 func (r *run) openThread(ctx context.Context) error {
-	patience, cancel := context.WithTimeout(ctx, r.Patience)
+	limited, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		err := r.ensureOpen(patience)
+		err := r.ensureOpen(limited)
 		switch {
 		case err == nil || errors.Is(err, ErrTaken) || errors.Is(err, ErrRefused):
 			return err
 		case thread.Refused(err) || thread.Redirected(err):
 			return fmt.Errorf("%w: %w", ErrRefused, err)
 		case ctx.Err() != nil:
-			return nil // told to stop: the run ends as a cancelled one
-		case patience.Err() != nil:
-			r.Log.Warn("the thread server has not answered; starting the agent, its entries wait", "waited", r.Patience, "error", err)
+			return nil // stopped: the run ends as cancelled
+		case limited.Err() != nil:
+			r.Log.Warn("no answer from the thread server; starting the agent, entries wait",
+				"waited", r.Patience, "error", err)
 			return nil
 		}
 		select {
-		case <-patience.Done():
+		case <-limited.Done():
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 	}
 }
 
-// ensureOpen posts those of the first entries that the thread doesn't have. It is the gate before each pass of the mirror: no line comes before them.
+// ensureOpen posts those of the first entries that the thread does not have. The mirror calls it before each pass, so
+// that no line comes before them.
 func (r *run) ensureOpen(ctx context.Context) error {
 	for len(r.opening) > 0 {
 		ack, err := r.post(ctx, r.opening)
 		if err == nil {
 			if ack.Duplicates == 0 && r.opening[0].ID == runningID(r.RunID) {
-				r.offset = ack.Next // nobody knew of the run before: what is said of it comes behind
+				r.offset = ack.Next // the run is new to the thread: requests to it come behind
 			}
 			r.opening = nil
 			r.note(Fact{Fact: FactOpened})
@@ -120,15 +124,15 @@ func (r *run) ensureOpen(ctx context.Context) error {
 			return refused
 		}
 		if !settled {
-			return err // it is not about the entries, or about what was not posted
+			return err // not about these entries
 		}
 	}
 	return nil
 }
 
-// settle makes the first entries such that the server may take them: what the host has posted is delivered, and a
-// prompt that the server calls bad or too large is cut. A runner has taken the run with its started entry: where
-// that stands already, it was another runner. It reports whether it has changed anything.
+// settle changes the first entries after the server has refused some: it drops those that the host has posted, and cuts
+// a prompt that is bad or too large. A conflict on the started entry means that another runner has the run: ErrTaken.
+// settle reports whether it has changed anything.
 func (r *run) settle(bad []thread.BadEntry) (settled bool, err error) {
 	for _, b := range bad {
 		i := slices.IndexFunc(r.opening, func(e thread.Entry) bool { return e.ID == b.ID })
@@ -152,28 +156,28 @@ func (r *run) settle(bad []thread.BadEntry) (settled bool, err error) {
 	return settled, nil
 }
 
-// maxCutPrompt is what a prompt that the server refuses is cut to, in bytes.
+// maxCutPrompt is the length of a cut prompt, in bytes.
 const maxCutPrompt = 8 << 10
 
-// cutPrompt is the first entries with a shorter prompt in place of the refused one at i: its beginning with a mark
-// at first, then the mark alone; where even that is refused, without it. The agent gets it whole.
+// cutPrompt returns the first entries with a shorter prompt in place of the refused one at i: first its beginning with
+// a mark, then the mark alone, and if that is refused, too, no prompt. The agent gets the whole prompt.
 func (r *run) cutPrompt(i int, reason string) []thread.Entry {
 	first := slices.Clone(r.opening)
 	var chat thread.Chat
 	if err := json.Unmarshal(first[i].Payload, &chat); err != nil {
-		return slices.Delete(first, i, i+1) // it is of our own making
+		return slices.Delete(first, i, i+1) // this runner made it
 	}
 	text, mark := chat.Text, fmt.Sprintf("[cut: %d bytes, sha256 %x]", len(chat.Text), sha256.Sum256([]byte(chat.Text)))
 	if chat.Truncated { // and refused again
 		at := strings.LastIndex(text, "[cut: ")
 		text, mark = text[:at], text[at:]
 		if text == "" {
-			r.Log.Error("the server refuses the prompt and its stub; leaving it out", "reason", reason)
+			r.Log.Error("the server refused the prompt and its stub; posting none", "reason", reason)
 			return slices.Delete(first, i, i+1)
 		}
 		text = ""
 	} else {
-		r.Log.Warn("the server refuses the prompt; posting it cut, the agent gets it whole",
+		r.Log.Warn("the server refused the prompt; posting it cut, the agent gets it whole",
 			"bytes", len(text), "reason", reason)
 	}
 	if len(text) > maxCutPrompt {

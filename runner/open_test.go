@@ -78,8 +78,22 @@ func TestHostWasFirst(t *testing.T) {
 				server.Old()
 			}
 			server.Allow("r1.prompt")
-			server.Put(thread.Entry{ID: "r1.prompt", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"the host's own words","runId":"r1"}`)})
-			server.Put(thread.Entry{ID: "r1.running", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}`)})
+			server.Put(
+				thread.Entry{
+					ID:      "r1.prompt",
+					TS:      "2026-01-01T00:00:00.000Z",
+					Payload: []byte(`{"type":"chat","text":"the host's own words","runId":"r1"}`),
+				},
+			)
+			server.Put(
+				thread.Entry{
+					ID: "r1.running",
+					TS: "2026-01-01T00:00:00.000Z",
+					Payload: []byte(
+						`{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}`,
+					),
+				},
+			)
 			res, err := run(t, setup(t, server, "prompt", "say done"))
 			if err != nil || res.Verdict.Outcome != outcome.Completed {
 				t.Fatalf("got %+v, %v", res.Verdict, err)
@@ -123,7 +137,13 @@ func TestTakenLate(t *testing.T) {
 		return fakethread.Fault{Status: 503}
 	})
 	server.Allow("r1.started")
-	server.Put(thread.Entry{ID: "r1.started", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":1}`)})
+	server.Put(
+		thread.Entry{
+			ID:      "r1.started",
+			TS:      "2026-01-01T00:00:00.000Z",
+			Payload: []byte(`{"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":1}`),
+		},
+	)
 	cfg := setup(t, server, "prompt", "touch "+there, "sleep 60s")
 	cfg.Patience = 500 * time.Millisecond
 	if _, err := run(t, cfg); !errors.Is(err, runner.ErrTaken) {

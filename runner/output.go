@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes of what is kept of the agent's output.
+// Sizes of the kept parts of the agent's output.
 const (
 	maxOutput  = 16 << 20 // of each of stdout and stderr
-	tailWindow = 64 << 10 // of stderr, redacted before the tail is taken, so that no half secret is left at its beginning
+	tailWindow = 64 << 10 // of stderr; redacted before the tail is cut, so that no half secret stays
 	maxTail    = 4 << 10  // of stderr, on the thread
-	maxMessage = 4 << 10  // of what the agent says of its failure
+	maxMessage = 4 << 10  // of the agent's message about its failure
 )
 
-// output is one of the agent's output streams: a file that the agent writes by itself. No pipe is between them, so that the agent outlives us,
-// and nobody who keeps the other end open can make us wait.
+// output is one of the agent's output streams: a file that the agent writes. There is no pipe, so the agent outlives
+// its worker, and a process that keeps the stream open delays nothing.
 type output struct {
 	path string
 	file *os.File // the agent's end
-	size int64    // at the last question whether it grew
-	base int64    // what is before it was given back; the trimmer's
+	size int64    // at the last call of grown
+	base int64    // the blocks before it are freed; the trimmer's
 	was  int64    // size at the trimmer's last look
 }
 
@@ -39,7 +39,7 @@ func newOutput(folder, name string) (*output, error) {
 	return &output{path: path, file: f}, err
 }
 
-// grown reports whether something was written since it was last asked.
+// grown reports whether the file has grown since the last call.
 func (o *output) grown() (bool, error) {
 	st, err := o.file.Stat()
 	if err != nil {
@@ -50,13 +50,13 @@ func (o *output) grown() (bool, error) {
 	return grew, nil
 }
 
-// settle makes the file as small as what is kept of it. It is for an agent that is gone.
+// settle cuts the file of an agent that has ended to the part that is kept, and closes it.
 func (o *output) settle() error {
 	st, err := o.file.Stat()
 	if err != nil || st.Size() <= maxOutput/2 {
 		return errors.Join(err, o.file.Close())
 	}
-	begin, err := unix.Seek(int(o.file.Fd()), 0, unix.SEEK_DATA) // behind the hole that an earlier worker may have made
+	begin, err := unix.Seek(int(o.file.Fd()), 0, unix.SEEK_DATA) // behind an earlier worker's hole
 	if err != nil {
 		begin = o.base
 	}
@@ -67,7 +67,7 @@ func (o *output) settle() error {
 	return errors.Join(err, o.file.Close())
 }
 
-// tailOf is the last n bytes of a file.
+// tailOf returns the last n bytes of a file.
 func tailOf(path string, n int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -81,17 +81,16 @@ func tailOf(path string, n int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-n), n))
 }
 
-// outputLines gives the lines of an output that somebody trims. It never reads more in one go than what is kept of
-// the file.
+// outputLines reads the lines of an output while it is trimmed. One read takes at most the part that is kept.
 type outputLines struct {
 	path string
 	f    *os.File
 	at   int64  // read so far
-	part []byte // of a line whose end has not come
-	skip bool   // to the end of a line whose beginning is lost
+	part []byte // the beginning of a line without its end
+	skip bool   // skip to the end of a line whose beginning is lost
 }
 
-// read gives what has come to take. last says that the agent is gone, so that a line without a newline is one, too.
+// read calls take for each new line. last: the agent has ended, so that an unterminated line counts, too.
 func (o *outputLines) read(last bool, take func(line []byte)) error {
 	if o.f == nil {
 		f, err := os.Open(o.path)
@@ -109,9 +108,9 @@ func (o *outputLines) read(last bool, take func(line []byte)) error {
 	}
 	end := st.Size()
 	switch {
-	case end < o.at: // shortened: its end is what counts
+	case end < o.at: // shortened: read it from its start
 		o.at, o.part, o.skip = 0, nil, false
-	case end-o.at > maxOutput/4: // what lies before may be given back
+	case end-o.at > maxOutput/4: // the blocks before may be freed
 		o.at, o.part, o.skip = end-maxOutput/4, nil, true
 	}
 	b := make([]byte, 64<<10)
@@ -158,8 +157,8 @@ func (o *outputLines) close() error {
 	return o.f.Close()
 }
 
-// copyOutput writes what comes into the file to w until ctx is done, and then what is still there. wrote counts the
-// bytes. What a slow w can't take before it is given back is left out.
+// copyOutput copies the growing file to w until ctx is done, and then the rest. wrote counts the bytes. Bytes that are
+// freed before a slow w takes them are left out.
 func copyOutput(ctx context.Context, path string, w io.Writer, wrote *atomic.Int64) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -195,26 +194,26 @@ func copyOutput(ctx context.Context, path string, w io.Writer, wrote *atomic.Int
 }
 
 const (
-	showEvery = 50 * time.Millisecond // between two looks for what a person is to see
-	heldFor   = time.Second           // a person's terminal that takes nothing for so long is not waited for at the end
+	showEvery = 50 * time.Millisecond // between two reads
+	heldFor   = time.Second           // how long a stop waits for a person's terminal that takes nothing
 )
 
-// show copies an output to a person until stop is called, which waits for the rest as long as the person's terminal
-// takes it.
+// show copies an output to w until stop is called. stop waits until the rest is copied, or w has taken nothing for
+// heldFor.
 func show(ctx context.Context, path string, w io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	var wrote atomic.Int64
 	go func() {
 		defer close(done)
-		_ = copyOutput(ctx, path, w, &wrote) // nobody looks any more
+		_ = copyOutput(ctx, path, w, &wrote) // w is closed: nobody reads it
 	}()
 	return func() {
 		cancel()
 		for before := int64(-1); ; {
 			now := wrote.Load()
 			if now == before {
-				return // the terminal is held: what is left is in the file
+				return // w is blocked: the file has the rest
 			}
 			before = now
 			select {

@@ -14,9 +14,8 @@ import (
 // retryPrompt is the wait before a thread that was not found is read for the prompt again.
 const retryPrompt = time.Second
 
-// readPrompt reads the run's prompt from the thread, for a run that was started without one. A server that doesn't
-// answer, or that doesn't know the thread, is waited for as at the run's opening. notStarted is why the agent can't
-// start without a prompt; nil also for a run that was told to stop meanwhile.
+// readPrompt reads the run's prompt from the thread. It retries for Patience if the server does not answer or does not
+// have the thread. notStarted is why the agent can't start; nil also for a run that was stopped meanwhile.
 func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 	for began := clock(); ; {
 		err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
@@ -33,7 +32,7 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case thread.NotFound(err) && clock()-began < r.Patience: // perhaps a proxy's word, while the server starts
+		case thread.NotFound(err) && clock()-began < r.Patience: // perhaps a proxy's answer, while the server starts
 			select {
 			case <-ctx.Done():
 			case <-time.After(min(r.intervals.retryPrompt, r.Patience/4)):

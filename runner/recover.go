@@ -11,9 +11,10 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: an agent that still lives is ended, what the
-// session has is posted, the verdict is decided and the terminal delivered. A run whose runner lives is left alone. cfg needs ThreadID, State, Client,
-// Redact and Log; the rest comes from the runs' folders. done is told of each run that is through.
+// Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: it ends an
+// agent that still runs, posts the session's lines, decides the verdict and delivers the terminal. It skips a run
+// whose runner lives. cfg needs ThreadID, State, Client, Redact and Log; the rest comes from the runs' folders.
+// Recover calls done for each run that it has finished. Its error joins those of all others.
 func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict)) error {
 	cfg.defaults()
 	runs, err := List(cfg.State)
@@ -33,13 +34,12 @@ func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict))
 	return errors.Join(errs...)
 }
 
-// finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before
-// its own, and an agent of theirs must not work on beside the run's. It takes no longer than Patience over a server
-// that doesn't answer.
+// finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before its
+// own, and their agents must not work beside its agent. A server that does not answer costs at most Patience.
 func (r *run) finishLost(ctx context.Context) {
 	runs, err := listThread(r.State, r.ThreadID)
 	if err != nil {
-		r.Log.Warn("some run folders can't be read", "error", err)
+		r.Log.Warn("list run folders", "error", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
@@ -58,20 +58,20 @@ func (r *run) finishLost(ctx context.Context) {
 			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
 		}
 		if err != nil {
-			r.Log.Warn("a run that a dead runner left is not finished; arbe-pi-runner recover tries again",
+			r.Log.Warn("finish lost run; arbe-pi-runner recover retries",
 				"lost_run", k.Run, "error", err)
 			continue
 		}
-		r.Log.Info("finished a run that a dead runner left", "lost_run", k.Run)
+		r.Log.Info("finished lost run", "lost_run", k.Run)
 	}
 }
 
-// untilOf is the index of the line with which the run after k goes on in the same session; 0 where there is none.
+// untilOf is the index of the first line of the run after k in the same session; 0: no such run.
 func untilOf(runs []Known, k Known) (until int) {
 	for _, n := range runs {
 		later := n.Started.After(k.Started)
 		if n.Boot == k.Boot {
-			later = n.Clock > k.Clock // whatever the wall clock does
+			later = n.Clock > k.Clock // the wall clock may have been set
 		}
 		if n.Session == k.Session && k.Session != "" && later && n.From.Index >= k.From.Index && (until == 0 ||
 			n.From.Index < until) {
@@ -84,13 +84,12 @@ func untilOf(runs []Known, k Known) (until int) {
 func recoverRun(ctx context.Context, cfg Config, k Known, until int) (outcome.Verdict, error) {
 	folder, err := NewFolder(cfg.State, k.Thread, k.Run)
 	if err != nil {
-		return outcome.Verdict{}, err // somebody was faster
+		return outcome.Verdict{}, err // another runner has it
 	}
 	return finishRun(ctx, cfg, k, until, folder)
 }
 
-// finishRun brings the lost run k to its end. Its lines are those before the one with the index until. The folder
-// is closed.
+// finishRun finishes the lost run k, whose lines end before the index until, and closes its folder.
 func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Folder) (outcome.Verdict, error) {
 	spec, err := harness.Lookup(k.Harness)
 	if err != nil {
@@ -107,21 +106,21 @@ func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Fold
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
 	if p := replay(facts); p.spawned == nil && p.notStarted == nil && p.decided == nil {
-		// Its runner died before the agent was started, and nobody is going to start it now.
+		// Its runner died before it started the agent. Nobody starts it now.
 		why := "the runner died before it could start the agent"
 		if err := folder.Note(Fact{Fact: FactNotStarted, Why: why, Status: StatusNotStarted}); err != nil {
 			return outcome.Verdict{}, errors.Join(err, folder.Close())
 		}
 	}
-	cfg.Restarts = maxRestarts + 1 + len(facts) // its heartbeats are none of those before
+	cfg.Restarts = maxRestarts + 1 + len(facts) // so that its heartbeats get new numbers
 	cfg.Spec, cfg.RunID, cfg.Folder, cfg.Log, cfg.Cwd, cfg.Session = spec, k.Run, folder, log, k.Cwd, k.Session
 	cfg.until = until
 	res, err := Run(ctx, ctx, cfg)
 	return res.Verdict, err
 }
 
-// stopAdopted ends an agent that is not our child. One that KILL does not end counts as gone: nobody will learn how
-// it ends.
+// stopAdopted ends an agent that is not a child of this process. One that KILL does not end counts as ended with an
+// unknown exit.
 func stopAdopted(a *harness.Process, spec harness.Spec, note func(Fact)) {
 	ended := a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
 		note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
@@ -131,24 +130,24 @@ func stopAdopted(a *harness.Process, spec harness.Spec, note func(Fact)) {
 	}
 }
 
-// endTree ends what is left of a run's processes.
+// endTree ends the processes that are left of a run.
 func endTree(tree harness.Tree, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepFor)
 	defer cancel()
 	if found, left := tree.End(ctx, sweepGrace); found > 0 {
-		log.Info("ended what the agent had left running", "processes", found, "still_there", left)
+		log.Info("ended leftover processes", "found", found, "left", left)
 	}
 }
 
-// Statuses with which a runner ends whose agent was not started.
+// Exit statuses of a runner whose agent was not started.
 const (
-	statusUsage      = 64 // there is no prompt
-	StatusNoSession  = 65 // the named session file is none
+	statusUsage      = 64 // no prompt
+	StatusNoSession  = 65 // the named file is no session file
 	StatusNotStarted = 69 // the agent can't be started
-	StatusConfig     = 78 // the token doesn't allow the thread to be read, or the server's address is another one
+	StatusConfig     = 78 // the server refuses the token, or redirects
 )
 
-// NotStartedError says why the agent was not started.
+// NotStartedError is why the agent was not started.
 type NotStartedError struct {
 	Status int // one of the Status constants
 	Err    error
@@ -156,10 +155,10 @@ type NotStartedError struct {
 
 func (e *NotStartedError) Error() string { return e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *NotStartedError) Unwrap() error { return e.Err }
 
-// notStartedError puts a status to the reason.
+// notStartedError adds the exit status to err.
 func notStartedError(err error) *NotStartedError {
 	status := StatusNotStarted
 	if errors.Is(err, ErrNoSession) {

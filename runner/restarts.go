@@ -7,9 +7,8 @@ import (
 	"arbe.0sk.ar/runner/harness"
 )
 
-// How often a worker is brought back, and with what waits between. A worker that dies again and again is not mended
-// by one more; one that has lived for a while is. One that can't even start lacks room, which may come: that is tried
-// for three minutes.
+// Limits of restarts. After maxRestarts deaths in a row without a life of steadyFor there is no further worker. A
+// worker that can't even start lacks memory or processes, which may become free: maxStarts tries take three minutes.
 const (
 	maxRestarts    = 10
 	maxStarts      = 40
@@ -18,19 +17,18 @@ const (
 	slowestRestart = 5 * time.Second
 )
 
-// restarts is the policy of bringing workers back. Its zero value is that of a new run.
+// restarts decides whether and when the next worker starts. The zero value is for a new run.
 type restarts struct {
-	all    int // workers that have died, but for those that could not start
-	inARow int // of them, without one that lived for steadyFor
-	failed int // starts in a row that came to nothing
+	all    int // workers that died after their start
+	inARow int // of them, since one lived for steadyFor
+	failed int // failed starts in a row
 }
 
-// next takes how a worker went and returns how long to wait before the next one; more is false where there is to be
-// none.
+// next returns the wait before the worker after l; more is false if there is to be none.
 func (r *restarts) next(l life) (wait time.Duration, more bool) {
 	if l.stillborn() {
 		if r.failed++; l.err != nil && !harness.Busy(l.err) {
-			r.failed = maxStarts // it will not start later either
+			r.failed = maxStarts // not for lack of room: a later start would fail, too
 		}
 		return backoff(r.failed), r.failed < maxStarts
 	}
@@ -41,10 +39,10 @@ func (r *restarts) next(l life) (wait time.Duration, more bool) {
 	return backoff(r.inARow), r.inARow <= maxRestarts
 }
 
-// again allows another row of starts.
+// again allows maxStarts more starts.
 func (r *restarts) again() { r.failed = 0 }
 
-// backoff is the wait before the try after n failures.
+// backoff is the wait after n failures.
 func backoff(n int) time.Duration {
 	wait := firstRestart
 	for ; n > 1 && wait < slowestRestart; n-- {
@@ -53,21 +51,21 @@ func backoff(n int) time.Duration {
 	return min(wait, slowestRestart)
 }
 
-// Looks at a stopped worker before it is continued, and before it is replaced.
+// Number of looks at a stopped worker before it is continued, and before it is replaced.
 const (
 	continueAfter = 5
 	replaceAfter  = 20
 )
 
-// stillness is what the keeper knows of a worker that somebody has stopped.
+// stillness is the state of the keeper's look at a worker that may be stopped.
 type stillness struct {
 	is    bool
-	last  time.Duration // the look before: clock
-	looks int           // in a row that saw it stopped
+	last  time.Duration // the previous look: clock
+	looks int           // in a row that found it stopped
 }
 
-// look takes whether the worker is stopped at the time now, and returns the signal that it is to get, 0 for none. A
-// keeper that stood still itself, with its group or its box, has seen nothing meanwhile: it begins anew.
+// look returns the signal for a worker that is stopped, or is not, at the time now; 0: none. A gap since the previous
+// look means that the keeper was paused itself: it counts from 0 again.
 func (s *stillness) look(now time.Duration, stopped bool) syscall.Signal {
 	gap := now - s.last
 	s.last = now

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// restore makes anew what somebody has removed of the folder while the run goes on: the facts from the file that is
-// still open, run.json from record, which is nil where there is none yet, and the lock.
+// restore writes the folder's files again that were removed during the run: the facts and the lock from their open
+// files, run.json from record; nil: there is no record yet.
 func (f *Folder) restore(record *os.File) error {
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return err
@@ -49,7 +49,7 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// restored makes the file path with what the open file from has, to be appended to.
+// restored makes the file path with the content of the open file from, and opens it for appending.
 func restored(path string, from *os.File) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

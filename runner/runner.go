@@ -1,21 +1,21 @@
-// Package runner is one run from its start to its terminal.
+// Package runner runs one agent from its start to the run's terminal, the entries that end the run on the thread.
 //
-// A run is two processes of one binary. The keeper (Keep) is the reaper of all that the agent leaves, and starts the worker. The worker (Run) takes the
-// thread's run: it says so on the thread, starts the agent, ships what the agent's session says while it works, and when the agent ends, however it
-// ends, decides what the run came to and posts that. What happens is written into the run's folder as it happens, so that a worker that dies, of
-// whatever, is followed by another one that goes on from there: the agent lives on, and the keeper learns its true end. Should all of the runner die, Recover
-// finishes from the same folder.
+// A run is two processes of one binary. The keeper (Keep) starts the worker and reaps the processes that the agent
+// leaves behind. The worker (Run) announces the run on the thread, starts the agent, posts the lines of the agent's
+// session while it works, and after the agent's end decides the verdict and posts it. Both record each fact in the
+// run's folder when it happens. If the worker dies, the keeper starts another one, which continues from the folder; the
+// agent keeps running meanwhile, and the keeper learns its exit. If both die, Recover finishes the run from the folder.
 //
-// The terminal goes out after every line that it speaks for, and stays in the folder until the thread has it. What the runner does to the agent is
-// written down when it does it, not guessed afterwards. The order of the end is the design:
+// The terminal is posted after all lines that it counts, and stays in the folder until the thread has it. The order of
+// the end is the design:
 //
-//  1. the agent ends, by itself or because it was told to
-//  2. what it left behind is ended, too, or counted
-//  3. the loops that follow the session end, so that nothing moves any more
-//  4. the verdict is decided from what is on disk, and written down
-//  5. the lines that are left are posted, the torn one at the end included
+//  1. the agent ends, or the runner ends it
+//  2. the processes that it left behind are ended or counted
+//  3. the loops that follow the session end, so that nothing changes any more
+//  4. the verdict is decided from the files on disk, and recorded
+//  5. the remaining lines are posted, the torn one at the end included
 //  6. the terminal is posted
-//  7. the heartbeat stops, last, so that a runner that is still trying can be told from a dead one
+//  7. the heartbeat stops last, so that a reader can tell a runner that is still trying from a dead one
 package runner
 
 import (
@@ -39,16 +39,17 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// How long things may take. A box that is stopped gives its processes ten seconds between TERM and KILL (Daytona), and within farewell an
-// ordered stop is through: the agent's grace, that of what it left, and then the last lines and the terminal at a server that answers.
+// Bounds and intervals. Daytona gives the processes of a box that it stops ten seconds between TERM and KILL. An
+// ordered stop takes at most farewell: the agent's grace, that of the processes it left behind, and then the last lines
+// and the terminal, if the server answers.
 const (
 	farewell    = 8 * time.Second
 	grace       = farewell / 2
 	sweepGrace  = farewell / 8
 	sweepFor    = farewell / 4
-	byHandFor   = 60 * time.Second // a person who waits gets an answer after so long: the terminal could not be delivered
-	lookEvery   = time.Second      // between two looks at what the agent does
-	maxBeatless = time.Minute      // there is a heartbeat at least so often, also while lines come
+	byHandFor   = 60 * time.Second // a person waits so long for the delivery of the terminal
+	lookEvery   = time.Second      // between two looks at the agent
+	maxBeatless = time.Minute      // a heartbeat is due at least so often, also while lines are posted
 )
 
 // Defaults of a Config.
@@ -58,60 +59,60 @@ const (
 	DefaultPatience  = 30 * time.Second
 )
 
-// Config is what a run needs to know. The zero value of a field means what its comment says.
+// Config configures a run. Each field's comment gives the meaning of its zero value.
 type Config struct {
 	Spec    harness.Spec
-	Version string // this runner's
+	Version string // of this runner
 
 	ThreadID string
 	RunID    string
 	Author   string          // of the entries; "" for none
-	Sandbox  *thread.Sandbox // the box that this runs in; nil where it is not known
+	Sandbox  *thread.Sandbox // the box that the run is in; nil if unknown
 
-	Binary  string   // the agent's; "" for what PATH has
+	Binary  string   // path of the agent's binary; "": found by harness.Find
 	Args    []string // more arguments for the agent
-	Model   string   // "" for the agent's own choice
-	Prompt  string   // "" for the chat on the thread that asks for the run
-	Cwd     string   // where the agent works, absolute
-	Session string   // the session file; "" for a new one in the state folder
+	Model   string   // "": the agent's default
+	Prompt  string   // "": the run's prompt on the thread
+	Cwd     string   // the agent's working directory, absolute
+	Session string   // path of the session file; "": a new one in the state folder
 
-	Resume    bool // go on with the session of the thread's last run
-	Hydrate   bool // and rebuild it from the thread in any case
-	CwdGiven  bool // Cwd is where it is to go on, not where it happens to be
-	NextIndex int  // the lines of Session below this index are on the thread already, if the one before it is; 0 where nobody says so
-	Environ   []string
-	State     string // the folder for what this machine knows of its runs
+	Resume    bool     // continue the session of the thread's last run
+	Hydrate   bool     // with Resume: always rebuild the session from the thread
+	CwdGiven  bool     // with Resume: Cwd was chosen, it is not just the caller's directory
+	NextIndex int      // index of the first line of Session to post, if the thread has the line before it; 0: unknown
+	Environ   []string // of the runner, NAME=value
+	State     string   // the state folder
 
-	Guard       time.Duration // against an agent that hangs; 0: DefaultGuard
-	Unreachable time.Duration // an agent that waits for its provider so long is ended; 0: as its Spec says, where that says so
-	Stall       time.Duration // an agent that does nothing for so long is ended; 0: never
-	Heartbeat   time.Duration // between two; 0: DefaultHeartbeat
-	Patience    time.Duration // with a server that doesn't answer at the start, and with an agent that has ended well and lingers; 0: DefaultPatience
+	Guard       time.Duration // limit of the agent's run time; 0: DefaultGuard
+	Unreachable time.Duration // limit of the agent's wait for its provider; 0: that of Spec, 0 there: none
+	Stall       time.Duration // limit of the time without a line, output or work; 0: none
+	Heartbeat   time.Duration // interval of heartbeats; 0: DefaultHeartbeat
+	Patience    time.Duration // timeout of a silent server at the start, and of a lingering agent; 0: DefaultPatience
 
-	KillLeftovers bool // end what the agent left behind also after a normal end
+	KillLeftovers bool // end the processes that the agent leaves behind also after a normal end
 
 	Client *thread.Client
 	Redact *thread.Redactor
 	Log    *slog.Logger
 
-	// ByHand says that a person watches: the agent's output is copied to Stdout and Stderr, and a terminal that can't be delivered is given up
-	// after a minute.
+	// ByHand: a person watches. The agent's output is copied to Stdout and Stderr, and the delivery of the terminal is
+	// given up after a minute.
 	ByHand         bool
 	Stdout, Stderr io.Writer
 
-	// TTY is the terminal of a person who is to have the agent's own interface in it, and who then ends the agent: it may linger, and needs no Prompt. nil
-	// for an agent that works by itself.
+	// TTY is the terminal in which a person uses the agent's own interface, and ends the agent: it may linger, and
+	// needs no Prompt. nil: the agent has none.
 	TTY *os.File
 
-	// Under a keeper: its process id, the folder that it has taken, and how many workers there were before this one.
+	// Under a keeper: its process id, the folder that it has taken, and the number of workers before this one.
 	Keeper   int
 	Folder   *Folder
 	Restarts int
-	Recorded func() error // tells the keeper that run.json is written; nil without one
+	Recorded func() error // reports to the keeper that run.json is written; nil: no keeper
 
-	// Of a lost run that is finished.
-	until   int  // the index of the next run's first line in the session; 0 where there is none
-	passing bool // on the way to another run: what the server refuses is left for later
+	// Of a lost run that Recover or a later run finishes.
+	until   int  // index of the next run's first line in the session; 0: none
+	passing bool // a later run finishes it: what the server refuses stays for Recover
 
 	intervals intervals
 }
@@ -124,37 +125,37 @@ type intervals struct {
 	retryPrompt time.Duration
 }
 
-// Errors of a run that the caller tells from others.
+// Errors of a run that callers branch on.
 var (
-	// ErrRefused says that the thread's server would not let this run begin: no agent was started.
+	// ErrRefused: the thread's server refused the run, and no agent was started.
 	ErrRefused = errors.New("the thread server refuses this run")
-	// ErrTaken says that another runner has this run: no agent was started, or it was ended again.
+	// ErrTaken: another runner has this run. No agent was started, or it was ended again.
 	ErrTaken = errors.New("another runner has this run")
-	// ErrUndelivered says that the terminal could not be delivered. It stays in the run's folder.
+	// ErrUndelivered: the terminal could not be delivered. It stays in the run's folder.
 	ErrUndelivered = errors.New("the run's end could not be delivered")
-	// ErrNoSession says that the named session file is not one.
+	// ErrNoSession: the named file is not a session file.
 	ErrNoSession = errors.New("not a session file")
 )
 
-// Result is what came of Run.
+// Result is the result of Run.
 type Result struct {
 	Verdict    outcome.Verdict
-	NotStarted *NotStartedError // why the agent was not started; nil where it was
+	NotStarted *NotStartedError // why the agent was not started; nil if it was
 	Folder     string
 }
 
-// run is a Run under way.
+// run is the state of a Run.
 type run struct {
 	Config
 	folder    *Folder
 	record    Record
 	progress  progress      // of the workers before this one
-	created   bool          // the session file is of our making
-	known     *mirror.Known // ids of the session's lines on the thread; nil where it was not read
+	created   bool          // this run made the session file
+	known     *mirror.Known // ids of the session's lines on the thread; nil if the thread was not read
 	binary    string
-	opening   []thread.Entry // the run's first entries, as far as the thread doesn't have them
+	opening   []thread.Entry // those of the run's first entries that the thread does not have
 	opened    chan struct{}  // closed when the thread has them
-	offset    string         // of the thread, behind the first entries; "" where it is not known
+	offset    string         // of the thread, behind the first entries; "": unknown
 	follower  *follower
 	mirror    *mirror.Mirror
 	subagents subagents
@@ -163,24 +164,23 @@ type run struct {
 	acked atomic.Int64            // when the server last acknowledged entries: clock
 	agent atomic.Pointer[harness.Process]
 	place atomic.Pointer[harness.Session] // the session, once it is known
-	moved atomic.Int64                    // when the agent last showed a sign of life: clock
+	moved atomic.Int64                    // when the agent last wrote, printed or worked: clock
 	beats int64                           // heartbeats so far; the beat loop's own
 
-	closing atomic.Bool // the terminal is on its way
+	closing atomic.Bool // the terminal is being posted
 
-	// Of a session that can't be read when the agent is gone: since when, and at last that it is ended without the
-	// rest.
-	unreadSince time.Duration // clock
-	unread      error
+	// Of a session file that can't be read after the agent's end.
+	unreadSince time.Duration // clock; 0: it can be read
+	unread      error         // the error with which the run ends without the rest; nil: none
 
-	leftovers int            // processes that the agent left running
-	trimmer   *trimmer       // of the agent's output; nil where it has a terminal
-	group     *harness.Group // of the agent's processes; nil where there is none
+	leftovers int            // number of processes that the agent left running
+	trimmer   *trimmer       // of the agent's output; nil if it has a terminal
+	group     *harness.Group // of the agent's processes; nil: none
 }
 
-// Run runs the agent, or goes on with the run where an earlier worker left it, and returns when the run's end is on the thread. Ending ctx ends the
-// agent in order; the cause is said on the thread. abandon, when it is done, stops all trying at once: what is not delivered then stays in the
-// run's folder (ErrUndelivered).
+// Run runs the agent, or continues the run where an earlier worker left it, and returns when the run's end is on the
+// thread. When ctx is done, it ends the agent in order and posts the cause. When abandon is done, it gives up at once:
+// what is not delivered by then stays in the run's folder (ErrUndelivered).
 func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
 	cfg.defaults()
 	folder := cfg.Folder
@@ -250,7 +250,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 		}
 	}
 
-	// Ending the agent is one thing, ending all that must outlive it another.
+	// The agent ends with agentCtx; what must outlive it ends with abandon.
 	agentCtx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r.end = end
@@ -272,7 +272,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	res := Result{NotStarted: notStarted}
 	if errors.Is(context.Cause(agentCtx), ErrTaken) {
 		r.note(Fact{Fact: FactTaken})
-		return res, ErrTaken // the run is the other's: so is its end
+		return res, ErrTaken // the other runner posts the run's end
 	}
 	verdict, terminal, err := r.decide(abandon, facts)
 	res.Verdict = verdict
@@ -282,15 +282,15 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if errors.Is(err, ErrTaken) {
 		r.note(Fact{Fact: FactTaken})
 	}
-	r.trimmer.close()                       // last, for the kernel takes its time
-	if err := r.group.Close(); err != nil { // so it does here
-		r.Log.Debug("the agent's cgroup is still in use", "error", err)
+	r.trimmer.close()                       // after the delivery: the kernel takes some 15 ms
+	if err := r.group.Close(); err != nil { // here, too
+		r.Log.Debug("remove the agent's cgroup", "error", err)
 	}
 	return res, err
 }
 
-// begin makes the run's record, or reads what an earlier worker left. notStarted says why the agent can't be started;
-// the run then still has its beginning and its end on the thread.
+// begin makes the run's record, or reads the one of an earlier worker. notStarted is why the agent can't be started;
+// the run still gets its first entries and its terminal.
 func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
 	r.record, err = readRecord(r.folder.Path)
 	switch {
@@ -299,7 +299,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 			Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "",
 			PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
 		}
-		if r.Resume { // which may take long, and the host has said perhaps that this run is running
+		if r.Resume { // which may take long, while the thread has the run as running
 			r.saveRecord()
 		}
 	case err != nil:
@@ -309,13 +309,13 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		if err != nil {
 			return nil, err
 		}
-		r.Log.Info("going on with the run where the worker before left it")
+		r.Log.Info("continuing the run of an earlier worker")
 		r.progress, r.Cwd = replay(facts), r.record.Cwd
 		if f := r.progress.notStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
 		}
 		if r.record.Opening == nil {
-			break // it was still being prepared
+			break // the earlier worker died while it prepared the run
 		}
 		at := &harness.Session{Path: r.record.Session, ID: r.record.SessionID}
 		r.locatedAt(cmp.Or(r.progress.located, at))
@@ -334,21 +334,21 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	r.opening = r.firstEntries()
 	r.record.Opening = encodeEntries(r.opening)
 	r.saveRecord()
-	if notStarted != nil { // at once: the next worker has no other word of it, and would start the agent
+	if notStarted != nil { // at once: without this fact the next worker would start the agent
 		r.noteNotStarted(notStarted)
 	}
 	return notStarted, nil
 }
 
-// prepare finds what the agent needs, and puts its session into the record.
+// prepare finds the agent's binary and makes its session file, and sets both in the record.
 func (r *run) prepare(ctx context.Context) *NotStartedError {
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	s, sessionErr := r.prepareSession(ctx)
 	if sessionErr != nil && ctx.Err() != nil {
-		sessionErr = nil // told to stop while the thread was read: the run ends as a cancelled one
+		sessionErr = nil // stopped while the thread was read: the run ends as cancelled
 	}
 	if sessionErr != nil {
-		s = sessionFile{} // nothing of a file that is refused is posted
+		s = sessionFile{} // no line of a refused file is posted
 	}
 	r.binary, r.created = binary, s.created
 	r.record.Cwd, r.record.Session, r.record.SessionID = r.Cwd, s.path, s.id
@@ -359,25 +359,25 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 	return nil
 }
 
-// saveRecord writes the record down. Without it nobody can go on with this run if this process dies. That is no reason
-// not to run it. The keeper keeps a record that has the run's beginning.
+// saveRecord writes run.json. If it fails, the run goes on, but no later worker can continue it. The keeper keeps a
+// record that has the run's first entries.
 func (r *run) saveRecord() {
 	b, err := r.record.encode()
 	if err == nil {
 		err = r.folder.WriteFile("run.json", b)
 	}
 	if err != nil {
-		r.Log.Warn("the run can't be written down; should the runner die, its end is for the host to tell", "error", err)
+		r.Log.Warn("write run.json; if the runner dies, only the host can end the run", "error", err)
 		return
 	}
 	if r.Recorded != nil && r.record.Opening != nil {
 		if err := r.Recorded(); err != nil {
-			r.Log.Warn("tell the keeper that the run is written down", "error", err)
+			r.Log.Warn("report the record to the keeper", "error", err)
 		}
 	}
 }
 
-// pid is the process that stands for this runner.
+// pid is the process id in the record: the keeper's, else this process's.
 func (r *run) pid() int {
 	if r.Keeper != 0 {
 		return r.Keeper
@@ -385,8 +385,9 @@ func (r *run) pid() int {
 	return os.Getpid()
 }
 
-// turnedAway ends a run that was not to be. Another runner's is none of ours. One that the server refuses may yet be begun, with another token; until
-// then its folder says that the thread may know of it, for an answer can have been lost: Recover gives it an end.
+// turnedAway cleans up after a run that could not begin. The folder of another runner's run is removed. A run that the
+// server refused may begin later, with another token. Until then its folder records that the thread may have its first
+// entries, because an answer can have been lost: Recover posts its end.
 func (r *run) turnedAway(why error) (err error) {
 	if !errors.Is(why, ErrTaken) {
 		r.note(Fact{Fact: FactTurnedAway, Why: r.Redact.Text(why.Error())})
@@ -417,9 +418,9 @@ func (r *run) newMirror() *mirror.Mirror {
 		Tally: r.follower.take,
 		Gate:  r.ensureOpen,
 		Saved: func(p session.Position) error {
-			// A full disk must not keep lines from the thread: a stale cursor only means posting some of them again.
+			// A full disk must not keep lines from the thread. A stale cursor costs posting some of them again.
 			if err := r.folder.SaveCursor(p); err != nil {
-				r.Log.Debug("the cursor was not saved", "error", err)
+				r.Log.Debug("save cursor", "error", err)
 			}
 			return nil
 		},
@@ -427,7 +428,7 @@ func (r *run) newMirror() *mirror.Mirror {
 	}
 }
 
-// cursor is from where on the session is to be posted.
+// cursor is the position in the session of the first line to post.
 func (r *run) cursor() session.Position {
 	if p := cursor(r.folder.Path); p.Index > r.record.Posted.Index {
 		return p
@@ -435,18 +436,19 @@ func (r *run) cursor() session.Position {
 	return r.record.Posted
 }
 
-// look reads what has come of the agent's stdout and of its session. It posts nothing.
+// look reads the agent's new output and session lines. It posts nothing.
 func (r *run) look() {
 	if err := r.readOn(false); err != nil {
-		r.Log.Debug("the session can't be read now", "error", err)
+		r.Log.Debug("read session", "error", err)
 	}
 }
 
+// readOn reads the agent's new output and session lines. last: the agent has ended, so that an unterminated line counts.
 func (r *run) readOn(last bool) error {
 	return errors.Join(r.follower.read(last), r.mirror.Look(last))
 }
 
-// post posts entries and notes that the server has spoken.
+// post posts entries and stores when the server acknowledged them.
 func (r *run) post(ctx context.Context, entries []thread.Entry) (thread.Ack, error) {
 	ack, err := r.Client.Append(ctx, entries)
 	if err == nil {
@@ -455,20 +457,20 @@ func (r *run) post(ctx context.Context, entries []thread.Entry) (thread.Ack, err
 	return ack, err
 }
 
-// note writes a fact down. A disk that is full or broken must not end the run: the verdict doesn't hang on the note while this process lives.
+// note records a fact. A full or broken disk must not end the run: this process has the fact in memory.
 func (r *run) note(f Fact) {
 	if err := r.folder.Note(f); err != nil {
-		r.Log.Warn("a fact was not written down", "fact", f.Fact, "error", err)
+		r.Log.Warn("record fact", "fact", f.Fact, "error", err)
 	}
 }
 
-// start runs f and returns what stops it: it cancels, waits, and may be called twice.
+// start runs f in a goroutine. stop cancels f's context and waits for its return; it may be called twice.
 func start(ctx context.Context, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = f(ctx) // the loops handle what goes wrong in them and return nil
+		_ = f(ctx) // the loops handle their errors
 	}()
 	return func() {
 		cancel()

@@ -54,8 +54,13 @@ func setup(t *testing.T, server *fakethread.Server, plan ...string) runner.Confi
 	client.Log = log
 	return runner.Config{
 		Spec: spec, Version: "test", ThreadID: "t1", RunID: "r1", Binary: self, Prompt: "do it", Cwd: dir, State: filepath.Join(dir, "state"),
-		Environ: []string{"PATH=" + os.Getenv("PATH"), fakeagent.PlanVar + "=" + file, "HOME=" + dir, "GORACE=atexit_sleep_ms=0"},
-		Client:  client, Log: log, Stdout: io.Discard, Stderr: io.Discard,
+		Environ: []string{
+			"PATH=" + os.Getenv("PATH"),
+			fakeagent.PlanVar + "=" + file,
+			"HOME=" + dir,
+			"GORACE=atexit_sleep_ms=0",
+		},
+		Client: client, Log: log, Stdout: io.Discard, Stderr: io.Discard,
 	}
 }
 

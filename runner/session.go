@@ -15,17 +15,17 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// sessionFile is the session of a new run.
+// sessionFile is the session file of a new run.
 type sessionFile struct {
 	path    string
-	id      string           // the session's own name
+	id      string           // the session's id
 	from    session.Position // where this run's lines begin
-	created bool             // by us, for this run
-	posted  session.Position // the lines before are on the thread
+	created bool             // this run made the file
+	posted  session.Position // the lines before it are on the thread
 	resume  string           // one of the Resume constants; "" for none
 }
 
-// prepareSession makes the session file of a new run, or takes the one that was named.
+// prepareSession makes the session file of a new run, or checks the one that was named.
 func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	if err := r.checkNamed(); err != nil {
 		return sessionFile{}, err
@@ -43,7 +43,7 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	if err != nil {
 		return s, err
 	}
-	// An agent appends to what is there, so a line without an end would take the next one with it (pi 0.78.0 then loses both).
+	// An agent appends to the file: its first line would join an unterminated one (pi 0.78.0 then loses both).
 	if err := endFile(s.path); err != nil {
 		return s, err
 	}
@@ -57,20 +57,21 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	}
 	lines, readErr := r.linesOnThread(ctx)
 	if readErr != nil {
-		r.Log.Warn("the thread can't be read; mirroring the session from its start", "error", readErr)
+		r.Log.Warn("read thread; mirroring the session from its start", "error", readErr)
 		return s, nil
 	}
 	r.known = &lines.known
 	if r.NextIndex > 0 {
 		if s.posted, err = r.nextIndex(lines, s.path); err == nil && s.posted.Index == 0 {
-			r.Log.Warn("the line before the first one to mirror is not on the thread; mirroring the session from its start", "next_index", r.NextIndex)
+			r.Log.Warn("the thread lacks the line before the next index; mirroring the session from its start",
+				"next_index", r.NextIndex)
 		}
 	}
 	return s, err
 }
 
-// checkNamed refuses a session file that was named and is none, before anything is made of it. One that is missing
-// or empty is still to come; one that a resume rebuilds may have been anything.
+// checkNamed refuses a named file that is no session file, before anything uses it. A missing or empty file is a new
+// session. A resume may rebuild any regular file.
 func (r *run) checkNamed() error {
 	if r.Session == "" {
 		return nil
@@ -86,16 +87,17 @@ func (r *run) checkNamed() error {
 	return err
 }
 
-// newSession is for a run without a session to go on with: it makes the file that the agent is to work in, or leaves that to an agent which does it by itself.
+// newSession makes the file of a new session, or leaves that to an agent which makes it. made: s is ready.
 func (r *run) newSession(s *sessionFile) (made bool, err error) {
 	if r.Spec.Create == nil {
 		if s.path != "" {
 			if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-				return false, fmt.Errorf("%s: %w: %s makes its own; name one that is there, or none", s.path, ErrNoSession, r.Spec.Name)
+				return false, fmt.Errorf("%s: %w: %s makes its own session files; name an existing one, or none",
+					s.path, ErrNoSession, r.Spec.Name)
 			}
 			return false, nil
 		}
-		if r.Spec.TellsID {
+		if r.Spec.PrintsID {
 			s.id = ""
 		}
 		return true, nil
@@ -111,7 +113,7 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 	if errors.Is(err, os.ErrNotExist) || err == nil && st.Mode().IsRegular() && st.Size() == 0 {
 		s.created = true
 		path := s.path
-		if err == nil { // what a link leads to is written, not the link replaced
+		if err == nil { // write the target of a link, do not replace the link
 			if path, err = filepath.EvalSymlinks(s.path); err != nil {
 				return false, err
 			}
@@ -121,7 +123,7 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 	return false, err
 }
 
-// mustFind makes sure of an agent that goes by a session's id that it takes the very file that is meant.
+// mustFind checks that an agent which finds a session by its id will find this very file.
 func (r *run) mustFind(s sessionFile) error {
 	if r.Spec.FindSession == nil {
 		return nil
@@ -132,23 +134,23 @@ func (r *run) mustFind(s sessionFile) error {
 		return err
 	}
 	if st, err := os.Stat(found); err != nil || !os.SameFile(st, meant) {
-		return fmt.Errorf("%s looks for session %s by its id, and does not find %s; it would have to be %s", r.Spec.Name, s.id, s.path,
+		return fmt.Errorf("%s does not find session %s at %s; move the file to %s", r.Spec.Name, s.id, s.path,
 			cmp.Or(found, r.Spec.SessionFile(r.box(), s.id, time.Now())))
 	}
 	return nil
 }
 
-// SessionInfo is what a session file says of itself.
+// SessionInfo describes a session file.
 type SessionInfo struct {
-	ID   string           // the session's; "" where no line says it
+	ID   string           // of the session; "": no line has it
 	End  session.Position // of the file
-	Torn bool             // the last line is only a part: it has no newline, and what is there of it is no JSON
+	Torn bool             // the last line has no newline, and is not JSON
 }
 
-// ReadSession reads a whole session file; fs.ErrNotExist where there is none. ErrNoSession says that it is no
-// regular file, or has no header and nothing in it that the dialect understands.
+// ReadSession reads a whole session file. Its error is fs.ErrNotExist if there is none, and ErrNoSession if it is not a
+// regular file, or has no header and no line that the dialect knows.
 func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { // to a Reader it is one that is still to come
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { // a Reader would wait for it
 		return SessionInfo{}, err
 	}
 	reader := session.NewReader(path, session.Position{})
@@ -167,14 +169,14 @@ func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
 			return info, err
 		}
 		if info.ID != "" && known && !line.Torn {
-			continue // what is looked for is found: the rest is only counted
+			continue // only the end is missing
 		}
 		e := d.Decode(line.Data)
 		known = known || e.Known
 		if info.ID == "" {
 			info.ID = e.SessionID
 		}
-		info.Torn = line.Torn && e.Kind == session.Text // of a JSON object no beginning is JSON
+		info.Torn = line.Torn && e.Kind == session.Text // a cut JSON object is not JSON
 	}
 	info.End = reader.Position()
 	if !known {

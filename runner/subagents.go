@@ -12,11 +12,11 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// subagents are the sessions of the agent's subagents, each with a mirror of its own. What they say decides nothing.
+// subagents are the sessions of the agent's subagents, each with a mirror of its own. The verdict ignores them.
 type subagents struct {
 	mirrors []*mirror.Mirror
 	known   map[string]bool // by path
-	others  map[string]bool // files that were looked at and are somebody else's
+	others  map[string]bool // files of other sessions
 	lines   atomic.Int64    // lines that the mirrors have posted, or tried to
 }
 
@@ -39,7 +39,7 @@ func (r *run) followSubagents(ctx context.Context) error {
 	}
 }
 
-// newSubagents are mirrors for the sessions that have come.
+// newSubagents returns mirrors for the sessions that are new since the last call.
 func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	path, id := r.session()
 	if path == "" || id == "" || r.Spec.Subagents == nil {
@@ -53,10 +53,11 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 			continue
 		}
 		r.subagents.known[s.Path] = true
-		r.Log.Info("a subagent's session", "path", s.Path)
+		r.Log.Info("subagent session found", "path", s.Path)
 		fresh = append(fresh, &mirror.Mirror{
 			Encoder: mirror.Encoder{
-				Namer: mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID}, Redact: r.Redact, Author: r.Author, Subagent: id,
+				Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID},
+				Redact: r.Redact, Author: r.Author, Subagent: id,
 			},
 			Notes: r.subagentNotes(s.Path),
 			Path:  s.Path, Log: r.Log.With("subagent", s.ID),
@@ -79,14 +80,13 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	return fresh
 }
 
-// subagentNotes is where the mirror of a subagent's session has its notes.
+// subagentNotes is the path of the notes of a subagent's mirror.
 func (r *run) subagentNotes(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(r.folder.Path, "subagent-"+hex.EncodeToString(sum[:8])+".notes")
 }
 
-// beganAt is when the run began, to compare with the times of files: now is the time of the clock that files get
-// theirs from.
+// beganAt is when the run began, to compare with the times of files. now is the time of the clock that stamps files.
 func (r *run) beganAt(now time.Time) time.Time {
 	if r.record.Boot != bootID() {
 		return r.record.Started
@@ -94,8 +94,8 @@ func (r *run) beganAt(now time.Time) time.Time {
 	return began(r.record.Started, clock()-r.record.Clock, now)
 }
 
-// began is when something began that noted started as its time and has lasted for elapsed. A clock that was set back
-// since gives new files older times than the note; by such a clock it began earlier.
+// began is the begin, by a clock that shows now, of something that recorded started and has lasted for elapsed. A clock
+// that was set back gives new files earlier times than started: by that clock it began earlier.
 func began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
 	if at := now.Add(-elapsed); at.Before(started) {
 		return at
@@ -103,7 +103,7 @@ func began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
 	return started
 }
 
-// drainSubagents posts what is left of the subagents' sessions, when the agent is gone.
+// drainSubagents posts the remaining lines of the subagents' sessions after the agent's end.
 func (r *run) drainSubagents(ctx context.Context) error {
 	r.newSubagents()
 	for _, m := range r.subagents.mirrors {

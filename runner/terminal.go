@@ -12,39 +12,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal puts an agent's own interface into the terminal that we were started in: a pseudo-terminal for the agent, whose bytes go both ways.
+// terminal connects the agent's own interface with the terminal of the person who started the runner: a pseudo-terminal
+// for the agent, whose bytes are passed both ways.
 type terminal struct {
 	in, out *os.File // the person's
-	master  *os.File // ours
+	master  *os.File // the runner's end
 	agent   *os.File // the agent's end, until it is started
 	was     *unix.Termios
 }
 
-// drainFor is how long what the agent has still said is waited for when it is gone: somebody that it left may keep its end open.
+// drainFor is the timeout for the agent's last output after its end: a leftover process may keep its end open.
 const drainFor = time.Second
 
-// newTerminal makes the pseudo-terminal, as large as the person's terminal, and makes that one pass every key on as it is.
+// newTerminal makes a pseudo-terminal of the size of the person's terminal, and makes the person's terminal raw.
 func newTerminal(in, out *os.File) (*terminal, error) {
 	master, agent, err := pty.Open()
 	if err != nil {
 		return nil, err
 	}
 	t := &terminal{in: in, out: out, master: master, agent: agent}
-	_ = pty.InheritSize(in, master) // it is as large as it is, then
+	_ = pty.InheritSize(in, master) // else it has the default size
 	if t.was, err = rawTerminal(in); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
 }
 
-// rawTerminal makes a terminal pass every key on as it is, and returns how it was.
+// rawTerminal makes a terminal pass on every key unchanged, and returns its previous state.
 func rawTerminal(f *os.File) (was *unix.Termios, err error) {
 	was, err = unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	if err != nil {
 		return nil, err
 	}
 	raw := *was // as cfmakeraw(3) does
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP
+	raw.Iflag &^= unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	raw.Oflag &^= unix.OPOST
 	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
@@ -52,20 +54,19 @@ func rawTerminal(f *os.File) (was *unix.Termios, err error) {
 	return was, unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
-// restoreTerminal makes a terminal what it was, without waiting for it to show what is still on its way there: it may
-// be held.
+// restoreTerminal sets a terminal's state. It does not wait for the terminal's pending output, which may be held.
 func restoreTerminal(f *os.File, was *unix.Termios) error {
 	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, was)
 }
 
-// pass passes bytes and sizes on until ctx is done, and then what the agent has still said.
+// pass passes bytes and sizes on until ctx is done, and then the agent's last output.
 func (t *terminal) pass(ctx context.Context) error {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
-	said := make(chan struct{})
+	shown := make(chan struct{})
 	go func() {
-		defer close(said)
+		defer close(shown)
 		t.show()
 	}()
 	typed, stop := make(chan struct{}), make(chan struct{})
@@ -77,35 +78,35 @@ func (t *terminal) pass(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-resized:
-			_ = pty.InheritSize(t.in, t.master) // a size that can't be had changes nothing
+			_ = pty.InheritSize(t.in, t.master) // without the size nothing changes
 		}
 	}
 	close(stop)
-	_ = t.master.SetWriteDeadline(time.Now()) // which ends typed, where the agent takes nothing more
+	_ = t.master.SetWriteDeadline(time.Now()) // ends typed if the agent reads nothing more
 	<-typed
 	drained := time.NewTicker(drainFor)
 	defer drained.Stop()
 	select {
-	case <-said: // the agent's end is closed
+	case <-shown: // the agent's end is closed
 		return nil
 	case <-drained.C:
-		_ = t.master.SetReadDeadline(time.Now()) // which ends show
+		_ = t.master.SetReadDeadline(time.Now()) // ends show
 	}
 	select {
-	case <-said:
-	case <-drained.C: // the person's terminal is held: the rest is not shown
+	case <-shown:
+	case <-drained.C: // the person's terminal is held: it does not get the rest
 	}
 	return nil
 }
 
-// show copies what the agent says. A pseudo-terminal ends with an error (EIO) when nobody has its other end any more.
+// show copies the agent's output. The read error EIO means that all have closed the agent's end.
 func (t *terminal) show() {
 	b := make([]byte, 32<<10)
 	for {
 		n, err := t.master.Read(b)
 		if n > 0 {
 			if _, werr := t.out.Write(b[:n]); werr != nil {
-				return // nobody looks
+				return // the person's terminal is gone
 			}
 		}
 		if err != nil {
@@ -114,7 +115,7 @@ func (t *terminal) show() {
 	}
 }
 
-// typed copies what the person types until stop is closed.
+// typed copies the person's input until stop is closed.
 func (t *terminal) typed(stop <-chan struct{}) {
 	b := make([]byte, 4<<10)
 	for {
@@ -124,7 +125,7 @@ func (t *terminal) typed(stop <-chan struct{}) {
 		default:
 		}
 		ready := []unix.PollFd{{Fd: int32(t.in.Fd()), Events: unix.POLLIN}}
-		n, err := unix.Poll(ready, 50) // so that stop is heard
+		n, err := unix.Poll(ready, 50) // bounded, to look at stop
 		if errors.Is(err, unix.EINTR) || err == nil && n == 0 {
 			continue
 		}
@@ -133,7 +134,7 @@ func (t *terminal) typed(stop <-chan struct{}) {
 		}
 		k, err := unix.Read(int(t.in.Fd()), b)
 		if k <= 0 || err != nil && !errors.Is(err, unix.EINTR) {
-			return // the terminal is gone: the agent gets HUP from us
+			return // the terminal is gone: the agent gets HUP from the runner
 		}
 		if _, err := t.master.Write(b[:k]); err != nil {
 			return
@@ -141,14 +142,14 @@ func (t *terminal) typed(stop <-chan struct{}) {
 	}
 }
 
-// started closes our copy of the agent's end.
+// started closes the runner's copy of the agent's end.
 func (t *terminal) started() error {
 	err := t.agent.Close()
 	t.agent = nil
 	return err
 }
 
-// close makes the person's terminal what it was.
+// close restores the person's terminal and closes the pseudo-terminal.
 func (t *terminal) close() error {
 	var err error
 	if t.was != nil {

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Threads that a runner process needs at most: one for each call of the kernel that may block while others do, for
-// the processors that Go uses, and for Go itself.
+// Numbers of operating system threads that a runner process needs at most: one for each system call that may block
+// beside others, for each processor that Go uses, and for Go itself.
 const (
 	KeeperThreads = 3
 	WorkerThreads = 10
 )
 
-// WarmUp makes this process's threads, which then stay: where an agent has filled the limit on processes, Go ends a
-// process that needs one more. Should there be no room for them now, this process ends here, before it has any work,
-// and its keeper tries again later.
+// WarmUp starts this process's threads, which then stay. Go ends a process that can't start one more thread, which an
+// agent at the limit on processes causes. If there is no room for the threads now, the process ends here, before it has
+// any work, and its keeper retries later.
 func WarmUp(threads int) {
 	var here, gone sync.WaitGroup
 	leave := make(chan struct{})

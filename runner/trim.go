@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Times between two looks at the outputs: while one may outgrow its bounds, while one is written to, and where the kernel
-// can't report that it was.
+// Intervals of trimming: while an output may outgrow its bound, while one grows, and if the kernel can't report growth.
 const (
 	trimFast  = time.Millisecond
 	trimEvery = 10 * time.Millisecond
@@ -20,7 +19,7 @@ const (
 // trimmer keeps the agent's outputs within their bounds while they are written.
 type trimmer struct {
 	outputs []*output
-	events  *os.File // inotify's, for all of them; nil where the kernel has no watch
+	events  *os.File // inotify events of all outputs; nil: the kernel has no watch
 }
 
 func newTrimmer(outputs ...*output) *trimmer {
@@ -32,7 +31,7 @@ func newTrimmer(outputs ...*output) *trimmer {
 	events := os.NewFile(uintptr(fd), "inotify")
 	for _, o := range outputs {
 		if _, err := unix.InotifyAddWatch(fd, o.path, unix.IN_MODIFY); err != nil {
-			_ = events.Close() // it would miss something
+			_ = events.Close() // it would miss an output
 			return t
 		}
 	}
@@ -40,18 +39,18 @@ func newTrimmer(outputs ...*output) *trimmer {
 	return t
 }
 
-// close ends the watch. The kernel takes some 15 ms for that, which nobody who waits for a run's end should.
+// close ends the watch. The kernel takes some 15 ms for that: call it after the run's end is delivered.
 func (t *trimmer) close() {
 	if t != nil && t.events != nil {
-		_ = t.events.Close() // it was only read
+		_ = t.events.Close() // read only
 	}
 }
 
-// run trims until ctx is done, as far as an agent that prints at full speed between two looks lets it. It sleeps as long
-// as nothing is printed.
+// run trims the outputs until ctx is done. It sleeps while nothing is printed. An agent that prints at full speed can
+// exceed the bound between two looks.
 func (t *trimmer) run(ctx context.Context) error {
 	if t.events != nil {
-		stop := context.AfterFunc(ctx, func() { _ = t.events.SetReadDeadline(time.Now()) }) // which ends a read
+		stop := context.AfterFunc(ctx, func() { _ = t.events.SetReadDeadline(time.Now()) }) // ends a read
 		defer stop()
 	}
 	for ctx.Err() == nil {
@@ -76,7 +75,7 @@ func (t *trimmer) run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when something was written since the last call, or ctx is done.
+// wait returns when an output has grown since the last call, or ctx is done.
 func (t *trimmer) wait(ctx context.Context) {
 	if t.events != nil {
 		if _, err := t.events.Read(make([]byte, 4096)); err == nil {
@@ -86,8 +85,7 @@ func (t *trimmer) wait(ctx context.Context) {
 	pause(ctx, trimPoll)
 }
 
-// shorten gives back the blocks of all but the end of the file, and returns the file's size. The offsets stay, so
-// whoever follows it is not confused.
+// shorten frees the blocks of all but the end of the file, and returns the file's size. Offsets stay valid for readers.
 func (o *output) shorten() (size int64, err error) {
 	st, err := o.file.Stat()
 	if err != nil {
@@ -104,12 +102,12 @@ func (o *output) shorten() (size int64, err error) {
 	err = unix.Fallocate(int(o.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.base)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		o.base = 0
-		err = o.file.Truncate(0) // such a file system gives blocks back in no other way
+		err = o.file.Truncate(0) // this file system frees blocks in no other way
 	}
 	return size, err
 }
 
-// holeUnit is what a hole in a file begins and ends at.
+// holeUnit is the alignment of holes in a file.
 const holeUnit = 64 << 10
 
 // pause waits for d, or until ctx is done.

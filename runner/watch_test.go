@@ -147,7 +147,8 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := res.Verdict; v.Outcome != outcome.Failed || v.ErrorClass != outcome.ClassTimeout || v.Message != "the runaway guard ended the agent: it ran for 300ms" {
+	if v := res.Verdict; v.Outcome != outcome.Failed || v.ErrorClass != outcome.ClassTimeout ||
+		v.Message != "the runaway guard ended the agent: it ran for 300ms" {
 		t.Errorf("got %+v", v)
 	}
 }

@@ -108,11 +108,11 @@ func lastTurn(path string, d session.Dialect, from int, given bool) (tally harne
 
 // hear adds what the agent said on stdout.
 func hear(tally *harness.Tally, path string, spec harness.Spec) error {
-	if path == "" || spec.Said == nil {
+	if path == "" || spec.Report == nil {
 		return nil
 	}
 	tally.OnStdout = spec.EndsOnStdout
-	return lines(path, func(line session.Line) { tally.Hear(spec.Said(line.Data)) })
+	return lines(path, func(line session.Line) { tally.AddReport(spec.Report(line.Data)) })
 }
 
 // lines gives f the lines of a file; one that is not there has none.

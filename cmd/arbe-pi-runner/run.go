@@ -73,7 +73,7 @@ func (p *program) runAction(c *cli.Context) error {
 			return cmdline.Usage("--%s %v: want more than 0", name, d)
 		}
 	}
-	if c.Bool("pty") && spec.TellsID {
+	if c.Bool("pty") && spec.PrintsID {
 		return cmdline.Usage("--pty: in its own interface %s does not tell the id of its session", spec.Name)
 	}
 	if c.Bool("hydrate") && !c.Bool("resume") {

@@ -155,6 +155,7 @@ func (r *run) adopt(ctx context.Context, facts outcome.Facts) outcome.Facts {
 	if err != nil {
 		r.Log.Warn("open agent output; it is not capped", "error", err)
 	}
+	r.adopted = true
 	r.Log.Info("agent still running", "pid", p.PID())
 	return r.attend(ctx, p, tree, facts, outputs)
 }

@@ -153,6 +153,7 @@ type run struct {
 	created   bool          // this run made the session file
 	known     *mirror.Known // ids of the session's lines on the thread; nil if the thread was not read
 	binary    string
+	adopted   bool           // an earlier worker started the agent
 	opening   []thread.Entry // those of the run's first entries that the thread does not have
 	opened    chan struct{}  // closed when the thread has them
 	offset    string         // of the thread, behind the first entries; "": unknown

@@ -143,7 +143,7 @@ const (
 
 // catchUp reads the lines that came under an earlier worker, after the mirror has posted its first.
 func (r *run) catchUp(ctx context.Context) {
-	long := r.progress.spawned != nil && r.cursor().Offset > manyBytes
+	long := r.adopted && r.cursor().Offset > manyBytes
 	for began := clock(); long && r.mirror.Posted() == 0; {
 		if path, _ := r.session(); path == "" || ctx.Err() != nil || clock()-began > mirrorFirst {
 			break

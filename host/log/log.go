@@ -30,7 +30,7 @@ type Log struct {
 	// Observer receives what the log counts. It must not change while the log is in use.
 	Observer Observer
 
-	engine engine.Engine
+	engine Engine
 	uses   uses
 
 	installation atomic.Pointer[string] // cached; nil until it is read
@@ -56,7 +56,7 @@ type live struct {
 const maxIdle = 10_000
 
 // New returns a log in an engine. Close closes the engine.
-func New(e engine.Engine) *Log {
+func New(e Engine) *Log {
 	return &Log{
 		Observer: unobserved{},
 		engine:   e,
@@ -66,13 +66,10 @@ func New(e engine.Engine) *Log {
 }
 
 // Engine returns the log's engine, for what only some engines can do.
-func (l *Log) Engine() engine.Engine { return l.engine }
+func (l *Log) Engine() Engine { return l.engine }
 
 // Close closes the engine. No other method may be running, or be called later.
 func (l *Log) Close() error { return l.engine.Close() }
-
-// Watch wakes the followers of streams that other servers append to, until ctx is done. It returns nil then.
-func (l *Log) Watch(ctx context.Context) error { return l.engine.Watch(ctx, l.changed) }
 
 // maxAttempts bounds the conflicts of one append. At each of them another server has appended.
 const maxAttempts = 200

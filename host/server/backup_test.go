@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -87,11 +86,11 @@ func forged(t *testing.T) string {
 }
 
 // plain is an engine that can't be copied.
-type plain struct{ engine.Engine }
+type plain struct{ log.Engine }
 
 // torn is one whose copies break off.
 type torn struct {
-	engine.Engine
+	log.Engine
 	after int // bytes
 	wait  bool
 }
@@ -108,7 +107,7 @@ func (e torn) Backup(ctx context.Context, w io.Writer) error {
 }
 
 // on is a server on an engine that is made of a good one.
-func on(t *testing.T, wrap func(engine.Engine) engine.Engine, closing context.Context) *testServer {
+func on(t *testing.T, wrap func(log.Engine) log.Engine, closing context.Context) *testServer {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
 	p, err := pebble.Open(t.TempDir(), logger)
@@ -125,19 +124,19 @@ func on(t *testing.T, wrap func(engine.Engine) engine.Engine, closing context.Co
 
 // A backup that breaks off is an error where nothing of it was sent, and else a connection that breaks.
 func TestBackupBreaksOff(t *testing.T) {
-	s := on(t, func(e engine.Engine) engine.Engine { return plain{e} }, t.Context())
+	s := on(t, func(e log.Engine) log.Engine { return plain{e} }, t.Context())
 	if got := s.do("GET", server.BackupPath, admin(t), ""); got.status != 501 ||
 		!strings.Contains(got.body, "nats stream backup") {
 		t.Errorf("an engine that can't: %d %s", got.status, got.body)
 	}
-	s = on(t, func(e engine.Engine) engine.Engine { return torn{e, 100, false} }, t.Context())
+	s = on(t, func(e log.Engine) log.Engine { return torn{e, 100, false} }, t.Context())
 	if got := s.do("GET", server.BackupPath, admin(t), ""); got.status != 503 ||
 		!strings.HasPrefix(got.body, `{"error"`) {
 		t.Errorf("early: %d %.100s", got.status, got.body)
 	}
 	closing, end := context.WithCancel(t.Context())
 	for name, e := range map[string]torn{"late": {after: 3 << 20}, "the server ends": {after: 3 << 20, wait: true}} {
-		s := on(t, func(real engine.Engine) engine.Engine { e.Engine = real; return e }, closing)
+		s := on(t, func(real log.Engine) log.Engine { e.Engine = real; return e }, closing)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.srv.URL+server.BackupPath, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/server"
@@ -23,15 +22,15 @@ import (
 )
 
 // engines are what a log can stand on.
-var engines = map[string]func(t testing.TB) engine.Engine{
-	"pebble": func(t testing.TB) engine.Engine {
+var engines = map[string]func(t testing.TB) log.Engine{
+	"pebble": func(t testing.TB) log.Engine {
 		e, err := pebble.Open(t.TempDir(), quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	},
-	"nats": func(t testing.TB) engine.Engine {
+	"nats": func(t testing.TB) log.Engine {
 		s, err := natsserver.Start(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -51,14 +50,14 @@ var engines = map[string]func(t testing.TB) engine.Engine{
 var quiet = slog.New(slog.DiscardHandler)
 
 // serveOn is a server on an engine.
-func serveOn(t testing.TB, e engine.Engine, change func(*server.Server)) string {
+func serveOn(t testing.TB, e log.Engine, change func(*server.Server)) string {
 	return serveBehind(t, e, change, func(h http.Handler) http.Handler { return h })
 }
 
 // serveBehind is serveOn with something around the handler.
 func serveBehind(
 	t testing.TB,
-	e engine.Engine,
+	e log.Engine,
 	change func(*server.Server),
 	around func(http.Handler) http.Handler,
 ) string {

@@ -23,7 +23,7 @@ import (
 
 // watched is an engine that tells what is done with it, and can fail.
 type watched struct {
-	engine.Engine
+	log.Engine
 	reads, appends atomic.Int64
 	keep           atomic.Bool // nothing can be deleted
 }
@@ -55,7 +55,7 @@ func newWatched(t *testing.T) (*testServer, *watched) {
 	return watch(t, p)
 }
 
-func watch(t *testing.T, e engine.Engine) (*testServer, *watched) {
+func watch(t *testing.T, e log.Engine) (*testServer, *watched) {
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
 	w := &watched{Engine: e}
 	s := &testServer{t: t, log: log.New(w)}

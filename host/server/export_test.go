@@ -1,6 +1,6 @@
 package server
 
-import "arbe.0sk.ar/runner/host/log/engine"
+import "arbe.0sk.ar/runner/host/log"
 
 // SetEngine makes Serve use an engine of a test's.
-func SetEngine(c *Config, e engine.Engine) { c.engine = e }
+func SetEngine(c *Config, e log.Engine) { c.engine = e }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/server"
@@ -17,7 +18,7 @@ import (
 
 // failing is an engine that fails at an append, which never returns.
 type failing struct {
-	engine.Engine
+	log.Engine
 	once   sync.Once
 	failed chan struct{}
 }
@@ -78,7 +79,7 @@ func TestServeEndsWhenTheLogFails(t *testing.T) {
 }
 
 // stale is an engine whose leader may have been replaced.
-type stale struct{ engine.Engine }
+type stale struct{ log.Engine }
 
 func (stale) Head(context.Context, string) (engine.Head, error) {
 	return engine.Head{}, engine.ErrStale
@@ -86,7 +87,7 @@ func (stale) Head(context.Context, string) (engine.Head, error) {
 
 // Where the log can't tell whether it has all, no offset is called wrong, and no answer is one of the tail.
 func TestStaleReads(t *testing.T) {
-	s := on(t, func(e engine.Engine) engine.Engine { return stale{e} }, t.Context())
+	s := on(t, func(e log.Engine) log.Engine { return stale{e} }, t.Context())
 	token := writer(t, "t1")
 	for _, path := range []string{path1, "/v1/stream/arbe-thread-t1"} {
 		for _, query := range []string{"?offset=-1", "?offset=00000000000000000099", "?offset=now&live=long-poll", "?offset=now&live=sse"} {

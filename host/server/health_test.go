@@ -37,23 +37,23 @@ func healthOf(t *testing.T, url string) healthAnswer {
 }
 
 // places are where a log can be, each with a way to open it. On the cluster it can be opened by several at the same time.
-func places(t *testing.T) map[string]func() engine.Engine {
+func places(t *testing.T) map[string]func() log.Engine {
 	dir := t.TempDir()
 	s, err := natsserver.Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natsserver.Stop(s) })
-	must := func(e engine.Engine, err error) engine.Engine {
+	must := func(e log.Engine, err error) log.Engine {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	return map[string]func() engine.Engine{
-		"pebble": func() engine.Engine { return must(pebble.Open(dir, quiet)) },
-		"nats": func() engine.Engine {
+	return map[string]func() log.Engine{
+		"pebble": func() log.Engine { return must(pebble.Open(dir, quiet)) },
+		"nats": func() log.Engine {
 			return must(
 				jetstream.Open(
 					t.Context(),
@@ -134,7 +134,7 @@ func TestInstallationOfCluster(t *testing.T) {
 
 // unsteady is an engine that appends, or fails, after some time.
 type unsteady struct {
-	engine.Engine
+	log.Engine
 	head  engine.Head
 	takes time.Duration
 	err   error // of an append

@@ -45,7 +45,7 @@ type Config struct {
 	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret that signs, and ends when ctx does.
 	Beside func(ctx context.Context, url string, streams *log.Log, secret []byte) error
 
-	engine engine.Engine // of a test; nil for the one that the fields above name
+	engine log.Engine // of a test; nil for the one that the fields above name
 }
 
 // check returns why a server must not begin, if so.
@@ -86,21 +86,30 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, cfg, streams, ready) }()
 	var failed <-chan struct{}
-	failer, ok := streams.Engine().(engine.Failer)
+	engine, ok := streams.Engine().(failer)
 	if ok {
-		failed = failer.Failed()
+		failed = engine.Failed()
 	}
 	select {
 	case err := <-ended:
 		return errors.Join(err, streams.Close())
 	case <-failed:
 	}
-	cancel(failer.Failure())
+	cancel(engine.Failure())
 	select {
 	case <-ended:
 	case <-time.After(failedTimeout):
 	}
-	return failer.Failure()
+	return engine.Failure()
+}
+
+// failer is an engine that can fail for good. Once Failed is closed, calls that are running may never return, their
+// appends may be on disk or not, and new calls fail with engine.ErrFailed. Nothing more is written.
+type failer interface {
+	Failed() <-chan struct{}
+
+	// Failure is an engine.ErrFailed with its cause; nil while the engine works.
+	Failure() error
 }
 
 // failedTimeout is how long a server whose log has failed waits for its own end.

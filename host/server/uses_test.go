@@ -19,7 +19,7 @@ import (
 
 // fullEngine is an engine whose disk may be full.
 type fullEngine struct {
-	engine.Engine
+	log.Engine
 	full atomic.Bool
 }
 
@@ -96,7 +96,7 @@ func TestFullReads(t *testing.T) {
 
 // countedEngine counts what is read of it.
 type countedEngine struct {
-	engine.Engine
+	log.Engine
 	reads, values atomic.Int64
 }
 

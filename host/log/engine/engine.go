@@ -41,9 +41,11 @@ type Append struct {
 	Values  map[string][]byte // named values of the stream to set; nil deletes one
 }
 
-// Engine reads and writes the records of streams. A stream's name is 1 to MaxName bytes without NUL. Methods may be
-// called concurrently. The context bounds the wait for a cluster. An append that fails with anything but ErrConflict or
-// ErrFull may have happened.
+// Engine reads and writes the records of streams. Methods for retention, watching, backups and failures are in small
+// interfaces of their users: host/log and host/server.
+//
+// A stream's name is 1 to MaxName bytes without NUL. Methods may be called concurrently. The context bounds the wait
+// for a cluster. An append that fails with anything but ErrConflict or ErrFull may have happened.
 type Engine interface {
 	// Append writes to a stream, all or nothing, and returns the new head. ErrConflict: the stream's last append is not
 	// After. The caller checks by Lookup that no key is in the stream yet; Append does not.
@@ -66,22 +68,6 @@ type Engine interface {
 	// number.
 	Values(ctx context.Context, stream, prefix string) (map[string][]byte, error)
 
-	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its
-	// neighbours.
-	Remove(ctx context.Context, stream string, seqs []uint64) error
-
-	// Delete deletes a stream with its keys and values. A later stream of the same name has higher seqs.
-	Delete(ctx context.Context, stream string) error
-
-	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
-	Streams(ctx context.Context, f func(stream string, h Head) error) error
-
-	// Watch calls f for each stream that another engine has appended to, until ctx is done. It returns nil then.
-	Watch(ctx context.Context, f func(stream string)) error
-
-	// Check returns why appends fail now; nil if they don't.
-	Check(ctx context.Context) error
-
 	// Close closes the engine. No other method of Engine may be running, and none may be called afterwards.
 	Close() error
 }
@@ -102,12 +88,3 @@ var (
 	// broken. The process has to end. Opening the engine again reads what is on disk.
 	ErrFailed = errors.New("the log has failed")
 )
-
-// Failer is an engine that can fail for good. Once Failed is closed, calls that are running may never return, their
-// appends may be on disk or not, and new calls fail with ErrFailed. Nothing more is written.
-type Failer interface {
-	Failed() <-chan struct{}
-
-	// Failure is an ErrFailed with its cause; nil while the engine works.
-	Failure() error
-}

@@ -3,15 +3,15 @@ package jetstream_test
 import (
 	"testing"
 
-	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
 // startEngine starts an empty server.
-func startEngine(t testing.TB) func() (engine.Engine, error) {
+func startEngine(t testing.TB) func() (log.Engine, error) {
 	config := configOf(t, start(t, nil))
-	return func() (engine.Engine, error) { return jetstream.Open(t.Context(), config) }
+	return func() (log.Engine, error) { return jetstream.Open(t.Context(), config) }
 }
 
 func TestEngine(t *testing.T) { enginetest.Suite(t, startEngine) }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
@@ -34,7 +34,7 @@ func (h *heard) of(name string) int {
 }
 
 // watch watches an engine until the test's end.
-func watch(t testing.TB, e engine.Engine) *heard {
+func watch(t testing.TB, e *jetstream.Engine) *heard {
 	var h heard
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

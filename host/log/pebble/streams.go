@@ -33,9 +33,3 @@ func (e *Engine) Streams(ctx context.Context, f func(stream string, h engine.Hea
 	}
 	return errors.Join(err, iter.Error(), iter.Close())
 }
-
-// Watch only waits: no other engine has the folder.
-func (e *Engine) Watch(ctx context.Context, _ func(string)) error {
-	<-ctx.Done()
-	return nil
-}

@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"internal/test/nosyscall":   {},
 	"internal/test/model":       {},
 	"internal/test/natsserver":  {},
-	"internal/test/enginetest":  {"host/log/engine"},
+	"internal/test/enginetest":  {"host/log", "host/log/engine"},
 	"internal/test/agents":      {},
 	"internal/test/fakeagent":   {},
 	"internal/test/fakethread":  {"thread"},
@@ -74,6 +74,9 @@ var never = []struct{ from, what, why string }{
 	{"", module + "internal/test/", "what only tests and the demo need is not shipped"},
 	{"thread", "github.com/golang-jwt/", "the client carries tokens and signs none"},
 	{"host/log", "github.com/golang-jwt/", "the log is behind whoever checks tokens"},
+	{"host/log/engine", "*", "what both engines share needs neither's library"},
+	{"host/log/pebble", "github.com/nats-io/", "an engine needs no other engine's library"},
+	{"host/log/jetstream", "github.com/cockroachdb/", "an engine needs no other engine's library"},
 	{"host/proxy", "github.com/golang-jwt/", "the proxy carries tokens and verifies none"},
 	{"host/proxy", "github.com/cockroachdb/", "the proxy keeps nothing"},
 	{"cmd/arbe-pi-runner", module + "host/", "the box holds no code that can sign a token or start a machine"},
@@ -94,6 +97,10 @@ var neverTested = []struct {
 	only      []string
 }{
 	{"github.com/google/go-github/", "112,000 lines to compile for three requests", []string{"host/push"}},
+	{
+		"github.com/nats-io/nats-server/", "a whole NATS server is for those who test on NATS",
+		[]string{"host/log/jetstream", "host/server", "internal/test/scripts"},
+	},
 	{
 		module + "internal/test/fakedaytona", "a double of Daytona is for those who open boxes there",
 		[]string{"host/sandbox", "host/folder", "host/push", "internal/test/e2e", "internal/test/fakedaytona"},

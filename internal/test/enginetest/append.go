@@ -13,11 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 func (s suite) appendAndRead(t *testing.T) {
-	s.once(t, func(t *testing.T, e engine.Engine) {
+	s.once(t, func(t *testing.T, e log.Engine) {
 		h := Head(t, e, "s")
 		if h.Exists() || h.Last != 0 || h.Data != 0 {
 			t.Errorf("a stream that was never written: %+v", h)
@@ -66,7 +67,7 @@ func (s suite) appendAndRead(t *testing.T) {
 }
 
 func (s suite) conflict(t *testing.T) {
-	s.once(t, func(t *testing.T, e engine.Engine) {
+	s.once(t, func(t *testing.T, e log.Engine) {
 		first := Add(t, e, "s", "a")
 		second := Add(t, e, "s", "b")
 		for _, after := range []uint64{0, first.Last, second.Last + 1, second.Last + 1000} {
@@ -101,7 +102,7 @@ func (s suite) conflict(t *testing.T) {
 // record.
 func (s suite) race(t *testing.T) {
 	const writers, many = 8, 15
-	s.once(t, func(t *testing.T, e engine.Engine) {
+	s.once(t, func(t *testing.T, e log.Engine) {
 		var all sync.WaitGroup
 		seqs := make([][]uint64, writers)
 		for w := range writers {
@@ -137,7 +138,7 @@ func (s suite) race(t *testing.T) {
 
 // control makes appends without records. They change the head, and Read does not return them.
 func (s suite) control(t *testing.T) {
-	s.once(t, func(t *testing.T, e engine.Engine) {
+	s.once(t, func(t *testing.T, e log.Engine) {
 		h := Must(e.Append(t.Context(), "s", engine.Append{State: []byte("made")}))(t)
 		if h.Last == 0 || h.Data != 0 || !h.Exists() {
 			t.Errorf("made: %+v", h)
@@ -168,7 +169,7 @@ func (s suite) control(t *testing.T) {
 }
 
 func (s suite) large(t *testing.T) {
-	s.once(t, func(t *testing.T, e engine.Engine) {
+	s.once(t, func(t *testing.T, e log.Engine) {
 		for _, tt := range []struct {
 			name        string
 			count, size int
@@ -222,7 +223,7 @@ func (s suite) large(t *testing.T) {
 }
 
 func (s suite) readByBytes(t *testing.T) {
-	s.once(t, func(t *testing.T, e engine.Engine) {
+	s.once(t, func(t *testing.T, e log.Engine) {
 		random := rand.New(rand.NewPCG(1, 2))
 		var want []string
 		var h engine.Head

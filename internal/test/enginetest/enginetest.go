@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
@@ -18,7 +19,7 @@ var Now = time.UnixMilli(1_800_000_000_000)
 
 // Start makes an empty store and returns a function that opens it. That function may be called again once the engine
 // that it returned is closed.
-type Start func(t testing.TB) (open func() (engine.Engine, error))
+type Start func(t testing.TB) (open func() (log.Engine, error))
 
 // Suite runs every common test, each on a store of its own that start makes.
 func Suite(t *testing.T, start Start) {
@@ -44,15 +45,20 @@ func Suite(t *testing.T, start Start) {
 
 type suite struct{ start Start }
 
+// watcher is an engine that others append to as well.
+type watcher interface {
+	Watch(ctx context.Context, f func(stream string)) error
+}
+
 // once runs a test on an engine that is opened once.
-func (s suite) once(t *testing.T, f func(t *testing.T, e engine.Engine)) {
-	s.reopening(t, func(t *testing.T, open func() engine.Engine) { f(t, open()) })
+func (s suite) once(t *testing.T, f func(t *testing.T, e log.Engine)) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) { f(t, open()) })
 }
 
 // reopening runs a test that opens the engine more than once: open closes the engine that it returned before.
-func (s suite) reopening(t *testing.T, f func(t *testing.T, open func() engine.Engine)) {
+func (s suite) reopening(t *testing.T, f func(t *testing.T, open func() log.Engine)) {
 	open := s.start(t)
-	var last engine.Engine
+	var last log.Engine
 	shut := func() {
 		if last != nil {
 			if err := last.Close(); err != nil {
@@ -61,7 +67,7 @@ func (s suite) reopening(t *testing.T, f func(t *testing.T, open func() engine.E
 		}
 	}
 	t.Cleanup(shut)
-	f(t, func() engine.Engine {
+	f(t, func() log.Engine {
 		shut()
 		var err error
 		if last, err = open(); err != nil {

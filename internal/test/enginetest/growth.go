@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
@@ -33,7 +34,7 @@ func Growth(b *testing.B, start Start, total int) {
 
 const growthStreams = 1000
 
-func grow(b *testing.B, e engine.Engine, total int) {
+func grow(b *testing.B, e log.Engine, total int) {
 	texts := make([][]byte, 512)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range texts { // about as compressible as a transcript

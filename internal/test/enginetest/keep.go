@@ -10,11 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 func (s suite) lookup(t *testing.T) {
-	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) {
 		e := open()
 		keys := []string{"a", "a\x00", "é/*.>", strings.Repeat("k", 300)}
 		var h engine.Head
@@ -24,7 +25,7 @@ func (s suite) lookup(t *testing.T) {
 				{At: time.UnixMilli(1000), Data: []byte("no key")},
 			}}))(t)
 		}
-		check := func(e engine.Engine) {
+		check := func(e log.Engine) {
 			t.Helper()
 			for _, k := range keys {
 				if r, ok := Lookup(t, e, "s", k); !ok || string(r.Data) != "data of "+k || r.Seq == 0 ||
@@ -51,7 +52,7 @@ func (s suite) lookup(t *testing.T) {
 }
 
 func (s suite) values(t *testing.T) {
-	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) {
 		e := open()
 		var h engine.Head
 		set := func(values ...string) {
@@ -99,7 +100,7 @@ func (s suite) values(t *testing.T) {
 }
 
 func (s suite) state(t *testing.T) {
-	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) {
 		e := open()
 		var h engine.Head
 		for _, state := range [][]byte{[]byte("one"), []byte("two"), {}, nil, bytes.Repeat([]byte("s"), 10_000), {0}} {
@@ -118,7 +119,7 @@ func (s suite) state(t *testing.T) {
 }
 
 func (s suite) remove(t *testing.T) {
-	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) {
 		e := open()
 		var seqs []uint64
 		var h engine.Head
@@ -145,7 +146,7 @@ func (s suite) remove(t *testing.T) {
 		if err := e.Remove(t.Context(), "s", append(seqs[2:6:6], seqs[9], seqs[9]+1000)); err != nil {
 			t.Fatal(err)
 		}
-		check := func(e engine.Engine) {
+		check := func(e log.Engine) {
 			t.Helper()
 			var got string
 			for _, r := range ReadAll(t, e, "s", 100) {
@@ -191,7 +192,7 @@ func (s suite) remove(t *testing.T) {
 }
 
 func (s suite) delete(t *testing.T) {
-	s.reopening(t, func(t *testing.T, open func() engine.Engine) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) {
 		e := open()
 		for round := range 3 {
 			h := Head(t, e, "s")

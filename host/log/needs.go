@@ -1,0 +1,45 @@
+package log
+
+import (
+	"context"
+
+	"arbe.0sk.ar/runner/host/log/engine"
+)
+
+// Engine is what a Log needs of an engine: records, retention, and a reason why appends fail.
+type Engine interface {
+	engine.Engine
+	pruner
+
+	// Check returns why appends fail now; nil if they don't.
+	Check(ctx context.Context) error
+}
+
+// pruner lists and deletes streams and records, for retention.
+type pruner interface {
+	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
+	Streams(ctx context.Context, f func(stream string, h engine.Head) error) error
+
+	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its neighbours.
+	Remove(ctx context.Context, stream string, seqs []uint64) error
+
+	// Delete deletes a stream with its keys and values. A later stream of the same name has higher seqs.
+	Delete(ctx context.Context, stream string) error
+}
+
+// watcher is an engine whose streams other servers append to as well.
+type watcher interface {
+	// Watch calls f for each stream that another engine has appended to, until ctx is done. It returns nil then. Calls of f
+	// don't overlap.
+	Watch(ctx context.Context, f func(stream string)) error
+}
+
+// Watch wakes the followers of streams that other servers append to, until ctx is done. It returns nil then.
+func (l *Log) Watch(ctx context.Context) error {
+	w, ok := l.engine.(watcher)
+	if !ok { // no other server appends
+		<-ctx.Done()
+		return nil
+	}
+	return w.Watch(ctx, l.changed)
+}

@@ -79,7 +79,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 .PHONY: bench
 bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/test/e2e
-	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load' -benchtime 3x ./internal/test/e2e
+	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory' -benchtime 3x ./internal/test/e2e
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
 	go test -run '^$$' -bench . -benchmem ./mirror ./hydrate
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/server

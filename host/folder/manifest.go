@@ -16,10 +16,10 @@ import (
 	"unicode/utf8"
 )
 
-// Manifest is what is in a folder: for each path, relative and with slashes, what stands there.
+// Manifest is the content of a folder: an Entry for each path, relative and with slashes.
 type Manifest map[string]Entry
 
-// Entry is one file, folder or link. The zero value means that nothing is there. Entries that are == are the same.
+// Entry is one file, folder or link. The zero Entry is that of a path that does not exist. Entries compare with ==.
 type Entry struct {
 	Type   Type
 	Mode   fs.FileMode // permission bits of a file or folder
@@ -31,7 +31,7 @@ type Entry struct {
 // Type is the type of an Entry.
 type Type byte
 
-// The types. Special is what is never copied: a device, a socket, a named pipe.
+// The types. Special is a device, a socket or a named pipe, which is never copied.
 const (
 	Absent  Type = 0
 	File    Type = 'f'
@@ -40,7 +40,7 @@ const (
 	Special Type = 's'
 )
 
-// Sum is a SHA-256. The zero value means that it is not known.
+// Sum is a SHA-256. The zero Sum is an unknown one.
 type Sum [sha256.Size]byte
 
 // header is the first line of a saved manifest.
@@ -90,7 +90,7 @@ func (m Manifest) Encode(w io.Writer) error {
 	return nil
 }
 
-// Decode reads what Encode wrote. A manifest that is cut short is an error.
+// Decode reads a manifest that Encode wrote. A truncated one is an error.
 func Decode(r io.Reader) (Manifest, error) {
 	dec := json.NewDecoder(r)
 	var h header
@@ -123,8 +123,8 @@ func Decode(r io.Reader) (Manifest, error) {
 	return m, nil
 }
 
-// Save writes the manifest to the file at path. When it returns, the file is on disk, whole; after an error, or a
-// crash, the file is the one before or the new one.
+// Save writes the manifest to the file at path. When it returns nil, the file is on disk. After an error or a crash the
+// file is the previous one or the new one.
 func (m Manifest) Save(path string) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".manifest-")

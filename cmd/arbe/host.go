@@ -99,14 +99,14 @@ func providers(d server.Data) map[string]reconcile.Provider {
 // reconciler returns a reconciler with the limits of reconcileFlags.
 func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
 	return &reconcile.Reconciler{
-		Client: h.client, Providers: h.providers, Hands: h.hands(),
+		Client: h.client, Providers: h.providers, Host: h.work(),
 		OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
 	}
 }
 
-// hands are what this host can do for a run that has ended.
-func (h host) hands() reconcile.Hands {
-	return reconcile.Hands{Push: pushRun, Sync: h.folders.sync, Unsaved: unsaved}
+// work returns what this host can do for a run that has ended.
+func (h host) work() reconcile.Host {
+	return reconcile.Host{Push: pushRun, Sync: h.folders.sync, Unsaved: unsaved}
 }
 
 // pushOptions returns the options of a push to repo, with the tokens and addresses of this environment.

@@ -86,12 +86,12 @@ func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconc
 		h.forget(id)
 	}
 	enc := json.NewEncoder(w)
-	for _, deed := range s.Deeds {
+	for _, action := range s.Actions {
 		if c.Bool("json") {
-			_ = enc.Encode(deed) // a closed stdout has no reader
+			_ = enc.Encode(action) // a closed stdout has no reader
 			continue
 		}
-		fmt.Fprintf(w, "%s %s %s\n", deed.Did, deed.Thread, deed.Why)
+		fmt.Fprintf(w, "%s %s %s\n", action.Did, action.Thread, action.Why)
 	}
 }
 

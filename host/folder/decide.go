@@ -1,17 +1,17 @@
 package folder
 
-// verdict is what to do with a path of the host's folder.
+// verdict is the decision about a path of the host's folder.
 type verdict int
 
 // The verdicts.
 const (
-	keep     verdict = iota // the host's version stays: it is the box's, or only the host has changed it
-	apply                   // the box's version takes the place of the host's
-	conflict                // both have changed it, differently: the host's version stays, the box's goes beside it
+	keep     verdict = iota // keep the host's version: it equals the box's, or only the host has changed it
+	apply                   // replace the host's version by the box's
+	conflict                // both have changed it differently: keep the host's version and put the box's beside it
 )
 
-// decide compares the three versions of a path. Folders differ in their mode alone: two that were made on both sides
-// are one, with the mode of the host's, and where the host has no folder any more, its new mode is dropped.
+// decide compares the three versions of a path. Folders differ in their mode only: two that were created on both sides
+// are the same, with the host's mode. A new mode of a folder that the host has deleted is dropped.
 func decide(base, host, box Entry) verdict {
 	switch {
 	case box == base, box == host:
@@ -26,10 +26,10 @@ func decide(base, host, box Entry) verdict {
 	return conflict
 }
 
-// interim reports whether host is a folder as it is while its content is applied: its owner may write to it.
+// interim reports whether host is the box's folder while its content is applied: with the box's mode and ownerMode.
 func interim(host, box Entry) bool {
 	return host.Type == Dir && box.Type == Dir && host.Mode != box.Mode && host.Mode == box.Mode|ownerMode
 }
 
-// ownerMode is the mode that a folder has at least while something is made in it.
+// ownerMode is the least mode of a folder while files are created in it.
 const ownerMode = 0o700

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// matcher decides which paths are excluded. As in .gitignore, the last pattern that matches a path decides, one that
-// begins with ! takes a path in again, and what is below an excluded folder is excluded.
+// matcher decides which paths are excluded. As in .gitignore, the last pattern that matches a path decides, a pattern
+// that begins with ! includes a path again, and all paths below an excluded folder are excluded.
 type matcher []pattern
 
 // pattern is one line of a matcher.
@@ -45,7 +45,7 @@ func newMatcher(patterns []string) (matcher, error) {
 	return m, nil
 }
 
-// excludes reports whether a pattern excludes the path, of a folder or not. It leaves out the folders above it.
+// excludes reports whether a pattern excludes the path, of a folder or not. It does not look at the folders above it.
 func (m matcher) excludes(name string, folder bool) bool {
 	for i := len(m) - 1; i >= 0; i-- {
 		if (folder || !m[i].folder) && match(m[i].segments, strings.Split(name, "/")) {
@@ -73,7 +73,7 @@ func match(pattern, name []string) bool {
 	for len(pattern) > 0 {
 		if pattern[0] == "**" {
 			if len(pattern) == 1 {
-				return len(name) > 0 // what is in a folder, and not the folder
+				return len(name) > 0 // the content of a folder, and not the folder
 			}
 			for i := range name {
 				if match(pattern[1:], name[i:]) {
@@ -93,8 +93,7 @@ func match(pattern, name []string) bool {
 	return len(name) == 0
 }
 
-// prune returns arguments for find that skip some of what is excluded: an exact subset, which spares the box the work
-// of hashing it.
+// prune returns arguments for find that skip a subset of the excluded paths, so that the box does not hash them.
 func (m matcher) prune() []string {
 	var args []string
 	for _, p := range m {

@@ -22,8 +22,8 @@ import (
 )
 
 // listScript lists the working directory into the folder $1, for find with the arguments $2…: list has
-// "type mode size path NUL target NUL" for each path, sums what sha256sum prints of the files. It prints length and
-// SHA-256 of both. A sum that is missing, of a file that changes, only means that the file's content is fetched.
+// "type mode size path NUL target NUL" for each path, sums has sha256sum's output for the files. It prints length and
+// SHA-256 of both. If the sum of a file is missing, because it changes, its content is fetched.
 const listScript = `export LC_ALL=C; dir=$1; shift
 command -v gzip >/dev/null || { echo "gzip is missing" >&2; exit 1; }
 rm -rf "$dir"; (umask 077; mkdir -p "$dir") || exit
@@ -33,14 +33,14 @@ find . -ignore_readdir_race -mindepth 1 "$@" -type f -print0 2>/dev/null |
 about() { wc -c <"$1"; sha256sum <"$1" | cut -c1-64; }
 echo $(about "$dir/list") $(about "$dir/sums")`
 
-// packScript archives the files of the list $1/want as they are. What tar can't read is missing in the archive.
+// packScript archives the files of the list $1/want. The archive lacks files that tar can't read.
 const packScript = `dir=$1
 tar --null --no-recursion --hard-dereference -I 'gzip -1' -cf "$dir/archive" -T "$dir/want" 2>"$dir/said"
 s=$?; [ $s -le 2 ] || { tail -c 2000 "$dir/said" >&2; exit $s; }
 echo $(wc -c <"$dir/archive") $(sha256sum <"$dir/archive" | cut -c1-64)`
 
-// copyScript archives copies of the files of the list, for those that changed while packScript read them. What is no
-// file any more is left out. What is one and can't be copied is an error.
+// copyScript archives copies of the files of the list, for files that changed while packScript read them. It skips
+// paths that are no files any more. A file that can't be copied is an error.
 const copyScript = `dir=$1; mkdir "$dir/tree" || exit
 xargs -0 -r sh -c 'for f; do
 	if [ -f "$f" ] && [ ! -L "$f" ]; then
@@ -51,15 +51,15 @@ done' "$dir" <"$dir/want" || exit
 tar -C "$dir/tree" --null -I 'gzip -1' -cf "$dir/archive" -T "$dir/want" || exit
 echo $(wc -c <"$dir/archive") $(sha256sum <"$dir/archive" | cut -c1-64)`
 
-// remote is the copy of a folder in a box, as it is fetched.
+// remote is the copy of a folder in a box, and its download.
 type remote struct {
 	box   Source
-	state string // the folder for what is fetched
-	dir   string // the folder for it in the box, relative to the home
+	state string // the folder for downloads
+	dir   string // the temporary folder in the box, relative to the home
 }
 
-// newRemote returns a remote with a folder of its own in the box, the same each time: one that was killed leaves no
-// other. What it left here is removed.
+// newRemote returns a remote. Its temporary folder in the box has the same name each time, so a Pull that was killed
+// leaves no other. newRemote removes the downloads that it left.
 func newRemote(box Source, state string) (*remote, error) {
 	for i := range rounds {
 		if err := os.Remove(archiveName(state, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -77,21 +77,21 @@ func newRemote(box Source, state string) (*remote, error) {
 	return &remote{box: box, state: state, dir: fmt.Sprintf(".arbe/pull-%x", sum[:6])}, nil
 }
 
-// rounds is how many archives a Pull fetches, at most.
+// rounds bounds the archives that a Pull fetches.
 const rounds = 2
 
 func archiveName(state string, i int) string {
 	return filepath.Join(state, fmt.Sprintf("archive-%d.tar", i))
 }
 
-// tidy removes the folder in the box. An error is not reported: the box goes sooner or later, and the folder with it.
+// tidy removes the temporary folder in the box. It ignores an error: the folder goes with the box.
 func (r *remote) tidy(ctx context.Context) {
 	_, _ = script(context.WithoutCancel(ctx), r.box, tidyTimeout, `rm -rf "$1"`, r.place())
 }
 
 func (r *remote) place() string { return path.Join(r.box.Home(), r.dir) }
 
-// list returns the manifest of the box's folder, without what the matcher hides. A file whose content could not be
+// list returns the manifest of the box's folder, without the paths that the matcher hides. A file that could not be
 // hashed has no SHA256.
 func (r *remote) list(ctx context.Context, match matcher) (Manifest, error) {
 	out, err := script(ctx, r.box, scriptTimeout, listScript, append([]string{r.place()}, match.prune()...)...)
@@ -110,7 +110,7 @@ func (r *remote) list(ctx context.Context, match matcher) (Manifest, error) {
 	return m, err
 }
 
-// fetch downloads a file of the folder in the box, checks it against its length and SHA-256, and has it read.
+// fetch downloads a file of the temporary folder, checks its length and SHA-256, and passes it to read.
 func (r *remote) fetch(ctx context.Context, name string, is []string, read func(*bufio.Reader) error) (err error) {
 	f, err := os.OpenFile(filepath.Join(r.state, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -173,8 +173,8 @@ func readList(b *bufio.Reader, m Manifest, match matcher) error {
 	}
 }
 
-// readSums adds the sums that listScript makes. The list is what counts: the sum of a path that it does not have, and a
-// last line that is cut short, mean nothing.
+// readSums adds the sums that listScript makes. It ignores the sum of a path that the list lacks, and a truncated last
+// line.
 func readSums(b *bufio.Reader, m Manifest) error {
 	for {
 		text, err := b.ReadString(0)
@@ -204,7 +204,7 @@ func clean(name string) (string, error) {
 	return c, nil
 }
 
-// piece is the content of a file in an archive here.
+// piece is the content of a file in a downloaded archive.
 type piece struct {
 	Entry
 	archive *os.File
@@ -213,7 +213,7 @@ type piece struct {
 
 func (p piece) reader() io.Reader { return io.NewSectionReader(p.archive, p.at, p.Size) }
 
-// archives are the contents that were fetched.
+// archives are the downloaded archives.
 type archives struct {
 	files  []*os.File
 	pieces map[string]piece
@@ -228,8 +228,8 @@ func (a *archives) Close() error {
 	return errors.Join(errs...)
 }
 
-// contents fetches the files. A file that has changed since it was listed is fetched once more, as a copy that does not
-// change, and its piece has the Entry of that. A path without a piece is no file any more.
+// contents fetches the files. A file that has changed since it was listed is fetched again, as a copy that does not
+// change, and its piece has the Entry of the copy. A path without a piece is no file any more.
 func (r *remote) contents(ctx context.Context, want []string, listed Manifest) (a *archives, err error) {
 	a = &archives{pieces: map[string]piece{}}
 	if len(want) == 0 {
@@ -262,7 +262,8 @@ func (r *remote) round(ctx context.Context, a *archives, want []string, text str
 		list.WriteString("./" + name + "\x00")
 	}
 	file := sandbox.File{
-		Path: r.dir + "/want", InHome: true, Content: bytes.NewReader(list.Bytes()), Size: int64(list.Len()), Mode: 0o600,
+		Path: r.dir + "/want", InHome: true,
+		Content: bytes.NewReader(list.Bytes()), Size: int64(list.Len()), Mode: 0o600,
 	}
 	if err := r.box.Upload(ctx, file); err != nil {
 		return err
@@ -316,7 +317,7 @@ func (a *archives) index(f *os.File) error {
 			return err
 		}
 		p := piece{Entry: Entry{Type: File, Mode: h.FileInfo().Mode().Perm(), Size: h.Size}, archive: f}
-		if p.at, err = f.Seek(0, io.SeekCurrent); err != nil { // tar reads blocks, and no further
+		if p.at, err = f.Seek(0, io.SeekCurrent); err != nil { // tar reads whole blocks only
 			return err
 		}
 		sum := sha256.New()

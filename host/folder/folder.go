@@ -1,17 +1,17 @@
 // Package folder copies a folder of this machine into a box, and merges the box's copy back.
 //
-// CopyIn sends the folder and returns the Manifest of what was sent: the base of the merge. Sync.Pull compares base,
-// folder and box, path by path: a change on one side is taken, and where both sides changed differently, the folder
+// CopyIn sends the folder and returns the Manifest of the files sent: the base of the merge. Sync.Pull compares base,
+// folder and box, path by path. It applies a change of one side. If both sides changed a path differently, the folder
 // keeps its own version and gets the box's beside it, as NAME.box.
 //
-// Guarantees of Pull: it changes nothing outside of the folder and follows no link in it. It replaces and deletes only
-// what is as it was sent. It applies nothing before all that it needs of the box is here, checked by length and
-// SHA-256. Killed at any moment, it has left each path in its old or its new state, and the next Pull finishes the
-// rest. Files that the box did not change are not touched: inode, times and links stay.
+// Guarantees of Pull: it changes nothing outside of the folder and follows no link in it. It replaces and deletes a
+// path only in the state in which it was sent. It applies no change before it has downloaded everything and checked
+// length and SHA-256. Killed at any moment, it leaves each path in its old or its new state, and the next Pull
+// finishes. Files that the box did not change keep inode, times and links.
 //
 // The box needs a POSIX shell, GNU find, GNU tar, gzip and GNU coreutils. Not copied in either direction: owners, times
-// (but modification times into the box), extended attributes, set-id bits, and what is no file, folder or link. Memory
-// grows with the number of paths, about 1.3 KiB each, and not with their size.
+// (except modification times into the box), extended attributes, set-id bits, and special files. Memory grows with the
+// number of paths, about 1.3 KiB each, and not with their size.
 package folder
 
 import (
@@ -26,7 +26,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// Folder is a folder of this machine that a box gets a copy of, in its working directory.
+// Folder is a folder of this machine whose copy is the working directory of a box.
 type Folder struct {
 	Path string
 	// Exclude are patterns of paths that are not copied, in either direction. The syntax is that of .gitignore; a
@@ -34,11 +34,11 @@ type Folder struct {
 	Exclude []string
 }
 
-// Check returns an error where the folder is none, or a pattern is malformed.
+// Check returns an error if Path is not a folder, or a pattern is malformed.
 func (f Folder) Check() error {
 	st, err := os.Stat(f.Path)
 	if err == nil && !st.IsDir() {
-		err = fmt.Errorf("%s is no folder", f.Path)
+		err = fmt.Errorf("%s is not a folder", f.Path)
 	}
 	if err != nil {
 		return err
@@ -47,20 +47,20 @@ func (f Folder) Check() error {
 	return err
 }
 
-// Box is what CopyIn needs of a box: a sandbox.Sandbox has it.
+// Box is the part of a sandbox.Sandbox that CopyIn needs.
 type Box interface {
 	Home() string
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Upload(ctx context.Context, files ...sandbox.File) error
 }
 
-// Source is what Pull needs of a box beside that.
+// Source is the part of a sandbox.Sandbox that Pull needs.
 type Source interface {
 	Box
 	Download(ctx context.Context, path string, w io.Writer) error
 }
 
-// Time limits of what runs in a box.
+// Time limits of scripts in a box.
 const (
 	scriptTimeout = time.Hour   // of a script that reads or writes the whole folder
 	tidyTimeout   = time.Minute // of removing temporary files
@@ -72,9 +72,9 @@ const archiveIn = ".arbe/folder.tgz"
 // unpackScript extracts with the modes that were sent, whatever the umask, and as the box's user.
 const unpackScript = `tar -xzpf "$1" --no-same-owner; s=$?; rm -f "$1"; exit $s`
 
-// CopyIn copies the folder into the box's working directory, and returns the manifest of exactly what was sent. Files
-// of the box that the folder has, too, are overwritten. The folder may be in use: a file that changes while it is read
-// is read again, and sent as it was at the last read. A file that can't be read is an error.
+// CopyIn copies the folder into the box's working directory, and returns the manifest of exactly the files that it
+// sent. It overwrites files of the box. The folder may be in use: a file that changes while it is read is read again,
+// and sent as of the last read. A file that can't be read is an error.
 func (f Folder) CopyIn(ctx context.Context, box Box) (m Manifest, err error) {
 	tmp, err := os.CreateTemp("", "arbe-folder-")
 	if err != nil {
@@ -115,7 +115,7 @@ func script(
 	case err != nil:
 		return "", err
 	case res.TimedOut:
-		return "", fmt.Errorf("not finished after %v", res.Duration.Round(time.Second))
+		return "", fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
 	case res.ExitCode != 0:
 		words := strings.TrimSpace(string(res.Stderr))
 		return "", fmt.Errorf("exit status %d: %s", res.ExitCode, words[max(0, len(words)-2000):])

@@ -2,14 +2,14 @@ package folder
 
 import "strings"
 
-// guard knows which changes in a box never come back, because programs of this machine would obey them: what makes git
-// run commands, and what makes git look for that elsewhere. That is, wherever a .git stands, its configuration, its
-// hooks, the commands of a rebase and every link in it; a .git that is no folder; and the same of a bare repository. A
-// .git that was sent and is another type now, or gone, stays here with all that is in it.
+// guard finds the changes in a box that are never copied back, because git on this machine would execute them: files
+// that make git run commands, and files that make git look for those elsewhere. That is, in each .git, its
+// configuration, its hooks, the commands of a rebase and every link; a .git that is no folder; and the same of a bare
+// repository. A .git that was sent and was deleted or changed its type in the box stays here with its content.
 type guard struct{ base, box Manifest }
 
-// holds returns the part of a changed path that stays as it is here; "" for a path that may come back. Names that git
-// knows are compared without case, as some filesystems do.
+// holds returns the part of a changed path that is never copied back; "" for a path that may be. It compares git's
+// names without case, as some filesystems do.
 func (g guard) holds(name string) string {
 	e := g.box[name]
 	parts := strings.Split(name, "/")
@@ -39,7 +39,7 @@ func (g guard) holds(name string) string {
 	return ""
 }
 
-// bare reports whether git takes a folder for a repository.
+// bare reports whether git recognizes a folder as a repository.
 func (g guard) bare(dir string) bool {
 	if dir != "" {
 		dir += "/"
@@ -52,9 +52,9 @@ func (g guard) bare(dir string) bool {
 	return true
 }
 
-// obeyed returns how many parts of a path below a .git lead to something that git obeys; 0 where nothing is. A
-// submodule or worktree has the same files further down. Below refs, logs and objects anybody may choose the names, and
-// git obeys nothing there.
+// obeyed returns the number of leading parts of a path below a .git that name a file that git obeys; 0 if it has
+// none. A submodule or worktree has the same files further down. Below refs, logs and objects names are free, and git
+// obeys no file.
 func obeyed(below []string) int {
 	for i, part := range below {
 		switch strings.ToLower(part) {

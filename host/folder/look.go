@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// typeOf returns the type of what has the mode.
+// typeOf returns the type of a path with the mode.
 func typeOf(mode fs.FileMode) Type {
 	switch mode.Type() {
 	case 0:
@@ -23,18 +23,18 @@ func typeOf(mode fs.FileMode) Type {
 	return Special
 }
 
-// same reports whether nothing has changed between two looks at a file.
+// same reports whether a file has not changed between two calls of stat.
 func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.Mode() == b.Mode() && a.ModTime().Equal(b.ModTime())
 }
 
-// errReplaced means that something else has taken the place of a file between two calls.
-var errReplaced = errors.New("replaced by something else meanwhile")
+// errReplaced is returned if a file was replaced between two calls.
+var errReplaced = errors.New("the file was replaced meanwhile")
 
-// looks is how often something is looked at that changes between two calls, at most.
+// looks bounds the tries to read a path that changes between two calls.
 const looks = 10
 
-// openFile opens a file for reading, and neither follows a link nor waits for the writer of a pipe.
+// openFile opens a file for reading. It follows no link and does not wait for the writer of a pipe.
 func openFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	there, err := root.Lstat(name)
 	if err != nil {
@@ -57,8 +57,8 @@ func openFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// look returns the entry for what is at name in the host's folder, which must not be below a link. A file that can't be
-// read has no SHA256, and so differs from all that it is compared with.
+// look returns the entry of name in the host's folder, which must not be below a link. A file that can't be read has no
+// SHA256, and so differs from every entry.
 func look(root *os.Root, name string) (e Entry, info fs.FileInfo, err error) {
 	for range looks {
 		e, info, err = glance(root, name)
@@ -104,8 +104,7 @@ func hash(root *os.Root, name string) (Sum, error) {
 	return Sum(sum.Sum(nil)), errors.Join(err, f.Close())
 }
 
-// blocked returns the first folder above name that is there and is no folder, as seen without following links; "" where
-// there is none.
+// blocked returns the first parent of name that exists and is no folder, without following links; "" if there is none.
 func blocked(root *os.Root, name string) (string, error) {
 	for i := range len(name) {
 		if name[i] != '/' {

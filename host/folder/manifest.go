@@ -17,10 +17,10 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
-// Manifest is what is in a folder: for each path, relative and with slashes, what stands there.
+// Manifest is the content of a folder: an Entry for each path, relative and with slashes.
 type Manifest map[string]Entry
 
-// Entry is one file, folder or link. The zero value means that nothing is there. Entries that are == are the same.
+// Entry is one file, folder or link. The zero Entry is that of a path that does not exist. Entries compare with ==.
 type Entry struct {
 	Type   Type
 	Mode   fs.FileMode // permission bits of a file or folder
@@ -32,7 +32,7 @@ type Entry struct {
 // Type is the type of an Entry.
 type Type byte
 
-// The types. Special is what is never copied: a device, a socket, a named pipe.
+// The types. Special is a device, a socket or a named pipe, which is never copied.
 const (
 	Absent  Type = 0
 	File    Type = 'f'
@@ -41,7 +41,7 @@ const (
 	Special Type = 's'
 )
 
-// Sum is a SHA-256. The zero value means that it is not known.
+// Sum is a SHA-256. The zero Sum is an unknown one.
 type Sum [sha256.Size]byte
 
 // header is the first line of a saved manifest.
@@ -91,7 +91,7 @@ func (m Manifest) Encode(w io.Writer) error {
 	return nil
 }
 
-// Decode reads what Encode wrote. A manifest that is cut short is an error.
+// Decode reads a manifest that Encode wrote. A truncated one is an error.
 func Decode(r io.Reader) (Manifest, error) {
 	dec := json.NewDecoder(r)
 	var h header

@@ -10,10 +10,10 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// deed is a change of one side of a cell, whose folder has the file f ("old") or the folder d (a: "a", b/c: "c").
-type deed func(t *testing.T, dir string)
+// edit is a change of one side of a cell, whose folder has the file f ("old") or the folder d (a: "a", b/c: "c").
+type edit func(t *testing.T, dir string)
 
-func do(steps ...deed) deed {
+func do(steps ...edit) edit {
 	return func(t *testing.T, dir string) {
 		for _, s := range steps {
 			s(t, dir)
@@ -21,18 +21,18 @@ func do(steps ...deed) deed {
 	}
 }
 
-func put(files ...string) deed { return func(t *testing.T, dir string) { write(t, dir, files...) } }
-func gone(name string) deed    { return func(t *testing.T, dir string) { remove(t, dir+"/"+name) } }
+func put(files ...string) edit { return func(t *testing.T, dir string) { write(t, dir, files...) } }
+func gone(name string) edit    { return func(t *testing.T, dir string) { remove(t, dir+"/"+name) } }
 
-func link(name, target string) deed {
+func link(name, target string) edit {
 	return func(t *testing.T, dir string) { must(t, os.Symlink(target, dir+"/"+name)) }
 }
 
-func mode(name string, m os.FileMode) deed {
+func mode(name string, m os.FileMode) edit {
 	return func(t *testing.T, dir string) { must(t, os.Chmod(dir+"/"+name, m)) }
 }
 
-var none deed = func(*testing.T, string) {}
+var none edit = func(*testing.T, string) {}
 
 // cell is one cell of the matrix: what the box did, what the host did, and what the host has then.
 type cell struct {
@@ -43,8 +43,8 @@ type cell struct {
 	conflict  string // the path reported: "" for none, "deleting" for f or d/a with Delete alone
 }
 
-// boxDeeds and hostDeeds are the sides of the matrix, by the base.
-var boxDeeds = map[string]map[string]deed{
+// boxEdits and hostEdits are the sides of the matrix, by the base.
+var boxEdits = map[string]map[string]edit{
 	"": {
 		"made": put("f", "box"), "made equal": put("f", "same"), "made a folder": put("f/x", "box"),
 		"made a link": link("f", "/box"), "made a mode": do(put("f", "box"), mode("f", 0o700)),
@@ -60,7 +60,7 @@ var boxDeeds = map[string]map[string]deed{
 	},
 }
 
-var hostDeeds = map[string]map[string]deed{
+var hostEdits = map[string]map[string]edit{
 	"": {
 		"same": none, "made": put("f", "host"), "made equal": put("f", "same"), "made a folder": put("f/y", "host"),
 		"made a link": link("f", "/host"),
@@ -173,9 +173,9 @@ func fill(t *testing.T, s *scene) {
 	}
 	s.copyIn(t)
 	for i, c := range matrix {
-		box, host := boxDeeds[c.base][c.box], hostDeeds[c.base][c.host]
+		box, host := boxEdits[c.base][c.box], hostEdits[c.base][c.host]
 		if box == nil || host == nil {
-			t.Fatalf("%+v: no such deed", c)
+			t.Fatalf("%+v: no such edit", c)
 		}
 		box(t, s.work(c.name(i)))
 		host(t, s.dir(c.name(i)))

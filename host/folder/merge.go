@@ -10,39 +10,38 @@ import (
 	"syscall"
 )
 
-// merge applies changes of a box to the host's folder. It decides anew for each path, by what is there at that moment.
+// merge applies changes of a box to the host's folder. It decides for each path by the state at that moment.
 type merge struct {
 	Sync
 	root     *os.Root
 	notes    *notes
 	box      Manifest
 	contents map[string]piece
-	wanted   map[string]bool // the files that were asked for; one without content is no file any more
+	wanted   map[string]bool // the files that were fetched; one without content is no file any more
 
 	res   *Result
-	base  Manifest          // of the next Pull, changed as the paths are done
-	aside map[string]string // path of a folder of the box -> of the one that has its content, as its place is taken
-	told  map[string]bool   // the conflicts that are in res
-	modes []dirMode         // to be set at the end
-	clear string            // the folder that blocked has found free last
-	ready string            // the folder that parent has made ready last
+	base  Manifest          // of the next Pull, changed with each path
+	aside map[string]string // path of a folder of the box -> path of its content, if the host has another file there
+	told  map[string]bool   // the conflicts that res has
+	modes []dirMode         // set at the end
+	clear string            // the last folder that blocked has found free
+	ready string            // the last folder that parent has prepared
 }
 
-// dirMode is a folder that gets its mode when all is made in it.
+// dirMode is a folder whose mode is set when its content is complete.
 type dirMode struct {
 	path string
 	mode fs.FileMode
 }
 
-// Two ways in which a path can turn out not to be free for the box's version.
+// Reasons why a path is not free for the box's version.
 var (
 	errChanged = errors.New("changed meanwhile")
 	errFull    = errors.New("the folder is not empty")
 )
 
-// run applies the changes, which are sorted by path: first what was deleted, from the deepest, so that a file can take
-// the place of a folder; then the rest, folders before what is in them; then refs of git that were packed, and the
-// modes of folders.
+// run applies the changes, which are sorted by path: first deletions, from the deepest, so that a file can replace a
+// folder; then the rest, folders before their content; then refs of git that were packed, and the modes of folders.
 func (m *merge) run(ctx context.Context, changes []change) error {
 	for _, c := range slices.Backward(changes) {
 		if c.box.Type != Absent {
@@ -65,7 +64,7 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 		if m.wanted[c.path] {
 			p, ok := m.contents[c.path]
 			if !ok {
-				continue // no longer a file in the box: the next Pull finds what it is
+				continue // no longer a file in the box: left to the next Pull
 			}
 			c.box = p.Entry
 		}
@@ -97,10 +96,10 @@ func (m *merge) change() error {
 	return nil
 }
 
-// remove deletes what was deleted in the box, if that is wanted and the host has it as it was sent.
+// remove deletes a path that was deleted in the box, if Delete is set and the host has it in the state that was sent.
 func (m *merge) remove(c change) error {
 	if !m.Delete {
-		return nil // it stays in the base, so that it can be deleted later
+		return nil // it stays in the base, so a later Pull can delete it
 	}
 	at, err := m.blocked(c.path)
 	if err != nil {
@@ -125,7 +124,7 @@ func (m *merge) remove(c change) error {
 	}
 	err = m.root.Remove(c.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTEMPTY): // it has something that stays here
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTEMPTY): // it has content that stays here
 		return nil
 	case err == nil:
 		m.res.Deleted++
@@ -133,7 +132,7 @@ func (m *merge) remove(c change) error {
 	return err
 }
 
-// put brings the box's version of a path to its place here, or beside it.
+// put writes the box's version of a path to its place here, or beside it.
 func (m *merge) put(c change) error {
 	name, base := c.path, c.base
 	if to, moved := m.moved(name); moved {
@@ -143,7 +142,7 @@ func (m *merge) put(c change) error {
 	if err != nil {
 		return err
 	}
-	if at != "" { // the host has no folder there any more: what is in the box's goes beside what is there
+	if at != "" { // the host has no folder there any more: the content of the box's goes beside the host's version
 		to, err := m.beside(at, "", Entry{Type: Dir, Mode: 0o755})
 		if err != nil {
 			return err
@@ -161,7 +160,7 @@ func (m *merge) put(c change) error {
 			return nil
 		case conflict:
 			if host.Type == Dir && c.box.Type == Dir {
-				m.conflict(name) // only the mode differs: there is nothing to put beside it
+				m.conflict(name) // only the mode differs, so there is no version to put beside it
 				return nil
 			}
 		case apply:
@@ -184,7 +183,7 @@ func (m *merge) put(c change) error {
 	return err
 }
 
-// moved returns where a path is put, and whether that is below a folder that was put aside.
+// moved returns the destination of a path, and whether that is below a folder that was put aside.
 func (m *merge) moved(name string) (string, bool) {
 	is := false
 	for i := 0; i < len(name); i++ {
@@ -198,7 +197,7 @@ func (m *merge) moved(name string) (string, bool) {
 	return name, is
 }
 
-// blocked is the function of this name, with a memory for the folder of the path before.
+// blocked is the function of this name, with a cache of one folder.
 func (m *merge) blocked(name string) (string, error) {
 	dir := path.Dir(name)
 	if dir == m.clear {
@@ -211,7 +210,7 @@ func (m *merge) blocked(name string) (string, error) {
 	return at, err
 }
 
-// conflict reports a path.
+// conflict adds a path to the conflicts.
 func (m *merge) conflict(name string) {
 	if !m.told[name] {
 		m.told[name] = true

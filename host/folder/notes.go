@@ -7,27 +7,27 @@ import (
 	"os"
 )
 
-// note is what the next Pull needs to know of the change that is in progress, should this one be killed.
+// note is the change in progress, for the next Pull if this one is killed.
 type note struct {
-	Temp []byte `json:"temp,omitempty"` // a temporary file of ours in the folder, to be removed
-	// Path is where for a moment nothing stands, because the type of it changes. What stood there is at Old, or was an
-	// empty folder with the mode Dir.
+	Temp []byte `json:"temp,omitempty"` // a temporary file of Pull in the folder
+	// Path does not exist for a moment, because its type changes. Its former content is at Old, or was an empty folder
+	// with the mode Dir.
 	Path []byte      `json:"path,omitempty"`
 	Old  []byte      `json:"old,omitempty"`
 	Dir  fs.FileMode `json:"dir,omitempty"`
 }
 
-// notes is the file with the note. A write survives a kill of this process. It need not survive a crash of the machine.
+// notes is the file with the note. A write survives a kill of this process, but not a crash of the machine.
 type notes struct{ file *os.File }
 
-// openNotes opens the file, and undoes the change that the last Pull was killed in.
+// openNotes opens the file, and undoes the change in progress if the last Pull was killed.
 func openNotes(path string, root *os.Root) (*notes, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	var last note
-	// What is behind the first JSON value is the rest of an older note. A damaged note is one of a change not begun.
+	// After the first JSON value stands the rest of an older note. A damaged note means that its change had not begun.
 	if err := json.NewDecoder(f).Decode(&last); err != nil {
 		last = note{}
 	}
@@ -37,7 +37,7 @@ func openNotes(path string, root *os.Root) (*notes, error) {
 	return &notes{f}, nil
 }
 
-// undo brings back what was at Path, and removes the temporary file.
+// undo restores Path, and removes the temporary file.
 func (n note) undo(root *os.Root) error {
 	if path := string(n.Path); path != "" {
 		at, err := blocked(root, path)
@@ -51,7 +51,7 @@ func (n note) undo(root *os.Root) error {
 		}
 	}
 	if len(n.Temp) > 0 {
-		_ = root.Remove(string(n.Temp)) // mostly it is gone; if it can't be removed, it stays and stands in no one's way
+		_ = root.Remove(string(n.Temp)) // mostly it is gone; one that stays is harmless
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (n note) restore(root *os.Root, path string) error {
 	return err
 }
 
-// write replaces the note. The new one is there before the rest of the old one goes.
+// write replaces the note. It writes the new one before it cuts the rest of the old one.
 func (n *notes) write(v note) error {
 	data, err := json.Marshal(v)
 	if err != nil {

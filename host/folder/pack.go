@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Limits of reading a file that changes meanwhile.
+// Limits of reading a file that changes.
 const (
-	rereads = 4       // how often it is read, at most
-	inMind  = 1 << 20 // bytes of a file that are kept in memory, at most; a larger one goes through a temporary file
+	rereads = 4       // reads of one file
+	inMind  = 1 << 20 // bytes of a file in memory; the rest goes to a temporary file
 )
 
-// errMoving means that a file changed while it was read.
+// errMoving is returned if a file changed while it was read.
 var errMoving = errors.New("the file changes while it is read")
 
 // packer writes a folder as an archive.
@@ -30,8 +30,8 @@ type packer struct {
 	root  *os.Root
 	match matcher
 	tar   *tar.Writer
-	head  bytes.Buffer // the begin of the file that is read
-	spool *os.File     // the rest of it, where it is large; nil before the first
+	head  bytes.Buffer // the beginning of the file
+	spool *os.File     // the rest of a large file; nil before the first
 	made  Manifest
 }
 
@@ -61,7 +61,7 @@ func (f Folder) pack(ctx context.Context, w io.Writer) (m Manifest, err error) {
 	return p.made, errors.Join(p.tar.Close(), zip.Close())
 }
 
-// dir writes what is in a folder. What vanishes meanwhile is left out.
+// dir writes the content of a folder. It skips files that are deleted meanwhile.
 func (p *packer) dir(ctx context.Context, dir string) error {
 	names, err := readNames(p.root, dir)
 	if errors.Is(err, fs.ErrNotExist) && dir != "." {
@@ -100,7 +100,7 @@ func readNames(root *os.Root, dir string) ([]string, error) {
 	return names, errors.Join(err, f.Close())
 }
 
-// add writes what is at name, and what is below it.
+// add writes name and everything below it.
 func (p *packer) add(ctx context.Context, name string) error {
 	info, err := p.root.Lstat(name)
 	if err != nil {
@@ -157,8 +157,8 @@ func (p *packer) file(name string, h tar.Header) error {
 	}
 }
 
-// read copies a file, and returns the copy with the entry for it. With errMoving the file has changed meanwhile: the
-// entry is right for the copy, and a further try may get a better one.
+// read copies a file, and returns the copy with its entry. With errMoving the file has changed meanwhile: the entry is
+// that of the copy, and the caller may try again.
 func (p *packer) read(name string) (io.Reader, Entry, error) {
 	var fail Entry
 	f, before, err := openFile(p.root, name)

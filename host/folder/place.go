@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// replace puts e at name, where the host has what info and host are of: all of it or nothing. With errChanged the
-// host's version has changed meanwhile, with errFull it is a folder that has something. source is the path of the box.
+// replace puts e at name, atomically, if the host's version is still that of info and host. It returns errChanged if
+// that has changed, and errFull if it is a folder that is not empty. source is the path in the box.
 func (m *merge) replace(name, source string, info fs.FileInfo, host, e Entry) error {
 	if info != nil && host.Type == e.Type && (e.Type == Dir || e.Type == File && host.SHA256 == e.SHA256) {
 		return m.chmod(name, e)
@@ -67,7 +67,7 @@ func (m *merge) temp(name string) string {
 	return path.Join(path.Dir(name), ".arbe-"+uuid.NewString()[:13])
 }
 
-// free checks that the host's version is what info is of, and takes it away where a rename can't.
+// free checks that the host's version is still that of info, and removes it if a rename can't replace it.
 func (m *merge) free(name string, info fs.FileInfo, n note) error {
 	now, err := m.root.Lstat(name)
 	switch {
@@ -95,8 +95,8 @@ func (m *merge) free(name string, info fs.FileInfo, n note) error {
 	return err
 }
 
-// make makes what e is at temp, with the content that was fetched for source, or, where none was needed, with that of
-// the host's file there.
+// make creates e at temp, with the content that was fetched for source, or with that of the host's file if none was
+// needed.
 func (m *merge) make(temp, source string, e Entry) error {
 	switch e.Type {
 	case Link:
@@ -128,7 +128,7 @@ func (m *merge) make(temp, source string, e Entry) error {
 		_, err = io.Copy(io.MultiWriter(f, sum), content)
 	}
 	if err == nil && Sum(sum.Sum(nil)) != e.SHA256 {
-		err = fmt.Errorf("%s: the content is not what it was: sync again", source)
+		err = fmt.Errorf("%s: the content has changed meanwhile: sync again", source)
 	}
 	if err == nil {
 		err = f.Chmod(e.Mode)
@@ -136,7 +136,7 @@ func (m *merge) make(temp, source string, e Entry) error {
 	return errors.Join(err, f.Close())
 }
 
-// chmod gives what is at name the mode of e.
+// chmod gives name the mode of e.
 func (m *merge) chmod(name string, e Entry) error {
 	mode := e.Mode
 	if e.Type == Dir {
@@ -154,14 +154,14 @@ func (m *merge) chmod(name string, e Entry) error {
 	return nil
 }
 
-// later has a folder get its mode at the end, where it is one that keeps us from making something in it.
+// later sets the mode of a folder at the end, if that mode forbids creating files in it.
 func (m *merge) later(name string, mode fs.FileMode) {
 	if mode&ownerMode != ownerMode {
 		m.modes = append(m.modes, dirMode{name, mode})
 	}
 }
 
-// parent makes the folder for name, and lets us write to it.
+// parent makes the folder of name, with write permission.
 func (m *merge) parent(name string) error {
 	dir := path.Dir(name)
 	if dir == m.ready || dir == "." {
@@ -188,11 +188,11 @@ func (m *merge) parent(name string) error {
 // Limits of a name beside another.
 const (
 	longest = 255 // bytes of a name
-	besides = 100 // names that are tried
+	besides = 100 // names to try
 )
 
-// beside puts e beside name, under the first name that is free or has it already, and returns that. A folder is put
-// into one that is there.
+// beside puts e beside name, with the first name that is free or has it already, and returns that name. An existing
+// folder is reused.
 func (m *merge) beside(name, source string, e Entry) (string, error) {
 	for i := range besides {
 		to := besideName(name, e, i)
@@ -218,11 +218,11 @@ func (m *merge) beside(name, source string, e Entry) (string, error) {
 		}
 		return to, err
 	}
-	return "", fmt.Errorf("%s: no name is free beside it", name)
+	return "", fmt.Errorf("%s: all names for the box's version beside it are taken: delete old .box files", name)
 }
 
-// besideName returns the i-th name to try: NAME.box, then NAME.box-HASH, where the hash is of the name and the content,
-// then NAME.box-HASH-I. It is "" for the first where that is too long. The others cut the name short.
+// besideName returns the i-th name to try: NAME.box, then NAME.box-HASH with a hash of the name and the content, then
+// NAME.box-HASH-I. The first is "" if it is too long. The others truncate the name.
 func besideName(name string, e Entry, i int) string {
 	dir, base := path.Split(name)
 	if i == 0 {

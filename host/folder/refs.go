@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// packRefs removes files of branches and tags that git has moved into packed-refs in the box. They are not deletions:
-// with the old file here, git would take the branch to be where it was. The host's packed-refs has to be the box's, and
-// the file as it was sent.
+// packRefs removes files of branches and tags that git has moved into packed-refs in the box. They count as no
+// deletions: with the old file here, git would use the old commit of the branch. packRefs removes a file only if the
+// host's packed-refs is the box's and the file is in the state that was sent.
 func (m *merge) packRefs(ctx context.Context, changes []change) error {
 	packed := map[string]map[string]bool{} // by the path of packed-refs
 	for _, c := range changes {

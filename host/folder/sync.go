@@ -15,23 +15,23 @@ import (
 // Sync merges the box's copy of a folder back into it.
 type Sync struct {
 	Folder
-	Base  Manifest // what CopyIn returned, or the Base of the last Result
-	State string   // a folder of this host for temporary files, outside of Path; one per folder; made where it is missing
-	// Delete also deletes here what was deleted in the box and is here as it was sent. Without it nothing is deleted.
+	Base  Manifest // the result of CopyIn, or the Base of the last Result
+	State string   // a folder of this host for temporary files, outside of Path, one for each Path; created if missing
+	// Delete deletes paths here that were deleted in the box and are here in the state that was sent.
 	Delete bool
 
-	step func() error // is called before each change of the folder; nil but in tests, where an error stands for a kill
+	step func() error // called before each change of the folder, only in tests: an error simulates a kill
 }
 
-// Result is what a Pull did.
+// Result is the result of a Pull.
 type Result struct {
 	Copied  int `json:"copied"`  // files and links that have the box's version now
 	Deleted int `json:"deleted"` // files, links and folders that were deleted here
-	// Conflicts are the paths that the host and the box changed differently. The host's version stands there, the box's
-	// beside it, named PATH.box, or PATH.box-HASH where that was taken or too long. For a path that was deleted in the
-	// box there is none.
+	// Conflicts are the paths that the host and the box changed differently. PATH is the host's version, PATH.box the
+	// box's, or PATH.box-HASH if that was taken or too long. A path that was deleted in the box has none.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Skipped are paths that the box changed and that never come back: configuration and hooks of git, special files.
+	// Skipped are paths that the box changed and that are never copied back: git's configuration and hooks, special
+	// files.
 	Skipped []string `json:"skipped,omitempty"`
 	Error   string   `json:"error,omitempty"` // the text of Pull's error
 
@@ -45,12 +45,12 @@ type change struct {
 	base, box Entry
 }
 
-// ErrBusy is returned where another Pull has the State.
+// ErrBusy is returned if another Pull uses the State.
 var ErrBusy = errors.New("another sync of the folder is running")
 
-// Pull merges once. It may be repeated at any time, and after an error it has to be: it then does what is left. An
-// error of the box comes before anything is changed here; one of this machine, such as a full disk, leaves each path in
-// its old or its new state. When Pull returns without an error, what it did is on disk.
+// Pull merges once. It may be repeated at any time. After an error it must be repeated: it then does the rest. If the
+// box fails, Pull has changed nothing here. If this machine fails, with a full disk for instance, each path is in its
+// old or its new state. When Pull returns nil, its changes are on disk.
 func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	defer func() {
 		if err != nil {
@@ -124,7 +124,7 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	return res, flush(s.Path)
 }
 
-// lock takes the lock file, which its holder's death releases.
+// lock takes the lock file. The kernel releases it if the holder dies.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -136,12 +136,11 @@ func lock(path string) (unlock func() error, err error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	// A child of this process that is just being started has the file, too, so closing it is not enough.
+	// Closing the file is not enough: a child of this process that is being started has it, too.
 	return func() error { return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close()) }, nil
 }
 
-// flush writes to disk what was written to the filesystem of the folder: one call, where a call for each of many files
-// takes minutes.
+// flush writes the folder's filesystem to disk with one call. One call for each of many files takes minutes.
 func flush(folder string) error {
 	f, err := os.Open(folder)
 	if err != nil {
@@ -150,7 +149,7 @@ func flush(folder string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// any reports whether the base has anything that is not excluded.
+// any reports whether the base has a path that is not excluded.
 func (s Sync) any(match matcher) bool {
 	for path, e := range s.Base {
 		if !match.hides(path, e.Type == Dir) {
@@ -160,7 +159,7 @@ func (s Sync) any(match matcher) bool {
 	return false
 }
 
-// changes returns what the box has changed, sorted by path, and the paths of changes that never come back.
+// changes returns the changes of the box, sorted by path, and the paths that are never copied back.
 func (s Sync) changes(box Manifest, match matcher) (list []change, skipped []string) {
 	g := guard{base: s.Base, box: box}
 	held := map[string]bool{}

@@ -13,11 +13,11 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// claimTimeout is the age at which a claim without its run is that of a launch that died. It is for servers that take
-// single entries only: elsewhere the claim and the run are one append.
+// claimTimeout is the age at which a claim without its run counts as left by a launch that died. It matters for servers
+// that accept single entries only: elsewhere the claim and the run are one append.
 const claimTimeout = time.Minute
 
-// log is what was read of the thread.
+// log is the part of the thread that was read.
 type log struct {
 	fold   thread.Fold
 	claims map[int]claim
@@ -30,7 +30,7 @@ type claim struct {
 	at  time.Time
 }
 
-// read reads the thread on.
+// read reads the new entries of the thread.
 func (g *log) read(ctx context.Context, client *thread.Client) error {
 	from := g.next
 	if from == "" {
@@ -54,7 +54,7 @@ func (g *log) read(ctx context.Context, client *thread.Client) error {
 	return nil
 }
 
-// status is the status of a run; "" where the thread has none with the id.
+// status returns the status of a run; "" if the thread has no run with the id.
 func (g *log) status(run string) string {
 	for _, r := range g.fold.Runs() {
 		if r.ID == run {
@@ -64,7 +64,7 @@ func (g *log) status(run string) string {
 	return ""
 }
 
-// free is the number of the thread's next run; the run that is in the way, where there is one.
+// free returns the number of the thread's next run, or the run that blocks it.
 func (g *log) free() (k int, busy string) {
 	if r, ok := g.fold.Latest(); ok && r.Status == thread.StatusRunning {
 		return 0, r.ID
@@ -80,7 +80,7 @@ func (g *log) free() (k int, busy string) {
 	}
 }
 
-// claim posts the run's beginning, where no other run is open and no other launch was first.
+// claim posts the run's beginning. It returns a *BusyError if another run is open or another launch was first.
 func (g *launching) claim(ctx context.Context) error {
 	k, busy := g.thread.free()
 	if busy != "" {
@@ -98,7 +98,7 @@ func (g *launching) claim(ctx context.Context) error {
 		if _, err = g.Client.AppendAtomic(ctx, append([]thread.Entry{mine}, run...)); err != nil {
 			err = fmt.Errorf("post to the thread: %w", err)
 		}
-	} else if err = g.post(ctx, mine); err == nil { // an older server: the claim decides by itself
+	} else if err = g.post(ctx, mine); err == nil { // an older server has no atomic append: the claim alone decides
 		err = g.post(ctx, run...)
 	}
 	var se *thread.StatusError

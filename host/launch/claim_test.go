@@ -8,7 +8,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The number of the thread's next run follows from its runs and claims; a run or a launch that is under way is in the way.
+// The number of the thread's next run follows from its runs and claims; a run or a launch that is under way is in the
+// way.
 func TestFree(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	young, old := now.Add(-time.Second), now.Add(-claimTimeout)

@@ -1,20 +1,18 @@
-// Package launch provisions a box, puts the runner into it, starts it detached and leaves.
+// Package launch provisions a box, uploads the runner, and starts it detached.
 //
-// The order is the design. The prompt and the run's beginning are on the thread before there is a box, and the box's
-// name before there is a runner: when this process dies, what is left is a thread that shows how far it came, and
-// that reconcile settles. Once the runner is started nothing depends on the host.
+// The order is the design. The prompt and the run's beginning are on the thread before the box exists, and the box's
+// name before the runner exists. If this process dies, the thread shows how far it came, and reconcile settles it. Once
+// the runner is started the run does not depend on the host.
 //
-//  1. run.<k>, <run>.prompt, <run>.running: the claim to be the thread's k-th run, and the run. Of two launches one
-//     gets it.
-//  2. the box: that of the thread's last run, where it lives and that is wanted, or a new one. The run holds its
+//  1. run.<k>, <run>.prompt, <run>.running: the claim to be the thread's k-th run, and the run. Only one of two
+//     launches gets it.
+//  2. the box: that of the thread's last run, if it is live and the task resumes, or a new one. The run holds its
 //     lease.
-//  3. <run>.sandbox, with what is wanted of the box after the run
-//  4. what the run needs there: the runner, the agent, the user's files, and the user's own setup. Each step is on
-//     the thread
-//  5. the runner, detached; its token is in its environment and nowhere else
+//  3. <run>.sandbox, with the work after the run.
+//  4. the content of the box: the runner, the agent, the user's files and setup. Each step is on the thread.
+//  5. the runner, detached. Its token is in its environment and nowhere else.
 //
-// A launch that fails posts that as a provisional end, and deletes the box that it made, unless a runner may be in
-// it.
+// A launch that fails posts a provisional end, and deletes the box that it made, unless a runner may run in it.
 package launch
 
 import (
@@ -32,43 +30,43 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Task is what is to be launched.
+// Task is the run to launch.
 type Task struct {
 	Thread string // the thread's id; it need not exist yet
 	Run    string // the run's id
 	Author string // of the prompt; "" for none
 	Parent *thread.Parent
 	Prompt string
-	After  *thread.After // what is wanted of the box once the run has ended; nil for nothing
+	After  *thread.After // the work after the run; nil for none
 
 	Harness string
 	Model   string   // "" for the agent's own choice
 	Args    []string // more arguments for the agent
 
-	Resume  bool // go on with the thread's last run, in its box where that lives
-	Hydrate bool // and from the thread in any case
+	Resume  bool // continue the thread's last session, in its box if that is live
+	Hydrate bool // with Resume: always rebuild the session from the thread
 
-	Box   sandbox.Options   // of a new box; the labels are added to
+	Box   sandbox.Options   // of a new box; the launch adds labels
 	Env   map[string]string // of the agent
 	Files []Inline          // in the box user's home folder
-	Dir   Tree              // a folder of this host that is worked on in the box; nil for none
+	Dir   Tree              // a folder of this host to copy into the box; nil for none
 	Setup Setup
 }
 
-// Inline is a small file to make in the box, for its owner alone.
+// Inline is a small file to make in the box, with mode 0600.
 type Inline struct {
 	Path    string // relative to the home folder
 	Content []byte
 }
 
-// Setup are the user's own commands, run one after the other in the working directory before the runner.
+// Setup is the user's own commands. They run one after the other in the working directory, before the runner.
 type Setup struct {
 	Commands []string // for sh
 	Env      map[string]string
 	Timeout  time.Duration // of each; 0: 10 minutes
 }
 
-// Agent is how the agent is had in a box: the name of its program, and the npm package that has it.
+// Agent is the name of the agent's program, and the npm package that installs it.
 type Agent struct{ Program, Package string }
 
 // Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona are such.
@@ -83,7 +81,8 @@ type Provider interface {
 type prober interface {
 	// Probe returns the state of the box with the id, and why in the provider's words.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner is.
+	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner
+	// is.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
@@ -91,47 +90,48 @@ type prober interface {
 type Launcher struct {
 	Provider Provider
 	Agent    Agent
-	// Client posts to and reads the thread from here.
+	// Client is the host's client of the thread.
 	Client *thread.Client
-	// Boxes is a client of the stream with the leases of a box.
+	// Boxes returns a client of the stream with a box's lease.
 	Boxes func(threadID string) *thread.Client
-	// Tokens makes the runner's tokens: to write, and to get fresh ones with.
+	// Tokens signs the runner's tokens: one to write, and one to renew that.
 	Tokens func(threadID, runID string) (write, renew string, err error)
-	// StreamURL is where the box reaches the thread server.
+	// StreamURL is the address of the thread server as the box reaches it.
 	StreamURL string
-	// Runner is the path of the runner's binary for an architecture ("amd64", "arm64").
+	// Runner returns the path of the runner's binary for an architecture ("amd64", "arm64").
 	Runner func(arch string) (string, error)
 
-	// Attached is this host's own hold of the box, for what it does after the run; "" for none. The caller renews it.
+	// Attached is this host's own hold of the box, for the work after the run; "" for none. The caller renews it.
 	Attached string
-	// WaitEvery is the time between two signals of a step that lasts; 0: 30 s.
+	// WaitEvery is the interval of signals during a long step; 0: 30 s.
 	WaitEvery time.Duration
 
-	Progress func(step string) // receives what is being done
+	Progress func(step string) // receives each step; nil for none
 	Log      *slog.Logger
 }
 
-// Launched is what was launched.
+// Launched is the result of a launch.
 type Launched struct {
 	Thread  string          `json:"threadId"`
 	Run     string          `json:"runId"`
 	Sandbox sandbox.Ref     `json:"sandbox"`
 	Process sandbox.Process `json:"process"` // of the runner, in the box
-	Resume  string          `json:"resume"`  // none, continue or hydrate: what the runner was told
+	Resume  string          `json:"resume"`  // none, continue or hydrate
 	WorkDir string          `json:"workDir"`
 
 	Box sandbox.Sandbox `json:"-"`
 }
 
-// farewellTimeout bounds what a launch that failed does, with the thread and with the box.
+// farewellTimeout bounds the cleanup of a launch that failed.
 const farewellTimeout = 30 * time.Second
 
-// BusyError is returned where the thread has a run that is open, or another launch was first.
+// BusyError is returned if the thread has an open run, or another launch was first.
 type BusyError struct{ Thread, Run string }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf(
-		"thread %s has a run that is still running (%s): wait for it, arbe cancel it, or arbe reconcile it where it is dead",
+		"thread %s has a run that is still running (%s): wait for it, or end it with arbe cancel; "+
+			"if it is dead, use arbe reconcile",
 		e.Thread,
 		e.Run,
 	)
@@ -144,11 +144,11 @@ type launching struct {
 	server thread.Health
 	thread log
 	steps  *steps
-	fired  bool // the runner may have been started, and nobody knows
+	fired  bool // the runner may have been started: its answer is lost
 }
 
-// Launch launches the task. An error after the thread knows of the run is on the thread, too. A *BusyError means that
-// nothing was done.
+// Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
+// the launch changed nothing.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
 	if strings.TrimSpace(t.Prompt) == "" {
@@ -173,7 +173,7 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	return done, nil
 }
 
-// provision makes all that the run needs, and starts it.
+// provision makes the box and its content, and starts the runner.
 func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
 	if box, fresh, err = g.box(ctx, done); err != nil {
 		return nil, false, err
@@ -181,26 +181,29 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	done.Sandbox, done.WorkDir, done.Box = box.Ref(), box.WorkDir(), box
 	if err := g.post(ctx, g.entry(g.Run+".sandbox", thread.SandboxOf{
 		Signal: g.signal(thread.TypeSandbox), Parent: g.Parent, After: g.After,
-		Sandbox: thread.Box{Sandbox: thread.Sandbox{Provider: box.Ref().Provider, Ref: box.Ref().ID}, Ephemeral: g.Box.Ephemeral},
+		Sandbox: thread.Box{
+			Sandbox:   thread.Sandbox{Provider: box.Ref().Provider, Ref: box.Ref().ID},
+			Ephemeral: g.Box.Ephemeral,
+		},
 	})); err != nil {
 		return box, fresh, err
 	}
 	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
 	}
-	// A launch that was asleep for long may have been given up, and its box with it.
+	// A reconciler may have ended a launch that was suspended for long, and released its box.
 	if err := g.thread.read(ctx, g.Client); err != nil {
 		return box, fresh, err
 	}
 	if status := g.thread.status(g.Run); status != thread.StatusRunning {
-		return box, fresh, fmt.Errorf("the run was ended meanwhile: it is %s", status)
+		return box, fresh, fmt.Errorf("the run was ended during its launch: it is %s", status)
 	}
 	g.progress("starting the runner")
 	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
-		// It may have been started, and the answer lost.
+		// The runner may be running although the answer is lost.
 		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{})
 		if lerr == nil && runs {
-			g.progress("the runner is there although %v", err)
+			g.progress("the runner is running although its start failed: %v", err)
 			return box, fresh, nil
 		}
 		g.fired = lerr != nil
@@ -208,10 +211,10 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	return box, fresh, err
 }
 
-// looks bounds how often a box is asked where it does not answer.
+// looks bounds the queries of a box that does not answer.
 const looks = 3
 
-// runs asks whether a process, or any runner, is alive in a box.
+// runs reports whether a process, or any runner, is alive in a box.
 func (g *launching) runs(ctx context.Context, id string, p sandbox.Process) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
 	defer cancel()
@@ -250,7 +253,7 @@ func (l *Launcher) progress(format string, args ...any) {
 	}
 }
 
-// box is the box of the run, which holds its lease. fresh is set where it was made for the run.
+// box returns the box of the run, which holds its lease. fresh is set if it was made for the run.
 func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
 	if g.Resume {
 		if done.Resume = "hydrate"; !g.Hydrate {
@@ -259,7 +262,7 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 		if box, err = g.former(ctx); box != nil || err != nil {
 			return box, false, err
 		}
-		done.Resume = "hydrate" // a new box has nothing but the thread
+		done.Resume = "hydrate" // a new box has no session
 	}
 	g.progress("making a %s sandbox", g.Provider.Name())
 	o := g.Box
@@ -292,7 +295,7 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 	return box, true, nil
 }
 
-// hold holds a box for the run, and for this host where it stays attached.
+// hold holds a box for the run, and for this host if it stays attached.
 func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
 	l := lease.Lease{Client: g.Boxes(lease.Stream(box))}
 	if err := l.Hold(ctx, lease.OfRun(g.Thread, g.Run)); err != nil || g.Attached == "" {
@@ -301,7 +304,7 @@ func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
 	return l.Hold(ctx, lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL})
 }
 
-// former is the box of the thread's last run that had one, where it lives; nil where a new one is needed.
+// former returns the box of the thread's last run that had one; nil if it is not live.
 func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 	runs := g.thread.fold.Runs()
 	for i := len(runs) - 1; i >= 0; i-- {
@@ -315,11 +318,11 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 		}
 		health, why, err := g.Provider.Probe(ctx, ref.Ref)
 		if err == nil && health == sandbox.Live && runs[i].Provisional {
-			// Its runner was given up, and may be at work behind a network that is down.
+			// A reconciler ended the run, but its runner may still run behind a network that is down.
 			var alive bool
 			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
 				return nil, fmt.Errorf(
-					"the runner of run %s is still alive in the sandbox %s:%s",
+					"the runner of run %s still runs in the sandbox %s:%s: wait for it, or use arbe cancel",
 					runs[i].ID,
 					ref.Provider,
 					ref.Ref,
@@ -327,7 +330,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			}
 		}
 		if err == nil && health == sandbox.Live {
-			// Held first: what is held is not released while it is opened.
+			// Hold it first: a box that is held is not released while it is opened.
 			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
 			if err != nil && !errors.Is(err, lease.ErrReleased) {
 				return nil, err
@@ -340,7 +343,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 				})
 			}
 			if err == nil {
-				g.progress("going on in the sandbox %s", box.Ref())
+				g.progress("continuing in the sandbox %s", box.Ref())
 				return box, nil
 			}
 		}
@@ -353,7 +356,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 	return nil, nil
 }
 
-// redactor knows what was handed to the box and must not be on the thread: a command may have printed it.
+// redactor removes from entries the secrets that the box was given: a command may have printed them.
 func (t Task) redactor() *thread.Redactor {
 	environ := []string{"GITHUB_TOKEN=" + t.Box.Token}
 	var names []string
@@ -365,8 +368,8 @@ func (t Task) redactor() *thread.Redactor {
 	return thread.NewRedactor(environ, names)
 }
 
-// failed posts that the launch has failed, and deletes the box that was made for it. A box in which the runner may have
-// been started is left to reconcile, which asks for its process.
+// failed posts the failure of the launch, and deletes the box that was made for it. A box in which the runner may run
+// is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
 	defer cancel()
@@ -376,8 +379,11 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 	}
 	posted := g.post(ctx,
 		g.entry(g.Run+".orphan.0", thread.Failed{
-			Signal: g.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch, Message: g.redactor().Text(cause.Error()),
+			Signal: g.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch,
+			Message: g.redactor().Text(cause.Error()),
 		}),
-		g.entry(g.Run+".orphan.1", thread.StatusChanged{Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed}))
+		g.entry(g.Run+".orphan.1", thread.StatusChanged{
+			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,
+		}))
 	return errors.Join(err, posted)
 }

@@ -16,22 +16,23 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Where things are in a box, below the home folder of its user, who need not be root.
+// Paths in a box, relative to the home folder of its user, who need not be root.
 const (
 	runnerPath = sandbox.RunnerPath
-	npmPrefix  = ".npm-global" // where the agent is installed, where the box has none
+	npmPrefix  = ".npm-global" // of the agent, if the box has none
 )
 
-// inPath makes what is installed in a box known to a shell there.
+// inPath adds the agents that a launch has installed to the PATH of a shell.
 const inPath = `PATH="$HOME/` + npmPrefix + `/bin:$PATH"; export PATH; `
 
-// installFor is how long the agent may take to install.
+// installFor bounds the installation of the agent.
 const installFor = 10 * time.Minute
 
-// look asks a box all that is to be known of it before anything is put there, in one command.
-const look = inPath + `uname -m; sha256sum "$HOME/` + runnerPath + `" 2>/dev/null | cut -c1-64; echo; command -v "$1"; echo`
+// look prints the box's machine, the SHA-256 of its runner and the path of its agent, in one command.
+const look = inPath + `uname -m; sha256sum "$HOME/` + runnerPath + `" 2>/dev/null | cut -c1-64; echo
+command -v "$1"; echo`
 
-// prepare puts into the box what the run needs there, as far as it is not there yet.
+// prepare uploads and installs everything that the run needs and the box does not have.
 func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
 	machine, has, agent := "", "", ""
 	if err := g.steps.do(ctx, "", "looking into the sandbox", func() error {
@@ -47,7 +48,8 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	}); err != nil {
 		return err
 	}
-	if err := g.steps.do(ctx, "", "uploading the runner", func() error { return g.putRunner(ctx, box, machine, has) }); err != nil {
+	put := func() error { return g.putRunner(ctx, box, machine, has) }
+	if err := g.steps.do(ctx, "", "uploading the runner", put); err != nil {
 		return err
 	}
 	for _, f := range g.Files { // first: npm may need its configuration
@@ -57,19 +59,21 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	}
 	if agent == "" {
 		g.progress("installing %s", g.Agent.Package)
-		if err := g.steps.do(ctx, thread.StepAgent, g.Agent.Package, func() error { return g.install(ctx, box) }); err != nil {
+		install := func() error { return g.install(ctx, box) }
+		if err := g.steps.do(ctx, thread.StepAgent, g.Agent.Package, install); err != nil {
 			return err
 		}
 	}
 	if g.Dir != nil {
 		g.progress("copying %s", g.Dir)
-		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.String(), func() error { return g.Dir.CopyIn(ctx, box, fresh) }); err != nil {
+		copyIn := func() error { return g.Dir.CopyIn(ctx, box, fresh) }
+		if err := g.steps.do(ctx, thread.StepFolder, g.Dir.String(), copyIn); err != nil {
 			return fmt.Errorf("copy %s into the sandbox: %w", g.Dir, err)
 		}
 	}
 	for _, command := range g.Setup.Commands {
 		g.progress("setup: %s", command)
-		c := sandbox.Command{Env: g.Setup.Env, Timeout: g.Setup.Timeout, Output: g.said}
+		c := sandbox.Command{Env: g.Setup.Env, Timeout: g.Setup.Timeout, Output: g.output}
 		if err := g.steps.do(ctx, thread.StepCommand, command, func() error {
 			_, err := g.sh(ctx, box, c, inPath+command)
 			return err
@@ -83,7 +87,7 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	return nil
 }
 
-// putFile makes one of the user's files in the box, for its owner alone.
+// putFile uploads one of the user's files, with mode 0600.
 func (g *launching) putFile(ctx context.Context, box sandbox.Sandbox, f Inline) error {
 	err := box.Upload(ctx, sandbox.File{
 		Path: f.Path, InHome: true, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: 0o600,
@@ -97,17 +101,18 @@ func (g *launching) putFile(ctx context.Context, box sandbox.Sandbox, f Inline) 
 // install installs the agent in the box.
 func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 	install := `npm install --global --no-audit --no-fund --loglevel=error --prefix "$HOME/` + npmPrefix + `" "$1"`
-	if _, err := g.sh(ctx, box, sandbox.Command{Timeout: installFor, Output: g.said}, install, g.Agent.Package); err != nil {
+	c := sandbox.Command{Timeout: installFor, Output: g.output}
+	if _, err := g.sh(ctx, box, c, install, g.Agent.Package); err != nil {
 		return fmt.Errorf("install %s in the sandbox: %w", g.Agent.Package, err)
 	}
 	return nil
 }
 
-// putRunner puts the runner into a box that has another one, or none.
+// putRunner uploads the runner unless the box has the same one.
 func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, has string) error {
 	arch, ok := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]
 	if !ok {
-		return fmt.Errorf("the sandbox is a %q: there is no runner for that", machine)
+		return fmt.Errorf("the sandbox is a %q: runners exist for x86_64 and aarch64", machine)
 	}
 	path, err := l.Runner(arch)
 	if err != nil {
@@ -130,14 +135,15 @@ func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, 
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	if err := box.Upload(ctx, sandbox.File{Path: runnerPath, InHome: true, Content: f, Size: size, Mode: 0o755}); err != nil {
+	file := sandbox.File{Path: runnerPath, InHome: true, Content: f, Size: size, Mode: 0o755}
+	if err := box.Upload(ctx, file); err != nil {
 		return fmt.Errorf("put the runner into the sandbox: %w", err)
 	}
 	return nil
 }
 
-// said passes the output of a command in the box on as progress.
-func (l *Launcher) said(_ sandbox.Stream, b []byte) {
+// output reports the output of a command in the box as progress.
+func (l *Launcher) output(_ sandbox.Stream, b []byte) {
 	for line := range strings.Lines(string(b)) {
 		if line = strings.TrimSpace(line); line != "" {
 			l.progress("  %s", line)
@@ -145,8 +151,8 @@ func (l *Launcher) said(_ sandbox.Stream, b []byte) {
 	}
 }
 
-// sh runs a script in the box's working directory, and returns what it prints. One that fails is an error that has
-// its last words.
+// sh runs a script in the box's working directory and returns its standard output. A failure is an error with the end
+// of its output.
 func (l *Launcher) sh(
 	ctx context.Context,
 	box sandbox.Sandbox,
@@ -160,7 +166,7 @@ func (l *Launcher) sh(
 	case err != nil:
 		return "", err
 	case res.TimedOut:
-		return "", fmt.Errorf("not done after %v", res.Duration.Round(time.Second))
+		return "", fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
 	case res.ExitCode != 0:
 		words := strings.TrimSpace(string(res.Stderr))
 		if words == "" {
@@ -174,7 +180,7 @@ func (l *Launcher) sh(
 	return string(res.Stdout), nil
 }
 
-// fire starts the runner. What it needs to know is in its environment: nobody reads that but the box's own user.
+// fire starts the runner. Its settings and tokens are in its environment, which only the box's own user can read.
 func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string) (sandbox.Process, error) {
 	t := g.Task
 	write, renew, err := g.Tokens(t.Thread, t.Run)
@@ -184,22 +190,15 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 	env := map[string]string{}
 	maps.Copy(env, t.Env)
 	maps.Copy(env, map[string]string{
-		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
-		"ARBE_SANDBOX": box.Ref().String(),
+		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_SANDBOX": box.Ref().String(),
+		"ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
 	})
 	if t.Author != "" {
 		env["ARBE_AUTHOR_ID"] = t.Author
 	}
 	argv := []string{
-		"sh",
-		"-c",
-		inPath + `exec "$HOME/` + runnerPath + `" "$@"`,
-		"sh",
-		"run",
-		"--harness",
-		t.Harness,
-		"--cwd",
-		box.WorkDir(),
+		"sh", "-c", inPath + `exec "$HOME/` + runnerPath + `" "$@"`, "sh",
+		"run", "--harness", t.Harness, "--cwd", box.WorkDir(),
 	}
 	if t.Model != "" {
 		argv = append(argv, "--model", t.Model)

@@ -9,8 +9,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// steps posts the steps of making a box: each when it has ended, and one that lasts every 30 s, so that a launch is
-// never silent. A step that can't be posted does not fail the launch: it would have gone well without.
+// steps posts the steps of a launch: each when it has ended, and a long one every 30 s, so that a launch is never
+// silent. A step that can't be posted does not fail the launch.
 type steps struct {
 	g      *launching
 	every  time.Duration
@@ -31,7 +31,7 @@ func newSteps(g *launching) *steps {
 	return s
 }
 
-// do runs one step and posts it under its kind; under none where that is "".
+// do runs one step and posts it with its kind; it posts no step with the kind "".
 func (s *steps) do(ctx context.Context, kind, name string, step func() error) error {
 	began := time.Now()
 	waiting, stop := context.WithCancel(ctx)
@@ -73,6 +73,6 @@ func (s *steps) post(ctx context.Context, kind, name string, took time.Duration,
 	s.next++
 	s.mu.Unlock()
 	if err := s.g.post(ctx, s.g.entry(id, p)); err != nil && kind != thread.StepWait {
-		s.g.progress("step %s is not on the thread: %v", name, err)
+		s.g.progress("post the step %s: %v", name, err)
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// Tree is a folder of this host that is worked on in the box.
+// Tree is a folder of this host that a launch copies into the box.
 type Tree interface {
 	fmt.Stringer
-	// CopyIn copies the folder into the box's working directory. fresh is set where the box was made for this run.
+	// CopyIn copies the folder into the box's working directory. fresh is set if the box was made for this run.
 	CopyIn(ctx context.Context, box sandbox.Sandbox, fresh bool) error
 }
 
-// copiedMark is a file in the box's home folder that is as old as what was copied in and set up.
+// copiedMark is a file in the box's home folder. Its time is the end of the copy and the setup.
 const copiedMark = ".arbe/copied"
 
-// mark notes in the box that all that differs from now on is the agent's work.
+// mark creates copiedMark: later changes are the agent's.
 func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
 	_, err := g.sh(
 		ctx,
@@ -30,8 +30,8 @@ func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
 	return err
 }
 
-// FolderChanged reports whether anything in the working directory of a box has changed since the launch copied a folder
-// there. It goes by the files' change times; a deletion changes that of the folder.
+// FolderChanged reports whether any file in the working directory of a box has changed since the launch copied a folder
+// there. It compares change times; a deletion changes that of the folder.
 func FolderChanged(ctx context.Context, box sandbox.Sandbox) (bool, error) {
 	res, err := box.Exec(ctx, sandbox.Command{
 		Argv:    []string{"sh", "-c", `find . -cnewer "$HOME/` + copiedMark + `" -print | head -n 1`},
@@ -40,7 +40,7 @@ func FolderChanged(ctx context.Context, box sandbox.Sandbox) (bool, error) {
 	switch {
 	case err != nil:
 	case res.TimedOut:
-		err = fmt.Errorf("not done after %v", res.Duration.Round(time.Second))
+		err = fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
 	case res.ExitCode != 0 || len(res.Stderr) > 0:
 		err = fmt.Errorf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
 	}

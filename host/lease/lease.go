@@ -1,15 +1,14 @@
-// Package lease records who needs a box, on a stream of the box's own, so that a box is released only when nobody
-// does.
+// Package lease records the holders of a box on a stream of the box's own. A box is released only without a holder.
 //
-// A box is held by records, each with a holder: a run, from before it uses the box until its thread reports its end;
-// and a host that copies from the box or pushes from it, for a time that it renews. A box that nobody holds may be
-// released: that, too, is a record, and after it nobody gets a hold any more. Only then the box is deleted, by
-// anybody, as often as it takes.
+// A hold is a record with a holder: a run, from before it uses the box until its thread reports its end; or a host
+// that copies from the box or pushes from it, for a time that it renews. A box without a hold may be released. The
+// release is a record, too, and no hold is accepted after it. Only then the box is deleted, by any host, with
+// retries.
 //
-// The n-th record of a stream has the id lease.<n>. A record is decided on what its writer has read, and is refused
-// (409) where another one came first; then the writer reads on and decides again. So two hosts never act on the same
-// state, and neither clocks nor the provider's labels decide anything but whether a hold with a time has expired,
-// which goes by the thread server's clock.
+// The n-th record of a stream has the id lease.<n>. A writer decides on the records that it has read. If another
+// record came first, the server refuses its record (409); the writer then reads the new records and decides again. So
+// two hosts never act on the same state. The thread server's clock decides whether a hold with a time has expired; no
+// other clock and no label of the provider decides anything.
 package lease
 
 import (
@@ -39,22 +38,29 @@ const (
 	opRelease = "release"
 )
 
-// ErrReleased is returned where the box has been released: it is deleted, or about to be.
+// ErrReleased is returned if the box was released: it is deleted, or will be.
 var ErrReleased = errors.New("the sandbox has been released")
 
-// Hold is a holder's need of the box.
+// Hold is a holder's claim to the box.
 type Hold struct {
-	Holder   string        // unique: of two holds with one holder the newer counts
+	Holder   string        // unique: a second hold of a holder replaces the first
 	ThreadID string        // the run's thread
-	RunID    string        // the run that the box is held by, or for
+	RunID    string        // the run that holds the box, or that the holder works for
 	TTL      time.Duration // 0: until the run has ended
-	At       time.Time     // the server's clock; set when it is read
+	At       time.Time     // start, by the server's clock; set by Read
 }
 
-// Expired reports whether the hold's time has passed. One without a time never expires by itself.
+// Expired reports whether the hold's TTL has passed. A hold without a TTL never expires.
 func (h Hold) Expired(now time.Time) bool { return h.TTL > 0 && now.Sub(h.At) >= h.TTL }
 
-// OfRun is the hold of a run.
+// record returns the record that begins the hold.
+func (h Hold) record() Record {
+	return Record{
+		Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds(),
+	}
+}
+
+// OfRun returns the hold of a run.
 func OfRun(threadID, runID string) Hold {
 	return Hold{Holder: "run:" + threadID + "/" + runID, ThreadID: threadID, RunID: runID}
 }
@@ -69,9 +75,9 @@ type Record struct {
 	TTLMs    int64  `json:"ttlMs,omitempty"`
 }
 
-// State is what the records of a box add up to.
+// State is the state of a lease: the sum of its records.
 type State struct {
-	Holds    []Hold // in the order in which they began
+	Holds    []Hold // in the order of their start
 	Released bool
 	Now      time.Time // the server's clock when the records were read
 
@@ -79,8 +85,8 @@ type State struct {
 	offset  string
 }
 
-// Held returns the first hold that counts: one with a time counts until that has passed, one of a run as long as open
-// reports that its run has not ended.
+// Held returns the first hold that is valid: one with a TTL until that has passed, one of a run while open reports true
+// for it.
 func (s State) Held(open func(Hold) bool) (Hold, bool) {
 	for _, h := range s.Holds {
 		if h.TTL > 0 && !h.Expired(s.Now) || h.TTL == 0 && open(h) {
@@ -96,14 +102,15 @@ func (s *State) add(r Record, at time.Time) {
 	switch r.Op {
 	case opHold:
 		if !s.Released {
-			s.Holds = append(s.Holds, Hold{r.Holder, r.ThreadID, r.RunID, time.Duration(r.TTLMs) * time.Millisecond, at})
+			ttl := time.Duration(r.TTLMs) * time.Millisecond
+			s.Holds = append(s.Holds, Hold{r.Holder, r.ThreadID, r.RunID, ttl, at})
 		}
 	case opRelease:
 		s.Released, s.Holds = true, nil
 	}
 }
 
-// Stream is the id of the thread that has a box's records.
+// Stream returns the id of the thread with a box's records.
 func Stream(box sandbox.Ref) string {
 	id := "_box_" + box.Provider + "_" + box.ID
 	if !thread.ValidThread(id) {
@@ -133,7 +140,7 @@ func (l Lease) readOn(ctx context.Context, s *State) error {
 	page, err := l.Client.Read(ctx, from, false, func(e thread.Entry) error {
 		var r Record
 		if e.ID != recordID(s.records) || json.Unmarshal(e.Payload, &r) != nil || r.Type != TypeLease {
-			return fmt.Errorf("entry %s is no record of a lease", e.ID)
+			return fmt.Errorf("entry %s is not a record of a lease", e.ID)
 		}
 		s.add(r, e.Received())
 		return nil
@@ -150,17 +157,17 @@ func (l Lease) readOn(ctx context.Context, s *State) error {
 
 func recordID(n int) string { return "lease." + strconv.Itoa(n) }
 
-// Hold holds the box, or renews a hold. It returns ErrReleased where the box has been released.
+// Hold holds the box, or renews a hold. It returns ErrReleased if the box was released.
 func (l Lease) Hold(ctx context.Context, h Hold) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
 			return Record{}, ErrReleased
 		}
-		return Record{Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds()}, nil
+		return h.record(), nil
 	})
 }
 
-// Try is Hold where nobody else's hold with a time counts; it reports whether it got the hold.
+// Try is Hold unless another holder has a valid hold with a TTL. It reports whether it got the hold.
 func (l Lease) Try(ctx context.Context, h Hold) (bool, error) {
 	got := true
 	err := l.append(ctx, func(s State) (Record, error) {
@@ -171,12 +178,12 @@ func (l Lease) Try(ctx context.Context, h Hold) (bool, error) {
 		if got = !held || other.Holder == h.Holder; !got {
 			return Record{}, nil
 		}
-		return Record{Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds()}, nil
+		return h.record(), nil
 	})
 	return got && err == nil, err
 }
 
-// Drop ends a hold. One that is not there is no error.
+// Drop ends a hold. A hold that does not exist is no error.
 func (l Lease) Drop(ctx context.Context, holder string) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if !slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Holder == holder }) {
@@ -186,7 +193,7 @@ func (l Lease) Drop(ctx context.Context, holder string) error {
 	})
 }
 
-// Release records that the box is released, where may returns nil for the state in which it is. Again is harmless.
+// Release records the release of the box if may returns nil for its state. It may be repeated.
 func (l Lease) Release(ctx context.Context, by string, may func(State) error) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
@@ -199,10 +206,10 @@ func (l Lease) Release(ctx context.Context, by string, may func(State) error) er
 	})
 }
 
-// attempts bounds how often a record is decided again because others came first.
+// attempts bounds the tries to write a record while other writers come first.
 const attempts = 20
 
-// append appends the record that decide gives for the present state; none where it gives the zero Record.
+// append appends the record that decide returns for the present state; none for the zero Record.
 func (l Lease) append(ctx context.Context, decide func(State) (Record, error)) error {
 	var s State
 	for n := range attempts {
@@ -231,17 +238,16 @@ func (l Lease) append(ctx context.Context, decide func(State) (Record, error)) e
 			return context.Cause(ctx)
 		}
 	}
-	return fmt.Errorf("write the lease %s: others came first %d times", l.Client.Thread, attempts)
+	return fmt.Errorf("write the lease %s: other writers came first %d times; try again", l.Client.Thread, attempts)
 }
 
-// Renewal of a hold with a time.
+// TTL is the TTL of a host's hold, and renewAfter the interval of its renewal.
 const (
 	TTL        = 10 * time.Minute
 	renewAfter = TTL / 4
 )
 
-// Keep renews a hold, which the caller has, until ctx is done. A renewal that fails is tried again with the next one:
-// the hold lasts for several.
+// Keep renews a hold, which the caller has, until ctx is done. It ignores a renewal that fails: the TTL allows several.
 func (l Lease) Keep(ctx context.Context, h Hold) {
 	tick := time.NewTicker(renewAfter)
 	defer tick.Stop()

@@ -14,8 +14,8 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// prelude is the beginning of every script that runs git in a box. The box's configuration stays in force where it
-// decides what a commit holds (identity, filters, ignored files); what runs other programs or hides work is overridden.
+// prelude is the beginning of every script that runs git in a box. Configuration of the box that decides the content of
+// a commit (identity, filters, ignored files) stays in force; any that runs other programs or hides work is overridden.
 // The working directory must be the repository: a repository of a folder above it is not the box's.
 const prelude = `
 export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_EDITOR=: GIT_NO_REPLACE_OBJECTS=1 GIT_CEILING_DIRECTORIES="${PWD%/*}"
@@ -75,20 +75,21 @@ rm -f "$1"
 type work struct {
 	box    Box
 	o      Options
-	path   string // of the bundle, relative to the box's home; "" while there is none
-	pushed string // the commit that the remote has now; "" for none
+	path   string // of the bundle, relative to the box's home; "" before it is made
+	pushed string // the commit that was pushed; "" for none
 }
 
-// Bounds of what is done in the box.
+// Bounds of the work in the box.
 const (
 	mostMessage = 64 << 10
-	farewell    = time.Minute // for what is done in the box once all is over
+	farewell    = time.Minute // of the cleanup in the box
 )
 
-// bundle commits what is uncommitted and packs the branch. Without packed the box takes the remote to have all of it.
+// bundle commits uncommitted changes and packs the branch. packed is false if the box's remote-tracking branches have
+// all of its commits.
 func (w *work) bundle(ctx context.Context, whole bool) (commit string, packed bool, err error) {
 	if w.path == "" {
-		w.path = ".arbe/push-" + rand.Text() + ".bundle" // another host may be at it, too
+		w.path = ".arbe/push-" + rand.Text() + ".bundle" // another host may push at the same time
 	}
 	how := "based"
 	if whole {
@@ -122,7 +123,7 @@ func (w *work) refused(why string) error {
 	}
 	switch branch := w.o.Branch; why {
 	case "repository":
-		return fmt.Errorf("the box's working directory is no git repository: %.300s", detail)
+		return fmt.Errorf("the box's working directory is not a git repository: %.300s", detail)
 	case "conflicts":
 		return errors.New("the working directory has unresolved merge conflicts, which are not committed")
 	case "unborn":
@@ -135,7 +136,7 @@ func (w *work) refused(why string) error {
 	return fmt.Errorf("the box refused: %.300q", why)
 }
 
-// discard removes the bundle from the box. The push has its result by then, so there is nobody to act on an error.
+// discard removes the bundle from the box. It ignores an error: the push has its result.
 func (w *work) discard(ctx context.Context) {
 	if w.path == "" {
 		return
@@ -148,7 +149,7 @@ func (w *work) discard(ctx context.Context) {
 	})
 }
 
-// ended is the error of a command in a box that did not end well.
+// ended returns the error of a command in a box that failed.
 func ended(res sandbox.Result, err error) error {
 	switch {
 	case err != nil:
@@ -161,9 +162,9 @@ func ended(res sandbox.Result, err error) error {
 	return nil
 }
 
-// Unsaved is the work in a box's working directory that may be nowhere else.
+// Unsaved is the work in a box's working directory that may exist there only.
 type Unsaved struct {
-	Git     bool // the working directory is a repository; else nothing is known
+	Git     bool // the working directory is a repository; if not, the rest is unknown
 	Commits int  // of any branch, stash or detached HEAD, that no remote-tracking branch has
 	Changes int  // paths that are changed or untracked, without the ignored ones; a new folder is one
 }
@@ -186,11 +187,11 @@ echo "git $commits $(printf %s "$changes" | grep -c '')"`
 
 var unsavedAnswer = regexp.MustCompile(`\A(git|none) (\d{1,9}) (\d{1,9})\n\z`)
 
-// unsavedTimeout bounds one look at a working directory.
+// unsavedTimeout bounds CountUnsaved.
 const unsavedTimeout = 2 * time.Minute
 
-// CountUnsaved counts the work in the box that may be nowhere else. All of it runs in the box. An error means that
-// nothing is known, and a box of which nothing is known must be kept.
+// CountUnsaved counts the work that may exist in the box only. All of it runs in the box. After an error the count is
+// unknown, and the box must be kept.
 func CountUnsaved(ctx context.Context, b Box) (Unsaved, error) {
 	res, err := b.Exec(ctx, sandbox.Command{
 		Argv: []string{"sh", "-c", unsavedScript}, Timeout: unsavedTimeout, MaxOutput: mostOutput,

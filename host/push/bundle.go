@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// header is the beginning of a bundle: what it builds on, and what it brings. The pack follows it.
+// header is the beginning of a bundle: the commits that it needs, and the refs that it has. The pack follows it.
 type header struct {
 	needs []string          // commits that are not in the pack
 	tips  map[string]string // refs, and their commits
 }
 
-// Bounds of a header. More than mostNeeds is no branch that was worked on for a while.
+// Bounds of a header. A branch of a run needs far fewer commits than mostNeeds.
 const (
 	mostHeader = 1 << 20
 	mostNeeds  = 1000
@@ -33,7 +33,7 @@ func readHeader(from io.Reader) (h header, pack io.Reader, err error) {
 		switch {
 		case first:
 			if text != "# v2 git bundle" && text != "# v3 git bundle" {
-				return h, nil, errors.New("the box's bundle is none")
+				return h, nil, errors.New("the box's bundle is malformed")
 			}
 		case text == "":
 			if len(h.needs) > mostNeeds {

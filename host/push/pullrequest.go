@@ -21,8 +21,7 @@ func (o Options) github() (*github.Client, error) {
 	return github.NewClient(opts...)
 }
 
-// base returns the branch that a pull request is made against, and the repository's owner and name, which are others
-// where it was moved.
+// base returns the base branch of a pull request, and the repository's owner and name, which differ if it was moved.
 func (o Options) base(ctx context.Context, gh *github.Client) (base, owner, name string, err error) {
 	repo, _, err := gh.Repositories.Get(ctx, o.Remote.Owner, o.Remote.Name)
 	if err != nil {
@@ -36,7 +35,7 @@ func (o Options) base(ctx context.Context, gh *github.Client) (base, owner, name
 	return base, cmp.Or(repo.GetOwner().GetLogin(), o.Remote.Owner), cmp.Or(repo.GetName(), o.Remote.Name), nil
 }
 
-// pullRequest returns the address of the branch's pull request, a new one or that which is open.
+// pullRequest returns the address of the branch's pull request: the open one, or a new one.
 func pullRequest(ctx context.Context, o Options) (string, error) {
 	gh, err := o.github()
 	if err != nil {
@@ -56,7 +55,7 @@ func pullRequest(ctx context.Context, o Options) (string, error) {
 	if err == nil {
 		return pr.GetHTMLURL(), nil
 	}
-	// There may be one from before, another host may have made it, or GitHub's answer was lost.
+	// An open one may exist from before, from another host, or because GitHub's answer was lost.
 	open, _, listErr := gh.PullRequests.List(ctx, owner, name, &github.PullRequestListOptions{
 		State: "open", Head: owner + ":" + o.Branch,
 	})
@@ -71,7 +70,7 @@ func pullRequest(ctx context.Context, o Options) (string, error) {
 	return "", err
 }
 
-// maxTitle is how many characters GitHub takes.
+// maxTitle is GitHub's limit of a title, in characters.
 const maxTitle = 256
 
 func title(o Options) string {
@@ -84,10 +83,10 @@ func body(o Options) string {
 	return fmt.Sprintf("Thread: %s\nBranch: %s\nRun: %s", o.Thread, o.Branch, o.Run)
 }
 
-// maxReason is how many bytes of a reason are kept.
+// maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
-// reason is an error's text on one line, without the token in any of the forms that git and HTTP give it.
+// reason returns an error's text as one line, without the token in any of its forms in git and HTTP.
 func reason(err error, token string) string {
 	var ue *url.Error
 	if errors.As(err, &ue) && ue.Timeout() {

@@ -1,11 +1,12 @@
 // Package push pushes the branch that a run has left in its box, and makes a pull request of it.
 //
-// The commits come out of the box as a git bundle, and leave from a bare repository in a temporary folder of the host
-// that holds no configuration but ours. The box never gets the token, and nothing that is configured in the box decides
-// where the commits go. The token goes to GitHub alone, the server and the API that the host's own environment names.
+// The commits leave the box as a git bundle, and are pushed from a bare repository in a temporary folder of the host,
+// with a configuration of this package only. The box never gets the token, and no configuration in the box decides
+// where the commits go. The token is sent to GitHub only: the server and the API that the host's environment names.
 //
-// Nothing is ever forced: a branch that somebody else has pushed to stays as it is, and the Outcome says so. The result
-// of a push is an Outcome and not an error, because a push that fails does not fail the run. No error holds the token.
+// A push is never forced: a branch that somebody else has pushed to stays as it is, and the Outcome reports it. The
+// result of a push is an Outcome and not an error, because a push that fails does not fail the run. No error holds the
+// token.
 package push
 
 import (
@@ -19,30 +20,30 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// Box is what a push needs of a sandbox.Sandbox. All that it returns may be the agent's work, and is not trusted.
+// Box is the part of a sandbox.Sandbox that a push needs. Its answers may be the agent's, and are not trusted.
 type Box interface {
 	Home() string
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Download(ctx context.Context, path string, w io.Writer) error
 }
 
-// Options name the branch to push, where it goes, and the text of the pull request.
+// Options are the branch to push, its remote, and the text of the pull request.
 type Options struct {
 	Remote      Remote
 	Branch      string
 	Intent      string // the task in a few words: title, and message of the commit of what was uncommitted; may be ""
-	Thread, Run string // that the work was done on, and in
+	Thread, Run string // of the work
 
-	Token   string // of GitHub: for a Remote there and for the API, and for no other server
+	Token   string // of GitHub: sent to a Remote there and to the API, and to no other server
 	BaseURL string // of the API of a GitHub Enterprise server; "" for github.com
 	NoPR    bool   // push only
 
-	MaxBundle int64 // bytes that may come out of the box; 0: DefaultMaxBundle
-	// HTTPClient talks to GitHub and looks at the remote; nil for one that gives up on a request after 30 s.
+	MaxBundle int64 // bytes of commits to accept from the box; 0: DefaultMaxBundle
+	// HTTPClient sends requests to GitHub and the remote; nil for one with a timeout of 30 s.
 	HTTPClient *http.Client
 }
 
-// DefaultMaxBundle is how many bytes of commits may come out of a box.
+// DefaultMaxBundle is the default of Options.MaxBundle, in bytes.
 const DefaultMaxBundle = 2 << 30
 
 // Outcome is the result of a push, as signal.dispatch.push carries it.
@@ -62,7 +63,7 @@ type Outcome struct {
 	Nothing bool `json:"-"`
 }
 
-// errNothing is the end of a push where the run has made no commit and no change.
+// errNothing is returned if the run has made no commit and no change.
 var errNothing = errors.New("nothing to push")
 
 // Push commits what is uncommitted in the box, pushes the branch, and makes sure that it has a pull request. It may be
@@ -94,7 +95,7 @@ func Push(ctx context.Context, b Box, o Options) Outcome {
 	return out
 }
 
-// wantsToken reports whether o can't be done without a token.
+// wantsToken reports whether o needs a token.
 func (o Options) wantsToken() bool {
 	return o.Remote.Owner != "" && (o.Remote.overHTTP() || !o.NoPR)
 }
@@ -133,9 +134,9 @@ func push(ctx context.Context, b Box, o Options) (commit string, err error) {
 	return commit, nil
 }
 
-// errWhole is the reason to take all of the branch's history from the box, and not just what its remote-tracking
-// branches lack: those don't agree with the remote.
-var errWhole = errors.New("the remote lacks what the box takes it to have")
+// errWhole is returned if the box's remote-tracking branches don't agree with the remote: then all of the branch's
+// history is taken from the box, and not just the commits that those branches lack.
+var errWhole = errors.New("the remote lacks commits of the box's remote-tracking branches")
 
 // take gets the branch's commits out of the box and into r, and returns the newest.
 func (r *repository) take(ctx context.Context, w *work, refs map[string]string, whole bool) (commit string, err error) {
@@ -170,11 +171,11 @@ func (r *repository) take(ctx context.Context, w *work, refs map[string]string, 
 	return commit, r.unpack(ctx, body)
 }
 
-// judgeNothing is for a branch of which the box takes the remote to have every commit. The agent may have pushed it, or
-// changed the remote-tracking branches: only the remote knows.
+// judgeNothing handles a branch whose commits are all in the box's remote-tracking branches. The agent may have pushed
+// the branch, or changed the remote-tracking branches, so judgeNothing asks the remote.
 func (r *repository) judgeNothing(ctx context.Context, commit string, refs map[string]string) error {
 	if refs[r.ref] == commit {
-		return nil // it is where it should be
+		return nil // it is pushed already
 	}
 	for _, tip := range refs {
 		if tip == commit {

@@ -25,8 +25,8 @@ type Remote struct {
 	Owner, Name string // on GitHub; "" for a repository elsewhere, which gets no token and no pull request
 }
 
-// ParseRemote returns the remote of a repository as --repo names it: ORG/REPO or an address on GitHub, which is at
-// server ("" for https://github.com), or a folder of this machine, or the address of any git server.
+// ParseRemote parses a repository as --repo names it: ORG/REPO or an address on GitHub, whose address is server ("" for
+// https://github.com), or a folder of this machine, or the address of any git server.
 func ParseRemote(repo, server string) (Remote, error) {
 	if server = strings.TrimRight(server, "/"); server == "" {
 		server = sandbox.GitHub
@@ -48,7 +48,8 @@ func ParseRemote(repo, server string) (Remote, error) {
 			return Remote{}, errors.New("not a repository: the address can't be parsed")
 		}
 		if _, has := u.User.Password(); has {
-			return Remote{}, fmt.Errorf("the repository's address on %s holds a password: use GITHUB_TOKEN instead", u.Host)
+			const why = "the repository's address on %s holds a password: use GITHUB_TOKEN instead"
+			return Remote{}, fmt.Errorf(why, u.Host)
 		}
 		switch scheme {
 		case "http", "https":
@@ -71,7 +72,7 @@ func (r Remote) overHTTP() bool {
 	return strings.HasPrefix(r.URL, "http://") || strings.HasPrefix(r.URL, "https://")
 }
 
-// protocol is git's name of the way to the remote.
+// protocol returns git's name of the remote's protocol.
 func (r Remote) protocol() string {
 	scheme, _, found := strings.Cut(r.URL, "://")
 	switch {
@@ -83,16 +84,16 @@ func (r Remote) protocol() string {
 	return "ssh"
 }
 
-// basic is the value of the header that has the token.
+// basic returns the value of the header with the token.
 func basic(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("x-access-token:"+token))
 }
 
-// mostRefs is how many bytes of a remote's list of branches are read: about a million of them.
+// mostRefs bounds a remote's list of refs, in bytes: about a million of them.
 const mostRefs = 64 << 20
 
-// discover asks a server of http for the remote's refs as a push does, so that the token is known to be good for one.
-// It returns them and the repository's address, which is another where it was moved on the same server.
+// discover asks an HTTP server for the remote's refs as a push does, which proves that the token may push. It returns
+// the refs, and the repository's address, which differs if the repository was moved on the same server.
 func discover(
 	ctx context.Context, hc *http.Client, address, token string,
 ) (refs map[string]string, moved string, err error) {
@@ -105,7 +106,7 @@ func discover(
 	if token != "" {
 		req.Header.Set("Authorization", basic(token))
 	}
-	req.Header.Set("User-Agent", "git/arbe") // servers that have pages on the same address give git its own answer
+	req.Header.Set("User-Agent", "git/arbe") // a server with a web page at the address recognizes git by it
 	resp, err := hc.Do(req)
 	if err != nil {
 		return nil, "", err
@@ -115,7 +116,7 @@ func discover(
 	case http.StatusOK:
 	case http.StatusUnauthorized:
 		if token == "" {
-			const why = "%s: the server wants credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL alone (401)"
+			const why = "%s: the server requires credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL only (401)"
 			return nil, "", fmt.Errorf(why, address)
 		}
 		return nil, "", fmt.Errorf("%s: the token was refused (401)", address)
@@ -127,7 +128,7 @@ func discover(
 		return nil, "", fmt.Errorf("%s: the server answered %s", address, resp.Status)
 	}
 	if resp.Header.Get("Content-Type") != "application/x-"+service+"-advertisement" {
-		return nil, "", fmt.Errorf("%s: no git server answers there", address)
+		return nil, "", fmt.Errorf("%s: the answer is not a git server's", address)
 	}
 	if refs, err = readRefs(io.LimitReader(resp.Body, mostRefs)); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", address, err)
@@ -148,7 +149,7 @@ func readRefs(from io.Reader) (map[string]string, error) {
 		}
 		n, err := strconv.ParseUint(string(head[:]), 16, 16)
 		if err != nil {
-			return nil, errors.New("the list of refs is no such list")
+			return nil, errors.New("the list of refs is malformed")
 		}
 		if n == 0 {
 			parts++
@@ -180,7 +181,7 @@ func (o Options) client() *http.Client {
 	return &hc
 }
 
-// sameHost lets redirects go to where a repository has moved on the server, and to no other host.
+// sameHost allows redirects on the same host, to which a repository may have moved, and no others.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return errors.New("redirected to another host")
@@ -191,15 +192,15 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// State is what a remote has of a branch.
+// State is the state of a branch on a remote.
 type State struct {
 	Exists bool
-	Commit string // of the branch where it exists
+	Commit string // of the branch if it exists
 }
 
-// Check reports before a run whether its branch can be pushed: the remote answers, it knows the repository, the token
-// is accepted for a push, and the branch is not the default branch where a pull request is wanted. A branch that exists
-// is no error: a run may go on with it, and the State has it.
+// Check reports before a run whether its branch can be pushed: the remote answers and has the repository, the token may
+// push, and the branch is not the default branch if a pull request is wanted. A branch that exists is no error: a run
+// may continue it, and the State has it.
 func Check(ctx context.Context, o Options) (State, error) {
 	o.Token = strings.TrimSpace(o.Token)
 	if o.Token == "" && o.wantsToken() {

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// repository is a bare repository in a temporary folder of the host, that a push leaves from. Its git reads no
+// repository is a bare repository in a temporary folder of the host, from which a branch is pushed. Its git reads no
 // configuration of the user, of the system, or of the box.
 type repository struct {
-	dir    string // holds the repository, and what was downloaded
+	dir    string // of the repository and the bundle
 	remote Remote
 	token  string // "" for a remote that isn't on GitHub
-	url    string // of the remote, where it is now
+	url    string // of the remote, after a move
 	ref    string // the branch's full name
 	most   int64
 	o      Options
@@ -44,7 +44,8 @@ func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 		return nil, err
 	}
 	r := &repository{
-		dir: dir, remote: o.Remote, token: o.Token, url: o.Remote.URL, ref: "refs/heads/" + o.Branch, most: o.MaxBundle, o: o,
+		dir: dir, remote: o.Remote, token: o.Token, url: o.Remote.URL,
+		ref: "refs/heads/" + o.Branch, most: o.MaxBundle, o: o,
 	}
 	defer func() {
 		if err != nil {
@@ -66,7 +67,7 @@ func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 	return r, nil
 }
 
-// remove leaves nothing on the host. There is nobody to act on an error: the folder holds commits alone.
+// remove deletes the temporary folder. It ignores an error: the folder holds commits only.
 func (r *repository) remove() { _ = os.RemoveAll(r.dir) }
 
 // look returns the refs of the remote.
@@ -90,7 +91,7 @@ func (r *repository) look(ctx context.Context) (map[string]string, error) {
 	return refs, nil
 }
 
-// fetch gets commits from the remote, without their history: they are what the bundle builds on.
+// fetch fetches the commits that the bundle needs from the remote, without their history.
 func (r *repository) fetch(ctx context.Context, commits []string) error {
 	args := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--depth=1", "--", r.url}
 	for i, oid := range commits {
@@ -100,8 +101,9 @@ func (r *repository) fetch(ctx context.Context, commits []string) error {
 	return err
 }
 
-// remoteHas reports whether a branch of the remote contains the commit. It fetches the remote's commits without their
-// files, where the server can do that, into a repository of their own: what a server holds for forks counts for nothing.
+// remoteHas reports whether a branch of the remote contains the commit. It fetches the remote's commits into a
+// repository of their own, without their files if the server supports that. Commits that the server has for forks only
+// do not count.
 func (r *repository) remoteHas(ctx context.Context, commit string) (bool, error) {
 	look := *r
 	look.dir = filepath.Join(r.dir, "commits")
@@ -160,25 +162,25 @@ func (c *capped) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// historic are faults of objects that old, public repositories have, and that servers let pass.
+// historic are faults of objects in old public repositories, which servers accept.
 const historic = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
 
-// unpack adds the pack of a bundle. Every object of it is checked, and that what it refers to is there.
+// unpack adds the pack of a bundle. It checks every object, and that all objects that it refers to exist.
 func (r *repository) unpack(ctx context.Context, pack io.Reader) error {
 	args := []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + historic}
 	if _, err := r.git(ctx, command{args: args, stdin: pack}); err != nil {
-		return fmt.Errorf("the box's commits are not sound: %w", err)
+		return fmt.Errorf("the box's commits are damaged: %w", err)
 	}
 	return nil
 }
 
-// push pushes the commit as the branch, unless that would take commits away from it.
+// push pushes the commit as the branch, unless that would drop commits of the branch.
 func (r *repository) push(ctx context.Context, commit string) error {
 	out, err := r.git(ctx, command{remote: true, args: []string{
 		"push", "--porcelain", "--quiet", "--no-verify", "--recurse-submodules=no", "--", r.url, commit + ":" + r.ref,
 	}})
 	for line := range strings.Lines(out) {
-		// FLAG, FROM:TO and a summary, with tabs between them; "[remote rejected]" is the server's word.
+		// FLAG, FROM:TO and a summary, with tabs between them; "[remote rejected]" comes from the server.
 		if f := strings.SplitN(line, "\t", 3); len(f) == 3 && f[0] == "!" && strings.HasPrefix(f[2], "[rejected]") {
 			const why = "not a fast-forward: %s at the remote has commits that the box lacks; nothing was forced"
 			return fmt.Errorf(why, r.o.Branch)
@@ -191,15 +193,15 @@ func (r *repository) push(ctx context.Context, commit string) error {
 type command struct {
 	args   []string
 	stdin  io.Reader
-	remote bool // it talks to the remote, and so needs the token
-	most   int  // bytes kept of its output; 0: mostOutput
+	remote bool // it connects to the remote, and so needs the token
+	most   int  // bytes of its output to keep; 0: mostOutput
 }
 
 // Bounds of one run of git on the host.
 const (
 	mostOutput = 64 << 10
 	transfer   = 20 * time.Minute
-	lingering  = 500 * time.Millisecond // for its children to close its output once it has ended
+	lingering  = 500 * time.Millisecond // for its children to close its output after its end
 )
 
 // git runs git in the repository and returns its standard output.
@@ -222,17 +224,18 @@ func (r *repository) git(ctx context.Context, c command) (string, error) {
 	return out.String(), nil
 }
 
-// passed are the variables of this process that git gets: how to reach servers, and what to trust.
+// passed are the variables of this process that git gets, for proxies and certificates.
 var passed = []string{
 	"PATH", "TMPDIR", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSH_AUTH_SOCK",
 }
 
-// environment keeps all configuration but ours from git.
+// environment returns git's environment: with this package's configuration only.
 func environment(dir string) []string {
 	env := []string{
 		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "GIT_DIR=" + dir, "LC_ALL=C",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_CONFIG_GLOBAL=" + os.DevNull,
+		"GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_SSH_COMMAND=ssh -o BatchMode=yes",
 	}
 	for _, name := range passed {
@@ -243,9 +246,9 @@ func environment(dir string) []string {
 	return env
 }
 
-// access is what git needs to talk to the remote: the one protocol, and a header with the token that goes to the
-// remote's own host. A redirect is not followed, because git would send the header along; discover has followed those
-// that stay on the host. The header is in the environment, since others can read command lines and files.
+// access returns the environment with which git may connect to the remote: its protocol only, and a header with the
+// token for the remote's host. git follows no redirect, because it would send the header along; discover has followed
+// those on the same host. The header is in the environment, since other users can read command lines.
 func (r *repository) access(remote bool) []string {
 	if !remote {
 		return []string{"GIT_ALLOW_PROTOCOL=none"}

@@ -17,7 +17,7 @@ import (
 // tryAgainAfter is the time between two tries of a push or a copy back by one reconciler that no person waits for.
 const tryAgainAfter = 5 * time.Minute
 
-// wantsPush and wantsSync report whether what a run's launch wanted of its box is still to be done.
+// wantsPush and wantsSync report whether a push or a copy back that the launch asked for is pending.
 func wantsPush(run thread.Run) bool {
 	return run.After != nil && run.After.Push != nil && run.Status == thread.StatusCompleted &&
 		(run.Push == nil || run.Push.Error != "" && !run.Push.Nothing)
@@ -29,17 +29,17 @@ func wantsSync(run thread.Run) bool {
 		(run.Sync == nil || run.Sync.Error != "")
 }
 
-// after pushes and copies back what the run's launch wanted, where this host can and nobody else is at it. The
-// results are on the thread; a failure there is no error here. holder is the caller's hold of the box; "" where it
-// has none.
+// after does the pending push and copy back of a run, if this host can do it and no other host is doing it. The results
+// are posted on the thread; a push or copy back that fails is no error here. holder is the caller's hold of the box; ""
+// if it has none.
 func (t *settling) after(ctx context.Context, run thread.Run, holder string, urgent bool) error {
 	if run.ID == "" || run.Sandbox == nil || t.views[run.Sandbox.Provider] == nil || t.superseded(run) {
 		return nil
 	}
 	if run.Provisional && (run.Orphaned == nil || run.Orphaned.Reason != reasonLost) {
-		return nil // its runner may be at work
+		return nil // its runner may still be running
 	}
-	push, sync := wantsPush(run) && t.r.Hands.Push != nil, wantsSync(run) && t.r.Hands.Sync != nil
+	push, sync := wantsPush(run) && t.r.Host.Push != nil, wantsSync(run) && t.r.Host.Sync != nil
 	if !push && !sync {
 		t.r.mu.Lock()
 		defer t.r.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		return err
 	})
 	if errors.Is(err, sandbox.ErrForeign) {
-		return nil // it is another host's
+		return nil // the box belongs to another host
 	}
 	l, err := t.lease(run.Sandbox)
 	if err != nil {
@@ -76,7 +76,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 			return err
 		}
 		defer func() {
-			_ = l.Drop(context.WithoutCancel(ctx), holder) // it expires
+			_ = l.Drop(context.WithoutCancel(ctx), holder) // else it expires
 		}()
 		keeping, stop := context.WithCancel(ctx)
 		kept := make(chan struct{})
@@ -94,29 +94,29 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 	}
 	box, err := v.Open(ctx, run.Sandbox.Ref)
 	if errors.Is(err, sandbox.ErrGone) {
-		return nil // nothing is left to be done
+		return nil // there is nothing to push or copy
 	}
 	if err != nil {
 		return fmt.Errorf("open the sandbox %s:%s: %w", run.Sandbox.Provider, run.Sandbox.Ref, err)
 	}
 	var errs []error
 	if sync {
-		if result, mine := t.r.Hands.Sync(ctx, box, t.id, run); mine {
+		if result, mine := t.r.Host.Sync(ctx, box, t.id, run); mine {
 			errs = append(errs, t.synced(ctx, run, result))
 		}
 	}
 	if push {
-		errs = append(errs, t.pushed(ctx, run, t.r.Hands.Push(ctx, box, t.id, run, t.prompts[run.ID])))
+		errs = append(errs, t.pushed(ctx, run, t.r.Host.Push(ctx, box, t.id, run, t.prompts[run.ID])))
 	}
 	return errors.Join(append(errs, t.read(ctx))...)
 }
 
-// hold is a hold of this host's for the work after a run.
+// hold returns this host's hold of a box for the work after a run.
 func hold(holder, threadID, runID string) lease.Hold {
 	return lease.Hold{Holder: holder, ThreadID: threadID, RunID: runID, TTL: lease.TTL}
 }
 
-// due reports whether the work after a run is to be tried now.
+// due reports whether to try the work after a run now.
 func (t *settling) due(run string, urgent bool) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
@@ -131,7 +131,7 @@ func (t *settling) due(run string, urgent bool) bool {
 	return true
 }
 
-// superseded reports whether a later run has had the run's box: what is in there now is the later one's.
+// superseded reports whether a later run has used the run's box, whose content then belongs to the later one.
 func (t *settling) superseded(run thread.Run) bool {
 	later := false
 	for _, r := range t.fold.Runs() {
@@ -144,7 +144,7 @@ func (t *settling) superseded(run thread.Run) bool {
 	return false
 }
 
-// lease is the lease of a box.
+// lease returns the lease of a box.
 func (t *settling) lease(box *thread.Sandbox) (lease.Lease, error) {
 	client, err := t.r.Client(lease.Stream(sandbox.Ref{Provider: box.Provider, ID: box.Ref}))
 	return lease.Lease{Client: client}, err
@@ -158,7 +158,7 @@ func (t *settling) pushed(ctx context.Context, run thread.Run, result thread.Pus
 	}
 	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.push.%d", run.ID, run.Pushes), "", result))
 	if err == nil || errors.Is(err, errTaken) {
-		t.did(run.ID, Pushed, cmp.Or(result.Error, result.PRURL, result.Branch))
+		t.record(run.ID, Pushed, cmp.Or(result.Error, result.PRURL, result.Branch))
 		return nil
 	}
 	return err
@@ -175,7 +175,7 @@ func (t *settling) synced(ctx context.Context, run thread.Run, result thread.Syn
 	}
 	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.sync.%d", run.ID, run.Syncs), "", result))
 	if err == nil || errors.Is(err, errTaken) {
-		t.did(
+		t.record(
 			run.ID,
 			Synced,
 			cmp.Or(

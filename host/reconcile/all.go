@@ -12,9 +12,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// All settles the threads with these ids, and those that this installation's boxes are labelled with, in one pass. It
-// passes each one's state to done, and goes on where one can't be settled; the errors are returned together. A
-// provider that does not answer holds up its own threads only.
+// All settles the threads with these ids, and the threads of this installation's boxes, in one pass. It passes the
+// state of each to done, and continues after an error; it returns all errors together. A provider that does not
+// answer delays its own threads only.
 func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string, s State)) error {
 	known := map[string]uint64{}
 	for _, id := range ids {
@@ -23,7 +23,7 @@ func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string,
 	return r.pass(ctx, ids, known, nil, true, done)
 }
 
-// waiting bounds the threads under way, most of which wait for the server or a provider.
+// waiting bounds the threads in progress, most of which wait for the server or a provider.
 const waiting = 256
 
 // pass settles ids, and the threads of boxes that are not known.
@@ -72,8 +72,7 @@ func (p *pass) threads(ctx context.Context, ids []string, urgent bool, done func
 	return errs
 }
 
-// threadsOfBoxes are the threads that the boxes of this installation are labelled with. Boxes may be left of threads
-// that were deleted.
+// threadsOfBoxes returns the threads in the labels of this installation's boxes. A box may outlive its thread.
 func (p *pass) threadsOfBoxes(ctx context.Context) (ids []string) {
 	for _, v := range p.views {
 		boxes, _ := v.list(ctx) // a failure is an error of the threads that need the list
@@ -86,15 +85,15 @@ func (p *pass) threadsOfBoxes(ctx context.Context) (ids []string) {
 	return ids
 }
 
-// Versions passes all threads to f, and of each something that changes whenever the thread does.
+// Versions passes all threads to f, each with a number that changes whenever the thread does.
 type Versions func(f func(id string, version uint64) error) error
 
-// listEvery is how many passes of a Loop there are for each in which all threads are listed.
+// listEvery is the number of passes of a Loop for each one that lists all threads.
 const listEvery = 4
 
-// Loop settles, every so often, the threads that were open when they were settled last, and every fourth time those
-// that have changed since. Of open threads it reads what is new. It passes each one's state to done, and returns nil
-// when ctx is done.
+// Loop makes a pass at each interval over the threads that were open after the last one, and every fourth time also
+// over those that have changed since. It reads only the new entries of open threads. It passes the state of each to
+// done, and returns nil when ctx is done.
 func (r *Reconciler) Loop(
 	ctx context.Context,
 	every time.Duration,
@@ -129,7 +128,7 @@ func (r *Reconciler) Loop(
 				switch {
 				case s.Open:
 					open[id] = true
-				case len(s.Deeds) == 0:
+				case len(s.Actions) == 0:
 					settled[id] = versions[id]
 				}
 				if !s.Open {
@@ -139,7 +138,7 @@ func (r *Reconciler) Loop(
 			})
 		}
 		if err != nil && ctx.Err() == nil && r.Log != nil {
-			r.Log.Warn("reconcile: some threads are not settled", "error", err)
+			r.Log.Warn("reconcile pass failed for some threads", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -149,7 +148,7 @@ func (r *Reconciler) Loop(
 	}
 }
 
-// memory keeps what was read of open threads between passes. The nil memory keeps nothing.
+// memory keeps the state of open threads between passes. The nil memory keeps nothing.
 type memory struct {
 	mu      sync.Mutex
 	threads map[string]*settling

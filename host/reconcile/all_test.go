@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// A hundred open runs are one pass with one list, a few questions at a time; and a loop looks again only at what has
+// A hundred open runs are one pass with one list, a few questions at a time; and a loop tries again only at what has
 // changed or is open.
 func TestLoop(t *testing.T) {
 	w := newWorld(t)

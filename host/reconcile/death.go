@@ -12,50 +12,51 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The silence that evidence needs to count. A runner that lives and reaches the server posts something every 5 s.
+// The silence that each kind of evidence needs. A runner that is alive and reaches the server posts every 5 s.
 const (
 	goneAfter = 2 * time.Minute  // its box is gone
-	lostAfter = 30 * time.Second // its box lives, and its process does not
+	lostAfter = 30 * time.Second // its box is live, and its process is gone
 )
 
-// Reasons of an end that the host posts.
+// Reasons of a provisional end.
 const (
 	reasonGone   = "box_gone"
 	reasonLost   = "runner_lost"
 	reasonSilent = "silent"
 )
 
-// evidence is what is known of an open run.
+// evidence is the evidence about an open run.
 type evidence struct {
-	Silence time.Duration // since its newest entry, or since the log could be written, whichever is later
-	Gone    bool          // the provider has no such box: twice, and its list agrees
-	Runner  life
-	Unheard bool // the provider of its box does not answer
+	Silence  time.Duration // since its newest entry, or since the log could be written, whichever is later
+	Gone     bool          // the provider has answered twice that the box is gone, and its list agrees
+	Runner   life
+	NoAnswer bool // the provider of its box does not answer
 }
 
-// judge decides why a run is dead; "" where it may be alive.
+// judge returns the reason why a run is dead; "" if it may be alive.
 //
 //	box gone            2 min of silence      box_gone
 //	runner not running  30 s of silence       runner_lost
-//	runner running      any                   it is alive: its network or its server is down
-//	nothing known       orphanAfter           silent
-//	no answer           2 × orphanAfter       silent: the provider may have known better
+//	runner running      any                   "": its network or its server is down
+//	no evidence         orphanAfter           silent
+//	no answer           2 × orphanAfter       silent
 func judge(e evidence, orphanAfter time.Duration) string {
 	switch {
 	case e.Gone && e.Silence >= min(goneAfter, orphanAfter):
 		return reasonGone
 	case e.Runner == dead && e.Silence >= min(lostAfter, orphanAfter):
 		return reasonLost
-	case e.Runner != alive && !e.Unheard && e.Silence >= orphanAfter, e.Unheard && e.Silence >= 2*orphanAfter:
+	case e.Runner != alive && !e.NoAnswer && e.Silence >= orphanAfter, e.NoAnswer && e.Silence >= 2*orphanAfter:
 		return reasonSilent
 	}
 	return ""
 }
 
-// looks is how often a provider is asked that does not answer.
-const looks = 3
+// tries bounds the queries of a provider that does not answer.
+const tries = 3
 
-// silence is how long nothing came of a run.
+// silence returns the time since the run's newest entry, or since the server's log could be written, whichever is
+// later.
 func (t *settling) silence(run thread.Run) time.Duration {
 	since := run.LastEntry
 	if t.server.WritableSince.After(since) {
@@ -64,7 +65,7 @@ func (t *settling) silence(run thread.Run) time.Duration {
 	return t.now.Sub(since)
 }
 
-// settle gives a run up where it is dead.
+// settle posts a provisional end for a run that is dead.
 func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	orphanAfter := cmp.Or(t.r.OrphanAfter, DefaultOrphanAfter)
 	silence := t.silence(run)
@@ -74,20 +75,20 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	var e evidence
 	var why string
 	var err error
-	for n := range looks { // a provider that fails once may answer the next time
-		if e, why, err = t.look(ctx, run); err == nil || n == looks-1 || errors.Is(err, errProviderDown) {
+	for n := range tries { // a provider that fails once may answer the next query
+		if e, why, err = t.look(ctx, run); err == nil || n == tries-1 || errors.Is(err, errProviderDown) {
 			break
 		}
 		if serr := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); serr != nil {
 			return serr
 		}
 	}
-	e.Unheard = err != nil
+	e.NoAnswer = err != nil
 	if e.Silence = silence; judge(e, orphanAfter) == "" {
 		return err
 	}
 	if e.Gone || e.Runner == dead {
-		// Once more: a provider may lose sight of a box for a moment.
+		// Query again: a provider may lose a box for a moment.
 		if serr := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); serr != nil {
 			return serr
 		}
@@ -97,7 +98,7 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 			e.Runner = lifeUnknown
 		}
 	}
-	// Its end, or any sign of life, may have come meanwhile.
+	// The run's end, or another entry of it, may have arrived meanwhile.
 	if err := t.read(ctx); err != nil {
 		return fmt.Errorf("read thread %s: %w", t.id, err)
 	}
@@ -133,12 +134,12 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 		return errors.Join(err, perr)
 	}
 	if perr == nil {
-		t.did(now.ID, Orphaned, reason+": "+why)
+		t.record(now.ID, Orphaned, reason+": "+why)
 	}
 	return errors.Join(err, t.read(ctx))
 }
 
-// same is the run as it stands now. A run without an id is the thread's newest one.
+// same returns the run in its present state. A run without an id is the thread's newest one.
 func (t *settling) same(run thread.Run) (thread.Run, bool) {
 	if run.ID == "" {
 		return t.fold.Latest()
@@ -147,8 +148,8 @@ func (t *settling) same(run thread.Run) (thread.Run, bool) {
 	return now, now.ID == run.ID
 }
 
-// base is what the ids of a run's entries begin with. Of runs without an id, which other software writes, each has its
-// number on the thread.
+// base returns the prefix of the ids of a run's entries. For a run without an id, which other software writes, it is
+// the run's number on the thread.
 func (t *settling) base(run thread.Run) string {
 	if run.ID != "" {
 		return run.ID
@@ -170,7 +171,7 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 	})
 	switch {
 	case errors.Is(err, sandbox.ErrForeign):
-		return e, "", nil // its own host knows
+		return e, "", nil // only its own host can probe it
 	case err != nil:
 		return e, "", fmt.Errorf("%s: %w", doing, err)
 	case health == sandbox.Gone:
@@ -190,7 +191,7 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 		return evidence{}, "", fmt.Errorf("%s: %w", doing, err)
 	}
 	if run.Started == nil && e.Runner == dead {
-		e.Runner = lifeUnknown // its launch may still be on the way
+		e.Runner = lifeUnknown // its launch may not have started the runner yet
 	}
 	if e.Runner == dead {
 		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, run.Sandbox.Provider, id)

@@ -71,7 +71,7 @@ func TestSettle(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 			did := ""
-			for _, d := range s.Deeds {
+			for _, d := range s.Actions {
 				did += d.Did + " " + d.Why
 			}
 			if !strings.HasPrefix(did, tt.did) || tt.did == "" && did != "" || s.Status != tt.status || s.Open != tt.open {
@@ -79,8 +79,8 @@ func TestSettle(t *testing.T) {
 			}
 			// Again, by another one: nothing more.
 			before := w.entries("t1")
-			if again, err := w.reconciler().Thread(t.Context(), "t1"); len(again.Deeds) > 0 || (err != nil) != tt.fails {
-				t.Errorf("again it did %+v, %v", again.Deeds, err)
+			if again, err := w.reconciler().Thread(t.Context(), "t1"); len(again.Actions) > 0 || (err != nil) != tt.fails {
+				t.Errorf("again it did %+v, %v", again.Actions, err)
 			}
 			if after := w.entries("t1"); len(after) != len(before) {
 				t.Errorf("the thread grew by %v", after[len(before):])
@@ -123,7 +123,7 @@ func TestOutageOrphansNobody(t *testing.T) {
 		return c, err
 	}
 	s, err := r.Thread(t.Context(), client.Thread)
-	if err != nil || s.Status != "running" || !s.Open || len(s.Deeds) > 0 {
+	if err != nil || s.Status != "running" || !s.Open || len(s.Actions) > 0 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }
@@ -139,7 +139,7 @@ func TestLateRunner(t *testing.T) {
 		t.Fatalf("got %+v, %v", s, err)
 	}
 	w.post("t1", completed)
-	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || s.Status != "completed" || len(s.Deeds) > 0 {
+	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || s.Status != "completed" || len(s.Actions) > 0 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 
@@ -149,7 +149,7 @@ func TestLateRunner(t *testing.T) {
 			w.post("t2", completed)
 		}
 	}
-	if s, err := w.reconciler().Thread(t.Context(), "t2"); err != nil || s.Status != "completed" || len(s.Deeds) > 0 {
+	if s, err := w.reconciler().Thread(t.Context(), "t2"); err != nil || s.Status != "completed" || len(s.Actions) > 0 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 	for _, e := range w.entries("t2") {

@@ -19,8 +19,8 @@ func TestJudge(t *testing.T) {
 		{"alive", evidence{Runner: alive, Silence: 100 * time.Hour}, ""},
 		{"not known", evidence{Silence: limit}, reasonSilent},
 		{"not known, not for long", evidence{Silence: limit - 1}, ""},
-		{"no answer", evidence{Unheard: true, Silence: 2*limit - 1}, ""},
-		{"no answer for long", evidence{Unheard: true, Silence: 2 * limit}, reasonSilent},
+		{"no answer", evidence{NoAnswer: true, Silence: 2*limit - 1}, ""},
+		{"no answer for long", evidence{NoAnswer: true, Silence: 2 * limit}, reasonSilent},
 	} {
 		if got := judge(tt.e, limit); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -38,7 +38,7 @@ func TestDecide(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*need)
-		want   fate
+		want   decision
 	}{
 		{"nobody needs it", func(*need) {}, release},
 		{"kept by hand", func(n *need) { n.Ephemeral = false; n.Broken = true }, stay},

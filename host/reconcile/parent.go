@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// maxResult bounds the result that a parent gets, in bytes.
+// maxResult bounds the result in an entry of the parent, in bytes.
 const maxResult = 64 << 10
 
 var verbs = map[string]string{
@@ -20,14 +20,13 @@ var verbs = map[string]string{
 	thread.StatusCancelled: "been cancelled",
 }
 
-// notify posts the end of a delegated run on the thread that it works for. A provisional end is posted when it has
-// stood for a while. Where the runner's own end has replaced one that was posted, the new one is posted as a
-// correction.
+// notify posts the end of a delegated run on its parent thread, a provisional one after NotifyAfter. If the runner's
+// own end has replaced one that was posted, notify posts a correction.
 func (t *settling) notify(ctx context.Context, run thread.Run) error {
 	if !thread.ValidThread(run.Parent.ThreadID) {
 		return fmt.Errorf("run %s of thread %s: its parent %q is no thread id", run.ID, t.id, run.Parent.ThreadID)
 	}
-	if run.Provisional && t.now.Sub(run.Ended) < cmp.Or(t.r.TellAfter, DefaultTellAfter) {
+	if run.Provisional && t.now.Sub(run.Ended) < cmp.Or(t.r.NotifyAfter, DefaultNotifyAfter) {
 		t.pending = true
 		return nil
 	}
@@ -39,7 +38,7 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 	fresh, err := t.post(ctx, parent, t.result(run, base+".finished", base+".result", false)...)
 	switch {
 	case err == nil && fresh:
-		t.did(run.ID, Notified, "thread "+run.Parent.ThreadID)
+		t.record(run.ID, Notified, "thread "+run.Parent.ThreadID)
 	case errors.Is(err, errTaken) && !run.Provisional:
 		return t.correct(ctx, parent, run, base)
 	case errors.Is(err, errTaken):
@@ -48,7 +47,7 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 	return err
 }
 
-// correct posts a run's end once more where the parent has another one.
+// correct posts a correction if the parent has another end of the run.
 func (t *settling) correct(ctx context.Context, parent *thread.Client, run thread.Run, base string) error {
 	had := ""
 	_, err := parent.Read(ctx, "0", false, func(e thread.Entry) error {
@@ -62,21 +61,21 @@ func (t *settling) correct(ctx context.Context, parent *thread.Client, run threa
 		return fmt.Errorf("read thread %s: %w", parent.Thread, err)
 	}
 	if had == run.Status {
-		return nil // in other words
+		return nil // the same status
 	}
 	fresh, err := t.post(ctx, parent, t.result(run, base+".finished.corrected", base+".result.corrected", true)...)
 	if errors.Is(err, errTaken) {
 		return nil
 	}
 	if err == nil && fresh {
-		t.did(run.ID, Corrected, "thread "+run.Parent.ThreadID)
+		t.record(run.ID, Corrected, "thread "+run.Parent.ThreadID)
 	}
 	return err
 }
 
-// result are the entries that a parent gets.
+// result returns the entries for the parent.
 func (t *settling) result(run thread.Run, finished, result string, corrected bool) []thread.Entry {
-	text := t.said[run.ID]
+	text := t.texts[run.ID]
 	if run.Cause != nil {
 		text = run.Cause.Message
 	}

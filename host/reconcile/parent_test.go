@@ -41,8 +41,8 @@ func TestNotifyFailedLaunch(t *testing.T) {
 		`r1.orphan.1 {"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed"}`,
 	)
 	w.ahead.Store(int64(11 * time.Minute))
-	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || len(s.Deeds) != 1 ||
-		s.Deeds[0].Did != reconcile.Notified {
+	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || len(s.Actions) != 1 ||
+		s.Actions[0].Did != reconcile.Notified {
 		t.Errorf("got %+v, %v", s, err)
 	}
 	if entries := w.entries("parent"); len(entries) != 2 ||
@@ -64,7 +64,7 @@ func TestNotifyCorrects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range s.Deeds {
+		for _, d := range s.Actions {
 			all = append(all, d.Did)
 		}
 		return all

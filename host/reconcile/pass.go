@@ -15,10 +15,10 @@ import (
 const (
 	atOnce      = 8                // reads of threads, and calls of one provider, at the same time
 	callTimeout = 30 * time.Second // of one question to a provider
-	maxFailures = 3                // calls that fail one after the other until a provider is left alone for the rest of the pass
+	maxFailures = 3                // failures in a row that exclude a provider from the rest of the pass
 )
 
-// pass is one look at any number of threads: what the server and the providers report is asked once.
+// pass settles any number of threads. It queries the server's health and each provider's list once.
 type pass struct {
 	r       *Reconciler
 	server  thread.Health
@@ -27,7 +27,7 @@ type pass struct {
 	memory  *memory // of a Loop; nil for none
 }
 
-// slots bounds how many do something at the same time.
+// slots bounds concurrent work.
 type slots chan struct{}
 
 func (s slots) acquire(ctx context.Context) error {
@@ -41,7 +41,7 @@ func (s slots) acquire(ctx context.Context) error {
 
 func (s slots) release() { <-s }
 
-// begin begins a pass. Without the server's own report nothing is judged: it may have been away.
+// begin begins a pass. Without the server's health no run is judged: the silence may be the server's.
 func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 	p := &pass{r: r, views: map[string]*view{}, reading: make(slots, atOnce)}
 	client, err := r.Client("_health")
@@ -57,7 +57,7 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-// errProviderDown is returned without asking where a provider has failed too often in this pass.
+// errProviderDown is returned without a query for a provider that has failed maxFailures times in a row.
 var errProviderDown = errors.New("the provider does not answer")
 
 // Provider is what the reconciler asks of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
@@ -73,7 +73,8 @@ type prober interface {
 	// Probe returns the state of the box with the id, and why in the provider's words. Only the provider's own answer
 	// about this box makes it Gone.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner is.
+	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner
+	// is.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
@@ -95,8 +96,8 @@ type view struct {
 	mu       sync.Mutex
 	failures int
 
-	asked chan struct{} // has one token: who takes it lists the boxes
-	known chan struct{} // is closed when that is done
+	asked chan struct{} // one token: the goroutine that takes it lists the boxes
+	known chan struct{} // closed when the boxes are listed
 	boxes []sandbox.Box
 	err   error
 }
@@ -110,7 +111,7 @@ func newView(name string, p Provider, installation string) *view {
 	return v
 }
 
-// ask runs one question to the provider, bounded in time, unless it is down.
+// ask runs one query of the provider with a time limit. It returns errProviderDown if the provider is down.
 func (v *view) ask(ctx context.Context, question func(ctx context.Context) error) error {
 	if err := v.calls.acquire(ctx); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (v *view) ask(ctx context.Context, question func(ctx context.Context) error
 	return err
 }
 
-// list lists the boxes of this installation, once a pass. Where that fails the provider is down for the pass.
+// list returns the boxes of this installation, listed once a pass. If that fails the provider is down for the pass.
 func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
 	select {
 	case <-v.asked:
@@ -146,7 +147,7 @@ func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
 		return nil, context.Cause(ctx)
 	}
 	if v.installation == "" {
-		return nil, nil // an older server: its boxes can't be told apart from those of others
+		return nil, nil // an older server has no installation id to tell its boxes from others
 	}
 	v.err = v.ask(ctx, func(ctx context.Context) (err error) {
 		v.boxes, err = v.List(ctx, map[string]string{sandbox.LabelInstallation: v.installation})
@@ -161,7 +162,7 @@ func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
 	return v.boxes, v.err
 }
 
-// listed returns the box with the id from the list, which may be behind.
+// listed returns the box with the id from the list, which may be out of date.
 func (v *view) listed(ctx context.Context, id string) (sandbox.Box, bool, error) {
 	boxes, err := v.list(ctx)
 	for _, b := range boxes {
@@ -172,7 +173,7 @@ func (v *view) listed(ctx context.Context, id string) (sandbox.Box, bool, error)
 	return sandbox.Box{}, false, err
 }
 
-// life is what is known of the runner in a box.
+// life is the state of the runner in a box.
 type life int
 
 const (
@@ -181,7 +182,7 @@ const (
 	dead
 )
 
-// runner looks for a run's runner in its box.
+// runner tries for a run's runner in its box.
 func (v *view) runner(ctx context.Context, id string, run thread.Run) (life, error) {
 	var p sandbox.Process
 	if s := run.Started; s != nil && s.PID > 0 && s.StartTicks > 0 {

@@ -1,17 +1,17 @@
-// Package reconcile settles what died without a process that could report it.
+// Package reconcile ends runs that died without reporting their end, and does the work after a run.
 //
 // For a thread it does four things, in this order, each only on evidence:
 //
-//  1. An open run whose box or runner is dead, or that was silent for too long, gets a provisional end. The runner's
-//     own end, should it still come, replaces it.
-//  2. What the launch wanted done after the run (a push, a copy back) is done, where this host can.
-//  3. The thread that a delegated run works for gets its end, once; a provisional one after a delay. Where a verdict
-//     that was delivered is replaced later, it gets a correction, once.
-//  4. Boxes that nobody needs any more are released: by a record of the box's lease, then deleted by id.
+//  1. An open run whose box or runner is dead, or that was silent for too long, gets a provisional end. If the runner's
+//     own end still arrives, it replaces the provisional one.
+//  2. The work that the launch asked for (a push, a copy back) is done, if this host can do it.
+//  3. The parent thread of a delegated run gets the run's end once, a provisional one after a delay. If the runner
+//     replaces an end that was delivered, the parent gets one correction.
+//  4. Boxes that are no longer needed are released by a record on the box's lease, then deleted by id.
 //
-// Everything that is posted has an id that follows from the run, and every box has a lease, so any number of
-// reconcilers may work at the same time, and one that dies half-way is followed by another. Boxes of other
-// installations are never touched.
+// The ids of all entries follow from the run, and every box has a lease. So any number of reconcilers may work at the
+// same time, and another one finishes what one that dies half-way has begun. Boxes of other installations are never
+// touched.
 package reconcile
 
 import (
@@ -33,63 +33,63 @@ import (
 const (
 	DefaultOrphanAfter = 30 * time.Minute
 	DefaultReapAfter   = 24 * time.Hour
-	DefaultTellAfter   = 10 * time.Minute
+	DefaultNotifyAfter = 10 * time.Minute
 )
 
-// Hands are what this host can do for a run that has ended. A nil func is something that it can't.
-type Hands struct {
+// Host is the work that this host can do for a run that has ended. A nil func is work that it can't do.
+type Host struct {
 	// Push pushes the branch of a completed run. intent is the run's prompt.
 	Push func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed
-	// Sync copies the run's folder back. mine is false where another host has that folder.
+	// Sync copies the run's folder back. mine is false if another host has that folder.
 	Sync func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run) (result thread.Synced, mine bool)
-	// Unsaved describes work in the box that is nowhere else; "" for none.
+	// Unsaved describes work that exists in the box only; "" for none.
 	Unsaved func(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error)
 }
 
 // Reconciler settles threads. It is safe for concurrent use. All durations have defaults.
 type Reconciler struct {
 	Client    func(threadID string) (*thread.Client, error) // for writing the thread
-	Providers map[string]Provider                           // by name; boxes of others can't be asked about
-	Hands     Hands
+	Providers map[string]Provider                           // by name; boxes of other providers have no evidence
+	Host      Host
 
-	OrphanAfter time.Duration // silence after which an open run is given up; the shorter limits below never exceed it
-	ReapAfter   time.Duration // how long a box with unsaved or wanted work is kept after its run's end
-	TellAfter   time.Duration // age at which a provisional end is delivered to the parent
-	Again       time.Duration // between the two looks at a box that seems dead; 0: 2 s
-	Author      string        // of what is posted; "" for none
+	OrphanAfter time.Duration // silence that ends an open run without evidence; bounds goneAfter and lostAfter
+	ReapAfter   time.Duration // time that a box with unsaved or pending work is kept after its run
+	NotifyAfter time.Duration // age at which a provisional end is delivered to the parent
+	Again       time.Duration // between the two queries of a box that seems dead; 0: 2 s
+	Author      string        // of all entries; "" for none
 	Log         *slog.Logger  // nil for none
 
 	mu    sync.Mutex
-	tried map[string]time.Time // when the work after a run was tried last
+	tried map[string]time.Time // time of the last try of the work after a run
 }
 
-// What a Reconciler has done.
+// Values of Action.Did.
 const (
-	Orphaned  = "orphaned"  // a run was given up
+	Orphaned  = "orphaned"  // a run got a provisional end
 	Pushed    = "pushed"    // a run's work was pushed
 	Synced    = "synced"    // a run's work was copied back
 	Notified  = "notified"  // a parent got a run's end
-	Corrected = "corrected" // a parent got another end than before
-	Kept      = "kept"      // a box is kept although its run has ended
+	Corrected = "corrected" // a parent got a correction
+	Kept      = "kept"      // a box is kept after its run
 	Reaped    = "reaped"    // a box was released
 )
 
-// Deed is one thing that was done.
-type Deed struct {
+// Action is one action of a Reconciler.
+type Action struct {
 	Thread string `json:"threadId"`
 	Run    string `json:"runId,omitempty"`
 	Did    string `json:"did"`
 	Why    string `json:"why,omitempty"`
 }
 
-// State is what a thread was found to be, after what was done.
+// State is the state of a thread after a pass.
 type State struct {
-	Status string // of the thread
-	Open   bool   // something is still to be done or decided: look again
-	Deeds  []Deed
+	Status  string // of the thread
+	Open    bool   // a later pass has work to do on the thread
+	Actions []Action
 }
 
-// Thread settles one thread. An error names what could not be done; the rest was.
+// Thread settles one thread. An error names the parts that failed; all others are done.
 func (r *Reconciler) Thread(ctx context.Context, id string) (State, error) {
 	p, err := r.begin(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *Reconciler) Thread(ctx context.Context, id string) (State, error) {
 	return p.thread(ctx, id, true)
 }
 
-// After does what the launch of a run wanted done after it, and nothing else. The caller holds the box as holder.
+// After does the work after a run, and nothing else. The caller holds the box as holder.
 func (r *Reconciler) After(ctx context.Context, id, run, holder string) (thread.Run, error) {
 	p, err := r.begin(ctx)
 	if err != nil {
@@ -112,12 +112,12 @@ func (r *Reconciler) After(ctx context.Context, id, run, holder string) (thread.
 	return t.run(run), err
 }
 
-// thread settles one thread. urgent is set where a person waits for it.
+// thread settles one thread. urgent is set if a person waits for it.
 func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error) {
 	t, err := p.open(ctx, id)
 	if thread.NotFound(err) {
-		// The thread was deleted, or its launch died before its first entry. Its boxes are left to their age.
-		t, err = &settling{pass: p, id: id, said: map[string]string{}, prompts: map[string]string{}}, nil
+		// The thread was deleted, or its launch died before its first entry. Its boxes are released by age.
+		t, err = &settling{pass: p, id: id, texts: map[string]string{}, prompts: map[string]string{}}, nil
 		if t.client, err = p.r.Client(id); err != nil {
 			return State{}, err
 		}
@@ -146,7 +146,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 	if err = errors.Join(errs...); err == nil {
 		p.memory.keep(t)
 	}
-	return State{Status: t.fold.Status(), Open: t.pending || err != nil, Deeds: t.deeds}, err
+	return State{Status: t.fold.Status(), Open: t.pending || err != nil, Actions: t.actions}, err
 }
 
 // settling is a thread under way. It belongs to one goroutine.
@@ -156,38 +156,38 @@ type settling struct {
 	id     string
 
 	fold    thread.Fold
-	said    map[string]string // the last text of each run's agent
+	texts   map[string]string // the last text of each run's agent
 	prompts map[string]string // the beginning of each run's prompt
 	now     time.Time         // the server's clock
 	next    string            // the offset to read on from
-	pending bool              // something is left for another pass
-	deeds   []Deed
+	pending bool              // a later pass has work to do
+	actions []Action
 }
 
-// open reads a thread: whole, or what is new of one that is remembered.
+// open reads a thread: all of it, or the new entries of one in memory.
 func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 	if t := p.memory.take(id); t != nil {
-		t.pass, t.pending, t.deeds = p, false, nil
+		t.pass, t.pending, t.actions = p, false, nil
 		if t.read(ctx) == nil {
 			return t, nil
 		}
-		// The log may have been restored from a backup: begin anew.
+		// The log may have been restored from a backup: read the thread from its start.
 	}
 	client, err := p.r.Client(id)
 	if err != nil {
 		return nil, err
 	}
-	t := &settling{pass: p, client: client, id: id, said: map[string]string{}, prompts: map[string]string{}}
+	t := &settling{pass: p, client: client, id: id, texts: map[string]string{}, prompts: map[string]string{}}
 	if err := t.read(ctx); err != nil {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
 	return t, nil
 }
 
-// maxIntent bounds what is kept of a prompt, in bytes.
+// maxIntent bounds the part of a prompt that is kept, in bytes.
 const maxIntent = 1 << 10
 
-// read reads the thread on.
+// read reads the new entries of the thread.
 func (t *settling) read(ctx context.Context) error {
 	from := t.next
 	if from == "" {
@@ -201,8 +201,8 @@ func (t *settling) read(ctx context.Context) error {
 		t.fold.Add(e)
 		run, ok := t.fold.Latest()
 		if ok {
-			if text := lastWords(e); text != "" {
-				t.said[run.ID] = text
+			if text := assistantText(e); text != "" {
+				t.texts[run.ID] = text
 			}
 		}
 		if id, is := strings.CutSuffix(e.ID, ".prompt"); is {
@@ -223,7 +223,7 @@ func (t *settling) read(ctx context.Context) error {
 	return nil
 }
 
-// run is the run with the id as it stands now; the zero Run where there is none.
+// run returns the run with the id; the zero Run if there is none.
 func (t *settling) run(id string) thread.Run {
 	for _, run := range t.fold.Runs() {
 		if run.ID == id {
@@ -233,8 +233,8 @@ func (t *settling) run(id string) thread.Run {
 	return thread.Run{}
 }
 
-// lastWords is the text of an assistant's turn; "" for any other entry.
-func lastWords(e thread.Entry) string {
+// assistantText returns the text of an assistant's turn; "" for any other entry.
+func assistantText(e thread.Entry) string {
 	var p thread.Line
 	if json.Unmarshal(e.Payload, &p) != nil || !strings.HasSuffix(p.Type, "."+thread.KindAssistant) ||
 		p.SubagentOf != "" {
@@ -244,7 +244,7 @@ func lastWords(e thread.Entry) string {
 	var blocks []struct{ Type, Text string }
 	var text string
 	if json.Unmarshal(p.Message, &m) != nil || json.Unmarshal(m.Content, &blocks) != nil {
-		_ = json.Unmarshal(m.Content, &text) // a text, or nothing that can be passed on
+		_ = json.Unmarshal(m.Content, &text) // a text, or content without any
 		return text
 	}
 	var parts []string
@@ -256,8 +256,8 @@ func lastWords(e thread.Entry) string {
 	return strings.Join(parts, "\n")
 }
 
-func (t *settling) did(run, what, why string) {
-	t.deeds = append(t.deeds, Deed{t.id, run, what, why})
+func (t *settling) record(run, what, why string) {
+	t.actions = append(t.actions, Action{t.id, run, what, why})
 	if t.r.Log != nil {
 		t.r.Log.Info(what, "thread", t.id, "run", run, "why", why)
 	}
@@ -274,10 +274,10 @@ func signal(run thread.Run, typ string) thread.Signal {
 	return thread.Signal{Type: typ, RunID: run.ID, Harness: run.Harness}
 }
 
-// errTaken is returned by post where another reconciler has posted under one of the ids in other words, which stand.
+// errTaken is returned by post if another reconciler has posted another payload with one of the ids. That one stays.
 var errTaken = errors.New("posted by another reconciler")
 
-// post posts entries. fresh is false where they were there already.
+// post posts entries. fresh is false if the thread has them already.
 func (t *settling) post(ctx context.Context, client *thread.Client, entries ...thread.Entry) (fresh bool, err error) {
 	ack, err := client.Append(ctx, entries)
 	var se *thread.StatusError

@@ -14,36 +14,37 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// need is what is known of a box and of the runs in it when its release is decided.
+// need is the input of the decision about a box: the facts about the box and its runs.
 type need struct {
 	Ephemeral bool          // neither its label nor its newest run keeps it
 	Open      string        // a run of the thread that is open and uses it; "" for none
-	Alive     life          // of the newest run's runner; dead where the runner itself posted the end
-	Broken    bool          // the provider reports an error that it won't recover from
-	Wanted    string        // work that its launch wanted done and that is not done; "" for none
-	Unsaved   string        // work that is nowhere else, or why that isn't known; "" for none
-	Since     time.Duration // since the end of its newest run, or since it was made where no run names it
+	Alive     life          // of the newest run's runner; dead if the runner itself posted the end
+	Broken    bool          // the provider reports an error that the box can't recover from
+	Wanted    string        // pending work that its launch asked for; "" for none
+	Unsaved   string        // work that exists in the box only, or why that is unknown; "" for none
+	Since     time.Duration // since the end of its newest run, or since its creation if no run names it
 }
 
-// verdict on a box.
-type fate int
+// decision is a decision about a box.
+type decision int
 
 const (
-	stay    fate = iota // nothing is to be done, now or later
-	later               // look again
-	keep                // kept for its work: look again when that time is over
-	release             // nobody needs it
+	stay    decision = iota // keep it for good
+	later                   // decide in a later pass
+	keep                    // keep it for its work until reapAfter
+	release                 // release it
 )
 
-// decide decides on a box, and gives the reason.
+// decide decides about a box, and returns the reason.
 //
-//	not ephemeral               stays
-//	a run on it is open         later
-//	its runner may be alive     later; the provider's own clock ends a box that never answers
-//	broken                      released: nothing in it can be saved
-//	work is wanted or unsaved   kept for reapAfter
-//	else                        released
-func decide(n need, reapAfter time.Duration) (fate, string) {
+//	not ephemeral               stay
+//	a run in it is open         later
+//	broken                      release: nothing in it can be saved
+//	its runner may be alive     later; the provider stops a box that never answers
+//	older than reapAfter        release
+//	work is pending or unsaved  keep
+//	else                        release
+func decide(n need, reapAfter time.Duration) (decision, string) {
 	switch {
 	case !n.Ephemeral:
 		return stay, ""
@@ -65,7 +66,7 @@ func decide(n need, reapAfter time.Duration) (fate, string) {
 	return release, "nothing in it is needed"
 }
 
-// reap releases those of the thread's boxes that nobody needs. Only boxes of this installation are its boxes.
+// reap releases the thread's boxes that are no longer needed, of this installation only.
 func (t *settling) reap(ctx context.Context) error {
 	// The providers of its runs first: another one may hang.
 	var views []*view
@@ -87,7 +88,7 @@ func (t *settling) reap(ctx context.Context) error {
 		boxes, err := v.list(ctx)
 		errs = append(errs, err)
 		for _, b := range boxes {
-			if b.Labels[sandbox.LabelThread] == t.id && !leaving(b) {
+			if b.Labels[sandbox.LabelThread] == t.id && !beingDeleted(b) {
 				errs = append(errs, t.consider(ctx, v, b))
 			}
 		}
@@ -95,12 +96,12 @@ func (t *settling) reap(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leaving reports whether a box is being deleted. The words are Daytona's.
-func leaving(b sandbox.Box) bool {
+// beingDeleted reports whether a box is being deleted. The states are Daytona's.
+func beingDeleted(b sandbox.Box) bool {
 	return b.State == "destroyed" || b.State == "destroying" || b.State == "removing"
 }
 
-// consider releases a box where nobody needs it.
+// consider decides about a box and acts on the decision.
 func (t *settling) consider(ctx context.Context, v *view, b sandbox.Box) error {
 	reapAfter := cmp.Or(t.r.ReapAfter, DefaultReapAfter)
 	n, run, err := t.needOf(ctx, v, b, reapAfter)
@@ -117,7 +118,7 @@ func (t *settling) consider(ctx context.Context, v *view, b sandbox.Box) error {
 	return t.release(ctx, v, b, run.ID, why)
 }
 
-// needOf gathers what is known of a box. The box is asked only where the answer matters.
+// needOf gathers the facts about a box. It queries the box only if the answer matters.
 func (t *settling) needOf(
 	ctx context.Context,
 	v *view,
@@ -137,7 +138,7 @@ func (t *settling) needOf(
 	}
 	switch {
 	case !named:
-		// Its launch posts the run before it makes the box, so the thread has been deleted.
+		// A launch posts its run before it makes the box, so the thread was deleted.
 		if n.Since < reapAfter {
 			n.Wanted = "its thread has no run of it"
 		}
@@ -150,7 +151,7 @@ func (t *settling) needOf(
 		return n, run, nil
 	}
 	if run.Provisional {
-		// The host gave the run up. Unless the runner is known to be dead, it may be at work behind a network that is down.
+		// A host ended the run. Unless the runner is known to be dead, it may still run behind a network that is down.
 		if n.Alive, err = v.runner(ctx, b.Ref.ID, run); err != nil {
 			return n, run, fmt.Errorf("ask about the runner in %s: %w", b.Ref, err)
 		}
@@ -170,14 +171,14 @@ func (t *settling) needOf(
 	return n, run, err
 }
 
-// unsaved describes work in a box that is nowhere else. A box that is asleep is not started for that, and kept. An
-// error means that nothing is known now.
+// unsaved describes work that exists in a box only. A stopped box is not started for that, but kept. An error means
+// that the answer is unknown now.
 func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thread.Run) (what string, err error) {
 	switch {
 	case run.Kept != nil && run.Kept.Sandbox.Ref == b.Ref.ID:
-		return run.Kept.Reason, nil // known already: the box is left asleep
-	case b.Labels[sandbox.LabelTree] == "" || t.r.Hands.Unsaved == nil:
-		return "", nil // nothing was put there to work on
+		return run.Kept.Reason, nil // known already: a stopped box stays stopped
+	case b.Labels[sandbox.LabelTree] == "" || t.r.Host.Unsaved == nil:
+		return "", nil // its working directory was empty
 	}
 	var health sandbox.Health
 	var why string
@@ -192,7 +193,7 @@ func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thre
 	}
 	box, err := v.Open(ctx, b.Ref.ID)
 	if err == nil {
-		what, err = t.r.Hands.Unsaved(ctx, box, b)
+		what, err = t.r.Host.Unsaved(ctx, box, b)
 	}
 	if err != nil {
 		return "", fmt.Errorf("look into the sandbox %s: %w", b.Ref, err)
@@ -200,7 +201,7 @@ func (t *settling) unsaved(ctx context.Context, v *view, b sandbox.Box, run thre
 	return what, nil
 }
 
-// kept posts, once, that a box outlives its run.
+// kept posts once that a box is kept after its run.
 func (t *settling) kept(
 	ctx context.Context,
 	b sandbox.Box,
@@ -219,7 +220,7 @@ func (t *settling) kept(
 		), Sandbox: thread.Sandbox{Provider: b.Ref.Provider, Ref: b.Ref.ID}, Reason: why, Until: until,
 	}))
 	if err == nil && fresh {
-		t.did(run.ID, Kept, b.Ref.String()+" until "+until+": "+why)
+		t.record(run.ID, Kept, b.Ref.String()+" until "+until+": "+why)
 	}
 	if errors.Is(err, errTaken) {
 		err = nil
@@ -227,11 +228,11 @@ func (t *settling) kept(
 	return err
 }
 
-// errNeeded is returned where somebody needs the box after all.
+// errNeeded is returned if the lease has a hold on the box after all.
 var errNeeded = errors.New("the sandbox is needed")
 
-// release records the release of a box on its lease, and deletes the box. Between the two readings of the thread
-// nobody can have taken the box without a record on the lease, which would refuse this one.
+// release records the release of a box on its lease, and deletes the box. A launch that takes the box meanwhile
+// writes a record on the lease, and then this one is refused.
 func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why string) error {
 	l, err := t.lease(&thread.Sandbox{Provider: b.Ref.Provider, Ref: b.Ref.ID})
 	if err != nil {
@@ -261,7 +262,7 @@ func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why
 	if err != nil {
 		return fmt.Errorf("release the sandbox %s: %w", b.Ref, err)
 	}
-	t.did(run, Reaped, b.Ref.String()+" "+why)
+	t.record(run, Reaped, b.Ref.String()+" "+why)
 	return nil
 }
 

@@ -75,7 +75,7 @@ func TestReap(t *testing.T) {
 			w.post("t1", tt.entries...)
 			w.ahead.Store(int64(tt.ahead))
 			r := w.reconciler()
-			r.Hands.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
+			r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
 			for range 2 {
 				if _, err := r.Thread(t.Context(), "t1"); err != nil {
 					t.Fatal(err)
@@ -168,7 +168,7 @@ func TestAfter(t *testing.T) {
 	if s, err := r.Thread(t.Context(), "t1"); err != nil || !s.Open || len(w.gone) > 0 {
 		t.Errorf("by a host that can't: %+v, %v, released %v", s, err, w.gone)
 	}
-	r.Hands = reconcile.Hands{
+	r.Host = reconcile.Host{
 		Push: func(_ context.Context, _ sandbox.Sandbox, id string, run thread.Run, intent string) thread.Pushed {
 			if pushes++; id != "t1" || run.ID != "r1" || intent != "make it" || run.After.Push.Repo != "o/r" {
 				t.Errorf("push %s %+v %q", id, run, intent)

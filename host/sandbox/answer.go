@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// apiError is an answer that is no success.
+// apiError is an answer without success.
 type apiError struct {
 	doing   string
 	status  int
 	message string
-	path    string // that the body names, where it is an error of the control plane
+	path    string // in the body, if that is an error of the control plane
 	own     bool   // the body is an error of the control plane, of this status
 }
 
@@ -59,7 +59,7 @@ func notFound(err error, id string) bool {
 	return path.Base(asked) == id || named.MatchString(e.message)
 }
 
-// whole reads each answer to its end, so that one which breaks off is no answer, and is asked for again where that can't harm.
+// whole reads each answer to its end, so that a truncated answer is an error, and retried if that is safe.
 type whole struct{ next http.RoundTripper }
 
 func (w whole) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -67,22 +67,22 @@ func (w whole) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, err
 	}
-	if len(body) > mostAnswer {
-		return nil, fmt.Errorf("the answer has more than %d bytes", mostAnswer)
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }
 
-// read makes of an answer what q wants of it, or an error that says what was being done.
+// read decodes an answer into q.into, or returns an error that begins with q.doing.
 func (c *client) read(q request, resp *http.Response, err error) error {
 	secrets := append([]string{c.key}, q.secrets...)
 	if err != nil {
-		if resp != nil { // there may be an answer, too, where ctx has ended meanwhile
+		if resp != nil { // there is an answer, too, if ctx has ended meanwhile
 			err = errors.Join(err, resp.Body.Close())
 		}
 		var ue *url.Error
@@ -107,7 +107,7 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 	return nil
 }
 
-// refusal is the error that an answer without success amounts to.
+// refusal returns the error of an answer without success.
 func refusal(doing string, resp *http.Response, body []byte, secrets []string) *apiError {
 	message := problem(resp.Header.Get("Content-Type"), body)
 	if message == "" {
@@ -125,7 +125,7 @@ func refusal(doing string, resp *http.Response, body []byte, secrets []string) *
 	return e
 }
 
-// problem is what an answer says of what went wrong. Each part of Daytona has its own way to say it, and some say nothing.
+// problem returns the error message in an answer; "" if it has none. Each part of Daytona has a format of its own.
 func problem(contentType string, body []byte) string {
 	var p struct {
 		Message json.RawMessage `json:"message"`
@@ -135,7 +135,7 @@ func problem(contentType string, body []byte) string {
 	}
 	if json.Unmarshal(body, &p) != nil {
 		if strings.HasPrefix(contentType, "text/html") {
-			return "" // somebody's page, which explains nothing
+			return "" // a page of another server, which explains nothing
 		}
 		return clip(string(body))
 	}

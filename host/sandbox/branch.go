@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// BranchMode says where a new box's branch begins if the remote repository has a branch of that name.
+// BranchMode decides where the branch of a new box starts if the remote repository has a branch of that name.
 type BranchMode int
 
-// The modes. Where the remote has no such branch, both begin it at the default branch.
+// The modes. If the remote has no such branch, both start it at the default branch.
 const (
-	BranchContinue BranchMode = iota // at the remote's branch, so that it can be pushed again
-	BranchNew                        // nowhere: Create refuses it with ErrBranchExists, before it makes a box
+	BranchContinue BranchMode = iota // start at the remote's branch, so that it can be pushed again
+	BranchNew                        // refuse: Create returns ErrBranchExists and makes no box
 )
 
-// ErrBranchExists says that the remote repository has the branch already.
+// ErrBranchExists is returned if the remote repository has the branch already.
 var ErrBranchExists = errors.New("the branch exists on the remote")
 
-// Branch is where a new box's branch begins.
+// Branch is the start of a new box's branch.
 type Branch struct {
 	Name     string
-	Existing bool   // the remote had it, and it begins there
-	Commit   string // of the remote's branch, where it is Existing
+	Existing bool   // the remote has it, and the box's starts there
+	Commit   string // of the remote's branch if Existing
 }
 
 // Branch returns where the box's branch begins: the zero Branch for a box that Open returned, and for one without
@@ -39,11 +39,11 @@ func (b *localBox) Branch() Branch { return b.branch }
 // Options.Branch.
 func (b *daytonaBox) Branch() Branch { return b.branch }
 
-// lookTimeout bounds the question after a branch of a remote repository.
+// lookTimeout bounds the query of a remote repository for a branch.
 const lookTimeout = time.Minute
 
-// beginBranch finds out where o.Branch is to begin. git asks the remote from this machine, with none of the machine's own
-// credentials and none of its user's configuration.
+// beginBranch finds the start of o.Branch. git asks the remote from this machine, without the machine's credentials and
+// its user's configuration.
 func (o Options) beginBranch(ctx context.Context, address string) (Branch, error) {
 	begin := Branch{Name: o.Branch}
 	if o.Branch == "" || address == "" {
@@ -59,18 +59,20 @@ func (o Options) beginBranch(ctx context.Context, address string) (Branch, error
 	cmd := exec.CommandContext(ctx, "git", "-c", "credential.helper=", "ls-remote", "--", address, ref)
 	cmd.Dir = "/"
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") })
-	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CEILING_DIRECTORIES=/", "LC_ALL=C")
+	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_CEILING_DIRECTORIES=/", "LC_ALL=C")
 	for key, value := range env {
 		cmd.Env = append(cmd.Env, key+"="+value)
 	}
-	cmd.WaitDelay = lingering
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.WaitDelay = outputGrace
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		err = errors.Join(fmt.Errorf("look for the branch %s of %s: %w: %s", o.Branch, plain(address), err, clip(said.String())), ctx.Err())
+		err = fmt.Errorf("look for the branch %s of %s: %w: %s", o.Branch, plain(address), err, clip(stderr.String()))
+		err = errors.Join(err, ctx.Err())
 		return begin, redacted(err, o.Token)
 	}
-	for line := range strings.Lines(out.String()) { // the pattern also matches a/refs/heads/BRANCH
+	for line := range strings.Lines(out.String()) { // git also lists a/refs/heads/BRANCH
 		if commit, name, _ := strings.Cut(strings.TrimSpace(line), "\t"); name == ref {
 			begin.Existing, begin.Commit = true, commit
 		}

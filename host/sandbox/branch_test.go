@@ -10,7 +10,8 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// TestExistingBranch: a branch that the remote has is where the box begins, so that its push is not rejected; or it is refused.
+// TestExistingBranch: a branch that the remote has is where the box begins, so that its push is not rejected; or it
+// is refused.
 func TestExistingBranch(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		o := sandbox.Options{Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "arbe/work", Token: token}

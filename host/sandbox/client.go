@@ -16,36 +16,38 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// client talks to Daytona: to its control plane, and through its proxy to the daemon in a box. All its patience with one request is in this file.
+// client sends requests to Daytona: to its control plane, and through its proxy to the daemon in a box. This file has
+// all retries and timeouts of one request.
 type client struct {
 	key  string
 	hc   *http.Client
-	pace time.Duration // the first wait, between tries and between looks
+	pace time.Duration // the first wait between tries and between polls
 }
 
 // Bounds of one request.
 const (
-	tries      = 6
-	attempt    = 30 * time.Second // for one try, answer included
-	mostAsked  = 30 * time.Second // of what a server asks for with Retry-After
-	mostAnswer = 256 << 20
-	slower     = 50 // times pace is the longest wait between tries
+	tries         = 6
+	attempt       = 30 * time.Second // of one try, including the answer
+	maxRetryAfter = 30 * time.Second // a longer Retry-After is cut to this
+	maxAnswer     = 256 << 20        // bytes
+	slower        = 50               // times pace is the longest wait between tries
 )
 
-// sdkVersion makes the daemon tell a command's two outputs apart. It is the version whose ways were seen.
+// sdkVersion is sent with each request: the daemon then marks each piece of a command's output as stdout or stderr. The
+// behaviour that this package relies on was observed with this version.
 const sdkVersion = "0.190.0"
 
-// request is one call. Its secrets are what must not be said again, whatever the server answers.
+// request is one call.
 type request struct {
 	doing   string // for errors
 	method  string
 	url     string
 	body    any           // goes as JSON; nil for none
-	into    any           // what is answered, from JSON; nil where nobody wants it
-	once    bool          // it must not be sent again where it may have been applied
-	attempt time.Duration // 0: attempt
-	quiet   bool          // keeps no box awake
-	secrets []string
+	into    any           // receives the answer, from JSON; nil to ignore it
+	once    bool          // never sent again after a try that may have been applied
+	attempt time.Duration // timeout of one try; 0: attempt
+	quiet   bool          // does not count as use of the box
+	secrets []string      // removed from errors
 }
 
 func newClient(c Config) *client {
@@ -55,12 +57,12 @@ func newClient(c Config) *client {
 	}
 	return &client{key: c.Key, pace: c.Pace, hc: &http.Client{
 		Transport: transport,
-		// A redirect is no answer that Daytona gives; to follow one could take the key elsewhere.
+		// Daytona never redirects. Following a redirect could send the key to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// do sends a request, again where that may help and can't harm, and reads the answer.
+// do sends a request, with retries if they are safe, and reads the answer.
 func (c *client) do(ctx context.Context, q request) error {
 	var body []byte
 	if q.body != nil {
@@ -81,7 +83,7 @@ func (c *client) do(ctx context.Context, q request) error {
 	return c.read(q, resp, err)
 }
 
-// sign adds what every request has.
+// sign adds the headers of every request.
 func (c *client) sign(req *http.Request, q request) {
 	req.Header.Set("Authorization", "Bearer "+c.key)
 	req.Header.Set("User-Agent", "arbe")
@@ -110,11 +112,11 @@ func (c *client) retrying(q request) *retryablehttp.Client {
 			}
 			return again(resp, err, q.once), nil
 		},
-		ErrorHandler: retryablehttp.PassthroughErrorHandler, // the last answer says why better than "giving up"
+		ErrorHandler: retryablehttp.PassthroughErrorHandler, // the last answer explains more than "giving up"
 	}
 }
 
-// again reports whether a request may be answered better a moment later. One that must be applied once is sent again only where it was not applied for sure.
+// again reports whether to retry a request. One with once is retried only if it was certainly not applied.
 func again(resp *http.Response, err error, once bool) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
@@ -133,19 +135,19 @@ func again(resp *http.Response, err error, once bool) bool {
 	return false
 }
 
-// backoff doubles the wait with each try and takes a random half off. What the server asks for counts, within reason.
+// backoff doubles the wait with each try, minus a random part of up to half. Retry-After counts up to maxRetryAfter.
 func backoff(first, most time.Duration, attempt int, resp *http.Response) time.Duration {
 	wait := min(most, first<<min(attempt, 20))
 	wait -= rand.N(wait/2 + 1)
 	if resp != nil {
 		if s, err := strconv.ParseFloat(resp.Header.Get("Retry-After"), 64); err == nil && s > 0 {
-			wait = max(wait, time.Duration(min(s, mostAsked.Seconds())*float64(time.Second)))
+			wait = max(wait, time.Duration(min(s, maxRetryAfter.Seconds())*float64(time.Second)))
 		}
 	}
 	return wait
 }
 
-// sleep waits, unless ctx ends first.
+// sleep waits for d, or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

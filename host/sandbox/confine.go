@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// confine is the absolute path of p, which is relative to root or absolute and below it. It goes by the words alone: a link in the box may lead elsewhere, and
-// the box is what bounds that.
+// confine returns the absolute path of p, which must be relative to root, or absolute and below it. It compares the
+// paths as text: a link in the box may lead elsewhere in the box.
 func confine(root, p string) (string, error) {
 	abs := path.Join(root, p)
 	if path.IsAbs(p) {
@@ -18,7 +18,7 @@ func confine(root, p string) (string, error) {
 	return abs, nil
 }
 
-// confineFile is confine for what is to be a file, which root itself can't be.
+// confineFile is confine for the path of a file, which can't be root itself.
 func confineFile(root, p string) (string, error) {
 	abs, err := confine(root, p)
 	if err == nil && (abs == root || strings.HasSuffix(p, "/")) {
@@ -27,7 +27,7 @@ func confineFile(root, p string) (string, error) {
 	return abs, err
 }
 
-// place is where f is to be in a box with these folders.
+// place returns the absolute path of f in a box with these folders.
 func (f File) place(work, home string) (string, error) {
 	if f.InHome {
 		return confineFile(home, f.Path)

@@ -34,7 +34,8 @@ type box interface {
 	Branch() sandbox.Branch
 }
 
-// house is one provider to hold the contract against. Boxes of both are folders on this machine, so a test can look into them.
+// house is one provider to hold the contract against. Boxes of both are folders on this machine, so a test can look
+// into them.
 type house struct {
 	provider
 	repos *gitServer

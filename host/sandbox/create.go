@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Labels of our own: the kind of box that Daytona's SDK wants, and the folder that is worked in, for who opens the box later.
+// Labels of Daytona boxes: the kind of box, which Daytona's SDK needs, and the name of the working directory, for Open.
 const (
 	labelLanguage = "code-toolbox-language"
 	labelWork     = "arbe.work"
@@ -29,7 +29,7 @@ type order struct {
 	Target     string            `json:"target,omitempty"`
 	Env        map[string]string `json:"env,omitempty"`
 	Labels     map[string]string `json:"labels"`
-	AutoStop   int               `json:"autoStopInterval"`             // minutes; left out it would be 15
+	AutoStop   int               `json:"autoStopInterval"`             // minutes; without it Daytona uses 15
 	AutoDelete *int              `json:"autoDeleteInterval,omitempty"` // minutes after the stop; 0 is at once
 }
 
@@ -43,7 +43,8 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	var repo repository
 	if o.Repo != "" {
 		if isPath(o.Repo) {
-			return nil, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path") //lint:ignore ST1005 the name has a capital
+			//lint:ignore ST1005 the name has a capital
+			return nil, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
 		var err error
 		if repo.owner, repo.name, err = ParseRepo(o.Repo); err != nil {
@@ -68,14 +69,14 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.furnish(ctx, i, o, repo, begin)
+	b, err := p.setUp(ctx, i, o, repo, begin)
 	if err != nil {
 		return nil, errors.Join(err, p.discard(ctx, i.ID))
 	}
 	return b, nil
 }
 
-// address is the repository's for git; "" for none.
+// address returns the repository's address for git; "" for none.
 func (p *Daytona) address(repo repository) string {
 	if repo.name == "" {
 		return ""
@@ -83,7 +84,7 @@ func (p *Daytona) address(repo repository) string {
 	return p.conf.GitHub + "/" + repo.owner + "/" + repo.name + ".git"
 }
 
-// newOrder is the request for a box. The name is nobody else's: by it the box is found whose id we were never told.
+// newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
 func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
 	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: workName(repo)})
@@ -104,7 +105,7 @@ func newOrder(c Config, o Options, repo repository) order {
 	return q
 }
 
-// workName is the name of the folder that is worked in.
+// workName returns the name of the working directory.
 func workName(repo repository) string {
 	if repo.name == "" {
 		return "work"
@@ -112,13 +113,15 @@ func workName(repo repository) string {
 	return repo.name
 }
 
-// order asks for a box. Where the answer is lost the box may be there all the same. It is looked for by its name, which unlike the list is never behind, and
-// taken; where Daytona says that it could not be started, or nobody wants it any more, it is deleted.
+// order requests a box. If the answer is lost, the box may exist: order then finds it by its name, which unlike the
+// list is never out of date, and returns it. If Daytona answers that the box could not be started, or ctx has ended,
+// order deletes the box.
 func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 	var i info
-	// Daytona itself waits for half a minute before it answers.
+	// Daytona waits for up to half a minute before it answers.
 	err := p.do(ctx, request{
-		doing: "create a box", method: http.MethodPost, url: p.conf.URL + "/sandbox", body: q, into: &i, once: true, attempt: 2 * time.Minute,
+		doing: "create a box", method: http.MethodPost, url: p.conf.URL + "/sandbox", body: q, into: &i,
+		once: true, attempt: 2 * time.Minute,
 	})
 	if err == nil && boxID.MatchString(i.ID) {
 		return i, nil
@@ -127,12 +130,12 @@ func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 		err = errors.New("daytona: create a box: the answer names no box")
 	}
 	var refused *apiError
-	looks := 12 // some ten seconds: a request that we have given up may still be on its way
+	looks := 12 // about ten seconds: a request that was abandoned may still arrive
 	if errors.As(err, &refused) && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
 		if refused.status != http.StatusBadRequest {
 			return info{}, err
 		}
-		looks = 1 // it is there or not
+		looks = 1 // the request is done: the box exists or not
 	}
 	life := context.WithoutCancel(ctx)
 	found, lerr := p.lookFor(life, q.Name, looks)
@@ -147,8 +150,8 @@ func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 	return found, nil
 }
 
-// lookFor looks for a box by its name; there is no id where it is not found. A 404 that is not about the box is an
-// error if it stays.
+// lookFor looks for a box by its name; without an ID it was not found. A persistent 404 that is not about the box is an
+// error.
 func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, error) {
 	for n, wait := 1, p.pace; ; n, wait = n+1, min(wait*2, 10*p.pace) {
 		i, err := p.get(ctx, name)
@@ -167,23 +170,25 @@ func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, er
 	}
 }
 
-// discard deletes a box that nobody will use. The order to stop is no reason to leave it.
+// discard deletes a box that will not be used, even if ctx has ended.
 func (p *Daytona) discard(ctx context.Context, id string) error {
 	return p.destroy(context.WithoutCancel(ctx), id)
 }
 
-// box is the box i, which is started.
+// box returns the box i, which must be started.
 func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 	b, err := p.toolboxOf(ctx, i)
 	if err != nil {
 		return nil, err
 	}
 	var home struct{ Dir string }
-	if err := b.call(ctx, request{doing: "find the home folder", method: http.MethodGet, url: "/user-home-dir", into: &home}); err != nil {
+	if err := b.call(ctx, request{
+		doing: "find the home folder", method: http.MethodGet, url: "/user-home-dir", into: &home,
+	}); err != nil {
 		return nil, err
 	}
 	if !path.IsAbs(home.Dir) {
-		return nil, fmt.Errorf("daytona: find the home folder: %q is none", home.Dir)
+		return nil, fmt.Errorf("daytona: find the home folder: %q is no absolute path", home.Dir)
 	}
 	b.home = path.Clean(home.Dir)
 	name := i.Labels[labelWork]
@@ -194,8 +199,8 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 	return b, nil
 }
 
-// furnish makes a new box ready for work.
-func (p *Daytona) furnish(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
+// setUp prepares the working directory of a new box.
+func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
 	o.step("starting the box " + i.ID)
 	i, err := p.started(ctx, i)
 	if err != nil {

@@ -19,17 +19,17 @@ const DaytonaName = "daytona"
 // DaytonaURL is Daytona's own control plane, version 0.
 const DaytonaURL = "https://app.daytona.io/api"
 
-// Config says which Daytona to use, and how.
+// Config is the configuration of a Daytona provider.
 type Config struct {
 	Key       string            // of the API
 	URL       string            // of the control plane; "" for DaytonaURL
-	Target    string            // the region, where Options name none; "" for the account's
-	Snapshot  string            // the image, where Options name none; "" for Daytona's default
-	GitHub    string            // what org/repo is below; "" for GitHub
-	Pace      time.Duration     // the first wait between two tries, or two looks at something that takes a while; each is longer than the last. 0: 100 ms
+	Target    string            // the region if Options name none; "" for the account's
+	Snapshot  string            // the image if Options name none; "" for Daytona's default
+	GitHub    string            // address that org/repo is appended to; "" for GitHub
+	Pace      time.Duration     // first wait between two tries, or two polls; the next are longer. 0: 100 ms
 	Transport http.RoundTripper // nil for http.DefaultTransport
 
-	// LookTimeout bounds each question after a box (Probe, Alive) and each page of List, retries included. 0: 20 s
+	// LookTimeout bounds each query of a box (Probe, Alive) and each page of List, retries included. 0: 20 s
 	LookTimeout time.Duration
 }
 
@@ -39,7 +39,7 @@ type Daytona struct {
 	conf Config
 }
 
-// NewDaytona is the provider whose boxes are Daytona's.
+// NewDaytona returns the provider whose boxes are Daytona's.
 func NewDaytona(c Config) (*Daytona, error) {
 	if c.Key == "" {
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)") //lint:ignore ST1005 the name has a capital
@@ -62,7 +62,7 @@ func NewDaytona(c Config) (*Daytona, error) {
 
 func (p *Daytona) Name() string { return DaytonaName }
 
-// info is what the control plane says of a box.
+// info is the control plane's record of a box.
 type info struct {
 	ID          string            `json:"id"`
 	Name        string            `json:"name"`
@@ -73,7 +73,7 @@ type info struct {
 	Toolbox     string            `json:"toolboxProxyUrl"`
 }
 
-// why is the box's state, and what led to it where that is known.
+// why returns the box's state, and its reason if known.
 func (i info) why() string {
 	if i.ErrorReason != "" {
 		return i.State + ": " + clip(i.ErrorReason)
@@ -81,18 +81,18 @@ func (i info) why() string {
 	return i.State
 }
 
-// gone are the states that no box comes back from. Destroying may take an hour; the name removing is not Daytona's
-// own. A box in error, or whose build failed, is still to be deleted.
+// gone reports whether the box is in a state that no box recovers from. A box in error, or whose build failed, still
+// has to be deleted.
 func (i info) gone() bool {
 	return i.going() || slices.Contains([]string{"error", "build_failed"}, i.State)
 }
 
-// going are the states of a box that has been deleted.
+// going reports whether the box was deleted. Destroying may take an hour. The state removing is not Daytona's own.
 func (i info) going() bool {
 	return slices.Contains([]string{"destroyed", "destroying", "removing"}, i.State)
 }
 
-// box is what List returns.
+// box returns the box as List returns it.
 func (i info) box() Box {
 	b := Box{Ref: Ref{DaytonaName, i.ID}, State: i.State, Health: Live, Labels: i.Labels, Created: i.Created}
 	if i.gone() {
@@ -101,17 +101,17 @@ func (i info) box() Box {
 	return b
 }
 
-// asleep are the states in which nothing runs in a box, although it is there.
+// asleep reports whether the box exists without running.
 func (i info) asleep() bool {
 	return slices.Contains([]string{"stopped", "archived", "archiving"}, i.State)
 }
 
-// boxID matches ids and names. Anything else in an address could ask for something else: an empty one is the list of all boxes.
+// boxID matches ids and names. Anything else could change the meaning of an address: an empty id lists all boxes.
 var boxID = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,128}\z`)
 
 func (p *Daytona) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
 
-// get looks at the box with the id, or the name. An answer about another box, or about none, is an error.
+// get returns the box with the id, or the name. An answer about another box, or about none, is an error.
 func (p *Daytona) get(ctx context.Context, id string) (i info, err error) {
 	if !boxID.MatchString(id) {
 		return i, fmt.Errorf("daytona: %q is not the id of a box", id)
@@ -122,14 +122,14 @@ func (p *Daytona) get(ctx context.Context, id string) (i info, err error) {
 	}
 	switch {
 	case i.ID != id && i.Name != id || !boxID.MatchString(i.ID):
-		return info{}, fmt.Errorf("daytona: %s: the answer is about no such box", doing)
+		return info{}, fmt.Errorf("daytona: %s: the answer is about another box", doing)
 	case i.State == "":
 		return info{}, fmt.Errorf("daytona: %s: the answer names no state", doing)
 	}
 	return i, nil
 }
 
-// look is get for who can't wait: it returns within LookTimeout.
+// look is get with a time limit, LookTimeout.
 func (p *Daytona) look(ctx context.Context, id string) (i info, err error) {
 	err = p.bounded(ctx, func(ctx context.Context) error {
 		i, err = p.get(ctx, id)
@@ -138,7 +138,7 @@ func (p *Daytona) look(ctx context.Context, id string) (i info, err error) {
 	return i, err
 }
 
-// bounded calls ask, and cancels its context after LookTimeout.
+// bounded calls ask with a context that ends after LookTimeout.
 func (p *Daytona) bounded(ctx context.Context, ask func(context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, p.conf.LookTimeout)
 	defer cancel()
@@ -162,7 +162,7 @@ func (p *Daytona) Probe(ctx context.Context, id string) (Health, string, error) 
 	return Live, i.why(), nil
 }
 
-// Open starts a box that was stopped: who opens one means to use it.
+// Open returns the box with the id, started; ErrGone if there is no such box.
 func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	i, err := p.get(ctx, id)
 	if notFound(err, id) || err == nil && i.gone() {
@@ -173,7 +173,7 @@ func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	}
 	if i.asleep() {
 		err := p.do(ctx, request{doing: "start the box " + id, method: http.MethodPost, url: p.boxURL(id) + "/start"})
-		if err != nil && !answered(err, http.StatusConflict) { // somebody else starts it
+		if err != nil && !answered(err, http.StatusConflict) { // another request starts it already
 			return nil, err
 		}
 	}
@@ -183,12 +183,12 @@ func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	return p.box(ctx, i)
 }
 
-// startPatience is how long a box may take to start. One whose image has to be fetched takes minutes.
-const startPatience = 10 * time.Minute
+// startTimeout bounds the start of a box. A box whose image has to be fetched takes minutes.
+const startTimeout = 10 * time.Minute
 
 // started waits until a box is started.
 func (p *Daytona) started(ctx context.Context, i info) (info, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it has not started within %v", startPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not started within %v", startTimeout))
 	defer cancel()
 	for wait := p.pace; i.State != "started"; wait = min(wait*5/4, 20*p.pace) {
 		if i.gone() {
@@ -206,8 +206,7 @@ func (p *Daytona) started(ctx context.Context, i info) (info, error) {
 	return i, nil
 }
 
-// pages is where List gives up on a server that always has one more, and listTimeout on one that takes its time with
-// each.
+// Bounds of List.
 const (
 	pages       = 1000
 	listTimeout = 2 * time.Minute
@@ -237,7 +236,7 @@ func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 			return nil, err
 		}
 		for _, i := range page.Items {
-			// The list lags behind, and pages may overlap where it moves.
+			// The list may be out of date, and pages overlap if it changes meanwhile.
 			if i.State != "destroyed" && has(i.Labels, labels) && !seen[i.ID] {
 				seen[i.ID] = true
 				boxes = append(boxes, i.box())
@@ -251,8 +250,8 @@ func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 	return nil, fmt.Errorf("daytona: list the boxes: no end after %d pages", pages)
 }
 
-// destroyPatience is how long a box that is busy is asked to go. It can't be deleted while it starts, for one.
-const destroyPatience = 2 * time.Minute
+// destroyTimeout bounds the tries to delete a box that is busy. A box that starts, for one, can't be deleted.
+const destroyTimeout = 2 * time.Minute
 
 func (p *Daytona) Destroy(ctx context.Context, id string) error {
 	if !boxID.MatchString(id) {
@@ -261,10 +260,10 @@ func (p *Daytona) Destroy(ctx context.Context, id string) error {
 	return p.destroy(ctx, id)
 }
 
-// destroy deletes a box. It returns when Daytona has answered that the box goes, which then takes its time, or is not
-// there. No other answer counts, be it a success.
+// destroy deletes a box. It returns nil if Daytona answers that the box is being deleted, which takes a while, or does
+// not exist. No other answer counts, even one with status 200.
 func (p *Daytona) destroy(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, destroyPatience)
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	doing := "delete the box " + id
 	for wait := p.pace; ; wait = min(wait*5/4, 20*p.pace) {
@@ -274,9 +273,9 @@ func (p *Daytona) destroy(ctx context.Context, id string) error {
 		case err == nil && deleted.ID == id && deleted.State != "", notFound(err, id):
 			return nil
 		case err == nil:
-			err = fmt.Errorf("daytona: %s: the answer is about no such box", doing)
+			err = fmt.Errorf("daytona: %s: the answer is about another box", doing)
 		}
-		// It may be busy because it goes, or have gone although the answer is no answer.
+		// It may be busy because it is being deleted, or be deleted although the answer was lost.
 		i, lerr := p.get(ctx, id)
 		if notFound(lerr, id) || lerr == nil && i.going() {
 			return nil

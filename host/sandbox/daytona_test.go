@@ -18,7 +18,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
-// fault makes the first n requests of the kind go wrong. It is set while the server serves, so the hook is there from the beginning.
+// fault makes the first n requests of the kind go wrong. It is set while the server serves, so the hook is there from
+// the beginning.
 type faulty struct {
 	*house
 	hook atomic.Pointer[func(*http.Request) fakedaytona.Fault]

@@ -39,8 +39,8 @@ func (b *daytonaBox) call(ctx context.Context, q request) error {
 	return b.judge(ctx, b.p.do(ctx, q))
 }
 
-// judge asks the control plane what an error of the toolbox means. The proxy says of a deleted box that the key is wrong, of a stopped one that the request is
-// bad, of an archived one that it is not there, and nothing at all where the daemon is dead.
+// judge asks the control plane what an error of the toolbox means. The proxy answers 401 for a deleted box, 400 for a
+// stopped one, 404 for an archived one, and 502 if the daemon is dead.
 func (b *daytonaBox) judge(ctx context.Context, err error) error {
 	if !answered(err, http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusBadGateway) {
 		return err
@@ -59,7 +59,7 @@ func (b *daytonaBox) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// asleepError says that a box is there, and that nothing runs in it.
+// asleepError is returned for a box that exists and does not run.
 type asleepError struct {
 	why string
 	err error
@@ -68,7 +68,7 @@ type asleepError struct {
 func (e *asleepError) Error() string { return "the box is " + e.why + ": " + e.err.Error() }
 func (e *asleepError) Unwrap() error { return e.err }
 
-// script is a small program for the box's shell, with its arguments. It runs to its end at once, and its two outputs come as one.
+// script is a short command in a box. Its two outputs arrive as one, when it has ended.
 type script struct {
 	doing string
 	argv  []string
@@ -77,13 +77,13 @@ type script struct {
 	quiet bool
 }
 
-// sh is a script in the language of sh.
+// sh returns a script that runs text in sh.
 func sh(doing, text string, args ...string) script {
 	return script{doing: doing, argv: append([]string{"sh", "-c", text, "sh"}, args...)}
 }
 
 // execute runs a script.
-func (b *daytonaBox) execute(ctx context.Context, s script) (said string, code int, err error) {
+func (b *daytonaBox) execute(ctx context.Context, s script) (output string, code int, err error) {
 	line, err := ShellQuote(s.argv)
 	if err != nil {
 		return "", -1, fmt.Errorf("daytona: %s: %w", s.doing, err)
@@ -92,25 +92,28 @@ func (b *daytonaBox) execute(ctx context.Context, s script) (said string, code i
 		s.limit = attempt
 	}
 	body := map[string]any{
-		"command": line + " </dev/null", // the daemon's shell reads the command from its input, and who else reads that eats it
+		// The daemon's shell reads its commands from its input: a command that reads it, too, would swallow the rest.
+		"command": line + " </dev/null",
 		"timeout": int(s.limit / time.Second),
 	}
 	if len(s.env) > 0 {
-		body["envs"] = s.env // in no command line; the daemon ignores what is called env
+		body["envs"] = s.env // never in a command line; the daemon ignores a field named env
 	}
 	var answer struct {
 		ExitCode int    `json:"exitCode"`
 		Result   string `json:"result"`
 	}
 	err = b.call(ctx, request{
-		doing: s.doing, method: http.MethodPost, url: "/process/execute", body: body, into: &answer, once: true, quiet: s.quiet,
-		attempt: s.limit + attempt, // the daemon's limit does not hold where somebody has left the group and keeps the output open
+		doing: s.doing, method: http.MethodPost, url: "/process/execute", body: body, into: &answer,
+		once: true, quiet: s.quiet,
+		// The daemon's limit does not end a command of which a process has left the group and keeps the output open.
+		attempt: s.limit + attempt,
 		secrets: secretValues(s.env),
 	})
 	return answer.Result, answer.ExitCode, err
 }
 
-// Detach goes through a call of its own: whoever deletes a session kills all that was ever started from it, detached or not.
+// Detach does not use a session of the daemon: deleting a session kills all processes that were ever started from it.
 func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process, error) {
 	if len(c.Argv) == 0 {
 		return Process{}, errors.New("empty argv")
@@ -128,25 +131,26 @@ func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process
 	}
 	s := sh("detach "+c.Argv[0], detachScript, append([]string{dir, file}, c.Argv...)...)
 	s.env = c.Env
-	said, _, err := b.execute(ctx, s)
+	output, _, err := b.execute(ctx, s)
 	if err != nil {
 		return Process{}, err
 	}
-	p, err := parseDetached(said)
+	p, err := parseDetached(output)
 	if err != nil {
 		return Process{}, redacted(fmt.Errorf("daytona: detach %s: %w", c.Argv[0], err), secretValues(c.Env)...)
 	}
 	return p, nil
 }
 
-// Alive asks without keeping the box awake. In a box that was stopped nothing is alive.
+// Alive reports whether a process that Detach started is running. The query does not count as use of the box. In a
+// stopped box no process runs.
 func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	s := sh("look at a process", aliveScript, fmt.Sprint(p.PID))
 	s.quiet, s.limit = true, 10*time.Second
-	var said string
+	var output string
 	var code int
 	err := b.p.bounded(ctx, func(ctx context.Context) (err error) {
-		said, code, err = b.execute(ctx, s)
+		output, code, err = b.execute(ctx, s)
 		return err
 	})
 	var asleep *asleepError
@@ -156,7 +160,7 @@ func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	boot, line, _ := strings.Cut(said, "\n")
+	boot, line, _ := strings.Cut(output, "\n")
 	if boot = strings.TrimPrefix(boot, "boot "); p.Boot != "" && boot != "" && boot != p.Boot && code == 0 {
 		return false, nil
 	}
@@ -170,12 +174,14 @@ func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	return runs(st, p), nil
 }
 
-// aliveScript prints the boot id, where it can be read, and the stat of the process $1.
+// aliveScript prints the boot id, if it can be read, and the stat of the process $1.
 const aliveScript = `echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 cat "/proc/$1/stat" 2>/dev/null || echo gone`
 
 // folder makes a folder and those above it.
 func (b *daytonaBox) folder(ctx context.Context, dir string, mode uint32) error {
 	query := url.Values{"path": {dir}, "mode": {fmt.Sprintf("%04o", mode)}}
-	return b.call(ctx, request{doing: "make the folder " + dir, method: http.MethodPost, url: "/files/folder?" + query.Encode()})
+	return b.call(ctx, request{
+		doing: "make the folder " + dir, method: http.MethodPost, url: "/files/folder?" + query.Encode(),
+	})
 }

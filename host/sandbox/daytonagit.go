@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// gitUser goes with a token. GitHub looks at the token alone, and wants some name.
+// gitUser is the user name sent with a token. GitHub checks the token alone, but needs a name.
 const gitUser = "git"
 
-// transfer is how long a clone or a snapshot may take.
+// transfer bounds a clone or a snapshot.
 const transfer = 20 * time.Minute
 
-// clone clones the repository: the branch, where the repository has it, else the default branch, in which the branch
-// is made.
+// clone clones the repository and checks the branch out: the remote's if it exists, else a new one from the default
+// branch.
 func (b *daytonaBox) clone(ctx context.Context, address string, begin Branch, token string) error {
 	branch := begin.Name
 	body := map[string]string{"url": address, "path": b.work}
@@ -40,7 +40,7 @@ func (b *daytonaBox) clone(ctx context.Context, address string, begin Branch, to
 	return b.git(ctx, "check out "+branch, "checkout", body, attempt)
 }
 
-// git sends the daemon something to do with git.
+// git sends the daemon a git operation.
 func (b *daytonaBox) git(
 	ctx context.Context, doing, what string, body any, limit time.Duration, secrets ...string,
 ) error {
@@ -50,20 +50,21 @@ func (b *daytonaBox) git(
 	})
 }
 
-// Snapshot has git itself commit. The daemon's own git can't look at a branch without a commit, commits no empty
-// tree, and adds the files of a nested repository as plain files.
+// Snapshot commits everything in the working directory, even if nothing has changed, and returns the commit. It runs
+// the box's git: the daemon's own can't read a branch without a commit, commits no empty tree, and adds the files of
+// a nested repository as plain files.
 func (b *daytonaBox) Snapshot(ctx context.Context, message string) (string, error) {
 	s := sh("commit", `cd "$1" && shift && { [ -e .git ] || git init --quiet; } &&
 git add --all && git "$@" && git rev-parse HEAD`, append([]string{b.work}, commitArgs(message)...)...)
 	s.limit = transfer
-	said, code, err := b.execute(ctx, s)
+	output, code, err := b.execute(ctx, s)
 	if err != nil {
 		return "", err
 	}
-	lines := strings.Split(strings.TrimSpace(said), "\n")
-	last := lines[len(lines)-1] // before it git may have warned of something
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	last := lines[len(lines)-1] // git may print warnings before it
 	if code != 0 || !hash.MatchString(last) {
-		return "", fmt.Errorf("daytona: commit: exit %d: %s", code, clip(said))
+		return "", fmt.Errorf("daytona: commit: exit %d: %s", code, clip(output))
 	}
 	return last, nil
 }

@@ -9,14 +9,14 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// detachScript starts $3… in the directory $1, with its output in the file $2, and prints its process id, when it
-// began, and the id of the boot, where that can be read.
+// detachScript starts $3… in the directory $1, with its output in the file $2, and prints its process id, its start
+// time, and the id of the boot, if that can be read.
 //
-// It is a session of its own, so nothing that is sent to ours reaches it, and a child of the first process: nobody
-// here waits for it. It says who it is before it becomes the command, so that its answer can't be about another; its
-// end of that pipe is closed when the command takes its place. The variables have a prefix because the box may have
-// one of the same name, which would be changed for the command. A background job of the shell (&) would ignore SIGINT
-// for good. A process's name may hold spaces and parentheses, so its stat is read from behind the last one.
+// The command gets a session of its own, so signals to this one do not reach it, and becomes a child of the first
+// process, so nobody here waits for it. The process prints its id before it executes the command, so the id can't be
+// another process's; exec closes its end of that pipe. The variables have a prefix: the script would otherwise change
+// variables of the box with these names for the command. A background job of the shell (&) would ignore SIGINT. A
+// process's name may hold spaces and parentheses, so its stat is read from after the last parenthesis.
 const detachScript = `cd "$1" && mkdir -p "${2%/*}" && (umask 077; : >"$2") || exit
 arbe_log=$2
 shift 2
@@ -30,11 +30,11 @@ setsid --fork sh -c '
 
 var detached = regexp.MustCompile(`(?m)^([1-9][0-9]*) ([0-9]+) ([0-9a-f-]*)$`)
 
-// parseDetached reads what detachScript says.
-func parseDetached(said string) (Process, error) {
-	m := detached.FindStringSubmatch(said)
+// parseDetached parses the output of detachScript.
+func parseDetached(output string) (Process, error) {
+	m := detached.FindStringSubmatch(output)
 	if m == nil {
-		return Process{}, fmt.Errorf("no process began: %s", clip(said))
+		return Process{}, fmt.Errorf("no process was started: %s", clip(output))
 	}
 	pid, err := strconv.Atoi(m[1])
 	return Process{PID: pid, Start: m[2], Boot: m[3]}, err
@@ -51,7 +51,7 @@ func runs(s procfs.Stat, p Process) bool {
 	return q.PID == p.PID && q.Start == p.Start && s.Alive()
 }
 
-// clip is text that goes into an error: one line, not too long.
+// clip returns text as one line of limited length, for an error.
 func clip(text string) string {
 	const most = 300
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Download opens the file through a root, so that no link in the box leads to a file outside of it.
+// Download opens the file through an os.Root: no link in the box can lead outside of it.
 func (b *localBox) Download(_ context.Context, path string, w io.Writer) (err error) {
 	place, err := confineFile(b.Home(), path)
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *localBox) Download(_ context.Context, path string, w io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo would have no end
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO would block
 	if err != nil {
 		return fmt.Errorf("download %s: %w", path, err)
 	}
@@ -48,7 +48,7 @@ func (b *localBox) Download(_ context.Context, path string, w io.Writer) (err er
 	return nil
 }
 
-// downloadTimeout bounds one download. It is as generous as that of an upload of 2 GiB at the least speed.
+// downloadTimeout bounds one download. It is the time of an upload of 2 GiB at minSpeed.
 const downloadTimeout = 9 * time.Hour
 
 // Download streams the file: no part of it is kept in memory.
@@ -60,7 +60,9 @@ func (b *daytonaBox) Download(ctx context.Context, path string, w io.Writer) err
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
 	query := url.Values{"path": {place}}
-	q := request{doing: "download " + path, method: http.MethodGet, url: b.toolbox + "/files/download?" + query.Encode()}
+	q := request{
+		doing: "download " + path, method: http.MethodGet, url: b.toolbox + "/files/download?" + query.Encode(),
+	}
 	req, err := http.NewRequestWithContext(ctx, q.method, q.url, nil)
 	if err != nil {
 		return err

@@ -12,26 +12,26 @@ import (
 	"github.com/google/uuid"
 )
 
-// execScript runs $5… in the directory $2. $1 is a folder of the command's own, $3 how many bytes of each output are
-// wanted, 0 for all, and $4 where its input comes from: none, file (the file in in the folder) or live (lines on the
-// script's own input).
+// execScript runs $5… in the directory $2. $1 is the command's own folder, $3 the number of bytes to send of each
+// output, 0 for all, and $4 the source of its input: none, file (the file named in, in the folder) or live (lines on
+// the script's own input).
 //
-// The daemon's log is made of lines, loses zero bytes, and takes some bytes for marks of its own. So each output is
-// sent as lines of a > and base64, and ends with a line of an =, the word ran or never, and the exit status. A line
-// of live input is its number and base64, or its number and an =, which ends the input. A line that came before is
-// ignored: the client may send one again.
+// The daemon's log consists of lines, drops zero bytes, and uses some bytes as marks of its own. So each output is sent
+// as lines of a > and base64, and ends with a line of an =, the word ran or never, and the exit status. A line of live
+// input is its number and base64, or its number and an =, which ends the input. A line with an earlier number is
+// ignored, because the client may repeat lines.
 //
-// The command is a session of its own, so that a kill of its group (its own kill 0, for one) does not reach the shell
-// above, without which its end is never seen. What it left behind may keep its output open for ever: half a second
-// after the command's end, its group and all who hold the output are killed, and the relays, through which the output
-// goes, come to its end. Those that still wait after another ten seconds, because the holder is another user's, are
-// killed, too. Values of the environment come by a file in the folder, which lets nobody else in, and the file goes
-// before the command starts: what stands in a command is in the session's list and in the daemon's log. The
-// parentheses keep what the shell prints about a killed command out of the command's output.
+// The command has a session of its own: a kill of its group (by its own kill 0, for one) must not reach the shell
+// above, which reports its end. Processes that the command leaves behind may keep its output open for ever. Half a
+// second after its end, its group and all processes that hold the output are killed, and the relays of the output
+// reach its end. Relays that still wait after another ten seconds, because the holder is another user's process, are
+// killed, too. Values of the environment come in a file in the folder, which admits its owner only, and the file is
+// removed before the command starts: a command line is visible in the session's list and in the daemon's log. The
+// parentheses keep the shell's message about a killed command out of the command's output.
 //
-// The session's shell uses variables named dir, log, sp, ep and ip, and so changes those that the box has by these
-// names. The script takes the box's own values from the shell's first environment, in which each value ends with a
-// zero byte.
+// The session's shell uses variables named dir, log, sp, ep and ip, and so overwrites the box's variables with these
+// names. The script reads the box's own values from the shell's first environment, in which each value ends with a zero
+// byte.
 const execScript = `arbe_dir=$1 arbe_cd=$2 arbe_most=$3 arbe_input=$4 arbe_in=/dev/null arbe_word=ran arbe_feed=
 shift 4
 exec 3>&2 4<&0 2>/dev/null
@@ -134,7 +134,7 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	id := "arbe-" + uuid.NewString()
 	s := &session{b: b, id: id, dir: path.Join(b.home, ".arbe-exec", id), out: newOutput(c)}
-	most := s.out.limit + 1 // one more shows that there is more
+	most := s.out.limit + 1 // one more byte shows that the output was truncated
 	if c.Output != nil {
 		most = 0
 	}
@@ -159,12 +159,12 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 		limit(c.Timeout)
 		cause = s.run(run, c, how)
 	}
-	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if cause != nil && !errors.Is(cause, ErrGone) {
 		err = s.cut(life)
 	} else if cause == nil {
-		_ = s.end(life) // it is over; a session that stays is empty
+		_ = s.end(life) // the command has ended: a session that stays is empty
 	}
 	res := Result{ExitCode: -1, Duration: time.Since(began)}
 	s.out.fill(&res)
@@ -178,8 +178,8 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	return res, nil
 }
 
-// exitCode is -1 for the status with which the shell reports a command that a signal has killed. Signals that kill
-// nobody, and whose numbers programs use for their own ends (git ends with 129), stay what they are.
+// exitCode returns -1 for a shell's status of a command that was killed by a signal. Statuses that programs also use
+// themselves (git exits with 129) are returned as they are.
 func exitCode(code int) int {
 	switch syscall.Signal(code - 128) {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL:

@@ -16,7 +16,7 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// family are the processes of a local box: those known, those that bear its mark, and all of their sessions and
+// family is the set of a local box's processes: the known ones, those with its mark, and their sessions and
 // descendants.
 type family struct {
 	mark  []byte // an entry of the environment
@@ -24,8 +24,8 @@ type family struct {
 	known map[Process]bool
 }
 
-// end kills the processes and returns when they are gone. A child may leave its parent's session, and then lose its
-// parent, so what was seen once is looked for until it is gone.
+// end kills the processes and returns when they are gone. A child may leave its parent's session and then lose its
+// parent, so end remembers each process that it has seen.
 func (f *family) end(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -43,12 +43,12 @@ func (f *family) end(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes are still there: %w", len(alive), ctx.Err())
+			return fmt.Errorf("%d processes are still running after SIGKILL: %w", len(alive), ctx.Err())
 		}
 	}
 }
 
-// alive are those of the family that live.
+// alive returns the processes of the family that are alive.
 func (f *family) alive() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -56,15 +56,15 @@ func (f *family) alive() ([]Process, error) {
 	}
 	var all []procfs.Stat
 	ours := map[int]bool{}
-	// A session's id is not given away again while somebody is in it, so a known leader's number stands for its
-	// session even when the leader is gone, unless another process has the number now.
+	// The kernel does not reuse a session's id while a process is in it. So a known leader's number names its session
+	// even if the leader is gone, unless another process has the number now.
 	for p := range f.known {
 		ours[p.PID] = true
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
-			continue // no process, or this one, which an agent may have started
+			continue // no process, or this process, which an agent may have started
 		}
 		s, there, err := readStat(pid)
 		if err != nil || !there || !s.Alive() {
@@ -95,18 +95,18 @@ func (f *family) alive() ([]Process, error) {
 	return alive, nil
 }
 
-// variable matches the name in an entry of an environment. Shells set some variables even where they are given none.
+// variable matches the name in an entry of an environment. shellsOwn are set by shells that start without any.
 var (
 	variable  = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]*=`)
 	shellsOwn = []string{"PWD=", "OLDPWD=", "SHLVL=", "_="}
 )
 
-// execTime is longer than a process has no environment while another program takes its place.
+// execTime exceeds the time that a process has no environment during exec.
 const execTime = 5 * time.Millisecond
 
-// marked reports whether a process was started in the box: it has the box's mark in its environment. One that has no
-// environment, because it has dropped it or written its title over it, is the box's where its folder, its root or its
-// program is in the box. The folder alone proves nothing: the box's user may stand there with a shell.
+// marked reports whether a process was started in the box: it has the box's mark in its environment. A process without
+// an environment, because it has dropped it or written its title over it, counts if its folder, its root or its program
+// is in the box. With an environment the folder alone proves nothing: a user may have opened a shell there.
 func (f *family) marked(pid int) bool {
 	marked, bare := f.environment(pid)
 	if !bare || !f.within(pid) {
@@ -117,8 +117,8 @@ func (f *family) marked(pid int) bool {
 	return marked || bare
 }
 
-// environment reports whether the process has the mark in its environment, and whether it has none but what a shell
-// sets. One that has ended, or is another user's, has neither.
+// environment reports whether the process has the mark in its environment, and whether its environment is bare: empty,
+// or set by a shell only. For a process that has ended, or of another user, both are false.
 func (f *family) environment(pid int) (marked, bare bool) {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -135,7 +135,7 @@ func (f *family) environment(pid int) (marked, bare bool) {
 	return false, bare
 }
 
-// within reports whether the process stands in the box, or its program is there.
+// within reports whether the folder, the root or the program of the process is in the box.
 func (f *family) within(pid int) bool {
 	for _, link := range []string{"cwd", "root", "exe"} {
 		to, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", pid, link))

@@ -68,7 +68,8 @@ func TestCreateFaults(t *testing.T) {
 	}
 }
 
-// TestStartFails is about boxes that never start: one of which the order's answer says so, one that falls into error later, one that vanishes.
+// TestStartFails is about boxes that never start: one of which the order's answer says so, one that falls into error
+// later, one that vanishes.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	t.Run("at once", func(t *testing.T) {
@@ -107,7 +108,8 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestCreateGivenUp is an order to stop while a box is being made: it is taken back, although it can't be deleted while it starts.
+// TestCreateGivenUp is an order to stop while a box is being made: it is taken back, although it can't be deleted
+// while it starts.
 func TestCreateGivenUp(t *testing.T) {
 	t.Parallel()
 	h := daytonaHouse(t)
@@ -125,7 +127,8 @@ func TestCreateGivenUp(t *testing.T) {
 	}
 }
 
-// TestExecFaults cuts a command off at each request that it takes. However that goes, Exec says so, in time, and leaves no session.
+// TestExecFaults cuts a command off at each request that it takes. However that goes, Exec says so, in time, and
+// leaves no session.
 func TestExecFaults(t *testing.T) {
 	for name, test := range map[string]struct {
 		method, in string

@@ -15,11 +15,11 @@ import (
 	"github.com/coder/websocket"
 )
 
-// maxLogLine is more than any line that execScript prints. A longer one is noise, and is cut.
+// maxLogLine exceeds any line that execScript prints. A longer line is not the script's, and is cut.
 const maxLogLine = 1 << 20
 
-// follow reads the command's log as it grows, until both outputs have ended. It connects again where the connection
-// breaks; the daemon then sends the log from its beginning, and what was read before is skipped.
+// follow reads the command's log while it grows, until both outputs have ended. It reconnects if the connection breaks;
+// the daemon then sends the log from its beginning, and follow skips what it has read already.
 func (s *session) follow(ctx context.Context) error {
 	fails, ended := 0, 0
 	for {
@@ -39,7 +39,7 @@ func (s *session) follow(ctx context.Context) error {
 			fails, ended = 0, 0
 		}
 		if code != nil && websocket.CloseStatus(rerr) == websocket.StatusNormalClosure {
-			// The daemon has sent the whole log, without the ends: somebody has killed the shell that prints them.
+			// The daemon has sent the whole log, without the ends: the shell that prints them was killed.
 			if s.code, ended = *code, ended+1; ended == 2 {
 				return nil
 			}
@@ -53,7 +53,7 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// look asks whether the command has ended, and returns nil while it runs.
+// look returns the command's exit code; nil while it runs.
 func (s *session) look(ctx context.Context) (code *int, err error) {
 	var answer struct {
 		ExitCode *int `json:"exitCode"`
@@ -64,7 +64,7 @@ func (s *session) look(ctx context.Context) (code *int, err error) {
 	return answer.ExitCode, err
 }
 
-// read reads the log over one connection. The error is never nil.
+// read reads the log over one connection. Its error is never nil.
 func (s *session) read(ctx context.Context) error {
 	q := request{doing: "follow a command's output", method: http.MethodGet}
 	q.url = s.b.toolbox + s.url("/command/"+s.cmd+"/logs?follow=true")
@@ -96,8 +96,8 @@ func (s *session) read(ctx context.Context) error {
 	return fmt.Errorf("daytona: %s: %w", q.doing, s.take(frames{ctx, conn}))
 }
 
-// watch returns when the connection is of no use any more: when the command has ended, or can't be asked after, for a
-// while. In between it pings, because a proxy may end a connection on which nothing moves.
+// watch returns when the connection is of no more use: the command has ended, or its state could not be read, for a
+// while. Meanwhile it pings, because a proxy may close an idle connection.
 func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
 	every := 100 * s.b.p.pace
 	for idle := 0; idle < 2; {
@@ -105,7 +105,7 @@ func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
 			return
 		}
 		ping, cancel := context.WithTimeout(ctx, every)
-		_ = conn.Ping(ping) // whether it is answered or not
+		_ = conn.Ping(ping) // an answer is not needed
 		cancel()
 		if code, err := s.look(ctx); err != nil || code != nil {
 			idle++
@@ -115,7 +115,7 @@ func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// frames are what a connection's frames hold, as one stream.
+// frames is the content of a connection's frames, as one stream.
 type frames struct {
 	ctx  context.Context
 	conn *websocket.Conn
@@ -135,7 +135,7 @@ func (f frames) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// take reads the log over one connection, without what was read before, until both outputs have ended.
+// take reads the log, after the part that was read before, until both outputs have ended.
 func (s *session) take(log frames) error {
 	_, err := log.WriteTo(&logReader{s: s, skip: s.seen})
 	return err
@@ -143,7 +143,7 @@ func (s *session) take(log frames) error {
 
 var errEnded = errors.New("both outputs have ended")
 
-// logReader takes the log, after the first skip bytes of it.
+// logReader receives the log and ignores its first skip bytes.
 type logReader struct {
 	s    *session
 	skip int64
@@ -165,7 +165,7 @@ func (l *logReader) Write(b []byte) (int, error) {
 		if piece[len(piece)-1] != '\n' {
 			break
 		}
-		s.heed(s.line)
+		s.takeLine(s.line)
 		if s.line = s.line[:0]; s.ended == [2]bool{true, true} {
 			return n, errEnded
 		}
@@ -173,9 +173,9 @@ func (l *logReader) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// heed takes one line of the log: three bytes that name the stream, and what execScript has printed. Any other line
-// is not its.
-func (s *session) heed(line []byte) {
+// takeLine takes one line of the log: three bytes that name the stream, and a line of execScript. It ignores any other
+// line.
+func (s *session) takeLine(line []byte) {
 	var stream Stream
 	switch {
 	case bytes.HasPrefix(line, []byte("\x01\x01\x01")):
@@ -188,7 +188,7 @@ func (s *session) heed(line []byte) {
 	text := strings.TrimSuffix(string(line[3:]), "\n")
 	switch {
 	case strings.HasPrefix(text, ">"):
-		// A relay that was killed in the middle of a line leaves what can be decoded.
+		// If a relay was killed in the middle of a line, the whole part of the line is decoded.
 		b, _ := base64.StdEncoding.DecodeString(text[1:])
 		s.out.add(stream, b)
 	case strings.HasPrefix(text, "="):
@@ -199,12 +199,12 @@ func (s *session) heed(line []byte) {
 	}
 }
 
-// inputChunk is how much of an input goes in one line. With its number and its newline the line is shorter than what
-// a pipe takes in one piece (4096 bytes), so that no two lines mix.
+// inputChunk is the number of bytes of input in one line. With its number and its newline the line is shorter than what
+// a pipe takes in one piece (PIPE_BUF, 4096 bytes), so lines never mix.
 const inputChunk = 3000
 
-// feed sends an input to the command, as it comes, and its end. It returns when the input has ended, or the daemon
-// refuses it.
+// feed sends an input to the command while it arrives, and then its end. It returns when the input has ended, or the
+// daemon refuses it.
 func (s *session) feed(ctx context.Context, in io.Reader) error {
 	buf := make([]byte, inputChunk)
 	for number := 1; ; number++ {
@@ -221,15 +221,15 @@ func (s *session) feed(ctx context.Context, in io.Reader) error {
 		case errors.Is(err, io.EOF):
 			return s.send(ctx, strconv.Itoa(number+1)+" =")
 		case err != nil:
-			return fmt.Errorf("its input could not be read: %w", err)
+			return fmt.Errorf("read its input: %w", err)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
 	}
 }
 
-// send sends a line of input, again where the answer is lost: the command's shell takes each number once. The daemon
-// answers when it has put the line into a pipe, which may be full until the command reads.
+// send sends a line of input, and again if the answer is lost: the command's shell takes each number once. The daemon
+// answers after writing the line to a pipe, which may be full until the command reads.
 func (s *session) send(ctx context.Context, line string) error {
 	for {
 		err := s.b.call(ctx, request{

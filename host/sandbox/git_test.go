@@ -147,7 +147,8 @@ func TestDefaultBranch(t *testing.T) {
 	})
 }
 
-// TestCloneFails sees to it that nothing is left of a box whose repository can't be had, and that the token is not told.
+// TestCloneFails sees to it that nothing is left of a box whose repository can't be had, and that the token is not
+// told.
 func TestCloneFails(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		for _, o := range []sandbox.Options{

@@ -25,15 +25,14 @@ type Local struct {
 	prefix string // of the ids of its boxes
 }
 
-// NewLocal is the provider whose boxes are folders in dir, which is made when it is needed. A box has the folders
-// home and work, a record of what it is, and a list of what was detached in it. Image, region and AutoStop mean
-// nothing to it.
+// NewLocal returns the provider whose boxes are folders in dir, which it creates when needed. A box has the folders
+// home and work, a record with its options, and a list of detached processes. It ignores image, region and AutoStop.
 //
-// The ids of its boxes name this machine and dir: boxes of another machine, and of another folder, are not its own.
-// To Probe they are Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.
+// The ids of its boxes name this machine and dir. Boxes of another machine or folder are foreign: Probe reports them as
+// Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.
 func NewLocal(dir string) *Local {
 	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs // else the working directory is gone, and so is dir
+		dir = abs // an error means that the working directory is gone, and dir with it
 	}
 	p := &Local{dir: dir, place: here(dir)}
 	p.prefix = p.place.prefix()
@@ -42,12 +41,12 @@ func NewLocal(dir string) *Local {
 
 func (p *Local) Name() string { return LocalName }
 
-// record is what stands in a box's box.json. It is written first and removed last, so List has every box.
+// record is the content of a box's box.json. It is written first and removed last, so List has every box.
 type record struct {
 	place
 	Labels  map[string]string `json:"labels,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	Repo    string            `json:"repo,omitempty"` // where it was cloned from
+	Repo    string            `json:"repo,omitempty"` // the address of the clone
 	Created time.Time         `json:"created"`
 }
 
@@ -98,14 +97,14 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	return b, nil
 }
 
-// step tells whoever wants to know what is being done.
+// step reports a step to Progress.
 func (o Options) step(what string) {
 	if o.Progress != nil {
 		o.Progress(what)
 	}
 }
 
-// boxLabels are the labels of a box with these options.
+// boxLabels returns the labels of a box with these options.
 func boxLabels(o Options) map[string]string {
 	labels := maps.Clone(o.Labels)
 	if labels == nil {
@@ -117,7 +116,7 @@ func boxLabels(o Options) map[string]string {
 	return labels
 }
 
-// localRepo is repo as git takes it: a folder here by its absolute path, org/repo by its address.
+// localRepo returns repo as an argument for git: the absolute path of a folder, or the address of org/repo.
 func localRepo(repo string) (string, error) {
 	if _, err := os.Stat(repo); err == nil {
 		return filepath.Abs(repo)
@@ -131,7 +130,8 @@ func localRepo(repo string) (string, error) {
 	return repo, nil
 }
 
-// Open returns the box with the id; ErrGone if there is no such box, ErrForeign if it is not of this machine and folder.
+// Open returns the box with the id; ErrGone if there is no such box, ErrForeign if it is not of this machine and
+// folder.
 func (p *Local) Open(_ context.Context, id string) (Sandbox, error) {
 	b, err := p.open(id)
 	if err != nil {
@@ -176,10 +176,10 @@ func (p *Local) Probe(_ context.Context, id string) (Health, string, error) {
 	if err != nil {
 		return Unknown, "", err
 	}
-	if _, err := os.Stat(p.dir); err != nil { // a disk that is not mounted takes all boxes out of sight
+	if _, err := os.Stat(p.dir); err != nil { // a disk that is not mounted hides all boxes
 		return Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
 	}
-	for _, part := range []string{recordFile, homeFolder} { // what is made first, and what is removed late
+	for _, part := range []string{recordFile, homeFolder} { // created first, and removed late
 		_, err := os.Stat(filepath.Join(dir, part))
 		if err == nil {
 			return Live, "its folder is there", nil
@@ -200,11 +200,11 @@ func (p *Local) List(_ context.Context, labels map[string]string) ([]Box, error)
 	for _, e := range entries {
 		dir, err := p.at(e.Name())
 		if err != nil {
-			continue // it is no box, or not one of ours
+			continue // no box, or a foreign one
 		}
 		rec, err := readRecord(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it is on its way, in or out
+			continue // being created or deleted
 		}
 		b := Box{Ref: Ref{LocalName, e.Name()}, State: "live", Health: Live, Labels: rec.Labels, Created: rec.Created}
 		if err != nil { // one damaged record hides no other box

@@ -40,7 +40,7 @@ const (
 	workFolder = "work"
 )
 
-// make makes the box's folders, of which other users see nothing.
+// make creates the box's folders, which only this user can read.
 func (b *localBox) make() error {
 	data, err := json.Marshal(b.rec)
 	if err != nil {
@@ -55,7 +55,7 @@ func (b *localBox) make() error {
 	return errors.Join(os.Mkdir(b.Home(), 0o755), os.Mkdir(b.WorkDir(), 0o755))
 }
 
-// there is ErrGone where the box is not there any more.
+// there returns ErrGone if the box does not exist any more.
 func (b *localBox) there() error {
 	if _, err := os.Stat(filepath.Join(b.dir, recordFile)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the local box %s: %w", b.id, ErrGone)
@@ -67,7 +67,7 @@ func (b *localBox) there() error {
 // and the runner passes it on to its agent.
 const BoxVar = "AGENT_BOX"
 
-// env is what a command of the box sees. Of our own environment it has but what it takes to find programs: all else is none of its business.
+// env returns the environment of a command in the box. Of this process's own environment it has PATH and TMPDIR only.
 func (b *localBox) env(more map[string]string) []string {
 	env := map[string]string{"HOME": b.Home(), "PATH": os.Getenv("PATH"), "LANG": "C.UTF-8"}
 	if dir := os.Getenv("TMPDIR"); dir != "" {
@@ -102,7 +102,7 @@ func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
 	staged := map[string]string{}
 	defer func() {
 		for temp := range staged {
-			_ = root.Remove(temp) // what is left of an upload that failed, which has been said
+			_ = root.Remove(temp) // left of an upload that failed; the caller has that error
 		}
 	}()
 	for i, f := range files {
@@ -125,7 +125,7 @@ func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
 	return nil
 }
 
-// tempName is a name beside file, for what is to be renamed to it.
+// tempName returns a name beside file for a temporary file that will be renamed to it.
 func tempName(file string) string {
 	dir, base := filepath.Split(file)
 	return dir + ".arbe-" + uuid.NewString()[:8] + "-" + base[:min(len(base), 100)]
@@ -161,7 +161,7 @@ func (f File) mode() fs.FileMode {
 	return f.Mode.Perm()
 }
 
-// family is what Destroy looks for: the processes that were detached, and those that bear the box's mark.
+// family returns the processes that Destroy ends: the detached ones, and those with the box's mark.
 func (b *localBox) family(procs []Process) *family {
 	f := &family{mark: []byte(BoxVar + "=" + b.id), dir: resolve(b.dir), known: map[Process]bool{}}
 	for _, p := range procs {
@@ -170,8 +170,8 @@ func (b *localBox) family(procs []Process) *family {
 	return f
 }
 
-// endPatience is how long what was killed in a box may take to go.
-const endPatience = 5 * time.Second
+// killTimeout bounds the wait for killed processes to end.
+const killTimeout = 5 * time.Second
 
 func (b *localBox) Destroy(ctx context.Context) error {
 	b.Stop()
@@ -179,7 +179,7 @@ func (b *localBox) Destroy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	if err := b.family(procs).end(ctx); err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
@@ -193,7 +193,7 @@ func (b *localBox) Destroy(ctx context.Context) error {
 	return nil
 }
 
-// removeAll removes dir, be it made of folders that can't be written to, as Go's module cache is.
+// removeAll removes dir, also if its folders are read-only, as in Go's module cache.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if errors.Is(err, fs.ErrPermission) {
@@ -202,7 +202,7 @@ func removeAll(dir string) error {
 	return err
 }
 
-// unlock lets the folders below dir be emptied.
+// unlock makes the folders below dir writable, so that they can be emptied.
 func unlock(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {

@@ -39,7 +39,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	cmd.Stdout, cmd.Stderr = pipes.write[0], pipes.write[1]
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var cause error // written before Wait returns, by whom it waits for
+	var cause error // written by Cancel, which Wait waits for
 	cmd.Cancel = func() error {
 		cause = context.Cause(run)
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
@@ -47,7 +47,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 		}
 		return os.ErrProcessDone
 	}
-	cmd.WaitDelay = lingering
+	cmd.WaitDelay = outputGrace
 	began := time.Now()
 	err = cmd.Start()
 	pipes.begin()
@@ -57,7 +57,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	limit(c.Timeout)
 	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in its group; mostly there is nothing
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that it left in its group
 	pipes.end()
 	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
 	out.fill(&res)
@@ -68,10 +68,11 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	case err == nil, cause != nil, errors.As(err, &ended), errors.Is(err, exec.ErrWaitDelay):
 		return res, nil
 	}
-	return res, fmt.Errorf("exec %s: %w", c.Argv[0], err) // its input could not be read
+	return res, fmt.Errorf("exec %s: %w", c.Argv[0], err) // reading its input failed
 }
 
-// lookPath finds a command as the shell of the box would: in the box's PATH, not in ours. Where it is not found, starting it says so.
+// lookPath finds a command as the shell of the box would: in the box's PATH, not in this process's. A command that is
+// not found is returned as it is; starting it returns the error.
 func lookPath(name string, env []string) string {
 	cmd := exec.Command("/bin/sh", "-c", `command -v "$1"`, "sh", name)
 	cmd.Env = env
@@ -101,11 +102,11 @@ func (b *localBox) Detach(ctx context.Context, c Command, log string) (Process, 
 	}
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", detachScript, "sh", dir, file}, c.Argv...)...)
 	cmd.Dir, cmd.Env = b.dir, b.env(c.Env)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.WaitDelay = lingering
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.WaitDelay = outputGrace
 	err = cmd.Run()
-	p, perr := parseDetached(said.String())
+	p, perr := parseDetached(output.String())
 	if perr != nil {
 		err := fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(perr, err))
 		return Process{}, redacted(err, secretValues(c.Env)...)

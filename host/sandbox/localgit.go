@@ -16,13 +16,14 @@ import (
 	"strings"
 )
 
-// author is who a snapshot is by.
+// The author of a snapshot.
 const (
 	authorName  = "arbe"
 	authorEmail = "arbe@localhost"
 )
 
-// Snapshot asks for no identity, no signature and no hook: those are the repository's, and whoever works in it may have broken them.
+// Snapshot commits everything in the working directory, even if nothing has changed, and returns the commit. It uses no
+// identity, signature or hook of the repository: the agent may have broken those.
 func (b *localBox) Snapshot(ctx context.Context, message string) (string, error) {
 	if err := b.there(); err != nil {
 		return "", err
@@ -45,7 +46,7 @@ func (b *localBox) Snapshot(ctx context.Context, message string) (string, error)
 	return strings.TrimSpace(out), nil
 }
 
-// commitArgs are git's arguments for a commit of what is staged, be it nothing.
+// commitArgs returns git's arguments for a commit of what is staged, even if that is nothing.
 func commitArgs(message string) []string {
 	return []string{
 		"-c", "user.name=" + authorName, "-c", "user.email=" + authorEmail, "-c", "commit.gpgSign=false",
@@ -53,8 +54,7 @@ func commitArgs(message string) []string {
 	}
 }
 
-// clone clones the box's repository, and checks its branch out, where one is wanted: at the remote's, or in the
-// default branch.
+// clone clones the box's repository and checks its branch out: the remote's, or a new one from the default branch.
 func (b *localBox) clone(ctx context.Context, token string) error {
 	env, err := credential(b.rec.Repo, token)
 	if err != nil {
@@ -76,29 +76,29 @@ func (b *localBox) clone(ctx context.Context, token string) error {
 	return nil
 }
 
-// git runs git in the working directory, with nobody to ask for a password.
+// git runs git in the working directory. It never prompts for a password.
 func (b *localBox) git(ctx context.Context, env map[string]string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "credential.helper="}, args...)...)
 	cmd.Dir = b.WorkDir()
 	cmd.Env = append(b.env(env), "GIT_TERMINAL_PROMPT=0", "GIT_CEILING_DIRECTORIES="+b.dir)
-	cmd.WaitDelay = lingering
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.WaitDelay = outputGrace
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return "", errors.Join(fmt.Errorf("git: %w: %s", err, clip(said.String())), ctx.Err())
+		return "", errors.Join(fmt.Errorf("git: %w: %s", err, clip(stderr.String())), ctx.Err())
 	}
 	return out.String(), nil
 }
 
-// credential is the environment that lets git use the token, with the host that repo is on and with no other. In a command line or an address, and so in the
-// clone's configuration, others could read it.
+// credential returns the environment with which git sends the token to the host of repo, and to no other. In a command
+// line, or in an address and so in the clone's configuration, other users could read the token.
 func credential(repo, token string) (map[string]string, error) {
 	u, err := url.Parse(repo)
 	if token == "" || err != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return nil, nil // a folder or ssh, which has its own ways
+		return nil, nil // a folder, or ssh, which has its own credentials
 	}
 	if strings.ContainsAny(token, "\x00\r\n") {
-		return nil, errors.New("the token is no token: it holds control characters")
+		return nil, errors.New("the token holds control characters: check GITHUB_TOKEN")
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte("git:" + token))
 	return map[string]string{
@@ -108,7 +108,7 @@ func credential(repo, token string) (map[string]string, error) {
 	}, nil
 }
 
-// plain is a repository's address without a user and a password in it.
+// plain returns a repository's address without user and password.
 func plain(repo string) string {
 	if u, err := url.Parse(repo); err == nil && u.User != nil {
 		u.User = nil
@@ -126,7 +126,7 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.err }
 
-// redacted is err without the secret in its text.
+// redacted returns err without the secrets in its text.
 func redacted(err error, secrets ...string) error {
 	text := redact(err.Error(), secrets...)
 	if text == err.Error() {
@@ -135,8 +135,8 @@ func redacted(err error, secrets ...string) error {
 	return &redactedError{err, text}
 }
 
-// secretValues are the values of env that are removed from errors. Short ones, numbers and booleans are no secrets:
-// to remove each 1 makes an error unreadable.
+// secretValues returns the values of env to remove from errors: those of 8 bytes or more that are no numbers and no
+// booleans. Removing each 1 would make an error unreadable.
 func secretValues(env map[string]string) []string {
 	var secrets []string
 	for _, value := range env {

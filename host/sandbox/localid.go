@@ -14,15 +14,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// place is where the boxes of one local provider are. It stands in each box's record in plain words, and hashed in
-// its id.
+// place is the location of the boxes of one local provider. Each box's record has it as text, its id has a hash of it.
 type place struct {
-	Machine string `json:"machine,omitempty"` // the operating system's machine id; "" where there is none
+	Machine string `json:"machine,omitempty"` // the operating system's machine id; "" if it has none
 	Host    string `json:"host,omitempty"`    // the machine's name
 	Path    string `json:"path,omitempty"`    // the provider's folder, absolute, without links
 }
 
-// here is the place of the provider whose folder is dir, an absolute path.
+// here returns the place of the provider with the folder dir, an absolute path.
 func here(dir string) place {
 	p := place{Path: resolve(dir)}
 	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
@@ -34,7 +33,7 @@ func here(dir string) place {
 	return p
 }
 
-// resolve is dir without the links in it; what is not there yet is taken as it is.
+// resolve returns dir without symbolic links. Parts that do not exist yet stay as they are.
 func resolve(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		return real
@@ -46,7 +45,7 @@ func resolve(dir string) string {
 	return filepath.Join(resolve(up), filepath.Base(dir))
 }
 
-// prefix is what the ids of the place's boxes begin with: 12 hex digits.
+// prefix returns the first part of the ids of the place's boxes: 12 hex digits.
 func (p place) prefix() string {
 	sum := sha256.Sum256([]byte(p.Machine + "\n" + p.Host + "\n" + p.Path))
 	return hex.EncodeToString(sum[:])[:12]
@@ -54,18 +53,18 @@ func (p place) prefix() string {
 
 func (p place) String() string { return p.Path + " on " + p.Host }
 
-// localID matches the ids of local boxes. Those that were made before ids named their place have no prefix.
+// localID matches the ids of local boxes. Ids of earlier versions have no prefix.
 var localID = regexp.MustCompile(`\A(?:([0-9a-f]{12})-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\z`)
 
-// newID is the id of a new box.
+// newID returns an id for a new box.
 func (p *Local) newID() (string, error) {
 	id, err := uuid.NewV7()
 	return p.prefix + "-" + id.String(), err
 }
 
-// at is the folder of the box with the id, which is not there if the box is gone. It is an error that wraps
-// ErrForeign where the id is, or may be, that of a box on another machine or in another folder. An id that isn't one
-// could lead anywhere.
+// at returns the folder of the box with the id; the folder does not exist if the box is gone. The error wraps
+// ErrForeign if the box is, or may be, one of another machine or folder. An id that does not match localID is
+// refused, since it could lead to any path.
 func (p *Local) at(id string) (string, error) {
 	m := localID.FindStringSubmatch(id)
 	if m == nil {

@@ -37,7 +37,7 @@ func (p *pipes) close(files []*os.File) {
 	}
 }
 
-// begin begins to read. The command, if it has started, has its own copies of the ends to write to.
+// begin starts reading. It closes the ends to write to, of which the command has its own copies.
 func (p *pipes) begin() {
 	p.close(p.write[:])
 	for i := range p.read {
@@ -45,19 +45,18 @@ func (p *pipes) begin() {
 	}
 }
 
-// end returns when the outputs of a command that has ended were read. What the command left behind may keep them open
-// for ever: what comes after its end is read until nothing comes for a while, and no more than was in the pipe at the
-// end.
+// end returns when the outputs of a command that has ended are read. Processes that the command left behind may keep
+// the outputs open for ever, so end reads until no output comes for outputGrace, and at most what fits into a pipe.
 func (p *pipes) end() {
 	p.over.Store(true)
 	for _, r := range p.read {
-		_ = r.SetReadDeadline(time.Now().Add(lingering)) // pipes have deadlines
+		_ = r.SetReadDeadline(time.Now().Add(outputGrace)) // pipes have deadlines
 	}
 	p.wg.Wait()
 	p.close(p.read[:])
 }
 
-// pipeSize is how much a pipe of Linux holds.
+// pipeSize is the capacity of a pipe on Linux, in bytes.
 const pipeSize = 64 << 10
 
 func (p *pipes) copy(s Stream, r *os.File) {
@@ -68,8 +67,8 @@ func (p *pipes) copy(s Stream, r *os.File) {
 		p.out.add(s, buf[:n])
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			late++ // or the output's reader took its time
-			_ = r.SetReadDeadline(time.Now().Add(lingering))
+			late++ // once may mean that the output's reader was slow
+			_ = r.SetReadDeadline(time.Now().Add(outputGrace))
 		case err != nil:
 			return
 		default:

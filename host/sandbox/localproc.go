@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// detachedFile is the list of what was detached in a box, for whoever destroys it: a line of JSON for each process.
+// detachedFile lists the detached processes of a box, for Destroy: a line of JSON for each.
 const detachedFile = "detached"
 
 func (b *localBox) noteDetached(p Process) error {
@@ -37,7 +37,7 @@ func (b *localBox) readDetached() ([]Process, error) {
 	var procs []Process
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		var p Process
-		// A torn line is of a Detach that failed, which has ended what it began. No process outlives its boot.
+		// A torn line is left of a Detach that failed, which has killed its process. No process outlives its boot.
 		if json.Unmarshal(lines.Bytes(), &p) == nil && sameBoot(p) {
 			procs = append(procs, p)
 		}
@@ -45,7 +45,7 @@ func (b *localBox) readDetached() ([]Process, error) {
 	return procs, err
 }
 
-// sameBoot reports whether p was begun since this machine's last boot, as far as that is known.
+// sameBoot reports whether p was started since this machine's last boot; true if that is unknown.
 func sameBoot(p Process) bool {
 	if p.Boot == "" {
 		return true

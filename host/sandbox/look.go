@@ -12,7 +12,7 @@ import (
 )
 
 // Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
-// runner is. The box is not started, and not kept awake. In a box that is stopped nothing runs.
+// runner is.
 func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
 	b, err := p.open(id)
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error)
 	for _, file := range lines {
 		line, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		if name, _, _ := bytes.Cut(line, []byte{0}); string(name) == runner {
 			return true, nil
@@ -38,12 +38,14 @@ func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error)
 	return false, nil
 }
 
-// runsScript prints whether a process runs whose program ends with $1.
-const runsScript = `for f in /proc/[0-9]*/cmdline; do
+// runnerScript reports whether a process runs whose program's path ends with $1.
+const runnerScript = `for f in /proc/[0-9]*/cmdline; do
 	case $(tr '\0' '\n' <"$f" 2>/dev/null | head -n 1) in *"$1") echo runs; exit ;; esac
 done
 echo none`
 
+// Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
+// runner is. The box is not started, and the query does not count as use. In a stopped box nothing runs.
 func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
 	i, err := p.look(ctx, id)
 	switch {
@@ -63,26 +65,26 @@ func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 	if proc.PID != 0 {
 		return b.Alive(ctx, proc)
 	}
-	s := sh("look for the runner", runsScript, "/"+RunnerPath)
+	s := sh("look for the runner", runnerScript, "/"+RunnerPath)
 	s.quiet, s.limit = true, 10*time.Second
-	var said string
+	var output string
 	var code int
 	if err := p.bounded(ctx, func(ctx context.Context) (err error) {
-		said, code, err = b.execute(ctx, s)
+		output, code, err = b.execute(ctx, s)
 		return err
 	}); err != nil {
 		return false, err
 	}
-	switch strings.TrimSpace(said) {
+	switch strings.TrimSpace(output) {
 	case "runs":
 		return true, nil
 	case "none":
 		return false, nil
 	}
-	return false, fmt.Errorf("daytona: look for the runner: exit status %d: %s", code, clip(said))
+	return false, fmt.Errorf("daytona: look for the runner: exit status %d: %s", code, clip(output))
 }
 
-// toolboxOf is the box with the address of its daemon, and nothing else known of it.
+// toolboxOf returns the box with the address of its daemon, without its folders.
 func (p *Daytona) toolboxOf(ctx context.Context, i info) (*daytonaBox, error) {
 	if i.Toolbox == "" {
 		var answer struct{ URL string }

@@ -2,7 +2,7 @@ package sandbox
 
 import "sync"
 
-// output keeps what a command says, up to a limit, and tells it on.
+// output keeps a command's output up to a limit and passes it to the caller.
 type output struct {
 	limit int
 	tell  func(Stream, []byte)
@@ -35,7 +35,7 @@ func (o *output) add(s Stream, b []byte) {
 	}
 }
 
-// fill puts what was said into r.
+// fill copies the output into r.
 func (o *output) fill(r *Result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// ShellQuote is the shell's way to write argv, so that it gets back the very same words. It is the only way from an argv to a shell in this package.
+// ShellQuote quotes argv for a POSIX shell, which reads back the same words. This package passes no argv to a shell in
+// any other way.
 func ShellQuote(argv []string) (string, error) {
 	if len(argv) == 0 {
 		return "", errors.New("empty argv")
@@ -17,9 +18,9 @@ func ShellQuote(argv []string) (string, error) {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
 		if strings.ContainsRune(arg, 0) {
-			return "", fmt.Errorf("argument %d holds a zero byte, which no process can be given", i)
+			return "", fmt.Errorf("argument %d holds a zero byte, which no argument of a process can", i)
 		}
-		// In single quotes nothing means anything but the single quote, which therefore stands outside of them.
+		// Only the single quote has a meaning within single quotes, so it stands outside of them.
 		words[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 	}
 	return strings.Join(words, " "), nil
@@ -27,7 +28,7 @@ func ShellQuote(argv []string) (string, error) {
 
 var envKey = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]*\z`)
 
-// checkEnv refuses names that a shell could take for anything but a name, and values that no environment can hold.
+// checkEnv refuses names that a shell could misread, and values that no environment can hold.
 func checkEnv(env map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		if !envKey.MatchString(key) {
@@ -40,7 +41,7 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// exports is a script that sets env.
+// exports returns a script that sets env.
 func exports(env map[string]string) (string, error) {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(env)) {

@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// Resources are what a new box gets of a machine. A field that is 0 is the provider's default.
+// Resources are the size of a new box. A field that is 0 is the provider's default.
 type Resources struct {
 	CPU    int // cores
 	Memory int // GiB
 	Disk   int // GiB
 }
 
-// checkResources refuses what Daytona refuses, before a box is asked for: a snapshot has resources of its own.
+// checkResources refuses resources that Daytona would refuse. A snapshot has resources of its own.
 func checkResources(r Resources, snapshot string) error {
 	switch {
 	case r.CPU < 0 || r.Memory < 0 || r.Disk < 0:
-		return fmt.Errorf("resources: %d cores, %d GiB of memory, %d GiB of disk: want none below 0", r.CPU, r.Memory, r.Disk)
+		const want = "resources: %d cores, %d GiB of memory, %d GiB of disk: want no negative number"
+		return fmt.Errorf(want, r.CPU, r.Memory, r.Disk)
 	case r != Resources{} && snapshot != "":
-		return fmt.Errorf("resources and the snapshot %s exclude each other: a box of a snapshot has the snapshot's", snapshot)
+		return fmt.Errorf("resources and the snapshot %s exclude each other: a snapshot has resources of its own", snapshot)
 	}
 	return nil
 }

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Why a command is ended before its end.
+// Reasons to end a command early.
 var (
 	errTimedOut = errors.New("timed out")
 	errStopped  = errors.New("stopped")
 )
 
-// lingering is how long a command's output is waited for when the command has ended and something that it left behind holds on to it. Then what is left is
-// killed: what shall outlive an Exec is for Detach.
-const lingering = 500 * time.Millisecond
+// outputGrace is the wait for a command's output after its end if a process that it left behind keeps the output open.
+// That process is then killed: processes that outlive the command are for Detach.
+const outputGrace = 500 * time.Millisecond
 
-// running are the commands that a box's Exec is at.
+// running is the set of commands that Exec runs in a box at the moment.
 type running struct {
 	mu   sync.Mutex
 	next int
 	stop map[int]context.CancelCauseFunc
 }
 
-// begin is a context that ends with ctx, with Stop, or at the time limit, with the cause. limit starts the clock,
-// when the command has started. end must be called.
+// begin returns a context that ends with ctx, by Stop, or at the time limit, with the cause. limit starts the time
+// limit when the command has started. end must be called.
 func (r *running) begin(ctx context.Context) (run context.Context, limit func(time.Duration), end func()) {
 	run, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
@@ -54,7 +54,7 @@ func (r *running) begin(ctx context.Context) (run context.Context, limit func(ti
 	}
 }
 
-// Stop ends what Exec is running.
+// Stop ends the commands that Exec runs, here and in the box. Detached processes go on.
 func (r *running) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,8 @@ func (r *running) Stop() {
 	}
 }
 
-// cutShort is what is said of a command that was ended for a cause: a time limit and Stop are ways to end, all else is an error.
+// cutShort completes the result of a command that was ended early. A time limit and Stop are no errors; any other cause
+// is returned.
 func (r *Result) cutShort(cause error) error {
 	r.ExitCode = -1
 	r.TimedOut = errors.Is(cause, errTimedOut)

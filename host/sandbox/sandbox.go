@@ -1,10 +1,12 @@
-// Package sandbox is the boxes that agents run in: machines that outlive a run, and that may vanish in the middle of one.
+// Package sandbox makes and uses boxes: the machines that agents run in. A box outlives its runs, and may vanish in the
+// middle of one.
 //
-// A Sandbox is one box with a working directory. A Provider makes boxes, finds them again by their ids and says whether they live. Nothing in a box hangs on
-// this process: what Detach has started goes on when we are gone, and a box stays until somebody destroys it.
+// A Sandbox is one box with a working directory. A Provider makes boxes, opens them again by their ids and releases
+// them. A box does not depend on this process: commands that Detach has started outlive it, and a box stays until it is
+// destroyed.
 //
-// Paths that come from outside are confined: a file or a directory that would be outside of the working directory (or of the home, where that was asked
-// for) is refused before anything is sent. Secrets travel in environments and request bodies, never in command lines.
+// Paths from outside are confined: a path outside of the working directory (or of the home folder, if File.InHome is
+// set) is refused before anything is sent. Secrets travel in environments and request bodies, never in command lines.
 package sandbox
 
 import (
@@ -16,7 +18,7 @@ import (
 	"time"
 )
 
-// Ref names a box for good.
+// Ref is the name of a box. It never changes.
 type Ref struct {
 	Provider string `json:"provider"` // "local", "daytona"
 	ID       string `json:"ref"`
@@ -50,11 +52,11 @@ type Sandbox interface {
 type Command struct {
 	Argv      []string
 	Dir       string            // below the working directory; "" for that
-	Env       map[string]string // beside what the box has; names of letters, digits and _
-	Stdin     io.Reader         // nil for an input that is empty; it may have no end, and wait for the output
+	Env       map[string]string // added to the box's own; names of letters, digits and _
+	Stdin     io.Reader         // nil for an empty input; it may be endless, and may wait for the output
 	Timeout   time.Duration     // from the command's start; 0: DefaultTimeout
-	MaxOutput int               // bytes that are kept of each of stdout and stderr; 0: DefaultMaxOutput
-	// Output, where there is one, is told what comes as it comes, one call at a time: Stdout or Stderr, and the bytes.
+	MaxOutput int               // bytes to keep of each of stdout and stderr; 0: DefaultMaxOutput
+	// Output receives the output while the command runs, one call at a time; nil for none.
 	Output func(s Stream, b []byte)
 }
 
@@ -73,22 +75,22 @@ const (
 	Stderr Stream = 2
 )
 
-// Result is how a command ended.
+// Result is the end of a command.
 type Result struct {
-	ExitCode  int // -1 where it was killed, or never started
+	ExitCode  int // -1 if it was killed, or never started
 	Stdout    []byte
 	Stderr    []byte
-	Truncated bool // more was said than was to be kept
+	Truncated bool // the output exceeded MaxOutput
 	TimedOut  bool
 	Duration  time.Duration
 }
 
-// Process is a process in a box, by its id, when it began, in the kernel's own count of ticks since its boot, and
-// which boot that was, so that no other process can be taken for it.
+// Process identifies a process in a box. Its start, in the kernel's clock ticks since boot, and the id of the boot tell
+// it from a later process with the same number.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"`
-	Boot  string `json:"boot,omitempty"` // /proc/sys/kernel/random/boot_id; "" where it could not be read
+	Boot  string `json:"boot,omitempty"` // /proc/sys/kernel/random/boot_id; "" if unknown
 }
 
 // File is a file to make in a box.
@@ -100,67 +102,67 @@ type File struct {
 	Mode    fs.FileMode // 0: 0644
 }
 
-// Options are what a new box is to be.
+// Options describe a new box.
 type Options struct {
 	Labels    map[string]string // arbe.house, arbe.thread, arbe.environment
-	Env       map[string]string // of all that runs in it
-	Repo      string            // org/repo or its address on GitHub; for a local box also any that git knows; "" for none
-	Branch    string            // to check out, begun as BranchMode says; "" for the default branch
+	Env       map[string]string // of all commands in the box
+	Repo      string            // org/repo or its address on GitHub; for a local box any address for git; "" for none
+	Branch    string            // to check out, made as BranchMode says; "" for the default branch
 	Token     string            // for a private repository
 	Snapshot  string            // the provider's image; "" for its default. It excludes Resources
 	Target    string            // the provider's region
-	AutoStop  time.Duration     // a box that nobody has used for so long is stopped, and goes; 0: never
-	Progress  func(step string) // is told what is being done; nil for nobody
-	Ephemeral bool              // the box is for one piece of work, and may be reaped when no run is open on it
+	AutoStop  time.Duration     // an idle box is stopped, and an ephemeral one deleted, after this time; 0: never
+	Progress  func(step string) // receives each step; nil for none
+	Ephemeral bool              // the box may be released when no run is open in it
 
-	BranchMode BranchMode // where Branch begins if the remote has it already
+	BranchMode BranchMode // the start of Branch if the remote has it already
 	Resources  Resources  // refused by the local provider
 }
 
-// Health is what is known of a box.
+// Health is the state of a box.
 type Health int
 
-// The states of a box, as far as they matter.
+// The states of a box.
 const (
-	Unknown Health = iota // nobody can say: it may live
+	Unknown Health = iota // no evidence: the box may be live
 	Live
-	Gone // there is none any more, or it has a fault that it won't recover from
+	Gone // the box does not exist any more, or has a fault that it can't recover from
 )
 
 func (h Health) String() string {
 	return [...]string{"unknown", "live", "gone"}[h]
 }
 
-// Box is what a provider knows of one of its boxes.
+// Box is a provider's record of one of its boxes.
 type Box struct {
 	Ref     Ref               `json:"sandbox"`
 	State   string            `json:"state"` // in the provider's words
-	Health  Health            `json:"-"`     // Gone also for a box with a fault, which is still to be destroyed
+	Health  Health            `json:"-"`     // Gone also for a box with a fault, which still has to be destroyed
 	Labels  map[string]string `json:"labels,omitempty"`
 	Created time.Time         `json:"created"`
 }
 
-// The labels of the boxes that are made here.
+// Labels of boxes.
 const (
 	LabelHouse       = "arbe.house"
 	LabelThread      = "arbe.thread"
 	LabelEnvironment = "arbe.environment"
-	LabelEphemeral   = "arbe.ephemeral" // "true" where the box may be reaped
-	// LabelInstallation is the id of the thread server's installation that the box was made for. Boxes of others are never touched.
+	LabelEphemeral   = "arbe.ephemeral" // "true" if the box may be released
+	// LabelInstallation is the id of the thread server's installation. A reconciler never touches boxes of another one.
 	LabelInstallation = "arbe.installation"
 	// LabelRun is the run that the box was made for.
 	LabelRun = "arbe.run"
-	// LabelTree is what its working directory was made of: TreeRepository, TreeFolder, or "" for nothing.
+	// LabelTree is the origin of the working directory: TreeRepository, TreeFolder, or "" for an empty one.
 	LabelTree = "arbe.tree"
 )
 
-// What a box's working directory was made of.
+// Values of LabelTree.
 const (
 	TreeRepository = "repository"
 	TreeFolder     = "folder"
 )
 
-// RunnerPath is where a launch puts the runner, below the home folder.
+// RunnerPath is the path of the runner in a box, relative to the home folder.
 const RunnerPath = ".arbe/bin/arbe-pi-runner"
 
 // Provider makes boxes, opens them again by their ids, and releases them. Local and Daytona are providers, and can do
@@ -175,14 +177,14 @@ type Provider interface {
 	Destroy(ctx context.Context, id string) error
 }
 
-// ErrGone says that a box is not there any more.
+// ErrGone is returned if a box does not exist any more.
 var ErrGone = errors.New("the sandbox is gone")
 
-// ErrForeign says that a local box belongs to another machine, or to another data folder, so nothing is known of it
+// ErrForeign is returned if a local box belongs to another machine or to another data folder. Its state is unknown
 // here.
 var ErrForeign = errors.New("belongs to another machine or data folder")
 
-// ConfinedError says that a path would lead out of where it has to stay.
+// ConfinedError is returned for a path that leads out of the folder Root.
 type ConfinedError struct{ Path, Root string }
 
 func (e *ConfinedError) Error() string {

@@ -10,41 +10,41 @@ import (
 	"time"
 )
 
-// farewell bounds what is done for a command that has come to its end, or was brought to it; lastWords how long the
-// rest of a killed command's output is waited for.
+// cleanupTimeout bounds the work after a command's end. drainTimeout bounds the wait for the rest of a killed command's
+// output.
 const (
-	farewell  = time.Minute
-	lastWords = 10 * time.Second
+	cleanupTimeout = time.Minute
+	drainTimeout   = 10 * time.Second
 )
 
 // session is one command in a box, in a session of the daemon's.
 type session struct {
 	b   *daytonaBox
-	id  string // ours; the daemon would make a path of any
-	dir string // the command's own, in the box
+	id  string // made here: the daemon makes a path of it
+	dir string // the command's own folder in the box
 	out *output
 	cmd string // the daemon's id of the command
 
 	stop func()        // makes follow return
-	done chan struct{} // closed when follow has returned; nil before it was called
+	done chan struct{} // closed when follow has returned; nil before its call
 
-	// These are follow's until done is closed.
+	// follow owns these until done is closed.
 	err   error
 	seen  int64  // bytes of the log that were read
-	line  []byte // the last line of them, where it has no end yet
+	line  []byte // the last line of them, if it has no newline yet
 	ended [2]bool
-	code  int  // how it ended
-	never bool // it could not be started
+	code  int  // the exit code
+	never bool // the command could not be started
 }
 
-// The ways in which a command gets its input.
+// Kinds of a command's input.
 const (
 	inputNone = "none"
 	inputFile = "file" // uploaded before the command starts
-	inputLive = "live" // sent as it comes
+	inputLive = "live" // sent while the command runs
 )
 
-// inputOf is how in reaches a command. What is in memory goes as a file. All else may be endless, or wait for the
+// inputOf returns the kind of an input. An input in memory is a file. Any other may be endless, or wait for the
 // command.
 func inputOf(in io.Reader) string {
 	switch in.(type) {
@@ -56,7 +56,7 @@ func inputOf(in io.Reader) string {
 	return inputLive
 }
 
-// prepare puts the command's environment, and an input that goes as a file, into its folder.
+// prepare uploads the command's environment, and an input of the kind inputFile, into its folder.
 func (s *session) prepare(ctx context.Context, c Command, how string) error {
 	var parts []part
 	var size int64
@@ -74,7 +74,7 @@ func (s *session) prepare(ctx context.Context, c Command, how string) error {
 	if parts == nil {
 		return nil
 	}
-	// The files themselves can be read by all. The folder lets nobody in.
+	// Anyone could read the files, but the folder admits its owner only.
 	if err := s.b.folder(ctx, s.dir, 0o700); err != nil {
 		return err
 	}
@@ -86,22 +86,23 @@ func (s *session) url(rest string) string { return "/process/session/" + s.id + 
 // start starts the command.
 func (s *session) start(ctx context.Context, line string) error {
 	if err := s.b.call(ctx, request{
-		doing: "make a session", method: http.MethodPost, url: "/process/session", body: map[string]string{"sessionId": s.id}, once: true,
+		doing: "make a session", method: http.MethodPost, url: "/process/session",
+		body: map[string]string{"sessionId": s.id}, once: true,
 	}); err != nil {
-		return because(ctx, err)
+		return causeOf(ctx, err)
 	}
 	var answer struct{ CmdID string }
 	if err := s.b.call(ctx, request{
 		doing: "run a command", method: http.MethodPost, url: s.url("/exec"), into: &answer, once: true,
 		body: map[string]any{"command": line, "runAsync": true, "suppressInputEcho": true},
 	}); err != nil {
-		return because(ctx, err)
+		return causeOf(ctx, err)
 	}
 	s.cmd = answer.CmdID
 	return nil
 }
 
-// run follows the command that start has started to its end, or until there is a reason to end it, which it returns.
+// run follows the command until it ends. It returns the reason if the command has to be ended early.
 func (s *session) run(ctx context.Context, c Command, how string) error {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.done = stop, make(chan struct{})
@@ -112,7 +113,7 @@ func (s *session) run(ctx context.Context, c Command, how string) error {
 	}()
 	fed := make(chan error, 1)
 	if how == inputLive {
-		// A Read that blocks can't be interrupted: it is left to who gave the input, as is this goroutine.
+		// A Read that blocks can't be interrupted: this goroutine lasts until the caller's input returns.
 		go func() { fed <- s.feed(life, c.Stdin) }()
 	}
 	var refused error
@@ -124,7 +125,7 @@ func (s *session) run(ctx context.Context, c Command, how string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case refused = <-fed:
-			if refused != nil { // as the daemon refuses the input of a command that has just ended
+			if refused != nil { // the daemon refuses input for a command that has just ended
 				grace = time.After(20 * s.b.p.pace)
 			}
 		case <-grace:
@@ -133,23 +134,23 @@ func (s *session) run(ctx context.Context, c Command, how string) error {
 	}
 }
 
-// because is the cause for which ctx ended, where that is what err is about.
-func because(ctx context.Context, err error) error {
+// causeOf returns the cause of ctx's end if err is that end.
+func causeOf(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// cut ends a command that has not ended. follow takes what it has printed until then.
+// cut ends a command that is still running. follow reads its output up to then.
 func (s *session) cut(ctx context.Context) error {
 	_, _, killed := s.b.execute(ctx, sh("kill a command", killScript, s.dir))
 	if s.done != nil {
-		timer := time.AfterFunc(lastWords, s.stop)
+		timer := time.AfterFunc(drainTimeout, s.stop)
 		<-s.done
 		timer.Stop()
 	}
-	err := s.end(ctx) // kills what there is, too
+	err := s.end(ctx) // kills its processes, too
 	s.b.remove(ctx, s.dir)
 	if err == nil {
 		return nil
@@ -157,11 +158,11 @@ func (s *session) cut(ctx context.Context) error {
 	return errors.Join(killed, err)
 }
 
-// end deletes the session, and with it all that was started from it. One that is gone already is no error.
+// end deletes the session and kills all processes that were started from it. A session that is gone is no error.
 func (s *session) end(ctx context.Context) error {
 	q := request{doing: "delete a session", method: http.MethodDelete, url: s.b.toolbox + s.url("")}
 	err := s.b.p.do(ctx, q)
-	if answered(err, http.StatusInternalServerError) { // something in it has made a file while its files were removed
+	if answered(err, http.StatusInternalServerError) { // a process created a file while the files were removed
 		err = s.b.p.do(ctx, q)
 	}
 	if answered(err, http.StatusNotFound) {

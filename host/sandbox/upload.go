@@ -15,11 +15,11 @@ import (
 type part struct {
 	path    string
 	content io.Reader
-	size    int64 // -1 where nobody knows
+	size    int64 // -1 if unknown
 }
 
-// Upload sends all files under other names first, because the daemon leaves half a file where a request breaks off, and because a program that runs can't be
-// written over. Only when they are there, whole, they take their names.
+// Upload sends all files under temporary names and renames them when they are complete: the daemon leaves half a file
+// if a request breaks off, and a running program can't be overwritten.
 func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 	if len(files) == 0 {
 		return nil
@@ -39,7 +39,9 @@ func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 	err := b.send(ctx, parts, size)
 	for i := 0; err == nil && i < len(files); i++ {
 		query := url.Values{"path": {parts[i].path}, "mode": {fmt.Sprintf("%04o", files[i].mode())}}
-		err = b.call(ctx, request{doing: "set the mode of " + files[i].Path, method: http.MethodPost, url: "/files/permissions?" + query.Encode()})
+		err = b.call(ctx, request{
+			doing: "set the mode of " + files[i].Path, method: http.MethodPost, url: "/files/permissions?" + query.Encode(),
+		})
 	}
 	for i := 0; err == nil && i < len(files); i++ {
 		err = b.move(ctx, parts[i].path, places[i])
@@ -54,32 +56,38 @@ func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 	return err
 }
 
-// move renames a file, over the one that is there. A daemon that refuses that has mv, which does not.
+// move renames a file, and replaces an existing one. If the daemon refuses to replace it, mv does.
 func (b *daytonaBox) move(ctx context.Context, from, to string) error {
 	query := url.Values{"source": {from}, "destination": {to}}
-	err := b.call(ctx, request{doing: "move a file to " + to, method: http.MethodPost, url: "/files/move?" + query.Encode(), once: true})
+	err := b.call(ctx, request{
+		doing: "move a file to " + to, method: http.MethodPost, url: "/files/move?" + query.Encode(), once: true,
+	})
 	if !answered(err, http.StatusConflict) {
 		return err
 	}
-	said, code, err := b.execute(ctx, sh("move a file to "+to, `mv -fT "$1" "$2"`, from, to))
+	output, code, err := b.execute(ctx, sh("move a file to "+to, `mv -fT "$1" "$2"`, from, to))
 	if err == nil && code != 0 {
-		err = fmt.Errorf("daytona: move a file to %s: %s", to, clip(said))
+		err = fmt.Errorf("daytona: move a file to %s: %s", to, clip(output))
 	}
 	return err
 }
 
-// remove takes away what was left of something that failed, or was cut short. That it can't be is no news beside that.
+// remove deletes what a failed operation left. Its own failure is not reported: the caller returns the first one.
 func (b *daytonaBox) remove(ctx context.Context, path string) {
 	query := url.Values{"path": {path}, "recursive": {"true"}}
-	_ = b.p.do(ctx, request{doing: "remove " + path, method: http.MethodDelete, url: b.toolbox + "/files?" + query.Encode()})
+	_ = b.p.do(ctx, request{
+		doing: "remove " + path, method: http.MethodDelete, url: b.toolbox + "/files?" + query.Encode(),
+	})
 }
 
-// slowest is the least speed, in bytes a second, that an upload is given time for.
-const slowest = 64 << 10
+// minSpeed is the speed, in bytes a second, below which an upload times out.
+const minSpeed = 64 << 10
 
-// send uploads parts as they are read: none is held in memory, and so none can be sent twice.
+// send streams the parts. It holds none in memory, so it can't retry.
 func (b *daytonaBox) send(ctx context.Context, parts []part, size int64) error {
-	q := request{doing: "upload", method: http.MethodPost, url: b.toolbox + "/files/bulk-upload", attempt: attempt + time.Duration(size/slowest)*time.Second}
+	q := request{
+		doing: "upload", method: http.MethodPost, url: b.toolbox + "/files/bulk-upload", attempt: attempt + time.Duration(size/minSpeed)*time.Second,
+	}
 	ctx, cancel := context.WithTimeout(ctx, q.attempt)
 	defer cancel()
 	pr, pw := io.Pipe()
@@ -87,7 +95,7 @@ func (b *daytonaBox) send(ctx context.Context, parts []part, size int64) error {
 	written := make(chan error, 1)
 	go func() {
 		err := writeParts(form, parts)
-		// Content that can't be read ends the form and not the connection: only then the daemon has ended, too, when what it wrote is removed.
+		// A read error ends the form and not the connection: so the daemon has finished before its files are removed.
 		_ = pw.CloseWithError(form.Close()) // never fails
 		written <- err
 	}()
@@ -104,7 +112,7 @@ func (b *daytonaBox) send(ctx context.Context, parts []part, size int64) error {
 	var werr error
 	select {
 	case werr = <-written:
-	case <-ctx.Done(): // content that blocks can't be interrupted, and is left to whoever gave it
+	case <-ctx.Done(): // a Read that blocks can't be interrupted: it lasts until the caller's content returns
 		werr = context.Cause(ctx)
 	}
 	if werr != nil && !errors.Is(werr, errUnread) && !errors.Is(werr, io.ErrClosedPipe) {
@@ -116,10 +124,10 @@ func (b *daytonaBox) send(ctx context.Context, parts []part, size int64) error {
 	return b.judge(ctx, b.p.read(q, resp, err))
 }
 
-// errUnread says that the server has answered before it read all, in which case its answer says why.
+// errUnread is the write error if the server answers before it has read everything. Its answer has the reason.
 var errUnread = errors.New("the server reads no more")
 
-// writeParts writes the form. The daemon wants to know a file's path before the file.
+// writeParts writes the form. The daemon needs a file's path before the file.
 func writeParts(form *multipart.Writer, parts []part) error {
 	for i, p := range parts {
 		if err := form.WriteField(fmt.Sprintf("files[%d].path", i), p.path); err != nil {

@@ -107,7 +107,7 @@ func (w *world) reconciler(p *process) *reconcile.Reconciler {
 	return &reconcile.Reconciler{
 		Client:    func(id string) (*thread.Client, error) { return w.client(p, id), nil },
 		Providers: map[string]reconcile.Provider{"cloud": view{w.cloud, p}},
-		Hands: reconcile.Hands{
+		Host: reconcile.Host{
 			Push: func(ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run, _ string) thread.Pushed {
 				out := thread.Pushed{Branch: run.After.Push.Branch, Error: "the remote fails"}
 				_ = view{w.cloud, p}.call(ctx, func() error {

@@ -66,11 +66,10 @@ func TestProcessStdin(t *testing.T) {
 // A grandchild that keeps the output open does not keep Wait.
 func TestProcessGrandchild(t *testing.T) {
 	p, out := start(t, "setsid sleep 60 & echo $!; exit 3", "")
-	began := time.Now()
-	if got := wait(p); got != outcome.ExitCode(3) || time.Since(began) > 10*time.Second {
-		t.Errorf("got %v after %v", got, time.Since(began))
+	if got := wait(p); got != outcome.ExitCode(3) {
+		t.Errorf("got %v", got)
 	}
-	kill(t, out)
+	kill(t, out) // it is there: Wait has not waited for it
 }
 
 // kill ends the process whose pid is in a file.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
@@ -143,14 +142,11 @@ func TestGrandchildHoldsOutput(t *testing.T) {
 	server := fakethread.New(t, nil)
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	cfg := setup(t, server, "prompt", "grandchild "+pidFile, "wait "+pidFile, "say done")
-	began := time.Now()
 	res, err := run(t, cfg)
 	if err != nil || res.Verdict.Outcome != outcome.Completed {
 		t.Fatalf("got %+v, %v", res.Verdict, err)
 	}
-	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("took %v", d)
-	}
+	// It is there still: the run has not waited for it.
 	b, err := os.ReadFile(pidFile)
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func TestWatch(t *testing.T) {
 		go func() { done <- wait(t, w, time.Minute) }()
 		write(t, filepath.Join(filepath.Dir(path), "another"), os.O_APPEND, []byte("x")) // does not count
 		write(t, path, os.O_APPEND, []byte("x"))
-		if d := <-done; d > 10*time.Second {
+		if d := <-done; d >= time.Minute { // the end of its wait
 			t.Errorf("write %d was seen after %v", i, d)
 		}
 	}
@@ -50,7 +50,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		w.Wait(ctx, time.Minute)
-		if d := time.Since(began); d > 10*time.Second {
+		if d := time.Since(began); d >= time.Minute { // the end of its wait
 			t.Errorf("%s: waited %v", name, d)
 		}
 	}

@@ -63,7 +63,8 @@ func TestHome(t *testing.T) {
 			if err != nil || !strings.Contains(string(out), "Hello there.") {
 				t.Errorf("%v\n%s", err, out)
 			}
-			if all := m.Requests(); len(all) != 1 || all[0].Auth != tt.auth || !strings.Contains(string(all[0].Body), `"`+strings.TrimPrefix(a.Model, "scripted/")+`"`) {
+			if all := m.Requests(); len(all) != 1 || all[0].Auth != tt.auth ||
+				!strings.Contains(string(all[0].Body), `"`+strings.TrimPrefix(a.Model, "scripted/")+`"`) {
 				t.Errorf("%d requests", len(all))
 			}
 		})

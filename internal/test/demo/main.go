@@ -93,7 +93,14 @@ func demo(ctx context.Context, bin string) (err error) {
 	fmt.Println("$ export ARBE_STREAM_TOKEN=$(arbe token mint --thread $ARBE_THREAD_ID)")
 	fmt.Printf("$ arbe-pi-runner run -- %q &\n", task)
 	fmt.Println("$ arbe thread tail $ARBE_THREAD_ID")
-	d.env = append(d.env, "ARBE_THREAD_ID="+threadID, "ARBE_STREAM_URL="+url, "ARBE_STREAM_TOKEN="+token, "ARBE_HEARTBEAT=1s", "ARBE_AUTHOR_ID=you")
+	d.env = append(
+		d.env,
+		"ARBE_THREAD_ID="+threadID,
+		"ARBE_STREAM_URL="+url,
+		"ARBE_STREAM_TOKEN="+token,
+		"ARBE_HEARTBEAT=1s",
+		"ARBE_AUTHOR_ID=you",
+	)
 	run := d.command("arbe-pi-runner", "run", "--", task)
 	var log strings.Builder
 	run.Stderr = &log

@@ -69,11 +69,19 @@ func agentMatrix(t *testing.T, in part) {
 	asked := func(t *testing.T, s *scene) {
 		until(t, "the model is asked", func() bool { return len(s.model.Requests()) > 0 })
 		// It is in the session when it is asked, or a moment later (claude writes in batches).
-		until(t, "the prompt is on the thread", func() bool { return strings.Contains(textOf(s.entries()), `"kind":"prompt"`) })
+		until(
+			t,
+			"the prompt is on the thread",
+			func() bool { return strings.Contains(textOf(s.entries()), `"kind":"prompt"`) },
+		)
 	}
 	tool := func(t *testing.T, s *scene) {
 		until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
-		until(t, "the call is on the thread", func() bool { return strings.Contains(textOf(s.entries()), `"type":"toolCall"`) })
+		until(
+			t,
+			"the call is on the thread",
+			func() bool { return strings.Contains(textOf(s.entries()), `"type":"toolCall"`) },
+		)
 	}
 	busy := func(name string) []model.Reply {
 		return []model.Reply{calling(name, "echo $$ > tool.pid; exec sleep 300")}

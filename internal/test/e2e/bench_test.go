@@ -41,7 +41,9 @@ func env(b *testing.B, url string) (threadID, token string, env []string) {
 	threadID = arbe(b, "thread", "new")
 	token = arbe(b, "token", "mint", "--thread", threadID)
 	return threadID, token, []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=" + threadID, "ARBE_STREAM_URL=" + url, "ARBE_STREAM_TOKEN=" + token, "ARBE_RUN_ID=r1",
+		"PATH=" + os.Getenv(
+			"PATH",
+		), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=" + threadID, "ARBE_STREAM_URL=" + url, "ARBE_STREAM_TOKEN=" + token, "ARBE_RUN_ID=r1",
 	}
 }
 
@@ -83,27 +85,46 @@ func sessionLines(n int) []byte {
 		return sb.String()
 	}
 	var out bytes.Buffer
-	out.WriteString(`{"type":"session","version":3,"id":"bench-session","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}` + "\n")
+	out.WriteString(
+		`{"type":"session","version":3,"id":"bench-session","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}` + "\n",
+	)
 	parent := "null"
 	for i := 1; i < n; i++ {
 		var m any
 		switch i % 4 {
 		case 0:
-			m = map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": text(20)}}, "timestamp": 1795176542560}
+			m = map[string]any{
+				"role":      "user",
+				"content":   []any{map[string]any{"type": "text", "text": text(20)}},
+				"timestamp": 1795176542560,
+			}
 		case 1:
 			m = map[string]any{
 				"role": "assistant", "content": []any{map[string]any{"type": "text", "text": text(60)}, map[string]any{"type": "toolCall", "id": fmt.Sprint("c", i), "name": "bash", "arguments": map[string]any{"command": text(30)}}},
 				"api": "openai-completions", "provider": "scripted", "model": "scripted-1", "usage": map[string]any{"input": 652, "output": 10, "totalTokens": 662, "cost": map[string]any{"total": 0.000672}}, "stopReason": "toolUse", "timestamp": 1795176542758,
 			}
 		default:
-			m = map[string]any{"role": "toolResult", "toolCallId": fmt.Sprint("c", i), "toolName": "bash", "content": []any{map[string]any{"type": "text", "text": text(120)}}, "isError": false, "timestamp": 1795176543009}
+			m = map[string]any{
+				"role":       "toolResult",
+				"toolCallId": fmt.Sprint("c", i),
+				"toolName":   "bash",
+				"content":    []any{map[string]any{"type": "text", "text": text(120)}},
+				"isError":    false,
+				"timestamp":  1795176543009,
+			}
 		}
 		body, err := json.Marshal(m)
 		if err != nil {
 			panic(err) // maps of strings marshal
 		}
 		id := fmt.Sprintf("%08x", i*2654435761%(1<<32))
-		fmt.Fprintf(&out, `{"type":"message","id":"%s","parentId":%s,"timestamp":"2026-01-01T00:00:01.000Z","message":%s}`+"\n", id, parent, body)
+		fmt.Fprintf(
+			&out,
+			`{"type":"message","id":"%s","parentId":%s,"timestamp":"2026-01-01T00:00:01.000Z","message":%s}`+"\n",
+			id,
+			parent,
+			body,
+		)
 		parent = `"` + id + `"`
 	}
 	return out.Bytes()
@@ -119,7 +140,9 @@ func batches(content []byte) [][]byte {
 		if len(body) > 1 {
 			body = append(body, ',')
 		}
-		e, _ := enc.Encode(session.Line{Start: session.Position{Index: n, Offset: offset}, Data: bytes.TrimSuffix(line, []byte("\n"))})
+		e, _ := enc.Encode(
+			session.Line{Start: session.Position{Index: n, Offset: offset}, Data: bytes.TrimSuffix(line, []byte("\n"))},
+		)
 		body = e.AppendJSON(body)
 		n, offset = n+1, offset+int64(len(line))
 		if len(body) > 512<<10 {

@@ -85,7 +85,8 @@ func runnerPIDs(pid int) []int {
 	}
 	for _, field := range children {
 		cmdline, err := os.ReadFile("/proc/" + field + "/cmdline")
-		if child, convErr := strconv.Atoi(field); err == nil && convErr == nil && bytes.Contains(cmdline, []byte("\x00work\x00")) {
+		if child, convErr := strconv.Atoi(field); err == nil && convErr == nil &&
+			bytes.Contains(cmdline, []byte("\x00work\x00")) {
 			pids = append(pids, child)
 		}
 	}
@@ -106,7 +107,9 @@ func highWater(pid int) (n int64) {
 // However long a line is and however many there are, the box's memory is the agent's.
 func TestMemory(t *testing.T) { memory(t, quickMemory) }
 
-func TestFullMemory(t *testing.T) { memory(t, func(row, c, n int) bool { return !quickMemory(row, c, n) }) }
+func TestFullMemory(t *testing.T) {
+	memory(t, func(row, c, n int) bool { return !quickMemory(row, c, n) })
+}
 
 // quickMemory has the longest line and the most lines.
 func quickMemory(row, _, _ int) bool { return row == 0 || row == 5 }
@@ -201,9 +204,17 @@ func BenchmarkStart(b *testing.B) {
 		id := arbe("thread", "new")
 		token := arbe("token", "mint", "--thread", id)
 		cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "run", "--agent-bin", "/bin/true", "--", "hi")
-		cmd.Env = []string{"PATH=/bin:/usr/bin", "HOME=" + dir, "ARBE_THREAD_ID=" + id, "ARBE_STREAM_URL=" + server, "ARBE_STREAM_TOKEN=" + token, "ARBE_RUN_ID=r1"}
+		cmd.Env = []string{
+			"PATH=/bin:/usr/bin",
+			"HOME=" + dir,
+			"ARBE_THREAD_ID=" + id,
+			"ARBE_STREAM_URL=" + server,
+			"ARBE_STREAM_TOKEN=" + token,
+			"ARBE_RUN_ID=r1",
+		}
 		began := time.Now()
-		if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 { // /bin/true says nothing: orphaned
+		if err := cmd.Run(); cmd.ProcessState == nil ||
+			cmd.ProcessState.ExitCode() != 1 { // /bin/true says nothing: orphaned
 			b.Fatal(err)
 		}
 		facts := readFacts(b, filepath.Join(dir, ".arbe", "runs", id, "r1", "facts.jsonl"))

@@ -66,7 +66,11 @@ func agentResume(t *testing.T, in part) {
 	}
 	tool := func(t *testing.T, s *scene) {
 		until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
-		until(t, "the call is on the thread", func() bool { return strings.Contains(textOf(s.entries()), `"type":"toolCall"`) })
+		until(
+			t,
+			"the call is on the thread",
+			func() bool { return strings.Contains(textOf(s.entries()), `"type":"toolCall"`) },
+		)
 	}
 	for row, tt := range []struct {
 		name    string

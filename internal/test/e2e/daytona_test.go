@@ -70,7 +70,9 @@ func TestDaytonaLaunch(t *testing.T) {
 		t.Errorf("the run is %s: %s", got, textOf(h.entries()))
 	}
 	boxes := d.Boxes()
-	if len(boxes) != 1 || boxes[0].ID != l.Sandbox.Ref || boxes[0].Labels["arbe.thread"] != l.ThreadID || boxes[0].AutoDelete != 0 || boxes[0].AutoStop < 72*60 {
+	if len(boxes) != 1 || boxes[0].ID != l.Sandbox.Ref || boxes[0].Labels["arbe.thread"] != l.ThreadID ||
+		boxes[0].AutoDelete != 0 ||
+		boxes[0].AutoStop < 72*60 {
 		t.Fatalf("boxes: %+v", boxes)
 	}
 	if b, err := os.ReadFile(filepath.Join(l.WorkDir, "made.txt")); err != nil || string(b) != "in-the-box\n" {

@@ -113,7 +113,13 @@ func newSceneOf(t *testing.T, name, version string, replies ...model.Reply) *sce
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{t: t, agent: agent, dir: t.TempDir(), model: &model.Server{Script: model.Script{Replies: replies}}, prompt: "do it"}
+	s := &scene{
+		t:      t,
+		agent:  agent,
+		dir:    t.TempDir(),
+		model:  &model.Server{Script: model.Script{Replies: replies}},
+		prompt: "do it",
+	}
 	srv := httptest.NewServer(s.model)
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
@@ -128,8 +134,14 @@ func newSceneOf(t *testing.T, name, version string, replies ...model.Reply) *sce
 	}
 	s.args = []string{"--harness", name, "--cwd", work}
 	s.thread = s.arbe("thread", "new")
-	s.env = append(agent.Env(s.dir), "ARBE_THREAD_ID="+s.thread, "ARBE_STREAM_URL="+server, "ARBE_STREAM_TOKEN="+s.arbe("token", "mint", "--thread", s.thread),
-		"ARBE_RUN_ID=r1", "ARBE_AUTHOR_ID=e2e")
+	s.env = append(
+		agent.Env(s.dir),
+		"ARBE_THREAD_ID="+s.thread,
+		"ARBE_STREAM_URL="+server,
+		"ARBE_STREAM_TOKEN="+s.arbe("token", "mint", "--thread", s.thread),
+		"ARBE_RUN_ID=r1",
+		"ARBE_AUTHOR_ID=e2e",
+	)
 	return s
 }
 

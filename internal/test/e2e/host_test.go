@@ -52,9 +52,15 @@ func (h *host) command(args ...string) *exec.Cmd {
 			}
 		}
 	}
-	cmd.Env = append(cmd.Env,
-		"HOME="+h.dir, "ARBE_DATA="+h.data, "ARBE_STREAM_URL="+server, "DURABLE_STREAMS_SECRET="+strings.TrimSpace(string(key)),
-		agents.KeyVar+"=scripted-key-0001", "ARBE_AUTHOR_ID=e2e")
+	cmd.Env = append(
+		cmd.Env,
+		"HOME="+h.dir,
+		"ARBE_DATA="+h.data,
+		"ARBE_STREAM_URL="+server,
+		"DURABLE_STREAMS_SECRET="+strings.TrimSpace(string(key)),
+		agents.KeyVar+"=scripted-key-0001",
+		"ARBE_AUTHOR_ID=e2e",
+	)
 	return cmd
 }
 

@@ -31,7 +31,8 @@ func TestLaunch(t *testing.T) {
 	}
 	var order []string
 	for _, e := range h.entries() {
-		if name, is := strings.CutPrefix(e.ID, l.RunID+"."); is && !strings.HasPrefix(name, "beat") && !strings.HasPrefix(name, "setup") {
+		if name, is := strings.CutPrefix(e.ID, l.RunID+"."); is && !strings.HasPrefix(name, "beat") &&
+			!strings.HasPrefix(name, "setup") {
 			order = append(order, name)
 		}
 	}
@@ -41,13 +42,15 @@ func TestLaunch(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(l.WorkDir, "made.txt")); err != nil || string(b) != "in-the-box\n" {
 		t.Errorf("the box has %q, %v", b, err)
 	}
-	if all := textOf(h.entries()); !strings.Contains(all, "Done in the box.") || strings.Contains(all, "scripted-key-0001") {
+	if all := textOf(h.entries()); !strings.Contains(all, "Done in the box.") ||
+		strings.Contains(all, "scripted-key-0001") {
 		t.Errorf("the thread has %.2000s", all)
 	}
 	// The box is released when somebody looks, and only because it was for this run alone.
 	for _, args := range [][]string{{"sandbox", "list"}, {"sandbox", "list", "--runtime", "local"}} {
 		out, err := h.try(args...)
-		if err != nil || !strings.Contains(out, "local:"+l.Sandbox.Ref) || !strings.Contains(out, "run "+l.RunID+" completed") {
+		if err != nil || !strings.Contains(out, "local:"+l.Sandbox.Ref) ||
+			!strings.Contains(out, "run "+l.RunID+" completed") {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
@@ -210,8 +213,12 @@ func TestRunSync(t *testing.T) {
 		}
 	}
 	user := "cd " + folder + "; echo mine | tee both mine new >/dev/null; rm dropped"
-	h.model.More(bash("cat question > answer; rm question; echo box > both; echo box > skip.log; ("+user+")"), say("Answered."))
-	out, err := h.try(h.with("run", []string{"--keep", "--dir", folder, "--exclude", "*.log", "--sync", "--", "answer"})...)
+	h.model.More(
+		bash("cat question > answer; rm question; echo box > both; echo box > skip.log; ("+user+")"),
+		say("Answered."),
+	)
+	out, err := h.try(
+		h.with("run", []string{"--keep", "--dir", folder, "--exclude", "*.log", "--sync", "--", "answer"})...)
 	if err != nil || !strings.Contains(out, "both") {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -237,7 +244,8 @@ func TestRunSync(t *testing.T) {
 	if list, err := h.try("sandbox", "list", "--json"); err != nil || json.Unmarshal([]byte(list), &box) != nil {
 		t.Fatalf("boxes %s, %v", list, err)
 	}
-	if out, err := h.try("sandbox", "pull", "--delete", box.Sandbox.Provider+":"+box.Sandbox.Ref); err != nil || !strings.Contains(out, "1 deleted") {
+	if out, err := h.try("sandbox", "pull", "--delete", box.Sandbox.Provider+":"+box.Sandbox.Ref); err != nil ||
+		!strings.Contains(out, "1 deleted") {
 		t.Errorf("pull: %v\n%s", err, out)
 	}
 	check(map[string]string{
@@ -283,7 +291,8 @@ func TestLaunchFails(t *testing.T) {
 				t.Errorf("launch: %v\n%s", err, out)
 			}
 			e := h.end()
-			if e.Status != thread.StatusFailed || e.Cause.ErrorClass != "launch" || !strings.Contains(e.Cause.Message, tt.said) {
+			if e.Status != thread.StatusFailed || e.Cause.ErrorClass != "launch" ||
+				!strings.Contains(e.Cause.Message, tt.said) {
 				t.Errorf("the run is %+v", e)
 			}
 			if boxes, err := filepath.Glob(filepath.Join(h.data, "boxes", "*", "*")); err != nil || len(boxes) > 0 {
@@ -296,7 +305,13 @@ func TestLaunchFails(t *testing.T) {
 // What the user wants in the box is there before the agent: a repository on a branch or a folder, files, setup, variables.
 func TestLaunchProvides(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, bash("git branch --show-current; ls -a; cat made-by-setup; echo so: $WANTED; cat ~/.note; stat -c %a ~/.note"), say("Seen."), bash("find . -type f; ls ../home"), say("Seen, too."))
+	h := newHost(
+		t,
+		bash("git branch --show-current; ls -a; cat made-by-setup; echo so: $WANTED; cat ~/.note; stat -c %a ~/.note"),
+		say("Seen."),
+		bash("find . -type f; ls ../home"),
+		say("Seen, too."),
+	)
 	repo := filepath.Join(h.dir, "repo")
 	for _, args := range [][]string{{"init", "-q", "-b", "trunk", repo}, {"-C", repo, "-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "-q", "--allow-empty", "-m", "first"}} {
 		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
@@ -319,7 +334,22 @@ func TestLaunchProvides(t *testing.T) {
 		}
 		return all
 	}
-	l, _ := h.launch("--repo", repo, "--branch", "agent/one", "--env", "WANTED", "--setup-env", "FOR_SETUP", "--setup", "echo setup-had-$FOR_SETUP > made-by-setup", "--file", note+":.note", "--", "look")
+	l, _ := h.launch(
+		"--repo",
+		repo,
+		"--branch",
+		"agent/one",
+		"--env",
+		"WANTED",
+		"--setup-env",
+		"FOR_SETUP",
+		"--setup",
+		"echo setup-had-$FOR_SETUP > made-by-setup",
+		"--file",
+		note+":.note",
+		"--",
+		"look",
+	)
 	got := results(l)
 	for _, want := range []string{"agent/one", ".git", "setup-had-only-for-setup", "so: wanted-value-0001", "a note", "600"} {
 		if !strings.Contains(got, want) {
@@ -338,7 +368,8 @@ func TestLaunchProvides(t *testing.T) {
 	}
 	l, _ = h.launch("--dir", folder, "--exclude", "*.log", "--exclude", "node_modules", "--", "look")
 	got = results(l)
-	if !strings.Contains(got, "./a/b.txt") || !strings.Contains(got, "./run.sh") || strings.Contains(got, "skip.log") || strings.Contains(got, "m.js") {
+	if !strings.Contains(got, "./a/b.txt") || !strings.Contains(got, "./run.sh") || strings.Contains(got, "skip.log") ||
+		strings.Contains(got, "m.js") {
 		t.Errorf("the agent saw %s", got)
 	}
 	if st, err := os.Stat(filepath.Join(l.WorkDir, "run.sh")); err != nil || st.Mode().Perm() != 0o755 {
@@ -347,7 +378,8 @@ func TestLaunchProvides(t *testing.T) {
 	// A thread with a run that is open takes no other.
 	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
 	l, _ = h.launch("--", "slowly")
-	if out, err := h.try(h.with("launch", []string{"--thread", l.ThreadID, "--", "me, too"})...); err == nil || !strings.Contains(out, "has a run that is still running") {
+	if out, err := h.try(h.with("launch", []string{"--thread", l.ThreadID, "--", "me, too"})...); err == nil ||
+		!strings.Contains(out, "has a run that is still running") {
 		t.Errorf("a second launch: %v\n%s", err, out)
 	}
 	if out, err := h.try("cancel", "--wait", l.ThreadID); err != nil {

@@ -19,7 +19,10 @@ const pi078 = "0.78.0"
 
 // bash is a reply that calls pi's bash tool.
 func bash(command string) model.Reply {
-	return model.Reply{Text: "I will call a tool.", Tools: []model.Tool{{Name: "bash", Arguments: map[string]any{"command": command}}}}
+	return model.Reply{
+		Text:  "I will call a tool.",
+		Tools: []model.Tool{{Name: "bash", Arguments: map[string]any{"command": command}}},
+	}
 }
 
 func say(text string) model.Reply { return model.Reply{Text: text} }
@@ -79,7 +82,16 @@ func (s *scene) without(name string) {
 // What is in the file that a tool wrote is what pi was told to write: the run did something.
 func TestPiWritesFile(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, pi078, model.Reply{Tools: []model.Tool{{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "five\nseven\nfive\n"}}}}, say("Done."))
+	s := newScene(
+		t,
+		pi078,
+		model.Reply{
+			Tools: []model.Tool{
+				{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "five\nseven\nfive\n"}},
+			},
+		},
+		say("Done."),
+	)
 	if got := s.status(s.start()); got != 0 {
 		t.Fatalf("exit status %d", got)
 	}
@@ -98,7 +110,10 @@ func TestPiWritesFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := strings.Fields(out)[1]
-	if started.AgentVersion != pi078 || !strings.HasPrefix(version, started.RunnerVersion) || started.RunnerVersion == "" || started.Cwd != filepath.Join(s.dir, "work") || started.Resume != "none" {
+	if started.AgentVersion != pi078 || !strings.HasPrefix(version, started.RunnerVersion) ||
+		started.RunnerVersion == "" ||
+		started.Cwd != filepath.Join(s.dir, "work") ||
+		started.Resume != "none" {
 		t.Errorf("the run began with %+v", started)
 	}
 }
@@ -172,7 +187,8 @@ func TestPiTerminated(t *testing.T) {
 	if d := time.Since(began); d > 8*time.Second {
 		t.Errorf("took %v", d)
 	}
-	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "the run was cancelled: SIGTERM" || *e.Totals.ExitCode != 143 {
+	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "the run was cancelled: SIGTERM" ||
+		*e.Totals.ExitCode != 143 {
 		t.Errorf("got %+v", e)
 	}
 	entries := s.entries()
@@ -188,14 +204,19 @@ func TestPiKilled(t *testing.T) {
 	s := newScene(t, pi078, bash("echo $$ > tool.pid; exec sleep 300"))
 	r := s.start()
 	pidFile := filepath.Join(s.dir, "work", "tool.pid")
-	until(t, "the tool is at work", func() bool { b, err := os.ReadFile(pidFile); return err == nil && strings.HasSuffix(string(b), "\n") })
+	until(
+		t,
+		"the tool is at work",
+		func() bool { b, err := os.ReadFile(pidFile); return err == nil && strings.HasSuffix(string(b), "\n") },
+	)
 	if err := syscall.Kill(agentPID(t, s), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.status(r); got != 137 {
 		t.Errorf("exit status %d, want 137", got)
 	}
-	if e := s.end(); e.Status != "failed" || e.Cause.ErrorClass != "killed" || e.Totals.StopReason != "toolUse" || *e.Cause.ExitSignal != "SIGKILL" {
+	if e := s.end(); e.Status != "failed" || e.Cause.ErrorClass != "killed" || e.Totals.StopReason != "toolUse" ||
+		*e.Cause.ExitSignal != "SIGKILL" {
 		t.Errorf("got %+v", e)
 	}
 	s.complete(s.entries())

@@ -140,10 +140,18 @@ func TestPiPTY(t *testing.T) {
 				}
 				cmd, keys, tty, screen := s.atTerminal(args...)
 				if !crash { // the person types
-					until(t, "the session in pi's interface", func() bool { return strings.Contains(screen.String(), "I am the first reply.") })
+					until(
+						t,
+						"the session in pi's interface",
+						func() bool { return strings.Contains(screen.String(), "I am the first reply.") },
+					)
 					press(t, keys, "asked at the terminal\r")
 				}
-				until(t, "the reply at the terminal", func() bool { return strings.Contains(screen.String(), "I am the reply at the terminal.") })
+				until(
+					t,
+					"the reply at the terminal",
+					func() bool { return strings.Contains(screen.String(), "I am the reply at the terminal.") },
+				)
 				if cooked(t, tty) {
 					t.Error("keys are not passed on as they are")
 				}
@@ -173,7 +181,8 @@ func TestPiPTY(t *testing.T) {
 				if got := s.arbe("thread", "status", s.thread); got != "completed" || cmd.ProcessState.ExitCode() != 0 {
 					t.Errorf("the run is %s, exit status %d", got, cmd.ProcessState.ExitCode())
 				}
-				if asked := s.asked(); !strings.Contains(asked, "I am the first reply.") || !strings.Contains(asked, "asked at the terminal") {
+				if asked := s.asked(); !strings.Contains(asked, "I am the first reply.") ||
+					!strings.Contains(asked, "asked at the terminal") {
 					t.Errorf("the model was asked %.3000s", asked)
 				}
 				if n := ofType(s.entries(), "chat"); n != 2 {
@@ -197,9 +206,18 @@ func TestPiPTY(t *testing.T) {
 // claude's own interface does the same, where it has been through its first questions.
 func TestClaudePTY(t *testing.T) {
 	t.Parallel()
-	s := newSceneOf(t, "claude-code", others(t)["claude-code"], say("I am the first reply."), say("I am the reply at the terminal."))
+	s := newSceneOf(
+		t,
+		"claude-code",
+		others(t)["claude-code"],
+		say("I am the first reply."),
+		say("I am the reply at the terminal."),
+	)
 	answered := `{"hasCompletedOnboarding":true,"theme":"dark","bypassPermissionsModeAccepted":true,"customApiKeyResponses":{"approved":["scripted-key-0001"]},` +
-		`"projects":{"` + filepath.Join(s.dir, "work") + `":{"hasTrustDialogAccepted":true}}}`
+		`"projects":{"` + filepath.Join(
+		s.dir,
+		"work",
+	) + `":{"hasTrustDialogAccepted":true}}}`
 	if err := os.WriteFile(filepath.Join(s.dir, ".claude.json"), []byte(answered), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +226,25 @@ func TestClaudePTY(t *testing.T) {
 	}
 	s.without("ARBE_RUN_ID")
 	s.env = append(s.env, "ARBE_RUN_ID=r2")
-	cmd, keys, tty, screen := s.atTerminal("run", "--harness", "claude-code", "--resume", "--pty", "--", "asked at the terminal")
-	until(t, "the reply on the screen", func() bool { return strings.Contains(screen.String(), "terminal.") && len(s.model.Requests()) == 2 })
-	until(t, "the reply on the thread", func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") })
+	cmd, keys, tty, screen := s.atTerminal(
+		"run",
+		"--harness",
+		"claude-code",
+		"--resume",
+		"--pty",
+		"--",
+		"asked at the terminal",
+	)
+	until(
+		t,
+		"the reply on the screen",
+		func() bool { return strings.Contains(screen.String(), "terminal.") && len(s.model.Requests()) == 2 },
+	)
+	until(
+		t,
+		"the reply on the thread",
+		func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") },
+	)
 	until(t, "claude is idle, as the title says", func() bool {
 		return strings.LastIndex(screen.String(), "✳") > strings.LastIndex(screen.String(), "◐")
 	})

@@ -61,12 +61,14 @@ func TestReconcile(t *testing.T) {
 	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCancelled {
 		t.Errorf("the run whose box was removed is %s", got)
 	}
-	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
+	if out, err := h.try("reconcile", l.ThreadID); err != nil ||
+		!strings.Contains(out, "notified "+l.ThreadID+" thread "+parent) {
 		t.Errorf("reconcile: %v\n%s", err, out)
 	}
 	h.thread = parent
 	entries := h.entries()
-	if len(entries) != 2 || entries[1].AuthorID != "the-brain" || !strings.Contains(string(entries[0].Payload), `"childThreadId":"`+l.ThreadID+`"`) {
+	if len(entries) != 2 || entries[1].AuthorID != "the-brain" ||
+		!strings.Contains(string(entries[0].Payload), `"childThreadId":"`+l.ThreadID+`"`) {
 		t.Errorf("the parent has %d entries: %s", len(entries), textOf(entries))
 	}
 }

@@ -30,7 +30,12 @@ func (s *scene) nextOf(name, version, run string, replies ...model.Reply) *scene
 	for _, name := range []string{"ARBE_THREAD_ID", "ARBE_STREAM_TOKEN", "ARBE_RUN_ID"} {
 		n.without(name)
 	}
-	n.env = append(n.env, "ARBE_THREAD_ID="+s.thread, "ARBE_STREAM_TOKEN="+n.arbe("token", "mint", "--thread", s.thread), "ARBE_RUN_ID="+run)
+	n.env = append(
+		n.env,
+		"ARBE_THREAD_ID="+s.thread,
+		"ARBE_STREAM_TOKEN="+n.arbe("token", "mint", "--thread", s.thread),
+		"ARBE_RUN_ID="+run,
+	)
 	n.args = append(n.args, "--resume")
 	return n
 }
@@ -266,7 +271,8 @@ func (s *scene) again(run, prompt string) {
 	if got := s.status(s.start()); got != 0 {
 		s.t.Fatalf("exit status %d", got)
 	}
-	if asked := s.asked(); !strings.Contains(asked, prompt) || !strings.Contains(asked, "second-tool") || strings.Count(asked, "second-tool") > 6 {
+	if asked := s.asked(); !strings.Contains(asked, prompt) || !strings.Contains(asked, "second-tool") ||
+		strings.Count(asked, "second-tool") > 6 {
 		s.t.Errorf("the model was asked %.3000s", asked)
 	}
 }
@@ -351,7 +357,8 @@ func piResumeFallsBack(t *testing.T, in part) {
 			if how := s.started("r2").Resume; how != tt.how || !strings.Contains(r.stderr.String(), tt.said) {
 				t.Errorf("resumed by %s", how)
 			}
-			if asked := s.asked(); !strings.Contains(asked, "second-tool") || !strings.Contains(asked, "Seen.") || !strings.Contains(asked, "go on") {
+			if asked := s.asked(); !strings.Contains(asked, "second-tool") || !strings.Contains(asked, "Seen.") ||
+				!strings.Contains(asked, "go on") {
 				t.Errorf("the model was asked %.3000s", asked)
 			}
 			s.whole("r2")
@@ -400,7 +407,8 @@ func TestPiResumeForeign(t *testing.T) {
 			// And on in another box: made lines and mirrored ones hang together.
 			n := s.next(version, "r2", bash("echo second-tool"))
 			n.again("r2", "once more")
-			if asked := n.asked(); strings.Count(asked, "the first question") != 1 || strings.Count(asked, "I know it all.") != 1 {
+			if asked := n.asked(); strings.Count(asked, "the first question") != 1 ||
+				strings.Count(asked, "I know it all.") != 1 {
 				t.Errorf("the model was asked %.3000s", asked)
 			}
 		})
@@ -418,17 +426,37 @@ func TestPiResumeForeignOfChance(t *testing.T) {
 				pick := func(of ...string) string { return of[r.IntN(len(of))] }
 				var lines strings.Builder
 				for i := range 3 + r.IntN(12) {
-					content := pick(`"a text"`, `[]`, `[{"type":"text","text":"in a block"}]`, `null`, `["bare"]`, `{"type":"text","text":"no list"}`,
-						fmt.Sprintf(`[{"type":"toolCall","id":"c%d","name":"bash","arguments":{}}]`, r.IntN(4)), `[{"type":"thinking","thinking":"hm"}]`)
+					content := pick(
+						`"a text"`,
+						`[]`,
+						`[{"type":"text","text":"in a block"}]`,
+						`null`,
+						`["bare"]`,
+						`{"type":"text","text":"no list"}`,
+						fmt.Sprintf(
+							`[{"type":"toolCall","id":"c%d","name":"bash","arguments":{}}]`,
+							r.IntN(4),
+						),
+						`[{"type":"thinking","thinking":"hm"}]`,
+					)
 					usage := pick(``, `,"usage":{}`, `,"usage":null`, `,"usage":{"input":"x"}`, `,"usage":{"input":1,"cost":{}}`)
-					stop := pick(``, `,"stopReason":"stop"`, `,"stopReason":"toolUse"`, `,"stopReason":"error"`, `,"stopReason":"aborted"`)
+					stop := pick(
+						``,
+						`,"stopReason":"stop"`,
+						`,"stopReason":"toolUse"`,
+						`,"stopReason":"error"`,
+						`,"stopReason":"aborted"`,
+					)
 					payload := pick(
 						`{"type":"chat","text":"said by somebody"}`,
 						`{"type":"pi.assistant","text":"words"`+stop+`}`,
 						`{"type":"pi.assistant"`+stop+`,"message":{"role":"assistant","content":`+content+usage+stop+`}}`,
 						`{"type":"pi.assistant","message":{"content":`+content+`}`+usage+`}`,
 						fmt.Sprintf(`{"type":"pi.tool_result","toolCallId":"c%d","message":{"content":%s}}`, r.IntN(4), content),
-						fmt.Sprintf(`{"type":"pi.tool_result","toolCallId":"c%d","toolName":"bash","isError":true,"text":"no"}`, r.IntN(4)),
+						fmt.Sprintf(
+							`{"type":"pi.tool_result","toolCallId":"c%d","toolName":"bash","isError":true,"text":"no"}`,
+							r.IntN(4),
+						),
 						`{"type":"pi.session","kind":"model_change"}`,
 					)
 					fmt.Fprintf(&lines, `{"id":"x%d","ts":"2026-01-01T00:00:%02d.000Z","payload":%s}`+"\n", i, i, payload)

@@ -12,7 +12,10 @@ import (
 
 // delegating is a reply that gives a part of the work to a subagent.
 func delegating(name string) model.Reply {
-	tool := model.Tool{Name: "multi_agent_v1.spawn_agent", Arguments: map[string]any{"message": "the part of the subagent"}}
+	tool := model.Tool{
+		Name:      "multi_agent_v1.spawn_agent",
+		Arguments: map[string]any{"message": "the part of the subagent"},
+	}
 	if name == "claude-code" {
 		tool = model.Tool{Name: "Agent", Arguments: map[string]any{
 			"description": "a part", "prompt": "the part of the subagent", "subagent_type": "general-purpose", "run_in_background": false,
@@ -63,14 +66,17 @@ func TestSubagents(t *testing.T) {
 					}
 					lines++
 					said += string(e.Payload)
-					if !p.IsSubagent() || p.SubagentOf != root || p.Session.ID == root || !strings.HasPrefix(e.ID, prefix+p.Session.ID+":") {
+					if !p.IsSubagent() || p.SubagentOf != root || p.Session.ID == root ||
+						!strings.HasPrefix(e.ID, prefix+p.Session.ID+":") {
 						t.Errorf("%s is of %s: %.300s", e.ID, root, e.Payload)
 					}
 					if hydrate.Parse(e, s.dialect()).Line == nil {
 						t.Errorf("%s can't be rebuilt", e.ID)
 					}
 				}
-				if lines < 4 || !strings.Contains(said, "the part of the subagent") || !strings.Contains(said, "by-the-subagent") || !tt.fails && !strings.Contains(said, "My part is done.") {
+				if lines < 4 || !strings.Contains(said, "the part of the subagent") ||
+					!strings.Contains(said, "by-the-subagent") ||
+					!tt.fails && !strings.Contains(said, "My part is done.") {
 					t.Errorf("%d lines of the subagent: %.3000s", lines, said)
 				}
 				if found, err := filepath.Glob(filepath.Join(s.dir, "work", "subagent.done")); err != nil || len(found) != 1 {
@@ -100,7 +106,17 @@ func TestCompaction(t *testing.T) {
 			}
 			s := newSceneOf(t, name, version, first, summary, say("Done."))
 			if name == "codex" {
-				s.args = append(s.args, "--agent-arg", "-c", "--agent-arg", "model_context_window=10000", "--agent-arg", "-c", "--agent-arg", "model_auto_compact_token_limit=5000")
+				s.args = append(
+					s.args,
+					"--agent-arg",
+					"-c",
+					"--agent-arg",
+					"model_context_window=10000",
+					"--agent-arg",
+					"-c",
+					"--agent-arg",
+					"model_auto_compact_token_limit=5000",
+				)
 			}
 			if got := s.status(s.start()); got != 0 {
 				t.Fatalf("exit status %d", got)

@@ -104,8 +104,10 @@ func (a *agent) run(args []string, plan string) error {
 
 func (a *agent) do(verb, rest string) error {
 	reply := func(stop, text, more string) error {
-		return a.message(fmt.Sprintf(`{"role":"assistant","content":[{"type":"text","text":%q}%s],"provider":"fake","model":"fake-1",`+
-			`"usage":{"input":10,"output":2,"totalTokens":12,"cost":{"total":0.5}},"stopReason":%q,"errorMessage":%q}`, text, more, stop, text))
+		return a.message(
+			fmt.Sprintf(`{"role":"assistant","content":[{"type":"text","text":%q}%s],"provider":"fake","model":"fake-1",`+
+				`"usage":{"input":10,"output":2,"totalTokens":12,"cost":{"total":0.5}},"stopReason":%q,"errorMessage":%q}`, text, more, stop, text),
+		)
 	}
 	switch verb {
 	case "user":
@@ -126,9 +128,19 @@ func (a *agent) do(verb, rest string) error {
 		return reply("aborted", rest, "")
 	case "call":
 		a.calls++
-		return reply("toolUse", "calling", fmt.Sprintf(`,{"type":"toolCall","id":"c%d","name":%q,"arguments":{}}`, a.calls, rest))
+		return reply(
+			"toolUse",
+			"calling",
+			fmt.Sprintf(`,{"type":"toolCall","id":"c%d","name":%q,"arguments":{}}`, a.calls, rest),
+		)
 	case "result":
-		return a.message(fmt.Sprintf(`{"role":"toolResult","toolCallId":"c%d","toolName":"bash","content":[{"type":"text","text":%q}],"isError":false}`, a.calls, rest))
+		return a.message(
+			fmt.Sprintf(
+				`{"role":"toolResult","toolCallId":"c%d","toolName":"bash","content":[{"type":"text","text":%q}],"isError":false}`,
+				a.calls,
+				rest,
+			),
+		)
 	case "tool":
 		cmd := lasting(rest)
 		if err := cmd.Start(); err != nil {
@@ -276,7 +288,13 @@ var signals = map[string]syscall.Signal{
 func (a *agent) message(body string) error {
 	a.n++
 	id := fmt.Sprintf("m%d", a.n)
-	line := fmt.Sprintf(`{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":%s}`, id, a.parent, time.Now().Add(a.skew).UTC().Format("2006-01-02T15:04:05.000Z"), body)
+	line := fmt.Sprintf(
+		`{"type":"message","id":%q,"parentId":%q,"timestamp":%q,"message":%s}`,
+		id,
+		a.parent,
+		time.Now().Add(a.skew).UTC().Format("2006-01-02T15:04:05.000Z"),
+		body,
+	)
 	a.parent = id
 	return a.write(line + "\n")
 }

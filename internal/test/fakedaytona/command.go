@@ -117,7 +117,11 @@ func (c *command) finish(code int) {
 	defer c.mu.Unlock()
 	_ = c.file.Close()
 	c.files.Lock()
-	_ = os.WriteFile(filepath.Join(c.dir, "exit_code"), []byte(strconv.Itoa(code)), 0o644) // for whoever looks into the box
+	_ = os.WriteFile(
+		filepath.Join(c.dir, "exit_code"),
+		[]byte(strconv.Itoa(code)),
+		0o644,
+	) // for whoever looks into the box
 	c.files.Unlock()
 	c.exit = &code
 	close(c.done)

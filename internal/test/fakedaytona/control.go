@@ -121,7 +121,10 @@ func (s *Server) create(r *http.Request) (any, error) {
 	}
 	switch {
 	case !slices.Contains(s.Snapshots, b.Snapshot):
-		return nil, apiError{http.StatusBadRequest, fmt.Sprintf("Snapshot %s not found. Did you add it through the Daytona Dashboard?", b.Snapshot)}
+		return nil, apiError{
+			http.StatusBadRequest,
+			fmt.Sprintf("Snapshot %s not found. Did you add it through the Daytona Dashboard?", b.Snapshot),
+		}
 	case q.Snapshot != "" && (q.CPU != nil || q.GPU != nil || q.Memory != nil || q.Disk != nil):
 		return nil, apiError{http.StatusBadRequest, "Cannot specify Sandbox resources when using a snapshot"}
 	case b.AutoStop < 0:
@@ -239,7 +242,9 @@ func (s *Server) item(b *box) map[string]any {
 		"cpu": b.CPU, "gpu": 0, "memory": b.Memory, "disk": b.Disk, "labels": nonNil(b.Labels),
 		"state": b.State, "desiredState": desired, "recoverable": false, "backupState": "None", "sandboxClass": "container",
 		"autoStopInterval": b.AutoStop, "autoArchiveInterval": 10080, "autoDeleteInterval": b.AutoDelete, "daemonVersion": Version,
-		"createdAt": stamp(b.Created), "updatedAt": stamp(b.Created), "lastActivityAt": stamp(b.last), "toolboxProxyUrl": s.toolboxURL(),
+		"createdAt": stamp(
+			b.Created,
+		), "updatedAt": stamp(b.Created), "lastActivityAt": stamp(b.last), "toolboxProxyUrl": s.toolboxURL(),
 	}
 	if b.ErrorReason != "" {
 		v["errorReason"] = b.ErrorReason

@@ -35,7 +35,8 @@ func TestCreate(t *testing.T) {
 			if a.status != tt.status || a.str("message") != tt.message {
 				t.Errorf("got %d %s", a.status, a.body)
 			}
-			if want := http.StatusText(tt.status); tt.status != 200 && (a.str("error") != want || a.str("path") != "/api/sandbox" || a.json["statusCode"] != float64(tt.status)) {
+			if want := http.StatusText(tt.status); tt.status != 200 &&
+				(a.str("error") != want || a.str("path") != "/api/sandbox" || a.json["statusCode"] != float64(tt.status)) {
 				t.Errorf("got %s", a.body)
 			}
 		})
@@ -89,7 +90,8 @@ func TestStart(t *testing.T) {
 	if a := c.api("GET", "/sandbox/"+id, nil); a.str("state") != "creating" {
 		t.Errorf("got %s", a.body)
 	}
-	if a := c.api("DELETE", "/sandbox/"+id, nil); a.status != 409 || a.str("message") != "Sandbox state change in progress" {
+	if a := c.api("DELETE", "/sandbox/"+id, nil); a.status != 409 ||
+		a.str("message") != "Sandbox state change in progress" {
 		t.Errorf("delete: %d %s", a.status, a.body)
 	}
 	if a := c.run(url, "true"); a.status != 400 {
@@ -99,7 +101,9 @@ func TestStart(t *testing.T) {
 	if a := c.api("GET", "/sandbox/"+id, nil); a.str("state") != "started" {
 		t.Errorf("got %s", a.body)
 	}
-	pid := strings.TrimSpace(c.run(url, "touch kept; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!").str("result"))
+	pid := strings.TrimSpace(
+		c.run(url, "touch kept; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!").str("result"),
+	)
 	if !alive(pid) {
 		t.Errorf("%q does not run", pid)
 	}
@@ -118,7 +122,8 @@ func TestStart(t *testing.T) {
 	}
 
 	c.s.Set(func(s *fakedaytona.Server) { s.FailStart = "no runner" })
-	if a := c.api("POST", "/sandbox", `{"labels":{"bad":"1"}}`); a.status != 400 || a.str("message") != "Sandbox failed to start: no runner" {
+	if a := c.api("POST", "/sandbox", `{"labels":{"bad":"1"}}`); a.status != 400 ||
+		a.str("message") != "Sandbox failed to start: no runner" {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
 	a := c.api("GET", "/sandbox?labels="+escape(`{"bad":"1"}`), nil)
@@ -132,7 +137,9 @@ func TestList(t *testing.T) {
 	c := newClient(t)
 	var ids []string
 	for i := range 5 {
-		id, _ := c.box(map[string]any{"name": fmt.Sprintf("n%d", i), "labels": map[string]string{"app": "x", "odd": fmt.Sprint(i % 2)}})
+		id, _ := c.box(
+			map[string]any{"name": fmt.Sprintf("n%d", i), "labels": map[string]string{"app": "x", "odd": fmt.Sprint(i % 2)}},
+		)
 		ids = append(ids, id)
 	}
 	c.api("POST", "/sandbox/"+ids[4]+"/stop", nil)
@@ -207,7 +214,8 @@ func TestDelete(t *testing.T) {
 			t.Errorf("got %d, listed %v, want %v", a.status, listed(), tt)
 		}
 	}
-	if a := c.api("DELETE", "/sandbox/"+id, nil); a.status != 404 || a.str("message") != "Sandbox with ID or name "+id+" not found" {
+	if a := c.api("DELETE", "/sandbox/"+id, nil); a.status != 404 ||
+		a.str("message") != "Sandbox with ID or name "+id+" not found" {
 		t.Errorf("a deleted box: %d %s", a.status, a.body)
 	}
 	if n := len(c.s.Boxes()); n != 1 {
@@ -232,7 +240,8 @@ func TestSettings(t *testing.T) {
 		{"POST", "/last-activity", "", 201, ""},
 		{"POST", "/pty", "", 404, `"Not Found"`},
 	} {
-		if a := c.api(tt.method, "/sandbox/"+id+tt.path, tt.body); a.status != tt.status || !strings.Contains(a.body, tt.want) {
+		if a := c.api(tt.method, "/sandbox/"+id+tt.path, tt.body); a.status != tt.status ||
+			!strings.Contains(a.body, tt.want) {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, a.status, a.body)
 		}
 	}
@@ -287,7 +296,8 @@ func TestFault(t *testing.T) {
 			c.api("DELETE", "/sandbox/"+b.ID, nil)
 		}
 	}
-	if q := c.s.Requests()[0]; q.Method != "POST" || q.Path != "/api/sandbox" || string(q.Body) != `{"name":"faulty"}` || !slices.Contains(q.Header, "Authorization") {
+	if q := c.s.Requests()[0]; q.Method != "POST" || q.Path != "/api/sandbox" || string(q.Body) != `{"name":"faulty"}` ||
+		!slices.Contains(q.Header, "Authorization") {
 		t.Errorf("the first request: %+v", q)
 	}
 }

@@ -28,7 +28,15 @@ type daemon struct {
 }
 
 func newDaemon(t testing.TB, b *box) *daemon {
-	d := &daemon{t: t, id: b.ID, dir: b.dir, home: b.Home, mux: http.NewServeMux(), dead: make(chan struct{}), sessions: map[string]*session{}}
+	d := &daemon{
+		t:        t,
+		id:       b.ID,
+		dir:      b.dir,
+		home:     b.Home,
+		mux:      http.NewServeMux(),
+		dead:     make(chan struct{}),
+		sessions: map[string]*session{},
+	}
 	d.env = []string{
 		"HOME=" + d.home, "TMPDIR=" + filepath.Join(d.dir, "tmp"), "PATH=" + os.Getenv("PATH"), "USER=daytona", "LANG=C.UTF-8", "SHELL=" + shell(), marker + d.id,
 	}

@@ -55,7 +55,15 @@ func (d *daemon) bulkDownload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(q.Paths) == 0 {
-		complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: request body must be {\"paths\": [ ... ]} and non-empty"})
+		complain(
+			w,
+			r,
+			toolError{
+				http.StatusBadRequest,
+				"BAD_REQUEST",
+				"bad request: request body must be {\"paths\": [ ... ]} and non-empty",
+			},
+		)
 		return
 	}
 	m := multipart.NewWriter(w)

@@ -33,7 +33,11 @@ func (d *daemon) execute(w http.ResponseWriter, r *http.Request) {
 	var env []string
 	for k, v := range q.Envs {
 		if !envName.MatchString(k) {
-			complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid environment variable name: " + k})
+			complain(
+				w,
+				r,
+				toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid environment variable name: " + k},
+			)
 			return
 		}
 		env = append(env, k+"="+v)
@@ -57,7 +61,11 @@ func (d *daemon) execute(w http.ResponseWriter, r *http.Request) {
 	var exit *exec.ExitError
 	switch {
 	case late.Load():
-		complain(w, r, toolError{http.StatusRequestTimeout, "REQUEST_TIMEOUT", "request timeout: command execution timeout"})
+		complain(
+			w,
+			r,
+			toolError{http.StatusRequestTimeout, "REQUEST_TIMEOUT", "request timeout: command execution timeout"},
+		)
 	case err != nil && !errors.As(err, &exit):
 		complain(w, r, err)
 	default: // a command that was killed has -1

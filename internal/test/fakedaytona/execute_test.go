@@ -92,7 +92,12 @@ func TestTimeout(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, "POST", url+"/process/execute", strings.NewReader(`{"command":"setsid sleep 1000 & echo $! >holder","timeout":1}`))
+	r, err := http.NewRequestWithContext(
+		ctx,
+		"POST",
+		url+"/process/execute",
+		strings.NewReader(`{"command":"setsid sleep 1000 & echo $! >holder","timeout":1}`),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,8 @@ func TestUpload(t *testing.T) {
 	body, kind := form(t, "files[0].path", "running.new", "files[0].file", "1")
 	c.do("POST", url+"/files/bulk-upload", body, kind)
 	// Nothing is moved over a file that is there.
-	if a := c.do("POST", url+"/files/move?source=running.new&destination=running", nil); a.status != 409 || a.body != "" {
+	if a := c.do("POST", url+"/files/move?source=running.new&destination=running", nil); a.status != 409 ||
+		a.body != "" {
 		t.Errorf("move: %d %s", a.status, a.body)
 	}
 	if a := c.run(url, "mv running.new running"); a.json["exitCode"] != 0. {
@@ -127,7 +128,11 @@ func TestUpload(t *testing.T) {
 	if _, err := io.CopyN(to, body, 1<<20); err != nil {
 		t.Error(err)
 	}
-	await(t, "there is a half", func() bool { fi, err := os.Stat(filepath.Join(home, "half")); return err == nil && fi.Size() > 0 })
+	await(
+		t,
+		"there is a half",
+		func() bool { fi, err := os.Stat(filepath.Join(home, "half")); return err == nil && fi.Size() > 0 },
+	)
 	_ = to.CloseWithError(io.ErrUnexpectedEOF)
 	<-done
 }
@@ -174,7 +179,8 @@ func TestFiles(t *testing.T) {
 		{"GET /files", 200, `"name":"x"`},
 	} {
 		method, path, _ := strings.Cut(tt.request, " ")
-		if a := c.do(method, url+path, nil); a.status != tt.status || !strings.Contains(a.body, tt.want) || tt.want == "" && a.body != "" {
+		if a := c.do(method, url+path, nil); a.status != tt.status || !strings.Contains(a.body, tt.want) ||
+			tt.want == "" && a.body != "" {
 			t.Errorf("%s: %d %q", tt.request, a.status, a.body)
 		}
 	}

@@ -70,21 +70,36 @@ func (d *daemon) gitDo(status int, q gitQuestion, args ...string) (int, any, err
 
 // git runs git in the repository, and says its output. Credentials are in its environment.
 func (d *daemon) git(q gitQuestion, args ...string) (string, error) {
-	env := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "LC_ALL=C"}
+	env := []string{
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_ASKPASS=",
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL=" + os.DevNull,
+		"LC_ALL=C",
+	}
 	n := 0
 	set := func(key, value string) {
 		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", n, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", n, value))
 		n++
 	}
 	if q.Username != "" || q.Password != "" {
-		set("http.extraHeader", "Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte(q.Username+":"+q.Password)))
+		set(
+			"http.extraHeader",
+			"Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte(q.Username+":"+q.Password)),
+		)
 	}
 	if q.InsecureSkipTLS {
 		set("http.sslVerify", "false")
 	}
 	env = append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(n))
 	if q.Author != "" {
-		env = append(env, "GIT_AUTHOR_NAME="+q.Author, "GIT_AUTHOR_EMAIL="+q.Email, "GIT_COMMITTER_NAME="+q.Author, "GIT_COMMITTER_EMAIL="+q.Email)
+		env = append(
+			env,
+			"GIT_AUTHOR_NAME="+q.Author,
+			"GIT_AUTHOR_EMAIL="+q.Email,
+			"GIT_COMMITTER_NAME="+q.Author,
+			"GIT_COMMITTER_EMAIL="+q.Email,
+		)
 	}
 	cmd := d.command(q.Path, env, "git", args...)
 	var out, complaint bytes.Buffer
@@ -247,7 +262,11 @@ func (d *daemon) gitPush(_ *http.Request, q gitQuestion) (int, any, error) {
 
 func (d *daemon) gitCommit(_ *http.Request, q gitQuestion) (int, any, error) {
 	if q.Message == "" || q.Author == "" || q.Email == "" {
-		return 0, nil, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: message, author and email are required"}
+		return 0, nil, toolError{
+			http.StatusBadRequest,
+			"BAD_REQUEST",
+			"bad request: message, author and email are required",
+		}
 	}
 	args := []string{"commit", "-q", "--no-verify", "-F", "-"}
 	if q.AllowEmpty {

@@ -25,7 +25,8 @@ func TestGit(t *testing.T) {
 	step := func(name, request string, q any, status int, want string) {
 		t.Helper()
 		method, path, _ := strings.Cut(request, " ")
-		if a := c.do(method, url+path, q); a.status != status || !strings.Contains(a.body, want) || want == "" && a.body != "" {
+		if a := c.do(method, url+path, q); a.status != status || !strings.Contains(a.body, want) ||
+			want == "" && a.body != "" {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -38,8 +39,20 @@ func TestGit(t *testing.T) {
 	clone := func(url, path, branch string) m { return with(m{"url": url, "path": path, "branch": branch}) }
 
 	step("no password", "POST /git/clone", m{"url": remote, "path": "r"}, 401, `"statusCode":401`)
-	step("wrong password", "POST /git/clone", m{"url": remote, "path": "r", "username": "git", "password": "x"}, 401, `"statusCode":401`)
-	step("no such repository", "POST /git/clone", clone(strings.Replace(remote, "repo", "none", 1), "r", ""), 404, "not found")
+	step(
+		"wrong password",
+		"POST /git/clone",
+		m{"url": remote, "path": "r", "username": "git", "password": "x"},
+		401,
+		`"statusCode":401`,
+	)
+	step(
+		"no such repository",
+		"POST /git/clone",
+		clone(strings.Replace(remote, "repo", "none", 1), "r", ""),
+		404,
+		"not found",
+	)
 	step("no such branch", "POST /git/clone", clone(remote, "r", "none"), 500, `"statusCode":500`)
 	step("a path", "POST /git/clone", clone(repo, "r", ""), 500, "waitid: no child processes")
 	step("a file", "POST /git/clone", clone("file://"+repo, "r", ""), 500, "waitid: no child processes")
@@ -62,7 +75,13 @@ func TestGit(t *testing.T) {
 	if got := git(t, dir, "for-each-ref", "--format=%(refname)"); got != "refs/heads/main\nrefs/remotes/origin/HEAD\n" {
 		t.Errorf("refs: %s", got)
 	}
-	step("status", "GET /git/status?path=r", nil, 200, `{"ahead":0,"behind":0,"branchPublished":false,"currentBranch":"main","fileStatus":[]}`)
+	step(
+		"status",
+		"GET /git/status?path=r",
+		nil,
+		200,
+		`{"ahead":0,"behind":0,"branchPublished":false,"currentBranch":"main","fileStatus":[]}`,
+	)
 	step("status of a branch", "GET /git/status?path=o", nil, 200, `"branchPublished":true`)
 	step("new branch", "POST /git/branches", m{"path": "r", "name": "work"}, 201, "")
 	step("check it out", "POST /git/checkout", m{"path": "r", "branch": "work"}, 200, "")
@@ -103,7 +122,13 @@ func TestGit(t *testing.T) {
 	if got, want := git(t, repo, "rev-parse", "work"), git(t, dir, "rev-parse", "HEAD"); got != want {
 		t.Errorf("pushed %s, want %s", got, want)
 	}
-	step("published is what the remote's branch is known of", "GET /git/status?path=r", nil, 200, `"branchPublished":false`)
+	step(
+		"published is what the remote's branch is known of",
+		"GET /git/status?path=r",
+		nil,
+		200,
+		`"branchPublished":false`,
+	)
 	step("history", "GET /git/history?path=r", nil, 200, `"message":"a message\n\nof lines\n"`)
 
 	git(t, repo, "update-ref", "refs/heads/other", "refs/heads/work")

@@ -49,8 +49,15 @@ func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_AUTHOR_NAME=Bea", "GIT_AUTHOR_EMAIL=bea@example.org",
-		"GIT_COMMITTER_NAME=Bea", "GIT_COMMITTER_EMAIL=bea@example.org")
+	cmd.Env = append(
+		os.Environ(),
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_AUTHOR_NAME=Bea",
+		"GIT_AUTHOR_EMAIL=bea@example.org",
+		"GIT_COMMITTER_NAME=Bea",
+		"GIT_COMMITTER_EMAIL=bea@example.org",
+	)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("git %v: %v\n%s", args, err, out)

@@ -26,7 +26,10 @@ func (d *daemon) gitStatus(_ *http.Request, q gitQuestion) (int, any, error) {
 		if line[0] == 'R' || line[0] == 'C' {
 			extra, records = records[1], records[1:] // where it was
 		}
-		files = append(files, map[string]string{"name": line[3:], "extra": extra, "staging": gitStates[line[0]], "worktree": gitStates[line[1]]})
+		files = append(
+			files,
+			map[string]string{"name": line[3:], "extra": extra, "staging": gitStates[line[0]], "worktree": gitStates[line[1]]},
+		)
 	}
 	v := map[string]any{"currentBranch": "HEAD", "fileStatus": files, "branchPublished": false, "ahead": 0, "behind": 0}
 	if branch, err := d.git(q, "symbolic-ref", "--short", "HEAD"); err == nil { // else it is detached
@@ -54,7 +57,10 @@ func (d *daemon) gitHistory(_ *http.Request, q gitQuestion) (int, any, error) {
 	list := []any{}
 	for record := range strings.SplitSeq(out, "\x00") {
 		if f := strings.SplitN(record, "\n", 5); len(f) == 5 {
-			list = append(list, map[string]string{"hash": f[0], "author": f[1], "email": f[2], "timestamp": f[3], "message": f[4]})
+			list = append(
+				list,
+				map[string]string{"hash": f[0], "author": f[1], "email": f[2], "timestamp": f[3], "message": f[4]},
+			)
 		}
 	}
 	return http.StatusOK, list, err

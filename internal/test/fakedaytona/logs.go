@@ -30,7 +30,11 @@ func (d *daemon) logs(w http.ResponseWriter, r *http.Request, s *session, c *com
 	merged, stdout, stderr := splitLog(log)
 	switch split, marks := shape(r); {
 	case split:
-		reply(w, http.StatusOK, map[string]any{"output": string(merged), "stdout": string(stdout), "stderr": string(stderr)})
+		reply(
+			w,
+			http.StatusOK,
+			map[string]any{"output": string(merged), "stdout": string(stdout), "stderr": string(stderr)},
+		)
 	case marks:
 		merged = log
 		fallthrough

@@ -30,7 +30,8 @@ func TestSessionShapes(t *testing.T) {
 	} {
 		c := c.with(tt.header, tt.value)
 		a := c.exec(s, "echo o; sleep 0.05; echo e >&2", false)
-		if a.str("output") != tt.output || tt.split && (a.str("stdout") != "o\n" || a.str("stderr") != "e\n") || !tt.split && a.json["stdout"] != nil {
+		if a.str("output") != tt.output || tt.split && (a.str("stdout") != "o\n" || a.str("stderr") != "e\n") ||
+			!tt.split && a.json["stdout"] != nil {
 			t.Errorf("%s %s: %s", tt.header, tt.value, a.body)
 		}
 		logs := c.do("GET", s+"/command/"+a.str("cmdId")+"/logs?follow=true", nil) // which is for websockets
@@ -66,7 +67,11 @@ func TestSessionBytes(t *testing.T) {
 func (c *client) follow(url string) (log string, frames int, err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(url, "http")+"/logs?follow=true", &websocket.DialOptions{HTTPHeader: c.header})
+	ws, resp, err := websocket.Dial(
+		ctx,
+		"ws"+strings.TrimPrefix(url, "http")+"/logs?follow=true",
+		&websocket.DialOptions{HTTPHeader: c.header},
+	)
 	if err != nil {
 		if resp != nil {
 			err = fmt.Errorf("%d", resp.StatusCode)
@@ -132,7 +137,11 @@ func TestFollow(t *testing.T) {
 		log, _, err := c.follow(s + "/command/" + a.str("cmdId"))
 		done <- followed{log, err}
 	}()
-	await(t, "it says something", func() bool { return c.do("GET", s+"/command/"+a.str("cmdId")+"/logs", nil).body == "here\n" })
+	await(
+		t,
+		"it says something",
+		func() bool { return c.do("GET", s+"/command/"+a.str("cmdId")+"/logs", nil).body == "here\n" },
+	)
 	time.Sleep(50 * time.Millisecond) // for the follower to have read it
 	c.do("DELETE", s, nil)
 	if f := <-done; f.log != "here\n" || websocket.CloseStatus(f.err) != websocket.StatusNormalClosure {
@@ -146,14 +155,22 @@ func TestInput(t *testing.T) {
 	_, url := c.box()
 	s := c.session(url, "s1")
 	for _, quiet := range []bool{false, true} {
-		a := c.do("POST", s+"/exec", map[string]any{"command": "read x; echo got $x", "runAsync": true, "suppressInputEcho": quiet})
+		a := c.do(
+			"POST",
+			s+"/exec",
+			map[string]any{"command": "read x; echo got $x", "runAsync": true, "suppressInputEcho": quiet},
+		)
 		cmd := s + "/command/" + a.str("cmdId")
 		if a := c.do("POST", cmd+"/input", map[string]any{"data": "a line"}); a.status != 204 {
 			t.Errorf("got %d %s", a.status, a.body)
 		}
 		await(t, "it has ended", func() bool { return c.do("GET", cmd, nil).json["exitCode"] == 0. })
 		log := c.do("GET", cmd+"/logs", nil).body
-		if echoed := strings.Contains(log, "a line\n"+"got") || strings.HasSuffix(log, "\na line\n"); !strings.Contains(log, "got a line\n") || echoed == quiet {
+		if echoed := strings.Contains(log, "a line\n"+"got") || strings.HasSuffix(log, "\na line\n"); !strings.Contains(
+			log,
+			"got a line\n",
+		) ||
+			echoed == quiet {
 			t.Errorf("quiet %v: %q", quiet, log)
 		}
 		if a := c.do("POST", cmd+"/input", map[string]any{"data": "late"}); a.status != http.StatusGone {

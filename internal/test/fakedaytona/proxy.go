@@ -35,18 +35,34 @@ func (s *Server) pass(r *http.Request) (d *daemon, release func(), err error) {
 	}
 	switch auth := r.Header.Get("Authorization"); {
 	case auth == "":
-		return nil, release, toolError{http.StatusUnauthorized, "UNAUTHORIZED", "missing authentication: a Bearer token, a preview token or a cookie is required"}
+		return nil, release, toolError{
+			http.StatusUnauthorized,
+			"UNAUTHORIZED",
+			"missing authentication: a Bearer token, a preview token or a cookie is required",
+		}
 	case auth != "Bearer "+s.Key, b == nil, b.State == destroyed && s.now().Sub(b.seen) >= s.ProxyCache:
-		return nil, release, toolError{http.StatusUnauthorized, "UNAUTHORIZED", "authentication failed: Bearer token is invalid"}
+		return nil, release, toolError{
+			http.StatusUnauthorized,
+			"UNAUTHORIZED",
+			"authentication failed: Bearer token is invalid",
+		}
 	}
 	if b.State != destroyed {
 		b.seen = s.now()
 	}
 	switch {
 	case b.State == destroyed, b.State == archived:
-		return nil, release, toolError{http.StatusNotFound, "NOT_FOUND", fmt.Sprintf("not found: sandbox container not found: %s", id)}
+		return nil, release, toolError{
+			http.StatusNotFound,
+			"NOT_FOUND",
+			fmt.Sprintf("not found: sandbox container not found: %s", id),
+		}
 	case b.State != started:
-		return nil, release, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: no IP address found. Is the Sandbox started?"}
+		return nil, release, toolError{
+			http.StatusBadRequest,
+			"BAD_REQUEST",
+			"bad request: no IP address found. Is the Sandbox started?",
+		}
 	}
 	if !strings.EqualFold(r.Header.Get("X-Daytona-Skip-Last-Activity-Update"), "true") {
 		b.Activity++

@@ -51,7 +51,8 @@ func TestProxy(t *testing.T) {
 			if a.status == 502 && a.body != "" {
 				t.Errorf("got %q", a.body)
 			}
-			if a.status != 502 && (a.json["statusCode"] != float64(tt.status) || a.str("code") == "" || a.str("method") != "POST" || a.str("path") == "") {
+			if a.status != 502 &&
+				(a.json["statusCode"] != float64(tt.status) || a.str("code") == "" || a.str("method") != "POST" || a.str("path") == "") {
 				t.Errorf("got %s", a.body)
 			}
 			if a := c.api("GET", "/sandbox/"+tt.id, nil); a.status != tt.state {
@@ -69,7 +70,8 @@ func TestProxy(t *testing.T) {
 	if a := c.run(deadURL, "echo back"); a.str("result") != "back\n" {
 		t.Errorf("revived: %d %s", a.status, a.body)
 	}
-	if a := c.do("GET", url+"/port", nil); a.status != 404 || a.header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if a := c.do("GET", url+"/port", nil); a.status != 404 ||
+		a.header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("what there is not: %d %s", a.status, a.body)
 	}
 }

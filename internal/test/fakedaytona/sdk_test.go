@@ -35,7 +35,13 @@ func TestSDK(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "testdata/sdk.mjs", home, url, "git-password-0001")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "DAYTONA_API_KEY=" + s.Key, "DAYTONA_API_URL=" + s.URL, "DAYTONA_TARGET=us"}
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + t.TempDir(),
+		"DAYTONA_API_KEY=" + s.Key,
+		"DAYTONA_API_URL=" + s.URL,
+		"DAYTONA_TARGET=us",
+	}
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {

@@ -40,7 +40,13 @@ type session struct {
 var errBroken = errors.New("bad request: failed to write command: write |1: broken pipe")
 
 func (d *daemon) newSession(id string) (*session, error) {
-	s := &session{id: id, d: d, dir: filepath.Join(d.home, ".daytona", "sessions", id), gone: make(chan struct{}), cmds: map[string]*command{}}
+	s := &session{
+		id:   id,
+		d:    d,
+		dir:  filepath.Join(d.home, ".daytona", "sessions", id),
+		gone: make(chan struct{}),
+		cmds: map[string]*command{},
+	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}

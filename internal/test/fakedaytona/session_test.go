@@ -48,7 +48,8 @@ func TestSession(t *testing.T) {
 		{"setsid sleep 1000 >/dev/null 2>&1 & true", "", 0},
 	} {
 		a := c.exec(s, tt.command, false)
-		if a.status != 200 || a.json["exitCode"] != tt.code || !strings.Contains(a.str("output"), tt.output) || a.json["stdout"] != nil {
+		if a.status != 200 || a.json["exitCode"] != tt.code || !strings.Contains(a.str("output"), tt.output) ||
+			a.json["stdout"] != nil {
 			t.Errorf("%.40s: %d %s", tt.command, a.status, a.body)
 		}
 	}
@@ -70,8 +71,13 @@ func TestSessionOrder(t *testing.T) {
 		t.Errorf("the second did not wait: %s", a.body)
 	}
 	c.run(url, "touch go")
-	await(t, "both have ended", func() bool { return state(first).json["exitCode"] == 0. && state(second).json["exitCode"] == 0. })
-	if a := first; a.status != 202 || a.str("cmdId") == "" || len(a.json) != 5 || a.json["output"] != nil || a.json["exitCode"] != nil {
+	await(
+		t,
+		"both have ended",
+		func() bool { return state(first).json["exitCode"] == 0. && state(second).json["exitCode"] == 0. },
+	)
+	if a := first; a.status != 202 || a.str("cmdId") == "" || len(a.json) != 5 || a.json["output"] != nil ||
+		a.json["exitCode"] != nil {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
 	if a := c.do("GET", s, nil); a.str("sessionId") != "s1" || len(a.json["commands"].([]any)) != 2 {
@@ -161,7 +167,8 @@ func TestSessionDelete(t *testing.T) {
 		if tt.method == "POST" {
 			body = `{"command":"true"}`
 		}
-		if a := c.do(tt.method, url+"/process/session"+tt.path, body); a.status != tt.status || !strings.Contains(a.str("message"), tt.message) {
+		if a := c.do(tt.method, url+"/process/session"+tt.path, body); a.status != tt.status ||
+			!strings.Contains(a.str("message"), tt.message) {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, a.status, a.body)
 		}
 	}

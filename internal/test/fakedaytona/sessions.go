@@ -14,9 +14,12 @@ func (d *daemon) sessionRoutes() {
 	}))
 	d.mux.HandleFunc("DELETE /process/session/{sid}", d.onSession(d.deleteSession))
 	d.mux.HandleFunc("POST /process/session/{sid}/exec", d.sessionExec)
-	d.mux.HandleFunc("GET /process/session/{sid}/command/{cid}", d.onCommand(func(w http.ResponseWriter, _ *http.Request, _ *session, c *command) {
-		reply(w, http.StatusOK, c.view())
-	}))
+	d.mux.HandleFunc(
+		"GET /process/session/{sid}/command/{cid}",
+		d.onCommand(func(w http.ResponseWriter, _ *http.Request, _ *session, c *command) {
+			reply(w, http.StatusOK, c.view())
+		}),
+	)
 	d.mux.HandleFunc("GET /process/session/{sid}/command/{cid}/logs", d.onCommand(d.logs))
 	d.mux.HandleFunc("POST /process/session/{sid}/command/{cid}/input", d.onCommand(d.input))
 }
@@ -141,7 +144,11 @@ func (d *daemon) sessionExec(w http.ResponseWriter, r *http.Request) {
 		complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: command cannot be empty"})
 		return
 	case id == entrypoint:
-		complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: can't execute command in entrypoint session"})
+		complain(
+			w,
+			r,
+			toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: can't execute command in entrypoint session"},
+		)
 		return
 	}
 	s := d.session(id)

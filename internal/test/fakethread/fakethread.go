@@ -318,7 +318,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "conflict")
 		return
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": "conflict", "message": "taken", "entries": bad}})
+	_ = json.NewEncoder(w).
+		Encode(map[string]any{"error": map[string]any{"code": "conflict", "message": "taken", "entries": bad}})
 }
 
 func (s *Server) knows(token string) bool {
@@ -410,7 +411,10 @@ func (s *Server) apply(call Call) (bad []thread.BadEntry, next, known int) {
 		if was, ok := s.byID[e.ID]; ok && !samePayload(was.Payload, e.Payload) {
 			bad = append(bad, thread.BadEntry{Index: i, ID: e.ID, Reason: "taken"})
 			if !s.allow[e.ID] {
-				s.broken = append(s.broken, fmt.Sprintf("%s came again with another payload:\nfirst %s\nnow   %s", e.ID, was.Payload, e.Payload))
+				s.broken = append(
+					s.broken,
+					fmt.Sprintf("%s came again with another payload:\nfirst %s\nnow   %s", e.ID, was.Payload, e.Payload),
+				)
 			}
 		}
 	}
@@ -444,7 +448,10 @@ func (s *Server) add(e thread.Entry, had int) {
 	_ = json.Unmarshal(e.Payload, &run) // a type whose members mean something else is looked at below
 	if json.Unmarshal(e.Payload, &p) == nil && p.Session != nil {
 		if want := s.index[p.Session.ID]; p.Session.Index != want && !s.anew && (!s.gaps || p.Session.Index < want) {
-			s.broken = append(s.broken, fmt.Sprintf("line %d of session %s came where line %d was due", p.Session.Index, p.Session.ID, want))
+			s.broken = append(
+				s.broken,
+				fmt.Sprintf("line %d of session %s came where line %d was due", p.Session.Index, p.Session.ID, want),
+			)
 		}
 		s.index[p.Session.ID] = p.Session.Index + 1
 		if s.ended[s.current] > 0 {

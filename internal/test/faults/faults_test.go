@@ -63,7 +63,15 @@ func (s *scene) script(m moment) {
 	if m == midTerminal {
 		end = "exit 1"
 	}
-	s.plan = slices.Concat(halt(beforeLine), []string{"prompt"}, halt(midStream), []string{"call bash", tool}, last, halt(beforeExit), []string{end})
+	s.plan = slices.Concat(
+		halt(beforeLine),
+		[]string{"prompt"},
+		halt(midStream),
+		[]string{"call bash", tool},
+		last,
+		halt(beforeExit),
+		[]string{end},
+	)
 }
 
 // arm prepares the halt at the moment where it is the server that holds the run.

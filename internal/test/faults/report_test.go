@@ -30,13 +30,32 @@ func report(cells map[[2]int]cell) string {
 		}
 	}
 	slices.Sort(times)
-	fmt.Fprintf(&b, "%d faults, %d cells, %d of them played: %d completed, %d failed, %d cancelled, %d orphaned, %d refused. ",
-		len(allFaults()), planned, len(cells), verdicts["completed"], verdicts["failed"], verdicts["cancelled"],
-		verdicts["orphaned"], verdicts[""])
+	fmt.Fprintf(
+		&b,
+		"%d faults, %d cells, %d of them played: %d completed, %d failed, %d cancelled, %d orphaned, %d refused. ",
+		len(allFaults()),
+		planned,
+		len(cells),
+		verdicts["completed"],
+		verdicts["failed"],
+		verdicts["cancelled"],
+		verdicts["orphaned"],
+		verdicts[""],
+	)
 	if len(times) > 0 {
-		fmt.Fprintf(&b, "To the terminal: p50 %.2f s, p99 %.2f s.", times[len(times)/2].Seconds(), times[len(times)*99/100].Seconds())
+		fmt.Fprintf(
+			&b,
+			"To the terminal: p50 %.2f s, p99 %.2f s.",
+			times[len(times)/2].Seconds(),
+			times[len(times)*99/100].Seconds(),
+		)
 	}
-	fmt.Fprintf(&b, "\n\n| fault | %s |\n|---%s|\n", strings.Join(momentNames[:], " | "), strings.Repeat("|---", int(moments)))
+	fmt.Fprintf(
+		&b,
+		"\n\n| fault | %s |\n|---%s|\n",
+		strings.Join(momentNames[:], " | "),
+		strings.Repeat("|---", int(moments)),
+	)
 	for i, f := range allFaults() {
 		fmt.Fprintf(&b, "| %s", f.name)
 		for m := range int(moments) {

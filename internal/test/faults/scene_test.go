@@ -210,7 +210,9 @@ func (s *scene) command(args ...string) *exec.Cmd {
 		cmd = exec.Command("sh", append([]string{"-c", s.wrap + `; exec "$0" "$@"`, path}, args...)...)
 	}
 	env := map[string]string{
-		"PATH": os.Getenv("PATH"), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
+		"PATH": os.Getenv(
+			"PATH",
+		), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
 		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STATE_DIR": s.state,
 		"ARBE_STREAM_TOKEN": s.server.Current(),
 		"ARBE_HEARTBEAT":    "200ms",
@@ -322,7 +324,9 @@ func (s *scene) leftovers() (pids []int) {
 	}
 	for _, dir := range dirs {
 		b, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err != nil || !bytes.Contains(b, []byte("\x00ARBE_RUN_ID="+s.run+"\x00")) && !bytes.HasPrefix(b, []byte("ARBE_RUN_ID="+s.run+"\x00")) {
+		if err != nil ||
+			!bytes.Contains(b, []byte("\x00ARBE_RUN_ID="+s.run+"\x00")) &&
+				!bytes.HasPrefix(b, []byte("ARBE_RUN_ID="+s.run+"\x00")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
@@ -388,7 +392,10 @@ func (s *scene) finish() int {
 	case <-time.After(patience):
 		s.t.Fatalf("the runner does not end:\n%s", s.stderr.String())
 	}
-	s.until("the end of all of the runner", func() bool { return len(processes("keep "+s.run))+len(processes("work "+s.run)) == 0 })
+	s.until(
+		"the end of all of the runner",
+		func() bool { return len(processes("keep "+s.run))+len(processes("work "+s.run)) == 0 },
+	)
 	return s.cmd.ProcessState.ExitCode()
 }
 
@@ -397,7 +404,8 @@ func (s *scene) recover() string {
 	s.t.Helper()
 	s.until("nobody has the lock", func() bool {
 		out, err := s.command("status").Output()
-		return err == nil && !strings.HasPrefix(string(out), "opening") && !strings.HasPrefix(string(out), "running") && !strings.HasPrefix(string(out), "ending")
+		return err == nil && !strings.HasPrefix(string(out), "opening") && !strings.HasPrefix(string(out), "running") &&
+			!strings.HasPrefix(string(out), "ending")
 	})
 	cmd := s.command("recover")
 	var stderr bytes.Buffer

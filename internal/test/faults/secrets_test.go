@@ -34,7 +34,8 @@ env >>seen
 	}
 	cmd := s.command("run")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
-	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 { // such an agent says nothing
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil ||
+		cmd.ProcessState.ExitCode() != 1 { // such an agent says nothing
 		t.Fatalf("%v\n%s", err, out)
 	}
 	b, err := os.ReadFile(s.path("seen"))
@@ -43,7 +44,8 @@ env >>seen
 	if strings.Contains(seen, "is open") || strings.Contains(seen, s.server.Token) {
 		t.Errorf("the agent has seen\n%s", seen)
 	}
-	if !strings.Contains(seen, "work secrets ") || !strings.Contains(seen, "keep secrets ") || !strings.Contains(seen, "ARBE_RUN_ID=secrets") {
+	if !strings.Contains(seen, "work secrets ") || !strings.Contains(seen, "keep secrets ") ||
+		!strings.Contains(seen, "ARBE_RUN_ID=secrets") {
 		t.Errorf("the agent has looked at something else:\n%s", seen)
 	}
 }

@@ -140,7 +140,11 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 					batch := make([]thread.Entry, 1+rand.N(3))
 					for i := range batch {
 						n := acked[w] + i
-						batch[i] = thread.Entry{ID: fmt.Sprintf("e%d", n), TS: thread.Stamp(time.Now()), Payload: fmt.Appendf(nil, `{"type":"chat","text":"%d"}`, n)}
+						batch[i] = thread.Entry{
+							ID:      fmt.Sprintf("e%d", n),
+							TS:      thread.Stamp(time.Now()),
+							Payload: fmt.Appendf(nil, `{"type":"chat","text":"%d"}`, n),
+						}
 					}
 					if _, err := client.Append(ctx, batch); err == nil {
 						acked[w] += len(batch)

@@ -49,7 +49,12 @@ func TestSoak(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d runs: %v; the slowest terminal came %v after the last fault and the agent's end", n, came, slowest.Round(time.Millisecond))
+	t.Logf(
+		"%d runs: %v; the slowest terminal came %v after the last fault and the agent's end",
+		n,
+		came,
+		slowest.Round(time.Millisecond),
+	)
 }
 
 // step is one fault of a schedule.
@@ -125,7 +130,13 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("play it again: make soak SEED=%d\nthe agent: %s\nthe faults: %v\nthe runner's log:\n%s", seed, strings.Join(s.plan, "; "), steps, s.stderr.String())
+			t.Logf(
+				"play it again: make soak SEED=%d\nthe agent: %s\nthe faults: %v\nthe runner's log:\n%s",
+				seed,
+				strings.Join(s.plan, "; "),
+				steps,
+				s.stderr.String(),
+			)
 		}
 	})
 
@@ -198,7 +209,8 @@ func (s *scene) totals(word string) {
 	s.t.Helper()
 	for _, e := range s.entries() {
 		var p thread.StatusChanged
-		if !strings.HasPrefix(e.ID, s.run+".end.") || json.Unmarshal(e.Payload, &p) != nil || p.Totals == nil || p.Type != thread.TypeStatus {
+		if !strings.HasPrefix(e.ID, s.run+".end.") || json.Unmarshal(e.Payload, &p) != nil || p.Totals == nil ||
+			p.Type != thread.TypeStatus {
 			continue
 		}
 		if int(p.Totals.Lines) != len(s.lines()) {

@@ -31,8 +31,17 @@ type producing struct {
 	seen []string // by who reads live, before and after each kill
 }
 
-func (p *producing) request(ctx context.Context, method, query, body string, header ...string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.at+"/v1/stream/"+p.name+query, strings.NewReader(body))
+func (p *producing) request(
+	ctx context.Context,
+	method, query, body string,
+	header ...string,
+) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(
+		ctx,
+		method,
+		"http://"+p.at+"/v1/stream/"+p.name+query,
+		strings.NewReader(body),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +57,18 @@ func (p *producing) request(ctx context.Context, method, query, body string, hea
 func (p *producing) write(t *testing.T, stop <-chan struct{}) {
 	for t.Context().Err() == nil {
 		n := p.acked.Load()
-		resp, err := p.request(t.Context(), http.MethodPost, "", fmt.Sprintf("%d\n", n), "Producer-Id", "p", "Producer-Epoch", "0", "Producer-Seq", strconv.FormatInt(n, 10))
+		resp, err := p.request(
+			t.Context(),
+			http.MethodPost,
+			"",
+			fmt.Sprintf("%d\n", n),
+			"Producer-Id",
+			"p",
+			"Producer-Epoch",
+			"0",
+			"Producer-Seq",
+			strconv.FormatInt(n, 10),
+		)
 		if err != nil {
 			time.Sleep(time.Millisecond) // it was killed: between two tries
 			continue
@@ -158,7 +178,10 @@ func TestServerKeepsStreams(t *testing.T) {
 	v := newService(t)
 	v.start(t)
 	streams := []*producing{
-		{name: "json", kind: "application/json"}, {name: "text/plain", kind: "text/plain"}, {name: "more/json", kind: "application/json"},
+		{
+			name: "json",
+			kind: "application/json",
+		}, {name: "text/plain", kind: "text/plain"}, {name: "more/json", kind: "application/json"},
 	}
 	stop := make(chan struct{})
 	written, allWritten := context.WithCancel(t.Context())
@@ -185,7 +208,11 @@ func TestServerKeepsStreams(t *testing.T) {
 	var posted atomic.Int64
 	writers.Go(func() {
 		for {
-			e := thread.Entry{ID: strconv.FormatInt(posted.Load(), 10), TS: thread.Stamp(time.Now()), Payload: []byte(`{"type":"chat"}`)}
+			e := thread.Entry{
+				ID:      strconv.FormatInt(posted.Load(), 10),
+				TS:      thread.Stamp(time.Now()),
+				Payload: []byte(`{"type":"chat"}`),
+			}
 			if _, err := client.Append(ctx, []thread.Entry{e}); err == nil {
 				posted.Add(1)
 				if done(stop) {
@@ -232,7 +259,13 @@ func TestServerKeepsStreams(t *testing.T) {
 		inOrder(p.name, all)
 		inOrder(p.name+", live", p.seen)
 		if acked := int(p.acked.Load()); len(all) != acked || len(p.seen) != acked {
-			t.Errorf("%s: %d messages were acknowledged, %d are there, %d were seen live", p.name, acked, len(all), len(p.seen))
+			t.Errorf(
+				"%s: %d messages were acknowledged, %d are there, %d were seen live",
+				p.name,
+				acked,
+				len(all),
+				len(p.seen),
+			)
 		}
 		total += len(all)
 	}

@@ -180,7 +180,13 @@ var table = []fault{
 			thread.Orphaned{Signal: thread.Signal{Type: thread.TypeOrphaned, RunID: s.run}, Reason: "silent"},
 			thread.StatusChanged{Signal: thread.Signal{Type: thread.TypeStatus, RunID: s.run}, Status: thread.StatusFailed},
 		} {
-			s.server.Put(thread.Entry{ID: fmt.Sprintf("%s.orphan.%d", s.run, i), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)})
+			s.server.Put(
+				thread.Entry{
+					ID:      fmt.Sprintf("%s.orphan.%d", s.run, i),
+					TS:      thread.Stamp(time.Now()),
+					Payload: thread.Marshal(payload),
+				},
+			)
 		}
 	}},
 	{
@@ -218,16 +224,34 @@ var table = []fault{
 			s.plan = append([]string{"grandchild " + s.path("child"), "wait " + s.path("child")}, s.plan...)
 		},
 	},
-	{name: "server: down", hit: func(s *scene, _ moment) { s.front.down() }, mend: later(300*time.Millisecond, func(s *scene) { s.front.up(s.t) }), slow: 300 * time.Millisecond},
+	{
+		name: "server: down",
+		hit:  func(s *scene, _ moment) { s.front.down() },
+		mend: later(300*time.Millisecond, func(s *scene) { s.front.up(s.t) }),
+		slow: 300 * time.Millisecond,
+	},
 	{name: "server: 500 three times", slow: 2 * time.Second, hit: answers(3, 500)},
 	{name: "server: 429 with Retry-After", hit: answers(1, 429, "Retry-After", "1"), slow: time.Second},
 	{name: "server: 503 three times", slow: 2 * time.Second, hit: answers(3, 503)},
 	{name: "proxy: 502 with a page of HTML", hit: func(s *scene, _ moment) {
-		s.failCalls(2, fakethread.Fault{Status: 502, Body: "<html><title>502 Bad Gateway</title></html>", Header: map[string]string{"Content-Type": "text/html"}})
+		s.failCalls(
+			2,
+			fakethread.Fault{
+				Status: 502,
+				Body:   "<html><title>502 Bad Gateway</title></html>",
+				Header: map[string]string{"Content-Type": "text/html"},
+			},
+		)
 	}},
 	{name: "server: reset, not applied", hit: func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Drop: true}) }},
-	{name: "server: reset, applied", hit: func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Drop: true, Applied: true}) }},
-	{name: "server: 500, applied", hit: func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Status: 500, Applied: true}) }},
+	{
+		name: "server: reset, applied",
+		hit:  func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Drop: true, Applied: true}) },
+	},
+	{
+		name: "server: 500, applied",
+		hit:  func(s *scene, _ moment) { s.failCalls(2, fakethread.Fault{Status: 500, Applied: true}) },
+	},
 	{name: "server: no answer for a second", hit: func(s *scene, _ moment) {
 		n := 0
 		s.failWith(func(fakethread.Call) fakethread.Fault {
@@ -251,9 +275,26 @@ var table = []fault{
 			return fakethread.Fault{}
 		})
 	}, slow: 450 * time.Millisecond},
-	{name: "network: frozen for a second, then broken", hit: func(s *scene, _ moment) { s.front.freeze() }, mend: later(time.Second, func(s *scene) { s.front.thaw() }), slow: time.Second},
-	{name: "server: 401 three times", slow: 2 * time.Second, hit: answers(3, 401), want: refusedAtStart, exit: refusedExit},
-	{name: "server: 403 three times", slow: 2 * time.Second, hit: answers(3, 403), want: refusedAtStart, exit: refusedExit},
+	{
+		name: "network: frozen for a second, then broken",
+		hit:  func(s *scene, _ moment) { s.front.freeze() },
+		mend: later(time.Second, func(s *scene) { s.front.thaw() }),
+		slow: time.Second,
+	},
+	{
+		name: "server: 401 three times",
+		slow: 2 * time.Second,
+		hit:  answers(3, 401),
+		want: refusedAtStart,
+		exit: refusedExit,
+	},
+	{
+		name: "server: 403 three times",
+		slow: 2 * time.Second,
+		hit:  answers(3, 403),
+		want: refusedAtStart,
+		exit: refusedExit,
+	},
 	{
 		name: "token expired, a new one comes into its file", on: from(beforeLine), slow: 300 * time.Millisecond,
 		prep: func(s *scene) {
@@ -279,7 +320,14 @@ var table = []fault{
 			for i, e := range c.Entries {
 				if n == 0 && e.ID == id {
 					n++
-					return fakethread.Fault{Status: 413, Body: fmt.Sprintf(`{"error":{"code":"too_large","message":"no","entries":[{"index":%d,"id":%q,"reason":"too large"}]}}`, i, id)}
+					return fakethread.Fault{
+						Status: 413,
+						Body: fmt.Sprintf(
+							`{"error":{"code":"too_large","message":"no","entries":[{"index":%d,"id":%q,"reason":"too large"}]}}`,
+							i,
+							id,
+						),
+					}
 				}
 			}
 			return fakethread.Fault{}
@@ -389,9 +437,14 @@ var table = []fault{
 	{name: "clock: jumps back a day", on: at(beforeLine, midStream), hit: func(*scene, moment) {}, prep: func(s *scene) {
 		s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), "skew -24h")
 	}},
-	{name: "clock: jumps ahead a day", on: at(beforeLine, midStream), hit: func(*scene, moment) {}, prep: func(s *scene) {
-		s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), "skew 24h")
-	}},
+	{
+		name: "clock: jumps ahead a day",
+		on:   at(beforeLine, midStream),
+		hit:  func(*scene, moment) {},
+		prep: func(s *scene) {
+			s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash"), "skew 24h")
+		},
+	},
 	{name: "state folder: read-only", on: at(beforeAgent), hit: func(*scene, moment) {}, prep: func(s *scene) {
 		s.disk()
 		s.file = s.path("session.jsonl")

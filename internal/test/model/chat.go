@@ -3,7 +3,11 @@ package model
 import "fmt"
 
 // chat is the chat-completions API, as OpenAI-compatible servers speak it.
-var chat = api{say: sayChat, fault: chatFault, broken: func(s *stream, message string) { s.data(chatFault(0, message)) }}
+var chat = api{
+	say:    sayChat,
+	fault:  chatFault,
+	broken: func(s *stream, message string) { s.data(chatFault(0, message)) },
+}
 
 func chatFault(_ int, message string) any {
 	return object{"error": object{"message": message, "type": "scripted"}}

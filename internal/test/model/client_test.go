@@ -35,7 +35,11 @@ func (a answer) String() string {
 // ask posts a request and reads its stream.
 func ask(t *testing.T, url, path, prompt string) (a answer) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, url+path, strings.NewReader(fmt.Sprintf(`{"model":"m","stream":true,"input":%q}`, prompt)))
+	req, err := http.NewRequest(
+		http.MethodPost,
+		url+path,
+		strings.NewReader(fmt.Sprintf(`{"model":"m","stream":true,"input":%q}`, prompt)),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

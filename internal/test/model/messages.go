@@ -6,9 +6,14 @@ import (
 )
 
 // messages is Anthropic's Messages API.
-var messages = api{say: sayMessages, whole: wholeMessage, fault: messagesFault, broken: func(s *stream, message string) {
-	s.event("error", object{"error": object{"type": "overloaded_error", "message": message}})
-}}
+var messages = api{
+	say:   sayMessages,
+	whole: wholeMessage,
+	fault: messagesFault,
+	broken: func(s *stream, message string) {
+		s.event("error", object{"error": object{"type": "overloaded_error", "message": message}})
+	},
+}
 
 func messagesFault(status int, message string) any {
 	kind := map[int]string{
@@ -25,7 +30,12 @@ func messagesFault(status int, message string) any {
 func (s *stream) message(content []any, stop any, in, out int) object {
 	return object{
 		"id": "msg_" + s.id, "type": "message", "role": "assistant", "model": s.asked.Model, "content": content, "stop_reason": stop, "stop_sequence": nil,
-		"usage": object{"input_tokens": in, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": out},
+		"usage": object{
+			"input_tokens":                in,
+			"cache_creation_input_tokens": 0,
+			"cache_read_input_tokens":     0,
+			"output_tokens":               out,
+		},
 	}
 }
 
@@ -70,7 +80,10 @@ func sayMessages(s *stream, r Reply) bool {
 	if s.left == 0 || r.Error != "" {
 		return false
 	}
-	s.event("message_delta", object{"delta": object{"stop_reason": r.stopReason(), "stop_sequence": nil}, "usage": object{"output_tokens": out}})
+	s.event(
+		"message_delta",
+		object{"delta": object{"stop_reason": r.stopReason(), "stop_sequence": nil}, "usage": object{"output_tokens": out}},
+	)
 	s.event("message_stop", object{})
 	return true
 }
@@ -87,7 +100,10 @@ func wholeMessage(s *stream, r Reply) any {
 		content = append(content, object{"type": "text", "text": r.Text})
 	}
 	for i, tool := range r.Tools {
-		content = append(content, object{"type": "tool_use", "id": s.toolID(i), "name": tool.Name, "input": json.RawMessage(tool.arguments())})
+		content = append(
+			content,
+			object{"type": "tool_use", "id": s.toolID(i), "name": tool.Name, "input": json.RawMessage(tool.arguments())},
+		)
 	}
 	in, out := r.tokens(s.n)
 	return s.message(content, r.stopReason(), in, out)

@@ -91,7 +91,11 @@ func TestReply(t *testing.T) {
 // Replies are taken in their order, as often as they say; those that are for others are passed over.
 func TestTake(t *testing.T) {
 	m, url := serve(
-		t, model.Reply{Text: "first"}, model.Reply{Text: "twice", Times: 2}, model.Reply{When: "main", Text: "main's"}, model.Reply{When: "main", Text: "main's last"},
+		t,
+		model.Reply{Text: "first"},
+		model.Reply{Text: "twice", Times: 2},
+		model.Reply{When: "main", Text: "main's"},
+		model.Reply{When: "main", Text: "main's last"},
 		model.Reply{Text: "anyone's"},
 	)
 	m.More(model.Reply{Text: "ever", Times: -1})
@@ -109,7 +113,8 @@ func TestTake(t *testing.T) {
 			t.Errorf("request %d: %s, want %s", i, got, tt.want)
 		}
 	}
-	if all := m.Requests(); len(all) != 8 || all[0].Path != chat || all[0].Auth != "the-key" || !strings.Contains(string(all[1].Body), "sub") {
+	if all := m.Requests(); len(all) != 8 || all[0].Path != chat || all[0].Auth != "the-key" ||
+		!strings.Contains(string(all[1].Body), "sub") {
 		t.Errorf("%d requests: %+v", len(all), all)
 	}
 	if _, url := serve(t); ask(t, url, chat, "hi").err != "418 scripted the script has no more replies" {
@@ -119,7 +124,11 @@ func TestTake(t *testing.T) {
 
 // What agents ask besides takes no reply, and an upgrade to a websocket is refused.
 func TestAside(t *testing.T) {
-	m, url := serve(t, model.Reply{Text: "whole", Tools: []model.Tool{{Name: "look"}}}, model.Reply{Text: "one", Error: "it broke"})
+	m, url := serve(
+		t,
+		model.Reply{Text: "whole", Tools: []model.Tool{{Name: "look"}}},
+		model.Reply{Text: "one", Error: "it broke"},
+	)
 	for _, tt := range []struct {
 		method, path, body string
 		status             int
@@ -156,7 +165,9 @@ func TestAside(t *testing.T) {
 // A script that is mistyped is not played.
 func TestParse(t *testing.T) {
 	got, err := model.Parse([]byte(`{"replies":[{"text":"hi","pace":"20ms","when":"you","error":"no"}]}`))
-	if err != nil || len(got.Replies) != 1 || got.Replies[0].Pace != model.Duration(20*time.Millisecond) || got.Replies[0].When != "you" || got.Replies[0].Error != "no" {
+	if err != nil || len(got.Replies) != 1 || got.Replies[0].Pace != model.Duration(20*time.Millisecond) ||
+		got.Replies[0].When != "you" ||
+		got.Replies[0].Error != "no" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{`{"replies":[{"txt":"hi"}]}`, `{"replies":[{"pace":"fast"}]}`, ``} {

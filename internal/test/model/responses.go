@@ -8,7 +8,10 @@ import (
 
 // responses is OpenAI's Responses API, as streamed to a client that keeps the conversation itself.
 var responses = api{say: sayResponses, fault: responsesFault, broken: func(s *stream, message string) {
-	s.event("response.failed", object{"response": s.response("failed", object{"error": object{"code": "server_error", "message": message}})})
+	s.event(
+		"response.failed",
+		object{"response": s.response("failed", object{"error": object{"code": "server_error", "message": message}})},
+	)
 }}
 
 func responsesFault(status int, message string) any {
@@ -28,7 +31,16 @@ func responsesFault(status int, message string) any {
 
 // response is the response itself, which the first event and the last tell of.
 func (s *stream) response(status string, more object) object {
-	resp := object{"id": "resp_" + s.id, "object": "response", "created_at": 0, "model": s.asked.Model, "status": status, "output": []any{}, "error": nil, "incomplete_details": nil}
+	resp := object{
+		"id":                 "resp_" + s.id,
+		"object":             "response",
+		"created_at":         0,
+		"model":              s.asked.Model,
+		"status":             status,
+		"output":             []any{},
+		"error":              nil,
+		"incomplete_details": nil,
+	}
 	maps.Copy(resp, more)
 	return resp
 }
@@ -92,7 +104,12 @@ func (o *items) close(item object) {
 
 func (o *items) reasoning(text string) bool {
 	item := func(summary ...any) object {
-		return object{"type": "reasoning", "id": "rs_" + o.id, "summary": append([]any{}, summary...), "encrypted_content": nil}
+		return object{
+			"type":              "reasoning",
+			"id":                "rs_" + o.id,
+			"summary":           append([]any{}, summary...),
+			"encrypted_content": nil,
+		}
 	}
 	about := o.open(item())
 	part := func(text string) object { return object{"type": "summary_text", "text": text} }
@@ -110,7 +127,13 @@ func (o *items) reasoning(text string) bool {
 
 func (o *items) message(text, status string) bool {
 	item := func(status string, content ...any) object {
-		return object{"type": "message", "id": "msg_" + o.id, "status": status, "role": "assistant", "content": append([]any{}, content...)}
+		return object{
+			"type":    "message",
+			"id":      "msg_" + o.id,
+			"status":  status,
+			"role":    "assistant",
+			"content": append([]any{}, content...),
+		}
 	}
 	about := o.open(item("in_progress"))
 	part := func(text string) object { return object{"type": "output_text", "text": text, "annotations": []any{}} }

@@ -26,7 +26,14 @@ type stream struct {
 
 func newStream(w http.ResponseWriter, r *http.Request, reply Reply, n int, body []byte) *stream {
 	// A session that goes on with another server must not see an id twice: what is asked is a part of it.
-	s := &stream{w: w, r: r, n: n, id: fmt.Sprintf("%d_%08x", n, crc32.ChecksumIEEE(body)), pace: time.Duration(reply.Pace), left: reply.Cut}
+	s := &stream{
+		w:    w,
+		r:    r,
+		n:    n,
+		id:   fmt.Sprintf("%d_%08x", n, crc32.ChecksumIEEE(body)),
+		pace: time.Duration(reply.Pace),
+		left: reply.Cut,
+	}
 	_ = json.Unmarshal(body, &s.asked) // what is not said is as good as empty
 	if reply.Cut == 0 && reply.Error == "" {
 		s.left = -1

@@ -79,7 +79,8 @@ func TestTally(t *testing.T) {
 func TestReportOfNothing(t *testing.T) {
 	for _, command := range []string{"true", "exit 3", "no-such-command"} {
 		var out bytes.Buffer
-		if got := report(t.Context(), []string{command}, &out, false); got != 1 || !strings.Contains(out.String(), "FAIL\t"+command) {
+		if got := report(t.Context(), []string{command}, &out, false); got != 1 ||
+			!strings.Contains(out.String(), "FAIL\t"+command) {
 			t.Errorf("%s: status %d\n%s", command, got, out.String())
 		}
 	}

@@ -13,7 +13,7 @@ type Tally struct {
 
 	turn    outcome.Turn
 	output  bool            // the run has assistant output
-	calling bool            // the last line that counts was the agent's, and its turn goes on
+	calling bool            // the last line that counts is the agent's, in mid-turn
 	waiting map[string]bool // tool calls of the last reply without a result
 	report  Report          // the last one about a turn's end
 	printed bool            // there was a line on stdout

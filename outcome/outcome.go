@@ -19,7 +19,7 @@ const (
 	Completed Outcome = "completed"
 	Failed    Outcome = "failed"
 	Cancelled Outcome = "cancelled"
-	Orphaned  Outcome = "orphaned" // no result is known: the agent printed nothing, or nobody saw its end
+	Orphaned  Outcome = "orphaned" // no result is known: the agent printed nothing, or its exit is unknown
 )
 
 // The classes of a failure.

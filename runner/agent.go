@@ -166,8 +166,8 @@ const (
 	learnEvery = 20 * time.Millisecond
 )
 
-// learnExit reads how the agent ended from the facts, where the keeper records it. The keeper needs a moment. false
-// means that nobody knows: there is no keeper, or it died, too.
+// learnExit reads how the agent ended from the facts, where the keeper records it. The keeper needs a moment. false:
+// the exit is unknown, because there is no keeper or it died, too.
 func (r *run) learnExit() (outcome.Exit, bool) {
 	for range learnTries {
 		facts, err := readFacts(r.folder.Path)

@@ -87,7 +87,7 @@ func (r *run) excuse(err error) error {
 	if r.unreadSince == 0 {
 		r.unreadSince = clock()
 	}
-	if clock()-r.unreadSince < min(unreadFor, r.Patience) {
+	if clock()-r.unreadSince < min(unreadFor, r.Timeout) {
 		return err
 	}
 	r.unread = read

@@ -18,13 +18,13 @@ import (
 // follower counts what decides the verdict: the run's lines, which the mirror passes to it as it reads them, and the
 // agent's stdout, which it reads itself. It waits for no network. It is safe for concurrent use.
 type follower struct {
-	said func(line []byte) harness.Report
+	report func(line []byte) harness.Report
 
 	mu      sync.Mutex
-	stdout  *outputLines // nil where it doesn't count
+	stdout  *outputLines // nil: it does not count
 	tally   harness.Tally
-	told    string        // the session's id, from stdout
-	offline time.Duration // since when the agent waits for its provider: clock; 0 where it doesn't
+	id      string        // the session's id, from stdout
+	offline time.Duration // since when the agent waits for its provider: clock; 0: it does not
 	digest  hash.Hash     // over the ids of this run's lines
 	lines   int64         // of this run
 	usage   any
@@ -34,32 +34,32 @@ type follower struct {
 func (r *run) newFollower() *follower {
 	f := &follower{digest: sha256.New(), moved: clock()}
 	if r.Spec.Report != nil && r.TTY == nil {
-		f.said, f.stdout = r.Spec.Report, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
+		f.report, f.stdout = r.Spec.Report, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	return f
 }
 
-// read takes what has come on stdout. last reports that the agent is gone: a line without a newline counts, too.
+// read reads the new lines on stdout. last: the agent has ended, so that a line without a newline counts, too.
 func (f *follower) read(last bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.hear(last)
+	return f.readStdout(last)
 }
 
-// hear takes what has come on stdout, or the end of it where that is more than is kept.
-func (f *follower) hear(last bool) error {
+// readStdout reads the new lines on stdout, or the last of them, if they are more than the file keeps.
+func (f *follower) readStdout(last bool) error {
 	if f.stdout == nil {
 		return nil
 	}
 	return f.stdout.read(last, func(line []byte) {
-		said := f.said(line)
-		f.tally.AddReport(said)
-		if said.SessionID != "" {
-			f.told = said.SessionID
+		report := f.report(line)
+		f.tally.AddReport(report)
+		if report.SessionID != "" {
+			f.id = report.SessionID
 		}
 		switch {
-		case !said.Offline:
+		case !report.Offline:
 			f.offline = 0
 		case f.offline == 0:
 			f.offline = clock()
@@ -67,15 +67,15 @@ func (f *follower) hear(last bool) error {
 	})
 }
 
-// tells is the session's id, as the agent has told it on stdout so far; "" where it has not.
-func (f *follower) tells() string {
+// sessionID is the session's id from stdout; "": the agent has not printed it yet.
+func (f *follower) sessionID() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = f.hear(false) // what can't be read now is read the next time
-	return f.told
+	_ = f.readStdout(false) // the next call retries
+	return f.id
 }
 
-// offlineSince is since when the agent has waited for its provider (clock); 0 where it does not.
+// offlineSince is since when the agent waits for its provider (clock); 0: it does not.
 func (f *follower) offlineSince() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +88,7 @@ func (f *follower) take(id string, e session.Entry) {
 	defer f.mu.Unlock()
 	f.moved, f.offline = clock(), 0
 	f.lines++
-	_, _ = io.WriteString(f.digest, id+"\n") // a hash takes everything
+	_, _ = io.WriteString(f.digest, id+"\n") // never fails
 	f.tally.Add(e)
 	if len(e.Usage) > 0 {
 		var u any
@@ -98,7 +98,7 @@ func (f *follower) take(id string, e session.Entry) {
 	}
 }
 
-// sum adds the numbers of two JSON values, member by member. What is no number is left out.
+// sum adds the numbers of two JSON values, member by member. It leaves out other values.
 func sum(a, b any) any {
 	switch b := b.(type) {
 	case float64:
@@ -119,21 +119,21 @@ func sum(a, b any) any {
 	return a
 }
 
-// resting reports that the turn has ended well and no tool is at work.
+// resting reports whether the turn has ended well and no tool is at work.
 func (f *follower) resting() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tally.Resting()
 }
 
-// lastLine is when the last line of this run came: clock.
+// lastLine is when this run's last line was read: clock.
 func (f *follower) lastLine() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.moved
 }
 
-// summary is what the run's lines came to.
+// summary is the result of the run's lines.
 type summary struct {
 	turn   outcome.Turn
 	lines  int64

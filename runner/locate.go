@@ -43,7 +43,7 @@ func (r *run) locate(ctx context.Context) error {
 func (r *run) findSession() bool {
 	_, id := r.session()
 	if id == "" {
-		id = r.follower.tells()
+		id = r.follower.sessionID()
 	}
 	if id == "" {
 		return false

@@ -76,9 +76,9 @@ func (r *run) promptChat() string {
 }
 
 // openThread posts the first entries. ErrRefused and ErrTaken mean that the run must not begin. If the server does not
-// answer for Patience, the run begins without it: the mirror's passes then begin with these entries.
+// answer for Timeout, the run begins without it: the mirror's passes then begin with these entries.
 func (r *run) openThread(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, r.Patience)
+	limited, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := r.ensureOpen(limited)
@@ -91,7 +91,7 @@ func (r *run) openThread(ctx context.Context) error {
 			return nil // stopped: the run ends as cancelled
 		case limited.Err() != nil:
 			r.Log.Warn("no answer from the thread server; starting the agent, entries wait",
-				"waited", r.Patience, "error", err)
+				"waited", r.Timeout, "error", err)
 			return nil
 		}
 		select {

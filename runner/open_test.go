@@ -117,7 +117,7 @@ func TestServerAwayAtTheStart(t *testing.T) {
 		return fakethread.Fault{Status: 503}
 	})
 	cfg := setup(t, server, "prompt", "say done", "touch "+there)
-	cfg.Patience = 500 * time.Millisecond
+	cfg.Timeout = 500 * time.Millisecond
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestTakenLate(t *testing.T) {
 		},
 	)
 	cfg := setup(t, server, "prompt", "touch "+there, "sleep 60s")
-	cfg.Patience = 500 * time.Millisecond
+	cfg.Timeout = 500 * time.Millisecond
 	if _, err := run(t, cfg); !errors.Is(err, runner.ErrTaken) {
 		t.Errorf("got %v", err)
 	}

@@ -14,11 +14,11 @@ import (
 // retryPrompt is the wait before a thread that was not found is read for the prompt again.
 const retryPrompt = time.Second
 
-// readPrompt reads the run's prompt from the thread. It retries for Patience if the server does not answer or does not
+// readPrompt reads the run's prompt from the thread. It retries for Timeout if the server does not answer or does not
 // have the thread. notStarted is why the agent can't start; nil also for a run that was stopped meanwhile.
 func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 	for began := clock(); ; {
-		err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
+		err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
 			if e.ID != promptID(r.RunID) {
 				return nil
 			}
@@ -32,10 +32,10 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case thread.NotFound(err) && clock()-began < r.Patience: // perhaps a proxy's answer, while the server starts
+		case thread.NotFound(err) && clock()-began < r.Timeout: // perhaps a proxy's answer, while the server starts
 			select {
 			case <-ctx.Done():
-			case <-time.After(min(r.intervals.retryPrompt, r.Patience/4)):
+			case <-time.After(min(r.intervals.retryPrompt, r.Timeout/4)):
 			}
 			continue
 		case thread.Refused(err) || thread.Redirected(err):

@@ -35,13 +35,13 @@ func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict))
 }
 
 // finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before its
-// own, and their agents must not work beside its agent. A server that does not answer costs at most Patience.
+// own, and their agents must not work beside its agent. A server that does not answer costs at most Timeout.
 func (r *run) finishLost(ctx context.Context) {
 	runs, err := listThread(r.State, r.ThreadID)
 	if err != nil {
 		r.Log.Warn("list run folders", "error", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Patience)
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	for i := len(runs) - 1; i >= 0; i-- {
 		k := runs[i]
@@ -53,7 +53,7 @@ func (r *run) finishLost(ctx context.Context) {
 			cfg := Config{
 				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
 				Heartbeat: r.Heartbeat,
-				Patience:  r.Patience, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
+				Timeout:  r.Timeout, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
 			}
 			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
 		}

@@ -136,7 +136,7 @@ func TestUnreadableSession(t *testing.T) {
 			dir := t.TempDir()
 			there, gone := filepath.Join(dir, "there"), filepath.Join(dir, "gone")
 			cfg := setup(t, server, tt.plan, "touch "+there, "wait "+gone, "exit 0")
-			cfg.Patience = 500 * time.Millisecond
+			cfg.Timeout = 500 * time.Millisecond
 			done := make(chan runner.Result)
 			go func() {
 				res, err := run(t, cfg)

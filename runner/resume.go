@@ -53,7 +53,7 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 	rebuilder := &hydrate.Rebuilder{
 		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd, TempDir: r.folder.Path,
 	}
-	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
+	err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
 		parsed := hydrate.Parse(e, r.Spec.Dialect)
 		lines.add(parsed, r.Spec.Dialect)
 		return rebuilder.Add(parsed)

@@ -33,7 +33,7 @@ func TestResumeWithoutTheThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	away.Store(true)
-	cfg.RunID, cfg.Resume, cfg.Patience = "r2", true, 200*time.Millisecond
+	cfg.RunID, cfg.Resume, cfg.Timeout = "r2", true, 200*time.Millisecond
 	if res, err := run(t, cfg); err != nil || res.Verdict.Outcome != outcome.Completed {
 		t.Errorf("%+v, %v", res.Verdict, err)
 	}

@@ -137,10 +137,10 @@ func (l *threadLines) eachLine(path, sessionID string, d session.Dialect,
 	}
 }
 
-// linesOnThread reads the thread for the lines that it has. It waits no longer than Patience for the server.
+// linesOnThread reads the thread for the lines that it has. It waits no longer than Timeout for the server.
 func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
 	lines := &threadLines{}
-	err := r.Client.ReadAll(ctx, r.Patience, func(e thread.Entry) error {
+	err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
 		lines.add(hydrate.Parse(e, r.Spec.Dialect), r.Spec.Dialect)
 		return nil
 	})

@@ -56,7 +56,7 @@ const (
 const (
 	DefaultGuard     = 72 * time.Hour
 	DefaultHeartbeat = 5 * time.Second
-	DefaultPatience  = 30 * time.Second
+	DefaultTimeout   = 30 * time.Second
 )
 
 // Config configures a run. Each field's comment gives the meaning of its zero value.
@@ -87,7 +87,7 @@ type Config struct {
 	Unreachable time.Duration // limit of the agent's wait for its provider; 0: that of Spec, 0 there: none
 	Stall       time.Duration // limit of the time without a line, output or work; 0: none
 	Heartbeat   time.Duration // interval of heartbeats; 0: DefaultHeartbeat
-	Patience    time.Duration // timeout of a silent server at the start, and of a lingering agent; 0: DefaultPatience
+	Timeout     time.Duration // timeout of a silent server at the start, and of a lingering agent; 0: DefaultTimeout
 
 	KillLeftovers bool // end the processes that the agent leaves behind also after a normal end
 
@@ -211,8 +211,8 @@ func (c *Config) defaults() {
 	if c.Heartbeat == 0 {
 		c.Heartbeat = DefaultHeartbeat
 	}
-	if c.Patience == 0 {
-		c.Patience = DefaultPatience
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
 	}
 	if c.Unreachable == 0 {
 		c.Unreachable = c.Spec.Unreachable

@@ -104,7 +104,7 @@ func why(s signs, l limits, now time.Duration) (cause, bool) {
 
 // limits are those of this run. A person at the agent's own interface ends the agent: it may linger.
 func (r *run) limits() limits {
-	l := limits{linger: r.Patience, stall: r.Stall, unreachable: r.Unreachable, guard: r.Guard}
+	l := limits{linger: r.Timeout, stall: r.Stall, unreachable: r.Unreachable, guard: r.Guard}
 	if r.TTY != nil {
 		l.linger = 0
 	}

@@ -128,7 +128,7 @@ func TestNoLingerWhilePrinting(t *testing.T) {
 	cfg := setup(t, server, "prompt", "say done",
 		"sleep 400ms", "print a", "sleep 400ms", "print b", "sleep 400ms", "print c", "sleep 400ms", "print d",
 		"sleep 400ms", "print e", "sleep 400ms", "print f", "exit 0")
-	cfg.Patience = 2 * time.Second
+	cfg.Timeout = 2 * time.Second
 	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestLinger(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "say done", "ignore TERM", "sleep 60s")
-	cfg.Patience = 500 * time.Millisecond
+	cfg.Timeout = 500 * time.Millisecond
 	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestNoLinger(t *testing.T) {
 	server := fakethread.New(t, nil)
 	tool := `{"type":"message","id":"x","parentId":"m1","timestamp":"2026-01-01T00:00:00.000Z","message":{"role":"assistant","content":[{"type":"toolCall","id":"c1","name":"bash","arguments":{}}],"stopReason":"length"}}`
 	cfg := setup(t, server, "prompt", "line "+tool, "sleep 500ms", "exit 0")
-	cfg.Patience = 100 * time.Millisecond
+	cfg.Timeout = 100 * time.Millisecond
 	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)

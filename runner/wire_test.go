@@ -80,7 +80,7 @@ func TestLoginPageAtTheStart(t *testing.T) {
 		return fakethread.Fault{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: page}
 	})
 	cfg := setup(t, server, "prompt", "say done", "touch "+there)
-	cfg.Patience = 500 * time.Millisecond
+	cfg.Timeout = 500 * time.Millisecond
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestPromptCannotBeRead(t *testing.T) {
 			})
 			there := filepath.Join(t.TempDir(), "there")
 			cfg := prompted(t, server, "touch "+there)
-			cfg.Patience = time.Second
+			cfg.Timeout = time.Second
 			res, err := run(t, cfg)
 			if err != nil || res.NotStarted == nil || res.NotStarted.Status != tt.status {
 				t.Fatalf("got %v, not started because of %v", err, res.NotStarted)
@@ -295,7 +295,7 @@ func TestResumeOfALongThread(t *testing.T) {
 			}
 			had := len(server.Entries())
 			second := setup(t, server, "prompt", "say again")
-			second.RunID, second.Resume, second.Patience = "r2", true, 300*time.Millisecond // and in another box
+			second.RunID, second.Resume, second.Timeout = "r2", true, 300*time.Millisecond // and in another box
 			res, err := run(t, second)
 			if err != nil || res.Verdict.Outcome != outcome.Completed {
 				t.Fatalf("got %+v, %v, not started because of %v", res.Verdict, err, res.NotStarted)
@@ -329,7 +329,7 @@ func TestTakenAtTheEnd(t *testing.T) {
 	server.Allow("r1.started")
 	put(server, "r1.started", `{"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":1}`)
 	cfg := setup(t, server, "prompt", "say done")
-	cfg.Patience = 300 * time.Millisecond
+	cfg.Timeout = 300 * time.Millisecond
 	state.Store(runner.FolderPath(cfg.State, "t1", "r1"))
 	if _, err := run(t, cfg); !errors.Is(err, runner.ErrTaken) {
 		t.Errorf("got %v", err)

@@ -75,7 +75,7 @@ type Engine interface {
 // MaxName is the longest name of a stream, in bytes.
 const MaxName = 512
 
-// Errors that callers tell apart.
+// Errors that callers branch on.
 var (
 	ErrConflict = errors.New("another append came first")
 	ErrFull     = errors.New("the log's disk is full")

@@ -19,7 +19,7 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
-// Errors of backups that callers tell apart.
+// Errors of backups that callers branch on.
 var (
 	ErrBusy   = errors.New("another backup is running")
 	ErrExists = errors.New("there is a log already")

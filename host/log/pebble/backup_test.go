@@ -328,7 +328,7 @@ func refused(t *testing.T, name string, backup []byte, want error) {
 		t.Errorf("%s: %v is left", name, left)
 	}
 	if _, err := pebble.CheckBackup(t.Context(), bytes.NewReader(backup)); !errors.Is(err, want) {
-		t.Errorf("%s: the check says %v, want %v", name, err, want)
+		t.Errorf("%s: CheckBackup returns %v, want %v", name, err, want)
 	}
 }
 

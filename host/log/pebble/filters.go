@@ -43,10 +43,13 @@ func (f *filters) add(stream string, records []engine.Record) {
 	if keys == nil {
 		return
 	}
+	before := keys.bytes()
 	for i := range records {
 		keys.add(keyHash([]byte(records[i].Key)))
 	}
-	f.set(stream, keys)
+	if keys.bytes() != before {
+		f.set(stream, keys)
+	}
 }
 
 func (f *filters) get(stream string) *keySet {

@@ -63,7 +63,7 @@ func TestFormat1(t *testing.T) {
 				t.Errorf("its key: %+v, %v", r, ok)
 			}
 			if h := enginetest.Add(t, p, name, fmt.Sprintf(`{"n":%d}`, round)); h.Data != uint64(301+round) {
-				t.Errorf("%s stands at %+v", id, h)
+				t.Errorf("%s: head %+v", id, h)
 			}
 		}
 		if err := p.Close(); err != nil {

@@ -65,7 +65,7 @@ func FuzzRecord(f *testing.F) {
 		lower, upper := recordKey(name, 0), recordKey(name, 1<<63)
 		for _, n := range []uint64{0, 1, seq >> 1, 1<<63 - 1} {
 			if key := recordKey(keyName(other), n); bytes.Compare(key, lower) >= 0 && bytes.Compare(key, upper) < 0 {
-				t.Errorf("record %d of %q stands among those of %q", n, other, one)
+				t.Errorf("record %d of %q is among those of %q", n, other, one)
 			}
 		}
 	})

@@ -126,7 +126,7 @@ func (s suite) race(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n != next[w] || seqs[w][n] != r.Seq || i > 0 && r.Seq <= got[i-1].Seq {
-				t.Errorf("record %d is %s at %d, which its writer was told stands at %d", i, r.Data, r.Seq, seqs[w][n])
+				t.Errorf("record %d is %s at %d, and its append returned %d", i, r.Data, r.Seq, seqs[w][n])
 			}
 			next[w]++
 		}

@@ -25,7 +25,7 @@ func (m *migration) keep(entryID string, offset int64, size int) {
 	}
 }
 
-// migrate adds the line of an entry that supersedes another one: what that one's line says, in the new format.
+// migrate adds the line of an entry that supersedes another one: that one's line in the new format.
 func (d *draft) migrate(e Entry) error {
 	m, at := d.migration, e.Fields.Session
 	if m == nil || at.Entry == nil {

@@ -74,8 +74,8 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 		p.Session.Parent = &dec.Parent
 	}
 	switch {
-	case name.Was != "":
-		p.Type, p.Kind, p.Supersedes = e.kind(thread.KindSession), thread.KindMigrated, name.Was
+	case name.Supersedes != "":
+		p.Type, p.Kind, p.Supersedes = e.kind(thread.KindSession), thread.KindMigrated, name.Supersedes
 	case dec.Kind == session.Text:
 		e.text(&p, dec.Type, l)
 	default:
@@ -91,7 +91,7 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 // Skip takes the file's next line as Encode does, and makes no entry of it: the thread has one.
 func (e *Encoder) Skip(l session.Line) {
 	dec, name := e.next(l)
-	if fresh := !name.Again && name.Was == ""; fresh && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
+	if fresh := !name.Again && name.Supersedes == ""; fresh && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
 		e.isPrompt(l)
 	}
 }

@@ -36,7 +36,8 @@ type Namer struct {
 type Name struct {
 	ID    string // of its entry
 	Again bool   // it had this name before the file changed
-	Was   string // the id that it had before the agent moved the file to a newer format; "" otherwise
+	// Supersedes is the id of the entry that holds the line in an older format of the file; "" for none.
+	Supersedes string
 }
 
 // Restart tells the Namer that the file changed and is read again from its start.
@@ -112,7 +113,7 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	} else if len(n.migrated) > 0 && !name.Again {
 		said := n.hash(string(n.Dialect.Essence(l.Data)))
 		if ids := n.migrated[said]; len(ids) > 0 {
-			name.Was, n.migrated[said] = ids[0], ids[1:]
+			name.Supersedes, n.migrated[said] = ids[0], ids[1:]
 		}
 	}
 	return name

@@ -21,7 +21,7 @@ type Known struct {
 	lines map[string]int          // by session, those so far
 }
 
-// contentKey is what a line says, whatever its bytes.
+// contentKey is a hash of the content of a line, the same for equal JSON.
 type contentKey [16]byte
 
 // Add adds the thread's next entry: its id, the place of its line, nil where it has none, and the line, nil where the

@@ -224,7 +224,7 @@ func (m *Mirror) endScout() {
 
 // count passes a line to Tally, where it is a new one and of the run.
 func (m *Mirror) count(e *Encoder, l session.Line, dec session.Entry, name Name) {
-	if name.Again || name.Was != "" {
+	if name.Again || name.Supersedes != "" {
 		return
 	}
 	m.seen.Add(1)

@@ -62,7 +62,7 @@ func TestNextIndex(t *testing.T) {
 		next int
 		want string // the ids of the posted lines
 	}{
-		{"not said", 0, "s1 m1 m2 m3 m4"},
+		{"not given", 0, "s1 m1 m2 m3 m4"},
 		{"true", 3, "m3 m4"},
 		{"too far", 5, "s1 m1 m2 m3 m4"},
 		{"beyond the file", 50, "s1 m1 m2 m3 m4"},

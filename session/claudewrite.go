@@ -39,7 +39,7 @@ func claudeFiller(id, parent string, at time.Time) []byte {
 }
 
 // claudeTurn writes a turn as one line. What another model thought is left out: the API takes only what it has signed itself.
-func claudeTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
+func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	m := t.spoken()
 	var content []any
 	for _, b := range m.Content {
@@ -77,7 +77,7 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
 		}{"tool_result", claudeCall(m.ToolCallID), content, t.IsError}}
 	}
 	if len(content) == 0 {
-		return nil, m.Content.unsaid()
+		return nil, m.Content.omitted()
 	}
 	said := struct {
 		Role    string `json:"role"`
@@ -98,7 +98,7 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
 		claudePlace
 		Message any `json:"message"`
 	}{claudeAt(typ, at.ID, at.Parent, t.Time), said})
-	return [][]byte{b}, m.Content.unsaid()
+	return [][]byte{b}, m.Content.omitted()
 }
 
 // claudeCall is a call's id as the API takes it: of letters, digits, _ and -.

@@ -111,15 +111,15 @@ func TestTurns(t *testing.T) {
 		} {
 			t.Run(d.Prefix+"/"+name, func(t *testing.T) {
 				turn.Time = codexAt
-				lines, unsaid := d.Turn(turn, session.Place{ID: "0011aabb", Parent: "p0", Next: 4})
+				lines, omitted := d.Turn(turn, session.Place{ID: "0011aabb", Parent: "p0", Next: 4})
 				if name == "nothing said" {
 					if len(lines) > 0 {
 						t.Errorf("got %s", lines)
 					}
 					return
 				}
-				if thinks := name == "an answer" && d.Prefix != "pi"; thinks != (unsaid == "thinking") {
-					t.Errorf("%q is left out", unsaid)
+				if thinks := name == "an answer" && d.Prefix != "pi"; thinks != (omitted == "thinking") {
+					t.Errorf("%q is left out", omitted)
 				}
 				said, calls := "", []session.Call(nil)
 				for _, line := range lines {

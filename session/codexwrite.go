@@ -34,7 +34,7 @@ func codexHeader(sessionID, cwd string, at time.Time) []byte {
 }
 
 // codexTurn writes a turn part by part, as codex does. What another model thought is left out: codex could only send on what its provider has sealed.
-func codexTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
+func codexTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	m := t.spoken()
 	item := func(payload any) {
 		var ordinal *int
@@ -94,7 +94,7 @@ func codexTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
 			Output any    `json:"output"`
 		}{"function_call_output", m.ToolCallID, output})
 	}
-	return lines, m.Content.unsaid()
+	return lines, m.Content.omitted()
 }
 
 // orEmpty is a tool call's arguments, which are an object.

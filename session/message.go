@@ -104,8 +104,9 @@ func (b blocks) text() string {
 	return strings.Join(parts, "\n")
 }
 
-// unsaid is the part of the content that another harness can't be told: what a model thought, which its provider has sealed.
-func (b blocks) unsaid() string {
+// omitted returns the part of the content that no other harness can express, "" for none: a model's thoughts, which its
+// provider has sealed.
+func (b blocks) omitted() string {
 	for _, x := range b {
 		if x.Type == "thinking" {
 			return "thinking"

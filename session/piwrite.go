@@ -106,7 +106,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-func piTurn(t Turn, at Place) (lines [][]byte, unsaid string) {
+func piTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	message, ok := piMessage(t)
 	if !ok {
 		return nil, ""

@@ -1,8 +1,9 @@
 // Package session reads the JSONL files in which coding agents keep their sessions.
 //
-// A Reader gives a file's lines with their places while the agent is still writing it; a Watch says when to look again. A Dialect knows one
-// agent's lines: it decodes them into the vocabulary that all harnesses share (Entry), and puts a line together again from its parts. Nothing
-// is dropped: a line that a dialect doesn't know is still an Entry. The package writes no session file and knows no network.
+// A Reader returns a file's lines with their places while the agent is still writing it; a Watch waits for a change. A
+// Dialect knows one agent's lines: it decodes them into the vocabulary that all harnesses share (Entry), and makes lines
+// from it again. Nothing is dropped: a line that a dialect doesn't know is still an Entry. The package makes lines, but
+// writes no file, and knows no network.
 package session
 
 import (
@@ -76,40 +77,46 @@ type Entry struct {
 // Call is a call of a tool.
 type Call struct{ ID, Name string }
 
-// Dialect is how one agent writes its lines. A func that is nil is for something that this agent never does, or doesn't need.
+// Dialect knows how one agent writes its lines. A func that is nil is for something that the agent never does or needs.
+// Lines have no newline.
 type Dialect struct {
 	// Prefix begins the ids and types of this agent's entries on a thread: "pi".
 	Prefix string
-	// Decode says what a line is, by itself; a Decoder knows the lines before it, too. It is total: a line that makes no sense is a Text or an Other.
+
+	// Decode decodes a line by itself; a Decoder adds what follows from the lines before. It is total: a line that
+	// makes no sense is a Text or an Other.
 	Decode func(line []byte) Entry
-	// Essence is what a line says, less what writing the file anew in a newer format gives it.
+	// Essence returns the part of a line that stays the same when the agent rewrites the file in a newer format.
 	Essence func(line []byte) []byte
-	// Line puts a Whole entry's line together again: equal as JSON to the line that was decoded.
+	// Line returns the line of a Whole entry, equal as JSON to the one that was decoded.
 	Line func(id, parent string, at time.Time, message json.RawMessage) []byte
 
-	// What a session file is made of where it is made anew, without newlines: its header; the header for another directory, where the agent goes by that and
-	// not by the directory that it is started in; a line that stands for one that was lost, so that its children find their way to its parent; a line (or
-	// header, without id) of an old format as the agent itself would bring it up to date, idAt being the id of the file's line with an index; and the
-	// lines of a turn that no line is known of, none where it says nothing, and what of the turn they can't say ("thinking").
-	Header  func(sessionID, cwd string, at time.Time) []byte
-	SetCwd  func(header []byte, cwd string) []byte
-	Filler  func(id, parent string, at time.Time) []byte
+	// Header returns the header of a new session file.
+	Header func(sessionID, cwd string, at time.Time) []byte
+	// SetCwd returns a header for another directory; nil for an agent that works where it is started.
+	SetCwd func(header []byte, cwd string) []byte
+	// Filler returns a line in place of a lost one, so that its children find its parent.
+	Filler func(id, parent string, at time.Time) []byte
+	// Upgrade returns a line of an old format as the agent itself rewrites it; with id "" a header. idAt returns the id
+	// of the file's line with an index.
 	Upgrade func(line []byte, id, parent string, idAt func(int) string) []byte
-	Turn    func(t Turn, at Place) (lines [][]byte, unsaid string)
+	// Turn returns the lines for a turn of another agent or mirror, none where the turn has no content, and the part of
+	// the turn that they can't express ("thinking"), "" for none.
+	Turn func(t Turn, at Place) (lines [][]byte, omitted string)
 }
 
-// Dialects are those there are.
+// Dialects returns the dialects of all agents.
 func Dialects() []Dialect { return []Dialect{Pi, Codex, Claude} }
 
-// Place is where in a session a turn is to stand.
+// Place is where in a session file a converted turn goes.
 type Place struct {
-	ID     string // for the one line that it takes where lines have ids
-	Parent string // the line before it, "" for a root
-	Reply  string // of an Assistant turn: what names the reply that it is a part of, together with those right before it
+	ID     string // of the line, where lines have ids
+	Parent string // the id of the line before it, "" for a root
+	Reply  string // of an Assistant turn: the id of the reply that it and the Assistant turns right before it are parts of
 	Next   int    // the number of its first line, 0 where lines have none
 }
 
-// Turn is a turn of which only a thread's entry is known, written by whatever mirror. All but the Kind may be missing.
+// Turn is a turn that is converted: only its entry on a thread is known. All but the Kind may be missing.
 type Turn struct {
 	Kind       Kind // User, Assistant or ToolResult
 	Text       *string

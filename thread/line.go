@@ -7,7 +7,7 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// SessionRef says where in its session a mirrored line stood.
+// SessionRef is the place of a mirrored line in its session.
 type SessionRef struct {
 	ID     string  `json:"id"`     // the session's
 	Entry  *string `json:"entry"`  // the line's own id
@@ -37,11 +37,11 @@ type Line struct {
 	Truncated  bool            `json:"truncated,omitempty"`
 	Bytes      int64           `json:"bytes,omitempty"`  // kinds long and stub: the line's length
 	SHA256     string          `json:"sha256,omitempty"` // kinds long and stub: of the line
-	Reason     string          `json:"reason,omitempty"` // kind stub: what the server said
+	Reason     string          `json:"reason,omitempty"` // kind stub: why the server refused the entry
 }
 
-// AppendJSON appends the payload as JSON. It says what json.Marshal says, but takes message, line and usage as they stand, without reading them
-// once more: they are the bulk of a thread.
+// AppendJSON appends the payload as JSON, as json.Marshal does. It copies message, line and usage without parsing them:
+// they are the bulk of a thread.
 func (l Line) AppendJSON(b []byte) []byte {
 	text := func(name, value string) {
 		if value != "" {
@@ -175,8 +175,8 @@ func parseRef(raw []byte) (ref *SessionRef) {
 	return ref
 }
 
-// IsSubagent reports whether the line is of a subagent's session: a file of its own, which no conversation goes on
-// from.
+// IsSubagent reports whether the line is of a subagent's session: a file of its own, which no conversation
+// continues.
 func (l Line) IsSubagent() bool {
 	return l.SubagentOf != "" && (l.Session == nil || l.Session.ID != l.SubagentOf)
 }

@@ -31,11 +31,20 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 		add(content[:len(content)*3/4])
 	}
 	add(lines(20))
-	add([]byte("\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n"))
-	add([]byte(`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user","content":"x"}}` + "\n"))
+	add(
+		[]byte(
+			"\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n",
+		),
+	)
+	add(
+		[]byte(
+			`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user","content":"x"}}` + "\n",
+		),
+	)
 }
 
-// FuzzRoundTrip: whatever is in a file, each line becomes one good entry, the entries of a file have different ids and give the lines back.
+// FuzzRoundTrip: whatever is in a file, each line becomes one good entry, the entries of a file have different ids and
+// give the lines back.
 func FuzzRoundTrip(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -106,8 +115,13 @@ func FuzzResume(f *testing.F) {
 		}
 		ship := func(from session.Position, to *[]thread.Entry) {
 			m := &mirror.Mirror{
-				Encoder: mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s0"}, Redact: &thread.Redactor{}, Prompt: "r1.prompt", RunFrom: 1},
-				Path:    path, From: from, Log: slog.New(slog.DiscardHandler),
+				Encoder: mirror.Encoder{
+					Namer:   mirror.Namer{Dialect: session.Pi, Session: "s0"},
+					Redact:  &thread.Redactor{},
+					Prompt:  "r1.prompt",
+					RunFrom: 1,
+				},
+				Path: path, From: from, Log: slog.New(slog.DiscardHandler),
 				Append: func(_ context.Context, entries []thread.Entry) error { *to = append(*to, entries...); return nil },
 			}
 			if err := m.Drain(t.Context()); err != nil {
@@ -138,14 +152,25 @@ func FuzzResume(f *testing.F) {
 
 var cut = regexp.MustCompile(`^((?s).*)\[cut: ([0-9]+) bytes, sha256 ([0-9a-f]{64})\]$`)
 
-// FuzzShorten: what is left of a line is JSON, small enough, and without secrets; what was cut says how long it was and what.
+// FuzzShorten: what is left of a line is JSON, small enough, and without secrets; what was cut says how long it was and
+// what.
 func FuzzShorten(f *testing.F) {
 	for _, content := range recorded.Sessions(f, "../testdata") {
 		for line := range bytes.Lines(content) {
 			f.Add(bytes.TrimSpace(line), "scripted-secret", "[omitted]", uint(300))
 		}
 	}
-	f.Add([]byte(`{"a":"x\u0073ecret-one\" `+strings.Repeat("y", 200)+`secret-one","b":["secret-one\"",{"id":"secret-one","data":{"id":"secret-one"}}]}`), `secret-one"`, "secret-one", uint(120))
+	f.Add(
+		[]byte(
+			`{"a":"x\u0073ecret-one\" `+strings.Repeat(
+				"y",
+				200,
+			)+`secret-one","b":["secret-one\"",{"id":"secret-one","data":{"id":"secret-one"}}]}`,
+		),
+		`secret-one"`,
+		"secret-one",
+		uint(120),
+	)
 	f.Fuzz(func(t *testing.T, line []byte, one, two string, limit uint) {
 		if !json.Valid(line) || len(line) == 0 || line[0] != '{' || !utf8.Valid(line) {
 			return

@@ -18,9 +18,9 @@ type SessionRef struct {
 // Line is the payload of a mirrored line. Which members there are depends on the type.
 type Line struct {
 	Type       string          `json:"type"`
-	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or prompt, text, long, stub
+	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or a Kind constant
 	Chat       string          `json:"chat,omitempty"` // kind prompt: the id of the chat that the line repeats
-	Supersedes string          `json:"was,omitempty"`  // kind migrated: the id of the entry that holds the line in the older format
+	Supersedes string          `json:"was,omitempty"`  // kind migrated: the id of the line's entry in the older format
 	Text       *string         `json:"text,omitempty"` // chat
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	ToolName   string          `json:"toolName,omitempty"`

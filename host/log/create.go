@@ -186,8 +186,8 @@ func (l *Log) branch(ctx context.Context, want Want, m *Meta) ([]engine.Record, 
 	return l.copySub(ctx, source, m.Fork)
 }
 
-// fork is the table of a PUT that forks. source and err are the result of Stat for the source. It returns m, the state of
-// the wanted stream, with what it takes from the source. The first row that fits holds.
+// fork is the table of a PUT that forks. source and err are the result of Stat for the source. It returns m, the state
+// of the wanted stream, with the properties that it takes from the source. The first row that fits holds.
 //
 //	source                      request                                result
 //	absent or expired           any                                    *SourceError with ErrAbsent

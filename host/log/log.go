@@ -1,11 +1,11 @@
 // Package log keeps streams of records with ids, those of threads among them, in an engine: appends, producers, forks,
-// retention and quotas. It imports no HTTP: a request that it refuses is an error of a type or value of errors.go.
+// retention and quotas. It imports no net/http: a request that it refuses is an error of a type or value of errors.go.
 //
 // An append is durable when it returns, and readers see nothing that is not. A post of several entries is appended as a
-// whole or not at all. An entry's id is good for ever: posting it again with an equal payload changes nothing, with
+// whole or not at all. An entry's id is taken for ever: posting it again with an equal payload changes nothing, with
 // another payload it is a conflict. Several servers may have a log each on one cluster.
 //
-// Whoever opens the engine passes it to New, and Close closes it.
+// The caller opens the engine and passes it to New; Close closes it.
 package log
 
 import (

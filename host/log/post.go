@@ -152,8 +152,8 @@ func (p Post) decide(m Meta, tail uint64, last *Producer) (postAction, error) {
 	return postAppend, nil
 }
 
-// next returns the state of an open stream after a Post: ErrSeq where its Seq does not sort after the last one. A body's
-// own errors come before that.
+// next returns the state of an open stream after a Post; ErrSeq where its Seq does not sort after the last one. A
+// body's own errors come before that.
 func (p Post) next(m Meta, now time.Time) (Meta, error) {
 	if p.Seq != "" {
 		if p.Seq <= m.Seq {

@@ -18,8 +18,8 @@ const (
 	valueFork     = "f/" // + a fork's name: the Born of the fork
 )
 
-// Stat returns the stream as it is now. It returns ErrAbsent for one that does not exist or has expired, ErrGone for one
-// that is kept for its forks only.
+// Stat returns the stream as it is now. It returns ErrAbsent for one that does not exist or has expired, ErrGone for
+// one that is kept for its forks only.
 func (l *Log) Stat(ctx context.Context, name string) (Stream, error) {
 	head, err := l.engine.Head(ctx, name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package proxy passes requests on to a thread server, for those who can't reach it. It knows the API's address and the
-// shape of its errors, and nothing else of the server: no tokens, no streams, no log.
+// Package proxy forwards requests to a thread server, for clients that can't reach it. It knows the API's path and the
+// shape of its errors, and nothing of tokens, streams and logs.
 package proxy
 
 import (
@@ -20,18 +20,21 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Proxy is a dumb transport in front of a thread server, for those who can't reach it themselves. Method, what follows the base, query, body and
-// Authorization go through as they are, both ways as they come. It holds no secret, verifies nothing, follows no redirect and keeps no answer.
+// Proxy forwards requests to a thread server. Method, path below the base, query, body and Authorization go upstream
+// unchanged, and answers come back unchanged, each part as it arrives. It holds no secret, verifies nothing, follows no
+// redirect and caches nothing.
 //
-// It answers below /api/stream and below / alike, and GET /healthz by itself. deploy/supabase/functions/stream-proxy is the same as an edge function;
-// contract_test.go holds for both. Its fields must not change while it serves.
+// It serves the API below /api/stream and below / alike, and answers GET /healthz itself.
+// deploy/supabase/functions/stream-proxy is the same as an edge function; host/server/contract_test.go tests both. Its
+// fields must not change while it serves.
 type Proxy struct {
 	Upstream *url.URL // as ParseUpstream gives it
-	// MaxRequests is how many requests may be on their way upstream, each on a connection of its own; 0 is 1000. Who comes then is told to come again.
+	// MaxRequests is how many requests may be upstream at once, each on a connection of its own; 0 is 1000. Above it a
+	// request gets 503 with Retry-After.
 	MaxRequests int
-	// Timeout is how long the upstream may take to begin its answer, which must be more than it keeps a waiting reader; 0 is 2 min.
+	// Timeout bounds the wait for the header of an answer; 0 is 2 min. It has to exceed the server's long-poll.
 	Timeout time.Duration
-	// Closing ends the waits of readers when it is done, so that a proxy can stop.
+	// Closing ends the waiting reads when it is done, so that a proxy can stop.
 	Closing context.Context
 	Logger  *slog.Logger
 }
@@ -42,10 +45,10 @@ const (
 	uploadTimeout = 2 * time.Minute  // to send a body
 )
 
-// proxyBody is the most that a body may have: more than the server takes, so that it is the server who says so.
+// proxyBody is the largest body that is forwarded. It exceeds the server's limit, so that the server refuses most.
 const proxyBody = thread.MaxBody + 1<<20
 
-// ParseUpstream is the base of the thread API at address, which is a URL with or without /api/stream at its end.
+// ParseUpstream returns the base of the thread API at address, a URL with or without /api/stream at its end.
 func ParseUpstream(address string) (*url.URL, error) {
 	u, err := url.Parse(thread.BaseURL(address))
 	if err != nil {
@@ -66,15 +69,15 @@ var (
 	errUpgrade = errors.New("the upstream changed the protocol unasked")
 )
 
-// uploadError says that the client's body could not be read.
+// uploadError is an error of reading the client's body.
 type uploadError struct{ error }
 
 func (e *uploadError) Unwrap() error { return e.error }
 
-// answering is the key of what is to be called when an answer has begun.
+// answering is the context's key of the function to call when an answer has begun.
 type answering struct{}
 
-// Handler serves the proxy.
+// Handler returns the proxy's handler.
 func (p *Proxy) Handler() http.Handler {
 	most := cmp.Or(p.MaxRequests, 1000)
 	transport := &http.Transport{
@@ -83,11 +86,11 @@ func (p *Proxy) Handler() http.Handler {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ResponseHeaderTimeout:  cmp.Or(p.Timeout, 2*time.Minute),
 		ExpectContinueTimeout:  time.Second,
-		IdleConnTimeout:        time.Minute, // before the server's own, so that no request meets a connection that is being closed
+		IdleConnTimeout:        time.Minute, // less than the server's own, which would close it under a request
 		MaxConnsPerHost:        most,
 		MaxIdleConnsPerHost:    min(most, 128),
 		MaxResponseHeaderBytes: 1 << 20,
-		DisableCompression:     true, // what is compressed is so by the client's wish, and stays so
+		DisableCompression:     true, // the client's own Accept-Encoding decides
 	}
 	rp := &httputil.ReverseProxy{
 		Transport:      transport,
@@ -102,8 +105,8 @@ func (p *Proxy) Handler() http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w := &proxyWriter{ResponseWriter: rw, rc: http.NewResponseController(rw)}
 		began := time.Now()
-		defer func() { // also when an answer is broken off, which is a panic
-			_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // for its end: the last part may be long ago
+		defer func() { // also after a panic, which breaks an answer off
+			_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // for the end of the answer
 			path := r.URL.EscapedPath()
 			p.Logger.Info("request", "method", r.Method, "path", path[:min(len(path), 200)],
 				"status", cmp.Or(w.status, 499), "ms", time.Since(began).Milliseconds())
@@ -116,7 +119,7 @@ func (p *Proxy) Handler() http.Handler {
 			defer func() { <-places }()
 		default:
 			w.Header().Set("Retry-After", "1")
-			say(w, http.StatusServiceUnavailable, "busy", "too many requests are on their way")
+			refuse(w, http.StatusServiceUnavailable, "busy", "too many requests are on their way")
 			return
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -128,33 +131,34 @@ func (p *Proxy) Handler() http.Handler {
 		}
 		r = r.WithContext(ctx)
 		if r.Body != http.NoBody {
-			_ = w.rc.SetReadDeadline(time.Now().Add(uploadTimeout)) // a reader without deadlines is a test's
+			_ = w.rc.SetReadDeadline(time.Now().Add(uploadTimeout)) // only a test's has no deadlines
 			r.Body = &upload{http.MaxBytesReader(rw, r.Body, proxyBody), w.rc}
 		}
 		rp.ServeHTTP(w, r)
 	})
 }
 
-// ownAnswer answers what does not go upstream, and reports whether it did.
+// ownAnswer answers the requests that do not go upstream, and reports whether it did.
 func ownAnswer(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case r.URL.Path == "/healthz" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "ok\n") // who asked may be gone
+		_, _ = io.WriteString(w, "ok\n") // the client may be gone
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		say(w, http.StatusMethodNotAllowed, "method", "the method is not passed on")
+		refuse(w, http.StatusMethodNotAllowed, "method", "the method is not passed on")
 	case !strings.HasPrefix(r.URL.Path, "/") || dotted(r.URL.EscapedPath()):
-		say(w, http.StatusBadRequest, "path", "the path has . or .. in it")
+		refuse(w, http.StatusBadRequest, "path", "the path has . or .. in it")
 	case r.ContentLength > proxyBody:
 		w.Header().Set("Connection", "close")
-		say(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
+		refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
 	default:
 		return false
 	}
 	return true
 }
 
-// rewrite turns a request into the one that goes upstream. The library has taken off what concerns one connection only, and who it came from.
+// rewrite makes the request that goes upstream. ReverseProxy has removed the headers of the client's connection, and
+// adds none about the client.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	rest := r.In.URL.EscapedPath()
 	if below, ok := strings.CutPrefix(rest, "/api/stream"); ok && (below == "" || below[0] == '/') {
@@ -163,15 +167,15 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	u := r.Out.URL
 	u.Scheme, u.Host, u.Opaque, u.User = p.Upstream.Scheme, p.Upstream.Host, "", nil
 	u.RawPath = p.Upstream.EscapedPath() + rest
-	u.Path, _ = url.PathUnescape(u.RawPath) // both parts were parsed already
-	u.RawQuery = r.In.URL.RawQuery          // the library would tidy it
+	u.Path, _ = url.PathUnescape(u.RawPath) // both parts have been parsed before
+	u.RawQuery = r.In.URL.RawQuery          // ReverseProxy cleans it
 	r.Out.Host = ""
-	for _, h := range []string{"Connection", "Upgrade", "Te"} { // the library gives these back
+	for _, h := range []string{"Connection", "Upgrade", "Te"} { // ReverseProxy restores these
 		r.Out.Header.Del(h)
 	}
 }
 
-// begun is called when an answer's header is there.
+// begun is called with an answer's header.
 func begun(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return errUpgrade
@@ -182,7 +186,7 @@ func begun(res *http.Response) error {
 	return nil
 }
 
-// failed answers where the upstream did not.
+// failed answers after an error of the transport.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
 	var body *uploadError
@@ -190,28 +194,28 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var slow net.Error
 	switch {
 	case errors.As(err, &large):
-		say(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
+		refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the body is too large")
 		return
 	case errors.As(err, &body):
-		say(w, http.StatusBadRequest, "body", "the body can't be read")
+		refuse(w, http.StatusBadRequest, "body", "the body can't be read")
 		return
 	case errors.Is(context.Cause(r.Context()), errClosing):
 		w.Header().Set("Retry-After", "1")
-		say(w, http.StatusServiceUnavailable, "closing", "the proxy is closing")
+		refuse(w, http.StatusServiceUnavailable, "closing", "the proxy is closing")
 		return
 	case r.Context().Err() != nil:
 		return // the client is gone
 	}
 	p.Logger.Warn("no answer from the thread server", "error", err)
 	if dialing := errors.As(err, &op) && op.Op == "dial"; !dialing && errors.As(err, &slow) && slow.Timeout() {
-		say(w, http.StatusGatewayTimeout, "upstream_slow", "the thread server does not answer in time")
+		refuse(w, http.StatusGatewayTimeout, "upstream_slow", "the thread server does not answer in time")
 		return
 	}
-	say(w, http.StatusBadGateway, "upstream_unreachable", "the thread server can't be reached")
+	refuse(w, http.StatusBadGateway, "upstream_unreachable", "the thread server can't be reached")
 }
 
-// say answers with an error of the proxy's own, in the shape of the server's.
-func say(w http.ResponseWriter, status int, code, message string) {
+// refuse writes an error of the proxy, in the shape of the server's.
+func refuse(w http.ResponseWriter, status int, code, message string) {
 	var body struct {
 		Error struct {
 			Code    string `json:"code"`
@@ -224,18 +228,18 @@ func say(w http.ResponseWriter, status int, code, message string) {
 	_, _ = w.Write(append(thread.Marshal(body), '\n')) // the client may be gone
 }
 
-// written are the ways to write what separates a path's segments, and what leads out of one.
+// written replaces the spellings of dots and separators in a path.
 var written = strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", "\\", "/")
 
-// dotted reports whether a path, as it was sent, has a segment that is . or .., in whatever writing. An upstream that
-// resolves it would be led out of its base.
+// dotted reports whether a path has a segment . or .., in any spelling. An upstream that resolves it would leave its
+// base.
 func dotted(path string) bool {
 	return slices.ContainsFunc(strings.Split(written.Replace(strings.ToLower(path)), "/"), func(s string) bool {
 		return s == "." || s == ".."
 	})
 }
 
-// upload is a client's body. Its errors are told from the upstream's, and it has its time.
+// upload is a client's body. It marks errors as the client's, and ends the deadline with the body.
 type upload struct {
 	io.ReadCloser
 	rc *http.ResponseController
@@ -251,7 +255,7 @@ func (u *upload) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// proxyWriter notes the status, and drops a client that accepts nothing for a while.
+// proxyWriter keeps the status, and sets a deadline for each write.
 type proxyWriter struct {
 	http.ResponseWriter
 	rc     *http.ResponseController
@@ -272,11 +276,11 @@ func (w *proxyWriter) WriteHeader(status int) {
 // Write is http.ResponseWriter's.
 func (w *proxyWriter) Write(b []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
-	_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // a writer without deadlines is a test's
+	_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // only a test's has no deadlines
 	return w.ResponseWriter.Write(b)
 }
 
-// buffers are what answers are copied with.
+// buffers are the buffers that answers are copied through.
 type buffers struct{ pool sync.Pool }
 
 // Get is httputil.BufferPool's.

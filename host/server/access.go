@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// headerRequest names a request, so that a client's trouble can be found in the log.
+// headerRequest is the header with the request's id, which is in the access log, too.
 const headerRequest = "X-Request-Id"
 
-// logged writes a line of JSON for each request that has ended, one that waits for more among them. A writer that blocks holds the requests up. Of
-// what a client sends, only what can't be a secret is in a line, and nothing that could end it or move a terminal's cursor.
+// logged writes a line of JSON for each request when it ends. A writer that blocks holds the requests up. Of the
+// client's data a line has only what can't be a secret, without control characters.
 func logged(next http.Handler, to io.Writer) http.Handler {
 	if to == nil {
 		return next
@@ -37,7 +37,7 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 		id := requestID(r)
 		x.Header().Set(headerRequest, id)
 		whole := false
-		defer func() { // also when an answer is broken off, which is a panic that goes on after this
+		defer func() { // also after a panic, which breaks an answer off
 			took := time.Since(began)
 			attrs := make([]slog.Attr, 0, 16)
 			attrs = append(
@@ -72,7 +72,7 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 	})
 }
 
-// asked is where and how a request wants to read, as far as that is well-formed. Whatever else is in a query may be a secret that was put there by
+// asked returns the well-formed offset and live of a query. Other parts of it may be secrets that were put there by
 // mistake.
 func asked(r *http.Request) []slog.Attr {
 	if r.URL.RawQuery == "" {
@@ -94,7 +94,7 @@ func isOffset(o string) bool {
 	return o != "" && len(o) <= 41 && strings.Count(o, "_") <= 1 && strings.Trim(o, "0123456789_") == ""
 }
 
-// requestID is the name that a request brings along, or one that is made up for it.
+// requestID returns the id in a request's header, or a new one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get(headerRequest)
 	bad := strings.ContainsFunc(id, func(c rune) bool {
@@ -107,7 +107,7 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// printable is the beginning of s, with a question mark for what is not plain text on a terminal.
+// printable returns the beginning of s, with a question mark for each character that is not printable ASCII.
 func printable(s string, most int) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
@@ -117,7 +117,7 @@ func printable(s string, most int) string {
 	}, s[:min(len(s), most)])
 }
 
-// address is who a request comes from, without the port; "" where that is no address.
+// address returns the client's address without the port; "" where it has none.
 func address(remote string) string {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

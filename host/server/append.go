@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// append takes one entry or an array of them.
+// append serves the post of one entry or an array of them.
 func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) error {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
@@ -57,7 +57,7 @@ func isJSON(kind string) bool {
 	return err == nil && kind == jsonType
 }
 
-// readAll reads a body, which a client has some time to send. l is charged with what has come.
+// readAll reads a body, and charges l with it.
 func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
 	tooLarge := func() error {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
@@ -81,11 +81,11 @@ func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]by
 	return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
 }
 
-// firstRead is how much of a body is made room for before any of it has come.
+// firstRead is how many bytes are allocated before any of a body has come.
 const firstRead = 32 << 10
 
-// readGrowing reads to the end, or length bytes where that is not less than 0. It makes room for at most as much again as has come, however much a
-// client announces, and charges l with it.
+// readGrowing reads to the end, or length bytes where length is not negative. It charges l with what it allocates, at
+// most twice what has come, whatever length the client announces.
 func readGrowing(from io.Reader, length int64, l *lease) ([]byte, error) {
 	var body []byte
 	for {

@@ -27,15 +27,16 @@ var (
 	ErrBackupFormat  = pebble.ErrFormat
 )
 
-// Backup is what a backup says of itself.
+// Backup describes a backup.
 type Backup = pebble.Backup
 
-// backer is an engine whose streams can be copied while it is in use.
+// backer is an engine that can copy itself while it is in use.
 type backer interface {
 	Backup(ctx context.Context, w io.Writer) error
 }
 
-// backup serves a copy of the log. One that breaks off has no end that a client could take for one: its manifest is missing, and the connection breaks.
+// backup serves a copy of the log. One that breaks off can't be mistaken for a whole one: the connection breaks, and
+// the manifest at its end is missing.
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) {
 	s.answerError(w, r, s.sendBackup(w, r))
 }
@@ -58,7 +59,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.closing(), cancel)() // a server that ends does not wait for it
+	defer context.AfterFunc(s.closing(), cancel)() // a server that stops does not wait for it
 	began := time.Now()
 	down := &download{w: w, rc: http.NewResponseController(w)}
 	out := bufio.NewWriterSize(down, readChunk)
@@ -69,10 +70,10 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		s.metrics.backedUp(time.Now())
-		s.Logger.Info("the log was backed up", "bytes", down.sent, "ms", time.Since(began).Milliseconds())
+		s.Logger.Info("backup sent", "bytes", down.sent, "ms", time.Since(began).Milliseconds())
 		return nil
 	case down.sent > 0:
-		s.Logger.Warn("a backup broke off", "bytes", down.sent, "error", err)
+		s.Logger.Warn("backup interrupted", "bytes", down.sent, "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, pebble.ErrBusy):
 		return refuse(http.StatusConflict, "busy", "another backup is under way")
@@ -80,7 +81,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// download is an answer that may be long. Who does not take some of it in time is dropped.
+// download is a long answer. A client that does not accept a write in time is disconnected.
 type download struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
@@ -92,18 +93,18 @@ func (d *download) Write(b []byte) (int, error) {
 		d.w.Header().Set("Content-Type", "application/x-tar")
 		d.w.Header().Set("Cache-Control", "no-store")
 	}
-	_ = d.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is a test's
+	_ = d.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // only a test's has no deadlines
 	d.sent += int64(len(b))
 	return d.w.Write(b)
 }
 
-// CheckBackup reads a backup to its end, and tells what it is. ErrDamagedBackup: it is not whole, or not what was written.
+// CheckBackup reads a backup to its end and returns its description, or ErrDamagedBackup.
 func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) { return pebble.CheckBackup(ctx, r) }
 
-// log is the folder's log, where it is kept here.
+// log returns the folder of the log.
 func (d Data) log() string { return filepath.Join(string(d), "log") }
 
-// Backup writes a copy of the log to w, where no server has the folder. fs.ErrNotExist: there is no log.
+// Backup writes a copy of the log to w, while no server uses the folder. fs.ErrNotExist: there is no log.
 func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) error {
 	if _, err := os.Stat(d.log()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +119,7 @@ func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) erro
 	return errors.Join(p.Backup(ctx, w), p.Close())
 }
 
-// Restore makes the log of a backup, where there is none. It is there as a whole or not at all.
+// Restore makes the log from a backup, as a whole or not at all. ErrLogExists: there is a log.
 func (d Data) Restore(ctx context.Context, r io.Reader) (Backup, error) {
 	return pebble.Restore(ctx, r, d.log())
 }

@@ -116,8 +116,8 @@ func (s *benchServer) rss(b testing.TB) float64 {
 	return kib / 1024
 }
 
-// benchWriter is a client that costs next to nothing, so that what is measured is the server: one connection, requests written as they are, and of an answer
-// only the status and the length read.
+// benchWriter is a client that costs next to nothing, so that what is measured is the server: one connection, requests
+// written as they are, and of an answer only the status and the length read.
 type benchWriter struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -223,7 +223,8 @@ func kilobyte(r *rand.Rand, id string) []byte {
 	)
 }
 
-// during calls f as often as it can, from several writers, for some time, and tells how often a second, and how long each took.
+// during calls f as often as it can, from several writers, for some time, and tells how often a second, and how long
+// each took.
 func during(b *testing.B, writers int, f func(w, i int) error) (perSecond float64, took []time.Duration) {
 	var all sync.WaitGroup
 	lat := make([][]time.Duration, writers)
@@ -257,8 +258,8 @@ func percentiles(b *testing.B, took []time.Duration, name string) {
 
 const benchThreads = 1000
 
-// BenchmarkAppend appends entries of 1 KB, one a request, on 1,000 threads: over HTTP, in process, and into Pebble called directly, with the two keys that an
-// entry has.
+// BenchmarkAppend appends entries of 1 KB, one a request, on 1,000 threads: over HTTP, in process, and into Pebble
+// called directly, with the two keys that an entry has.
 func BenchmarkAppend(b *testing.B) {
 	for _, engine := range []string{"pebble", "nats"} {
 		for _, writers := range []int{1, 16, 64} {
@@ -357,86 +358,12 @@ func appends(b *testing.B, engine string, writers int) {
 	}
 }
 
-// BenchmarkGrowth appends to one server's threads over HTTP, from 64 writers, and tells what an append costs as its store grows to 10^7 entries, or GROWTH.
-func BenchmarkGrowth(b *testing.B) {
-	total := 10_000_000
-	if g := os.Getenv("GROWTH"); g != "" {
-		var err error
-		if total, err = strconv.Atoi(g); err != nil {
-			b.Fatal(err)
-		}
-	}
-	s, request := startServer(b, "pebble"), entries(b)
-	from, first := 0, 0.0
-	for upTo := 10_000; upTo <= total; upTo *= 10 {
-		began, used := time.Now(), s.cpu(b)
-		took, err := load(
-			strings.TrimPrefix(s.url, "http://"),
-			64,
-			func(done int) bool { return from+done < upTo },
-			func(buf []byte, n int) []byte { return request(buf, from+from/10+n) },
-		)
-		if err != nil {
-			b.Fatal(err)
-		}
-		slices.Sort(took)
-		cost := float64((s.cpu(b) - used).Microseconds()) / float64(len(took))
-		if first == 0 {
-			first = cost
-		}
-		b.Logf(
-			"to %8d: %6.0f appends/s, p50 %.1f ms, p99 %.1f ms, %5.1f µs of the server's processors each, %.2f times the first, %4.0f MiB",
-			upTo,
-			float64(len(took))/time.Since(began).Seconds(),
-			took[len(took)/2].Seconds()*1000,
-			took[len(took)*99/100].Seconds()*1000,
-			cost,
-			cost/first,
-			s.rss(b),
-		)
-		from = upTo
-	}
-	b.ReportMetric(0, "ns/op")
-}
-
-// cpu is the time on processors that the server has had.
-func (s *benchServer) cpu(b testing.TB) time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	var user, system int64
-	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
 // noLog keeps Pebble from telling.
 type noLog struct{}
 
 func (noLog) Infof(string, ...any)           {}
 func (noLog) Errorf(string, ...any)          {}
 func (noLog) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
-
-// fill posts n entries of 1 KB to a thread, 500 a request.
-func fill(b testing.TB, url string, threadNo, n int) {
-	c, h, r := newWriter(b, url), head(b, "POST", threadNo), rand.New(rand.NewPCG(uint64(threadNo), 2))
-	for i := 0; i < n; i += 500 {
-		body := []byte{'['}
-		for k := i; k < min(i+500, n); k++ {
-			if len(body) > 1 {
-				body = append(body, ',')
-			}
-			body = append(body, kilobyte(r, fmt.Sprint("e", k))...)
-		}
-		if _, err := c.request(h, append(body, ']')); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
 
 // BenchmarkReplay reads threads of 50,000 entries of 1 KB from the start.
 func BenchmarkReplay(b *testing.B) {

@@ -15,29 +15,26 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// budget bounds the bytes that all requests of the process hold at the same time, so that neither many requests nor
-// large ones end it.
+// budget bounds the bytes that all requests of the process hold at the same time.
 //
-// Charged are: a body, three times its size as it is read (the body, the form it is stored in, the batch that is
-// written); the records that are read for an answer, and the buffer that they are written through. The charge ends when
-// the append has ended, or when the piece of the answer is written. A reader that waits for something new holds nothing.
-// Not charged are the 4 KiB buffers of a connection, which the limit on connections bounds, what the engine keeps,
-// which its options bound, and what a few reads of the engine return until it is known how much that is (maxReads).
+// A request is charged for its body, three times its size as it is read (the body, the form it is stored in, the batch
+// that is written), and for the records that are read for an answer, with the buffer that they are written through. The
+// charge ends with the append, or when a piece of the answer is written. A reader that waits for a change is charged
+// nothing. Not charged are the buffers of a connection (4 KiB; the limit on connections bounds them), what the engine
+// keeps (its options bound it), and what a few reads of the engine return until their size is known (maxReads).
 //
-// Small requests (smallCharge) draw on a part of the budget of their own, so that an append of a line gets through
-// while large ones hold all the rest. One holder (a token's identity) may hold a quarter of a part, but one request of
-// any size that is allowed; one request is never charged more than three quarters. A request beyond the budget gets
-// 503, one beyond its holder's share 429, both with Retry-After. What holds nothing yet waits for room, first come
-// first served, budgetWait at most; what holds some is refused at once, so that two such requests never wait for each
-// other.
+// Small requests (smallCharge) have a part of the budget of their own, so that an append of one line gets through while
+// large ones hold the rest. One holder (a token's identity) may hold a quarter of a part, but always one request of any
+// allowed size. One request is charged three quarters of a part at most. A request beyond the budget gets 503, one
+// beyond its holder's share 429, both with Retry-After. A request without a charge waits for room, in order, budgetWait
+// at most. One with a charge is refused at once, so that two of them never wait for each other.
 //
-// Large bodies also take turns at the processors, half of which they may have: to check one takes a tenth of a second,
-// and small requests come between.
+// Large bodies also take turns at half of the processors, since checking one takes a tenth of a second.
 type budget struct {
 	size  int64
 	parts [2]part       // small, large
-	reads chan struct{} // holds a value for each read of the engine that is under way
-	heavy chan struct{} // holds a value for each large body that is being checked and appended
+	reads chan struct{} // has a value for each read of the engine that is running
+	heavy chan struct{} // has a value for each large body that is being checked or appended
 
 	charged atomic.Int64
 
@@ -45,7 +42,7 @@ type budget struct {
 	holders map[string]*holder
 }
 
-// part is a part of the budget.
+// part is the small or the large part of the budget.
 type part struct {
 	size int64
 	room *semaphore.Weighted
@@ -55,17 +52,17 @@ const (
 	small = 0
 	large = 1
 
-	smallCharge = 256 << 10 // what one small request is charged at most
+	smallCharge = 256 << 10 // the largest charge of a small request
 	bodyCharge  = 3         // times the bytes of a body
 	leastBudget = 16 << 20
 	budgetWait  = 2 * time.Second
 	turnWait    = 30 * time.Second
 )
 
-// holder is what one token's requests hold, or wait for.
+// holder is what the requests of one token hold.
 type holder struct {
 	leases int
-	held   [2]int64 // of each part
+	held   [2]int64 // in each part
 }
 
 // newBudget returns a budget of size bytes, leastBudget at least.
@@ -81,24 +78,24 @@ func newBudget(size int64) *budget {
 	return b
 }
 
-// maxReads is how many reads of the engine are under way at the same time.
+// maxReads returns how many reads of the engine may run at the same time.
 func maxReads() int { return 4 + 2*runtime.GOMAXPROCS(0) }
 
 // held returns how many bytes are charged.
 func (b *budget) held() int64 { return b.charged.Load() }
 
-// lease is what one request is charged. It is for one goroutine. Call free when the request has ended.
+// lease is the charge of one request. One goroutine uses it. Call free when the request has ended.
 type lease struct {
 	b      *budget
 	who    string
 	holder *holder
-	part   int   // that the charge is in
+	part   int   // with the charge
 	n      int64 // charged
-	want   int64 // asked for: more than n where that is as much as one request is charged
-	heavy  bool  // it has its turn
+	want   int64 // asked for; more than n where that is the most for one request
+	heavy  bool  // it has a turn
 }
 
-// lease returns a lease without a charge, for a request of who.
+// lease returns a lease of who, without a charge.
 func (b *budget) lease(who string) *lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +121,7 @@ func (l *lease) free() {
 	}
 }
 
-// turn waits until a large body may be worked on, until the lease is freed. For a small one it returns at once.
+// turn waits for a turn of a large body, which lasts until free. For a small one it returns at once.
 func (l *lease) turn(ctx context.Context) error {
 	if l.part == small {
 		return nil
@@ -142,7 +139,7 @@ func (l *lease) turn(ctx context.Context) error {
 	}
 }
 
-// drop ends the charge, and leaves the lease.
+// drop ends the charge. The lease can be charged again.
 func (l *lease) drop() {
 	if l.n == 0 {
 		return
@@ -153,10 +150,10 @@ func (l *lease) drop() {
 	l.n, l.want, l.part = 0, 0, small
 }
 
-// grow charges n bytes more, at once or not at all: errBusy or errShare.
+// grow charges n bytes more, or returns errBusy or errShare at once.
 func (l *lease) grow(n int) error { return l.charge(int64(n), (*semaphore.Weighted).TryAcquire) }
 
-// wait is grow for a lease that holds nothing: it waits for room.
+// wait is grow for a lease without a charge: it waits for room.
 func (l *lease) wait(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, budgetWait)
 	defer cancel()
@@ -169,7 +166,7 @@ func (l *lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) e
 		to = large
 	}
 	total := min(want, l.b.parts[to].size*3/4)
-	more := total // what is to be acquired of the part
+	more := total // to acquire of the part
 	if to == l.part {
 		more -= l.n
 	}
@@ -189,7 +186,7 @@ func (l *lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) e
 	return nil
 }
 
-// reserve counts n bytes of a part for the holder, unless that is more than its share.
+// reserve counts n bytes of a part for the holder; false where they exceed its share.
 func (l *lease) reserve(to int, n int64) bool {
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
@@ -222,7 +219,7 @@ var (
 	}
 )
 
-// records is Log.Read within the budget: the lease is charged with what is returned, until its drop.
+// records is Log.Read within the budget. It charges the lease with the result, until drop.
 func (l *lease) records(
 	ctx context.Context,
 	streams *log.Log,
@@ -247,7 +244,7 @@ func (l *lease) records(
 	if !errors.Is(err, errBusy) || l.n > 0 {
 		return records, err
 	}
-	// What was read is forgotten while the lease waits for its room.
+	// The records are dropped while the lease waits for room.
 	if err := l.wait(ctx, n); err != nil {
 		return nil, err
 	}
@@ -258,7 +255,7 @@ func (l *lease) records(
 	return records, err
 }
 
-// recordBytes is how much memory records take.
+// recordBytes returns how much memory records take.
 func recordBytes(records []engine.Record) int {
 	n := 0
 	for i := range records {

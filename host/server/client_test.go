@@ -8,7 +8,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The protocol's own client reads a thread, with a token, as it is and as it grows, by either way of waiting; and it writes a stream.
+// The protocol's own client reads a thread, with a token, as it is and as it grows, by either way of waiting; and it
+// writes a stream.
 func TestOfficialClient(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {

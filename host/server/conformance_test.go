@@ -120,7 +120,8 @@ func node(t *testing.T, files map[string]string, args, env []string) []byte {
 	return out
 }
 
-// slow are the names of those tests of the suite that wait for time to pass. They are left out but for make conformance.
+// slow are the names of those tests of the suite that wait for time to pass. They are left out but for make
+// conformance.
 const slow = `^(?!.*(TTL|Expir|expir|Property-Based)).*$`
 
 // The protocol's own suite finds nothing wrong: all of its 332 tests, or those that do not wait, on each engine.

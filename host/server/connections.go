@@ -9,18 +9,18 @@ import (
 	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
-// otherFiles are what the process opens beside connections and the engine's tables: logs, certificates, profiles, backups, and the connections of a
-// reconciler.
+// otherFiles is how many files the process opens beside connections and the engine's tables: logs, certificates,
+// profiles, backups, and the connections of a reconciler.
 const otherFiles = 96
 
-// most is how many connections may be open where the process may have so many files open, each of which takes files of them. A process without a file left
-// could not write its log.
+// most returns how many connections may be open in a process that may have so many files open, with so many for each
+// connection. The rest is for the log.
 func (l Limits) most(files, each int) int {
 	return min(cmp.Or(l.Connections, 20_000), max(1, (files-pebble.MostFiles(files)-otherFiles)/each))
 }
 
-// listener is ln with a limit on the connections that are open at the same time. What comes above it is accepted and closed at once: left in the
-// kernel's queue it would hold up those who come when there is room again, and nobody would know why.
+// listener limits the open connections of ln. Above the limit it accepts and closes a connection at once: in the
+// kernel's queue its client would wait, and delay those behind it.
 func (l Limits) listener(ln net.Listener, m *metrics) net.Listener {
 	return &limitedListener{Listener: ln, most: int64(l.most(openfiles.Limit(), 1)), metrics: m}
 }
@@ -46,11 +46,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		l.open.Add(-1)
 		l.metrics.turnedAway()
-		_ = c.Close() // nothing was said on it
+		_ = c.Close() // without an answer
 	}
 }
 
-// limitedConn is a connection that counts for its listener's limit.
+// limitedConn is a connection that its listener counts.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
@@ -66,7 +66,7 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets the server say its last word to a client that is still sending: without it a 413 can be lost in a reset connection.
+// CloseWrite is for net/http: without it the connection of a client that is still sending is reset, and its 413 lost.
 func (c *limitedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

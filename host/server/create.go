@@ -59,7 +59,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 	return nil
 }
 
-// parseWanted reads what a PUT's headers ask for.
+// parseWanted parses the headers of a PUT.
 func parseWanted(h http.Header) (want log.Want, err error) {
 	bad := func(name, want string) error {
 		return refuse(http.StatusBadRequest, "header", "%s %.80q: want %s", name, h.Get(name), want)
@@ -92,17 +92,17 @@ func parseWanted(h http.Header) (want log.Want, err error) {
 	return want, parseFork(&want, h, bad)
 }
 
-// rfc3339 is stricter than time.Parse, which takes an offset of a day and more. Such a time can't be written again.
+// rfc3339 is stricter than time.Parse, which accepts time zones of a day and more. Such a time can't be written again.
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-// parseExpires reads a time of RFC 3339.
+// parseExpires parses a time of RFC 3339.
 func parseExpires(s string) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, s)
 	at = at.UTC()
 	return at, err == nil && rfc3339.MatchString(s) && 0 <= at.Year() && at.Year() <= 9999
 }
 
-// parseFork reads what a PUT's headers ask of a fork.
+// parseFork parses those about a fork.
 func parseFork(want *log.Want, h http.Header, bad func(name, want string) error) (err error) {
 	_, from := h[headerForkedFrom]
 	_, at := h[headerForkOffset]

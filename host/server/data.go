@@ -16,13 +16,14 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
-// Data is a server's folder: its log, the secret that it made for itself, and its address, so that the other commands on this machine find it.
+// Data is a server's folder: its log, the secret that it has made, and its address, so that the other commands on this
+// machine find it.
 type Data string
 
 func (d Data) secretFile() string  { return filepath.Join(string(d), "secret") }
 func (d Data) addressFile() string { return filepath.Join(string(d), "address") }
 
-// Secrets are the secrets that a server made for itself here, or that were put there; fs.ErrNotExist where there are none. The first one signs.
+// Secrets returns the folder's secrets; fs.ErrNotExist where it has none. The first one signs.
 func (d Data) Secrets() ([][]byte, error) {
 	b, err := os.ReadFile(d.secretFile())
 	if err != nil {
@@ -35,7 +36,7 @@ func (d Data) Secrets() ([][]byte, error) {
 	return secrets, nil
 }
 
-// makeSecret is Secrets, and makes one where there is none.
+// makeSecret is Secrets, and makes a secret where there is none.
 func (d Data) makeSecret() ([][]byte, error) {
 	secrets, err := d.Secrets()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +46,7 @@ func (d Data) makeSecret() ([][]byte, error) {
 	_, _ = rand.Read(random) // it never fails
 	f, err := os.OpenFile(d.secretFile(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return d.Secrets() // another server was faster
+		return d.Secrets() // another server has made it
 	}
 	if err != nil {
 		return nil, err
@@ -55,18 +56,18 @@ func (d Data) makeSecret() ([][]byte, error) {
 	return [][]byte{secret}, errors.Join(err, f.Sync(), f.Close(), durable.Sync(string(d)))
 }
 
-// Address is the base URL of the server that has this folder; fs.ErrNotExist where none runs.
+// Address returns the base URL of the server that uses this folder; fs.ErrNotExist where none runs.
 func (d Data) Address() (string, error) {
 	b, err := os.ReadFile(d.addressFile())
 	return strings.TrimSpace(string(b)), err
 }
 
-// ErrNoSecret says that a server that others can reach has no secret.
+// ErrNoSecret is the error of a public address without a secret.
 var ErrNoSecret = errors.New(
 	"a secret is required on any address but a loopback one: set DURABLE_STREAMS_SECRET to 32 bytes or more",
 )
 
-// ErrInsecure says that a server that others can reach would ask for no token.
+// ErrInsecure is the error of a public address without tokens.
 var ErrInsecure = errors.New("without tokens only on a loopback address")
 
 // loopback reports whether only this machine can reach addr.

@@ -11,14 +11,13 @@ const (
 	bodyTimeout  = 2 * time.Minute  // to send a body
 	writeAtOnce  = 64 << 10
 
-	// deadlineSlack is how much earlier than that a deadline may be. Within it none is set again: most answers need one.
+	// deadlineSlack is how much earlier a deadline may be. It saves most answers a second one.
 	deadlineSlack = time.Second
 )
 
-// paced ends connections that wait for a client that does not do its part: each writeAtOnce bytes of an answer have to
-// be accepted within timeout, and a body has to come within bodyTimeout. It is the outermost handler, so that this
-// holds for every answer, refusals and measurements among them, and for what the server writes after a handler has
-// returned.
+// paced ends the connection of a client that is too slow: it has timeout to accept each writeAtOnce bytes of an answer,
+// and bodyTimeout to send a body. It is the outermost handler, so that it holds for every answer, and for what the
+// server writes after a handler has returned.
 func paced(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &pacedWriter{
@@ -28,11 +27,11 @@ func paced(next http.Handler, timeout time.Duration) http.Handler {
 			version:        r.ProtoMajor,
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			// a reader without deadlines is a test's. The next request has its own
+			// only a test's has no deadlines. The next request has its own
 			_ = p.rc.SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		p.extend()
-		defer p.extend() // what is buffered is written when the handler has returned
+		defer p.extend() // net/http writes the rest when the handler has returned
 		p.rest()
 		next.ServeHTTP(p, r)
 	})
@@ -47,22 +46,21 @@ type pacedWriter struct {
 	set     time.Time // when the deadline was set; the zero time for none
 }
 
-// extend gives the client its time from now on.
+// extend sets the deadline to timeout from now.
 func (p *pacedWriter) extend() {
 	now := time.Now()
 	if now.Sub(p.set) < min(deadlineSlack, p.timeout/10) {
 		return
 	}
 	p.set = now
-	_ = p.rc.SetWriteDeadline(now.Add(p.timeout)) // a writer without deadlines is a test's
+	_ = p.rc.SetWriteDeadline(now.Add(p.timeout)) // only a test's has no deadlines
 }
 
-// rest ends the deadline while nothing is being written. A connection of HTTP/1 takes no harm from one that has passed;
-// a stream of HTTP/2 is reset then.
+// rest ends the deadline between writes. HTTP/1 ignores one that has passed; HTTP/2 resets the stream.
 func (p *pacedWriter) rest() {
 	if p.version >= 2 {
 		p.set = time.Time{}
-		_ = p.rc.SetWriteDeadline(p.set) // a writer without deadlines is a test's
+		_ = p.rc.SetWriteDeadline(p.set) // only a test's has no deadlines
 	}
 }
 

@@ -144,7 +144,7 @@ func (r *readDeadline) SetReadDeadline(t time.Time) error { *r.until = t; return
 
 // A stream of HTTP/2 that waits for something to write is not reset for it; one whose reader takes nothing is.
 func TestPacedHTTP2(t *testing.T) {
-	const patience = 200 * time.Millisecond
+	const timeout = 200 * time.Millisecond
 	stuck := make(chan error, 1)
 	srv := httptest.NewUnstartedServer(paced(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stuck" {
@@ -153,14 +153,14 @@ func TestPacedHTTP2(t *testing.T) {
 			return
 		}
 		for range 2 {
-			time.Sleep(2 * patience)
+			time.Sleep(2 * timeout)
 			if _, err := io.WriteString(w, "x"); err != nil {
 				t.Error(err)
 			}
 			w.(http.Flusher).Flush()
 		}
-		time.Sleep(2 * patience)
-	}), patience))
+		time.Sleep(2 * timeout)
+	}), timeout))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	defer srv.Close()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// ErrDebugAddress says that others than this machine could reach the profiles.
+// ErrDebugAddress is the error of a public address for profiles.
 var ErrDebugAddress = errors.New(
-	"profiles are served on a loopback address only, as 127.0.0.1:6060: whoever reaches them can read and slow this process",
+	"profiles are served on a loopback address only, as 127.0.0.1:6060: they show the memory of this process, and slow it",
 )
 
-// serveDebug serves profiles of this process on addr until ctx is done, and returns nil then. It asks nobody who he is, so addr has to be one that
-// only this machine can reach.
+// serveDebug serves profiles of this process on addr, a loopback address, until ctx is done, and returns nil then. It
+// asks for no token.
 func serveDebug(ctx context.Context, addr string, logger *slog.Logger) error {
 	if !loopback(addr) {
 		return fmt.Errorf("debug address %q: %w", addr, ErrDebugAddress)
@@ -26,7 +26,7 @@ func serveDebug(ctx context.Context, addr string, logger *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("debug address: %w", err)
 	}
-	mux := http.NewServeMux() // an own one: nothing else gets served by accident
+	mux := http.NewServeMux() // not the default one, which others register at
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -34,8 +34,9 @@ func serveDebug(ctx context.Context, addr string, logger *slog.Logger) error {
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, // a profile that is being taken ends with ctx
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:    slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends a profile that is being taken
 	}
 	logger.Info("serving profiles", "url", "http://"+ln.Addr().String()+"/debug/pprof/")
 	return serveUntil(ctx, srv, ln)

@@ -97,7 +97,7 @@ func signals(run string, from, to int, end string) []thread.Entry {
 	return entries
 }
 
-func TestTendHeartbeats(t *testing.T) {
+func TestExpireHeartbeats(t *testing.T) {
 	s, engine := newWatched(t)
 	path, token := "/api/stream/arbe-thread-t1", writer(t, "t1")
 	post := func(entries ...thread.Entry) log.Appended {
@@ -109,7 +109,7 @@ func TestTendHeartbeats(t *testing.T) {
 		return res
 	}
 	began := time.Now()
-	tend := func(after, keep time.Duration, want int) {
+	expire := func(after, keep time.Duration, want int) {
 		t.Helper()
 		got, err := s.log.Expire(t.Context(), began.Add(after), log.Retention{Heartbeats: keep})
 		if err != nil || got.Heartbeats != want {
@@ -120,7 +120,7 @@ func TestTendHeartbeats(t *testing.T) {
 	idle := func(after, keep time.Duration) {
 		t.Helper()
 		reads, appends := engine.reads.Load(), engine.appends.Load()
-		tend(after, keep, 0)
+		expire(after, keep, 0)
 		if r, a := engine.reads.Load()-reads, engine.appends.Load()-appends; r+a > 0 {
 			t.Errorf("after %v: %d reads and %d appends for nothing", after, r, a)
 		}
@@ -148,13 +148,13 @@ func TestTendHeartbeats(t *testing.T) {
 	).Next
 	before := s.do("GET", path+"?offset=0", token, "")
 
-	tend(time.Hour, 0, 0) // no rule
-	tend(time.Hour, day, 0)
+	expire(time.Hour, 0, 0) // no rule
+	expire(time.Hour, day, 0)
 	idle(2*time.Hour, day)
 	if got := s.do("GET", path+"?offset=0", token, ""); got.body != before.body {
 		t.Error("something was removed too early")
 	}
-	tend(25*time.Hour, day, 9)
+	expire(25*time.Hour, day, 9)
 	idle(26*time.Hour, day)
 	if n, last := beats("r1"); n != 1 || last != "r1.beat.9" {
 		t.Errorf("run 1 has %d heartbeats, the last is %s", n, last)
@@ -179,7 +179,8 @@ func TestTendHeartbeats(t *testing.T) {
 		t.Errorf("the runs are %+v", runs)
 	}
 
-	// What was removed was there: posting it again is nothing new. Offsets are what they were, and every reader passes what is not there.
+	// What was removed was there: posting it again is nothing new. Offsets are what they were, and every reader passes
+	// what is not there.
 	if res := post(signals("r1", 0, 10, "end.0")...); res.Appended != 0 || res.Duplicates != 22 || res.Next != next {
 		t.Errorf("posted again: %+v, want the offset %d", res, next)
 	}
@@ -205,9 +206,9 @@ func TestTendHeartbeats(t *testing.T) {
 	post(signals("r2", 10, 12, "end.0")...)
 	post(signals("r3", 10, 10, "end.0")...)
 	post(signals("r1", 10, 13, "")...)
-	tend(27*time.Hour, day, 11+9+2)
+	expire(27*time.Hour, day, 11+9+2)
 	idle(28*time.Hour, day)
-	for run, want := range map[string]int{"r1": 2, "r2": 1, "r3": 1} { // those of the first run were last ones, each in its time
+	for run, want := range map[string]int{"r1": 2, "r2": 1, "r3": 1} { // of r1 each was once the last one
 		if n, _ := beats(run); n != want {
 			t.Errorf("run %s has %d heartbeats, want %d", run, n, want)
 		}
@@ -216,15 +217,16 @@ func TestTendHeartbeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle(28*time.Hour, 0)
-	tend(time.Minute, time.Second, 2) // another rule
+	expire(time.Minute, time.Second, 2) // another rule
 	post(signals("r4", 0, 3, "end.0")...)
 	if got := s.do("GET", path+"?offset=now", token, ""); got.status != 200 || got.body != "" {
 		t.Errorf("the tail: %d %q", got.status, got.body)
 	}
 }
 
-// Where the entries of one append have one offset, those of them that go are kept with those that stay. One by one they go.
-func TestTendHeartbeatsOnCluster(t *testing.T) {
+// Where the entries of one append have one offset, those of them that go are kept with those that stay. One by one they
+// go.
+func TestExpireHeartbeatsOnCluster(t *testing.T) {
 	natsd, err := natsserver.Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +315,7 @@ func firstEvents(t *testing.T, s *testServer, path, until string) string {
 }
 
 // Many heartbeats are removed in several steps, and a thread that is read in several chunks is seen as a whole.
-func TestTendManyHeartbeats(t *testing.T) {
+func TestExpireManyHeartbeats(t *testing.T) {
 	s, _ := newWatched(t)
 	const n = 2500
 	for from := 0; from < n; from += 250 {
@@ -342,7 +344,7 @@ func TestTendManyHeartbeats(t *testing.T) {
 	}
 }
 
-func TestTendStreams(t *testing.T) {
+func TestExpireStreams(t *testing.T) {
 	s, engine := newWatched(t)
 	put := func(name string, header ...string) {
 		t.Helper()
@@ -350,7 +352,7 @@ func TestTendStreams(t *testing.T) {
 			t.Fatalf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	tend := func(want log.Pass) {
+	expire := func(want log.Pass) {
 		t.Helper()
 		got, err := s.log.Expire(t.Context(), time.Now(), log.Retention{})
 		if err != nil || got != want {
@@ -362,14 +364,14 @@ func TestTendStreams(t *testing.T) {
 	put("later", "Stream-TTL", "1000")
 	put("source")
 	put("fork", "Stream-Forked-From", "/v1/stream/source")
-	tend(log.Pass{Streams: 5, Expired: 1})
-	tend(log.Pass{Streams: 4})
+	expire(log.Pass{Streams: 5, Expired: 1})
+	expire(log.Pass{Streams: 4})
 
-	// One that is gone stays for its fork. Where the log can't bury it when the fork goes, the next pass does.
+	// One that is gone stays for its fork. Where the log can't delete it when the fork goes, the next pass does.
 	if got := s.do("DELETE", "/v1/stream/source", "", ""); got.status != 204 {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
-	tend(log.Pass{Streams: 4})
+	expire(log.Pass{Streams: 4})
 	engine.keep.Store(true)
 	for _, name := range []string{"fork", "later"} {
 		if got := s.do("DELETE", "/v1/stream/"+name, "", ""); got.status != 503 {
@@ -384,11 +386,11 @@ func TestTendStreams(t *testing.T) {
 	if _, err := s.log.Expire(t.Context(), time.Now(), log.Retention{}); err != nil {
 		t.Error(err)
 	}
-	tend(log.Pass{Streams: 1})
+	expire(log.Pass{Streams: 1})
 	put("source") // its name is free
 }
 
-func TestTendLoop(t *testing.T) {
+func TestExpireLoop(t *testing.T) {
 	s, _ := newWatched(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// front puts around a handler what takes care of the service: the access log, the measurements, and the limit on requests, in this order, so that a
-// request that is refused for its rate is measured and logged, too. Each is left out where it is nil or zero.
+// front adds the access log, the measurements and the limit on requests to a handler, in this order, so that a refused
+// request is logged and measured. Each is left out where it is nil or zero.
 func front(
 	next http.Handler,
 	m *metrics,
@@ -18,20 +18,19 @@ func front(
 	return logged(m.measured(l.limited(next, who)), access)
 }
 
-// statusGone is the status that is noted for a client that went away before there was an answer.
+// statusGone is the logged status of a request whose client went away before an answer.
 const statusGone = 499
 
-// exchange is a request and its answer as those see it who watch: how much came in, what went out. Flushing, deadlines and whatever else a
-// handler asks of the connection go through to it.
+// exchange counts a request and its answer. Flush, deadlines and other requests to the connection go through it.
 type exchange struct {
 	http.ResponseWriter
-	in     atomic.Int64 // a body may be read by more than the handler
+	in     atomic.Int64 // net/http reads the rest of a body, too
 	body   countedBody
 	out    int64
-	status int // 0 where there was no answer yet
+	status int // 0 before the answer
 }
 
-// watch returns what w and r are to be from here on. Layers that watch the same request share one exchange.
+// watch wraps w and r in an exchange. Layers around one request share it.
 func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 	if x, ok := w.(*exchange); ok {
 		return x, r
@@ -39,7 +38,7 @@ func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 	x := &exchange{ResponseWriter: w}
 	x.body.n = &x.in
 	if r.Body != nil && r.Body != http.NoBody {
-		// In a copy: the server looks at its own request's body to tell whether a client waits to be told to go on.
+		// In a copy: net/http looks at its own request's body for Expect: 100-continue.
 		copied := *r
 		x.body.ReadCloser = r.Body
 		copied.Body = &x.body
@@ -48,7 +47,7 @@ func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 	return x, r
 }
 
-// code is the status as it is noted, once the handler has come to its end, or has been left in the middle.
+// code returns the status to log. whole: the handler has returned.
 func (x *exchange) code(r *http.Request, whole bool) int {
 	switch {
 	case x.status != 0:
@@ -58,14 +57,14 @@ func (x *exchange) code(r *http.Request, whole bool) int {
 	case !whole:
 		return http.StatusInternalServerError
 	default:
-		return http.StatusOK // as the server says for a handler that says nothing
+		return http.StatusOK // net/http's default
 	}
 }
 
-// sent is how many bytes of the answer's body went out.
+// sent returns how many bytes of the answer's body were sent.
 func (x *exchange) sent(r *http.Request) int64 {
 	if r.Method == http.MethodHead {
-		return 0 // they were written, and the server kept them
+		return 0 // net/http drops the body
 	}
 	return x.out
 }
@@ -75,7 +74,7 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader is http.ResponseWriter's.
 func (x *exchange) WriteHeader(status int) {
-	if status >= 200 && x.status == 0 { // what is below announces an answer
+	if status >= 200 && x.status == 0 { // not 1xx
 		x.status = status
 	}
 	x.ResponseWriter.WriteHeader(status)
@@ -91,8 +90,8 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Flush is http.Flusher's, for who asks for it without a controller.
-func (x *exchange) Flush() { _ = x.FlushError() } // its next write hears of it
+// Flush is http.Flusher's, for callers without a controller.
+func (x *exchange) Flush() { _ = x.FlushError() } // the next write returns the error
 
 // FlushError is http.ResponseController's.
 func (x *exchange) FlushError() error {
@@ -102,7 +101,7 @@ func (x *exchange) FlushError() error {
 	return http.NewResponseController(x.ResponseWriter).Flush()
 }
 
-// countedBody is a request's body whose bytes are counted.
+// countedBody counts the bytes of a request's body.
 type countedBody struct {
 	io.ReadCloser
 	n *atomic.Int64

@@ -19,8 +19,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Whatever is asked of the server, it neither falls nor says that it is at fault, and what it has taken can be read, as it reads: a thread as lines of entries, a
-// JSON stream as an array.
+// Whatever is asked of the server, it neither falls nor says that it is at fault, and what it has taken can be read, as
+// it reads: a thread as lines of entries, a JSON stream as an array.
 func FuzzHandlers(f *testing.F) {
 	for _, s := range []struct{ method, target, header, body string }{
 		{"POST", "/api/stream/arbe-thread-t1", "Content-Type: application/json", chat("a", "x")},

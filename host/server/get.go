@@ -13,7 +13,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// chunk is how much of a stream one answer of the protocol has, in bytes, but for a message that is larger. Its clients come again for the rest.
+// chunk is how many bytes of a stream one answer of the protocol has, unless one message is larger. Clients read on
+// from there.
 const chunk = 1 << 20
 
 // get serves GET.
@@ -26,7 +27,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g toke
 	return s.getFrom(w, r, name, live, q["offset"], g)
 }
 
-// getFrom gives what a stream has from an offset, the start where there is none, and waits for more as live says.
+// getFrom serves a stream from an offset, its start without one, and waits for a change as live asks for.
 func (s *Server) getFrom(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -41,7 +42,7 @@ func (s *Server) getFrom(
 		return err
 	}
 	if last := r.Header.Get("Last-Event-ID"); live == "sse" && last != "" {
-		offsets = []string{last} // a browser that comes again
+		offsets = []string{last} // a browser that reconnects
 	}
 	after, err := parseOffset(offsets, v.Tail())
 	if err != nil {
@@ -59,7 +60,7 @@ func (s *Server) getFrom(
 	return s.catchUp(w, r, v, after, l)
 }
 
-// parseLive reads how a reader wants to wait, if at all.
+// parseLive parses how a reader wants to wait; "" for not.
 func parseLive(q url.Values) (string, error) {
 	live := q.Get("live")
 	switch live {
@@ -74,7 +75,7 @@ func parseLive(q url.Values) (string, error) {
 	return live, nil
 }
 
-// catchUp gives what is there.
+// catchUp answers with what the stream has now.
 func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, after uint64, l *lease) error {
 	records, next, err := s.content(r.Context(), v, after, l)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, a
 	return s.give(w, r, v, records, next)
 }
 
-// content is what a stream has after an offset, as much as one answer has of it, and the offset that follows.
+// content returns what one answer has of a stream behind an offset, and the offset of its end.
 func (s *Server) content(
 	ctx context.Context,
 	v log.Stream,
@@ -114,7 +115,7 @@ func (s *Server) content(
 	return records, next, nil
 }
 
-// writeRecords writes records as the stream's content type wants them. An error stays in w.
+// writeRecords writes records in the form of the stream's content type. An error stays in w.
 func writeRecords(w io.Writer, v log.Stream, records []engine.Record) {
 	if !v.IsJSON() {
 		for _, r := range records {
@@ -138,7 +139,7 @@ func writeRecords(w io.Writer, v log.Stream, records []engine.Record) {
 	_, _ = io.WriteString(w, "]")
 }
 
-// writeEntry writes a thread's entry with the time of its receipt, and what follows it. An error stays in w.
+// writeEntry writes a thread's entry with the time of its receipt, followed by end. An error stays in w.
 func writeEntry(w io.Writer, r engine.Record, end string) {
 	_, _ = w.Write(r.Data[:len(r.Data)-1])
 	var b [64]byte
@@ -171,7 +172,7 @@ func (s *Server) give(
 	return nil
 }
 
-// poll gives what is there, or waits for it.
+// poll serves long-poll: it answers at once where the stream has more, or once it has.
 func (s *Server) poll(
 	w http.ResponseWriter,
 	r *http.Request,

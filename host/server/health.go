@@ -8,19 +8,20 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// healthTimeout bounds what /healthz asks of the engine. It answers without what it could not learn.
+// healthTimeout bounds the calls of /healthz to the engine. The answer leaves out what they did not return.
 const healthTimeout = time.Second
 
-// health is the answer of /healthz. It is 200 for as long as the process serves requests, whatever the state of the engine: /readyz reports that.
+// health is the answer of /healthz, which is 200 while the process serves requests. /readyz reports the state of the
+// engine.
 type health struct {
 	Status string `json:"status"` // ok
-	// Installation is Log.Installation; left out while it is not known.
+	// Installation is Log.Installation; left out until it is read.
 	Installation string `json:"installation,omitempty"`
 	// WritableSince is Log.WritableSince.
 	WritableSince string `json:"writableSince"`
 }
 
-// healthz answers that the process runs, and since when its log can be written.
+// healthz reports that the process runs, and since when its log can be written.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 	defer cancel()

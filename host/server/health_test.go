@@ -36,7 +36,8 @@ func healthOf(t *testing.T, url string) healthAnswer {
 	return h
 }
 
-// places are where a log can be, each with a way to open it. On the cluster it can be opened by several at the same time.
+// places are where a log can be, each with a way to open it. On the cluster it can be opened by several at the same
+// time.
 func places(t *testing.T) map[string]func() log.Engine {
 	dir := t.TempDir()
 	s, err := natsserver.Start(t.TempDir())
@@ -79,9 +80,9 @@ func TestInstallation(t *testing.T) {
 				if err := streams.Threads(t.Context(), func(id string, _ uint64) error { return errors.New(id) }); err != nil {
 					t.Errorf("a thread: %v", err)
 				}
-				if tended, err := streams.Expire(t.Context(), time.Now(), log.Retention{}); err != nil ||
-					tended.Streams != 0 {
-					t.Errorf("streams: %+v, %v", tended, err)
+				if pass, err := streams.Expire(t.Context(), time.Now(), log.Retention{}); err != nil ||
+					pass.Streams != 0 {
+					t.Errorf("streams: %+v, %v", pass, err)
 				}
 				if err := streams.Close(); err != nil {
 					t.Error(err)
@@ -168,8 +169,8 @@ func TestWritableSince(t *testing.T) {
 		u := &unsteady{}
 		streams := log.New(u)
 		start, n := time.Now(), 0
-		post := func(patience time.Duration) error {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		post := func(timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			n++
 			e := thread.Entry{

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits keep one client from taking the service away from the others. How large an entry and a post may be, package thread says.
+// Limits bound what one client can take. Package thread has the limits on the size of an entry and of a post.
 type Limits struct {
 	Rate        float64 // requests a second for one token, or for one address without a token; 0 is no limit
 	Burst       int     // how many may come at once; 0 is what comes in a second, and at least 1
@@ -23,8 +23,8 @@ type Limits struct {
 	TokenBytes  int64 // that the holder of one token may post within an hour; 0 is no limit
 }
 
-// limited refuses requests that come too fast. who returns the holder of a token that is good. Requests for the service's health and for the measurements
-// always get through, and so does a browser's preflight: the browser would not report why it was refused.
+// limited refuses the requests of callers that exceed the rate. who returns the holder of a valid token. Requests for
+// health and measurements always pass, and so do preflights, since a browser would not report why one was refused.
 func (l Limits) limited(next http.Handler, who func(token string) (holder string, ok bool)) http.Handler {
 	if l.Rate <= 0 {
 		return next
@@ -36,7 +36,7 @@ func (l Limits) limited(next http.Handler, who func(token string) (holder string
 			return
 		}
 		if wait := p.take(p.caller(r, who), 1, time.Now()); wait > 0 {
-			if strings.HasPrefix(r.URL.Path, protocolRoot) { // a page of another site is to see what this is
+			if strings.HasPrefix(r.URL.Path, protocolRoot) { // so that a page of another origin can read it
 				w.Header().Set("Access-Control-Allow-Origin", "*")
 				w.Header().Set("Access-Control-Expose-Headers", exposedHeaders)
 			}
@@ -48,7 +48,7 @@ func (l Limits) limited(next http.Handler, who func(token string) (holder string
 	})
 }
 
-// retryAfter is a wait as a header has it.
+// retryAfter returns a wait as the value of a Retry-After header.
 func retryAfter(wait time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(wait.Seconds()))))
 }
@@ -63,7 +63,7 @@ type limiter struct {
 	buckets map[caller]*rate.Limiter
 }
 
-// newLimiter returns a limiter of perSecond, and burst at once; 0 is what comes in a second, and at least 1.
+// newLimiter returns a limiter of perSecond, and of burst at once; 0 is what comes in a second, and at least 1.
 func newLimiter(perSecond float64, burst int) *limiter {
 	if burst == 0 {
 		burst = max(1, int(math.Ceil(min(perSecond, math.MaxInt32))))
@@ -74,15 +74,15 @@ func newLimiter(perSecond float64, burst int) *limiter {
 	}
 }
 
-// maxBuckets is how many callers have a bucket.
+// maxBuckets bounds the callers with a bucket.
 const maxBuckets = 10_000
 
-// caller is who asks: the holder of a token that is good, or an address. It is a hash by a secret seed, so that nobody can find one that shares another's
-// bucket.
+// caller is the holder of a valid token, or an address: a hash with a secret seed, so that a client can't find one that
+// shares another's bucket.
 type caller uint64
 
-// caller goes by what the token grants, not by its text: the same token written in another way, and a fresh one for the same thread and run, are the same
-// caller. A token that is no good counts for its address.
+// caller returns the caller of a request. A token counts by its grant: another spelling of it, and a fresh token for
+// the same thread and run, are the same caller. An invalid token counts for its address.
 func (l *limiter) caller(r *http.Request, who func(token string) (string, bool)) caller {
 	if token := bearer(r.Header.Get("Authorization")); token != "" {
 		if holder, ok := who(token); ok {
@@ -92,13 +92,15 @@ func (l *limiter) caller(r *http.Request, who func(token string) (string, bool))
 	return caller(maphash.Comparable(l.addresses, network(r.RemoteAddr)))
 }
 
+// holder returns the caller of a holder.
 func (l *limiter) holder(holder string) caller { return caller(maphash.String(l.holders, holder)) }
 
-// network is what is taken for one client without a token: an IPv4 address, or the /64 that a host with IPv6 has all the addresses of.
+// network returns what counts as one client without a token: an IPv4 address, or the /64 of an IPv6 address, all of
+// which one host has.
 func network(remote string) netip.Addr {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return netip.Addr{} // a socket without addresses: its clients are one
+		return netip.Addr{} // all clients of a socket without addresses are one
 	}
 	a := ap.Addr().Unmap().WithZone("")
 	if a.Is6() {
@@ -109,7 +111,7 @@ func network(remote string) netip.Addr {
 	return a
 }
 
-// take lets c have n, and returns 0, or how long it is to wait.
+// take takes n out of c's bucket and returns 0, or returns how long c has to wait.
 func (l *limiter) take(c caller, n int, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +135,8 @@ func (l *limiter) bucket(key caller, now time.Time) *rate.Limiter {
 	return b
 }
 
-// makeRoom forgets the callers whose buckets are full again: a new bucket is no different. Where these are too few, others go, too, so that the next
-// ones need not look through all of them again.
+// makeRoom deletes the full buckets, which are as good as new ones, and others until a tenth of the room is free, so
+// that the next callers need no scan.
 func (l *limiter) makeRoom(now time.Time) {
 	for key, b := range l.buckets {
 		if b.TokensAt(now) >= float64(l.burst) {

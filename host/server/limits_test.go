@@ -84,7 +84,7 @@ func TestLimitRate(t *testing.T) {
 		{"those that are made up are one", Limits{Rate: 1, Burst: 3}, []ask{
 			{target: "/", from: a, with: "good", times: 1, passed: 1},
 			{target: "/", from: a, with: "bad#", times: 10, passed: 3, retry: "1"},
-			{target: "/", from: a, with: "good", times: 3, passed: 2, retry: "1"}, // one that was good before is not concerned
+			{target: "/", from: a, with: "good", times: 3, passed: 2, retry: "1"}, // a valid token
 			{target: "/", from: b, with: "good2", times: 1, passed: 1},
 		}},
 		{"health", Limits{Rate: 1, Burst: 1}, []ask{
@@ -124,7 +124,8 @@ func TestLimitRate(t *testing.T) {
 	}
 }
 
-// A page of another site can see that it was too fast, and is told so by its question, not by the one that the browser asks before.
+// A page of another site can see that it was too fast, and is told so by its question, not by the one that the browser
+// asks before.
 func TestLimitRateBrowser(t *testing.T) {
 	h := front(guarded, nil, Limits{Rate: 1, Burst: 1}, nil, whose)
 	for range 5 {

@@ -59,7 +59,8 @@ func listenBy(t *testing.T, ctx context.Context, client *http.Client, url, token
 	return e
 }
 
-// until reads events until the entry with this id has come, and what belongs to it, and returns the ids that came. "": until the tail.
+// until reads events until the entry with this id has come, and what belongs to it, and returns the ids that came. "":
+// until the tail.
 func (e *events) until(id string) string {
 	e.t.Helper()
 	var ids []string
@@ -98,7 +99,8 @@ func (e *events) until(id string) string {
 	return ""
 }
 
-// A thread's entries come as events, those that are there and those that come; who breaks off goes on from the offset that he was told.
+// A thread's entries come as events, those that are there and those that come; who breaks off goes on from the offset
+// that he was told.
 func TestEvents(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +266,8 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// Many readers wait at the same time, each on a connection of its own, and all hear of what comes. make bench has 10,000 of them.
+// Many readers wait at the same time, each on a connection of its own, and all hear of what comes. make bench has
+// 10,000 of them.
 func TestIdleReaders(t *testing.T) {
 	readers := 500
 	if n := os.Getenv("ARBE_READERS"); n != "" {
@@ -346,7 +349,8 @@ func TestServeEndsEvents(t *testing.T) {
 	}
 }
 
-// Several servers stand before one cluster: what is written by one is heard of by the other, and ids are good for all of them.
+// Several servers stand before one cluster: what is written by one is heard of by the other, and ids are good for all
+// of them.
 func TestServersOnOneCluster(t *testing.T) {
 	s, err := natsserver.Start(t.TempDir())
 	if err != nil {
@@ -418,7 +422,8 @@ func TestServersOnOneCluster(t *testing.T) {
 	}
 }
 
-// With few descriptors left, connections are closed, not the log: it goes on while more clients come than there are descriptors.
+// With few descriptors left, connections are closed, not the log: it goes on while more clients come than there are
+// descriptors.
 func TestLargeLogOnFewDescriptors(t *testing.T) {
 	s := startServerBy(t, "pebble", exec.Command("sh", "-c", `ulimit -n 256 && exec "$0"`, os.Args[0]))
 	post := newWriter(t, s.url)

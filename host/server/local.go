@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// localOnly lets requests pass that programs and pages of this machine make. A server without tokens has nothing else
-// that keeps a page of any site from reading, posting and deleting: a page's own name can be made to lead to a loopback
-// address (Host), and its browser sends requests to others (Origin, Sec-Fetch-Site).
+// localOnly refuses requests that neither programs nor pages of this machine have made. A server without tokens has no
+// other defence against pages of any site: a page's own name can resolve to a loopback address (Host), and its browser
+// sends requests to other origins (Origin, Sec-Fetch-Site).
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocal(r) {
 			refuse(
 				http.StatusForbidden,
 				"not_local",
-				"a server without tokens answers only programs and pages of this machine: Host and Origin have to be loopback",
+				"a server without tokens answers only programs and pages of this machine: "+
+					"Host and Origin have to be loopback",
 			).write(w)
 			return
 		}
@@ -25,8 +26,8 @@ func localOnly(next http.Handler) http.Handler {
 	})
 }
 
-// isLocal reports whether a request is for a loopback name and comes from no page, or from one of such a name. A
-// preflight may come from any page: it changes nothing, and the request after it is refused.
+// isLocal reports whether a request has a loopback name as its host, and no origin or one with such a name. A preflight
+// may come from any page: it changes nothing, and the request after it is refused.
 func isLocal(r *http.Request) bool {
 	if !loopbackName(r.Host) {
 		return false
@@ -51,7 +52,7 @@ func loopbackName(host string) bool {
 		host = name
 	}
 	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // no resolver gives these away (RFC 6761)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // always loopback (RFC 6761)
 		return true
 	}
 	ip, err := netip.ParseAddr(host)

@@ -9,21 +9,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// request is what is told apart among requests that have ended.
+// request is the kind of a request that has ended.
 type request struct {
 	route  route
 	method string // of methodOf
 	code   int
 }
 
-// series is where a request of this kind is counted.
+// series are the counters of one kind of request.
 type series struct {
 	count    prometheus.Counter
 	duration prometheus.Observer
-	refused  prometheus.Counter // nil for one that was not
+	refused  prometheus.Counter // nil for one that was not refused
 }
 
-// measured measures the requests that next answers. Why one was refused is told from its status, so that no refusal is forgotten.
+// measured measures the requests that next answers. The reason of a refusal follows from its status, so that none is
+// left out.
 func (m *metrics) measured(next http.Handler) http.Handler {
 	if m == nil {
 		return next
@@ -33,7 +34,7 @@ func (m *metrics) measured(next http.Handler) http.Handler {
 		m.inFlight.Inc()
 		x, r := watch(w, r)
 		whole := false
-		defer func() { // also when an answer is broken off, which is a panic
+		defer func() { // also after a panic, which breaks an answer off
 			m.inFlight.Dec()
 			s := m.of(request{routeOf(r), methodOf(r), x.code(r, whole)})
 			s.count.Inc()
@@ -52,7 +53,7 @@ func (m *metrics) measured(next http.Handler) http.Handler {
 	})
 }
 
-// of is the series of such requests.
+// of returns the series of a kind of request.
 func (m *metrics) of(r request) series {
 	m.mu.RLock()
 	s, ok := m.series[r]
@@ -64,7 +65,7 @@ func (m *metrics) of(r request) series {
 		count:    m.requests.WithLabelValues(r.route.String(), r.method, strconv.Itoa(r.code)),
 		duration: m.durations.WithLabelValues(r.route.String(), r.method),
 	}
-	if r.route != routeHealth { // a server that is not ready has refused nobody
+	if r.route != routeHealth { // 503 of /readyz is no refusal
 		s.refused = m.refusedTotal[refusal(r.code)]
 	}
 	m.mu.Lock()
@@ -91,14 +92,14 @@ func (m *metrics) Conflicted(entries int) {
 	}
 }
 
-// sent says that so many bytes of entries went to a reader.
+// sent counts bytes of entries that were sent to a reader.
 func (m *metrics) sent(bytes int) {
 	if m != nil {
 		m.readBytes.Add(float64(bytes))
 	}
 }
 
-// reader says that a reader waits from now on, until done is called, once. kind is readerLongPoll or readerSSE.
+// reader counts a waiting reader until done is called, once. kind is readerLongPoll or readerSSE.
 func (m *metrics) reader(kind string) (done func()) {
 	if m == nil {
 		return func() {}
@@ -108,14 +109,14 @@ func (m *metrics) reader(kind string) (done func()) {
 	return g.Dec
 }
 
-// dropped says that a reader was dropped because he was slow.
+// dropped counts a reader that was disconnected for being slow.
 func (m *metrics) dropped() {
 	if m != nil {
 		m.droppedTotal.Inc()
 	}
 }
 
-// ofBudget makes what is measured of the budget for requests.
+// ofBudget registers the measurements of the budget for requests.
 func (m *metrics) ofBudget(b *budget) {
 	if m == nil {
 		return
@@ -128,7 +129,7 @@ func (m *metrics) ofBudget(b *budget) {
 	)
 }
 
-// panicked says that a handler panicked.
+// panicked counts a handler that panicked.
 func (m *metrics) panicked() {
 	if m != nil {
 		m.panicsTotal.Inc()
@@ -149,28 +150,28 @@ func (m *metrics) Deleted() {
 	}
 }
 
-// backedUp says when the newest backup was finished: when one is made, and at the start where there is one from before.
+// backedUp sets when the newest backup was made.
 func (m *metrics) backedUp(at time.Time) {
 	if m != nil {
 		m.lastBackup.Set(float64(at.Unix()))
 	}
 }
 
-// certificate says when the certificate that is served expires.
+// certificate sets when the served certificate expires.
 func (m *metrics) certificate(until time.Time) {
 	if m != nil {
 		m.certificateEnd.Set(float64(until.Unix()))
 	}
 }
 
-// connected says that a connection was opened (1) or closed (-1).
+// connected counts a connection that was opened (1) or closed (-1).
 func (m *metrics) connected(n float64) {
 	if m != nil {
 		m.connections.Add(n)
 	}
 }
 
-// turnedAway says that a connection was closed at once.
+// turnedAway counts a connection that was closed at once.
 func (m *metrics) turnedAway() {
 	if m != nil {
 		m.turnedAwayTotal.Inc()

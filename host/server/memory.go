@@ -29,7 +29,7 @@ func memoryLimit(root fs.FS) int64 {
 			limit = min(limit, n*unit)
 		}
 	}
-	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // without it the groups at the top are looked at
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // without it: the groups at the top
 	groups = append(groups, "\n0::/\n0:memory:/\n"...)
 	for line := range strings.Lines(string(groups)) {
 		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// metrics are what a server tells Prometheus about itself. A nil one takes everything and tells nothing. No label holds what a client has chosen: there
-// are as many series after a year as after a day.
+// metrics are the measurements of a server for Prometheus. A nil one ignores all calls. No label has a value that a
+// client can choose, so the number of series is bounded.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -35,7 +35,7 @@ type metrics struct {
 	lastBackup, certificateEnd                      prometheus.Gauge
 
 	mu     sync.RWMutex
-	series map[request]series // of requests and durations: to find a series by its labels costs more than all the rest
+	series map[request]series // of requests and durations, since finding a series by its labels is slow
 }
 
 // Kinds of readers that wait for more.
@@ -44,8 +44,8 @@ const (
 	readerSSE      = "sse"
 )
 
-// newMetrics makes the measurements of a server of this version. check tells what keeps the log from taking appends, and disk is a folder on the log's
-// disk; both are asked when somebody asks for the measurements. nil and "": there is nothing to ask.
+// newMetrics returns the measurements of a server of this version. check returns why the log takes no appends, and disk
+// is a folder on the log's disk; both are read for each scrape. nil and "" leave them out.
 func newMetrics(version string, check func(context.Context) error, disk string) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(), series: map[request]series{},
@@ -56,7 +56,9 @@ func newMetrics(version string, check func(context.Context) error, disk string) 
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	f := promauto.With(m.registry)
-	f.NewGaugeVec(prometheus.GaugeOpts{Name: "arbe_build_info", Help: "1, with what this server was built from."}, []string{"version", "goversion"}).
+	f.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "arbe_build_info", Help: "1, with what this server was built from.",
+	}, []string{"version", "goversion"}).
 		WithLabelValues(version, runtime.Version()).
 		Set(1)
 	m.ofRequests(f)
@@ -86,7 +88,7 @@ func newMetrics(version string, check func(context.Context) error, disk string) 
 	return m
 }
 
-// ofRequests makes what is measured of requests and connections.
+// ofRequests registers the measurements of requests and connections.
 func (m *metrics) ofRequests(f promauto.Factory) {
 	m.connections = gauge(f, "arbe_connections_open", "Connections that are open.")
 	m.turnedAwayTotal = counter(
@@ -105,17 +107,19 @@ func (m *metrics) ofRequests(f promauto.Factory) {
 	m.bytesIn = counter(f, "arbe_http_request_bytes_total", "Bytes of requests' bodies that were read.")
 	m.bytesOut = counter(f, "arbe_http_response_bytes_total", "Bytes of answers' bodies.")
 	m.requests = f.NewCounterVec(prometheus.CounterOpts{
-		Name: "arbe_http_requests_total", Help: "Requests that have ended. Code 499: the client went away before there was an answer.",
+		Name: "arbe_http_requests_total",
+		Help: "Requests that have ended. Code 499: the client went away before there was an answer.",
 	}, []string{"route", "method", "code"})
 	m.durations = f.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "arbe_http_request_duration_seconds", Help: "Time from a request's header to the end of its answer. Route live: reads that wait.",
+		Name:    "arbe_http_request_duration_seconds",
+		Help:    "Time from a request's header to the end of its answer. Route live: reads that wait.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"route", "method"})
 	refused := f.NewCounterVec(
 		prometheus.CounterOpts{Name: "arbe_refused_total", Help: "Requests that were refused, by reason."},
 		[]string{"reason"},
 	)
-	for _, reason := range refusals { // all from the start: a rate does not see the first one of a series
+	for _, reason := range refusals { // all from the start: a rate misses the first count of a series
 		m.refusedTotal[reason] = refused.WithLabelValues(reason)
 	}
 	m.certificateEnd = gauge(
@@ -125,7 +129,7 @@ func (m *metrics) ofRequests(f promauto.Factory) {
 	)
 }
 
-// ofLog makes what is measured of the log and its readers.
+// ofLog registers the measurements of the log and its readers.
 func (m *metrics) ofLog(f promauto.Factory) {
 	m.entries = counter(f, "arbe_append_entries_total", "Entries that were appended.")
 	m.entryBytes = counter(f, "arbe_append_bytes_total", "Bytes of entries that were appended.")
@@ -173,7 +177,7 @@ func gauge(f promauto.Factory, name, help string) prometheus.Gauge {
 	return f.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
-// probe asks check, once a second at most, however many ask for the measurements.
+// probe calls check once a second at most.
 func probe(check func(context.Context) error) func() float64 {
 	var mu sync.Mutex
 	var asked time.Time
@@ -187,7 +191,7 @@ func probe(check func(context.Context) error) func() float64 {
 		ctx, cancel := context.WithTimeout(
 			context.Background(),
 			2*time.Second,
-		) // a cluster that does not answer is not up
+		) // a cluster that does not answer is down
 		defer cancel()
 		up = 0
 		if check(ctx) == nil {
@@ -198,7 +202,7 @@ func probe(check func(context.Context) error) func() float64 {
 	}
 }
 
-// diskRoom is how much of the disk that dir is on is free, and how large it is; -1 where it can't be told.
+// diskRoom returns the free bytes and the size of the disk with dir; -1 where the system does not report them.
 func diskRoom(dir string) (free, size float64) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
@@ -207,8 +211,8 @@ func diskRoom(dir string) (free, size float64) {
 	return float64(st.Bavail) * float64(st.Bsize), float64(st.Blocks) * float64(st.Bsize)
 }
 
-// handler serves the measurements. They are gathered for two requests at a time, since an answer costs more than the question; the others wait their turn. A
-// client that does not read its answer holds up none of them.
+// handler serves the measurements. It gathers them for two requests at a time, since that is expensive; others wait. A
+// client that does not read its answer delays none of them.
 func (m *metrics) handler() http.Handler {
 	gather, turn := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), semaphore.NewWeighted(2)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -227,7 +231,7 @@ func (m *metrics) handler() http.Handler {
 	})
 }
 
-// page is an answer that is kept until it is whole.
+// page buffers an answer.
 type page struct {
 	header http.Header
 	status int

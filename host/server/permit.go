@@ -23,7 +23,7 @@ func (s *Server) authorize(r *http.Request, scope string) (token.Grant, error) {
 	return s.permit(r.Header.Get("Authorization"), name, scope)
 }
 
-// permit checks what an Authorization header allows on a stream.
+// permit returns what an Authorization header allows on a stream, or refuses.
 func (s *Server) permit(authorization, name, scope string) (token.Grant, error) {
 	signed := bearer(authorization)
 	if signed == "" {
@@ -64,7 +64,7 @@ func threadOf(g token.Grant) string {
 	return id
 }
 
-// bearer is the token of an Authorization header; "" for none.
+// bearer returns the token of an Authorization header; "" for none.
 func bearer(authorization string) string {
 	kind, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(kind, "Bearer") {
@@ -73,7 +73,7 @@ func bearer(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// holder returns the holder of a token that is good.
+// holder returns the holder of a valid token.
 func (s *Server) holder(token string) (string, bool) {
 	g, err := s.verify(token)
 	return g.Holder(), err == nil
@@ -103,7 +103,7 @@ func (s *Server) spend(g token.Grant, bytes int) error {
 // renewAfter is how long after its run's end a renew token is good.
 const renewAfter = time.Hour
 
-// renew gives a fresh write token for the renew token's thread and run.
+// renew serves a fresh write token for the renew token's thread and run.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) error {
 	if g.Run != "" {
 		ended, ok, err := s.Log.ReceivedAt(r.Context(), threadOf(g), g.Run+".end.0")

@@ -61,11 +61,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g tok
 	return nil
 }
 
-// maxSeq is how long a Stream-Seq may be, in bytes: the stream's state has the last one.
+// maxSeq is the longest Stream-Seq, in bytes. A stream's state has the last one.
 const maxSeq = 256
 
-// parseSeq reads Stream-Seq; "" where there is none. It is kept as text, so other bytes would not come back as they
-// are compared.
+// parseSeq parses Stream-Seq; "" for none. It has to be UTF-8, since the state keeps it as JSON text.
 func parseSeq(h http.Header) (string, error) {
 	given := h.Values(headerSeq)
 	if len(given) == 0 {
@@ -77,10 +76,10 @@ func parseSeq(h http.Header) (string, error) {
 	return given[0], nil
 }
 
-// maxNumber is the largest number that every client can hold.
+// maxNumber is the largest integer that JavaScript clients hold exactly.
 const maxNumber = 1<<53 - 1
 
-// parseProducer reads the three headers; nil where none is there.
+// parseProducer parses the three headers of a producer; nil without them.
 func parseProducer(h http.Header) (*log.Producer, error) {
 	id, epoch, seq := h.Values(headerProducerID), h.Values(headerProducerEpoch), h.Values(headerProducerSeq)
 	if len(id)+len(epoch)+len(seq) == 0 {
@@ -108,7 +107,7 @@ func parseProducer(h http.Header) (*log.Producer, error) {
 	return p, nil
 }
 
-// parseDecimal reads a number of digits only, without leading zeros.
+// parseDecimal parses digits without leading zeros, up to maxNumber.
 func parseDecimal(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && n >= 0 && n <= maxNumber && strconv.FormatInt(n, 10) == s

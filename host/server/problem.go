@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// problem is an answer that is no success.
+// problem is an answer to a request that failed.
 type problem struct {
 	status  int
 	code    string
@@ -21,11 +21,13 @@ type problem struct {
 
 func (p *problem) Error() string { return p.message }
 
+// refuse returns a problem without headers.
 func refuse(status int, code, format string, args ...any) *problem {
 	return &problem{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// problemOf returns the answer to a request that is refused for what it asks; nil for an error of the log.
+// problemOf returns the answer to a refused request, with its status, code, message and headers; nil for an error of
+// the engine.
 func problemOf(err error) *problem {
 	var (
 		p        *problem
@@ -123,7 +125,7 @@ func (p *problem) with(header string, value any) *problem {
 	return p
 }
 
-// answerError answers a request that failed.
+// answerError answers a request with this error; nil is none.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return

@@ -29,7 +29,7 @@ const (
 	headerForkedFrom       = "Stream-Forked-From"
 	headerForkOffset       = "Stream-Fork-Offset"
 	headerForkSub          = "Stream-Fork-Sub-Offset"
-	headerForkToken        = "Stream-Fork-Authorization" // of ours: a bearer token that may read the stream to fork from
+	headerForkToken        = "Stream-Fork-Authorization" // not in the protocol: a bearer token that may read the source
 	headerEncoding         = "Stream-Sse-Data-Encoding"
 	headerProducerID       = "Producer-Id"
 	headerProducerEpoch    = "Producer-Epoch"
@@ -38,25 +38,28 @@ const (
 	headerProducerReceived = "Producer-Received-Seq"
 )
 
-// protocolRoot is where the streams of the protocol are. Threads are among them, by their streams' names.
+// protocolRoot is the path above the streams of the protocol. Threads are among them.
 const protocolRoot = "/v1/stream/"
 
-// Headers that browsers are told of.
+// Headers in answers to browsers (CORS).
 var (
 	allowedHeaders = strings.Join([]string{
-		"Authorization", "Content-Type", "If-None-Match", headerTTL, headerExpires, headerSeq, headerClosed, headerForkedFrom, headerForkOffset, headerForkSub,
+		"Authorization", "Content-Type", "If-None-Match", headerTTL, headerExpires, headerSeq, headerClosed,
+		headerForkedFrom, headerForkOffset, headerForkSub,
 		headerForkToken, headerProducerID, headerProducerEpoch, headerProducerSeq,
 	}, ", ")
 	exposedHeaders = strings.Join([]string{
-		"Location", "ETag", "Retry-After", headerRequest, headerNext, headerUpToDate, headerCursor, headerClosed, headerTTL, headerExpires, headerEncoding, headerProducerEpoch,
+		"Location", "ETag", "Retry-After", headerRequest, headerNext, headerUpToDate, headerCursor,
+		headerClosed, headerTTL, headerExpires, headerEncoding, headerProducerEpoch,
 		headerProducerSeq, headerProducerExpected, headerProducerReceived,
 	}, ", ")
 )
 
-// protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md, without the reserved names.
+// protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md,
+// without subscriptions.
 func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", "sandbox") // a stream of HTML, or of SVG, runs nothing
+	h.Set("Content-Security-Policy", "sandbox") // no script of a stream of HTML or SVG runs
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", exposedHeaders)
@@ -67,9 +70,10 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	h.Set("Cache-Control", "no-store") // unless something better is known
+	h.Set("Cache-Control", "no-store") // the default
 	serve := map[string]func(http.ResponseWriter, *http.Request, string, token.Grant) error{
-		http.MethodPut: s.create, http.MethodPost: s.post, http.MethodGet: s.get, http.MethodHead: s.inspect, http.MethodDelete: s.remove,
+		http.MethodPut: s.create, http.MethodPost: s.post, http.MethodDelete: s.remove,
+		http.MethodGet: s.get, http.MethodHead: s.inspect,
 	}[r.Method]
 	if serve == nil {
 		h.Set("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
@@ -87,7 +91,7 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	s.answerError(w, r, err)
 }
 
-// streamName is the name in a path below protocolRoot.
+// streamName returns the name in a path below protocolRoot.
 func streamName(path string) (string, error) {
 	rest, ok := strings.CutPrefix(path, protocolRoot)
 	name, err := url.PathUnescape(rest)
@@ -123,13 +127,14 @@ func streamName(path string) (string, error) {
 	return name, nil
 }
 
-// scopes are what the protocol's methods need.
+// scopes are the scopes that the protocol's methods need.
 var scopes = map[string]string{
-	http.MethodGet: token.ScopeRead, http.MethodHead: token.ScopeRead, http.MethodPost: token.ScopeWrite, http.MethodPut: token.ScopeWrite, http.MethodDelete: token.ScopeDelete,
+	http.MethodGet: token.ScopeRead, http.MethodHead: token.ScopeRead,
+	http.MethodPost: token.ScopeWrite, http.MethodPut: token.ScopeWrite, http.MethodDelete: token.ScopeDelete,
 }
 
-// admit checks that the request's token is good for what it wants of a stream, and returns what the token allows. An
-// open server asks for none, and allows what a token without a run does.
+// admit returns what the request's token allows, or refuses. An insecure server needs none, and allows what a token
+// without a run does.
 func (s *Server) admit(r *http.Request, name string) (token.Grant, error) {
 	if s.Insecure {
 		return token.Grant{}, nil
@@ -137,7 +142,7 @@ func (s *Server) admit(r *http.Request, name string) (token.Grant, error) {
 	return s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
 }
 
-// mediaType is a content type as streams are compared by.
+// mediaType returns a content type without parameters, as streams are compared by.
 func mediaType(s string) (string, error) {
 	kind, _, err := mime.ParseMediaType(s)
 	if err != nil {
@@ -157,7 +162,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ 
 	return nil
 }
 
-// describe tells what a stream is.
+// describe sets the headers with a stream's properties.
 func describe(h http.Header, v log.Stream) {
 	h.Set("Content-Type", v.Type)
 	h.Set(headerNext, offset(v.Tail()))
@@ -181,7 +186,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ t
 	return nil
 }
 
-// readBody reads what is to be appended.
+// readBody reads the body of an append.
 func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, refuse(
@@ -198,7 +203,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]b
 	return body, err
 }
 
-// absolute is the URL of a stream as its client would call it.
+// absolute returns the URL of a stream with the client's host.
 func absolute(r *http.Request, name string) string {
 	scheme := "http"
 	if r.TLS != nil {
@@ -208,7 +213,8 @@ func absolute(r *http.Request, name string) string {
 	return u.String()
 }
 
-// cursor tells caches which answers to waiting readers may be shared. It is the number of the present interval, and more than the one that the client has.
+// cursor returns the Stream-Cursor, by which caches know which answers they may share: the number of the present
+// interval, but more than the client's.
 func cursor(now time.Time, have string) string {
 	const length = 20 * time.Second
 	n := int64(now.Sub(time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)) / length)
@@ -218,7 +224,7 @@ func cursor(now time.Time, have string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// etag names what a read gives: it changes when there is more, or the stream is closed.
+// etag returns the ETag of a read. It changes when the stream has more, or is closed.
 func etag(v log.Stream, after, next uint64) string {
 	end := ""
 	if v.Closed && next >= v.Tail() {
@@ -227,7 +233,7 @@ func etag(v log.Stream, after, next uint64) string {
 	return fmt.Sprintf(`"%s.%d.%d%s"`, v.Born, after, next, end)
 }
 
-// closing is the context of waits that end with the server.
+// closing returns the context of waits that end with the server.
 func (s *Server) closing() context.Context {
 	if s.Closing == nil {
 		return context.Background()

@@ -74,7 +74,7 @@ func TestProxyUploadBreaks(t *testing.T) {
 	if got := <-u.seen; got == "EOF" {
 		t.Error("half a body is whole")
 	}
-	for began := time.Now(); !strings.Contains(said.String(), "path=/odd/upload"); time.Sleep(time.Millisecond) { // between two looks
+	for began := time.Now(); !strings.Contains(said.String(), "path=/odd/upload"); time.Sleep(time.Millisecond) {
 		if time.Since(began) > 20*time.Second {
 			t.Fatalf("the request's end is not in the log: %s", said)
 		}
@@ -206,7 +206,8 @@ func TestProxyWriteDeadline(t *testing.T) {
 	}
 }
 
-// BenchmarkFronts is what a way to the server costs: an append of 1 KB, and a read of nothing; one client after the other, and 64 at once.
+// BenchmarkFronts is what a way to the server costs: an append of 1 KB, and a read of nothing; one client after the
+// other, and 64 at once.
 func BenchmarkFronts(b *testing.B) {
 	u := newServer(b).srv.URL
 	up, err := proxy.ParseUpstream(u)

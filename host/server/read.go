@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 )
 
-// read gives a thread's entries as NDJSON, or as events.
+// read serves a thread's entries as NDJSON, or as events.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) error {
 	q := r.URL.Query()
 	live := q.Get("live")
@@ -52,14 +52,14 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	if r.Method == http.MethodHead {
-		return nil // how much there is costs reading all of it
+		return nil // a Content-Length would cost reading all of it
 	}
 	l := s.lease(r, g)
 	defer l.free()
 	return s.send(r.Context(), w, v, after, l)
 }
 
-// thread is the thread that f follows, as it is now.
+// thread returns the thread that f follows.
 func (s *Server) thread(ctx context.Context, f *log.Follower) (log.Stream, <-chan struct{}, error) {
 	v, grown, err := f.Stat(ctx)
 	if errors.Is(err, log.ErrAbsent) {
@@ -68,7 +68,7 @@ func (s *Server) thread(ctx context.Context, f *log.Follower) (log.Stream, <-cha
 	return v, grown, err
 }
 
-// await returns when the thread has grown, or was waited for long enough.
+// await returns when the thread has changed, or after the long-poll's time.
 func (s *Server) await(ctx context.Context, grown <-chan struct{}) error {
 	timer := time.NewTimer(s.longPoll())
 	defer timer.Stop()
@@ -82,10 +82,10 @@ func (s *Server) await(ctx context.Context, grown <-chan struct{}) error {
 	return nil
 }
 
-// firstPiece is how much a reader is given at first, so that a short thread is a small request.
+// firstPiece bounds the first read of an answer, so that a short thread is a small request.
 const firstPiece = 64 << 10
 
-// send writes a thread's entries after an offset, up to its end as v has it, in pieces of which it holds one.
+// send writes a thread's entries behind an offset, up to the end in v. It holds one piece of them at a time.
 func (s *Server) send(ctx context.Context, w http.ResponseWriter, v log.Stream, after uint64, l *lease) error {
 	out := s.answer(ctx, w, 0)
 	for most := firstPiece; after < v.Tail(); most = readChunk {
@@ -96,13 +96,13 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, v log.Stream, 
 		case err != nil && most == firstPiece:
 			return err
 		case err != nil:
-			// The status is out already. A connection that breaks says that this was not all.
+			// The status is sent. Breaking the connection marks the answer as incomplete.
 			if !errors.As(err, new(*problem)) {
-				s.Logger.Error("a read broke off", "stream", v.Name, "error", err)
+				s.Logger.Error("read interrupted", "stream", v.Name, "error", err)
 			}
 			panic(http.ErrAbortHandler)
 		case len(records) == 0:
-			return nil // the rest was removed
+			return nil // the rest was removed since
 		}
 		if most == firstPiece {
 			w.WriteHeader(http.StatusOK)
@@ -123,7 +123,7 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, v log.Stream, 
 	return nil
 }
 
-// longPoll is how long a reader is kept waiting.
+// longPoll returns how long a reader waits for a change.
 func (s *Server) longPoll() time.Duration {
 	if s.LongPoll == 0 {
 		return 20 * time.Second
@@ -131,7 +131,7 @@ func (s *Server) longPoll() time.Duration {
 	return s.LongPoll
 }
 
-// parseOffset is the offset after which to read.
+// parseOffset parses the offset behind which to read.
 func parseOffset(given []string, tail uint64) (uint64, error) {
 	if len(given) > 1 {
 		return 0, refuse(http.StatusBadRequest, "offset", "more than one offset")
@@ -155,7 +155,7 @@ func parseOffset(given []string, tail uint64) (uint64, error) {
 	return at, nil
 }
 
-// parsePlace reads a place in a stream. The last of these is the start as other servers of the protocol write it.
+// parsePlace parses an offset. The zeros with a line between are the start in other servers of the protocol.
 func parsePlace(s string) (uint64, bool) {
 	switch s {
 	case "0", "-1", "0000000000000000_0000000000000000":
@@ -165,7 +165,7 @@ func parsePlace(s string) (uint64, bool) {
 	return n, err == nil && len(s) == 20
 }
 
-// offset is a place in a stream, as clients know it: opaque, and sorted as text.
+// offset returns a place in a stream as clients have it: opaque, and sorted as text.
 func offset(seq uint64) string {
 	b := []byte("00000000000000000000")
 	for i := len(b) - 1; seq > 0; i-- {

@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// recovered ends a request whose handler panicked, with 500 where no answer has begun and a broken connection else,
-// and logs the panic as an error. http.ErrAbortHandler is no panic: handlers break answers off by it.
+// recovered answers 500 for a handler that panics, or breaks the connection where the answer has begun, and logs the
+// panic. It passes http.ErrAbortHandler on, by which handlers break answers off.
 func recovered(next http.Handler, m *metrics, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x, r := watch(w, r)

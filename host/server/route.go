@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// route is what a request is for, as it is measured: few, and no names of streams.
+// route is the purpose of a request, for the measurements. It names no stream.
 type route uint8
 
 const (
 	routeOther  route = iota
 	routeAppend       // to a thread
 	routeRead         // of a thread
-	routeLive         // a read that waits for more, of a thread or another stream
+	routeLive         // a read that waits, of a thread or another stream
 	routeToken        // a fresh token
 	routeStream       // the Durable Streams protocol
-	routeAdmin        // of the server itself, as a backup is
-	routeHealth       // the service about itself
+	routeAdmin        // about the server, as a backup
+	routeHealth       // health, readiness and measurements
 	routes
 )
 
@@ -24,7 +24,7 @@ var routeNames = [routes]string{"other", "append", "read", "live", "token", "str
 
 func (r route) String() string { return routeNames[r] }
 
-// routeOf tells what a request is for. It goes by the looks: nobody has checked that there is such a stream.
+// routeOf returns the purpose of a request by its form. The stream need not exist.
 func routeOf(r *http.Request) route {
 	path := r.URL.Path
 	switch path {
@@ -53,12 +53,12 @@ func routeOf(r *http.Request) route {
 	}
 }
 
-// isLive reports whether a query asks for a read that waits.
+// isLive reports whether a query asks to wait.
 func isLive(query string) bool {
 	return strings.HasPrefix(query, "live=") || strings.Contains(query, "&live=")
 }
 
-// methodOf is a request's method as it is measured: a client can make up any number of others.
+// methodOf returns a request's method; OTHER for one that no handler serves, since clients can make up any number.
 func methodOf(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet,
@@ -74,7 +74,7 @@ func methodOf(r *http.Request) string {
 	}
 }
 
-// refusals are the reasons of an answer that is no success, as they are counted.
+// refusals are the reasons of refusals in the measurements.
 var refusals = []string{
 	"auth",
 	"conflict",
@@ -87,7 +87,7 @@ var refusals = []string{
 	"unavailable",
 }
 
-// refusal is the reason of an answer with this status; "" for a success and for a client that went away.
+// refusal returns the reason of an answer with this status; "" for a success, and for a client that went away.
 func refusal(status int) string {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -20,8 +20,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Whatever somebody tries who may not, or who means harm, is refused with the right status, on the thread API and on the protocol, by the log of each engine:
-// nothing is appended, and the answer holds nothing of the token.
+// Whatever somebody tries who may not, or who means harm, is refused with the right status, on the thread API and on
+// the protocol, by the log of each engine: nothing is appended, and the answer holds nothing of the token.
 func TestSecurity(t *testing.T) {
 	s := newServer(t)
 	good := writer(t, "t1")
@@ -253,7 +253,8 @@ func (s *testServer) raw(method, path, token, header, body string) (status int, 
 	return resp.StatusCode, all.String() + "\n" + string(b)
 }
 
-// A secret is changed without a pause: with two, the first one signs and both verify; what the old one has signed is good until it is taken away.
+// A secret is changed without a pause: with two, the first one signs and both verify; what the old one has signed is
+// good until it is taken away.
 func TestKeyRotation(t *testing.T) {
 	old, fresh := secret, []byte("another-secret-of-32-bytes-or-more")
 	e := engines["pebble"](t)

@@ -23,32 +23,33 @@ import (
 	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
-// Config is what Serve needs to know.
+// Config is the configuration of Serve.
 type Config struct {
 	Addr     string // to listen on, "127.0.0.1:8787"
 	Data     Data
-	Secrets  [][]byte // nil for one of the server's own, on a loopback address
+	Secrets  [][]byte // nil for one that the server makes; only on a loopback address
 	LongPoll time.Duration
 	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of MemoryLimit
-	Insecure bool  // the Durable Streams protocol asks for no token. Only on a loopback address
+	Insecure bool  // the Durable Streams protocol needs no token; only on a loopback address
 	Limits   Limits
 
-	NATS      *jetstream.Config // the cluster that keeps the log; nil for the data folder
+	NATS      *jetstream.Config // cluster for the log; nil for the data folder
 	Retention log.Retention     // of what the log holds
 
 	Cert, Key string    // files of a certificate and its key; "" for no TLS
 	Debug     string    // a loopback address to serve profiles on; "" for none
-	Access    io.Writer // of a line for each request; nil for none
+	Access    io.Writer // for the access log; nil for none
 	Version   string    // of the program, for the measurements
 	Logger    *slog.Logger
 
-	// Beside, where there is one, runs while the server serves: it is told the base URL, the log and the secret that signs, and ends when ctx does.
+	// Beside runs while the server serves, and ends when ctx does; nil for none. url is the base URL, secret the one
+	// that signs.
 	Beside func(ctx context.Context, url string, streams *log.Log, secret []byte) error
 
-	engine log.Engine // of a test; nil for the one that the fields above name
+	engine log.Engine // for tests; nil for the one that the fields above name
 }
 
-// check returns why a server must not begin, if so.
+// check returns why a server must not start.
 func (c Config) check() error {
 	for _, secret := range c.Secrets {
 		if len(secret) < token.MinSecret {
@@ -64,12 +65,12 @@ func (c Config) check() error {
 	return nil
 }
 
-// expireEvery is the time between two passes over the log that remove what has expired.
+// expireEvery is the time between two passes of log.Expire.
 const expireEvery = 10 * time.Minute
 
-// Serve runs a server until ctx is done, and then ends it in order: no new requests, the waiting readers answered, the log closed. ready is told of
-// the base URL once it can be used. Where the log fails for good, Serve returns at once with engine.ErrFailed, and the
-// process is to end: requests may be stuck in the log, and are left there.
+// Serve runs a server until ctx is done. Then it accepts no more requests, answers the waiting readers, gives the
+// others 10 s and closes the log. It calls ready with the base URL when requests can come. Where the log fails for
+// good, it returns engine.ErrFailed at once, and the process has to end: requests may be stuck in the log.
 func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
@@ -112,10 +113,10 @@ type failer interface {
 	Failure() error
 }
 
-// failedTimeout is how long a server whose log has failed waits for its own end.
+// failedTimeout bounds the end of a server whose log has failed.
 const failedTimeout = time.Second
 
-// serve is Serve over an open log.
+// serve is Serve with an open log.
 func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url string)) (err error) {
 	secrets := cfg.Secrets
 	if secrets == nil {
@@ -137,7 +138,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	m := newMetrics(cmp.Or(cfg.Version, "dev"), streams.Engine().Check, disk)
 	streams.Observer = m
 
-	together, ctx := errgroup.WithContext(ctx) // where one ends, all do
+	together, ctx := errgroup.WithContext(ctx) // one that fails ends all
 	s := &Server{
 		Log:      streams,
 		Secrets:  secrets,
@@ -192,7 +193,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 }
 
 // OpenLog opens the log in the folder dir on this machine's disk, and makes it where there is none. One process at a
-// time can have it.
+// time can open it.
 func OpenLog(dir string, logger *slog.Logger) (*log.Log, error) {
 	e, err := pebble.Open(dir, logger)
 	if err != nil {
@@ -201,7 +202,7 @@ func OpenLog(dir string, logger *slog.Logger) (*log.Log, error) {
 	return log.New(e), nil
 }
 
-// open opens the log where it is kept.
+// open opens the configured log.
 func (c Config) open(ctx context.Context) (*log.Log, error) {
 	if c.engine != nil {
 		return log.New(c.engine), nil
@@ -216,10 +217,11 @@ func (c Config) open(ctx context.Context) (*log.Log, error) {
 	return log.New(e), nil
 }
 
-// identifyTimeout bounds how long the start waits for the installation's id.
+// identifyTimeout bounds the read of the installation's id at the start.
 const identifyTimeout = 5 * time.Second
 
-// identify reads the installation's id, and makes it at the first start. A server whose disk is full, or whose cluster has no majority, starts without.
+// identify reads the installation's id, and makes it at the first start. On a full disk, and on a cluster without a
+// majority, the server starts without it.
 func identify(ctx context.Context, streams *log.Log) error {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
@@ -227,19 +229,19 @@ func identify(ctx context.Context, streams *log.Log) error {
 	return err
 }
 
-// newServer is a server that waits for nobody for ever.
+// newServer returns an HTTP server with a timeout for each wait.
 func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: paced(
 			h,
 			writeTimeout,
 		), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // what clients do on their connections
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // errors of clients' connections
 	}
 }
 
-// ServeHandler serves h on addr until ctx is done, and ends as Serve does. Each of its requests may take a connection to
-// elsewhere, so that it accepts half as many as the process may have open files. ready receives the base URL once
+// ServeHandler serves h on addr until ctx is done, and ends as Serve does. A request may take a second connection of
+// the process, so it accepts half as many as the limit of open files allows. It calls ready with the base URL when
 // requests can come. A handler that panics answers 500.
 func ServeHandler(
 	ctx context.Context,
@@ -258,7 +260,8 @@ func ServeHandler(
 	return serveUntil(ctx, srv, &limitedListener{Listener: ln, most: int64(most)})
 }
 
-// serveUntil serves until ctx is done, and then lets those who are being answered go on for 10 s. Who still listens then comes again, from where it was.
+// serveUntil serves until ctx is done, and gives requests 10 s then. Readers that it disconnects come again from their
+// offset.
 func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() {

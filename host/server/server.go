@@ -21,24 +21,27 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Server is the thread API over a Log. Its fields must not change while it serves.
+// Server serves a Log over HTTP. Its fields must not change while it serves.
 type Server struct {
 	Log     *log.Log
-	Secrets [][]byte // verify tokens, and the first one signs them; each has at least MinSecret bytes
-	// Insecure serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the protocol's test suite.
+	Secrets [][]byte // verify tokens, and the first one signs; each has at least token.MinSecret bytes
+	// Insecure serves the Durable Streams protocol without tokens, to programs and pages of this machine. It is for the
+	// protocol's test suite.
 	Insecure bool
-	// LongPoll is how long a reader is kept waiting for something new; 0 is 20 s.
+	// LongPoll is how long a reader waits for a change; 0 is 20 s.
 	LongPoll time.Duration
-	// WriteTimeout is how long a client may take to accept 64 KiB of an answer, before its connection is closed; 0 is 10 s. A reader comes again from where
-	// it was.
+	// WriteTimeout is how long a client may take to accept 64 KiB of an answer; 0 is 10 s. Then its connection is
+	// closed, and it reads on from its offset.
 	WriteTimeout time.Duration
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
-	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of MemoryLimit. SERVE.md has what a request beyond it gets.
+	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of MemoryLimit. SERVE.md has the
+	// answers beyond it.
 	Budget int64
 
-	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is never less than one post may have.
+	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is
+	// at least the size of the largest post.
 	TokenQuota int64
 
 	tokens  *token.Verifier
@@ -53,12 +56,13 @@ const (
 	readyTimeout = 5 * time.Second
 )
 
-// Handler serves the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and /healthz, /readyz and /metrics.
+// Handler returns the handler of the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and
+// of /healthz, /readyz and /metrics.
 func (s *Server) Handler() http.Handler {
 	return paced(s.handler(), cmp.Or(s.WriteTimeout, writeTimeout))
 }
 
-// handler is Handler without a bound on how long a client takes.
+// handler is Handler without timeouts.
 func (s *Server) handler() http.Handler {
 	s.tokens = token.NewVerifier(s.Secrets)
 	s.budget = newBudget(cmp.Or(s.Budget, MemoryLimit()/4))
@@ -78,12 +82,12 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc(BackupPath, s.backup)
 	mux.HandleFunc("GET /readyz", s.ready)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff") // an entry's text is never a page
+		w.Header().Set("X-Content-Type-Options", "nosniff") // no entry is taken for a page
 		if !s.Insecure || !strings.HasPrefix(r.URL.Path, protocolRoot) {
 			w.Header().Set("Vary", "Authorization")
 		}
 		if strings.HasPrefix(r.URL.Path, protocolRoot) {
-			s.protocol(w, r) // its names are not tidied
+			s.protocol(w, r) // ServeMux would clean its names
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -94,7 +98,7 @@ func (s *Server) handler() http.Handler {
 	return h
 }
 
-// ready tells whether the log can be written.
+// ready reports whether the log can be written.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
@@ -108,7 +112,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// as wraps a handler for whoever's token has the scope, on the thread that the path names.
+// as wraps a handler of a thread's path for tokens with the scope.
 func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, token.Grant) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g, err := s.authorize(r, scope)
@@ -119,7 +123,7 @@ func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, tok
 	}
 }
 
-// lease is for the bytes that a request of the grant's token holds; without a token, of its address.
+// lease returns a lease for the holder of a grant; without one, for the request's address.
 func (s *Server) lease(r *http.Request, g token.Grant) *lease {
 	if who := g.Holder(); who != "" {
 		return s.budget.lease(who)
@@ -127,15 +131,16 @@ func (s *Server) lease(r *http.Request, g token.Grant) *lease {
 	return s.budget.lease("address " + network(r.RemoteAddr).String())
 }
 
-// answerBuffer is how much of an answer is written at once.
+// answerBuffer is how many bytes of an answer are written at once.
 const answerBuffer = 64 << 10
 
-// answer is a writer for an answer of some size to a reader who may be slow. Its first error, which stays, says that he is gone, or did not take it.
+// answer returns a buffer for an answer of some size. It keeps its first error, which means that the reader is gone or
+// too slow.
 func (s *Server) answer(ctx context.Context, w http.ResponseWriter, size int) *bufio.Writer {
 	return bufio.NewWriterSize(&reader{ctx, w, s.metrics}, min(size, answerBuffer))
 }
 
-// reader counts what goes to a reader, and that he is dropped where he does not take it.
+// reader counts the bytes for a reader, and a reader that is too slow.
 type reader struct {
 	ctx context.Context
 	w   io.Writer

@@ -2,13 +2,8 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -16,141 +11,11 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
-
-type testLog struct{ t testing.TB }
-
-func (l testLog) Write(b []byte) (int, error) {
-	l.t.Log(strings.TrimSpace(string(b)))
-	return len(b), nil
-}
-
-// server is a thread server on its own folder, which can be closed and opened again.
-type testServer struct {
-	t   testing.TB
-	dir string
-	log *log.Log
-	srv *httptest.Server
-}
-
-func newServer(t testing.TB) *testServer {
-	s := &testServer{t: t, dir: t.TempDir()}
-	s.open()
-	t.Cleanup(s.close)
-	return s
-}
-
-func (s *testServer) open() {
-	logger := slog.New(slog.NewTextHandler(testLog{s.t}, nil))
-	streams, err := server.OpenLog(s.dir, logger)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.log = streams
-	h := &server.Server{
-		Log:      streams,
-		Secrets:  [][]byte{secret},
-		LongPoll: 300 * time.Millisecond,
-		Closing:  context.Background(),
-		Logger:   logger,
-	}
-	s.srv = httptest.NewServer(h.Handler())
-}
-
-func (s *testServer) close() {
-	s.srv.Close()
-	if err := s.log.Close(); err != nil {
-		s.t.Error(err)
-	}
-}
-
-func mint(t testing.TB, g token.Grant) string {
-	t.Helper()
-	if g.Until.IsZero() {
-		g.Until = time.Now().Add(time.Hour)
-	}
-	token, err := token.Sign(secret, g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
-}
-
-func writer(t testing.TB, id string) string {
-	return mint(t, token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}})
-}
-
-// answer is what a request came to.
-type answer struct {
-	status int
-	header http.Header
-	body   string
-	code   string // of an error
-	bad    []thread.BadEntry
-}
-
-func (s *testServer) do(method, path, token, body string, header ...string) answer {
-	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.srv.URL+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := s.srv.Client().Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	a := answer{status: resp.StatusCode, header: resp.Header, body: string(b)}
-	if resp.StatusCode >= 400 {
-		var e struct {
-			Error struct {
-				Code, Message string
-				Entries       []thread.BadEntry
-			}
-		}
-		if err := json.Unmarshal(b, &e); err == nil {
-			a.code, a.bad = e.Error.Code, e.Error.Entries
-			if e.Error.Message == "" {
-				s.t.Errorf("%s %s: %d without a message", method, path, resp.StatusCode)
-			}
-		}
-	}
-	return a
-}
-
-func chat(id, text string) string {
-	return fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`, id, text)
-}
-
-func ids(t testing.TB, ndjson string) string {
-	t.Helper()
-	var all []string
-	for line := range strings.Lines(ndjson) {
-		var e thread.Entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatalf("%v in %q", err, line)
-		}
-		all = append(all, e.ID)
-	}
-	return strings.Join(all, " ")
-}
 
 const path1 = "/api/stream/arbe-thread-t1"
 

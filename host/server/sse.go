@@ -14,7 +14,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Lives of an event stream: so long it is kept, and so often something is said where nothing comes, for who stands between to know that it lives.
+// Times of a stream of events: when it ends, and how often a comment keeps proxies from closing it.
 const (
 	sseLife = 60 * time.Second
 	ssePing = 15 * time.Second
@@ -28,7 +28,7 @@ type controlEvent struct {
 	Closed   bool   `json:"streamClosed,omitempty"`
 }
 
-// liveReader is how far a reader of events is.
+// liveReader is the state of a reader of events.
 type liveReader struct {
 	begun  bool   // an event has reached it
 	after  uint64 // the offset that it has read up to
@@ -61,8 +61,8 @@ func (l *liveReader) sent(after, tail uint64, closed bool, now time.Time) contro
 	return c
 }
 
-// events serves a stream as server-sent events: its records, and those that are appended later. A reader that is too slow
-// is disconnected, and comes again from its last offset.
+// events serves a stream as server-sent events: its records, and those that are appended later. A reader that is too
+// slow is disconnected, and reads on from its last offset.
 func (s *Server) events(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -100,9 +100,9 @@ func (s *Server) events(
 			return err
 		case err != nil:
 			if problemOf(err) == nil && r.Context().Err() == nil {
-				s.Logger.Error("a live read broke off", "stream", name, "error", err)
+				s.Logger.Error("live read interrupted", "stream", name, "error", err)
 			}
-			return nil // the reader gets the error when it comes again
+			return nil // the reader gets the error when it reconnects
 		}
 		select {
 		case <-changed:
@@ -156,7 +156,7 @@ func writeData(w *bufio.Writer, v log.Stream, records []engine.Record, binary bo
 	_ = data.end()
 }
 
-// writeControl writes where the reader stands. A browser gives the id back when it comes again. An error stays in w.
+// writeControl writes a control event. A browser returns its id when it reconnects. An error stays in w.
 func writeControl(w *bufio.Writer, c controlEvent) {
 	_, _ = fmt.Fprintf(w, "event: control\ndata:%s\nid:%s\n\n", thread.Marshal(c), c.Next)
 }

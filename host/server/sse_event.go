@@ -5,12 +5,12 @@ import (
 	"bytes"
 )
 
-// eventData writes what it gets as the data of a server-sent event, a line for each line: a carriage return, a line
-// feed and the two together each end one. It holds nothing, whatever the data is.
+// eventData writes data as that of a server-sent event, a data line for each line of it: a carriage return, a line feed
+// and the two together each end one. It buffers nothing.
 type eventData struct {
 	w     *bufio.Writer // keeps its error
-	begun bool          // a line is
-	cr    bool          // the last byte was a carriage return: a line feed after it belongs to it
+	begun bool          // a line has begun
+	cr    bool          // the last byte was a carriage return, which a line feed may complete
 }
 
 // Write is io.Writer's.
@@ -25,7 +25,7 @@ func (e *eventData) Write(p []byte) (int, error) {
 		if !e.begun {
 			e.w.WriteString("data:")
 			if p[0] == ' ' {
-				e.w.WriteByte(' ') // readers take one away
+				e.w.WriteByte(' ') // readers remove one
 			}
 			e.begun = true
 		}

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// certificateAge is how old a look at the certificate's files may be when a client comes.
+// certificateAge is how often the certificate's files are checked.
 const certificateAge = 5 * time.Second
 
-// loadTLS serves the certificate in the files cert and key, which may change: what is in them a few seconds later goes to the next client. As long as
-// it makes no sense, as between the writing of the one file and of the other, the one before is served on.
+// loadTLS returns a configuration with the certificate in the files cert and key, which may change. New connections get
+// the new one within certificateAge. While the files do not fit together, the old one is served.
 func loadTLS(cert, key string, logger *slog.Logger, m *metrics) (*tls.Config, error) {
 	c := &certificate{certFile: cert, keyFile: key, log: logger, metrics: m}
 	if err := c.load(); err != nil {
@@ -36,14 +36,14 @@ type certificate struct {
 	log               *slog.Logger
 	metrics           *metrics
 
-	mu               sync.Mutex // guards what follows
-	certPEM, keyPEM  []byte     // what current was made of
+	mu               sync.Mutex // guards the rest
+	certPEM, keyPEM  []byte     // of current
 	current          *tls.Certificate
 	looked           time.Time
-	failing, expired bool // was said
+	failing, expired bool // was logged
 }
 
-// fresh is the certificate to serve now. A client waits for the reading of two small files, every few seconds.
+// fresh returns the certificate to serve at now. Once in certificateAge it reads the files.
 func (c *certificate) fresh(now time.Time) *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,22 +55,22 @@ func (c *certificate) fresh(now time.Time) *tls.Certificate {
 	err := c.load()
 	switch {
 	case err != nil && !c.failing:
-		c.log.Error("the certificate can't be loaded again: the one before is served on", "error", err)
+		c.log.Error("reload of the certificate failed: still serving the old one", "error", err)
 	case err == nil && c.current != before:
-		c.log.Info("another certificate is served", "file", c.certFile, "until", c.current.Leaf.NotAfter)
+		c.log.Info("certificate reloaded", "file", c.certFile, "until", c.current.Leaf.NotAfter)
 	case err == nil && c.failing:
-		c.log.Info("the certificate's files are good again", "file", c.certFile)
+		c.log.Info("certificate files are valid again", "file", c.certFile)
 	}
 	c.failing = err != nil
 	if end := c.current.Leaf.NotAfter; now.After(end) != c.expired {
 		if c.expired = !c.expired; c.expired {
-			c.log.Error("the certificate has expired: clients refuse it", "file", c.certFile, "until", end)
+			c.log.Error("certificate expired: clients refuse it", "file", c.certFile, "until", end)
 		}
 	}
 	return c.current
 }
 
-// load reads the files, and makes a certificate of them where they have changed.
+// load reads the files, and replaces the certificate where they have changed.
 func (c *certificate) load() error {
 	certPEM, err := readPEM(c.certFile, "CERTIFICATE", "certificate")
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *certificate) load() error {
 	return nil
 }
 
-// readPEM reads a file that has to have a block of a kind, of which it says what it is in an error.
+// readPEM reads a file with a PEM block of a kind, which errors call what.
 func readPEM(file, kind, what string) ([]byte, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

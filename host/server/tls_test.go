@@ -99,7 +99,8 @@ func TestTLSRefuses(t *testing.T) {
 	}
 }
 
-// A server goes on with the new certificate when the files change, and with the one before as long as they make no sense.
+// A server goes on with the new certificate when the files change, and with the one before as long as they make no
+// sense.
 func TestTLSReload(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

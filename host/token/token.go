@@ -1,5 +1,5 @@
-// Package token signs and verifies tokens, each of which allows its holder something on one stream. It knows streams by
-// their names alone, and not what is in them.
+// Package token signs and verifies tokens: JSON Web Tokens (HS256) that allow their holder something on one stream. To
+// this package a stream is a name.
 package token
 
 import (
@@ -19,7 +19,7 @@ const (
 	ScopeWrite = "stream:write" // includes reading
 	ScopeRenew = "stream:renew" // to get a fresh write token, and nothing else
 
-	// ScopeDelete deletes a stream. No writer has it: what runs in a box must not be able to take away what it has said.
+	// ScopeDelete deletes a stream. No writer has it: a run in a box must not be able to delete its own record.
 	ScopeDelete = "stream:delete"
 
 	// ScopeBackup copies the whole log. Its token's subject is SubjectAdmin.
@@ -37,9 +37,9 @@ const (
 
 // Grant is what a token allows.
 type Grant struct {
-	Stream string // the name of the one stream that it is for, as thread.StreamName gives it for a thread
+	Stream string // name of its stream; of a thread as thread.StreamName returns it
 	Scope  []string
-	Run    string // "" for any; else only this run's signals may be posted
+	Run    string // it may post signals of this run only; "" for any
 	House  string
 	Until  time.Time
 
@@ -59,7 +59,7 @@ func (g Grant) Holder() string {
 	return strings.Join([]string{g.Stream, strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
 }
 
-// claims are a token's content.
+// claims is a token's payload.
 type claims struct {
 	jwt.RegisteredClaims
 	Scope string `json:"scope"`
@@ -102,8 +102,8 @@ func NewVerifier(secrets [][]byte) *Verifier { return &Verifier{secrets: secrets
 // maxGood bounds the tokens in the cache.
 const maxGood = 10_000
 
-// Verify returns what a token allows: HS256 alone, a good signature, not expired, with a subject and a scope. For a token
-// in the cache it takes a fraction of the time.
+// Verify returns what a token allows. It accepts HS256 alone, with a good signature, a subject, a scope and an expiry
+// that has not passed. For a token in the cache it takes a fraction of the time.
 func (v *Verifier) Verify(token string) (Grant, error) {
 	v.mu.Lock()
 	g, ok := v.good[token]
@@ -134,7 +134,7 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 	}
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return keys, nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(),
-		jwt.WithStrictDecoding()) // or four texts would be one token
+		jwt.WithStrictDecoding()) // the last character of a signature has unused bits
 	if err != nil {
 		return Grant{}, err
 	}

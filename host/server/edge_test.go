@@ -1,0 +1,77 @@
+package server_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/proxy"
+	"arbe.0sk.ar/runner/internal/test/agents"
+)
+
+// An upstream that does not answer in time is told from one that is not there.
+func TestFrontsSlow(t *testing.T) {
+	for name, start := range map[string]func(*testing.T, string) (string, *output){
+		"proxy": func(t *testing.T, upstream string) (string, *output) {
+			return goProxy(t, upstream, proxy.Proxy{Timeout: 50 * time.Millisecond})
+		},
+		"edge": func(t *testing.T, upstream string) (string, *output) {
+			hurry := filepath.Join(t.TempDir(), "hurry.js") // two minutes pass in a fifth of a second
+			if err := os.WriteFile(hurry, []byte("const t = setTimeout; globalThis.setTimeout = (f, ms) => t(f, ms / 600);\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return edge(t, upstream, "--preload="+hurry)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUpstream(t, time.Second)
+			base, _ := start(t, u.URL)
+			a := call{method: "GET", path: "/odd/hang"}.do(t, base)
+			if a.status != 504 || a.code != "upstream_slow" || a.header.Get("Content-Type") != "application/json" {
+				t.Errorf("got %+v", a)
+			}
+			<-u.gone
+		})
+	}
+}
+
+// The edge function's types are right, and without an address it does not begin to serve.
+func TestEdgeFunction(t *testing.T) {
+	t.Parallel()
+	const file = "../../deploy/supabase/functions/stream-proxy/index.ts"
+	if testing.Short() {
+		t.Skip("deno is left out")
+	}
+	cache, err := agents.Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deno, err := filepath.Glob(filepath.Join(cache, "deno-2.9.5", "node_modules", "@deno", "*", "deno"))
+	if err != nil || len(deno) != 1 {
+		t.Fatalf("%d denos in %s, %v: run make agents", len(deno), cache, err)
+	}
+	for _, args := range [][]string{{"check", file}, {"lint", file}} {
+		cmd := exec.CommandContext(t.Context(), deno[0], args...)
+		cmd.Env = []string{"HOME=" + t.TempDir(), "NO_COLOR=1", "DENO_NO_UPDATE_CHECK=1"}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("deno %v: %v\n%s", args, err, out)
+		}
+	}
+	for _, address := range []string{"", "thread.example", "http://user:secret@127.0.0.1:1", "http://127.0.0.1:1/?x"} {
+		cmd := exec.CommandContext(t.Context(), deno[0], "run", "--no-prompt", "--allow-env=ARBE_WORKER_URL", file)
+		cmd.Env = []string{
+			"HOME=" + t.TempDir(),
+			"NO_COLOR=1",
+			"DENO_NO_UPDATE_CHECK=1",
+			"ARBE_WORKER_URL=" + address,
+		}
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "ARBE_WORKER_URL: want") ||
+			strings.Contains(string(out), "secret@") {
+			t.Errorf("%q: %v\n%s", address, err, out)
+		}
+	}
+}

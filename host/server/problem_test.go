@@ -1,0 +1,67 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Each error of the log has one answer on the wire.
+func TestProblemOf(t *testing.T) {
+	bad := []thread.BadEntry{{Index: 1, ID: "a", Reason: "x"}}
+	_, syntax := log.ParseEntries([]byte("{"), "")
+	for _, tt := range []struct {
+		err  error
+		want problem
+	}{
+		{log.ErrAbsent, problem{404, "not_found", "there is no such stream", nil, nil}},
+		{log.ErrGone, problem{410, "gone", "the stream was deleted", nil, nil}},
+		{log.ErrKept, problem{409, "gone", "the stream was deleted, and is kept for its forks", nil, nil}},
+		{log.ErrThreadClose, problem{400, "thread", "a thread is never closed: its run's end may still be on its way", nil, nil}},
+		{log.ErrEmpty, problem{400, "empty", "the array is empty", nil, nil}},
+		{log.ErrSeq, problem{409, "seq", "Stream-Seq is not above the last one", nil, nil}},
+		{log.ErrEpoch, problem{400, "producer", "a new epoch begins with Producer-Seq 0", nil, nil}},
+		{log.ErrForkLarge, problem{400, "fork", "Stream-Fork-Sub-Offset: at most 10000 messages and 8388608 bytes: want a later offset", nil, nil}},
+		{log.ErrForkShort, problem{400, "fork", "Stream-Fork-Sub-Offset: the stream ends before", nil, nil}},
+		{&log.ConflictError{Entries: bad}, problem{409, "conflict", "1 of the ids are taken by other payloads", bad, nil}},
+		{&log.EntriesError{Reason: log.Invalid, Entries: bad}, problem{400, "invalid", "entries are refused, and none was appended", bad, nil}},
+		{&log.EntriesError{Reason: log.TooLarge, Entries: bad}, problem{413, "too_large", "entries are refused, and none was appended", bad, nil}},
+		{&log.EntriesError{Reason: log.WrongRun, Entries: bad}, problem{403, "wrong_run", "entries are refused, and none was appended", bad, nil}},
+		{syntax, problem{400, "json", "the body is no JSON: not an entry: unexpected end of JSON input", nil, nil}},
+		{&log.CountError{Most: 3}, problem{413, "too_many", "the array has more than 3 elements", nil, nil}},
+		{&log.SizeError{Bytes: 9000000}, problem{413, "too_large", "a message has 9000000 bytes, more than 8388608", nil, nil}},
+		{&log.QuotaError{Quota: 7}, problem{507, "quota", "the stream would hold more than 7 bytes, which is its quota", nil, nil}},
+		{&log.StaleEpochError{Epoch: 4}, problem{403, "stale_epoch", "the producer has a later epoch", nil, map[string]string{"Producer-Epoch": "4"}}},
+		{&log.GapError{Want: 2, Got: 5}, problem{409, "producer_gap", "requests of the producer are missing before this one", nil, map[string]string{"Producer-Expected-Seq": "2", "Producer-Received-Seq": "5"}}},
+		{&log.ClosedError{Tail: 7}, problem{409, "closed", "the stream is closed", nil, map[string]string{"Stream-Closed": "true", "Stream-Next-Offset": "00000000000000000007"}}},
+		{&log.TypeError{Type: "a/b"}, problem{409, "content_type", "the stream is a/b", nil, nil}},
+		{&log.TypeError{Source: "s", Type: "a/b"}, problem{409, "content_type", "the stream s is a/b", nil, nil}},
+		{&log.ExistsError{Differs: "end"}, problem{409, "exists", "the stream is there with another end", nil, nil}},
+		{&log.SourceError{Stream: "s", Err: log.ErrAbsent}, problem{404, "not_found", "there is no stream s to fork from", nil, nil}},
+		{&log.SourceError{Stream: "s", Err: log.ErrGone}, problem{409, "gone", "the stream s was deleted", nil, nil}},
+		{&log.SourceError{Stream: "s", Err: errors.New("lost")}, problem{404, "not_found", "lost", nil, nil}},
+		{&log.ForkError{Tail: 7}, problem{400, "fork", "want an offset up to 00000000000000000007, and at most 64 forks of forks", nil, nil}},
+		{errBusy, *errBusy},
+		{errShare, *errShare},
+	} {
+		for _, err := range []error{tt.err, fmt.Errorf("the thread's first entries: %w", tt.err)} {
+			got := problemOf(err)
+			if got == nil {
+				t.Errorf("%v: no answer", err)
+			} else if diff := cmp.Diff(tt.want, *got, cmp.AllowUnexported(problem{})); diff != "" {
+				t.Errorf("%v: %s", err, diff)
+			}
+		}
+	}
+	for _, err := range []error{engine.ErrFull, engine.ErrStale, engine.ErrConflict, errors.New("else")} {
+		if p := problemOf(err); p != nil {
+			t.Errorf("%v: got %+v", err, p)
+		}
+	}
+}

@@ -133,12 +133,12 @@ func TestShapes(t *testing.T) {
 		{
 			name:   "no repository",
 			script: "rm -rf .git",
-			err:    "the box's working directory is no git repository", kept: true,
+			err:    "the box's working directory is not a git repository", kept: true,
 		},
 		{
 			name:   "a broken repository",
 			script: "rm .git/HEAD",
-			err:    "the box's working directory is no git repository", kept: true,
+			err:    "the box's working directory is not a git repository", kept: true,
 		},
 		{
 			name: "a missing object",

@@ -163,7 +163,7 @@ func TestShapes(t *testing.T) {
 				git update-ref refs/heads/work/1 $(git commit-tree -p HEAD -m x $t)
 				git checkout -q --detach HEAD^
 			`,
-			err: "not sound", kept: true,
+			err: "are damaged", kept: true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

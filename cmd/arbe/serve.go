@@ -102,7 +102,7 @@ func natsFlags() []cli.Flag {
 // tenth of its time collecting garbage.
 const gcPercent = 300
 
-// serve runs a server until it is told to end.
+// serve runs a server until the context is done.
 func (p *program) serve(c *cli.Context) (err error) {
 	switch engine := c.String("engine"); {
 	case c.Args().Present():

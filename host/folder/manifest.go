@@ -124,8 +124,8 @@ func Decode(r io.Reader) (Manifest, error) {
 	return m, nil
 }
 
-// Save writes the manifest to the file at path. When it returns, the file is on disk, whole; after an error, or a
-// crash, the file is the one before or the new one.
+// Save writes the manifest to the file at path. When it returns nil, the file is on disk. After an error or a crash the
+// file is the previous one or the new one.
 func (m Manifest) Save(path string) error {
 	err := durable.Create(path, func(f io.Writer) error {
 		w := bufio.NewWriter(f)

@@ -19,13 +19,13 @@ type merge struct {
 	contents map[string]piece
 	wanted   map[string]bool // the files that were fetched; one without content is no file any more
 
-	res   *Result
-	base  Manifest          // of the next Pull, changed with each path
-	aside map[string]string // path of a folder of the box -> path of its content, if the host has another file there
-	told  map[string]bool   // the conflicts that res has
-	modes []dirMode         // set at the end
-	clear string            // the last folder that blocked has found free
-	ready string            // the last folder that parent has prepared
+	res      *Result
+	base     Manifest          // of the next Pull, changed with each path
+	aside    map[string]string // path of a folder of the box -> path of its content, if the host has another file there
+	reported map[string]bool   // the conflicts that res has
+	modes    []dirMode         // set at the end
+	clear    string            // the last folder that blocked has found free
+	ready    string            // the last folder that parent has prepared
 }
 
 // dirMode is a folder whose mode is set when its content is complete.
@@ -212,8 +212,8 @@ func (m *merge) blocked(name string) (string, error) {
 
 // conflict adds a path to the conflicts.
 func (m *merge) conflict(name string) {
-	if !m.told[name] {
-		m.told[name] = true
+	if !m.reported[name] {
+		m.reported[name] = true
 		m.res.Conflicts = append(m.res.Conflicts, name)
 	}
 }

@@ -220,7 +220,7 @@ func TestOtherServer(t *testing.T) {
 	if err != nil || o.Remote.Owner != "" {
 		t.Fatalf("%+v, %v", o.Remote, err)
 	}
-	const want = "/git/org/repo.git: the server wants credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL alone (401)"
+	const want = "/git/org/repo.git: the server requires credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL only (401)"
 	if got := push.Push(t.Context(), b, o); got.Pushed || !strings.HasSuffix(got.Error, want) {
 		t.Errorf("got %+v", got)
 	}

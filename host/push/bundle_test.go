@@ -25,7 +25,7 @@ func TestReadHeader(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                    "cut short",
 		"# v2 git bundle\n":   "cut short",
-		"# v4 git bundle\n\n": "is none",
+		"# v4 git bundle\n\n": "is malformed",
 		"# v3 git bundle\n@object-format=sha256\n\n":                   "object-format=sha256 is not supported",
 		"# v3 git bundle\n@filter=blob:none\n\n":                       "filter=blob:none is not supported",
 		"# v2 git bundle\n---upload-pack=x refs/heads/x\n\n":           "names no commit",

@@ -4,7 +4,7 @@
 // with a configuration of this package only. The box never gets the token, and no configuration in the box decides
 // where the commits go. The token is sent to GitHub only: the server and the API that the host's environment names.
 //
-// A push is never forced: a branch that somebody else has pushed to stays as it is, and the Outcome reports it. The
+// A push is never forced: a branch with commits of others stays as it is, and the Outcome reports it. The
 // result of a push is an Outcome and not an error, because a push that fails does not fail the run. No error holds the
 // token.
 package push

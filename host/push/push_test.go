@@ -67,7 +67,7 @@ func TestPush(t *testing.T) {
 		},
 		{
 			name: "a page", setup: func(_ *gitHub, o *push.Options) { o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "page", 1) },
-			want: push.Outcome{Error: "git push failed: http://"}, says: "no git server answers there", noPull: true,
+			want: push.Outcome{Error: "git push failed: http://"}, says: "the answer is not a git server's", noPull: true,
 		},
 		{
 			name: "a token that would break out of its header", setup: func(_ *gitHub, o *push.Options) { o.Token = "a\r\nb" },

@@ -81,7 +81,7 @@ func TestCheck(t *testing.T) {
 		"a wrong token":                   {func(o *push.Options) { o.Token = "ghp_wrong" }, "the token was refused (401)"},
 		"a token that may only read":      {repo("closed.git"), "the token may not push here (403)"},
 		"no such repository":              {repo("none.git"), "no such repository"},
-		"a page":                          {repo("page"), "no git server answers there"},
+		"a page":                          {repo("page"), "the answer is not a git server's"},
 		"an answer that is cut":           {func(o *push.Options) { o.Remote.URL = silent.URL }, "the list of refs is cut short"},
 		"nobody there":                    {func(o *push.Options) { o.Remote.URL = "http://127.0.0.1:1/x" }, "refused"},
 		"no folder":                       {func(o *push.Options) { o.Remote = push.Remote{URL: "/none"} }, "does not appear to be a git repository"},

@@ -133,12 +133,12 @@ func TestShapes(t *testing.T) {
 		{
 			name:   "no repository",
 			script: "rm -rf .git",
-			err:    "the box's working directory is no git repository", kept: true,
+			err:    "the box's working directory is not a git repository", kept: true,
 		},
 		{
 			name:   "a broken repository",
 			script: "rm .git/HEAD",
-			err:    "the box's working directory is no git repository", kept: true,
+			err:    "the box's working directory is not a git repository", kept: true,
 		},
 		{
 			name: "a missing object",
@@ -163,7 +163,7 @@ func TestShapes(t *testing.T) {
 				git update-ref refs/heads/work/1 $(git commit-tree -p HEAD -m x $t)
 				git checkout -q --detach HEAD^
 			`,
-			err: "not sound", kept: true,
+			err: "are damaged", kept: true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,10 +13,11 @@ import (
 // time, and the id of the boot, if that can be read.
 //
 // The command gets a session of its own, so signals to this one do not reach it, and becomes a child of the first
-// process, so nobody here waits for it. The process prints its id before it executes the command, so the id can't be
-// another process's; exec closes its end of that pipe. The variables have a prefix: the script would otherwise change
-// variables of the box with these names for the command. A background job of the shell (&) would ignore SIGINT. A
-// process's name may hold spaces and parentheses, so its stat is read from after the last parenthesis.
+// process, so this process need not wait for it. The process prints its id before it executes the command, so the id
+// can't be another process's; exec closes its end of that pipe. The variables have a prefix: the script would
+// otherwise change variables of the box with these names for the command. A background job of the shell (&) would
+// ignore SIGINT. A process's name may hold spaces and parentheses, so its stat is read from after the last
+// parenthesis.
 const detachScript = `cd "$1" && mkdir -p "${2%/*}" && (umask 077; : >"$2") || exit
 arbe_log=$2
 shift 2

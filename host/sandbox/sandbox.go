@@ -107,7 +107,7 @@ type Options struct {
 	Labels    map[string]string // arbe.house, arbe.thread, arbe.environment
 	Env       map[string]string // of all commands in the box
 	Repo      string            // org/repo or its address on GitHub; for a local box any address for git; "" for none
-	Branch    string            // to check out, made as BranchMode says; "" for the default branch
+	Branch    string            // to check out, started by BranchMode; "" for the default branch
 	Token     string            // for a private repository
 	Snapshot  string            // the provider's image; "" for its default. It excludes Resources
 	Target    string            // the provider's region

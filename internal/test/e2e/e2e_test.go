@@ -1,5 +1,6 @@
-// Package e2e runs the real agents through both built binaries: arbe serve has the threads, arbe-pi-runner runs the agent, and a scripted model
-// stands in for the provider. "make agents" must have been here; where it has not, the tests fail and say so.
+// Package e2e runs the real agents through both built binaries: arbe serve has the threads, arbe-pi-runner runs the
+// agent, and a scripted model stands in for the provider. "make agents" must have been here; where it has not, the
+// tests fail and say so.
 package e2e_test
 
 import (
@@ -278,7 +279,8 @@ func (s *scene) end() (e end) {
 	return status.Runs[0]
 }
 
-// complete checks that the thread has each line of the run's session, once and in order, and gives it back, and nothing after the end.
+// complete checks that the thread has each line of the run's session, once and in order, and gives it back, and
+// nothing after the end.
 func (s *scene) complete(entries []thread.Entry) {
 	s.t.Helper()
 	dialect := s.dialect()
@@ -326,7 +328,7 @@ func (s *scene) complete(entries []thread.Entry) {
 // until waits for something, within reason.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for !f() {
 		if ctx.Err() != nil {

@@ -1,4 +1,4 @@
-// Command report runs "go test -json" commands beside each other, each argument one command line, and prints their
+// Command report runs "go test -json" commands, each argument one command line, two at a time, and prints their
 // results as go test does: a line for each package, and the output of tests that failed. At the end it counts passed
 // and skipped tests and lists the skipped ones with their reasons. It exits with 1 where a package failed, where a
 // command ran no package, and, if $CI is set, where a test was skipped for a reason other than a missing feature of

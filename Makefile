@@ -51,9 +51,9 @@ WITH   = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname 
 test: build agents ## all packages with the race detector, the fault table, each real agent
 	@raced=$$(go list ./... | grep -vFx "$$(go list $(DRIVERS))" | tr '\n' ' '); \
 	large=$$($(subst TestX,TestLarge,$(WITH))); \
-	$(REPORT) '$(GOTEST) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
+	$(REPORT) "$(GOTEST) -skip \"$(FULL)|$(LARGE)\" -race -parallel 8 $$raced" \
 		'$(GOTEST) -skip $(FULL) -parallel 16 ./internal/test/faults ./internal/test/scripts' \
-		"$(GOTEST) -skip \"$(FULL)|$(LARGE)\" -race -parallel 8 $$raced" \
+		'$(GOTEST) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
 		"$(GOTEST) -run $(LARGE) $$large"
 
 .PHONY: test-full

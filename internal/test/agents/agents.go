@@ -1,5 +1,5 @@
-// Package agents finds the real agents that "make agents" has installed, and makes homes for them in which they talk to a scripted model server.
-// It serves the demo and the tests.
+// Package agents finds the real agents that "make agents" has installed, and makes homes for them in which they talk
+// to a scripted model server. It serves the demo and the tests.
 package agents
 
 import (
@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 )
 
-// Cache is the folder that the agents are installed in: $ARBE_CACHE, else arbe-runner in the user's cache folder. The Makefile says the same.
+// Cache is the folder that the agents are installed in: $ARBE_CACHE, else arbe-runner in the user's cache folder. The
+// Makefile says the same.
 func Cache() (string, error) {
 	if dir := os.Getenv("ARBE_CACHE"); dir != "" {
 		return dir, nil
@@ -57,8 +58,9 @@ func Find(harness, version string) (Agent, error) {
 	return a, nil
 }
 
-// Home makes home a home folder in which the agent knows one provider, the server at modelURL. It tries a failed request again a few times; where
-// the agent lets one say how soon, that is after retry milliseconds, then twice that, and so on.
+// Home makes home a home folder in which the agent knows one provider, the server at modelURL. It tries a failed
+// request again a few times; where the agent lets one say how soon, that is after retry milliseconds, then twice
+// that, and so on.
 func (a Agent) Home(home, modelURL string, retry int) error {
 	for name, content := range a.files(modelURL, retry) {
 		path := filepath.Join(home, name)

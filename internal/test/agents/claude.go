@@ -1,6 +1,7 @@
 package agents
 
-// claude tries a request again once; when, it decides itself. It is pointed to its model by its settings, so that Env need not know the server.
+// claude tries a request again once; when, it decides itself. It is pointed to its model by its settings, so that Env
+// need not know the server.
 var claude = Agent{
 	Harness: "claude-code", Model: "claude-opus-5-5", KeyVar: "ANTHROPIC_API_KEY", programs: []string{"claude"},
 	files: func(modelURL string, _ int) map[string][]byte {

@@ -13,9 +13,9 @@ import (
 // Var names the environment variable that holds the folder of arbe and arbe-pi-runner. "make test" sets it.
 const Var = "ARBE_BIN"
 
-// Run calls run with the absolute path of the folder that has both programs, and returns its result. Without $ARBE_BIN it
-// builds them into a folder for temporary files first, and removes that afterwards. root is the path of the repository,
-// relative to the working directory.
+// Run calls run with the absolute path of the folder that has both programs, and returns its result. Without
+// $ARBE_BIN it builds them into a folder for temporary files first, and removes that afterwards. root is the path of
+// the repository, relative to the working directory.
 func Run(root string, run func(bin string) int) (status int, err error) {
 	if bin := os.Getenv(Var); bin != "" {
 		if !filepath.IsAbs(bin) {

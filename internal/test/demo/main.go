@@ -1,5 +1,6 @@
-// Command demo shows one run: a real pi, asked for a file, in a folder of its own; its thread on a server on this machine; and a scripted model in
-// place of a provider. "make demo" calls it with both binaries built and pi installed. It leaves nothing behind.
+// Command demo shows one run: a real pi, asked for a file, in a folder of its own; its thread on a server on this
+// machine; and a scripted model in place of a provider. "make demo" calls it with both binaries built and pi
+// installed. It leaves nothing behind.
 package main
 
 import (

@@ -124,7 +124,10 @@ func agentMatrix(t *testing.T, in part) {
 		want    map[string]want
 		check   func(*testing.T, *scene, []thread.Entry)
 	}{
-		{name: "plain", replies: just(say("Hello there.")), want: both("completed  stop", 0), check: has("Hello there.")},
+		{
+			name: "plain", replies: just(say("Hello there.")), want: both("completed  stop", 0),
+			check: has("Hello there."),
+		},
 		{name: "tool turn", replies: func(name string) []model.Reply {
 			return []model.Reply{calling(name, "echo the-tool-says-this"), say("Done.")}
 		}, want: both("completed  stop", 0), check: func(t *testing.T, s *scene, entries []thread.Entry) {
@@ -146,48 +149,142 @@ func agentMatrix(t *testing.T, in part) {
 		{name: "tool failure", replies: func(name string) []model.Reply {
 			return []model.Reply{calling(name, "echo no; exit 3"), say("It failed.")}
 		}, want: both("completed  stop", 0), check: has(`"isError":true`)},
-		{name: "thinking", replies: just(model.Reply{Thinking: "Let me think.", Text: "Thought."}), want: both("completed  stop", 0), check: has(`"type":"thinking"`)},
-		{name: "length", replies: just(model.Reply{Text: "This is cut o", Finish: "length"}, say("f.")), want: each(want{"failed provider_error length", 1}, fine)},
-		{name: "length for ever", replies: just(model.Reply{Text: "This is cut o", Finish: "length", Times: -1}), want: each(want{"failed provider_error length", 1}, failed)},
-		{name: "400", replies: just(model.Reply{Status: 400, Message: "no such thing", Times: -1}), want: both(failed.verdict, 1)},
-		{name: "401", replies: just(model.Reply{Status: 401, Message: "who are you", Times: -1}), want: both(failed.verdict, 1)},
-		{name: "429", replies: just(model.Reply{Status: 429, Message: "slow down", Times: -1}), want: both(failed.verdict, 1)},
-		{name: "500 for ever", replies: just(model.Reply{Status: 500, Message: "not now", Times: -1}), want: both(failed.verdict, 1)},
-		{name: "500, then fine", replies: just(model.Reply{Status: 500, Message: "not now"}, say("Now.")), want: both("completed  stop", 0)},
-		{name: "connection cut, then fine", replies: just(model.Reply{Text: "one two three four", Cut: 2}, say("Done.")), want: both("completed  stop", 0)},
-		{name: "connection cut for ever", replies: just(model.Reply{Text: "one two three four", Cut: 2, Times: -1}), want: both(failed.verdict, 1)},
-		{name: "an error in the stream", replies: just(model.Reply{Text: "one two three four", Cut: 2, Error: "the server is lost", Times: -1}), want: both(failed.verdict, 1)},
+		{
+			name: "thinking", replies: just(model.Reply{Thinking: "Let me think.", Text: "Thought."}),
+			want: both("completed  stop", 0), check: has(`"type":"thinking"`),
+		},
+		{
+			name: "length", replies: just(model.Reply{Text: "This is cut o", Finish: "length"}, say("f.")),
+			want: each(want{"failed provider_error length", 1}, fine),
+		},
+		{
+			name: "length for ever", replies: just(model.Reply{Text: "This is cut o", Finish: "length", Times: -1}),
+			want: each(want{"failed provider_error length", 1}, failed),
+		},
+		{
+			name: "400", replies: just(model.Reply{Status: 400, Message: "no such thing", Times: -1}),
+			want: both(failed.verdict, 1),
+		},
+		{
+			name: "401", replies: just(model.Reply{Status: 401, Message: "who are you", Times: -1}),
+			want: both(failed.verdict, 1),
+		},
+		{
+			name: "429", replies: just(model.Reply{Status: 429, Message: "slow down", Times: -1}),
+			want: both(failed.verdict, 1),
+		},
+		{
+			name: "500 for ever", replies: just(model.Reply{Status: 500, Message: "not now", Times: -1}),
+			want: both(failed.verdict, 1),
+		},
+		{
+			name: "500, then fine", replies: just(model.Reply{Status: 500, Message: "not now"}, say("Now.")),
+			want: both("completed  stop", 0),
+		},
+		{
+			name:    "connection cut, then fine",
+			replies: just(model.Reply{Text: "one two three four", Cut: 2}, say("Done.")),
+			want:    both("completed  stop", 0),
+		},
+		{
+			name:    "connection cut for ever",
+			replies: just(model.Reply{Text: "one two three four", Cut: 2, Times: -1}), want: both(failed.verdict, 1),
+		},
+		{
+			name:    "an error in the stream",
+			replies: just(model.Reply{Text: "one two three four", Cut: 2, Error: "the server is lost", Times: -1}),
+			want:    both(failed.verdict, 1),
+		},
 		{name: "empty answer", replies: just(model.Reply{Times: -1}), want: both("completed  stop", 0)},
-		{name: "refusal", replies: just(model.Reply{Text: "I will not", Finish: "content_filter", Times: -1}), want: both(failed.verdict, 1)},
-		{name: "missing key", change: func(_ *testing.T, s *scene) { s.without(s.agent.KeyVar) }, want: both(failed.verdict, 1)},
-		{name: "bad model", replies: just(model.Reply{Status: 404, Message: "no such model", Times: -1}), change: func(_ *testing.T, s *scene) {
-			s.args = append(s.args, "--model", "no-such-model")
-		}, want: both(failed.verdict, 1)},
-		{name: "bad flag", change: func(_ *testing.T, s *scene) { s.args = append(s.args, "--agent-arg", "--no-such-flag") }, want: each(want{"failed pi_exit none", 2}, want{"failed pi_exit none", 1})},
+		{
+			name: "refusal", replies: just(model.Reply{Text: "I will not", Finish: "content_filter", Times: -1}),
+			want: both(failed.verdict, 1),
+		},
+		{
+			name: "missing key", change: func(_ *testing.T, s *scene) { s.without(s.agent.KeyVar) },
+			want: both(failed.verdict, 1),
+		},
+		{
+			name: "bad model", replies: just(model.Reply{Status: 404, Message: "no such model", Times: -1}),
+			change: func(_ *testing.T, s *scene) {
+				s.args = append(s.args, "--model", "no-such-model")
+			}, want: both(failed.verdict, 1),
+		},
+		{
+			name:   "bad flag",
+			change: func(_ *testing.T, s *scene) { s.args = append(s.args, "--agent-arg", "--no-such-flag") },
+			want:   each(want{"failed pi_exit none", 2}, want{"failed pi_exit none", 1}),
+		},
 		{name: "provider refused", change: func(t *testing.T, s *scene) {
 			if err := s.agent.Home(s.dir, "http://127.0.0.1:1", 50); err != nil {
 				t.Fatal(err)
 			}
 			s.args = append(s.args, "--unreachable-timeout", "1s")
 		}, want: each(want{"failed provider_unreachable aborted", 1}, failed)},
-		{name: "INT to the runner in mid-stream", replies: just(slow), when: asked, strike: toRunner(syscall.SIGINT), want: both("cancelled  aborted", 1)},
-		{name: "TERM to the runner in mid-stream", replies: just(slow), when: asked, strike: toRunner(syscall.SIGTERM), want: both("cancelled  aborted", 1)},
-		{name: "HUP to the runner in mid-stream", replies: just(slow), when: asked, strike: toRunner(syscall.SIGHUP), want: both("cancelled  aborted", 1)},
-		{name: "TERM to the runner in mid-tool", replies: busy, when: tool, strike: toRunner(syscall.SIGTERM), want: both("cancelled  aborted", 1), check: noTool},
-		{name: "INT in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGINT), want: both("cancelled  aborted", 1)},
-		{name: "TERM in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGTERM), want: both("cancelled  none", 143)},
-		{name: "HUP in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGHUP), want: both("cancelled  none", 129)},
-		{name: "KILL in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGKILL), want: both("failed killed none", 137)},
-		{name: "INT in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGINT), want: both("cancelled  aborted", 1)},
-		{name: "TERM in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGTERM), want: both("cancelled  toolUse", 143)},
-		{name: "HUP in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGHUP), want: both("cancelled  toolUse", 129)},
-		{name: "KILL in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGKILL), want: both("failed killed toolUse", 137)},
+		{
+			name: "INT to the runner in mid-stream", replies: just(slow), when: asked,
+			strike: toRunner(syscall.SIGINT), want: both("cancelled  aborted", 1),
+		},
+		{
+			name: "TERM to the runner in mid-stream", replies: just(slow), when: asked,
+			strike: toRunner(syscall.SIGTERM), want: both("cancelled  aborted", 1),
+		},
+		{
+			name: "HUP to the runner in mid-stream", replies: just(slow), when: asked,
+			strike: toRunner(syscall.SIGHUP), want: both("cancelled  aborted", 1),
+		},
+		{
+			name: "TERM to the runner in mid-tool", replies: busy, when: tool, strike: toRunner(syscall.SIGTERM),
+			want: both("cancelled  aborted", 1), check: noTool,
+		},
+		{
+			name: "INT in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGINT),
+			want: both("cancelled  aborted", 1),
+		},
+		{
+			name: "TERM in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGTERM),
+			want: both("cancelled  none", 143),
+		},
+		{
+			name: "HUP in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGHUP),
+			want: both("cancelled  none", 129),
+		},
+		{
+			name: "KILL in mid-stream", replies: just(slow), when: asked, strike: toAgent(syscall.SIGKILL),
+			want: both("failed killed none", 137),
+		},
+		{
+			name: "INT in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGINT),
+			want: both("cancelled  aborted", 1),
+		},
+		{
+			name: "TERM in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGTERM),
+			want: both("cancelled  toolUse", 143),
+		},
+		{
+			name: "HUP in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGHUP),
+			want: both("cancelled  toolUse", 129),
+		},
+		{
+			name: "KILL in mid-tool", replies: busy, when: tool, strike: toAgent(syscall.SIGKILL),
+			want: both("failed killed toolUse", 137),
+		},
 		{name: "KILL to the worker in mid-tool", replies: func(name string) []model.Reply {
 			return []model.Reply{calling(name, "echo $$ > tool.pid; sleep 1; echo two"), say("Done.")}
 		}, when: tool, strike: toWorker, want: both("completed  stop", 0)},
-		{name: "a line of 1.5 MB", replies: just(say(strings.Repeat("0123456789abcdef", 100_000))), want: both("completed  stop", 0)},
-		{name: "U+2028", replies: just(say("a\u2028b\u2029c")), want: both("completed  stop", 0), check: has("a\u2028b\u2029c")},
-		{name: "a prompt like a flag", replies: just(say("Done.")), change: func(_ *testing.T, s *scene) { s.prompt = "--help me" }, want: both("completed  stop", 0), check: has("--help me")},
+		{
+			name: "a line of 1.5 MB", replies: just(say(strings.Repeat("0123456789abcdef", 100_000))),
+			want: both("completed  stop", 0),
+		},
+		{
+			name: "U+2028", replies: just(say("a\u2028b\u2029c")), want: both("completed  stop", 0),
+			check: has("a\u2028b\u2029c"),
+		},
+		{
+			name: "a prompt like a flag", replies: just(say("Done.")),
+			change: func(_ *testing.T, s *scene) { s.prompt = "--help me" }, want: both("completed  stop", 0),
+			check: has("--help me"),
+		},
 		{name: "a long prompt", replies: just(say("Done.")), change: func(t *testing.T, s *scene) {
 			file := filepath.Join(s.dir, "prompt")
 			if err := os.WriteFile(file, []byte(strings.Repeat("long words ", 20_000)+"- the end"), 0o600); err != nil {
@@ -199,12 +296,15 @@ func agentMatrix(t *testing.T, in part) {
 				t.Error("the model was not told the end of it")
 			}
 		}},
-		{name: "the npm wrapper is not run", replies: just(say("Done.")), want: both("completed  stop", 0), check: func(t *testing.T, s *scene, entries []thread.Entry) {
-			p := payload[thread.Started](t, entries[1])
-			if p.AgentVersion != s.agent.Version || !p.AgentProven {
-				t.Errorf("started with %+v", p)
-			}
-		}},
+		{
+			name: "the npm wrapper is not run", replies: just(say("Done.")), want: both("completed  stop", 0),
+			check: func(t *testing.T, s *scene, entries []thread.Entry) {
+				p := payload[thread.Started](t, entries[1])
+				if p.AgentVersion != s.agent.Version || !p.AgentProven {
+					t.Errorf("started with %+v", p)
+				}
+			},
+		},
 	} {
 		for i, name := range otherNames(t) {
 			if !in(row, i, 2*len(otherNames(t))) {

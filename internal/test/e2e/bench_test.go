@@ -152,8 +152,8 @@ func batches(content []byte) [][]byte {
 	return append(all, append(body, ']'))
 }
 
-// BenchmarkLatency: from a line in the session file to its entry durable on the thread, against a bare post of the same entry. A proxy in
-// this process sees both pass.
+// BenchmarkLatency: from a line in the session file to its entry durable on the thread, against a bare post of the
+// same entry. A proxy in this process sees both pass.
 func BenchmarkLatency(b *testing.B) {
 	target, err := url.Parse(server)
 	if err != nil {
@@ -332,7 +332,8 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 		time.Sleep(2 * time.Second) // it has begun
-		// Of keeper and worker. They share most of the program's pages, which the sum of their sizes has twice and their proportional sizes once.
+		// Of keeper and worker. They share most of the program's pages, which the sum of their sizes has twice and
+		// their proportional sizes once.
 		used := func() (cpu time.Duration, rss, pss int64) {
 			for _, pid := range runnerPIDs(cmd.Process.Pid) {
 				st, err := procfs.Read(pid)

@@ -41,8 +41,8 @@ func TestRunnerBinary(t *testing.T) {
 	t.Logf("%d bytes", st.Size())
 }
 
-// runPeak runs cmd and returns the most memory that it had, in bytes: its own and, of a run, its worker's. (What wait4 tells is at least what this
-// process had when it forked.)
+// runPeak runs cmd and returns the most memory that it had, in bytes: its own and, of a run, its worker's. (What
+// wait4 tells is at least what this process had when it forked.)
 func runPeak(cmd *exec.Cmd) (peak int64, err error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -188,8 +188,8 @@ func memory(t *testing.T, in part) {
 	}
 }
 
-// BenchmarkStart measures what the runner adds to an agent's life: from its own start to the agent's, first entries on the thread included, and
-// from the agent's end to the terminal on the thread.
+// BenchmarkStart measures what the runner adds to an agent's life: from its own start to the agent's, first entries
+// on the thread included, and from the agent's end to the terminal on the thread.
 func BenchmarkStart(b *testing.B) {
 	dir := b.TempDir()
 	var spawn, finish []float64

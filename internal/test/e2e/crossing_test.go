@@ -78,8 +78,15 @@ func agentResume(t *testing.T, in part) {
 		strike  func(*testing.T, *scene, *runner)
 		told    []string // what the model is asked after the resume has in it
 	}{
-		{name: "a tool turn", replies: tools, told: []string{"the first question", "the-tool-says-42", "I have seen it."}},
-		{name: "an error turn", replies: func(string) []model.Reply { return []model.Reply{{Status: 400, Message: "no such luck", Times: -1}} }, told: []string{"the first question"}},
+		{
+			name: "a tool turn", replies: tools,
+			told: []string{"the first question", "the-tool-says-42", "I have seen it."},
+		},
+		{
+			name:    "an error turn",
+			replies: func(string) []model.Reply { return []model.Reply{{Status: 400, Message: "no such luck", Times: -1}} },
+			told:    []string{"the first question"},
+		},
 		{name: "TERM in mid-tool", replies: busy, strike: func(t *testing.T, s *scene, r *runner) {
 			tool(t, s)
 			if err := r.Process.Signal(syscall.SIGTERM); err != nil {
@@ -92,7 +99,11 @@ func agentResume(t *testing.T, in part) {
 				t.Fatal(err)
 			}
 		}, told: []string{"the first question", "exec sleep 300"}},
-		{name: "thinking", replies: func(string) []model.Reply { return []model.Reply{{Thinking: "I ponder.", Text: "Pondered."}} }, told: []string{"the first question", "Pondered."}},
+		{
+			name:    "thinking",
+			replies: func(string) []model.Reply { return []model.Reply{{Thinking: "I ponder.", Text: "Pondered."}} },
+			told:    []string{"the first question", "Pondered."},
+		},
 	} {
 		for name, version := range others(t) {
 			if !in(row, 0, 1) {
@@ -216,7 +227,10 @@ func agentFallsBack(t *testing.T, in part) {
 				t.Fatal(err)
 			}
 		}, "hydrate", "this box has no session of the thread"},
-		{"torn", func(t *testing.T, _ *scene, file string) { appendTo(t, file, `{"type":"mess`) }, "hydrate", "ends in the middle of a line"},
+		{
+			"torn", func(t *testing.T, _ *scene, file string) { appendTo(t, file, `{"type":"mess`) }, "hydrate",
+			"ends in the middle of a line",
+		},
 		{"torn, and ahead of the thread", func(t *testing.T, s *scene, file string) {
 			b, err := os.ReadFile(file)
 			if err != nil {

@@ -15,8 +15,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A whole launch at Daytona, with the real pi, which npm installs into the box: nothing of the host lives while it works, no secret stands in a command
-// line, and the box goes when the run has ended. One whose box vanishes is given up.
+// A whole launch at Daytona, with the real pi, which npm installs into the box: nothing of the host lives while it
+// works, no secret stands in a command line, and the box goes when the run has ended. One whose box vanishes is given
+// up.
 func TestDaytonaLaunch(t *testing.T) {
 	h := newHost(t, bash("echo in-the-box > made.txt; pwd"), say("Done in the box."))
 	// What a box of Daytona's has: Node and npm, and no agent.

@@ -1,5 +1,6 @@
-// Package e2e runs the real agents through both built binaries: arbe serve has the threads, arbe-pi-runner runs the agent, and a scripted model
-// stands in for the provider. "make agents" must have been here; where it has not, the tests fail and say so.
+// Package e2e runs the real agents through both built binaries: arbe serve has the threads, arbe-pi-runner runs the
+// agent, and a scripted model stands in for the provider. "make agents" must have been here; where it has not, the
+// tests fail and say so.
 package e2e_test
 
 import (
@@ -96,7 +97,9 @@ type scene struct {
 	args   []string // of the runner, before --
 	prompt string
 
-	agent     agents.Agent
+	agent              agents.Agent
+	tokenOf, readToken string // reader's: the thread and its token
+
 	rewritten bool // the agent writes the session file anew: its lines are not one to one on the thread
 }
 
@@ -235,7 +238,7 @@ func (s *scene) status(r *runner) int {
 // entries returns those of the scene's thread, without a start of arbe, as tests poll it.
 func (s *scene) entries() (all []thread.Entry) {
 	s.t.Helper()
-	c := &thread.Client{Base: thread.BaseURL(server), Thread: s.thread, Token: thread.StaticToken(s.token())}
+	c := &thread.Client{Base: thread.BaseURL(server), Thread: s.thread, Token: thread.StaticToken(s.reader())}
 	_, err := c.Read(context.WithoutCancel(s.t.Context()), "0", false, func(e thread.Entry) error {
 		all = append(all, e)
 		return nil
@@ -246,14 +249,13 @@ func (s *scene) entries() (all []thread.Entry) {
 	return all
 }
 
-// token is the runner's.
-func (s *scene) token() (token string) {
-	for _, kv := range s.env {
-		if value, is := strings.CutPrefix(kv, "ARBE_STREAM_TOKEN="); is {
-			token = value
-		}
+// reader returns a token for the scene's thread, which a test may change.
+func (s *scene) reader() string {
+	s.t.Helper()
+	if s.tokenOf != s.thread {
+		s.tokenOf, s.readToken = s.thread, s.arbe("token", "mint", "--thread", s.thread, "--scope", "read")
 	}
-	return token
+	return s.readToken
 }
 
 // end is what the thread says of the run.
@@ -278,7 +280,8 @@ func (s *scene) end() (e end) {
 	return status.Runs[0]
 }
 
-// complete checks that the thread has each line of the run's session, once and in order, and gives it back, and nothing after the end.
+// complete checks that the thread has each line of the run's session, once and in order, and gives it back, and
+// nothing after the end.
 func (s *scene) complete(entries []thread.Entry) {
 	s.t.Helper()
 	dialect := s.dialect()
@@ -326,7 +329,7 @@ func (s *scene) complete(entries []thread.Entry) {
 // until waits for something, within reason.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for !f() {
 		if ctx.Err() != nil {

@@ -198,8 +198,8 @@ func TestAttachedRun(t *testing.T) {
 	}
 }
 
-// A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back, what
-// both changed stays with the box's version beside it, and what was deleted there stays.
+// A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back,
+// what both changed stays with the box's version beside it, and what was deleted there stays.
 func TestRunSync(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -261,12 +261,24 @@ func TestLaunchFails(t *testing.T) {
 		change func(*host)
 		said   string
 	}{
-		{"a setup command", []string{"--setup", "echo so-it-is >&2; exit 3"}, nil, `setup command "echo so-it-is >&2; exit 3": exit status 3: so-it-is`},
-		{"a setup command that tells a secret", []string{"--setup-env", "FOR_SETUP", "--setup", "echo the key $FOR_SETUP is bad >&2; false"}, func(h *host) {
-			h.env = append(h.env, "FOR_SETUP=secret-value-0001")
-		}, "the key [redacted:FOR_SETUP] is bad"},
+		{
+			"a setup command",
+			[]string{"--setup", "echo so-it-is >&2; exit 3"},
+			nil,
+			`setup command "echo so-it-is >&2; exit 3": exit status 3: so-it-is`,
+		},
+		{
+			"a setup command that tells a secret",
+			[]string{"--setup-env", "FOR_SETUP", "--setup", "echo the key $FOR_SETUP is bad >&2; false"},
+			func(h *host) {
+				h.env = append(h.env, "FOR_SETUP=secret-value-0001")
+			}, "the key [redacted:FOR_SETUP] is bad",
+		},
 		{"a repository that isn't there", []string{"--repo", "/no/such/repo"}, nil, "make a sandbox: "},
-		{"no runner", nil, func(h *host) { h.env = append(h.env, "ARBE_RUNNER_BIN=/no/such/runner") }, "no runner for "},
+		{
+			"no runner", nil, func(h *host) { h.env = append(h.env, "ARBE_RUNNER_BIN=/no/such/runner") },
+			"no runner for ",
+		},
 		{"the agent can't be installed", []string{"--harness", "codex"}, func(h *host) {
 			npm := filepath.Join(h.dir, "npm")
 			if err := os.WriteFile(npm, []byte("#!/bin/sh\necho the registry is away >&2\nexit 1\n"), 0o700); err != nil {
@@ -302,7 +314,8 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
-// What the user wants in the box is there before the agent: a repository on a branch or a folder, files, setup, variables.
+// What the user wants in the box is there before the agent: a repository on a branch or a folder, files, setup,
+// variables.
 func TestLaunchProvides(t *testing.T) {
 	t.Parallel()
 	h := newHost(

@@ -72,69 +72,134 @@ func piMatrix(t *testing.T, in part) {
 				t.Errorf("%d results", n)
 			}
 		}},
-		{name: "500 four times", replies: []model.Reply{{Status: 500, Message: "not now", Times: 4}}, want: "failed provider_error error", status: 1, check: func(t *testing.T, _ *scene, entries []thread.Entry) {
-			if n := ofType(entries, "pi.assistant"); n != 4 {
-				t.Errorf("%d attempts on the thread", n)
-			}
-		}},
-		{name: "401", replies: []model.Reply{{Status: 401, Message: "who are you"}}, want: "failed provider_error error", status: 1},
-		{name: "connection cut, then fine", replies: []model.Reply{{Text: "one two three four", Cut: 2}, say("Done.")}, want: "completed  stop"},
-		{name: "connection cut for ever", replies: []model.Reply{{Text: "one two three four", Cut: 2, Times: -1}}, want: "failed provider_error error", status: 1},
-		{name: "unknown model", replies: []model.Reply{{Status: 404, Message: "no such model"}}, change: func(_ *testing.T, s *scene) {
-			s.args = append(s.args, "--model", "scripted/no-such-model")
-		}, want: "failed provider_error error", status: 1},
+		{
+			name: "500 four times", replies: []model.Reply{{Status: 500, Message: "not now", Times: 4}},
+			want: "failed provider_error error", status: 1,
+			check: func(t *testing.T, _ *scene, entries []thread.Entry) {
+				if n := ofType(entries, "pi.assistant"); n != 4 {
+					t.Errorf("%d attempts on the thread", n)
+				}
+			},
+		},
+		{
+			name: "401", replies: []model.Reply{{Status: 401, Message: "who are you"}},
+			want: "failed provider_error error", status: 1,
+		},
+		{
+			name:    "connection cut, then fine",
+			replies: []model.Reply{{Text: "one two three four", Cut: 2}, say("Done.")}, want: "completed  stop",
+		},
+		{
+			name: "connection cut for ever", replies: []model.Reply{{Text: "one two three four", Cut: 2, Times: -1}},
+			want: "failed provider_error error", status: 1,
+		},
+		{
+			name: "unknown model", replies: []model.Reply{{Status: 404, Message: "no such model"}},
+			change: func(_ *testing.T, s *scene) {
+				s.args = append(s.args, "--model", "scripted/no-such-model")
+			}, want: "failed provider_error error", status: 1,
+		},
 		{name: "provider refused", change: func(t *testing.T, s *scene) {
 			if err := s.agent.Home(s.dir, "http://127.0.0.1:1", 50); err != nil {
 				t.Fatal(err)
 			}
 		}, want: "failed provider_error error", status: 1},
-		{name: "KILL to pi in mid-stream", replies: []model.Reply{slow}, when: asked(1), strike: toAgent(syscall.SIGKILL), want: "failed killed none", status: 137},
-		{name: "INT to pi in mid-stream", replies: []model.Reply{slow}, when: asked(1), strike: toAgent(syscall.SIGINT), want: "cancelled  none", status: 130},
-		{name: "HUP to pi in mid-stream", replies: []model.Reply{slow}, when: asked(1), strike: toAgent(syscall.SIGHUP), want: "cancelled  none", status: 129},
-		{name: "INT to the runner", replies: []model.Reply{slow}, when: asked(1), strike: toRunner(syscall.SIGINT), want: "cancelled  none", status: 143},
-		{name: "HUP to the runner", replies: []model.Reply{slow}, when: asked(1), strike: toRunner(syscall.SIGHUP), want: "cancelled  none", status: 143},
-		{name: "TERM to the runner in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 300")}, when: tool, strike: toRunner(syscall.SIGTERM), want: "cancelled  toolUse", status: 143, check: func(t *testing.T, s *scene, _ []thread.Entry) {
-			pid := pidIn(filepath.Join(s.dir, "work", "tool.pid"))
-			until(t, "the tool is gone, too", func() bool { return syscall.Kill(pid, 0) != nil })
-		}},
-		{name: "KILL to the worker in mid-stream", replies: []model.Reply{brief}, when: asked(1), strike: toWorker, want: "completed  stop"},
-		{name: "KILL to the worker in mid-tool", replies: []model.Reply{second, say("Done.")}, when: tool, strike: toWorker, want: "completed  stop"},
-		{name: "KILL to the worker and then to pi", replies: []model.Reply{slow}, when: asked(1), strike: func(t *testing.T, s *scene, r *runner) {
-			pid := agentPID(t, s)
-			toWorker(t, s, r)
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}, want: "failed killed none", status: 137},
-		{name: "KILL to the keeper in mid-stream", replies: []model.Reply{brief}, when: asked(1), strike: func(t *testing.T, s *scene, r *runner) {
-			toRunner(syscall.SIGKILL)(t, s, r)
-			ended(t, s)
-		}, want: "completed  stop", status: -1},
-		{name: "KILL to all of the runner, then recover", replies: []model.Reply{slow}, when: asked(1), strike: func(t *testing.T, s *scene, r *runner) {
-			pid := agentPID(t, s)
-			toRunner(syscall.SIGSTOP)(t, s, r) // it must not see its worker die
-			toWorker(t, s, r)
-			toRunner(syscall.SIGKILL)(t, s, r)
-			until(t, "the run is lost", func() bool { out, err := s.box("status"); return err == nil && strings.HasPrefix(out, "lost") })
-			if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
-				t.Errorf("recover: %v\n%s", err, out)
-			}
-			if st, err := procfs.Read(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet
-				t.Error("pi lives on")
-			}
-		}, want: "failed  none", status: -1},
-		{name: "a child in a session of its own holds stdout", replies: []model.Reply{bash("setsid sleep 300 & echo $! > tool.pid; echo left it"), say("Done.")}, want: "completed  stop", check: func(t *testing.T, s *scene, _ []thread.Entry) {
-			if err := syscall.Kill(pidIn(filepath.Join(s.dir, "work", "tool.pid")), syscall.SIGKILL); err != nil {
-				t.Errorf("the child did not outlive a run that ended well: %v", err)
-			}
-		}},
-		{name: "a line of 1 MB", replies: []model.Reply{{Text: strings.Repeat("0123456789abcde ", 1<<16)}}, want: "completed  stop"},
-		{name: "a tool call of 1 MB", replies: []model.Reply{{Tools: []model.Tool{{Name: "write", Arguments: map[string]any{"path": "big", "content": strings.Repeat("x", 1<<20)}}}}, say("Done.")}, want: "completed  stop"},
-		{name: "U+2028", replies: []model.Reply{say("a\u2028b\u2029c"), say("unused")}, want: "completed  stop", check: func(t *testing.T, _ *scene, entries []thread.Entry) {
-			if !strings.Contains(textOf(entries), "a\u2028b\u2029c") {
-				t.Error("the text is not on the thread")
-			}
-		}},
+		{
+			name: "KILL to pi in mid-stream", replies: []model.Reply{slow}, when: asked(1),
+			strike: toAgent(syscall.SIGKILL), want: "failed killed none", status: 137,
+		},
+		{
+			name: "INT to pi in mid-stream", replies: []model.Reply{slow}, when: asked(1),
+			strike: toAgent(syscall.SIGINT), want: "cancelled  none", status: 130,
+		},
+		{
+			name: "HUP to pi in mid-stream", replies: []model.Reply{slow}, when: asked(1),
+			strike: toAgent(syscall.SIGHUP), want: "cancelled  none", status: 129,
+		},
+		{
+			name: "INT to the runner", replies: []model.Reply{slow}, when: asked(1), strike: toRunner(syscall.SIGINT),
+			want: "cancelled  none", status: 143,
+		},
+		{
+			name: "HUP to the runner", replies: []model.Reply{slow}, when: asked(1), strike: toRunner(syscall.SIGHUP),
+			want: "cancelled  none", status: 143,
+		},
+		{
+			name:    "TERM to the runner in mid-tool",
+			replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 300")}, when: tool,
+			strike: toRunner(syscall.SIGTERM), want: "cancelled  toolUse", status: 143,
+			check: func(t *testing.T, s *scene, _ []thread.Entry) {
+				pid := pidIn(filepath.Join(s.dir, "work", "tool.pid"))
+				until(t, "the tool is gone, too", func() bool { return syscall.Kill(pid, 0) != nil })
+			},
+		},
+		{
+			name: "KILL to the worker in mid-stream", replies: []model.Reply{brief}, when: asked(1), strike: toWorker,
+			want: "completed  stop",
+		},
+		{
+			name: "KILL to the worker in mid-tool", replies: []model.Reply{second, say("Done.")}, when: tool,
+			strike: toWorker, want: "completed  stop",
+		},
+		{
+			name: "KILL to the worker and then to pi", replies: []model.Reply{slow}, when: asked(1),
+			strike: func(t *testing.T, s *scene, r *runner) {
+				pid := agentPID(t, s)
+				toWorker(t, s, r)
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}, want: "failed killed none", status: 137,
+		},
+		{
+			name: "KILL to the keeper in mid-stream", replies: []model.Reply{brief}, when: asked(1),
+			strike: func(t *testing.T, s *scene, r *runner) {
+				toRunner(syscall.SIGKILL)(t, s, r)
+				ended(t, s)
+			}, want: "completed  stop", status: -1,
+		},
+		{
+			name: "KILL to all of the runner, then recover", replies: []model.Reply{slow}, when: asked(1),
+			strike: func(t *testing.T, s *scene, r *runner) {
+				pid := agentPID(t, s)
+				toRunner(syscall.SIGSTOP)(t, s, r) // it must not see its worker die
+				toWorker(t, s, r)
+				toRunner(syscall.SIGKILL)(t, s, r)
+				until(t, "the run is lost", func() bool { out, err := s.box("status"); return err == nil && strings.HasPrefix(out, "lost") })
+				if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
+					t.Errorf("recover: %v\n%s", err, out)
+				}
+				if st, err := procfs.Read(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet
+					t.Error("pi lives on")
+				}
+			}, want: "failed  none", status: -1,
+		},
+		{
+			name:    "a child in a session of its own holds stdout",
+			replies: []model.Reply{bash("setsid sleep 300 & echo $! > tool.pid; echo left it"), say("Done.")},
+			want:    "completed  stop", check: func(t *testing.T, s *scene, _ []thread.Entry) {
+				if err := syscall.Kill(pidIn(filepath.Join(s.dir, "work", "tool.pid")), syscall.SIGKILL); err != nil {
+					t.Errorf("the child did not outlive a run that ended well: %v", err)
+				}
+			},
+		},
+		{
+			name: "a line of 1 MB", replies: []model.Reply{{Text: strings.Repeat("0123456789abcde ", 1<<16)}},
+			want: "completed  stop",
+		},
+		{
+			name:    "a tool call of 1 MB",
+			replies: []model.Reply{{Tools: []model.Tool{{Name: "write", Arguments: map[string]any{"path": "big", "content": strings.Repeat("x", 1<<20)}}}}, say("Done.")},
+			want:    "completed  stop",
+		},
+		{
+			name: "U+2028", replies: []model.Reply{say("a\u2028b\u2029c"), say("unused")}, want: "completed  stop",
+			check: func(t *testing.T, _ *scene, entries []thread.Entry) {
+				if !strings.Contains(textOf(entries), "a\u2028b\u2029c") {
+					t.Error("the text is not on the thread")
+				}
+			},
+		},
 		{name: "an image", replies: []model.Reply{say("A pixel.")}, change: func(t *testing.T, s *scene) {
 			b, err := base64.StdEncoding.DecodeString(pixel)
 			if err == nil {
@@ -149,13 +214,20 @@ func piMatrix(t *testing.T, in part) {
 				t.Error("the image is not on the thread")
 			}
 		}},
-		{name: "thinking", replies: []model.Reply{{Thinking: "Let me think.", Text: "Thought."}}, want: "completed  stop", check: func(t *testing.T, _ *scene, entries []thread.Entry) {
-			if !strings.Contains(textOf(entries), `"thinking":"Let me think."`) {
-				t.Error("the thinking is not on the thread")
-			}
-		}},
+		{
+			name: "thinking", replies: []model.Reply{{Thinking: "Let me think.", Text: "Thought."}},
+			want: "completed  stop", check: func(t *testing.T, _ *scene, entries []thread.Entry) {
+				if !strings.Contains(textOf(entries), `"thinking":"Let me think."`) {
+					t.Error("the thinking is not on the thread")
+				}
+			},
+		},
 		{name: "compaction", replies: []model.Reply{
-			{Text: "I will call a tool.", Tools: []model.Tool{{Name: "bash", Arguments: map[string]any{"command": "seq 1 3000"}}}, InputTokens: 2000},
+			{
+				Text:        "I will call a tool.",
+				Tools:       []model.Tool{{Name: "bash", Arguments: map[string]any{"command": "seq 1 3000"}}},
+				InputTokens: 2000,
+			},
 			{Text: "Long: " + strings.Repeat("many words ", 9000), InputTokens: 120000},
 			{Text: "A summary.", Times: -1},
 		}, want: "completed  stop", check: func(t *testing.T, _ *scene, entries []thread.Entry) {
@@ -185,7 +257,8 @@ func piMatrix(t *testing.T, in part) {
 			}
 		}},
 		{name: "a fork", replies: []model.Reply{say("First."), say("Second.")}, change: func(t *testing.T, s *scene) {
-			// pi forks by itself, not where it is told the session's path: the fork is made first, and then goes on as this run's session.
+			// pi forks by itself, not where it is told the session's path: the fork is made first, and then goes on
+			// as this run's session.
 			from := filepath.Join(s.dir, "from.jsonl")
 			s.pi("--session", from, "-p", "first question")
 			forks := filepath.Join(s.dir, "forks")

@@ -38,10 +38,30 @@ func TestPi(t *testing.T) {
 		message string // in the thread's failure
 	}{
 		{"plain answer", []model.Reply{say("Hello there.")}, nil, "completed  stop", 0, ""},
-		{"tool turn", []model.Reply{bash("echo hi > out.txt && cat out.txt"), say("Done.")}, nil, "completed  stop", 0, ""},
-		{"cut at the output limit", []model.Reply{{Text: "This is cut o", Finish: "length"}}, nil, "completed  length", 0, ""},
-		{"400", []model.Reply{{Status: 400, Message: "no such thing"}}, nil, "failed provider_error error", 1, "no such thing"},
-		{"500, then fine", []model.Reply{{Status: 500, Message: "not now"}, say("Now.")}, nil, "completed  stop", 0, ""},
+		{
+			"tool turn",
+			[]model.Reply{bash("echo hi > out.txt && cat out.txt"), say("Done.")},
+			nil,
+			"completed  stop", 0, "",
+		},
+		{
+			"cut at the output limit",
+			[]model.Reply{{Text: "This is cut o", Finish: "length"}},
+			nil,
+			"completed  length", 0, "",
+		},
+		{
+			"400",
+			[]model.Reply{{Status: 400, Message: "no such thing"}},
+			nil, "failed provider_error error", 1,
+			"no such thing",
+		},
+		{
+			"500, then fine",
+			[]model.Reply{{Status: 500, Message: "not now"}, say("Now.")},
+			nil, "completed  stop",
+			0, "",
+		},
 		{"missing key", nil, func(s *scene) { s.without(agents.KeyVar) }, "failed pi_exit none", 1, "exit status 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -47,7 +47,8 @@ func TestReconcile(t *testing.T) {
 	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
 		t.Errorf("reconcile again: %v\n%s", err, out)
 	}
-	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at once.
+	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at
+	// once.
 	if out, err := h.try("thread", "read", parent); err == nil {
 		t.Errorf("the parent has %s", out)
 	}
@@ -73,8 +74,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left alone
-// however silent it is.
+// A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left
+// alone however silent it is.
 func TestReconcileFindsDeadRunner(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})

@@ -123,8 +123,9 @@ func (s *scene) hydrate(args ...string) string {
 	return out
 }
 
-// A conversation goes on in a fresh box, whatever became of the run before: the model is told all of it, ids stay as they are, and nothing is on the thread twice.
-// One version takes over from the other in the first case, TestFullPiResume has the rest.
+// A conversation goes on in a fresh box, whatever became of the run before: the model is told all of it, ids stay as
+// they are, and nothing is on the thread twice. One version takes over from the other in the first case,
+// TestFullPiResume has the rest.
 func TestPiResume(t *testing.T) { piResume(t, first) }
 
 func TestFullPiResume(t *testing.T) { piResume(t, notFirst) }
@@ -139,20 +140,32 @@ func piResume(t *testing.T, in part) {
 		want    []string // in what the model is asked after the resume
 		across  bool     // from each version to the other, too
 	}{
-		{name: "a tool turn", across: true, replies: tools, want: []string{"do it", "the-tool-says-this", "I have seen it.", "echo the-tool-says-this"}},
-		{name: "an error turn", replies: []model.Reply{{Status: 400, Message: "no such luck"}}, want: []string{"do it"}},
-		{name: "TERM in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 300")}, strike: func(t *testing.T, s *scene, r *runner) {
-			until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
-			if err := r.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-		}, want: []string{"do it", "exec sleep 300"}},
-		{name: "KILL of pi in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 3")}, strike: func(t *testing.T, s *scene, _ *runner) {
-			until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
-			if err := syscall.Kill(agentPID(t, s), syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}, want: []string{"do it", "exec sleep 3"}},
+		{
+			name: "a tool turn", across: true, replies: tools,
+			want: []string{"do it", "the-tool-says-this", "I have seen it.", "echo the-tool-says-this"},
+		},
+		{
+			name: "an error turn", replies: []model.Reply{{Status: 400, Message: "no such luck"}},
+			want: []string{"do it"},
+		},
+		{
+			name: "TERM in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 300")},
+			strike: func(t *testing.T, s *scene, r *runner) {
+				until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
+				if err := r.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}, want: []string{"do it", "exec sleep 300"},
+		},
+		{
+			name: "KILL of pi in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 3")},
+			strike: func(t *testing.T, s *scene, _ *runner) {
+				until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
+				if err := syscall.Kill(agentPID(t, s), syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}, want: []string{"do it", "exec sleep 3"},
+		},
 		{name: "a line torn by a KILL", replies: tools, change: func(t *testing.T, s *scene) {
 			// As pi leaves its file where it is killed in the middle of a write.
 			wrap := filepath.Join(s.dir, "torn-pi")
@@ -179,11 +192,18 @@ func piResume(t *testing.T, in part) {
 			s.args = append(s.args, "--agent-arg", "@x.png")
 		}, want: []string{"do it", "A pixel.", pixel}},
 		{name: "a compaction", across: true, replies: []model.Reply{
-			{Text: "I will call a tool.", Tools: []model.Tool{{Name: "bash", Arguments: map[string]any{"command": "seq 1 3000"}}}, InputTokens: 2000},
+			{
+				Text:        "I will call a tool.",
+				Tools:       []model.Tool{{Name: "bash", Arguments: map[string]any{"command": "seq 1 3000"}}},
+				InputTokens: 2000,
+			},
 			{Text: "Long: " + strings.Repeat("many words ", 9000), InputTokens: 120000},
 			{Text: "A summary.", Times: -1},
 		}, want: []string{"A summary."}},
-		{name: "thinking", replies: []model.Reply{{Thinking: "I ponder this", Text: "Pondered."}}, want: []string{"do it", "Pondered."}},
+		{
+			name: "thinking", replies: []model.Reply{{Thinking: "I ponder this", Text: "Pondered."}},
+			want: []string{"do it", "Pondered."},
+		},
 	} {
 		var pairs [][2]string
 		if tt.across { // what one version writes the other reads: enough is seen where the lines differ
@@ -366,8 +386,8 @@ func piResumeFallsBack(t *testing.T, in part) {
 	}
 }
 
-// A thread that another mirror wrote, which knows turns and nothing of the session file, goes on all the same: pi loads what is made of it, and of all that is
-// posted then nothing was on the thread before.
+// A thread that another mirror wrote, which knows turns and nothing of the session file, goes on all the same: pi
+// loads what is made of it, and of all that is posted then nothing was on the thread before.
 func TestPiResumeForeign(t *testing.T) {
 	const foreign = `{"id":"f1","ts":"2026-01-01T00:00:01.000Z","payload":{"type":"chat","text":"the first question"}}
 {"id":"f2","ts":"2026-01-01T00:00:02.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}]}}}
@@ -415,7 +435,8 @@ func TestPiResumeForeign(t *testing.T) {
 	}
 }
 
-// Whatever other mirrors have written, pi loads what is made of it. (A sample of threads of chance; the seed is in the test's name.)
+// Whatever other mirrors have written, pi loads what is made of it. (A sample of threads of chance; the seed is in
+// the test's name.)
 func TestPiResumeForeignOfChance(t *testing.T) {
 	for _, version := range versions {
 		for range 2 {

@@ -1,5 +1,5 @@
-// Package fakeagent is an agent for tests of timing and faults. It takes pi's command line, writes a session in pi's format, and does what a plan
-// file says, one instruction a line:
+// Package fakeagent is an agent for tests of timing and faults. It takes pi's command line, writes a session in pi's
+// format, and does what a plan file says, one instruction a line:
 //
 //	user TEXT, say TEXT, cut TEXT, fail TEXT, abort     a user's turn; a reply that ends with stop, length, error, aborted
 //	call NAME, result TEXT                              a reply that calls a tool; the tool's result
@@ -237,7 +237,8 @@ func (a *agent) do(verb, rest string) error {
 	return a.end(verb, rest)
 }
 
-// lasting is a process in a session of its own that keeps our output open. Its pid stands in file, as a whole or not at all.
+// lasting is a process in a session of its own that keeps our output open. Its pid stands in file, as a whole or not
+// at all.
 func lasting(file string) *exec.Cmd {
 	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo $$ > '%[1]s.new'; mv '%[1]s.new' '%[1]s'; exec sleep 300", file))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

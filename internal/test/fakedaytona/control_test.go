@@ -25,9 +25,15 @@ func TestCreate(t *testing.T) {
 		message string
 	}{
 		{"nothing said", `{}`, 200, ""},
-		{"unknown snapshot", `{"snapshot":"none"}`, 400, "Snapshot none not found. Did you add it through the Daytona Dashboard?"},
+		{
+			"unknown snapshot", `{"snapshot":"none"}`, 400,
+			"Snapshot none not found. Did you add it through the Daytona Dashboard?",
+		},
 		{"duplicate name", `{"name":"taken"}`, 409, "Sandbox with name taken already exists"},
-		{"resources with a snapshot", `{"snapshot":"daytonaio/sandbox:0.8.0","cpu":2}`, 400, "Cannot specify Sandbox resources when using a snapshot"},
+		{
+			"resources with a snapshot", `{"snapshot":"daytonaio/sandbox:0.8.0","cpu":2}`, 400,
+			"Cannot specify Sandbox resources when using a snapshot",
+		},
 		{"no JSON", `{`, 400, "unexpected EOF"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

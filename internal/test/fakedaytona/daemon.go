@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// daemon is what answers for a box while it is started. What it starts, and what it remembers, dies with it; files stay.
+// daemon is what answers for a box while it is started. What it starts, and what it remembers, dies with it; files
+// stay.
 type daemon struct {
 	t    testing.TB
 	id   string
@@ -79,7 +80,8 @@ func (d *daemon) isDead() bool {
 	}
 }
 
-// command is a command in the box, in a process group of its own. A directory that is not absolute is one below the work directory.
+// command is a command in the box, in a process group of its own. A directory that is not absolute is one below the
+// work directory.
 func (d *daemon) command(dir string, env []string, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = d.path(dir)

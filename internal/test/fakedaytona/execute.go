@@ -14,8 +14,9 @@ import (
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// execute runs a command to its end: that of the shell, and of all that holds its output. The command is on the shell's standard input, where its
-// children can read it. The time limit is the process group's; what has left the group, and holds the output, keeps the client waiting.
+// execute runs a command to its end: that of the shell, and of all that holds its output. The command is on the
+// shell's standard input, where its children can read it. The time limit is the process group's; what has left the
+// group, and holds the output, keeps the client waiting.
 func (d *daemon) execute(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		Command string

@@ -32,7 +32,12 @@ func TestExecute(t *testing.T) {
 		{"bad name of an environment variable", m{"command": "true", "envs": m{"A-B": "a"}}, 400, 0, ""},
 		{"home", m{"command": "pwd; echo $HOME"}, 200, 0, home + "\n" + home + "\n"},
 		{"relative directory", m{"command": "pwd", "cwd": "sub"}, 200, 0, home + "/sub\n"},
-		{"no such directory", m{"command": "true", "cwd": "none"}, 200, -1, "fork/exec /usr/bin/bash: no such file or directory"},
+		{
+			"no such directory",
+			m{"command": "true", "cwd": "none"},
+			200, -1,
+			"fork/exec /usr/bin/bash: no such file or directory",
+		},
 		{"the rest is eaten", m{"command": "cat\necho x"}, 200, 0, "echo x"},
 		{"the rest is not eaten", m{"command": "cat </dev/null\necho x"}, 200, 0, "x\n"},
 		{"here document", m{"command": "cat <<X\nhere\nX"}, 200, 0, "here\n"},
@@ -66,7 +71,8 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// The time limit kills the process group. What has left it is spared, and keeps the client waiting when it holds the output.
+// The time limit kills the process group. What has left it is spared, and keeps the client waiting when it holds the
+// output.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)

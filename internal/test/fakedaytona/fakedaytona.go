@@ -1,13 +1,16 @@
-// Package fakedaytona is a double of Daytona v0 for tests: its control plane, its proxy, and the daemon in each box. A box is a directory on this machine
-// in which real processes run, started by a real shell, so that what is meant for a box can be run in one.
+// Package fakedaytona is a double of Daytona v0 for tests: its control plane, its proxy, and the daemon in each box.
+// A box is a directory on this machine in which real processes run, started by a real shell, so that what is meant
+// for a box can be run in one.
 //
-// The double has the traps of the original: a deleted box is 401 at the proxy, a dead daemon is an empty 502 while the box is still "started", a command
-// comes on its shell's standard input, deleting a session kills what was detached in it, and so on.
+// The double has the traps of the original: a deleted box is 401 at the proxy, a dead daemon is an empty 502 while
+// the box is still "started", a command comes on its shell's standard input, deleting a session kills what was
+// detached in it, and so on.
 //
-// What differs: paths in a box are those of this machine, and what is outside of the box cannot be written to through the files API; the clock of idle boxes
-// moves by Tick alone, or with real time when Tick is called; a box's processes are found by their environment and working directory, and a process
-// that has changed both outlives its box. Git is the program, not go-git. There is no PTY, no port, no preview, no snapshot, volume or code-run:
-// those answer 404.
+// What differs: paths in a box are those of this machine, and what is outside of the box cannot be written to through
+// the files API; the clock of idle boxes moves by Tick alone, or with real time when Tick is called; a box's
+// processes are found by their environment and working directory, and a process that has changed both outlives its
+// box. Git is the program, not go-git. There is no PTY, no port, no preview, no snapshot, volume or code-run: those
+// answer 404.
 //
 // A session id that is a path fails the test, because the original makes and removes that path.
 package fakedaytona
@@ -70,7 +73,8 @@ type Request struct {
 	Body   []byte // where it is JSON
 }
 
-// New starts a server for the test. When the test ends, so does what runs in the boxes, and their directories are removed.
+// New starts a server for the test. When the test ends, so does what runs in the boxes, and their directories are
+// removed.
 func New(t testing.TB) *Server {
 	s := &Server{
 		Key: "dtn_fake-daytona-key", Snapshots: []string{"daytonaio/sandbox:0.5.0-slim", "daytonaio/sandbox:0.8.0"},
@@ -92,8 +96,8 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Set changes settings while requests may come. That is also for a client that is another program: the race detector sees no order between what a test
-// did before it started one and what that asks.
+// Set changes settings while requests may come. That is also for a client that is another program: the race detector
+// sees no order between what a test did before it started one and what that asks.
 func (s *Server) Set(change func(*Server)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

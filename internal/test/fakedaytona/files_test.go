@@ -60,9 +60,24 @@ func TestUpload(t *testing.T) {
 			`{"files":[{"path":"a/b/one","bytes":1},{"path":"` + home + `/two","bytes":2}]}`,
 			map[string]string{"a/b/one": "1", "two": "22"},
 		},
-		{"over another", []string{"files[0].path", "two", "files[0].file", "3"}, 200, `"bytes":1`, map[string]string{"two": "3"}},
-		{"no tilde", []string{"files[0].path", "~/t", "files[0].file", "t"}, 200, `"~/t"`, map[string]string{"~/t": "t"}},
-		{"wrong order", []string{"files[0].file", "1", "files[0].path", "late"}, 400, `{"errors":["file[0]: missing .path metadata"],"files":null}`, nil},
+		{
+			"over another",
+			[]string{"files[0].path", "two", "files[0].file", "3"},
+			200, `"bytes":1`,
+			map[string]string{"two": "3"},
+		},
+		{
+			"no tilde",
+			[]string{"files[0].path", "~/t", "files[0].file", "t"},
+			200, `"~/t"`,
+			map[string]string{"~/t": "t"},
+		},
+		{
+			"wrong order",
+			[]string{"files[0].file", "1", "files[0].path", "late"},
+			400,
+			`{"errors":["file[0]: missing .path metadata"],"files":null}`, nil,
+		},
 		{
 			"one of two",
 			[]string{"files[0].path", "two/x", "files[0].file", "1", "files[1].path", "three", "files[1].file", "333"},

@@ -136,7 +136,8 @@ func gitError(complaint string, err error) error {
 	return fmt.Errorf("%w: %s", err, strings.TrimSpace(complaint))
 }
 
-// gitClone clones one branch. Where none is named, it is the repository's default one, and the clone knows its remote's HEAD only.
+// gitClone clones one branch. Where none is named, it is the repository's default one, and the clone knows its
+// remote's HEAD only.
 func (d *daemon) gitClone(_ *http.Request, q gitQuestion) (int, any, error) {
 	if u, err := url.Parse(q.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return 0, nil, fmt.Errorf("waitid: no child processes")

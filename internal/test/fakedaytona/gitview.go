@@ -11,7 +11,8 @@ var gitStates = map[byte]string{
 	' ': "Unmodified", '?': "Untracked", 'M': "Modified", 'T': "Modified", 'A': "Added", 'D': "Deleted", 'R': "Renamed", 'C': "Copied", 'U': "Updated but unmerged",
 }
 
-// gitStatus is the state of the work tree. A branch is published where the remote's is known, which a push does not bring about.
+// gitStatus is the state of the work tree. A branch is published where the remote's is known, which a push does not
+// bring about.
 func (d *daemon) gitStatus(_ *http.Request, q gitQuestion) (int, any, error) {
 	out, err := d.git(q, "status", "--porcelain=v1", "-z", "--untracked-files=all")
 	if err != nil {

@@ -31,7 +31,8 @@ func pids() []int {
 	return list
 }
 
-// killBox kills the processes of a box, those that have its mark in their environment or stand in its directory, and reports whether all have ended.
+// killBox kills the processes of a box, those that have its mark in their environment or stand in its directory, and
+// reports whether all have ended.
 func killBox(id, dir string) bool {
 	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); {
 		var found bool
@@ -72,7 +73,8 @@ func descendants(pid int) []int {
 	return list
 }
 
-// killTree kills a process, its group and all below it. They are stopped first, so that none can make another meanwhile.
+// killTree kills a process, its group and all below it. They are stopped first, so that none can make another
+// meanwhile.
 func killTree(pid int) {
 	still := map[int]bool{}
 	for grew := true; grew; {

@@ -32,7 +32,10 @@ func TestProxy(t *testing.T) {
 	}{
 		{"no key", id, url, "", 401, "missing authentication", 200},
 		{"wrong key", id, url, "Bearer x", 401, "authentication failed: Bearer token is invalid", 200},
-		{"no such box", "none", strings.Replace(url, id, "none", 1), "right", 401, "authentication failed: Bearer token is invalid", 404},
+		{
+			"no such box", "none", strings.Replace(url, id, "none", 1), "right", 401,
+			"authentication failed: Bearer token is invalid", 404,
+		},
 		{"vanished", gone, goneURL, "right", 401, "authentication failed: Bearer token is invalid", 404},
 		{"stopped", stopped, stoppedURL, "right", 400, "no IP address found. Is the Sandbox started?", 200},
 		{"archived", archived, archivedURL, "right", 404, "not found: sandbox container not found", 200},

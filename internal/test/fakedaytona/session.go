@@ -19,7 +19,8 @@ import (
 // changed stays changed, an exit is the shell's, and a command sees the variables that the session has set for
 // itself, as with the original: dir, log, sp, ep and ip, in place of those that the box has by these names.
 //
-// A command's outputs are pipes with names, whose lines go into its log; it is done when the shell says so and nobody holds them any more.
+// A command's outputs are pipes with names, whose lines go into its log; it is done when the shell says so and nobody
+// holds them any more.
 type session struct {
 	id    string
 	d     *daemon
@@ -110,7 +111,8 @@ func (s *session) watch(status *os.File) {
 	}
 }
 
-// exec gives the shell a command, which is done when the command's done is closed, and never where the shell ends before.
+// exec gives the shell a command, which is done when the command's done is closed, and never where the shell ends
+// before.
 func (s *session) exec(text string, echo bool) (*command, error) {
 	c, err := newCommand(filepath.Join(s.dir, uuid.NewString()), text, echo)
 	if err != nil {

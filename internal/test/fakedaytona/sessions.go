@@ -104,7 +104,8 @@ func (d *daemon) createSession(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// deleteSession ends a session and all that was started in it, detached or not; only what has left both the shell's descendants and its group lives on.
+// deleteSession ends a session and all that was started in it, detached or not; only what has left both the shell's
+// descendants and its group lives on.
 func (d *daemon) deleteSession(w http.ResponseWriter, r *http.Request, s *session) {
 	d.mu.Lock()
 	mine := d.sessions[s.id] == s

@@ -12,8 +12,8 @@ import (
 
 var uploadPart = regexp.MustCompile(`^files\[(\d+)\]\.(path|file)$`)
 
-// bulkUpload writes each file as it comes: into its place, so that a half of it is there when the client breaks off, and not at all where that is a
-// program that runs. A file's path must come before it.
+// bulkUpload writes each file as it comes: into its place, so that a half of it is there when the client breaks off,
+// and not at all where that is a program that runs. A file's path must come before it.
 func (d *daemon) bulkUpload(w http.ResponseWriter, r *http.Request) {
 	type uploaded struct {
 		Path  string `json:"path"`

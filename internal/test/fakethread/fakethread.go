@@ -1,6 +1,6 @@
-// Package fakethread is a thread server for tests. It keeps entries in memory, can be told to fail each call, applied or not applied, and fails
-// the test by itself when a client does what must not happen: a gap or a wrong order in a session's lines, an id with another payload, an entry
-// after a run's end.
+// Package fakethread is a thread server for tests. It keeps entries in memory, can be told to fail each call, applied
+// or not applied, and fails the test by itself when a client does what must not happen: a gap or a wrong order in a
+// session's lines, an id with another payload, an entry after a run's end.
 package fakethread
 
 import (
@@ -201,7 +201,8 @@ func (s *Server) Entries() []thread.Entry {
 	return append([]thread.Entry(nil), s.list...)
 }
 
-// Await waits until the thread has an entry that is meant, which it returns; the test fails when none comes within half a minute.
+// Await waits until the thread has an entry that is meant, which it returns; the test fails when none comes within
+// half a minute.
 func (s *Server) Await(meant func(thread.Entry) bool) thread.Entry {
 	s.t.Helper()
 	late := time.After(30 * time.Second)
@@ -344,7 +345,8 @@ func (s *Server) renewal(w http.ResponseWriter, token string) {
 	}
 }
 
-// read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and does for a moment.
+// read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and
+// does for a moment.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool, pace time.Duration) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("offset")) // what is no number is the start
 	s.mu.Lock()
@@ -403,7 +405,8 @@ func (s *Server) breach(format string, args ...any) {
 	s.broken = append(s.broken, fmt.Sprintf(format, args...))
 }
 
-// apply appends all of the entries or none, and returns those that conflict; where none does, the offset behind them and how many were known.
+// apply appends all of the entries or none, and returns those that conflict; where none does, the offset behind them
+// and how many were known.
 func (s *Server) apply(call Call) (bad []thread.BadEntry, next, known int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,15 +48,15 @@ var boxFaults = []fault{
 		then: func(s *scene) { s.sameWorker() },
 	},
 	{
-		name: "box: frozen for six seconds, --stall-timeout 3s", on: at(beforeLine, midStream), slow: 6 * time.Second,
+		name: "box: frozen for nine seconds, --stall-timeout 6s", on: at(beforeLine, midStream), slow: 9 * time.Second,
 		prep: func(s *scene) {
-			s.args = append(s.args, "--stall-timeout", "3s")
+			s.args = append(s.args, "--stall-timeout", "6s")
 			s.wrap = s.freezable()
 		},
 		hit: func(s *scene, _ moment) {
 			s.first = s.worker()
 			s.freeze(true)
-			time.Sleep(6 * time.Second) // this is the fault
+			time.Sleep(9 * time.Second) // this is the fault
 			s.freeze(false)
 			time.Sleep(1500 * time.Millisecond) // in which the worker looks at an agent that still does nothing
 		},

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// control is a measure of how busy the machine is while a table plays: the same small thing done again and again, a start
-// of the runner's binary that prints its version. Limits on time are multiples of what it takes.
+// control is a measure of how busy the machine is while a table plays: the same small thing done again and again, a
+// start of the runner's binary that prints its version. Limits on time are multiples of what it takes.
 type control struct {
 	mu      sync.Mutex
 	samples []sample

@@ -186,7 +186,8 @@ func play(t *testing.T, machine *control, f fault, m moment, id string) cell {
 		f.prep(s)
 	}
 	if f.keep && m == beforeAgent {
-		// Where the fault is slower than the agent's start, there is an agent. It must not be through before the fault is there.
+		// Where the fault is slower than the agent's start, there is an agent. It must not be through before the
+		// fault is there.
 		s.plan = append([]string{"wait " + s.path("never")}, s.plan...)
 	}
 	if f.real {
@@ -308,7 +309,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A worker that dies again and again is given up in the end: the agent is ended, and the run waits for whoever calls recover.
+// A worker that dies again and again is given up in the end: the agent is ended, and the run waits for whoever calls
+// recover.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, fmt.Sprintf("givenup-%d", os.Getpid()))

@@ -74,7 +74,8 @@ func (f *front) down() {
 	}
 }
 
-// hold lets the first bytes that have text in them wait, and all that follow on their connection. held is closed when they have come.
+// hold lets the first bytes that have text in them wait, and all that follow on their connection. held is closed when
+// they have come.
 func (f *front) hold(text string, held, freed chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

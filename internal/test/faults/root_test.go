@@ -11,9 +11,9 @@ import (
 // rootVar names the variable that a test binary in a user namespace has.
 const rootVar = "FAULTS_AS_ROOT"
 
-// asRoot runs the tests again as the root of a user namespace with a mount namespace of its own, where small disks can be
-// mounted, and returns their exit status. It does nothing for root, and where the kernel lets nobody else make one: the
-// tests that need it are then skipped and name what is missing.
+// asRoot runs the tests again as the root of a user namespace with a mount namespace of its own, where small disks
+// can be mounted, and returns their exit status. It does nothing for root, and where the kernel lets nobody else make
+// one: the tests that need it are then skipped and name what is missing.
 func asRoot() (status int, is bool) {
 	if os.Geteuid() == 0 || os.Getenv(rootVar) != "" {
 		return 0, false

@@ -1,6 +1,7 @@
-// Package faults breaks what a run stands on, at each moment of its life, and looks whether the run still gets its one right end and the thread every
-// line of the session, once and in order. The runner is the real binary, keeper and worker; the agent is a fake one, which can be held at a moment;
-// the thread is one that fails the test by itself on a gap, a duplicate, a changed payload or an entry after the end.
+// Package faults breaks what a run stands on, at each moment of its life, and looks whether the run still gets its
+// one right end and the thread every line of the session, once and in order. The runner is the real binary, keeper
+// and worker; the agent is a fake one, which can be held at a moment; the thread is one that fails the test by itself
+// on a gap, a duplicate, a changed payload or an entry after the end.
 package faults_test
 
 import (
@@ -60,7 +61,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take. What takes longer has failed.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 // scene is one run and what is done to it.
 type scene struct {
@@ -384,7 +385,8 @@ func (s *scene) sessionFile() (path string) {
 	return path
 }
 
-// finish waits until no process of the runner is left, and returns the exit status of the one that was started; -1 where it was killed.
+// finish waits until no process of the runner is left, and returns the exit status of the one that was started; -1
+// where it was killed.
 func (s *scene) finish() int {
 	s.t.Helper()
 	select {
@@ -399,7 +401,8 @@ func (s *scene) finish() int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// recover finishes what a dead runner left, and returns what it prints. The kernel may still be about to take the dead one's lock away.
+// recover finishes what a dead runner left, and returns what it prints. The kernel may still be about to take the
+// dead one's lock away.
 func (s *scene) recover() string {
 	s.t.Helper()
 	s.until("nobody has the lock", func() bool {
@@ -417,7 +420,8 @@ func (s *scene) recover() string {
 	return string(out)
 }
 
-// verdict is what the thread says of the run: its outcome, and where it failed of what. The second value is when the last word of that was said, by the server's clock.
+// verdict is what the thread says of the run: its outcome, and where it failed of what. The second value is when the
+// last word of that was said, by the server's clock.
 func (s *scene) verdict() (word string, at time.Time) {
 	s.t.Helper()
 	ends := 0

@@ -26,9 +26,9 @@ const (
 	honestMany  = 4
 )
 
-// TestFullSiege loads a server with all that has ended one, for ARBE_SIEGE minutes (1). The process has to be the same in the
-// end, and every entry that was acknowledged has to be there, once and in order. How long an honest append takes is
-// compared with the time before the siege.
+// TestFullSiege loads a server with all that has ended one, for ARBE_SIEGE minutes (1). The process has to be the
+// same in the end, and every entry that was acknowledged has to be there, once and in order. How long an honest
+// append takes is compared with the time before the siege.
 func TestFullSiege(t *testing.T) {
 	minutes, err := strconv.ParseFloat(os.Getenv("ARBE_SIEGE"), 64)
 	if err != nil {

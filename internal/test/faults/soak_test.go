@@ -18,8 +18,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// TestSoak lets random runs meet random faults at random times. ARBE_SOAK says how many; a run that goes wrong prints its seed, and ARBE_SOAK_SEED plays
-// the schedule of that one again.
+// TestSoak lets random runs meet random faults at random times. ARBE_SOAK says how many; a run that goes wrong prints
+// its seed, and ARBE_SOAK_SEED plays the schedule of that one again.
 func TestSoak(t *testing.T) {
 	if text := os.Getenv("ARBE_SOAK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -94,7 +94,8 @@ var faultsOfChance = []struct {
 	{"413 without a list", 3},
 }
 
-// soak plays the schedule of a seed: what the agent does, what goes wrong and when follow from it. (How the two meet is for the machine to say.)
+// soak plays the schedule of a seed: what the agent does, what goes wrong and when follow from it. (How the two meet
+// is for the machine to say.)
 func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := newScene(t, fmt.Sprintf("s%d", seed))
@@ -141,7 +142,8 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	})
 
 	s.start()
-	killed, told, lost, refused := false, false, false, false // the agent; the runner, to stop; the runner altogether; the token
+	// the agent; the runner, to stop; the runner altogether; the token
+	killed, told, lost, refused := false, false, false, false
 	for _, st := range steps {
 		select {
 		case <-s.ended:

@@ -87,7 +87,8 @@ func (p *producing) write(t *testing.T, stop <-chan struct{}) {
 	}
 }
 
-// follow reads the stream's events, and goes on where it was when the server is there again, until all that was written is seen.
+// follow reads the stream's events, and goes on where it was when the server is there again, until all that was
+// written is seen.
 func (p *producing) follow(t *testing.T, written context.Context) {
 	for offset := "-1"; !p.all(written) && t.Context().Err() == nil; {
 		offset = p.events(t, written, offset)
@@ -168,8 +169,9 @@ func (p *producing) read(t *testing.T) (all []string) {
 	}
 }
 
-// The same for streams of the Durable Streams protocol: what a numbering writer was told to be there is there once, in order, however often he has said it;
-// and who reads live, from where he was, misses nothing, sees nothing twice, and nothing that is not there in the end.
+// The same for streams of the Durable Streams protocol: what a numbering writer was told to be there is there once,
+// in order, however often he has said it; and who reads live, from where he was, misses nothing, sees nothing twice,
+// and nothing that is not there in the end.
 func TestServerKeepsStreams(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("ARBE_SERVER_KILLS"))
 	if err != nil {

@@ -34,7 +34,12 @@ func TestReply(t *testing.T) {
 		reply                     model.Reply
 		chat, responses, messages string
 	}{
-		{"text", model.Reply{Text: text}, `"one two three four" end="stop"`, `"one two three four" end="completed"`, `"one two three four" end="end_turn"`},
+		{
+			"text",
+			model.Reply{Text: text},
+			`"one two three four" end="stop"`,
+			`"one two three four" end="completed"`, `"one two three four" end="end_turn"`,
+		},
 		{"nothing", model.Reply{}, `"" end="stop"`, `"" end="completed"`, `"" end="end_turn"`},
 		{
 			"tools",
@@ -51,8 +56,18 @@ func TestReply(t *testing.T) {
 			model.Reply{Thinking: "Let me think.", Text: "Thought."},
 			`"Thought." end="stop" thinking="Let me think."`, `"Thought." end="completed" thinking="Let me think."`, `"Thought." end="end_turn" thinking="Let me think."`,
 		},
-		{"the output limit", model.Reply{Text: "cut o", Finish: "length"}, `"cut o" end="length"`, `"cut o" end="incompletemax_output_tokens"`, `"cut o" end="max_tokens"`},
-		{"a refusal", model.Reply{Text: "I won't", Finish: "content_filter"}, `"I won't" end="content_filter"`, `"I won't" end="incompletecontent_filter"`, `"I won't" end="refusal"`},
+		{
+			"the output limit",
+			model.Reply{Text: "cut o", Finish: "length"},
+			`"cut o" end="length"`,
+			`"cut o" end="incompletemax_output_tokens"`, `"cut o" end="max_tokens"`,
+		},
+		{
+			"a refusal",
+			model.Reply{Text: "I won't", Finish: "content_filter"},
+			`"I won't" end="content_filter"`,
+			`"I won't" end="incompletecontent_filter"`, `"I won't" end="refusal"`,
+		},
 		{
 			"401",
 			model.Reply{Status: 401, Message: "who are you"},
@@ -68,14 +83,29 @@ func TestReply(t *testing.T) {
 			model.Reply{Text: text, Cut: 2, Error: "it broke"},
 			`"one two " end="" error=it broke`, `"one two " end="" error=it broke`, `"one two " end="" error=it broke`,
 		},
-		{"an error at once", model.Reply{Text: text, Error: "it broke"}, `"" end="" error=it broke`, `"" end="" error=it broke`, `"" end="" error=it broke`},
+		{
+			"an error at once",
+			model.Reply{Text: text, Error: "it broke"},
+			`"" end="" error=it broke`,
+			`"" end="" error=it broke`, `"" end="" error=it broke`,
+		},
 		{
 			"an error instead of the end",
 			model.Reply{Text: text, Cut: 9, Error: "it broke"},
 			`"one two three four" end="" error=it broke`, `"one two three four" end="" error=it broke`, `"one two three four" end="" error=it broke`,
 		},
-		{"cut off", model.Reply{Text: text, Cut: 2}, `"one two " end="" broken`, `"one two " end="" broken`, `"one two " end="" broken`},
-		{"cut off in thinking", model.Reply{Thinking: "a b", Text: text, Cut: 1}, `"" end="" thinking="a " broken`, `"" end="" broken`, `"" end="" thinking="a " broken`},
+		{
+			"cut off",
+			model.Reply{Text: text, Cut: 2},
+			`"one two " end="" broken`, `"one two " end="" broken`,
+			`"one two " end="" broken`,
+		},
+		{
+			"cut off in thinking",
+			model.Reply{Thinking: "a b", Text: text, Cut: 1},
+			`"" end="" thinking="a " broken`,
+			`"" end="" broken`, `"" end="" thinking="a " broken`,
+		},
 	} {
 		for path, want := range map[string]string{chat: tt.chat, responses: tt.responses, messages: tt.messages} {
 			t.Run(tt.name+path, func(t *testing.T) {

@@ -1,8 +1,9 @@
-// Package model is a model server that says what a script tells it to. Agents under test and the demo talk to it as they would to a provider: each
-// request takes a reply of the script, which can be text, tool calls, an error, a delay or a connection that breaks off.
+// Package model is a model server that says what a script tells it to. Agents under test and the demo talk to it as
+// they would to a provider: each request takes a reply of the script, which can be text, tool calls, an error, a
+// delay or a connection that breaks off.
 //
-// A Reply knows nothing of any wire format; a file for each API writes it: chat.go is chat-completions, responses.go is OpenAI's Responses,
-// messages.go is Anthropic's Messages.
+// A Reply knows nothing of any wire format; a file for each API writes it: chat.go is chat-completions, responses.go
+// is OpenAI's Responses, messages.go is Anthropic's Messages.
 package model
 
 import (
@@ -13,14 +14,16 @@ import (
 	"time"
 )
 
-// Script is what the server answers, request by request: a request takes the first reply that is not used up and whose When it has.
+// Script is what the server answers, request by request: a request takes the first reply that is not used up and
+// whose When it has.
 type Script struct {
 	Replies []Reply `json:"replies"`
 }
 
 // Reply is one answer. With neither text nor tools it is an empty one.
 type Reply struct {
-	// When is a text that a request has in its JSON, "" for any: it tells the requests of agents that ask at the same time apart.
+	// When is a text that a request has in its JSON, "" for any: it tells the requests of agents that ask at the same
+	// time apart.
 	When string `json:"when,omitempty"`
 
 	Text     string `json:"text,omitempty"`
@@ -32,11 +35,12 @@ type Reply struct {
 	Status  int    `json:"status,omitempty"`  // an error instead of a reply
 	Message string `json:"message,omitempty"` // of the error
 
-	Wait  Duration `json:"wait,omitempty"`  // before the first byte
-	Pace  Duration `json:"pace,omitempty"`  // between two words of the text
-	Cut   int      `json:"cut,omitempty"`   // the connection breaks off after so many words, of the thinking and the text; 0 is never
-	Error string   `json:"error,omitempty"` // instead of ending well or breaking off, the stream says this error: after Cut words, 0 is at once
-	Times int      `json:"times,omitempty"` // the reply serves so many requests; 0 is one, -1 is all that are left
+	Wait Duration `json:"wait,omitempty"` // before the first byte
+	Pace Duration `json:"pace,omitempty"` // between two words of the text
+	Cut  int      `json:"cut,omitempty"`  // the connection breaks off after so many words, of the thinking and the text; 0 is never
+	// instead of ending well or breaking off, the stream says this error: after Cut words, 0 is at once
+	Error string `json:"error,omitempty"`
+	Times int    `json:"times,omitempty"` // the reply serves so many requests; 0 is one, -1 is all that are left
 
 	InputTokens  int `json:"inputTokens,omitempty"`  // 0 is a guess
 	OutputTokens int `json:"outputTokens,omitempty"` // 0 is a guess

@@ -70,7 +70,8 @@ type object = map[string]any
 
 // api is how a wire format says a reply.
 type api struct {
-	// say writes a reply as a stream, and reports whether it came to its end. Where it did not, nothing of an end is written.
+	// say writes a reply as a stream, and reports whether it came to its end. Where it did not, nothing of an end is
+	// written.
 	say    func(*stream, Reply) bool
 	whole  func(*stream, Reply) any             // the reply where no stream is asked for; nil is an API of which only streams are asked
 	fault  func(status int, message string) any // the body of an error instead of a stream
@@ -81,9 +82,11 @@ type api struct {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	speak, known := map[string]api{"/v1/chat/completions": chat, "/v1/responses": responses, "/v1/messages": messages}[r.URL.Path]
 	switch {
-	case r.Method == http.MethodHead: // claude asks so whether it is online, unless it is told to ask nothing but its model
+	// claude asks so whether it is online, unless it is told to ask nothing but its model
+	case r.Method == http.MethodHead:
 		return
-	case r.Method == http.MethodGet && known: // codex's own provider asks for a websocket first; this status, and no other, it takes for an answer
+	// codex's own provider asks for a websocket first; this status, and no other, it takes for an answer
+	case r.Method == http.MethodGet && known:
 		http.Error(w, "no websockets here", http.StatusUpgradeRequired)
 		return
 	case r.Method != http.MethodPost || !known:

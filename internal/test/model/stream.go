@@ -64,7 +64,8 @@ func (s *stream) raw(text string) {
 	_ = http.NewResponseController(s.w).Flush() // an agent that is gone is seen at the next write
 }
 
-// words calls f for each word of text, with the pace of the reply, and reports false where the script says that the answer breaks off.
+// words calls f for each word of text, with the pace of the reply, and reports false where the script says that the
+// answer breaks off.
 func (s *stream) words(text string, f func(word string)) bool {
 	if text == "" {
 		return s.left != 0

@@ -1,7 +1,8 @@
-// Command report runs "go test -json" commands beside each other, each argument one command line, and prints their results
-// as go test does: a line for each package, and the output of tests that failed. At the end it counts passed and skipped
-// tests and lists the skipped ones with their reasons. It exits with 1 where a package failed, where a command ran no
-// package, and, if $CI is set, where a test was skipped for a reason other than a missing feature of the kernel.
+// Command report runs "go test -json" commands, each argument one command line, two at a time, and prints their
+// results as go test does: a line for each package, and the output of tests that failed. At the end it counts passed
+// and skipped tests and lists the skipped ones with their reasons. It exits with 1 where a package failed, where a
+// command ran no package, and, if $CI is set, where a test was skipped for a reason other than a missing feature of
+// the kernel.
 package main
 
 import (
@@ -35,8 +36,12 @@ func report(ctx context.Context, commands []string, w io.Writer, ci bool) int {
 	var mu sync.Mutex
 	all := newTally(w)
 	var wg sync.WaitGroup
+	// One command alone would leave cores idle while it waits or links; all at once would be slow to each other's tests.
+	turn := make(chan struct{}, 2)
 	for _, line := range commands {
+		turn <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-turn }()
 			err := run(ctx, line, func(b []byte) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -53,8 +58,8 @@ func report(ctx context.Context, commands []string, w io.Writer, ci bool) int {
 	return all.summary(time.Since(began), ci)
 }
 
-// run runs one command and calls each with the lines of its output. A go test that ran and failed is no error: its output
-// has the failure.
+// run runs one command and calls each with the lines of its output. A go test that ran and failed is no error: its
+// output has the failure.
 func run(ctx context.Context, line string, each func([]byte)) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }

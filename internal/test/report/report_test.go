@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Output of tests that passed is left out, that of failed and unfinished ones is printed, and in CI a skip fails but for
-// a missing feature of the kernel.
+// Output of tests that passed is left out, that of failed and unfinished ones is printed, and in CI a skip fails but
+// for a missing feature of the kernel.
 func TestTally(t *testing.T) {
 	const ok = `{"Action":"start","Package":"p"}
 {"Action":"run","Package":"p","Test":"TestA"}
@@ -32,25 +32,36 @@ func TestTally(t *testing.T) {
 		not      string
 	}{
 		{"passed", ok + passes, true, 0, []string{"ok  \tp\t1.2s\n", "1 tests passed, 0 skipped"}, "quiet"},
-		{"skipped", ok + skipped("no reason") + passes, false, 0, []string{"1 skipped", "p TestB: b_test.go:1: no reason\n"}, "FAIL"},
+		{
+			"skipped", ok + skipped("no reason") + passes, false, 0,
+			[]string{"1 skipped", "p TestB: b_test.go:1: no reason\n"},
+			"FAIL",
+		},
 		{"skipped in CI", ok + skipped("no reason") + passes, true, 1, []string{"FAIL\ta skip that"}, "quiet"},
-		{"a missing feature", ok + skipped("NOT RUN: a v1 freezer: gone") + passes, true, 0, []string{"1 skipped"}, "FAIL"},
+		{
+			"a missing feature", ok + skipped("NOT RUN: a v1 freezer: gone") + passes, true, 0,
+			[]string{"1 skipped"},
+			"FAIL",
+		},
 		{
 			"failed", ok + `{"Action":"output","Package":"p","Test":"TestC","Output":"c is bad\n"}
 {"Action":"fail","Package":"p","Test":"TestC","Elapsed":0}
 ` + fails, false, 1,
-			[]string{"c is bad\n", "FAIL\tp\t1.2s\n", "\nFAIL\tp\n"}, "quiet",
+			[]string{"c is bad\n", "FAIL\tp\t1.2s\n", "\nFAIL\tp\n"},
+			"quiet",
 		},
 		{
 			"a panic", `{"Action":"output","Package":"p","Test":"TestC","Output":"panic: c\n"}
 ` + fails, false, 1,
-			[]string{"panic: c\n"}, "quiet",
+			[]string{"panic: c\n"},
+			"quiet",
 		},
 		{
 			"does not build", `{"Action":"build-output","ImportPath":"p [p.test]","Output":"p.go:1: bad\n"}
 {"Action":"build-fail","ImportPath":"p [p.test]"}
 `, false, 1,
-			[]string{"p.go:1: bad\n", "FAIL\tp [p.test]\n"}, "quiet",
+			[]string{"p.go:1: bad\n", "FAIL\tp [p.test]\n"},
+			"quiet",
 		},
 		{"no JSON", "go: no such flag\n" + ok + passes, false, 0, []string{"go: no such flag\n"}, "quiet"},
 	} {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// missing are the features of the kernel or the machine for want of which a test may be skipped where $CI is set: what stands in the test's
-// reason, and the feature. A skip for another reason fails there.
+// missing are the features of the kernel or the machine for want of which a test may be skipped where $CI is set:
+// what stands in the test's reason, and the feature. A skip for another reason fails there.
 var missing = []struct{ reason, feature string }{
 	{"no v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},
 	{"a v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},

@@ -18,7 +18,7 @@ type heard struct {
 	names map[string]int
 }
 
-func (h *heard) hear(name string) {
+func (h *heard) add(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.names == nil {
@@ -38,7 +38,7 @@ func watch(t testing.TB, e *jetstream.Engine) *heard {
 	var h heard
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- e.Watch(ctx, h.hear) }()
+	go func() { done <- e.Watch(ctx, h.add) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -23,7 +23,7 @@ func TestHeartbeat(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := run(t, cfg); done <- err }()
 	var b thread.Heartbeat
-	atWork := 0 // heartbeats of the agent at work
+	atWork := 0                              // heartbeats of the agent at work
 	server.Await(func(e thread.Entry) bool { // the agent has worked for half a second, and been quiet for 300 ms
 		var p thread.Heartbeat
 		_ = json.Unmarshal(e.Payload, &p) // what does not fit is no heartbeat

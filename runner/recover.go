@@ -53,7 +53,7 @@ func (r *run) finishLost(ctx context.Context) {
 			cfg := Config{
 				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
 				Heartbeat: r.Heartbeat,
-				Timeout:  r.Timeout, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
+				Timeout:   r.Timeout, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
 			}
 			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
 		}

@@ -444,7 +444,8 @@ func (r *run) look() {
 	}
 }
 
-// readOn reads the agent's new output and session lines. last: the agent has ended, so that an unterminated line counts.
+// readOn reads the agent's new output and session lines. last: the agent has ended, so that an unterminated line
+// counts.
 func (r *run) readOn(last bool) error {
 	return errors.Join(r.follower.read(last), r.mirror.Look(last))
 }

@@ -132,7 +132,8 @@ func TestDeletedFile(t *testing.T) {
 	}
 }
 
-// Where no event ever comes, as on a network file system, polling finds what is new. (Writes through another name of the file cause none.)
+// Where no event ever comes, as on a network file system, polling finds what is new. (Writes through another name of
+// the file cause none.)
 func TestRunWithoutEvents(t *testing.T) {
 	path := writeFile(t, lines(2))
 	other := filepath.Join(t.TempDir(), "other-name")

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -17,30 +18,31 @@ import (
 // kindOther is the kind of an entry for a JSON object without a type.
 const kindOther = "other"
 
-// Sizes. A chat's text stands in its message, too, so that a long one is kept there alone and the text is its beginning: all entries of a
-// file together stay near the file's size.
+// Sizes in bytes. A chat has its text twice, beside its message and in it; beside it the text is cut to maxText. So all
+// entries of a file together stay near the file's size.
 const (
-	maxLine = thread.MaxEntry - 64<<10 // bytes of a line's JSON in an entry; the rest of the entry is small
+	maxLine = thread.MaxEntry - 64<<10 // of a line's JSON in an entry; the rest of the entry is small
 	maxText = 8 << 10
 
-	messageRoom = 1 << 20 // at least, for the message of a line that stands beside it
+	messageRoom = 1 << 20 // at least, for the message of an entry that also has the line
 	maxStub     = 64 << 10
 
-	payloadRest = 384 // what a payload mostly has beside its message or line: a guess, so that it is made in one piece
+	payloadRest = 384 // of a payload beside its message or line, mostly: a guess, for one allocation
 )
 
-// Encoder turns the lines of a session file into entries, one for each line, in the file's order.
+// Encoder encodes the lines of a session file into entries, one for each line, in the file's order.
 type Encoder struct {
 	Namer
 	Redact *thread.Redactor
 	Author string
 
-	// Prompt is the id of the chat that began the run; its line, the run's first user line, does not become a second chat.
-	// "" where no run is mirrored. RunFrom is the index of the run's first line.
+	// Prompt is the id of the chat that began the run: the run's first user line does not become a second chat. ""
+	// where no run is mirrored. RunFrom is the index of the run's first line.
 	Prompt  string
 	RunFrom int
 
-	// Subagent is the id of the session whose subagent's file this is; "" for any other file. Its turns are marked with it, and none of them is a chat.
+	// Subagent is set for the file of a subagent: the id of the session that it belongs to. The file's turns are marked
+	// with it, and none is a chat.
 	Subagent string
 
 	decoder  session.Decoder
@@ -50,8 +52,8 @@ type Encoder struct {
 	rewriter session.Rewriter
 }
 
-// Encode returns the entry of the file's next line; false where the line was there before the file changed, and needs none. The entry shares no
-// memory with the line.
+// Encode returns the entry of the file's next line; false where the line has one since before the file changed. The
+// entry shares no memory with the line.
 func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 	dec, name := e.next(l)
 	if name.Again {
@@ -62,10 +64,10 @@ func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
 
 // encode returns the entry of a line that next has decoded and named.
 func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.Entry {
-	e.Redact.Refresh() // the line may have a secret that is newer than the last one's
+	e.Redact.Refresh() // the line may have a newer secret
 	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}, SubagentOf: e.Subagent}
 	if dec.Side && e.Subagent == "" {
-		p.SubagentOf = e.Session // which keeps them among its own lines
+		p.SubagentOf = e.Session // its subagents' lines are among its own
 	}
 	if dec.ID != "" {
 		p.Session.Entry = &dec.ID
@@ -81,14 +83,15 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 	default:
 		e.object(&p, dec, l)
 	}
-	entry := thread.Entry{ID: name.ID, TS: thread.Stamp(e.last), AuthorID: e.Author, Payload: p.AppendJSON(make([]byte, 0, len(p.Message)+len(p.Line)+len(p.Usage)+payloadRest))}
+	room := make([]byte, 0, len(p.Message)+len(p.Line)+len(p.Usage)+payloadRest)
+	entry := thread.Entry{ID: name.ID, TS: thread.Stamp(e.last), AuthorID: e.Author, Payload: p.AppendJSON(room)}
 	if len(entry.Payload) > thread.MaxEntry-1<<10 {
 		entry = stub(entry, e.Dialect.Prefix, "larger than the log takes")
 	}
 	return entry
 }
 
-// Skip takes the file's next line as Encode does, and makes no entry of it: the thread has one.
+// Skip takes the file's next line as Encode does, without an entry: the thread has it.
 func (e *Encoder) Skip(l session.Line) {
 	dec, name := e.next(l)
 	if fresh := !name.Again && name.Supersedes == ""; fresh && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
@@ -96,7 +99,7 @@ func (e *Encoder) Skip(l session.Line) {
 	}
 }
 
-// ahead returns an Encoder for the lines that follow. It leaves this one as it is.
+// ahead returns an Encoder at the same line, to decode and name the lines that follow independently of this one.
 func (e *Encoder) ahead() Encoder {
 	return Encoder{Namer: e.Namer.ahead(), decoder: e.decoder.Clone(), last: e.last}
 }
@@ -122,9 +125,40 @@ func (e *Encoder) next(l session.Line) (dec session.Entry, name Name) {
 	return dec, name
 }
 
-// object fills in the payload of a line that is a JSON object.
+// object fills in the payload of a line that is a JSON object. What the payload's other members do not hold, p.Line
+// does: the entry gives the line back.
 func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
-	// White space behind the object (the \r of CRLF) says nothing, and a raw one would disturb who splits on it.
+	line, dec := e.fit(p, dec, l)
+	if line == nil {
+		return
+	}
+	p.Type = e.kind(thread.KindSession)
+	switch {
+	case dec.Kind == session.User && p.SubagentOf != "":
+		p.Kind = "user"
+	case dec.Kind == session.User && e.isPrompt(l):
+		p.Kind, p.Chat = thread.KindPrompt, e.Prompt
+	case dec.Kind == session.User:
+		text := beginning(dec.Text, maxText)
+		p.Type, p.Text, p.Message = thread.TypeChat, &text, dec.Message
+	case dec.Kind == session.Assistant:
+		p.Type, p.StopReason, p.Message = e.kind(thread.KindAssistant), dec.StopReason, dec.Message
+		p.Provider, p.Model, p.Usage = dec.Provider, dec.Model, dec.Usage
+	case dec.Kind == session.ToolResult:
+		p.Type, p.Message = e.kind(thread.KindToolResult), dec.Message
+		p.ToolCallID, p.ToolName, p.IsError = dec.ToolCallID, dec.ToolName, &dec.IsError
+	default:
+		p.Kind = cmp.Or(dec.Type, kindOther)
+	}
+	if p.Line == nil && (p.Message == nil || !dec.Whole) {
+		p.Line = line
+	}
+}
+
+// fit returns a line's JSON without secrets, as UTF-8 and small enough for an entry, and what it decodes to. It notes
+// in p what it changed. A line that can't be made small enough is nil: its payload is a stub then.
+func (e *Encoder) fit(p *thread.Line, dec session.Entry, l session.Line) ([]byte, session.Entry) {
+	// White space behind the object (the \r of CRLF) is dropped: a raw \r misleads a reader that splits on it.
 	data := bytes.TrimSpace(l.Data)
 	most := maxLine
 	if !dec.Whole && len(dec.Message) > 0 {
@@ -137,61 +171,31 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 	if l.Cut {
 		p.Bytes, p.SHA256 = l.Long, hex.EncodeToString(l.Sum[:])
 	}
-	if line == nil { // nothing but structure, and still too large
-		p.Type, p.Kind, p.Bytes, p.SHA256 = e.kind(thread.KindSession), thread.KindStub, int64(len(l.Data)), digest(l.Data)
-		return
+	if line == nil { // too large with all strings cut
+		p.Type, p.Kind = e.kind(thread.KindSession), thread.KindStub
+		p.Bytes, p.SHA256 = int64(len(l.Data)), digest(l.Data)
+		return nil, dec
 	}
 	if !utf8.Valid(line) {
-		// JSON that travels is UTF-8. Readers get the line as the agent itself would read it, and the bytes as they stood.
+		// JSON in transit is UTF-8. Readers get the line as the agent itself reads it, and the original bytes.
 		p.Encoding, p.Line = encode64(line)
 		line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
 	}
-	if len(line) != len(data) || &line[0] != &data[0] {
+	if len(line) != len(data) || &line[0] != &data[0] { // another slice: the line was changed
 		dec = e.decoder.Again(line, dec)
 	}
 	if !dec.Whole && len(dec.Message) > 0 {
-		// Made of the line, so that it says things in other words: arguments that were a text are an object. The line says them whole.
+		// The message was built from the line, and is shortened on its own: it may differ from the line, as where
+		// arguments that are a string there are an object here. The line goes with it.
 		if dec.Message, _ = shorten(&e.rewriter, dec.Message, maxLine-len(line), e.Redact); dec.Message == nil {
 			dec.Message = json.RawMessage("null")
 		}
 	}
-	asItStood := func() {
-		if p.Line == nil {
-			p.Line = line
-		}
-	}
-	whole := func() {
-		if p.Message = dec.Message; !dec.Whole {
-			asItStood()
-		}
-	}
-	switch {
-	case dec.Kind == session.User && p.SubagentOf != "":
-		p.Type, p.Kind = e.kind(thread.KindSession), "user"
-		asItStood()
-	case dec.Kind == session.User && e.isPrompt(l):
-		p.Type, p.Kind, p.Chat = e.kind(thread.KindSession), thread.KindPrompt, e.Prompt
-		asItStood()
-	case dec.Kind == session.User:
-		text := beginning(dec.Text, maxText)
-		p.Type, p.Text = thread.TypeChat, &text
-		whole()
-	case dec.Kind == session.Assistant:
-		p.Type, p.StopReason = e.kind(thread.KindAssistant), dec.StopReason
-		p.Provider, p.Model, p.Usage = dec.Provider, dec.Model, dec.Usage
-		whole()
-	case dec.Kind == session.ToolResult:
-		p.Type, p.ToolCallID, p.ToolName, p.IsError = e.kind(thread.KindToolResult), dec.ToolCallID, dec.ToolName, &dec.IsError
-		whole()
-	default:
-		if p.Type, p.Kind = e.kind(thread.KindSession), dec.Type; p.Kind == "" {
-			p.Kind = kindOther
-		}
-		asItStood()
-	}
+	return line, dec
 }
 
-// isPrompt reports whether a user line is the one that the run's prompt made. It is asked for each user line, in order.
+// isPrompt reports whether a user line is that of the run's prompt: the run's first. It is called for each user line,
+// in order.
 func (e *Encoder) isPrompt(l session.Line) bool {
 	if e.Prompt == "" || e.prompted || l.Start.Index < e.RunFrom && !e.Restarted() {
 		return false
@@ -202,7 +206,7 @@ func (e *Encoder) isPrompt(l session.Line) bool {
 
 func (e *Encoder) kind(kind string) string { return e.Dialect.Prefix + "." + kind }
 
-// text fills in the payload of a line that is no JSON object: its text, or its bytes where they are none.
+// text fills in the payload of a line that is no JSON object: its text, or its bytes in base64 where they are no text.
 func (e *Encoder) text(p *thread.Line, kind string, l session.Line) {
 	p.Type, p.Kind = e.kind(thread.KindSession), kind
 	data := l.Data
@@ -226,12 +230,12 @@ func (e *Encoder) text(p *thread.Line, kind string, l session.Line) {
 	p.Encoding, p.Line = encode64(data)
 }
 
-// encode64 is how bytes that are no text travel.
+// encode64 returns bytes as a JSON string in base64, and the name of that encoding.
 func encode64(data []byte) (encoding string, line json.RawMessage) {
 	return thread.Base64, json.RawMessage(`"` + base64.StdEncoding.EncodeToString(data) + `"`)
 }
 
-// trimmed is the entry with its long strings cut, so that it gets through where there is less room than the log has.
+// trimmed returns the entry with its long strings cut, for a server or proxy with a lower limit than the log's.
 func trimmed(e thread.Entry, prefix, reason string) thread.Entry {
 	short, _ := shorten(new(session.Rewriter), e.Payload, maxStub, &thread.Redactor{})
 	var p thread.Line
@@ -243,18 +247,19 @@ func trimmed(e thread.Entry, prefix, reason string) thread.Entry {
 	return e
 }
 
-// stub is what stands for an entry that the server refuses: what it was and how large, without its content.
+// stub returns the entry that replaces a refused one under its id: its place in the session, size and hash, and the
+// reason.
 func stub(e thread.Entry, prefix, reason string) thread.Entry {
 	var p thread.Line
-	_ = json.Unmarshal(e.Payload, &p) // it is of our own making; of anything else nothing is kept
+	_ = json.Unmarshal(e.Payload, &p) // an Encoder's payload is JSON
 	e.Payload = thread.Line{
-		Type: prefix + "." + thread.KindSession, Kind: thread.KindStub, Session: p.Session, Truncated: true, Reason: beginning(reason, 200),
-		Bytes: int64(len(e.Payload)), SHA256: digest(e.Payload),
+		Type: prefix + "." + thread.KindSession, Kind: thread.KindStub, Session: p.Session, Truncated: true,
+		Reason: beginning(reason, 200), Bytes: int64(len(e.Payload)), SHA256: digest(e.Payload),
 	}.AppendJSON(nil)
 	return e
 }
 
-// beginning is the first n bytes of s, less what would be half a character, with a mark where something is left out.
+// beginning returns the first n bytes of s, without half a character at the end, and a mark where s is longer.
 func beginning(s string, n int) string {
 	if len(s) <= n {
 		return s

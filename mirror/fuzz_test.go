@@ -35,7 +35,8 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 	add([]byte(`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user","content":"x"}}` + "\n"))
 }
 
-// FuzzRoundTrip: whatever is in a file, each line becomes one good entry, the entries of a file have different ids and give the lines back.
+// FuzzRoundTrip: whatever is in a file, each line becomes one good entry, the entries of a file have different ids and
+// give the lines back.
 func FuzzRoundTrip(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -138,7 +139,8 @@ func FuzzResume(f *testing.F) {
 
 var cut = regexp.MustCompile(`^((?s).*)\[cut: ([0-9]+) bytes, sha256 ([0-9a-f]{64})\]$`)
 
-// FuzzShorten: what is left of a line is JSON, small enough, and without secrets; what was cut says how long it was and what.
+// FuzzShorten: what is left of a line is JSON, small enough, and without secrets; what was cut says how long it was and
+// what.
 func FuzzShorten(f *testing.F) {
 	for _, content := range recorded.Sessions(f, "../testdata") {
 		for line := range bytes.Lines(content) {

@@ -13,40 +13,41 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Namer gives the lines of one session file their entries' ids. The same file, read from its start, gives the same ids always; that is why
-// mirroring it again adds nothing. The zero value but for Dialect and Session is a Namer at the start of a file.
+// Namer names the lines of one session file: it returns the ids of their entries. The same file, read from its start,
+// always has the same ids, so mirroring it again adds nothing. A Namer with Dialect and Session alone is at the start
+// of a file.
 type Namer struct {
 	Dialect session.Dialect
-	Session string // the session's id, as long as no header has said it
-	Known   *Known // ids that a thread has for lines of the session; nil where that is not known
+	Session string // the session's id, until a header has it
+	Known   *Known // ids that the thread has for lines of the session; nil where the thread was not read
 
 	seed   [16]byte // of the hashes
 	used   *idSet   // hashes of the ids of the lines so far
-	before *idSet   // the same of the lines before the last Restart
-	noting bool     // fresh is asked for
+	before *idSet   // hashes of the ids of all lines before the last Restart
+	noting bool     // fresh is filled
 	fresh  []uint64 // hashes since the last note
 
-	// A file in an old format is written anew by the agent that continues it, with ids where there were none.
-	old      bool                // the header says so
-	essences map[uint64][]string // of an old file's lines: the ids of the lines that say this
-	migrated map[uint64][]string // the same, of before the last Restart
+	// An agent that continues a file of an old format rewrites it, with ids where there were none.
+	old      bool                // the file's header is of an old format
+	essences map[uint64][]string // of an old file: ids by the hash of the line's Essence
+	migrated map[uint64][]string // essences of the file before the last Restart
 }
 
-// Name is what a line is called.
+// Name is the name of a line.
 type Name struct {
 	ID    string // of its entry
-	Again bool   // it had this name before the file changed
+	Again bool   // the line had this id before the file changed
 	// Supersedes is the id of the entry that holds the line in an older format of the file; "" for none.
 	Supersedes string
 }
 
-// Restart tells the Namer that the file changed and is read again from its start.
+// Restart brings the Namer to the start of the file, which has changed.
 func (n *Namer) Restart() {
 	switch {
 	case n.used.empty():
 	case n.before == nil:
 		n.before = n.used
-	default: // a new set: a Namer that was made by ahead may share the old ones
+	default: // a new set: a Namer made by ahead may use the old ones
 		both := &idSet{}
 		both.addAll(n.before)
 		both.addAll(n.used)
@@ -59,7 +60,7 @@ func (n *Namer) Restart() {
 // Restarted reports whether the file has changed since the Namer began.
 func (n *Namer) Restarted() bool { return n.before != nil }
 
-// begin makes the set of the ids of a file's lines, before the first one.
+// begin makes the set of used ids, where there is none.
 func (n *Namer) begin() {
 	if n.used != nil {
 		return
@@ -70,7 +71,7 @@ func (n *Namer) begin() {
 	}
 }
 
-// ahead returns a Namer for the lines that follow. It reads this one's ids and adds its own to a set of its own.
+// ahead returns a Namer at the same line. It adds ids to a set of its own, and looks them up in this one's, too.
 func (n *Namer) ahead() Namer {
 	n.begin()
 	a := *n
@@ -119,7 +120,7 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 	return name
 }
 
-// idOf returns the id of a line, which no line before it has.
+// idOf returns an id for a line that no line before it has.
 func (n *Namer) idOf(l session.Line, e session.Entry) string {
 	id := n.Dialect.Prefix + ":" + part(n.Session) + ":"
 	if e.ID == "" {
@@ -144,10 +145,10 @@ func (n *Namer) has(id string) bool {
 	return n.used.has(n.hash(id))
 }
 
-// hash is a hash with the Namer's own key, so that nobody can make two ids that share one. Unlike maphash it can be
-// written down for another process.
+// hash hashes an id with the Namer's own key, so that no agent can make two ids collide. Unlike maphash it can be
+// written to the notes.
 func (n *Namer) hash(s string) uint64 {
-	var room [192]byte // for most ids
+	var room [192]byte // enough for most ids
 	sum := sha256.Sum256(append(append(room[:0], n.seed[:]...), s...))
 	return binary.LittleEndian.Uint64(sum[:])
 }
@@ -155,7 +156,7 @@ func (n *Namer) hash(s string) uint64 {
 // maxPart keeps an id with two parts, a hash and an index within thread.MaxID.
 const maxPart = 80
 
-// part is s, or a hash of it where it can't stand in an id.
+// part returns s, or a hash of it where s is too long or has other characters than an id may.
 func part(s string) string {
 	if len(s) <= maxPart && thread.ValidID(s) {
 		return s
@@ -164,7 +165,7 @@ func part(s string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// lineHash is the beginning of the line's SHA-256.
+// lineHash returns the first 12 hex digits of the line's SHA-256.
 func lineHash(l session.Line) string {
 	sum := l.Sum
 	if l.Long == 0 {

@@ -2,14 +2,14 @@ package mirror
 
 import "math/bits"
 
-// idSet is a set of hashes of ids: some 11 bytes for each, where a map takes 27. It is made of parts that grow one
-// at a time and by a quarter, so that little is free or on its way to the garbage collector.
+// idSet is a set of hashes. It takes some 11 bytes for each, where a map takes 27: it has 256 tables that grow one at a
+// time and by a quarter, so that few slots are free and little is garbage.
 type idSet struct {
-	under *idSet // its hashes are in this set, too; nil for none
+	under *idSet // a set whose hashes are in this one, too; nil for none
 	parts [256]hashTable
 }
 
-// hashTable has its hashes at the first free place from where they belong. A place with 0 is free.
+// hashTable is a table with linear probing. A slot with 0 is free.
 type hashTable struct {
 	slots []uint64
 	used  int
@@ -64,7 +64,7 @@ func (s *idSet) addAll(o *idSet) {
 	}
 }
 
-// find is the place of h, or the free one where it would be. There is one.
+// find returns the slot of h, or the free slot for it. The table always has a free slot.
 func (p *hashTable) find(h uint64) int {
 	i, _ := bits.Mul64(h<<8, uint64(len(p.slots)))
 	for p.slots[i] != 0 && p.slots[i] != h {

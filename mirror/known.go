@@ -11,17 +11,17 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Known are the ids of lines on a thread that do not follow from the lines as the thread gives them back. The id of
-// a line without an id of its own is made of its bytes and its index. A server may give JSON back with other white
-// space and another order of keys, and where the thread has lost a line, those behind it have another index in a
-// rebuilt file. The zero value knows none.
+// Known has the ids of lines on a thread that do not follow from the lines as the thread returns them. The id of a line
+// without an id of its own follows from its bytes and its index. A server may return JSON with other white space and
+// another order of keys, and where the thread lacks a line, those behind it have another index in a rebuilt file. The
+// zero value is empty.
 type Known struct {
 	ids   map[contentKey][]string // in the thread's order
-	all   map[string]bool         // all of these, and those of lines that the thread has lost
-	lines map[string]int          // by session, those so far
+	all   map[string]bool         // these ids, and those of entries that no line can be rebuilt from
+	lines map[string]int          // lines so far, by session
 }
 
-// contentKey is a hash of the content of a line, the same for equal JSON.
+// contentKey is a hash of a session's id and a line's JSON, whatever its white space and the order of its keys.
 type contentKey [16]byte
 
 // Add adds the thread's next entry: its id, the place of its line, nil where it has none, and the line, nil where the
@@ -53,7 +53,7 @@ func (k *Known) Add(id string, at *thread.SessionRef, line []byte, d session.Dia
 	k.ids[key], k.all[id] = append(k.ids[key], id), true
 }
 
-// contentOf is the key of a line of a session.
+// contentOf returns the key of a line of a session.
 func contentOf(sessionID string, line []byte) contentKey {
 	var v any
 	if json.Unmarshal(line, &v) == nil {

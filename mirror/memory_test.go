@@ -12,10 +12,10 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// A run holds the ids of its lines once. It grows by less than 20 bytes a line for them, with what the garbage collector
-// leaves standing (GOGC=40): half of the 40 that are the limit, because the other half was for a second set of ids. A
-// scout has such a second set, of the lines that wait for the thread. The test measures in a process of its own: what
-// other tests leave behind is freed at any moment.
+// A run holds the ids of its lines once. It grows by less than 20 bytes a line for them, with what the garbage
+// collector leaves standing (GOGC=40): half of the 40 that are the limit, because the other half was for a second set
+// of ids. A scout has such a second set, of the lines that wait for the thread. The test measures in a process of its
+// own: what other tests leave behind is freed at any moment.
 func TestNamerMemory(t *testing.T) {
 	if os.Getenv("ARBE_TEST_MEMORY") == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestNamerMemory$", "-test.v")

@@ -1,16 +1,16 @@
 // Package mirror ships the lines of a session file to a thread.
 //
 // A Mirror reads, decodes and names each line of the file once: it passes the line to Tally and encodes it into the
-// next post. Sync posts what the file has behind the last acknowledged line; Run decides when. Look reads and posts
-// nothing, so that Tally gets every line while the thread is out of reach. It fills the next post. Where that does not
-// get through, a scout reads ahead for Tally alone, and these lines are read a second time when they are posted: the
+// next post. Sync posts the lines behind the last acknowledged one; Run decides when. Look reads and posts nothing, so
+// that Tally gets every line while the thread is out of reach: it fills the next post, and where that is not
+// acknowledged a scout reads ahead for Tally alone. Those lines are read a second time when they are posted: the
 // session file is the spool. A Mirror that lags behind its file holds one post in memory, and a hash of each id.
 //
-// Lines are posted in their order. A post that failed is repeated. The id of a line follows from the file (Namer), so a
-// line that is posted twice is on the thread once. A stub replaces an entry that the server refuses, and the lines
-// behind it are posted.
+// Lines are posted in their order. A failed post is repeated. The id of a line follows from the file (Namer), so a line
+// that is posted twice is on the thread once. A stub replaces an entry that the server refuses, so that one entry never
+// blocks the others.
 //
-// The package reads session files and writes no file but a Mirror's notes. How the run ended is for Tally to decide.
+// The package reads session files, and writes a Mirror's notes and no other file. It decides nothing about the run.
 package mirror
 
 import (
@@ -26,67 +26,67 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Limits of one post. It is durable as a whole, so it is kept small enough to be done in a moment.
+// Limits of one post. The server syncs a post as a whole: a small one is acknowledged soon, and takes little memory.
 const (
 	batchLines = 500
 	batchBytes = 256 << 10
 )
 
-// How often Run looks when nothing tells it to, and how long it waits after a pass that failed.
+// How often Run makes a pass without a file event, and how long it waits after a pass that failed.
 const (
 	poll      = 500 * time.Millisecond
-	findEvery = 20 * time.Millisecond // for a file that is not known yet
+	findEvery = 20 * time.Millisecond // while Find returns no path
 	firstWait = 200 * time.Millisecond
 	mostWait  = 10 * time.Second
 )
 
-// scoutAfter is how long a batch may be on its way before lines are read that it has no room for.
+// scoutAfter is how long a full batch may wait for its acknowledgement before a scout reads the lines behind it.
 const scoutAfter = 2 * time.Second
 
-// Mirror ships one session file. Fill in the fields before the first call and leave them alone afterwards.
+// Mirror ships one session file. Set the fields before the first call, and none after it.
 type Mirror struct {
 	Encoder
-	// Path is the file's. Where it is "", Find is asked for it and for the session's id before each pass, and gives "" as long as there is none.
+	// Path is the file's path. Where it is "", each pass calls Find first, which returns the path and the session's id,
+	// and "" while there is no file.
 	Path string
 	Find func() (path, sessionID string)
-	// Named says that a person named the file. Nothing of it is posted before a line of it is known to the dialect:
-	// what is no session stays where it is.
+	// Named reports that a person named the file. No line is posted before the dialect knows one of them: a file that
+	// is no session is not posted.
 	Named bool
-	// From is where an earlier Mirror of the same file got to; the zero value is the start.
+	// From is the position behind the lines that earlier Mirrors of the same file have posted; the zero value is the
+	// start.
 	From session.Position
-	// Notes is the path of a file in which the Mirror writes down what a later one of the same session file needs to
-	// go on without reading what is posted; "" for none. The later one begins where the notes end, or at From, where
-	// that is further on.
+	// Notes is the path of the Mirror's notes; "" for none. With them a later Mirror of the same session file reads no
+	// line that is posted: it begins where the notes end, or at From where that is further on.
 	Notes string
-	// Until is the index of the line that the mirror ends before; 0 for the file's end.
+	// Until is the index of the first line that is not read; 0 for the file's end.
 	Until int
 	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
 	Append func(context.Context, []thread.Entry) error
-	// Tally, where there is one, gets the run's lines (RunFrom) once each and in their order, as soon as they are read
-	// and before they are posted: a line's id, and what it decodes to, which is good until Tally returns. It is called
-	// with the Mirror locked.
+	// Tally, where there is one, gets each line of the run (from RunFrom on) once, in the file's order, before the line
+	// is posted: its id and its decoded form, which is valid until Tally returns. The Mirror is locked meanwhile.
 	Tally func(id string, e session.Entry)
-	// Gate, where there is one, comes before each pass; none is made while it fails.
+	// Gate, where there is one, is called before each pass. Its error ends the pass.
 	Gate func(context.Context) error
-	// Saved, where there is one, gets each position that was reached. An error of it stops the pass.
+	// Saved, where there is one, gets the position behind each acknowledged post. Its error ends the pass.
 	Saved func(session.Position) error
 	Log   *slog.Logger
 
 	posted, seen atomic.Int64
 
-	// Of the pass that is being made.
+	// Owned by the pass, of which there is one at a time.
 	watch   *session.Watch // of Run
-	pending []thread.Entry // what is left of the batch on its way, as it is posted
-	refused map[string]int // how often the server has refused one of the batch, by id
+	pending []thread.Entry // the entries of the batch that are still to be posted, changed where the server refused one
+	refused map[string]int // refusals of an entry of the batch, by id
 
-	mu      sync.Mutex // guards the Encoder, Path, and what follows; it is not held while entries are posted
+	mu      sync.Mutex // guards the Encoder, Path, and the fields below; not held while entries are posted
 	reader  *session.Reader
-	scout   *scout           // nil where the reader is where Tally is
-	batch   []thread.Entry   // read, and not all of it acknowledged
-	size    int              // of the batch: bytes
-	posting bool             // the batch is on its way: pending has what is left of it
-	stuck   time.Time        // since when Look has found the batch full; zero where it has not
-	end     session.Position // after the last line of the batch
+	scout   *scout           // nil where Tally gets the lines from reader
+	batch   []thread.Entry   // read and not acknowledged
+	size    int              // of the batch's payloads, in bytes
+	posting bool             // the batch is being posted: nothing is added to it
+	stuck   time.Time        // when Look first found the batch full; zero where it did not
+	end     session.Position // behind the last line of the batch
 	notes   notes
 }
 
@@ -98,10 +98,12 @@ func (e *ReadError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Posted is how many lines are on the thread, those that were there before From included. It may be called at any time.
+// Posted returns how many of the file's lines are on the thread, those before From included. It may be called at any
+// time.
 func (m *Mirror) Posted() int64 { return m.posted.Load() }
 
-// Seen is how many lines Tally could count so far: those of the run, and those before it.
+// Seen returns how many of the file's lines were read for Tally, those before the run included. It may be called at any
+// time.
 func (m *Mirror) Seen() int64 { return m.seen.Load() }
 
 // Tallied returns the position behind the last line that was read for Tally.
@@ -124,9 +126,9 @@ func (m *Mirror) Sync(ctx context.Context) error { return m.pass(ctx, false) }
 // Drain is Sync for a file whose writer is gone: a last line without a newline is posted, too.
 func (m *Mirror) Drain(ctx context.Context) error { return m.pass(ctx, true) }
 
-// Look passes the lines up to the end of the file to Tally, and posts none. It waits for no network. While posts get
-// through it may leave out lines that the next one is to have. last reports that the file's writer is gone: all lines
-// count then, and so does one without a newline at the end. Errors are of the type *ReadError.
+// Look passes the lines up to the end of the file to Tally, and posts none. It never waits for the network. While posts
+// are acknowledged it may stop where the batch is full, and Tally gets the rest with the next batch. last reports that
+// the file's writer is gone: Look reads to the end then, a line without a newline included. An error is a *ReadError.
 func (m *Mirror) Look(last bool) error {
 	for {
 		m.mu.Lock()
@@ -138,8 +140,8 @@ func (m *Mirror) Look(last bool) error {
 	}
 }
 
-// Close releases the files, and what Run watched them with. (The kernel takes some milliseconds to end a watch. Close
-// after whatever somebody waits for.)
+// Close closes the files and Run's watch. (The kernel takes some 15 ms to end a watch: call Close after what somebody
+// waits for.)
 func (m *Mirror) Close() (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +160,8 @@ func (m *Mirror) Close() (err error) {
 	return err
 }
 
-// Run makes a pass whenever the file may have changed, until ctx is done. It returns nil then: what went wrong is logged and tried again.
+// Run makes a pass whenever the file may have changed, until ctx is done, and then returns nil. It logs a failed pass
+// and repeats it after a wait.
 func (m *Mirror) Run(ctx context.Context) error {
 	wait, failed := firstWait, ""
 	for ctx.Err() == nil {
@@ -171,8 +174,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if err.Error() != failed { // the same again is not news
-			m.Log.Warn("lines wait for the thread", "error", err)
+		if err.Error() != failed { // the same error is logged once
+			m.Log.Warn("post session lines; trying again", "error", err)
 			failed = err.Error()
 		}
 		pause(ctx, wait/2+rand.N(wait/2))
@@ -181,7 +184,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when there may be more to post.
+// wait returns when the file may have changed.
 func (m *Mirror) wait(ctx context.Context) {
 	m.mu.Lock()
 	path := m.Path
@@ -227,8 +230,8 @@ func (m *Mirror) pass(ctx context.Context, last bool) error {
 	}
 }
 
-// load makes the next batch ready to be posted, and reports whether there is one. The lines of a batch count for Tally
-// before they are posted: the file may change right afterwards.
+// load prepares the next batch, and reports whether there is one. Tally gets the batch's lines before they are posted,
+// also from a scout: the file may change right afterwards.
 func (m *Mirror) load(last bool) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -239,12 +242,12 @@ func (m *Mirror) load(last bool) (bool, error) {
 	if len(m.batch) == 0 {
 		return false, err
 	}
-	if err != nil { // what was read before it is posted, and the next pass has the error again
-		m.Log.Debug("the session can't be read now", "error", err)
+	if err != nil { // the lines before the error are posted; then fill returns it again
+		m.Log.Debug("read session", "error", err)
 	}
 	for more := m.scout != nil && !m.scout.behind; more; {
 		if more, err = m.lookAhead(last); err != nil {
-			m.Log.Debug("the session can't be read now", "error", err)
+			m.Log.Debug("read session ahead", "error", err)
 		}
 	}
 	if !m.posting {
@@ -253,12 +256,12 @@ func (m *Mirror) load(last bool) (bool, error) {
 	return true, nil
 }
 
-// shipped takes note that the batch is on the thread, and returns its end.
+// shipped records that the batch is on the thread, and returns the position behind it.
 func (m *Mirror) shipped() session.Position {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.posted.Add(int64(len(m.batch)))
-	clear(m.batch) // a line can be large: don't hold on to it
+	clear(m.batch) // frees the payloads
 	m.batch, m.size, m.posting, m.refused = m.batch[:0], 0, false, nil
 	m.stuck = time.Time{}
 	m.note(m.reader)

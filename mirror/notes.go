@@ -13,38 +13,38 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// notes is the file in which a Mirror keeps what the next one of the same session file needs to go on where this one
-// was: with it no line before that place is read again. It takes 8 bytes for each line, and some 60 for each post.
+// notes is the file from which the next Mirror of the same session file resumes: it reads no line again that is before
+// the last note. The file takes 8 bytes for each line, and some 60 for each post.
 //
-// The file only grows. It begins with its version and the key of the hashes; a note follows for each place that was
-// reached: a noteHead, the hashes of the ids since the note before, and the words that have changed since. A note
-// counts when its checksum fits, and those before it do. So the file needs no sync: what a crash has torn off costs a
-// repeat, and a file that makes no sense costs one reading of the session.
+// The file only grows. It begins with its version and the key of the hashes. A note follows for each acknowledged post:
+// a noteHead, the hashes of the ids since the note before, and the words that have changed since. A note is valid where
+// its checksum and those of all notes before it are right. So the file needs no sync: after a crash a lost note costs a
+// repeated post, and a damaged file costs one reading of the session.
 type notes struct {
 	f     *os.File // nil as long as nothing is written
 	end   int64    // of the last note
-	words words    // as they are written
+	words words    // of the last note
 	buf   []byte
 }
 
-// notesMagic begins the file and names its format. Another format, or another way to make ids or their hashes, has
-// another name.
+// notesMagic begins the file and names its format. It changes with the format, and with how ids or their hashes are
+// made.
 const notesMagic = "arbe mirror 001\n"
 
 // noteHead begins a note.
 type noteHead struct {
-	sum      uint64 // checksum of the note's place in the file and of all that follows
-	ids      uint32 // how many hashes follow
-	words    uint32 // how many bytes of words follow them
+	sum      uint64 // checksum of the note's offset and of the rest of the note
+	ids      uint32 // number of hashes behind the head
+	words    uint32 // bytes of words behind the hashes
 	at       session.Position
-	prompted bool   // the line of the run's prompt has come
-	print    uint64 // hash of what the Reader knows the session file by, there
+	prompted bool   // the line of the run's prompt is before at
+	print    uint64 // hash of the Reader's Print at at
 	last     time.Time
 }
 
 const noteHeadSize = 7 * 8
 
-// put writes the head over the beginning of b, which is the note that stands at the place at.
+// put writes the head into the beginning of b, a note at the offset at of the file.
 func (h noteHead) put(b []byte, at int64) {
 	prompted := uint64(0)
 	if h.prompted {
@@ -59,7 +59,7 @@ func (h noteHead) put(b []byte, at int64) {
 	binary.LittleEndian.PutUint64(b, noteSum(b, at))
 }
 
-// readHead is the head that begins b.
+// readHead returns the head at the beginning of b.
 func readHead(b []byte) noteHead {
 	var v [noteHeadSize / 8]uint64
 	for i := range v {
@@ -72,7 +72,7 @@ func readHead(b []byte) noteHead {
 	}
 }
 
-// noteSum is the checksum of the note b that stands at the place at.
+// noteSum returns the checksum of the note b at the offset at of the file.
 func noteSum(b []byte, at int64) uint64 {
 	h := sha256.New()
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(at))) // a hash takes everything
@@ -80,13 +80,13 @@ func noteSum(b []byte, at int64) uint64 {
 	return binary.LittleEndian.Uint64(h.Sum(nil))
 }
 
-// words are the texts that an Encoder knows of the lines so far.
+// words are the texts that an Encoder remembers of the lines so far.
 type words struct {
 	session string
 	session.Heard
 }
 
-// The tags of words. A call is its id, and its name behind that.
+// The tags of words. A call has two: its id, then its name.
 const (
 	tagSession = iota
 	tagProvider
@@ -96,22 +96,22 @@ const (
 	tagName
 )
 
-// note writes down that the lines so far are on the thread. What can't be written is left out: the next Mirror
-// goes on from the last note that is there.
+// note notes that the lines so far are on the thread. Where it can't be written, the notes end: the next Mirror resumes
+// from the last note in the file.
 func (m *Mirror) note(r *session.Reader) {
 	if !m.noting {
 		return
 	}
 	if m.old || m.Restarted() {
-		// The names of what is to come hang on more than notes hold: on what the lines say, or on an earlier file's.
+		// Names now depend on more than notes hold: on the lines' content, or on an earlier file's ids.
 		if err := os.Remove(m.Notes); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			m.Log.Debug("the mirror's notes were not removed", "error", err)
+			m.Log.Debug("remove mirror notes", "error", err)
 		}
 		m.stopNoting()
 		return
 	}
 	if err := m.writeNote(r); err != nil {
-		m.Log.Debug("the mirror's notes end here", "error", err)
+		m.Log.Debug("write mirror notes; no further ones", "error", err)
 		m.stopNoting()
 	}
 }
@@ -162,10 +162,10 @@ func (m *Mirror) writeNote(r *session.Reader) error {
 	return nil
 }
 
-// window is how much of a buffer is kept for the next note.
+// window is the size of the read buffer, and of the largest buffer that is kept for the next note.
 const window = 64 << 10
 
-// appendWord appends a word where it has changed.
+// appendWord appends a word that has changed.
 func appendWord(b []byte, tag byte, was, is string) []byte {
 	if was == is {
 		return b
@@ -177,12 +177,12 @@ func word(b []byte, tag byte, s string) []byte {
 	return append(binary.AppendUvarint(append(b, tag), uint64(len(s))), s...)
 }
 
-// recall brings the Encoder and the reader to the last of the notes, where they are of this session file. It reports
-// whether it has; the Encoder may be anywhere where it has not.
+// recall brings the Encoder and the reader to the last note, and reports whether the notes are of this session file.
+// Where they are not, the Encoder's state is undefined.
 func (m *Mirror) recall(r *session.Reader) (bool, error) {
 	f, err := os.OpenFile(m.Notes, os.O_RDWR, 0)
 	if err != nil {
-		return false, nil // there are none, or none that can be read
+		return false, nil // no notes, or unreadable ones
 	}
 	last, end := m.readNotes(f)
 	fits := last.at.Index > 0 && last.at.Offset > 0
@@ -201,7 +201,7 @@ func (m *Mirror) recall(r *session.Reader) (bool, error) {
 	return false, errors.Join(err, f.Close())
 }
 
-// readNotes takes the notes in f, and returns the head of the last good one and where it ends.
+// readNotes applies the notes in f, and returns the head and the end of the last valid one.
 func (m *Mirror) readNotes(f *os.File) (last noteHead, end int64) {
 	st, err := f.Stat()
 	if err != nil || !st.Mode().IsRegular() {
@@ -237,7 +237,7 @@ func (m *Mirror) readNotes(f *os.File) (last noteHead, end int64) {
 	}
 }
 
-// takeNote brings the Encoder to where a note was made.
+// takeNote applies one note to the Encoder.
 func (m *Mirror) takeNote(head noteHead, b []byte) {
 	for range head.ids {
 		m.used.add(binary.LittleEndian.Uint64(b))
@@ -249,7 +249,7 @@ func (m *Mirror) takeNote(head noteHead, b []byte) {
 		n, size := binary.Uvarint(b[1:])
 		from := 1 + size
 		if size <= 0 || n > uint64(len(b)-from) {
-			break // not of our writing, for the checksum fits
+			break // no Mirror writes this: the checksum is right
 		}
 		s := string(b[from : from+int(n)])
 		switch b[0] {

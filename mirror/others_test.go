@@ -25,7 +25,8 @@ func encoded(t *testing.T, e *mirror.Encoder, line string) (thread.Entry, thread
 	return entry, p
 }
 
-// A message that is made of a line says nothing that the line must not say: a secret in arguments that are JSON in a text.
+// A message that is made of a line says nothing that the line must not say: a secret in arguments that are JSON in a
+// text.
 func TestMadeMessageHasNoSecret(t *testing.T) {
 	const secret = `pa"ss\word-0123456789`
 	inner := string(thread.Marshal(map[string]string{"cmd": "login " + secret}))

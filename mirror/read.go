@@ -8,21 +8,22 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// lookLines is how many lines a scout reads before it lets others have the Mirror.
+// lookLines is how many lines a scout reads before it unlocks the Mirror.
 const lookLines = 256
 
-// scout reads the session file for Tally where the Mirror's own reader is elsewhere in it. It decodes lines and names
-// them, and encodes none. As soon as the Mirror's reader is at the scout's position, Tally gets its lines from there
-// again and the scout ends. Only where the file has changed meanwhile may that never be: the scout stays then.
+// scout reads the session file for Tally from another position than the Mirror's reader: ahead of it while posts are
+// not acknowledged, or behind it where an earlier Mirror has posted lines of the run. It decodes and names lines, and
+// encodes none. It ends when both are at the same position; from there on Tally gets the lines from the Mirror's
+// reader. Once the file has changed under either, the scout stays: both then read the file on their own.
 type scout struct {
 	Encoder
 	reader *session.Reader
-	behind bool // it began at the file's start: lines that an earlier Mirror has posted are new to Tally
-	apart  bool // the file has changed: equal positions need not be equal places
+	behind bool // it began at the file's start, to read what an earlier Mirror posted
+	apart  bool // the file has changed: the same position need not be the same line
 }
 
-// open finds the file, starts the reader and brings the encoder to where it was at From, or at the end of the notes. It
-// returns false as long as there is no file to be found. The caller holds the lock, as that of all functions here.
+// open finds the file, opens the reader and brings the Encoder to From, or to the end of the notes. It returns false
+// while Find returns no path. The caller of each function in this file holds the lock.
 func (m *Mirror) open() (bool, error) {
 	if m.Path == "" && m.Find != nil {
 		m.Path, m.Session = m.Find()
@@ -55,7 +56,7 @@ func (m *Mirror) newReader() *session.Reader {
 	return reader
 }
 
-// catchUp takes what earlier Mirrors have posted.
+// catchUp brings reader and Encoder behind the lines that earlier Mirrors have posted.
 func (m *Mirror) catchUp(reader *session.Reader) error {
 	first := m.Session
 	if m.Notes != "" {
@@ -88,26 +89,24 @@ func (m *Mirror) catchUp(reader *session.Reader) error {
 	if at := reader.Position(); at == m.From || at == start && at.Offset > m.From.Offset {
 		return nil
 	}
-	// Not the file that the position was made of. From its start nothing is lost, and what is there already is not
-	// doubled.
-	m.Log.Warn("the saved position does not fit the session file; mirroring it from its start", "path", m.Path)
+	// Another file than that of From. Lines that are on the thread have their ids again: posting them adds nothing.
+	m.Log.Warn("saved position is not in this session file; posting it from its start", "path", m.Path)
 	m.restart(first)
 	m.noting = m.Notes != ""
 	return reader.Reset()
 }
 
-// restart brings the encoder to the file's start, as if no line had come, and leaves the notes so far.
+// restart brings the Encoder to the file's start, and drops the notes so far.
 func (m *Mirror) restart(sessionID string) {
 	m.Namer = Namer{Dialect: m.Dialect, Session: sessionID, Known: m.Known}
 	m.prompted, m.decoder, m.last, m.calls = false, session.Decoder{}, time.Time{}, nil
 	if m.notes.f != nil {
-		_ = m.notes.f.Close() // nothing of it is waited for
+		_ = m.notes.f.Close() // the notes begin again
 	}
 	m.notes = notes{}
 }
 
-// fill reads lines into the batch until that is full or the file is at its end. A batch on its way to the thread is
-// full.
+// fill reads and encodes lines into the batch, until the batch is full or the file ends.
 func (m *Mirror) fill(last bool) error {
 	for !m.full() {
 		m.meet()
@@ -133,9 +132,10 @@ func (m *Mirror) fill(last bool) error {
 	return nil
 }
 
+// full reports that the batch takes no further line.
 func (m *Mirror) full() bool { return m.posting || len(m.batch) >= batchLines || m.size >= batchBytes }
 
-// look passes some of the lines that have come to Tally, and reports whether there may be more.
+// look makes one step of Look, and reports whether there may be more lines.
 func (m *Mirror) look(last bool) (more bool, err error) {
 	if ok, err := m.open(); !ok {
 		return false, err
@@ -162,7 +162,7 @@ func (m *Mirror) look(last bool) (more bool, err error) {
 	return m.lookAhead(last)
 }
 
-// lookAhead passes the scout's next lines to Tally.
+// lookAhead passes up to lookLines lines of the scout to Tally, and reports whether there may be more.
 func (m *Mirror) lookAhead(last bool) (more bool, err error) {
 	s := m.scout
 	for range lookLines {
@@ -184,7 +184,7 @@ func (m *Mirror) lookAhead(last bool) (more bool, err error) {
 	return true, nil
 }
 
-// next returns a reader's next line. Where the file has changed, that is the first one again.
+// next returns the next line of r, whose Encoder is e. Where the file has changed, both begin again at its start.
 func (m *Mirror) next(r *session.Reader, e *Encoder, last bool) (session.Line, error) {
 	for {
 		next := r.Next
@@ -197,7 +197,7 @@ func (m *Mirror) next(r *session.Reader, e *Encoder, last bool) (session.Line, e
 			return line, err
 		}
 		if r == m.reader {
-			m.Log.Warn("the session file changed; reading it from its start for what is new",
+			m.Log.Warn("session file changed; reading it again from its start",
 				"path", changed.Path, "how", changed.How)
 		}
 		if m.scout != nil {
@@ -210,7 +210,7 @@ func (m *Mirror) next(r *session.Reader, e *Encoder, last bool) (session.Line, e
 	}
 }
 
-// meet ends the scout where the Mirror's reader is at its position.
+// meet ends the scout where it and the Mirror's reader are at the same position.
 func (m *Mirror) meet() {
 	if s := m.scout; s != nil && !s.apart && s.reader.Position() == m.reader.Position() {
 		m.endScout()
@@ -222,7 +222,7 @@ func (m *Mirror) endScout() {
 	m.scout = nil
 }
 
-// count passes a line to Tally, where it is a new one and of the run.
+// count passes a line to Tally, unless it was in the file before the file changed, or comes before the run.
 func (m *Mirror) count(e *Encoder, l session.Line, dec session.Entry, name Name) {
 	if name.Again || name.Supersedes != "" {
 		return

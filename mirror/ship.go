@@ -8,8 +8,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// ship posts what is pending until each is on the thread or known to be refused for good. What it has changed of an entry stays changed: should the
-// answer have been lost, the same is posted again.
+// ship posts the pending entries until each is on the thread or refused for good. An entry that it replaced stays
+// replaced: a repeated post has the same bytes, should the first answer have been lost.
 func (m *Mirror) ship(ctx context.Context) error {
 	for len(m.pending) > 0 {
 		err := m.Append(ctx, m.pending)
@@ -23,15 +23,16 @@ func (m *Mirror) ship(ctx context.Context) error {
 		}
 		rest, mended := m.mend(m.pending, se.Entries)
 		if !mended {
-			return err // the server complains of what was not posted
+			return err // the refused ids are not of this post
 		}
 		m.pending = rest
 	}
 	return nil
 }
 
-// mend is entries less those that are there already, and with something smaller for each that was refused: first the entry cut, where it was too
-// large, then a stub. What is refused even so is left out. false where bad names none of the entries.
+// mend returns the entries to post next. It drops those that are on the thread (409), and replaces a refused one: by
+// the entry cut where it was too large, then by a stub. An entry whose stub is refused is dropped. mend returns false
+// where bad names none of the entries.
 func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry) ([]thread.Entry, bool) {
 	if m.refused == nil {
 		m.refused = map[string]int{}
@@ -50,19 +51,20 @@ func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry) ([]thread.E
 		}
 		mended = true
 		if b.Status == http.StatusConflict {
-			continue // delivered, by whomever: what is there stays
+			continue // the id is on the thread: delivered
 		}
 		m.refused[e.ID]++
 		switch {
 		case m.refused[e.ID] == 1 && b.Status == http.StatusRequestEntityTooLarge:
-			m.Log.Warn("a line is too large for the server; posting it cut", "id", e.ID, "bytes", len(e.Payload), "reason", b.Reason)
+			m.Log.Warn("server refuses a line as too large; posting it cut",
+				"id", e.ID, "bytes", len(e.Payload), "reason", b.Reason)
 			rest = append(rest, trimmed(e, m.Dialect.Prefix, b.Reason))
 		case m.refused[e.ID] <= 2:
-			m.Log.Warn("the server refuses a line; posting a stub for it", "id", e.ID, "reason", b.Reason)
+			m.Log.Warn("server refuses a line; posting a stub", "id", e.ID, "reason", b.Reason)
 			m.refused[e.ID] = 2
 			rest = append(rest, stub(e, m.Dialect.Prefix, b.Reason))
 		default:
-			m.Log.Error("the server refuses a line and its stub; leaving it out", "id", e.ID, "reason", b.Reason)
+			m.Log.Error("server refuses a line and its stub; dropping the line", "id", e.ID, "reason", b.Reason)
 		}
 	}
 	return rest, mended

@@ -8,9 +8,10 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// shorten returns a line's JSON without secrets and in at most limit bytes; cut reports that something was left out. The long strings go first:
-// each keeps its beginning, and a mark says how long it was and what its SHA-256. nil where all strings together would not be enough.
-// Secrets are taken out before a string is cut, so that no half of one is left. Where nothing changes it returns line itself.
+// shorten returns a line's JSON without secrets and in at most limit bytes; cut reports that a string was cut. Each
+// long string keeps its beginning, and a mark with its length and SHA-256 (session.CutMark). Secrets are replaced
+// before a string is cut, so that no half of one is left. shorten returns line itself where nothing changes, and nil
+// where the line is still too long with all strings cut.
 func shorten(w *session.Rewriter, line []byte, limit int, redact *thread.Redactor) (short []byte, cut bool) {
 	if len(line) <= limit {
 		if short = w.Rewrite(line, func(s []byte) []byte { return clean(s, redact) }); len(short) <= limit {
@@ -46,8 +47,8 @@ func shorten(w *session.Rewriter, line []byte, limit int, redact *thread.Redacto
 	return nil, true
 }
 
-// clean is a string without secrets, nil where it has none. Of one that was cut as it was read, no half of a secret
-// is left at the cut.
+// clean returns a string without secrets; nil where it has none. Where the string was cut when it was read, clean also
+// removes the half of a secret at the cut.
 func clean(s []byte, redact *thread.Redactor) []byte {
 	head, mark := session.Uncut(s)
 	if mark == nil {
@@ -64,7 +65,7 @@ func clean(s []byte, redact *thread.Redactor) []byte {
 	return nil
 }
 
-// cutMark stands at the end of a text that was cut.
+// cutMark returns the mark for the end of a text that was cut.
 func cutMark(whole []byte) string {
 	sum := sha256.Sum256(whole)
 	return session.CutMark(int64(len(whole)), sum[:])

@@ -17,7 +17,10 @@ func BenchmarkEncode(b *testing.B) {
 		b.Fatal(err)
 	}
 	lines := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
-	redact := thread.NewRedactor([]string{"A_KEY=0123456789abcdef", "B_TOKEN=fedcba9876543210", "C_SECRET=not-in-there"}, nil)
+	redact := thread.NewRedactor(
+		[]string{"A_KEY=0123456789abcdef", "B_TOKEN=fedcba9876543210", "C_SECRET=not-in-there"},
+		nil,
+	)
 	b.SetBytes(int64(len(content)))
 	for b.Loop() {
 		e := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: redact}

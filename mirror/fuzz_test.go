@@ -31,8 +31,16 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 		add(content[:len(content)*3/4])
 	}
 	add(lines(20))
-	add([]byte("\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n"))
-	add([]byte(`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user","content":"x"}}` + "\n"))
+	add(
+		[]byte(
+			"\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n",
+		),
+	)
+	add(
+		[]byte(
+			`{"type":"session","id":"old"}` + "\n" + `{"type":"message","message":{"role":"user","content":"x"}}` + "\n",
+		),
+	)
 }
 
 // FuzzRoundTrip: whatever is in a file, each line becomes one good entry, the entries of a file have different ids and
@@ -107,8 +115,13 @@ func FuzzResume(f *testing.F) {
 		}
 		ship := func(from session.Position, to *[]thread.Entry) {
 			m := &mirror.Mirror{
-				Encoder: mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s0"}, Redact: &thread.Redactor{}, Prompt: "r1.prompt", RunFrom: 1},
-				Path:    path, From: from, Log: slog.New(slog.DiscardHandler),
+				Encoder: mirror.Encoder{
+					Namer:   mirror.Namer{Dialect: session.Pi, Session: "s0"},
+					Redact:  &thread.Redactor{},
+					Prompt:  "r1.prompt",
+					RunFrom: 1,
+				},
+				Path: path, From: from, Log: slog.New(slog.DiscardHandler),
 				Append: func(_ context.Context, entries []thread.Entry) error { *to = append(*to, entries...); return nil },
 			}
 			if err := m.Drain(t.Context()); err != nil {
@@ -147,7 +160,17 @@ func FuzzShorten(f *testing.F) {
 			f.Add(bytes.TrimSpace(line), "scripted-secret", "[omitted]", uint(300))
 		}
 	}
-	f.Add([]byte(`{"a":"x\u0073ecret-one\" `+strings.Repeat("y", 200)+`secret-one","b":["secret-one\"",{"id":"secret-one","data":{"id":"secret-one"}}]}`), `secret-one"`, "secret-one", uint(120))
+	f.Add(
+		[]byte(
+			`{"a":"x\u0073ecret-one\" `+strings.Repeat(
+				"y",
+				200,
+			)+`secret-one","b":["secret-one\"",{"id":"secret-one","data":{"id":"secret-one"}}]}`,
+		),
+		`secret-one"`,
+		"secret-one",
+		uint(120),
+	)
 	f.Fuzz(func(t *testing.T, line []byte, one, two string, limit uint) {
 		if !json.Valid(line) || len(line) == 0 || line[0] != '{' || !utf8.Valid(line) {
 			return

@@ -38,8 +38,12 @@ func aLine(rng *rand.Rand, d session.Dialect, all [][]byte) []byte {
 	case "pi":
 		forms = []string{
 			message(id, "", `{"role":"user","content":"TEXT"}`),
-			message(id, "", `{"role":"assistant","content":[{"type":"toolCall","id":"CALL","name":"tTEXT","arguments":{}}],`+
-				`"provider":"p","model":"mTEXT","usage":{"input":1},"stopReason":"toolUse"}`),
+			message(
+				id,
+				"",
+				`{"role":"assistant","content":[{"type":"toolCall","id":"CALL","name":"tTEXT","arguments":{}}],`+
+					`"provider":"p","model":"mTEXT","usage":{"input":1},"stopReason":"toolUse"}`,
+			),
 			message(id, "", `{"role":"toolResult","toolCallId":"CALL","content":[],"isError":false}`),
 			`{"type":"model_change","id":"ID","timestamp":"AT","provider":"q","modelId":"nTEXT"}`,
 			`{"type":"session","version":3,"id":"sTEXT","timestamp":"AT","cwd":"/w"}`,

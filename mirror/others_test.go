@@ -30,10 +30,16 @@ func encoded(t *testing.T, e *mirror.Encoder, line string) (thread.Entry, thread
 func TestMadeMessageHasNoSecret(t *testing.T) {
 	const secret = `pa"ss\word-0123456789`
 	inner := string(thread.Marshal(map[string]string{"cmd": "login " + secret}))
-	line := `{"type":"response_item","payload":{"type":"function_call","call_id":"c1","name":"f","arguments":` + string(thread.Marshal(inner)) + `}}`
-	e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Codex, Session: "s1"}, Redact: thread.NewRedactor([]string{"A_SECRET=" + secret}, nil)}
+	line := `{"type":"response_item","payload":{"type":"function_call","call_id":"c1","name":"f","arguments":` + string(
+		thread.Marshal(inner),
+	) + `}}`
+	e := &mirror.Encoder{
+		Namer:  mirror.Namer{Dialect: session.Codex, Session: "s1"},
+		Redact: thread.NewRedactor([]string{"A_SECRET=" + secret}, nil),
+	}
 	entry, p := encoded(t, e, line)
-	if all := string(entry.Payload); strings.Contains(all, "0123456789") || strings.Count(all, "[redacted:A_SECRET]") != 2 {
+	if all := string(entry.Payload); strings.Contains(all, "0123456789") ||
+		strings.Count(all, "[redacted:A_SECRET]") != 2 {
 		t.Errorf("got %s", all)
 	}
 	if !strings.Contains(string(p.Message), `"arguments":{"cmd":"login [redacted:A_SECRET]"}`) {
@@ -50,7 +56,8 @@ func TestLargeLineBesideItsMessage(t *testing.T) {
 	if got := hydrate.Parse(entry, session.Claude).Line; string(got) != line || p.Truncated {
 		t.Errorf("the line is not whole: %d bytes, truncated %v", len(got), p.Truncated)
 	}
-	if p.Type != "claude.assistant" || p.StopReason != "stop" || !strings.Contains(string(p.Message), "[cut: 5242880 bytes, sha256 ") {
+	if p.Type != "claude.assistant" || p.StopReason != "stop" ||
+		!strings.Contains(string(p.Message), "[cut: 5242880 bytes, sha256 ") {
 		t.Errorf("the message has %d bytes, and the entry is a %s", len(p.Message), p.Type)
 	}
 }
@@ -60,10 +67,15 @@ func TestSubagentLines(t *testing.T) {
 	task := `{"isSidechain":true,"type":"user","uuid":"u1","sessionId":"s1","message":{"content":"a part"}}`
 	said := `{"isSidechain":true,"type":"assistant","parentUuid":"u1","uuid":"u2","sessionId":"s1","message":{"content":[{"type":"text","text":"x"}],"stop_reason":"end_turn"}}`
 	for _, tt := range []struct{ name, session, subagent string }{{"in a file of its own", "agent-a1", "s1"}, {"in the session", "s1", ""}} {
-		e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Claude, Session: tt.session}, Redact: &thread.Redactor{}, Subagent: tt.subagent}
+		e := &mirror.Encoder{
+			Namer:    mirror.Namer{Dialect: session.Claude, Session: tt.session},
+			Redact:   &thread.Redactor{},
+			Subagent: tt.subagent,
+		}
 		for line, typ := range map[string]string{task: "claude.session", said: "claude.assistant"} {
 			entry, p := encoded(t, e, line)
-			if p.Type != typ || p.SubagentOf != "s1" || thread.ParseLine(entry.Payload).IsSubagent() != (tt.subagent != "") {
+			if p.Type != typ || p.SubagentOf != "s1" ||
+				thread.ParseLine(entry.Payload).IsSubagent() != (tt.subagent != "") {
 				t.Errorf("%s: %s", tt.name, entry.Payload)
 			}
 		}

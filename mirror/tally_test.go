@@ -83,8 +83,14 @@ func TestReadOnce(t *testing.T) {
 			sync(t, m.Mirror)
 		}
 		if m.decoded != 3000 || len(m.tally) != 3000 || !slices.Equal(m.tally, m.posted) {
-			t.Errorf("look %v: %d lines are decoded %d times, tallied %d times and posted %d times", look, written, m.decoded,
-				len(m.tally), len(m.posted))
+			t.Errorf(
+				"look %v: %d lines are decoded %d times, tallied %d times and posted %d times",
+				look,
+				written,
+				m.decoded,
+				len(m.tally),
+				len(m.posted),
+			)
 		}
 	}
 }
@@ -111,7 +117,11 @@ func TestTallyNeedsNoThread(t *testing.T) {
 		if len(m.tally) != 2000 || m.Seen() != 2000 || m.Posted() != 0 {
 			t.Fatalf("%d lines are tallied, seen %d, posted %d", len(m.tally), m.Seen(), m.Posted())
 		}
-		appendFile(t, path, []byte(message("more", "", `{"role":"user","content":"more"}`)+"\n"+`{"type":"label","id":"torn`))
+		appendFile(
+			t,
+			path,
+			[]byte(message("more", "", `{"role":"user","content":"more"}`)+"\n"+`{"type":"label","id":"torn`),
+		)
 		if err := m.Look(true); err != nil {
 			t.Fatal(err)
 		}
@@ -310,6 +320,9 @@ func TestLookBesideRun(t *testing.T) {
 		t.Error(err)
 	}
 	if !slices.Equal(m.tally, m.posted) {
-		t.Error(fmt.Sprintf("%d lines tallied, %d posted: ", len(m.tally), len(m.posted)), cmp.Diff(m.posted, m.tally))
+		t.Error(
+			fmt.Sprintf("%d lines tallied, %d posted: ", len(m.tally), len(m.posted)),
+			cmp.Diff(m.posted, m.tally),
+		)
 	}
 }

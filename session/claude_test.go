@@ -15,7 +15,9 @@ func TestClaudeDecode(t *testing.T) {
 	}
 	user := func(members, message string) string { return line(members + `"type":"user","message":` + message) }
 	reply := func(members, message string) string {
-		return line(members + `"type":"assistant","message":{"id":"m1","model":"m","role":"assistant",` + message + `}`)
+		return line(
+			members + `"type":"assistant","message":{"id":"m1","model":"m","role":"assistant",` + message + `}`,
+		)
 	}
 	text := `"content":[{"type":"text","text":"x"}]`
 	with := func(stop string) string {
@@ -97,7 +99,11 @@ func TestClaudeUsage(t *testing.T) {
 	dec := session.Decoder{Dialect: session.Claude}
 	counted := 0
 	for _, id := range []string{"m1", "m1", "m2"} {
-		e := dec.Next([]byte(`{"type":"assistant","message":{"id":"` + id + `","content":[],"stop_reason":"end_turn","usage":{"input_tokens":1}}}`))
+		e := dec.Next(
+			[]byte(
+				`{"type":"assistant","message":{"id":"` + id + `","content":[],"stop_reason":"end_turn","usage":{"input_tokens":1}}}`,
+			),
+		)
 		if len(e.Usage) > 0 {
 			counted++
 		}

@@ -124,7 +124,8 @@ func TestTurns(t *testing.T) {
 				said, calls := "", []session.Call(nil)
 				for _, line := range lines {
 					e := d.Decode(line)
-					if !e.Known || e.Kind != turn.Kind || !e.Time.Equal(codexAt) || e.ID != "" && (e.ID != "0011aabb" || e.Parent != "p0") {
+					if !e.Known || e.Kind != turn.Kind || !e.Time.Equal(codexAt) ||
+						e.ID != "" && (e.ID != "0011aabb" || e.Parent != "p0") {
 						t.Errorf("%s is %+v", line, e)
 					}
 					said, calls = said+string(e.Message), append(calls, e.Calls...)
@@ -154,7 +155,11 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		for _, d := range session.Dialects() {
 			dec := session.Decoder{Dialect: d}
-			dec.Next([]byte(`{"type":"response_item","payload":{"type":"function_call","call_id":"call_0","name":"f","arguments":"{}"}}`))
+			dec.Next(
+				[]byte(
+					`{"type":"response_item","payload":{"type":"function_call","call_id":"call_0","name":"f","arguments":"{}"}}`,
+				),
+			)
 			e := dec.Next(line)
 			if !json.Valid(line) && e.Kind != session.Text {
 				t.Errorf("%s: no JSON is of kind %d", d.Prefix, e.Kind)
@@ -178,10 +183,12 @@ func TestDecoder(t *testing.T) {
 	} {
 		dec.Next([]byte(line))
 	}
-	if e := dec.Next([]byte(codexLine("response_item", `{"type":"function_call_output","call_id":"c1","output":"x"}`))); e.ToolName != "f" || !strings.Contains(string(e.Message), `"toolName":"f"`) {
+	if e := dec.Next([]byte(codexLine("response_item", `{"type":"function_call_output","call_id":"c1","output":"x"}`))); e.ToolName != "f" ||
+		!strings.Contains(string(e.Message), `"toolName":"f"`) {
 		t.Errorf("got %+v %s", e, e.Message)
 	}
-	if e := dec.Next([]byte(codexLine("response_item", `{"type":"message","role":"assistant","content":[]}`))); e.Provider != "p" || e.Model != "m" {
+	if e := dec.Next([]byte(codexLine("response_item", `{"type":"message","role":"assistant","content":[]}`))); e.Provider != "p" ||
+		e.Model != "m" {
 		t.Errorf("got %+v", e)
 	}
 }

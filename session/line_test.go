@@ -89,7 +89,8 @@ func TestReaderLines(t *testing.T) {
 				all = nil
 			}
 			rest := drain(t, r.Rest)
-			if len(rest) != len(all) || len(all) == 1 && !bytes.HasSuffix([]byte(rest[0]), content[bytes.LastIndexByte(content, '\n')+1:]) {
+			if len(rest) != len(all) ||
+				len(all) == 1 && !bytes.HasSuffix([]byte(rest[0]), content[bytes.LastIndexByte(content, '\n')+1:]) {
 				t.Errorf("rest is %d lines, want %d", len(rest), len(all))
 			}
 		})
@@ -235,7 +236,8 @@ func FuzzFraming(f *testing.F) {
 		if diff := cmp.Diff(want(content), got); diff != "" {
 			t.Errorf("-want +got:\n%.2000s", diff)
 		}
-		if end := r.Position(); end.Index != bytes.Count(content, []byte("\n")) || end.Offset != int64(bytes.LastIndexByte(content, '\n')+1) {
+		if end := r.Position(); end.Index != bytes.Count(content, []byte("\n")) ||
+			end.Offset != int64(bytes.LastIndexByte(content, '\n')+1) {
 			t.Errorf("position %+v", end)
 		}
 	})

@@ -23,7 +23,10 @@ func chats(n int) []thread.Entry {
 	var entries []thread.Entry
 	for i := range n {
 		entries = append(entries, thread.Entry{
-			ID: fmt.Sprintf("c%d", i), TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(thread.Chat{Type: "chat", Text: fmt.Sprint(i)}),
+			ID: fmt.Sprintf(
+				"c%d",
+				i,
+			), TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(thread.Chat{Type: "chat", Text: fmt.Sprint(i)}),
 		})
 	}
 	return entries
@@ -76,11 +79,15 @@ func TestClientOldServer(t *testing.T) {
 func TestClientRefusedEntries(t *testing.T) {
 	server := fakethread.New(t, nil)
 	server.Allow("c1")
-	server.Put(thread.Entry{ID: "c1", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"other"}`)})
+	server.Put(
+		thread.Entry{ID: "c1", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"other"}`)},
+	)
 	for range 2 {
 		_, err := server.Client().Append(t.Context(), chats(3))
 		var se *thread.StatusError
-		if !errors.As(err, &se) || se.Status != 409 || len(se.Entries) != 1 || se.Entries[0].ID != "c1" || se.Entries[0].Index != 1 || se.Entries[0].Status != 409 {
+		if !errors.As(err, &se) || se.Status != 409 || len(se.Entries) != 1 || se.Entries[0].ID != "c1" ||
+			se.Entries[0].Index != 1 ||
+			se.Entries[0].Status != 409 {
 			t.Fatalf("got %#v", err)
 		}
 	}
@@ -93,7 +100,9 @@ func TestClientRefusedEntries(t *testing.T) {
 func TestClientOldServerConflict(t *testing.T) {
 	server := fakethread.New(t, nil).Old()
 	server.Allow("c1")
-	server.Put(thread.Entry{ID: "c1", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"other"}`)})
+	server.Put(
+		thread.Entry{ID: "c1", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"other"}`)},
+	)
 	_, err := server.Client().Append(t.Context(), chats(3))
 	var se *thread.StatusError
 	if !errors.As(err, &se) || len(se.Entries) != 1 || se.Entries[0].Index != 1 || se.Entries[0].Status != 409 {
@@ -230,7 +239,9 @@ func TestClientSaysAnOutageOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], "does not answer") || !strings.Contains(lines[1], "answers again") || !strings.Contains(lines[1], "failed_tries=19") {
+		if len(lines) != 2 || !strings.Contains(lines[0], "does not answer") ||
+			!strings.Contains(lines[1], "answers again") ||
+			!strings.Contains(lines[1], "failed_tries=19") {
 			t.Errorf("the log says:\n%s", log)
 		}
 	})
@@ -259,7 +270,10 @@ func TestClientHalfOpen(t *testing.T) {
 
 func TestClientReadBrokenOff(t *testing.T) {
 	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
-		return fakethread.Fault{Status: 200, Body: `{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","te`}
+		return fakethread.Fault{
+			Status: 200,
+			Body:   `{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","te`,
+		}
 	})
 	if _, err := server.Client().Read(t.Context(), "0", false, func(thread.Entry) error { return nil }); err == nil {
 		t.Error("half an entry was read without an error")

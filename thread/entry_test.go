@@ -99,7 +99,12 @@ func TestParseLine(t *testing.T) {
 	want := thread.Line{
 		Type: "pi.session", Kind: "migrated", Chat: "c", Supersedes: "w", Text: &text, ToolCallID: "tc", ToolName: odd, IsError: &yes,
 		StopReason: "stop", Provider: "p", Model: "m", Usage: json.RawMessage(`{"a":1}`), Message: json.RawMessage(`{"b":[]}`),
-		Session: &thread.SessionRef{ID: "s", Entry: &text, Parent: &odd, Index: 7}, SubagentOf: "root", Encoding: "base64",
+		Session: &thread.SessionRef{
+			ID:     "s",
+			Entry:  &text,
+			Parent: &odd,
+			Index:  7,
+		}, SubagentOf: "root", Encoding: "base64",
 		Line: json.RawMessage(`"AA=="`), Truncated: true, Bytes: 1 << 40, SHA256: "00", Reason: "r",
 	}
 	for i := range reflect.TypeFor[thread.Line]().NumField() {
@@ -119,7 +124,11 @@ func TestParseLine(t *testing.T) {
 
 // An entry is one line of NDJSON, however it was written.
 func TestParseEntryTakesLineBreaksOut(t *testing.T) {
-	e, err := thread.ParseEntry([]byte("{\"id\":\"a\",\r\n\"ts\":\"2026-06-01T12:00:00.000Z\",\n\"payload\":{\n\"type\": \"chat\",\r\n \"text\":\"a b\"}}"))
+	e, err := thread.ParseEntry(
+		[]byte(
+			"{\"id\":\"a\",\r\n\"ts\":\"2026-06-01T12:00:00.000Z\",\n\"payload\":{\n\"type\": \"chat\",\r\n \"text\":\"a b\"}}",
+		),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,29 +9,53 @@ import (
 
 // sig is an entry with a signal.
 func sig(id, payload string) thread.Entry {
-	return thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", At: "2026-01-01T00:00:01.000Z", Payload: []byte(payload)}
+	return thread.Entry{
+		ID:      id,
+		TS:      "2026-01-01T00:00:00.000Z",
+		At:      "2026-01-01T00:00:01.000Z",
+		Payload: []byte(payload),
+	}
 }
 
 func status(run, suffix, word string) thread.Entry {
-	return sig(run+"."+suffix, fmt.Sprintf(`{"type":"signal.thread.status_changed","runId":%q,"harness":"pi","status":%q}`, run, word))
+	return sig(
+		run+"."+suffix,
+		fmt.Sprintf(`{"type":"signal.thread.status_changed","runId":%q,"harness":"pi","status":%q}`, run, word),
+	)
 }
 
 func failed(run, suffix, class string) thread.Entry {
-	return sig(run+"."+suffix, fmt.Sprintf(`{"type":"signal.thread.pi_failed","runId":%q,"harness":"pi","errorClass":%q}`, run, class))
+	return sig(
+		run+"."+suffix,
+		fmt.Sprintf(`{"type":"signal.thread.pi_failed","runId":%q,"harness":"pi","errorClass":%q}`, run, class),
+	)
 }
 
 func orphaned(run, suffix, reason string) thread.Entry {
-	return sig(run+"."+suffix, fmt.Sprintf(`{"type":"signal.thread.pi_session_orphaned","runId":%q,"harness":"pi","reason":%q}`, run, reason))
+	return sig(
+		run+"."+suffix,
+		fmt.Sprintf(
+			`{"type":"signal.thread.pi_session_orphaned","runId":%q,"harness":"pi","reason":%q}`,
+			run,
+			reason,
+		),
+	)
 }
 
 func beat(run string, n int) thread.Entry {
-	return sig(fmt.Sprintf("%s.beat.%d", run, n), fmt.Sprintf(`{"type":"signal.dispatch.heartbeat","runId":%q,"harness":"pi","beat":%d}`, run, n))
+	return sig(
+		fmt.Sprintf("%s.beat.%d", run, n),
+		fmt.Sprintf(`{"type":"signal.dispatch.heartbeat","runId":%q,"harness":"pi","beat":%d}`, run, n),
+	)
 }
 
 func TestFold(t *testing.T) {
 	chat := sig("c1", `{"type":"chat","text":"hi"}`)
 	cancel := sig("x1", `{"type":"signal.dispatch.cancel_requested","reason":"enough","runId":"r2"}`)
-	child := sig("x2", `{"type":"signal.thread.child_finished","childThreadId":"c","status":"completed","runId":"r9"}`)
+	child := sig(
+		"x2",
+		`{"type":"signal.thread.child_finished","childThreadId":"c","status":"completed","runId":"r9"}`,
+	)
 	anon := func(id, word string) thread.Entry {
 		return sig(id, `{"type":"signal.thread.status_changed","status":"`+word+`"}`)
 	}
@@ -86,9 +110,16 @@ func TestFold(t *testing.T) {
 func TestFoldDetails(t *testing.T) {
 	var f thread.Fold
 	f.Add(failed("r1", "end.0", "killed"))
-	f.Add(sig("r1.end.1", `{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed","exitCode":null,"signal":"SIGKILL","lines":7}`))
+	f.Add(
+		sig(
+			"r1.end.1",
+			`{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed","exitCode":null,"signal":"SIGKILL","lines":7}`,
+		),
+	)
 	r, ok := f.Latest()
-	if !ok || r.Cause == nil || r.Cause.ErrorClass != "killed" || r.Totals == nil || r.Totals.Lines != 7 || *r.Totals.ExitSignal != "SIGKILL" || r.Harness != "pi" {
+	if !ok || r.Cause == nil || r.Cause.ErrorClass != "killed" || r.Totals == nil || r.Totals.Lines != 7 ||
+		*r.Totals.ExitSignal != "SIGKILL" ||
+		r.Harness != "pi" {
 		t.Errorf("got %+v %+v %+v", r, r.Cause, r.Totals)
 	}
 	if got := thread.Stamp(r.LastSignal); got != "2026-01-01T00:00:01.000Z" {

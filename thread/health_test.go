@@ -36,7 +36,8 @@ func TestHealth(t *testing.T) {
 			defer srv.Close()
 			c := &thread.Client{Base: thread.BaseURL(srv.URL), Thread: "t1", Token: thread.StaticToken("t")}
 			got, err := c.Health(t.Context())
-			if !got.WritableSince.Equal(tt.want.WritableSince) || got.Installation != tt.want.Installation || (err != nil) != tt.fails {
+			if !got.WritableSince.Equal(tt.want.WritableSince) || got.Installation != tt.want.Installation ||
+				(err != nil) != tt.fails {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})

@@ -36,7 +36,15 @@ func stream(r *http.Request, write func(w *io.PipeWriter)) *http.Response {
 	body, w := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = body.CloseWithError(r.Context().Err()) })
 	go write(w)
-	resp := answer(200, "Content-Type", "application/x-ndjson", "Stream-Next-Offset", "n", "Stream-Up-To-Date", "true")
+	resp := answer(
+		200,
+		"Content-Type",
+		"application/x-ndjson",
+		"Stream-Next-Offset",
+		"n",
+		"Stream-Up-To-Date",
+		"true",
+	)
 	resp.Body = body
 	return resp
 }
@@ -122,7 +130,10 @@ func TestReadGoesOn(t *testing.T) {
 					return stream(r, func(w *io.PipeWriter) {
 						for i := range 10 {
 							if i == most {
-								_, _ = io.WriteString(w, line(i)[:20])               // and then the connection is gone
+								_, _ = io.WriteString(
+									w,
+									line(i)[:20],
+								) // and then the connection is gone
 								_ = w.CloseWithError(errors.New("connection reset")) // a pipe's end never fails
 								return
 							}
@@ -173,7 +184,9 @@ func TestReadAllPatience(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				c, _ := tripClient(func(*http.Request) (*http.Response, error) { return tt.answer(time.Since(began)) })
+				c, _ := tripClient(
+					func(*http.Request) (*http.Response, error) { return tt.answer(time.Since(began)) },
+				)
 				err := c.ReadAll(t.Context(), 30*time.Second, func(thread.Entry) error { return nil })
 				if took := time.Since(began); (err == nil) != tt.good || took < tt.least || took > tt.most {
 					t.Errorf("after %v: %v", took, err)

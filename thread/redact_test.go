@@ -67,7 +67,8 @@ func FuzzRedact(f *testing.F) {
 		for _, s := range []string{one, two} {
 			quoted := string(thread.Marshal(s))
 			inner := quoted[1 : len(quoted)-1]
-			if clean := r.Text(quoted); secret(s) && utf8.ValidString(s) && strings.Contains(clean, inner) && !strings.Contains("[redacted:ONE_KEY][redacted:TWO_KEY]", inner) {
+			if clean := r.Text(quoted); secret(s) && utf8.ValidString(s) && strings.Contains(clean, inner) &&
+				!strings.Contains("[redacted:ONE_KEY][redacted:TWO_KEY]", inner) {
 				t.Fatalf("%q is left in %q", s, clean)
 			}
 		}

@@ -277,7 +277,13 @@ func TestTokenFileRenewed(t *testing.T) {
 		}
 	}
 	write(o.mint(0))
-	c := &thread.Client{Base: "http://office", Thread: "t1", Token: thread.FileToken(path), Renew: "the-renew-token", HTTP: &http.Client{Transport: o}}
+	c := &thread.Client{
+		Base:   "http://office",
+		Thread: "t1",
+		Token:  thread.FileToken(path),
+		Renew:  "the-renew-token",
+		HTTP:   &http.Client{Transport: o},
+	}
 	post := func() error {
 		_, err := c.Append(t.Context(), []thread.Entry{note})
 		return err

@@ -155,7 +155,8 @@ func TestEntrySize(t *testing.T) {
 			Payload: []byte(`{"type":"chat"}`),
 		},
 	} {
-		if err := e.Check(); err == nil || !strings.Contains(err.Error(), strings.Replace(name, "control", "authorId", 1)) {
+		if err := e.Check(); err == nil ||
+			!strings.Contains(err.Error(), strings.Replace(name, "control", "authorId", 1)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -201,8 +202,17 @@ func TestParseEntryIsExact(t *testing.T) {
 
 // A log can hold entries of another time, which are read nevertheless.
 func TestParseStored(t *testing.T) {
-	old := `{"id":"a","ts":"2026-06-01T12:00:00.000Z","authorId":"` + strings.Repeat("x", 1000) + `","payload":{"type":"chat","Type":1,"x":` +
-		strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}}`
+	old := `{"id":"a","ts":"2026-06-01T12:00:00.000Z","authorId":"` + strings.Repeat(
+		"x",
+		1000,
+	) + `","payload":{"type":"chat","Type":1,"x":` +
+		strings.Repeat(
+			"[",
+			600,
+		) + strings.Repeat(
+		"]",
+		600,
+	) + `}}`
 	if _, err := thread.ParseEntry([]byte(old)); err == nil {
 		t.Error("it can be posted")
 	}

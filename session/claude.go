@@ -9,19 +9,24 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// Claude is the dialect of claude-code, as 2.1.329 writes it: user and assistant lines in a chain of uuids, one line for each block of a reply, all else that
-// claude keeps (attachments inside the chain, what it has asked the API for, its cost) beside them. A file has no header; its name is the session's id.
+// Claude is the dialect of claude-code, as 2.1.329 writes it: user and assistant lines in a chain of uuids, one line
+// for each block of a reply, all else that claude keeps (attachments inside the chain, what it has asked the API for,
+// its cost) beside them. A file has no header; its name is the session's id.
 var Claude = Dialect{Prefix: "claude", Decode: decodeClaude, Filler: claudeFiller, Turn: claudeTurn}
 
 // claudeTypes are the line types of claude that say nothing of a turn: those of 2.1.329 and of versions before it.
-var claudeTypes = set("system", "attachment", "queue-operation", "api-request", "api-request-shape", "api-request-blob", "last-prompt", "atis-latch", "tools-used",
-	"cost-state", "mode", "summary", "file-history-snapshot", "custom-title", "ai-title", "agent-name", "agent-color", "agent-setting", "tag", "progress", "pr-link",
-	"permission-mode", "worktree-state", "content-replacement", "marble-origami-commit", "marble-origami-snapshot")
+var claudeTypes = set(
+	"system", "attachment", "queue-operation", "api-request", "api-request-shape", "api-request-blob",
+	"last-prompt", "atis-latch", "tools-used", "cost-state", "mode", "summary", "file-history-snapshot",
+	"custom-title", "ai-title", "agent-name", "agent-color", "agent-setting", "tag", "progress", "pr-link",
+	"permission-mode", "worktree-state", "content-replacement", "marble-origami-commit", "marble-origami-snapshot",
+)
 
 // claudeTags begin the user lines that claude writes by itself, in files that don't say who wrote them.
 var claudeTags = []string{
-	"<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>", "<command-name>", "<command-message>", "<bash-input>", "<bash-stdout>",
-	"<system-reminder>", "<task-notification>", "<user-memory-input>",
+	"<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>", "<command-name>",
+	"<command-message>", "<bash-input>", "<bash-stdout>", "<system-reminder>", "<task-notification>",
+	"<user-memory-input>",
 }
 
 func decodeClaude(line []byte) Entry {
@@ -30,7 +35,8 @@ func decodeClaude(line []byte) Entry {
 	}
 	f := fields(line)
 	e := Entry{
-		Type: str(f["type"]), ID: str(f["uuid"]), Parent: str(f["parentUuid"]), SessionID: str(f["sessionId"]), Time: stamp(f["timestamp"]),
+		Type: str(f["type"]), ID: str(f["uuid"]), Parent: str(f["parentUuid"]), SessionID: str(f["sessionId"]),
+		Time: stamp(f["timestamp"]),
 		Side: yes(f["isSidechain"]),
 	}
 	e.Known = claudeTypes[e.Type]
@@ -57,7 +63,8 @@ func decodeClaude(line []byte) Entry {
 
 func yes(raw json.RawMessage) bool { return string(raw) == "true" }
 
-// claudeUser decodes a line that goes to the model: a tool's result, what somebody asked for, or what claude has put in.
+// claudeUser decodes a line that goes to the model: a tool's result, what somebody asked for, or what claude has put
+// in.
 func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 	var answer map[string]json.RawMessage
 	jsonscan.Elements(m["content"], func(b []byte) {
@@ -75,17 +82,22 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 	switch {
 	case strings.HasPrefix(said, "[Request interrupted by user"):
 		e.Mark, e.StopReason = Abort, "aborted"
-	case yes(f["isMeta"]), yes(f["isCompactSummary"]), yes(f["isVisibleInTranscriptOnly"]), str(f["promptSource"]) == "system":
-	case f["promptSource"] == nil && slices.ContainsFunc(claudeTags, func(tag string) bool { return strings.HasPrefix(said, tag) }):
+	case yes(f["isMeta"]), yes(f["isCompactSummary"]), yes(f["isVisibleInTranscriptOnly"]):
+	case str(f["promptSource"]) == "system":
+	case f["promptSource"] == nil && slices.ContainsFunc(claudeTags, func(tag string) bool {
+		return strings.HasPrefix(said, tag)
+	}):
 	default:
 		e.Kind, e.Mark, e.Cwd = User, Prompt, str(f["cwd"])
 		e.speak(message{Content: content})
 	}
 }
 
-// claudeAssistant decodes one block of a reply. In the file, unlike on stdout, the reply's stop_reason stands with each.
+// claudeAssistant decodes one block of a reply. In the file, unlike on stdout, the reply's stop_reason stands with
+// each.
 func claudeAssistant(e *Entry, f, m map[string]json.RawMessage) {
-	e.Kind, e.Provider, e.Model, e.Reply, e.Usage = Assistant, "anthropic", str(m["model"]), str(m["id"]), claudeUsage(m["usage"])
+	e.Kind, e.Provider, e.Model = Assistant, "anthropic", str(m["model"])
+	e.Reply, e.Usage = str(m["id"]), claudeUsage(m["usage"])
 	content := claudeContent(m["content"])
 	switch reason := str(m["stop_reason"]); {
 	case yes(f["isApiErrorMessage"]):

@@ -38,7 +38,8 @@ func claudeFiller(id, parent string, at time.Time) []byte {
 	return b
 }
 
-// claudeTurn writes a turn as one line. What another model thought is left out: the API takes only what it has signed itself.
+// claudeTurn writes a turn as one line. What another model thought is left out: the API takes only what it has signed
+// itself.
 func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	m := t.spoken()
 	var content []any
@@ -89,7 +90,8 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	}{Role: "user", Content: content}
 	typ := "user"
 	if t.Kind == Assistant {
-		typ, said.Role, said.ID, said.Type, said.Model, said.Stop = "assistant", "assistant", "msg_"+at.Reply, "message", m.Model, "end_turn"
+		typ, said.Role, said.Type, said.Model = "assistant", "assistant", "message", m.Model
+		said.ID, said.Stop = "msg_"+at.Reply, "end_turn"
 		if len(m.Content.calls()) > 0 {
 			said.Stop = "tool_use"
 		}

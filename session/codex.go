@@ -11,25 +11,36 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// Codex is the dialect of codex, as 0.169.0 writes it: {timestamp, ordinal, type, payload} in the "paginated" form, the same without ordinal in the older
-// one. What is said stands in response_item lines, one for each part of a reply; how a turn ended stands in event_msg lines. Lines have no ids.
+// Codex is the dialect of codex, as 0.169.0 writes it: {timestamp, ordinal, type, payload} in the "paginated" form, the
+// same without ordinal in the older one. What is said stands in response_item lines, one for each part of a reply; how
+// a turn ended stands in event_msg lines. Lines have no ids.
 var Codex = Dialect{Prefix: "codex", Decode: decodeCodex, Header: codexHeader, Turn: codexTurn}
 
 // codexTypes are the line types of codex 0.169.0 that say nothing of a turn.
-var codexTypes = set("world_state", "token_usage_record", "turn_context", "compacted", "inter_agent_communication", "inter_agent_communication_metadata")
+var codexTypes = set(
+	"world_state", "token_usage_record", "turn_context", "compacted", "inter_agent_communication",
+	"inter_agent_communication_metadata",
+)
 
 // codexItems are what a response_item can be beside what is decoded below.
-var codexItems = set("ghost_snapshot", "compaction", "compaction_summary", "compaction_trigger", "context_compaction", "other")
+var codexItems = set(
+	"ghost_snapshot", "compaction", "compaction_summary", "compaction_trigger", "context_compaction", "other",
+)
 
 // codexEvents are what an event_msg can be beside what is decoded below: 0.169.0's own, and those of the older form.
-var codexEvents = set("item_started", "item_completed", "token_count", "thread_settings_applied", "user_message", "agent_message", "agent_reasoning",
-	"agent_reasoning_raw_content", "agent_reasoning_section_break", "context_compacted", "entered_review_mode", "exited_review_mode", "thread_rolled_back",
-	"thread_name_updated", "thread_goal_updated", "error", "stream_error", "warning", "exec_command_begin", "exec_command_end", "patch_apply_begin",
-	"patch_apply_end", "mcp_tool_call_begin", "mcp_tool_call_end", "web_search_begin", "web_search_end", "view_image_tool_call", "image_generation_begin",
-	"image_generation_end", "dynamic_tool_call_request", "dynamic_tool_call_response", "background_event", "plan_update", "turn_diff", "undo_started",
-	"undo_completed", "model_reroute", "hook_started", "hook_completed", "session_configured", "collab_agent_spawn_begin", "collab_agent_spawn_end",
-	"collab_agent_interaction_begin", "collab_agent_interaction_end", "collab_waiting_begin", "collab_waiting_end", "collab_close_begin", "collab_close_end",
-	"collab_resume_begin", "collab_resume_end", "sub_agent_activity")
+var codexEvents = set(
+	"item_started", "item_completed", "token_count", "thread_settings_applied", "user_message", "agent_message",
+	"agent_reasoning", "agent_reasoning_raw_content", "agent_reasoning_section_break", "context_compacted",
+	"entered_review_mode", "exited_review_mode", "thread_rolled_back", "thread_name_updated", "thread_goal_updated",
+	"error", "stream_error", "warning", "exec_command_begin", "exec_command_end", "patch_apply_begin",
+	"patch_apply_end", "mcp_tool_call_begin", "mcp_tool_call_end", "web_search_begin", "web_search_end",
+	"view_image_tool_call", "image_generation_begin", "image_generation_end", "dynamic_tool_call_request",
+	"dynamic_tool_call_response", "background_event", "plan_update", "turn_diff", "undo_started", "undo_completed",
+	"model_reroute", "hook_started", "hook_completed", "session_configured", "collab_agent_spawn_begin",
+	"collab_agent_spawn_end", "collab_agent_interaction_begin", "collab_agent_interaction_end",
+	"collab_waiting_begin", "collab_waiting_end", "collab_close_begin", "collab_close_end", "collab_resume_begin",
+	"collab_resume_end", "sub_agent_activity",
+)
 
 func decodeCodex(line []byte) Entry {
 	if !json.Valid(line) || !jsonscan.IsObject(bytes.TrimSpace(line)) {
@@ -44,7 +55,8 @@ func decodeCodex(line []byte) Entry {
 	switch e.Type {
 	case "session_meta":
 		if e.SessionID = str(p["id"]); e.SessionID != "" {
-			e.Kind, e.Known, e.Cwd, e.Provider, e.Began = Header, true, str(p["cwd"]), str(p["model_provider"]), stamp(p["timestamp"])
+			e.Kind, e.Known, e.Cwd = Header, true, str(p["cwd"])
+			e.Provider, e.Began = str(p["model_provider"]), stamp(p["timestamp"])
 		}
 	case "event_msg":
 		e.Type = str(p["type"])
@@ -172,7 +184,8 @@ func codexMessage(e *Entry, p map[string]json.RawMessage) {
 
 // codexTags begin the user messages that codex writes by itself, in files that don't say who wrote them.
 var codexTags = []string{
-	"<environment_context>", "<user_instructions>", "<turn_aborted>", "<skill>", "<skills_instructions>", "<user_shell_command>", "<subagent_notification>",
+	"<environment_context>", "<user_instructions>", "<turn_aborted>", "<skill>", "<skills_instructions>",
+	"<user_shell_command>", "<subagent_notification>",
 	"<permissions instructions>", "<collaboration_mode>", "<INSTRUCTIONS>", "# AGENTS.md instructions",
 }
 
@@ -213,7 +226,8 @@ func codexText(raw []byte) string { return codexContent(raw).text() }
 // codexExit is where codex tells the model how a command ended.
 var codexExit = regexp.MustCompile(`(?m)^(?:Process exited with code|Exit code:) (-?\d+)$`)
 
-// codexOutput is a tool's result: a text, a list of items, or an object with the text in it. It failed where the text says so: codex has no other mark for it.
+// codexOutput is a tool's result: a text, a list of items, or an object with the text in it. It failed where the text
+// says so: codex has no other mark for it.
 func codexOutput(raw []byte) (content blocks, failed bool) {
 	if jsonscan.IsObject(raw) {
 		f := fields(raw)
@@ -245,5 +259,7 @@ func codexUsage(raw []byte) json.RawMessage {
 	if json.Unmarshal(raw, &u) != nil {
 		return nil
 	}
-	return usage{Input: u.Input - u.Cached - u.CacheWrite, Output: u.Output, CacheRead: u.Cached, CacheWrite: u.CacheWrite}.json()
+	return usage{
+		Input: u.Input - u.Cached - u.CacheWrite, Output: u.Output, CacheRead: u.Cached, CacheWrite: u.CacheWrite,
+	}.json()
 }

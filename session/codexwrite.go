@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What codex's session files are made of where we make them: what codex 0.169.0 needs to go on in its own form, and no more. In a file that says "paginated"
-// each line has its ordinal.
+// What codex's session files are made of where we make them: what codex 0.169.0 needs to go on in its own form, and no
+// more. In a file that says "paginated" each line has its ordinal.
 
 // codexWriter is whom a header that we make names as its writer.
 const codexWriter = "0.169.0"
@@ -33,7 +33,8 @@ func codexHeader(sessionID, cwd string, at time.Time) []byte {
 	}{sessionID, at.UTC().Format(piTime), cwd, "codex_exec", codexWriter, "paginated"})
 }
 
-// codexTurn writes a turn part by part, as codex does. What another model thought is left out: codex could only send on what its provider has sealed.
+// codexTurn writes a turn part by part, as codex does. What another model thought is left out: codex could only send on
+// what its provider has sealed.
 func codexTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	m := t.spoken()
 	item := func(payload any) {

@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// Decoder decodes a session file's lines in their order, and fills in what a line leaves to those before it: whose turn it is, which tool answers. The zero
-// value with a Dialect is ready for a file's first line.
+// Decoder decodes a session file's lines in their order, and fills in what a line leaves to those before it: whose turn
+// it is, which tool answers. The zero value with a Dialect is ready for a file's first line.
 type Decoder struct {
 	Dialect
 

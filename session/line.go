@@ -25,7 +25,8 @@ const (
 	anchorSize = 64       // bytes before the position that must stay what they were
 )
 
-// Position is a place in a session file: the first byte that is not yet consumed, which is the start of a line, and that line's index.
+// Position is a place in a session file: the first byte that is not yet consumed, which is the start of a line, and
+// that line's index.
 type Position struct {
 	Offset int64 `json:"offset"` // bytes from the start of the file
 	Index  int   `json:"index"`  // lines before it
@@ -56,9 +57,9 @@ type ChangedError struct {
 
 func (e *ChangedError) Error() string { return fmt.Sprintf("session file %s was %s", e.Path, e.How) }
 
-// Reader gives the lines of a file that somebody else is still writing. It splits on \n and on nothing else (U+2028 is data), reads from its
-// own offset, and takes a last line without a newline for "not yet". It holds one window of the file, or one long line, in memory.
-// A Reader is not safe for concurrent use. Close it when done.
+// Reader gives the lines of a file that somebody else is still writing. It splits on \n and on nothing else (U+2028 is
+// data), reads from its own offset, and takes a last line without a newline for "not yet". It holds one window of the
+// file, or one long line, in memory. A Reader is not safe for concurrent use. Close it when done.
 type Reader struct {
 	path string
 	pos  Position
@@ -171,8 +172,9 @@ func (r *Reader) Print() ([]byte, error) {
 // forget drops what was read and not consumed, so that it is read again.
 func (r *Reader) forget() { r.lo, r.hi, r.scanned = 0, 0, 0 }
 
-// Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or end in a torn line.
-// A *ChangedError means that the file changed under the reader, which stays where it is until Reset.
+// Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or
+// end in a torn line. A *ChangedError means that the file changed under the reader, which stays where it is until
+// Reset.
 func (r *Reader) Next() (Line, error) {
 	if r.ended() {
 		return Line{}, io.EOF
@@ -192,15 +194,16 @@ func (r *Reader) Next() (Line, error) {
 			return Line{}, err
 		}
 		if n == 0 {
-			// What stands there without a newline is read again next time: until the newline comes its writer may take it back.
+			// What stands there without a newline is read again next time: until the newline comes its writer may take
+			// it back.
 			r.forget()
 			return Line{}, r.replaced()
 		}
 	}
 }
 
-// Rest returns the next line, also one that no newline ends; io.EOF where there is nothing left. It is for a file whose writer is gone:
-// only then is it sure that the rest of a torn line will not come.
+// Rest returns the next line, also one that no newline ends; io.EOF where there is nothing left. It is for a file whose
+// writer is gone: only then is it sure that the rest of a torn line will not come.
 func (r *Reader) Rest() (Line, error) {
 	line, err := r.Next()
 	if !errors.Is(err, io.EOF) || r.f == nil || r.ended() {
@@ -419,8 +422,9 @@ func (r *Reader) intact() error {
 	return nil
 }
 
-// replaced returns io.EOF, or a *ChangedError where the name now belongs to another file. It is asked at the end of the open one: until then
-// its lines count. A name that is gone belongs to none: nothing more will come, until somebody makes it anew.
+// replaced returns io.EOF, or a *ChangedError where the name now belongs to another file. It is asked at the end of the
+// open one: until then its lines count. A name that is gone belongs to none: nothing more will come, until somebody
+// makes it anew.
 func (r *Reader) replaced() error {
 	if r.f == nil {
 		return io.EOF

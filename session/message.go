@@ -22,7 +22,8 @@ type message struct {
 	Timestamp    int64  `json:"timestamp,omitempty"` // milliseconds since 1970
 }
 
-// block is one part of a message's content: a text, a thinking, an image or a toolCall. Which members it has depends on that.
+// block is one part of a message's content: a text, a thinking, an image or a toolCall. Which members it has depends on
+// that.
 type block struct {
 	Type              string          `json:"type"`
 	Text              *string         `json:"text,omitempty"`
@@ -35,7 +36,8 @@ type block struct {
 	Arguments         json.RawMessage `json:"arguments,omitempty"` // an object
 }
 
-// blocks are a message's content. Others' messages have it in all forms: one that is a text is one block, and what makes no sense is left out.
+// blocks are a message's content. Others' messages have it in all forms: one that is a text is one block, and what
+// makes no sense is left out.
 type blocks []block
 
 // UnmarshalJSON reads content of any form.
@@ -169,7 +171,8 @@ func (t Turn) spoken() message {
 	return m
 }
 
-// usage is what a reply cost, in the names that all harnesses share: tokens that were read anew, read from the cache, written to it, and said.
+// usage is what a reply cost, in the names that all harnesses share: tokens that were read anew, read from the cache,
+// written to it, and said.
 type usage struct {
 	Input       int64 `json:"input"`
 	Output      int64 `json:"output"`
@@ -184,7 +187,8 @@ func (u usage) json() json.RawMessage {
 	return b
 }
 
-// fields are the raw members of an object by name; none where it is no object. A name that comes twice has its last value.
+// fields are the raw members of an object by name; none where it is no object. A name that comes twice has its last
+// value.
 func fields(object []byte) map[string]json.RawMessage {
 	m := map[string]json.RawMessage{}
 	jsonscan.Members(object, func(key, v []byte) { m[string(key)] = v })

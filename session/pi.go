@@ -10,22 +10,25 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits, usage lines) and what
-// versions 1 and 2 leave out (ids and parents).
+// Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits,
+// usage lines) and what versions 1 and 2 leave out (ids and parents).
 var Pi = Dialect{
-	Prefix: "pi", Decode: decodePi, Essence: piEssence, Line: piLine, Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
+	Prefix: "pi", Decode: decodePi, Essence: piEssence, Line: piLine,
+	Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
 }
 
 // piTypes are the line types that pi writes, 0.78.0 to 1.5.2.
 var piTypes = map[string]bool{
-	"session": true, "message": true, "model_change": true, "thinking_level_change": true, "compaction": true, "branch_summary": true,
+	"session": true, "message": true, "model_change": true, "thinking_level_change": true,
+	"compaction": true, "branch_summary": true,
 	"custom": true, "custom_message": true, "label": true, "session_info": true,
 	"context_edit": true, "usage": true, // 1.x
 }
 
 // piRoles are the roles of pi's messages. hookMessage is what versions 1 and 2 called custom.
 var piRoles = map[string]bool{
-	"user": true, "assistant": true, "toolResult": true, "bashExecution": true, "custom": true, "hookMessage": true, "branchSummary": true,
+	"user": true, "assistant": true, "toolResult": true, "bashExecution": true, "custom": true,
+	"hookMessage": true, "branchSummary": true,
 	"compactionSummary": true,
 	"system":            true, // 1.x
 }
@@ -85,9 +88,11 @@ func decodePi(line []byte) Entry {
 		}
 		e.Message = message
 		decodePiMessage(&e)
-		exact := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') } // a lone surrogate decodes to U+FFFD
+		// a lone surrogate decodes to U+FFFD
+		exact := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') }
 		root := string(parent) == "null"
-		e.Whole = !extra && err == nil && !at.IsZero() && stamp == at.UTC().Format(piTime) && exact(e.ID) && (root || exact(e.Parent))
+		e.Whole = !extra && err == nil && !at.IsZero() && stamp == at.UTC().Format(piTime) &&
+			exact(e.ID) && (root || exact(e.Parent))
 	}
 	return e
 }

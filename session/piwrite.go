@@ -12,9 +12,9 @@ import (
 
 // What pi's session files are made of where we make them.
 
-// PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file that has one; into a
-// file of its own it writes nothing before the first reply. Without a cwd pi works where it is started: JSON can't hold
-// a path that is no UTF-8.
+// PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file
+// that has one; into a file of its own it writes nothing before the first reply. Without a cwd pi works where it is
+// started: JSON can't hold a path that is no UTF-8.
 func PiHeader(sessionID, cwd string, at time.Time) []byte {
 	header := struct {
 		Type      string  `json:"type"`
@@ -55,8 +55,8 @@ func piSetCwd(header []byte, cwd string) []byte {
 	return change(header, func(m map[string]json.RawMessage) { m["cwd"] = json.RawMessage(quoted(cwd)) })
 }
 
-// piUpgrade brings a line of version 1 to version 3, as pi 0.78.0 does when it loads such a file: lines get ids, a compaction names the first entry
-// that it keeps by its id, and one role has another name.
+// piUpgrade brings a line of version 1 to version 3, as pi 0.78.0 does when it loads such a file: lines get ids, a
+// compaction names the first entry that it keeps by its id, and one role has another name.
 func piUpgrade(line []byte, id, parent string, idAt func(int) string) []byte {
 	return change(line, func(m map[string]json.RawMessage) {
 		if id == "" {
@@ -114,7 +114,8 @@ func piTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	return [][]byte{piLine(at.ID, at.Parent, t.Time, message)}, ""
 }
 
-// piMessage is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers, without which pi 0.78.0 ends with an error.
+// piMessage is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers,
+// without which pi 0.78.0 ends with an error.
 func piMessage(t Turn) (json.RawMessage, bool) {
 	m := map[string]json.RawMessage{}
 	if jsonscan.IsObject(t.Message) && json.Valid(t.Message) {

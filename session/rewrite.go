@@ -8,11 +8,14 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// structural are the members whose strings say what a line is and how it hangs together, in the lines of all three agents and in the payloads
-// that are made of them. Rewrite leaves them alone: a tree whose ids have changed is lost.
-var structural = set("type", "role", "kind", "subtype", "stopReason", "stop_reason", "status", "harness", "runId", "chat",
-	"id", "parentId", "entry", "parent", "targetId", "firstKeptEntryId", "fromId", "toolCallId", "toolName", "timestamp", "ts",
-	"uuid", "parentUuid", "logicalParentUuid", "sessionId", "session_id", "call_id", "tool_use_id", "turn_id", "thread_id")
+// structural are the members whose strings say what a line is and how it hangs together, in the lines of all three
+// agents and in the payloads that are made of them. Rewrite leaves them alone: a tree whose ids have changed is lost.
+var structural = set(
+	"type", "role", "kind", "subtype", "stopReason", "stop_reason", "status", "harness", "runId", "chat", "id",
+	"parentId", "entry", "parent", "targetId", "firstKeptEntryId", "fromId", "toolCallId", "toolName", "timestamp",
+	"ts", "uuid", "parentUuid", "logicalParentUuid", "sessionId", "session_id", "call_id", "tool_use_id", "turn_id",
+	"thread_id",
+)
 
 // free are the members whose content is anybody's: inside them no name is structural.
 var free = set("arguments", "details", "data", "input", "toolUseResult")
@@ -25,7 +28,8 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
-// Rewriter changes strings in JSON. The zero value is ready. It keeps a buffer from one call to the next, so it is not safe for concurrent use.
+// Rewriter changes strings in JSON. The zero value is ready. It keeps a buffer from one call to the next, so it is not
+// safe for concurrent use.
 type Rewriter struct {
 	raw     []byte
 	f       func([]byte) []byte
@@ -37,9 +41,9 @@ type Rewriter struct {
 // keepScratch is how large a buffer is kept. A larger one served a line of a kind that comes once in a while.
 const keepScratch = 1 << 20
 
-// Rewrite passes the decoded string values of valid JSON through f and returns the JSON with what f changed, raw itself where that is nothing.
-// Keys stay, and so do ids and the other strings that hold a line together. f gets bytes that are good for the call only, and returns nil to leave
-// them. All else keeps its bytes.
+// Rewrite passes the decoded string values of valid JSON through f and returns the JSON with what f changed, raw itself
+// where that is nothing. Keys stay, and so do ids and the other strings that hold a line together. f gets bytes that
+// are good for the call only, and returns nil to leave them. All else keeps its bytes.
 func (w *Rewriter) Rewrite(raw []byte, f func(s []byte) []byte) []byte {
 	w.raw, w.f, w.out, w.done = raw, f, nil, 0
 	w.value(jsonscan.Space(raw, 0), false, false)
@@ -54,7 +58,8 @@ func (w *Rewriter) Rewrite(raw []byte, f func(s []byte) []byte) []byte {
 	return out
 }
 
-// value handles the value at i and returns the index after it. keep: it is structural. in: it stands inside a free member.
+// value handles the value at i and returns the index after it. keep: it is structural. in: it stands inside a free
+// member.
 func (w *Rewriter) value(i int, keep, in bool) int {
 	if i >= len(w.raw) {
 		return i

@@ -1,9 +1,9 @@
 // Package session reads the JSONL files in which coding agents keep their sessions.
 //
-// A Reader returns a file's lines with their places while the agent is still writing it; a Watch waits for a change. A
-// Dialect knows one agent's lines: it decodes them into the vocabulary that all harnesses share (Entry), and makes lines
-// from it again. Nothing is dropped: a line that a dialect doesn't know is still an Entry. The package makes lines, but
-// writes no file, and knows no network.
+// A Reader gives a file's lines with their places while the agent is still writing it; a Watch says when to look again.
+// A Dialect knows one agent's lines: it decodes them into the vocabulary that all harnesses share (Entry), and puts a
+// line together again from its parts. Nothing is dropped: a line that a dialect doesn't know is still an Entry. The
+// package writes no session file and knows no network.
 package session
 
 import (
@@ -57,9 +57,11 @@ type Entry struct {
 	Reply     string    // the reply of a model that the line is a part of, where a reply takes several lines
 	Time      time.Time
 
-	// Message is the turn in the shape that all harnesses share, which is pi's: {role, content: [text|thinking|toolCall|image …], …}.
+	// Message is the turn in the shape that all harnesses share, which is pi's: {role, content:
+	// [text|thinking|toolCall|image …], …}.
 	Message json.RawMessage
-	// Whole reports that ID, Parent, Time and Message are all that the line says: the dialect's Line gives it back from them, equal as JSON.
+	// Whole reports that ID, Parent, Time and Message are all that the line says: the dialect's Line gives it back from
+	// them, equal as JSON.
 	Whole bool
 
 	Text         string          // of a User turn: what was said, without images
@@ -77,28 +79,28 @@ type Entry struct {
 // Call is a call of a tool.
 type Call struct{ ID, Name string }
 
-// Dialect knows how one agent writes its lines. A func that is nil is for something that the agent never does or needs.
-// Lines have no newline.
+// Dialect is how one agent writes its lines. A func that is nil is for something that this agent never does, or doesn't
+// need.
 type Dialect struct {
 	// Prefix begins the ids and types of this agent's entries on a thread: "pi".
 	Prefix string
-
-	// Decode decodes a line by itself; a Decoder adds what follows from the lines before. It is total: a line that
-	// makes no sense is a Text or an Other.
+	// Decode says what a line is, by itself; a Decoder knows the lines before it, too. It is total: a line that makes
+	// no sense is a Text or an Other.
 	Decode func(line []byte) Entry
 	// Essence returns the part of a line that stays the same when the agent rewrites the file in a newer format.
 	Essence func(line []byte) []byte
 	// Line returns the line of a Whole entry, equal as JSON to the one that was decoded.
 	Line func(id, parent string, at time.Time, message json.RawMessage) []byte
 
-	// Header returns the header of a new session file.
-	Header func(sessionID, cwd string, at time.Time) []byte
-	// SetCwd returns a header for another directory; nil for an agent that works where it is started.
-	SetCwd func(header []byte, cwd string) []byte
-	// Filler returns a line in place of a lost one, so that its children find its parent.
-	Filler func(id, parent string, at time.Time) []byte
-	// Upgrade returns a line of an old format as the agent itself rewrites it; with id "" a header. idAt returns the id
-	// of the file's line with an index.
+	// What a session file is made of where it is made anew, without newlines: its header; the header for another
+	// directory, where the agent goes by that and not by the directory that it is started in; a line that stands for
+	// one that was lost, so that its children find their way to its parent; a line (or header, without id) of an old
+	// format as the agent itself would bring it up to date, idAt being the id of the file's line with an index; and the
+	// lines of a turn that no line is known of, none where it says nothing, and what of the turn they can't say
+	// ("thinking").
+	Header  func(sessionID, cwd string, at time.Time) []byte
+	SetCwd  func(header []byte, cwd string) []byte
+	Filler  func(id, parent string, at time.Time) []byte
 	Upgrade func(line []byte, id, parent string, idAt func(int) string) []byte
 	// Turn returns the lines for a turn of another agent or mirror, none where the turn has no content, and the part of
 	// the turn that they can't express ("thinking"), "" for none.

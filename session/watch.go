@@ -8,16 +8,17 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watch tells when a file may have changed. It is a hint and no more: an event can be lost (overflow), never come (network file systems) or
-// mean nothing, so whoever waits reads from his own offset afterwards, and never waits without a limit.
+// Watch tells when a file may have changed. It is a hint and no more: an event can be lost (overflow), never come
+// (network file systems) or mean nothing, so whoever waits reads from his own offset afterwards, and never waits
+// without a limit.
 type Watch struct {
 	path string
 	w    *fsnotify.Watcher // nil where the kernel gave none
 	on   bool              // the folder is being watched
 }
 
-// NewWatch watches the folder of path: the file itself may not exist yet, or be replaced. Where that can't be had, Wait polls.
-// Close ends it.
+// NewWatch watches the folder of path: the file itself may not exist yet, or be replaced. Where that can't be had, Wait
+// polls. Close ends it.
 func NewWatch(path string) *Watch {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -46,7 +47,8 @@ func (w *Watch) Wait(ctx context.Context, atMost time.Duration) {
 		return
 	}
 	if !w.on {
-		// The folder may come later than the watch; the change that came with it is not missed, for the caller reads first.
+		// The folder may come later than the watch; the change that came with it is not missed, for the caller reads
+		// first.
 		w.on = w.w.Add(filepath.Dir(w.path)) == nil
 		if w.on {
 			return

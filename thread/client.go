@@ -79,7 +79,8 @@ func NotFound(err error) bool {
 	return errors.As(err, &se) && se.Status == http.StatusNotFound
 }
 
-// request sends one request with p's patience, and once more with another token where the server refuses this one. The caller closes the answer's body.
+// request sends one request with p's patience, and once more with another token where the server refuses this one. The
+// caller closes the answer's body.
 func (c *Client) request(ctx context.Context, p policy, method, query string, body []byte) (*http.Response, error) {
 	token, err := c.current()
 	if err != nil {
@@ -213,7 +214,8 @@ func (c *Client) seen(resp *http.Response, err error) {
 		return
 	}
 	if o.tries > 0 {
-		c.log().Info("the thread server answers again", "failed_tries", o.tries, "after", time.Since(o.since).Round(time.Millisecond))
+		c.log().Info("the thread server answers again", "failed_tries", o.tries,
+			"after", time.Since(o.since).Round(time.Millisecond))
 		o.tries = 0
 	}
 }

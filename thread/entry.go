@@ -1,9 +1,9 @@
-// Package thread is what crosses the wire between a run and its thread: the entry, the types that a payload can have, what a thread's entries
-// add up to (Fold), and the client of a thread server with its retry policy.
+// Package thread is what crosses the wire between a run and its thread: the entry, the types that a payload can have,
+// what a thread's entries add up to (Fold), and the client of a thread server with its retry policy.
 //
-// Every entry has an id of its writer's choosing, so every post may be repeated, and is, whenever it is not sure to have arrived. Secrets are
-// taken out of a payload (Redactor) and a payload that is too large is cut (Cut) before it leaves the process or is written to disk.
-// The package carries tokens and signs none.
+// Every entry has an id of its writer's choosing, so every post may be repeated, and is, whenever it is not sure to
+// have arrived. Secrets are taken out of a payload (Redactor) and a payload that is too large is cut (Cut) before it
+// leaves the process or is written to disk. The package carries tokens and signs none.
 package thread
 
 import (
@@ -181,8 +181,8 @@ func parseRead(line []byte) (e Entry, err error) {
 	return e, err
 }
 
-// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not more.
-// The payloads may be parts of raw.
+// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not
+// more. The payloads may be parts of raw.
 func ParseEntries(raw []byte) (entries []Entry, err error) {
 	if err := CheckJSON(raw, MaxDepth+1); err != nil {
 		return nil, err
@@ -252,7 +252,8 @@ func ValidThread(id string) bool { return made(id, 128, "_-") }
 // ValidRun reports whether id can be a run's id: it begins the ids of the run's entries and has no ":" or "." in it.
 func ValidRun(id string) bool { return made(id, 128, "_~-") }
 
-// Check returns what is wrong with the entry, if anything. That the payload is JSON is taken for granted: whoever has read or made it knows.
+// Check returns what is wrong with the entry, if anything. That the payload is JSON is taken for granted: whoever has
+// read or made it knows.
 func (e Entry) Check() error {
 	if !ValidID(e.ID) {
 		return fmt.Errorf("id %.80q: want 1 to %d characters of A-Z a-z 0-9 . _ : ~ -", e.ID, MaxID)

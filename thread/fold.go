@@ -11,7 +11,8 @@ type Run struct {
 	ID      string
 	Harness string
 	Status  string // StatusRunning until a finished-signal came
-	// Provisional says that the status is the host's guess about a run that fell silent. The runner's own word, should it still come, replaces it.
+	// Provisional says that the status is the host's guess about a run that fell silent. The runner's own word, should
+	// it still come, replaces it.
 	Provisional bool
 	Orphaned    *Orphaned // why nobody can say what became of it, where that is so
 	Cause       *Failed   // why it failed
@@ -32,7 +33,8 @@ type Run struct {
 	Ended       time.Time // at of the entry that gave it the status that it has; zero while it runs
 }
 
-// Fold adds a thread's entries up to its runs. Feed it every entry in the thread's order. The zero value is an empty thread.
+// Fold adds a thread's entries up to its runs. Feed it every entry in the thread's order. The zero value is an empty
+// thread.
 type Fold struct {
 	runs map[string]*Run
 	list []*Run // in the order of their first signals
@@ -137,8 +139,8 @@ func (f *Fold) after(sig Fields, e Entry) {
 	}
 }
 
-// run returns the run named id. A thread that other software wrote may have signals without a run id: they are one run until it ends, and the
-// next one where it is said to run again.
+// run returns the run named id. A thread that other software wrote may have signals without a run id: they are one run
+// until it ends, and the next one where it is said to run again.
 func (f *Fold) run(id string, running bool) *Run {
 	if f.runs == nil {
 		f.runs = map[string]*Run{}
@@ -152,7 +154,8 @@ func (f *Fold) run(id string, running bool) *Run {
 	return r
 }
 
-// end takes a finished-signal: the first one ends the run and the later ones add to it, but what the runner says replaces what the host guessed.
+// end takes a finished-signal: the first one ends the run and the later ones add to it, but what the runner says
+// replaces what the host guessed.
 func (f *Fold) end(r *Run, e Entry, status, typ string) {
 	guess := r.ID != "" && strings.HasPrefix(e.ID, r.ID+".orphan.")
 	switch {

@@ -18,9 +18,9 @@ type SessionRef struct {
 // Line is the payload of a mirrored line. Which members there are depends on the type.
 type Line struct {
 	Type       string          `json:"type"`
-	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or prompt, text, long, stub
+	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or a Kind constant
 	Chat       string          `json:"chat,omitempty"` // kind prompt: the id of the chat that the line repeats
-	Supersedes string          `json:"was,omitempty"`  // kind migrated: the id of the entry that holds the line in the older format
+	Supersedes string          `json:"was,omitempty"`  // kind migrated: the id of the line's entry in the older format
 	Text       *string         `json:"text,omitempty"` // chat
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	ToolName   string          `json:"toolName,omitempty"`
@@ -40,8 +40,8 @@ type Line struct {
 	Reason     string          `json:"reason,omitempty"` // kind stub: why the server refused the entry
 }
 
-// AppendJSON appends the payload as JSON, as json.Marshal does. It copies message, line and usage without parsing them:
-// they are the bulk of a thread.
+// AppendJSON appends the payload as JSON. It says what json.Marshal says, but takes message, line and usage as they
+// stand, without reading them once more: they are the bulk of a thread.
 func (l Line) AppendJSON(b []byte) []byte {
 	text := func(name, value string) {
 		if value != "" {

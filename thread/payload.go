@@ -101,9 +101,9 @@ type Started struct {
 	AgentProven   bool     `json:"agentProven"`            // the runner is proven with this version
 	Cwd           string   `json:"cwd"`
 	PID           int      `json:"pid"`                  // of the runner's keeper
-	StartTicks    uint64   `json:"startTicks,omitempty"` // when that process began: clock ticks since boot, field 22 of proc_pid_stat(5)
-	BootID        string   `json:"bootId,omitempty"`     // the boot that pid and startTicks belong to: /proc/sys/kernel/random/boot_id
-	Instance      string   `json:"instance"`             // random: no two runners' entries are equal, so only one of them gets the run
+	StartTicks    uint64   `json:"startTicks,omitempty"` // of that process: ticks since boot, field 22 of proc_pid_stat(5)
+	BootID        string   `json:"bootId,omitempty"`     // of pid and startTicks: /proc/sys/kernel/random/boot_id
+	Instance      string   `json:"instance"`             // random: of two runners one gets the run
 	SessionFile   string   `json:"sessionFile,omitempty"`
 	Sandbox       *Sandbox `json:"sandbox,omitempty"`
 	Resume        string   `json:"resume"` // none, continue or hydrate

@@ -87,8 +87,8 @@ func again(status int) bool {
 	return status >= 500
 }
 
-// backoff doubles the wait with each try, up to most, and takes a random half off, so that many clients of a server that comes back don't come
-// all at once. What the server asks for counts, within reason.
+// backoff doubles the wait with each try, up to most, and takes a random half off, so that many clients of a server
+// that comes back don't come all at once. What the server asks for counts, within reason.
 func backoff(first, most time.Duration, attempt int, resp *http.Response) time.Duration {
 	wait := most
 	if attempt < 30 {

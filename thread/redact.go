@@ -12,7 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// MinSecret is the length in bytes from which on a value is taken for a secret. Shorter ones would redact half of every text.
+// MinSecret is the length in bytes from which on a value is taken for a secret. Shorter ones would redact half of every
+// text.
 const MinSecret = 8
 
 // Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value knows none. It is safe for
@@ -31,8 +32,9 @@ type secret struct {
 
 var numberForm = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$`)
 
-// NewRedactor takes its secrets from an environment (NAME=value …): the variables that are named in names, and all whose name has KEY, TOKEN,
-// SECRET or PASSWORD in it, in whatever case. Values of less than 8 bytes, numbers and booleans are no secrets.
+// NewRedactor takes its secrets from an environment (NAME=value …): the variables that are named in names, and all
+// whose name has KEY, TOKEN, SECRET or PASSWORD in it, in whatever case. Values of less than 8 bytes, numbers and
+// booleans are no secrets.
 func NewRedactor(environ []string, names []string) *Redactor {
 	named := map[string]bool{}
 	for _, n := range names {
@@ -101,7 +103,8 @@ type span struct {
 	secret   int // index in secrets: the lower, the longer
 }
 
-// Bytes returns s without secrets, nil where it has none. Where secrets overlap, no byte of either is left, and the longer one gives the name.
+// Bytes returns s without secrets, nil where it has none. Where secrets overlap, no byte of either is left, and the
+// longer one gives the name.
 func (r *Redactor) Bytes(s []byte) []byte {
 	var spans []span
 	known := r.known()

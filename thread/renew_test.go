@@ -19,8 +19,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// office is a thread server with a clock of its own, that gives tokens for a while and takes none that has expired by its clock. It is a transport: the
-// client's time may be a bubble's.
+// office is a thread server with a clock of its own, that gives tokens for a while and takes none that has expired by
+// its clock. It is a transport: the client's time may be a bubble's.
 type office struct {
 	skew    time.Duration // of its clock
 	ttl     time.Duration
@@ -235,7 +235,8 @@ func TestRenewalHangs(t *testing.T) {
 	})
 }
 
-// A token that expired while nobody could renew it is renewed when the server says so, and the post that met it goes through.
+// A token that expired while nobody could renew it is renewed when the server says so, and the post that met it goes
+// through.
 func TestRenewalAfterPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, refuses: 2} // one failed renewal: two tries
@@ -267,7 +268,8 @@ func TestRenewalAfterPartition(t *testing.T) {
 	})
 }
 
-// An older server that renews no tokens is asked once, and a token in a file that somebody renews is taken as soon as it is needed.
+// An older server that renews no tokens is asked once, and a token in a file that somebody renews is taken as soon as
+// it is needed.
 func TestTokenFileRenewed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	o := &office{ttl: time.Hour, shown: map[string]bool{}, refuses: -1}

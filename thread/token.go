@@ -13,7 +13,8 @@ func StaticToken(token string) func() (string, error) {
 	return func() (string, error) { return token, nil }
 }
 
-// FileToken is a Client's Token that stands in a file, which somebody renews. While the file is being replaced the last token serves.
+// FileToken is a Client's Token that stands in a file, which somebody renews. While the file is being replaced the last
+// token serves.
 func FileToken(path string) func() (string, error) {
 	var mu sync.Mutex
 	var last string

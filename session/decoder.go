@@ -5,28 +5,27 @@ import (
 	"maps"
 )
 
-// Decoder decodes a session file's lines in their order, and fills in what a line leaves to those before it: whose turn
-// it is, which tool answers. The zero value with a Dialect is ready for a file's first line.
+// Decoder decodes a session file's lines in their order, and fills in what a line has from those before it: provider and
+// model of a turn, the name of the tool of a result. The zero value with a Dialect is ready for a file's first line.
 type Decoder struct {
 	Dialect
 
 	heard Heard
-	tools map[string]string // the names of the tools that were called last, by call
-	older map[string]string // and before them
+	tools map[string]string // names of the tools of the latest calls, by the call's id
+	older map[string]string // of the calls before those
 }
 
 // Heard is what a Decoder remembers of lines for those that follow.
 type Heard struct {
-	Provider, Model string // who speaks
-	Reply           string // the last
+	Provider, Model string // of the turns that follow
+	Reply           string // id of the last reply
 	Calls           []Call
 }
 
-// Heard is what the Decoder remembers, less the calls.
+// Heard returns what the Decoder remembers, without the calls.
 func (d *Decoder) Heard() Heard { return d.heard }
 
-// Hear makes the Decoder remember what lines have said that it has not seen: all of them at once, or some after the
-// others.
+// Hear adds to what the Decoder remembers, as if it had decoded the lines of h. It may be called for parts, in order.
 func (d *Decoder) Hear(h Heard) {
 	d.heard.Provider = cmp.Or(h.Provider, d.heard.Provider)
 	d.heard.Model = cmp.Or(h.Model, d.heard.Model)
@@ -39,14 +38,15 @@ func (d *Decoder) Hear(h Heard) {
 	}
 }
 
-// Clone returns a Decoder that continues where this one is, independently of it.
+// Clone returns an independent Decoder that remembers the same.
 func (d *Decoder) Clone() Decoder {
 	clone := *d
 	clone.tools, clone.older = maps.Clone(d.tools), maps.Clone(d.older)
 	return clone
 }
 
-// mostCalls is how many calls are remembered at least, and half of how many at most. A result follows its call soon.
+// mostCalls is how many calls a Decoder remembers at least; it remembers at most twice as many. A result follows its
+// call soon.
 const mostCalls = 1000
 
 // Next decodes the file's next line.
@@ -56,13 +56,13 @@ func (d *Decoder) Next(line []byte) Entry {
 		return e
 	}
 	if e.Reply != "" && e.Reply == d.heard.Reply {
-		e.Usage = nil // the reply's first line has said it
+		e.Usage = nil // the reply's first line has it
 	}
 	d.Hear(Heard{Provider: e.Provider, Model: e.Model, Reply: e.Reply, Calls: e.Calls})
 	return d.fill(e)
 }
 
-// Again decodes a line that Next has decoded to e, and that was changed since in what it says, not in what it is.
+// Again decodes a line that Next has decoded to e, after a change of strings that are not structural (see Rewriter).
 func (d *Decoder) Again(line []byte, e Entry) Entry {
 	again := d.Decode(line)
 	if len(e.Usage) == 0 {

@@ -14,30 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLine is the length in bytes up to which a line is read whole: about what an entry holds. A longer one is cut
-// as it is read, so that it takes no memory of its length.
+// MaxLine is the length in bytes up to which a line is read whole: about the size of an entry. A longer one is cut while
+// it is read, and is never in memory as a whole.
 const MaxLine = 8 << 20
 
 // Sizes of a Reader's buffers. A line that fits into the window costs no memory of its own.
 const (
 	window     = 256 << 10
-	longSample = 64 << 10 // what is kept of a line over MaxLine
-	anchorSize = 64       // bytes before the position that must stay what they were
+	longSample = 64 << 10 // kept of a line over MaxLine that can't be cut as JSON
+	anchorSize = 64       // bytes before the position that are compared to detect a change
 )
 
-// Position is a place in a session file: the first byte that is not yet consumed, which is the start of a line, and
-// that line's index.
+// Position is a position in a session file: the start of a line, and that line's index.
 type Position struct {
 	Offset int64 `json:"offset"` // bytes from the start of the file
 	Index  int   `json:"index"`  // lines before it
 }
 
-// Line is one line of a session file and where it stood.
+// Line is one line of a session file and its position.
 type Line struct {
 	Start Position
 	End   Position // the position after the line and its newline
 	Data  []byte   // without the newline; valid until the next call on the Reader
-	Torn  bool     // it had no newline: the last line of a file whose writer is gone
+	Torn  bool     // it has no newline: the last line of a file whose writer is gone
 
 	// Of a line over MaxLine: its length in bytes and the SHA-256 of all of it. Data is the line's JSON then, with
 	// its long strings cut (see CutMark), or where Cut is not set no more than its beginning.
@@ -46,10 +45,10 @@ type Line struct {
 	Cut  bool
 }
 
-// Held reports whether Data says what the line says: all of it, or what is left where its strings were cut.
+// Held reports whether Data is the line's JSON: whole, or with its strings cut.
 func (l Line) Held() bool { return l.Long == 0 || l.Cut }
 
-// ChangedError says that a file is not the one that was read so far: what was consumed is no longer there.
+// ChangedError reports that a file was changed other than by appending: lines that were read may be gone.
 type ChangedError struct {
 	Path string
 	How  string // "replaced", "truncated", "rewritten"
@@ -57,50 +56,49 @@ type ChangedError struct {
 
 func (e *ChangedError) Error() string { return fmt.Sprintf("session file %s was %s", e.Path, e.How) }
 
-// Reader gives the lines of a file that somebody else is still writing. It splits on \n and on nothing else (U+2028 is
-// data), reads from its own offset, and takes a last line without a newline for "not yet". It holds one window of the
-// file, or one long line, in memory. A Reader is not safe for concurrent use. Close it when done.
+// Reader returns the lines of a file that another process appends to. It splits at \n only (U+2028 is data) and reads
+// from its own offset; a last line without a newline is not a line yet. It holds one window of the file, or one long
+// line, in memory. A Reader is not safe for concurrent use. Close it when done.
 type Reader struct {
 	path string
 	pos  Position
 
-	known func(line []byte) bool // of a reader of a session, whether a line is one of its dialect's; nil for any file
-	proof *proof                 // nil as long as no line was known
-	gate  *Reader                // looks for the first line that is known; shares f
+	known func(line []byte) bool // of a session reader: reports whether the dialect knows a line; nil for any file
+	proof *proof                 // nil while no line is known
+	gate  *Reader                // searches for the first known line; shares f
 
-	until   int // the index of the line that is not read any more; 0 for none
+	until   int // index of the first line that is not read; 0 for the file's end
 	f       *os.File
 	win     []byte // win[lo:hi] are the file's bytes from pos.Offset on
 	lo, hi  int
-	scanned int64  // bytes from pos.Offset on that are known to hold no newline
+	scanned int64  // bytes from pos.Offset on that hold no newline
 	anchor  []byte // the last bytes before pos.Offset, as they were read
 }
 
-// NewReader reads path from the position from on. The file need not exist yet.
+// NewReader returns a Reader of path from a position on. The file need not exist yet.
 func NewReader(path string, from Position) *Reader {
 	return &Reader{path: path, pos: from}
 }
 
-// NewSessionReader is NewReader for a file that is to be a session of the dialect d, from its start. It returns no
-// line of the file before one of them is known to the dialect, and again after the file has changed: of any other
-// file there is only io.EOF.
+// NewSessionReader returns a Reader of a file that should be a session of dialect d, from its start. It returns no line
+// before the dialect knows one of them, and the same after the file has changed: any other file is empty for it.
 func NewSessionReader(path string, d Dialect) *Reader {
 	return &Reader{path: path, known: func(line []byte) bool { return d.Decode(line).Known }}
 }
 
-// Until makes the file end for the reader before the line with this index, from 1 on.
+// Until ends the file for the Reader before the line with this index, which is at least 1.
 func (r *Reader) Until(index int) { r.until = index }
 
-// proof is where the line stands that shows a file to be a session, and how it begins.
+// proof is the offset and the beginning of a known line.
 type proof struct {
 	at   int64
 	head []byte
 }
 
-// Position is the start of the line that Next gives next.
+// Position returns the start of the next line.
 func (r *Reader) Position() Position { return r.pos }
 
-// Close releases the file. A closed Reader that is used again opens it anew, at its position.
+// Close closes the file. A closed Reader that is used again opens it at its position.
 func (r *Reader) Close() error {
 	r.forget()
 	if r.f == nil {
@@ -111,8 +109,8 @@ func (r *Reader) Close() error {
 	return f.Close()
 }
 
-// Fork returns a Reader that continues where this one is, with what this one has read ahead and the same open file.
-// Close both.
+// Fork returns an independent Reader at the same position of the same open file, with the same bytes in its window.
+// Close it, too.
 func (r *Reader) Fork() (*Reader, error) {
 	fork := &Reader{
 		path: r.path, pos: r.pos, known: r.known, proof: r.proof, until: r.until, anchor: bytes.Clone(r.anchor),
@@ -139,9 +137,8 @@ func (r *Reader) Reset() error {
 	return r.Close()
 }
 
-// Resume makes the Reader go on at a position of the file that another Reader has reached. false says that the file
-// is not there, or has not so much any more; the Reader is at its start then. Whether the file is the same one shows
-// Print.
+// Resume moves the Reader to a position that another Reader of the file has reached. It returns false where the file is
+// missing or shorter; the Reader is at its start then. Compare Prints to tell whether it is the same file.
 func (r *Reader) Resume(at Position) (bool, error) {
 	if err := r.open(); errors.Is(err, io.EOF) {
 		return false, nil
@@ -150,13 +147,13 @@ func (r *Reader) Resume(at Position) (bool, error) {
 	}
 	anchor := make([]byte, min(at.Offset, anchorSize))
 	if _, err := r.f.ReadAt(anchor, at.Offset-int64(len(anchor))); err != nil {
-		return false, r.Reset() // the reading of the file will show an error that lasts
+		return false, r.Reset() // Next returns an error that lasts
 	}
 	r.pos, r.anchor = at, anchor
 	return true, nil
 }
 
-// Print is what the Reader knows the file by: which one it is, and what stands before the position.
+// Print returns what identifies the file and the position: device, inode, and the bytes before the position.
 func (r *Reader) Print() ([]byte, error) {
 	st, err := r.f.Stat()
 	if err != nil {
@@ -169,7 +166,7 @@ func (r *Reader) Print() ([]byte, error) {
 	return mark, nil
 }
 
-// forget drops what was read and not consumed, so that it is read again.
+// forget drops the window: what was not consumed is read again.
 func (r *Reader) forget() { r.lo, r.hi, r.scanned = 0, 0, 0 }
 
 // Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or
@@ -194,16 +191,15 @@ func (r *Reader) Next() (Line, error) {
 			return Line{}, err
 		}
 		if n == 0 {
-			// What stands there without a newline is read again next time: until the newline comes its writer may take
-			// it back.
+			// Bytes without a newline are read again next time: their writer may still replace them.
 			r.forget()
 			return Line{}, r.replaced()
 		}
 	}
 }
 
-// Rest returns the next line, also one that no newline ends; io.EOF where there is nothing left. It is for a file whose
-// writer is gone: only then is it sure that the rest of a torn line will not come.
+// Rest returns the next line, also a last one without a newline; io.EOF at the end of the file. It is for a file whose
+// writer is gone: a torn line will not be completed.
 func (r *Reader) Rest() (Line, error) {
 	line, err := r.Next()
 	if !errors.Is(err, io.EOF) || r.f == nil || r.ended() {
@@ -258,7 +254,7 @@ func (r *Reader) advance(n int64, tail []byte) {
 	r.anchor = append(r.anchor, tail...)
 }
 
-// open opens the file if that has not been done; io.EOF where there is none yet.
+// open opens the file where it is not open; io.EOF where it is missing.
 func (r *Reader) open() error {
 	if r.f != nil {
 		return nil
@@ -274,8 +270,8 @@ func (r *Reader) open() error {
 	return nil
 }
 
-// proven reports whether the open file is a session, as far as that is asked: next gives the lines that are looked
-// at.
+// proven reports whether a line of the open file is known; always true for a Reader of any file. next returns the lines
+// to look at.
 func (r *Reader) proven(next func(*Reader) (Line, error)) (bool, error) {
 	if r.known == nil || r.proof != nil {
 		return true, nil
@@ -290,7 +286,7 @@ func (r *Reader) proven(next func(*Reader) (Line, error)) (bool, error) {
 		case errors.As(err, &changed) && changed.How != "replaced":
 			r.gate = &Reader{path: r.path, f: r.f}
 		case errors.Is(err, io.EOF), errors.As(err, &changed):
-			r.gate.win = nil // it may be long until there is more
+			r.gate.win = nil // there may be no more for long
 			return false, nil
 		case err != nil:
 			return false, err
@@ -302,7 +298,7 @@ func (r *Reader) proven(next func(*Reader) (Line, error)) (bool, error) {
 	}
 }
 
-// fill reads on into the window and returns how many bytes came. It makes room by moving what is left to the front.
+// fill reads the next bytes into the window and returns their number. It moves unconsumed bytes to the front first.
 func (r *Reader) fill() (int, error) {
 	if err := r.open(); err != nil {
 		return 0, err
@@ -321,7 +317,7 @@ func (r *Reader) fill() (int, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	// Looked at after the read: if what was consumed was still there then, what was read is what follows.
+	// Checked after the read: where the consumed bytes are still there, those that were read follow them.
 	if err := r.intact(); err != nil {
 		r.forget()
 		return 0, err
@@ -330,7 +326,7 @@ func (r *Reader) fill() (int, error) {
 	return n, nil
 }
 
-// nextLong looks for the end of a line that is longer than the window, without holding what it passes over.
+// nextLong returns a line that is longer than the window. It searches for its end without holding the line.
 func (r *Reader) nextLong() (Line, error) {
 	r.lo, r.hi = 0, 0
 	for {
@@ -386,7 +382,7 @@ func (r *Reader) long(n int64, newline bool) (Line, error) {
 		return Line{}, err
 	}
 	if bytes.IndexByte(line.Data, '\n') >= 0 {
-		// The torn end that was passed over has been written anew since, and is more than one line now.
+		// The file's torn end was rewritten meanwhile, and is more than one line now.
 		return r.Next()
 	}
 	r.advance(size, tail)
@@ -394,7 +390,7 @@ func (r *Reader) long(n int64, newline bool) (Line, error) {
 	return line, nil
 }
 
-// intact returns a *ChangedError where the open file no longer has what was consumed of it.
+// intact returns a *ChangedError where the open file lacks the bytes before the position.
 func (r *Reader) intact() error {
 	st, err := r.f.Stat()
 	if err != nil {
@@ -422,9 +418,8 @@ func (r *Reader) intact() error {
 	return nil
 }
 
-// replaced returns io.EOF, or a *ChangedError where the name now belongs to another file. It is asked at the end of the
-// open one: until then its lines count. A name that is gone belongs to none: nothing more will come, until somebody
-// makes it anew.
+// replaced returns io.EOF, or a *ChangedError where the path now names another file. It is called at the end of the open
+// file, whose lines are read before. Where the path names no file there is nothing more to read until it does.
 func (r *Reader) replaced() error {
 	if r.f == nil {
 		return io.EOF

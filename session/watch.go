@@ -8,21 +8,20 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watch tells when a file may have changed. It is a hint and no more: an event can be lost (overflow), never come
-// (network file systems) or mean nothing, so whoever waits reads from his own offset afterwards, and never waits
-// without a limit.
+// Watch waits for changes of a file. An event is a hint: it can be lost (overflow), never come (network file systems) or
+// mean nothing. Read from your own offset after each Wait, and bound each Wait.
 type Watch struct {
 	path string
-	w    *fsnotify.Watcher // nil where the kernel gave none
+	w    *fsnotify.Watcher // nil without inotify
 	on   bool              // the folder is being watched
 }
 
-// NewWatch watches the folder of path: the file itself may not exist yet, or be replaced. Where that can't be had, Wait
-// polls. Close ends it.
+// NewWatch watches the folder of path: the file itself may not exist yet, or be replaced. Without inotify Wait only
+// polls. Close it when done.
 func NewWatch(path string) *Watch {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		w = nil // out of inotify instances: polling serves
+		w = nil // out of inotify instances: Wait polls
 	}
 	return &Watch{path: filepath.Clean(path), w: w}
 }
@@ -47,8 +46,7 @@ func (w *Watch) Wait(ctx context.Context, atMost time.Duration) {
 		return
 	}
 	if !w.on {
-		// The folder may come later than the watch; the change that came with it is not missed, for the caller reads
-		// first.
+		// The folder may be made after the watch. The caller reads the file now, and misses no change.
 		w.on = w.w.Add(filepath.Dir(w.path)) == nil
 		if w.on {
 			return

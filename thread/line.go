@@ -40,8 +40,8 @@ type Line struct {
 	Reason     string          `json:"reason,omitempty"` // kind stub: why the server refused the entry
 }
 
-// AppendJSON appends the payload as JSON. It says what json.Marshal says, but takes message, line and usage as they
-// stand, without reading them once more: they are the bulk of a thread.
+// AppendJSON appends the payload as JSON, as json.Marshal does. It copies message, line and usage without parsing them:
+// they are the bulk of a thread.
 func (l Line) AppendJSON(b []byte) []byte {
 	text := func(name, value string) {
 		if value != "" {

@@ -5,8 +5,9 @@ import (
 	"maps"
 )
 
-// Decoder decodes a session file's lines in their order, and fills in what a line has from those before it: provider and
-// model of a turn, the name of the tool of a result. The zero value with a Dialect is ready for a file's first line.
+// Decoder decodes a session file's lines in their order, and fills in what a line has from those before it: provider
+// and model of a turn, the name of the tool of a result. The zero value with a Dialect is ready for a file's first
+// line.
 type Decoder struct {
 	Dialect
 

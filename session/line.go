@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLine is the length in bytes up to which a line is read whole: about the size of an entry. A longer one is cut while
-// it is read, and is never in memory as a whole.
+// MaxLine is the length in bytes up to which a line is read whole: about the size of an entry. A longer one is cut
+// while it is read, and is never in memory as a whole.
 const MaxLine = 8 << 20
 
 // Sizes of a Reader's buffers. A line that fits into the window costs no memory of its own.
@@ -418,8 +418,8 @@ func (r *Reader) intact() error {
 	return nil
 }
 
-// replaced returns io.EOF, or a *ChangedError where the path now names another file. It is called at the end of the open
-// file, whose lines are read before. Where the path names no file there is nothing more to read until it does.
+// replaced returns io.EOF, or a *ChangedError where the path now names another file. It is called at the end of the
+// open file, whose lines are read before. Where the path names no file there is nothing more to read until it does.
 func (r *Reader) replaced() error {
 	if r.f == nil {
 		return io.EOF

@@ -1,9 +1,9 @@
 // Package session reads the JSONL files in which coding agents keep their sessions.
 //
-// A Reader returns a file's lines and their positions while the agent is still writing it; a Watch waits for a change of
-// the file. A Dialect is the format of one agent: it decodes lines into the vocabulary that all harnesses share (Entry),
-// and makes the bytes of a line from its parts. A line of an unknown type is an Entry, too. The package writes no file
-// and uses no network.
+// A Reader returns a file's lines and their positions while the agent is still writing it; a Watch waits for a change
+// of the file. A Dialect is the format of one agent: it decodes lines into the vocabulary that all harnesses share
+// (Entry), and makes the bytes of a line from its parts. A line of an unknown type is an Entry, too. The package writes
+// no file and uses no network.
 package session
 
 import (

@@ -8,8 +8,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watch waits for changes of a file. An event is a hint: it can be lost (overflow), never come (network file systems) or
-// mean nothing. Read from your own offset after each Wait, and bound each Wait.
+// Watch waits for changes of a file. An event is a hint: it can be lost (overflow), never come (network file systems)
+// or mean nothing. Read from your own offset after each Wait, and bound each Wait.
 type Watch struct {
 	path string
 	w    *fsnotify.Watcher // nil without inotify

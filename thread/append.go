@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// Ack is what a server says of entries that it has taken. One that takes single entries only doesn't say all of it.
+// Ack is a server's acknowledgement of entries. A server that takes single entries only leaves out fields.
 type Ack struct {
-	Next       string // the offset behind them; "" where it is not known
-	Duplicates int    // how many of them were there already
+	Next       string // the offset behind the entries; "" where the server returned none
+	Duplicates int    // how many of the entries were on the thread before
 }
 
 // Append posts entries in their order and returns when they are durable. Entries that the server refuses come back
@@ -25,13 +25,13 @@ func (c *Client) Append(ctx context.Context, entries []Entry) (Ack, error) {
 	return c.post(ctx, appendPolicy, entries)
 }
 
-// Heartbeat posts one entry and doesn't insist.
+// Heartbeat posts one entry, once.
 func (c *Client) Heartbeat(ctx context.Context, e Entry) error {
 	_, err := c.post(ctx, beatPolicy, []Entry{e})
 	return err
 }
 
-// Finish posts entries like Append, and goes on trying until ctx ends, as long as there is hope.
+// Finish posts entries like Append, and tries until ctx ends, except after an answer that no further try would change.
 func (c *Client) Finish(ctx context.Context, entries []Entry) error {
 	_, err := c.post(ctx, finishPolicy, entries)
 	if err == nil || ctx.Err() != nil || final(err) {
@@ -67,7 +67,7 @@ func (c *Client) post(ctx context.Context, p policy, entries []Entry) (Ack, erro
 	return c.postSingly(ctx, p, entries)
 }
 
-// noArrays are the statuses with which servers that know single entries only answer an array.
+// noArrays are the statuses with which a server that takes single entries only answers an array.
 var noArrays = []int{
 	http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType,
 	http.StatusUnprocessableEntity, http.StatusNotImplemented,
@@ -139,8 +139,8 @@ func unlisted(err error) int {
 	return statusOf(err)
 }
 
-// fromProxy reports whether err is a page of HTML. Something between us and the server has made it, and it says
-// nothing about entries, but where it says that a post is too large.
+// fromProxy reports whether err is a page of HTML, which is of a proxy and not of the server. It means nothing for the
+// entries, except with the status of a post that is too large.
 func fromProxy(err error) bool {
 	var se *StatusError
 	return errors.As(err, &se) && se.page && se.Status != http.StatusRequestEntityTooLarge
@@ -200,6 +200,6 @@ func (c *Client) do(ctx context.Context, p policy, body []byte) (Ack, error) {
 		NextOffset string `json:"nextOffset"`
 		Duplicates int    `json:"duplicates"`
 	}
-	_ = json.Unmarshal(b, &answer) // an older server answers with anything: what it doesn't say is not known
+	_ = json.Unmarshal(b, &answer) // an older server may answer anything: the fields stay empty
 	return Ack{Next: answer.NextOffset, Duplicates: answer.Duplicates}, nil
 }

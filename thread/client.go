@@ -19,15 +19,15 @@ import (
 
 // Client posts to one thread and reads it. It is safe for concurrent use. Every call ends when its context does.
 type Client struct {
-	Base   string                 // as BaseURL gives it
+	Base   string                 // as BaseURL returns it
 	Thread string                 // the thread's id
-	Token  func() (string, error) // a write token, asked for each call
-	Renew  string                 // a token to get fresh write tokens with; "" for none
-	Log    *slog.Logger           // nil for none. A failure is said once, and its end once
-	HTTP   *http.Client           // the process's one (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
+	Token  func() (string, error) // returns a write token; called for each request
+	Renew  string                 // a renew token; "" for none
+	Log    *slog.Logger           // nil for none. Of a series of failures the first one and the end are logged
+	HTTP   *http.Client           // shared by the process (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
 
 	single  atomic.Bool // the server takes no arrays
-	polled  atomic.Bool // the server can't be asked to wait for entries
+	polled  atomic.Bool // the server has no long-poll
 	outage  outage
 	renewal renewal
 }
@@ -35,11 +35,11 @@ type Client struct {
 // StatusError is an answer of the server that is no success.
 type StatusError struct {
 	Status  int
-	Code    string     // the server's word for it, "" where it gave none
-	Message string     // the server's sentence, or the beginning of what it said instead
-	Entries []BadEntry // those that it refuses, where it is about entries
+	Code    string     // error.code of the answer; "" where it has none
+	Message string     // error.message of the answer, or the beginning of its body
+	Entries []BadEntry // the refused entries, where the answer lists them
 
-	page bool // the answer was a page of HTML: something between us and the server made it
+	page bool // the answer is a page of HTML, of a proxy in front of the server
 }
 
 // BadEntry is an entry that the server refuses, and why.
@@ -47,7 +47,7 @@ type BadEntry struct {
 	Index  int    `json:"index"` // in the array that was posted
 	ID     string `json:"id"`
 	Reason string `json:"reason"`
-	Status int    `json:"-"` // 400, 409 or 413: what the server answered for this one
+	Status int    `json:"-"` // 400, 409 or 413
 }
 
 func (e *StatusError) Error() string {
@@ -67,13 +67,13 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// Refused reports whether err says that the token is not good for the call: 401 or 403.
+// Refused reports whether the server refused the token: 401 or 403.
 func Refused(err error) bool {
 	var se *StatusError
 	return errors.As(err, &se) && (se.Status == http.StatusUnauthorized || se.Status == http.StatusForbidden)
 }
 
-// NotFound reports whether err says that the thread was never written.
+// NotFound reports whether err is a 404: the thread was never written.
 func NotFound(err error) bool {
 	var se *StatusError
 	return errors.As(err, &se) && se.Status == http.StatusNotFound
@@ -149,7 +149,7 @@ func statusError(resp *http.Response) error {
 		se.Message = redirectMessage(resp)
 		return se
 	}
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what came of it is said
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // the beginning of a body that broke off serves
 	var answer struct {
 		Error struct {
 			Code    string     `json:"code"`
@@ -177,7 +177,7 @@ func (c *Client) log() *slog.Logger {
 	return c.Log
 }
 
-// address is the server's, for logs: without the user and the password that it may have.
+// address returns the server's URL for logs, without user and password.
 func (c *Client) address() string {
 	u, err := url.Parse(c.Base)
 	if err != nil {
@@ -194,7 +194,7 @@ type outage struct {
 	tries int
 }
 
-// seen says the first failure of a series and its end.
+// seen logs the first failure of a series and its end.
 func (c *Client) seen(resp *http.Response, err error) {
 	c.outage.mu.Lock()
 	defer c.outage.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package thread is what crosses the wire between a run and its thread: the entry, the types that a payload can have,
-// what a thread's entries add up to (Fold), and the client of a thread server with its retry policy.
+// Package thread has what a run and its thread exchange: the entry, the types of its payload, the fold of a thread's
+// entries into runs (Fold), and the client of a thread server with its retry policy.
 //
-// Every entry has an id of its writer's choosing, so every post may be repeated, and is, whenever it is not sure to
-// have arrived. Secrets are taken out of a payload (Redactor) and a payload that is too large is cut (Cut) before it
-// leaves the process or is written to disk. The package carries tokens and signs none.
+// The writer chooses an entry's id, so a post may be repeated, and is repeated whenever its answer was lost. Before an
+// entry leaves the process or is written to disk, its writer redacts secrets (Redactor) and cuts a payload that is too
+// large. The package renews tokens and signs none.
 package thread
 
 import (
@@ -36,7 +36,7 @@ const maxLine = 2*MaxBody + 64<<10
 // TimeFormat is the form of ts and at: RFC 3339 in UTC with milliseconds.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
-// Stamp is t as an entry's ts.
+// Stamp returns t as an entry's ts.
 func Stamp(t time.Time) string { return t.UTC().Format(TimeFormat) }
 
 // Entry is one record on a thread.
@@ -48,10 +48,10 @@ type Entry struct {
 	At       string          `json:"at,omitempty"` // the server's clock at receipt; only in what is read
 }
 
-// Time is ts as a time; the zero time where it is not one.
+// Time returns ts as a time; the zero time where it is not one.
 func (e Entry) Time() time.Time { return parseTime(e.TS) }
 
-// Received is at as a time; the zero time where the server doesn't say.
+// Received returns at as a time; the zero time where the entry has none.
 func (e Entry) Received() time.Time { return parseTime(e.At) }
 
 func parseTime(s string) time.Time {
@@ -74,7 +74,7 @@ func (e Entry) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// Marshal is v as JSON with <, > and & as they are. It is for payloads made here, which always marshal.
+// Marshal returns v as JSON with <, > and & as they are. It is for payloads of this project, which always marshal.
 func Marshal(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -87,8 +87,8 @@ func Marshal(v any) json.RawMessage {
 
 // ParseEntry reads one entry from JSON and checks it. Members are read by their exact names, each is there once, and
 // unknown ones are an error, for they would be lost; at is allowed and dropped, so that what was read can be posted
-// again. A *json.SyntaxError says that it is no JSON. The entry has a valid id, or none, also where there is an
-// error. The payload is a copy.
+// again. A *json.SyntaxError is returned for what is no JSON. With an error, too, the entry has a valid id or none. The
+// payload is a copy.
 func ParseEntry(raw []byte) (Entry, error) {
 	e, err := ParseEntryIn(raw)
 	e.Payload = bytes.Clone(e.Payload)
@@ -181,8 +181,8 @@ func parseRead(line []byte) (e Entry, err error) {
 	return e, err
 }
 
-// ParseEntries reads an array of entries, all good; an error says that one is not, or that it is no array, and not
-// more. The payloads may be parts of raw.
+// ParseEntries reads an array of valid entries. Its error does not identify the bad one. The payloads may be parts of
+// raw.
 func ParseEntries(raw []byte) (entries []Entry, err error) {
 	if err := CheckJSON(raw, MaxDepth+1); err != nil {
 		return nil, err
@@ -252,8 +252,8 @@ func ValidThread(id string) bool { return made(id, 128, "_-") }
 // ValidRun reports whether id can be a run's id: it begins the ids of the run's entries and has no ":" or "." in it.
 func ValidRun(id string) bool { return made(id, 128, "_~-") }
 
-// Check returns what is wrong with the entry, if anything. That the payload is JSON is taken for granted: whoever has
-// read or made it knows.
+// Check returns the first fault of the entry; nil for a valid one. It takes the payload for JSON, which parsing or
+// encoding it has ensured.
 func (e Entry) Check() error {
 	if !ValidID(e.ID) {
 		return fmt.Errorf("id %.80q: want 1 to %d characters of A-Z a-z 0-9 . _ : ~ -", e.ID, MaxID)
@@ -278,21 +278,21 @@ func (e Entry) Check() error {
 	return nil
 }
 
-// Size is how many bytes the entry has as a server stores it and sends it, as JSON with at.
+// Size returns the entry's size in bytes as a server stores and sends it: as JSON with at.
 func (e Entry) Size() int {
 	var room [1 << 10]byte
 	around := Entry{ID: e.ID, TS: e.TS, AuthorID: e.AuthorID}.AppendJSON(room[:0])
 	return len(around) + len(e.Payload) + len(`,"at":""`) + len(TimeFormat)
 }
 
-// SizeError says that an entry is larger than MaxEntry.
+// SizeError is the error for an entry that is larger than MaxEntry.
 type SizeError struct{ Size int }
 
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("the entry has %d bytes, more than %d", e.Size, MaxEntry)
 }
 
-// StreamName is the name of a thread's stream on a server, and the subject of its tokens.
+// StreamName returns the name of a thread's stream on a server, which is the subject of its tokens.
 func StreamName(threadID string) string { return streamPrefix + threadID }
 
 const streamPrefix = "arbe-thread-"
@@ -303,7 +303,7 @@ func OfStream(name string) (id string, ok bool) {
 	return id, ok && ValidThread(id)
 }
 
-// BaseURL is the base of a server's thread API: url, with /api/stream behind it where it doesn't end so.
+// BaseURL returns the base of a server's thread API: url, with /api/stream appended where it does not end in that.
 func BaseURL(url string) string {
 	url = strings.TrimRight(url, "/")
 	if !strings.HasSuffix(url, "/api/stream") {

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Run is one run of a thread, as its entries tell it.
+// Run is one run of a thread, folded from its entries.
 type Run struct {
 	ID      string
 	Harness string
 	Status  string // StatusRunning until a finished-signal came
-	// Provisional says that the status is the host's guess about a run that fell silent. The runner's own word, should
-	// it still come, replaces it.
+	// Provisional reports that the status is the host's, about a run that fell silent. A later one of the runner
+	// replaces it.
 	Provisional bool
-	Orphaned    *Orphaned // why nobody can say what became of it, where that is so
+	Orphaned    *Orphaned // why its end is not known; nil where it is
 	Cause       *Failed   // why it failed
 	Totals      *Totals
-	Sandbox     *Sandbox // where it runs, as far as that is known
-	Ephemeral   bool     // the box is for this work alone
-	Parent      *Parent  // for whom it is done, where it was delegated
+	Sandbox     *Sandbox // its box; nil where it is not known
+	Ephemeral   bool     // the box was made for this run alone
+	Parent      *Parent  // of a delegated run
 	Started     *Started
 	After       *After  // what its launch wants done once it has ended
 	Push        *Pushed // the newest result of pushing its work
@@ -33,18 +33,18 @@ type Run struct {
 	Ended       time.Time // at of the entry that gave it the status that it has; zero while it runs
 }
 
-// Fold adds a thread's entries up to its runs. Feed it every entry in the thread's order. The zero value is an empty
+// Fold folds a thread's entries into its runs. Add every entry in the thread's order. The zero value is an empty
 // thread.
 type Fold struct {
 	runs map[string]*Run
 	list []*Run // in the order of their first signals
 }
 
-// Add takes the thread's next entry.
+// Add adds the thread's next entry.
 func (f *Fold) Add(e Entry) {
 	sig, err := Scan(e.Payload)
 	if err != nil {
-		return // a server of today would refuse it
+		return // the current server refuses it
 	}
 	at := e.Received()
 	if at.IsZero() {
@@ -140,7 +140,7 @@ func (f *Fold) after(sig Fields, e Entry) {
 }
 
 // run returns the run named id. A thread that other software wrote may have signals without a run id: they are one run
-// until it ends, and the next one where it is said to run again.
+// until it ends, and the next one from a further running status on.
 func (f *Fold) run(id string, running bool) *Run {
 	if f.runs == nil {
 		f.runs = map[string]*Run{}
@@ -154,8 +154,8 @@ func (f *Fold) run(id string, running bool) *Run {
 	return r
 }
 
-// end takes a finished-signal: the first one ends the run and the later ones add to it, but what the runner says
-// replaces what the host guessed.
+// end applies a finished-signal: the first one ends the run, and later ones add to it. One of the runner replaces a
+// provisional one of the host.
 func (f *Fold) end(r *Run, e Entry, status, typ string) {
 	guess := r.ID != "" && strings.HasPrefix(e.ID, r.ID+".orphan.")
 	switch {
@@ -185,7 +185,7 @@ func (f *Fold) end(r *Run, e Entry, status, typ string) {
 	}
 }
 
-// Runs are the thread's runs, in the order of their first signals.
+// Runs returns the thread's runs, in the order of their first signals.
 func (f *Fold) Runs() []Run {
 	runs := make([]Run, len(f.list))
 	for i, r := range f.list {
@@ -194,7 +194,7 @@ func (f *Fold) Runs() []Run {
 	return runs
 }
 
-// Latest is the run whose first signal is the latest; false where the thread has none.
+// Latest returns the run whose first signal is the latest; false where the thread has none.
 func (f *Fold) Latest() (Run, bool) {
 	if len(f.list) == 0 {
 		return Run{}, false
@@ -202,7 +202,7 @@ func (f *Fold) Latest() (Run, bool) {
 	return *f.list[len(f.list)-1], true
 }
 
-// Status is the thread's status: that of its latest run, idle before any.
+// Status returns the thread's status: that of its latest run, idle before any.
 func (f *Fold) Status() string {
 	if r, ok := f.Latest(); ok {
 		return r.Status

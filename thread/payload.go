@@ -70,13 +70,13 @@ type Parent struct {
 	AuthorID string `json:"authorId,omitempty"`
 }
 
-// Box is the box of a run, as the host says it. Ephemeral says that it is for this work alone.
+// Box is the box of a run, from the host. Ephemeral reports that it was made for this run alone.
 type Box struct {
 	Sandbox
 	Ephemeral bool `json:"ephemeral"`
 }
 
-// SandboxOf says which box a run has.
+// SandboxOf is the payload that names the box of a run.
 type SandboxOf struct {
 	Signal
 	Sandbox Box     `json:"sandbox"`
@@ -84,7 +84,7 @@ type SandboxOf struct {
 	After   *After  `json:"after,omitempty"`
 }
 
-// ChildFinished tells a parent's thread what became of a delegated run.
+// ChildFinished is the payload that has the result of a delegated run, on the parent's thread.
 type ChildFinished struct {
 	Signal
 	ChildThreadID string `json:"childThreadId"`
@@ -93,11 +93,11 @@ type ChildFinished struct {
 	Corrected     bool   `json:"corrected,omitempty"` // replaces what was posted when the verdict was provisional
 }
 
-// Started says that a runner has taken the run and is about to start the agent.
+// Started is the payload with which a runner takes the run, before it starts the agent.
 type Started struct {
 	Signal
 	RunnerVersion string   `json:"runnerVersion"`
-	AgentVersion  string   `json:"agentVersion,omitempty"` // as far as the agent's files say
+	AgentVersion  string   `json:"agentVersion,omitempty"` // "" where the agent's files have none
 	AgentProven   bool     `json:"agentProven"`            // the runner is proven with this version
 	Cwd           string   `json:"cwd"`
 	PID           int      `json:"pid"`                  // of the runner's keeper
@@ -109,24 +109,24 @@ type Started struct {
 	Resume        string   `json:"resume"` // none, continue or hydrate
 }
 
-// Cancel asks for a run to be ended. Without a run id it is meant for all runs that have started.
+// Cancel is the payload that requests a run's end. Without a run id it is for all runs that have started.
 type Cancel struct {
 	Signal
 	Reason string `json:"reason,omitempty"`
 }
 
-// Heartbeat says that the runner lives, and what the agent does.
+// Heartbeat is the payload of a living runner, with its progress and the agent's.
 type Heartbeat struct {
 	Signal
 	Beat     int64          `json:"beat"`
 	Posted   int64          `json:"posted"`  // lines of this run that are on the thread
-	Pending  int64          `json:"pending"` // lines that are not yet
+	Pending  int64          `json:"pending"` // lines of this run that were read and are not yet on the thread
 	UptimeMs int64          `json:"uptimeMs"`
 	NextMs   int64          `json:"nextMs"`          // when the next is due, where no entry comes before
 	Agent    *AgentProgress `json:"agent,omitempty"` // none before it starts and after it has ended
 }
 
-// AgentProgress is what the agent's process does.
+// AgentProgress is the state of the agent's process.
 type AgentProgress struct {
 	PID      int   `json:"pid"`
 	RSSBytes int64 `json:"rssBytes"`
@@ -143,7 +143,7 @@ type StatusChanged struct {
 	*Totals
 }
 
-// Totals are a run in figures, on its last entry.
+// Totals are the figures of a run, on its last entry.
 type Totals struct {
 	ExitCode   *int            `json:"exitCode"`
 	ExitSignal *string         `json:"signal"`
@@ -157,7 +157,7 @@ type Totals struct {
 	Unread     string          `json:"unread,omitempty"` // why the session file could not be read to its end
 }
 
-// Failed says why a run failed.
+// Failed is the payload with the cause of a run's failure.
 type Failed struct {
 	Signal
 	ErrorClass string  `json:"errorClass"`
@@ -170,7 +170,7 @@ type Failed struct {
 	Model      string  `json:"model,omitempty"`
 }
 
-// Orphaned says that nobody can tell what became of a run.
+// Orphaned is the payload of a run whose end is not known.
 type Orphaned struct {
 	Signal
 	Reason      string `json:"reason"` // no_output, runner_lost, silent or box_gone

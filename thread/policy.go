@@ -10,26 +10,25 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// policy says how hard one kind of call tries. All the client's patience is in this file.
+// policy is the retry policy of one kind of call. All timeouts and retries of the client are in this file.
 type policy struct {
 	tries   int           // at most; 0 for as long as the context allows
-	attempt time.Duration // for one try, answer included, beside what a large post takes at slowest; 0 for no limit
+	attempt time.Duration // timeout of one try, answer included, plus the time of its body at slowest; 0 for none
 }
 
 var (
-	// appendPolicy is for lines. Whoever appends tries again anyway, so this only bridges what a moment's wait mends.
+	// appendPolicy is for lines. It bridges short failures; the caller repeats the call after longer ones.
 	appendPolicy = policy{tries: 6, attempt: time.Minute}
-	// beatPolicy is for heartbeats: the next one says it better than this one again.
+	// beatPolicy is for heartbeats: the next one replaces one that failed.
 	beatPolicy = policy{tries: 1, attempt: 15 * time.Second}
-	// finishPolicy is for the terminal: a connection that is open and dead must not cost much of the time that a box
-	// leaves its processes.
+	// finishPolicy is for the terminal. A box leaves its processes little time: one dead connection must not take it.
 	finishPolicy = policy{tries: 3, attempt: 10 * time.Second}
-	// slowFinishPolicy is for a terminal that finishPolicy could not deliver, perhaps for the server is slow. Its
-	// budget is the caller's context.
+	// slowFinishPolicy is for a terminal that finishPolicy could not deliver, as to a slow server. It tries until the
+	// caller's context ends.
 	slowFinishPolicy = policy{tries: 0, attempt: time.Minute}
-	// renewPolicy is for a fresh token. The one there is may still be good.
+	// renewPolicy is for a fresh token. The current one may still be valid.
 	renewPolicy = policy{tries: 2, attempt: 10 * time.Second}
-	// readPolicy is for whoever reads a thread. A long-poll takes as long as the server waits.
+	// readPolicy is for reads. A long-poll takes as long as the server waits.
 	readPolicy = policy{tries: 4, attempt: 0}
 )
 
@@ -37,11 +36,11 @@ var (
 const (
 	firstWait = 100 * time.Millisecond
 	mostWait  = 5 * time.Second
-	mostAsked = 30 * time.Second // of what a server asks for with Retry-After
-	readIdle  = 2 * time.Minute  // without a byte, a read is given up
+	mostAsked = 30 * time.Second // heeded of a server's Retry-After
+	readIdle  = 2 * time.Minute  // without a byte, after which a read fails
 )
 
-// slowest is the throughput in bytes a second that a post may be down to.
+// slowest is the lowest throughput in bytes a second at which a post does not time out.
 const slowest = 16 << 10
 
 // retrying is hc, nil for the default one, with p's patience for a post of so many bytes. It passes every try's

@@ -18,11 +18,11 @@ const (
 	headerUpToDate = "Stream-Up-To-Date"
 )
 
-// Page is what a read came to.
+// Page is the end of a read.
 type Page struct {
-	Next     string    // the offset to read on from; "" where the server gives none
-	UpToDate bool      // the server says that this was all there is
-	Now      time.Time // the server's clock when it answered; zero where it doesn't say
+	Next     string    // the offset behind the read entries; "" where the server returns none
+	UpToDate bool      // the server reported that this is the tail
+	Now      time.Time // the server's clock when it answered; zero where the answer has none
 }
 
 // silentError ends a read in which the server was silent for too long.
@@ -33,10 +33,10 @@ func (e silentError) Error() string {
 }
 
 // Read passes the thread's entries from offset on to f, in order, to the tail. Offset is "0" for the start or a
-// Page's Next. With wait the server is asked to hold the answer until there is something, or until it would rather
-// not. It stops at the first error of f and returns it. A read that breaks off is taken up where it broke off, as
-// long as each try brings something. How long it may take is not limited; a server that is silent for two minutes is
-// given up. A thread that was never written is an error that NotFound knows.
+// Page's Next. With wait it is a long-poll: the server holds the answer until there is an entry, or for as long as it
+// likes. Read returns the first error of f. It resumes a read that breaks off, as long as each try returns entries. Its
+// time is not limited; it fails where the server sends no byte for two minutes. For a thread that was never written
+// NotFound reports true of the error.
 func (c *Client) Read(ctx context.Context, offset string, wait bool, f func(Entry) error) (Page, error) {
 	r := reading{c: c, offset: offset, wait: wait, silence: readIdle, f: f}
 	for {
@@ -49,10 +49,9 @@ func (c *Client) Read(ctx context.Context, offset string, wait bool, f func(Entr
 	}
 }
 
-// ReadAll passes all of the thread's entries to f, in order, to the tail. A server that can't be reached, that fails
-// or breaks off is tried again, from where it broke off, until nothing has come for the time patience. How long the
-// whole takes is not limited. It stops at the first error of f and returns it. Answers that another try would not
-// change, a 404 among them, are returned at once.
+// ReadAll passes all of the thread's entries to f, in order, to the tail. It resumes where the server can't be reached,
+// fails or breaks off, until nothing has come for the time patience. Its time is not limited otherwise. ReadAll returns
+// the first error of f, and at once any answer that another try would not change, a 404 among them.
 func (c *Client) ReadAll(ctx context.Context, patience time.Duration, f func(Entry) error) error {
 	r := reading{c: c, offset: "0", silence: patience, f: f, heard: time.Now()}
 	for wait := firstWait; ; wait = min(2*wait, time.Second) {
@@ -75,16 +74,16 @@ func final(err error) bool {
 	return status != 0 && !again(status)
 }
 
-// reading is a read under way, which may take several requests.
+// reading is a read in progress, of several requests.
 type reading struct {
 	c       *Client
 	f       func(Entry) error
 	wait    bool
-	silence time.Duration // of the server in mid-answer, after which it is given up
+	silence time.Duration // of the server in mid-answer, after which the read fails
 
 	offset string    // where the answer that is being read began
-	passed int       // entries of it that f has had
-	total  int       // entries that f has had
+	passed int       // entries of that answer passed to f
+	total  int       // entries passed to f
 	own    error     // of f
 	heard  time.Time // when something came last
 }
@@ -146,7 +145,7 @@ func (r *reading) receive(ctx context.Context, patient func(io.ReadCloser) io.Re
 	for ; lines.Scan(); n++ {
 		e, err := parseRead(lines.Bytes())
 		if err != nil {
-			// The last line of a connection that broke is only a part, and why it broke says more.
+			// The last line of a broken connection is incomplete: the connection's error is the cause.
 			return Page{}, fmt.Errorf("read entry %d after offset %s: %w", n, r.offset, cmp.Or(lines.Err(), err))
 		}
 		if n < r.passed {
@@ -163,8 +162,8 @@ func (r *reading) receive(ctx context.Context, patient func(io.ReadCloser) io.Re
 	return page, nil
 }
 
-// patientBody is an answer's body, which may take as long as it likes, but not be silent. Only the time in which
-// somebody waits for it counts.
+// patientBody is an answer's body with a timeout between bytes and none for the whole. Only the time in which a Read
+// waits counts.
 type patientBody struct {
 	body   io.Reader
 	r      *reading

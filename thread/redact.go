@@ -12,16 +12,15 @@ import (
 	"sync/atomic"
 )
 
-// MinSecret is the length in bytes from which on a value is taken for a secret. Shorter ones would redact half of every
-// text.
+// MinSecret is the least length of a secret in bytes. Shorter values occur in any text.
 const MinSecret = 8
 
-// Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value knows none. It is safe for
+// Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value has none. It is safe for
 // concurrent use.
 type Redactor struct {
-	secrets atomic.Pointer[[]secret] // the longer ones first
+	secrets atomic.Pointer[[]secret] // longest first
 
-	mu    sync.Mutex // for who adds
+	mu    sync.Mutex // held while secrets are added
 	files []*secretFile
 }
 
@@ -55,7 +54,7 @@ func NewRedactor(environ []string, names []string) *Redactor {
 	return r
 }
 
-// known are the secrets.
+// known returns the secrets.
 func (r *Redactor) known() []secret {
 	if all := r.secrets.Load(); all != nil {
 		return *all
@@ -83,8 +82,7 @@ func (r *Redactor) add(name, value string) {
 	r.secrets.Store(&known)
 }
 
-// formsOf is a secret as it may stand in a text: as it is, and as JSON writes it, for a tool may print its
-// configuration.
+// formsOf returns the forms of a secret in texts: itself, and as a JSON string, for a tool may print its configuration.
 func formsOf(value string) [][]byte {
 	plain := Marshal(value)
 	escaped, _ := json.Marshal(value) // a string always marshals; this one has \u003c for <
@@ -97,7 +95,7 @@ func formsOf(value string) [][]byte {
 	return forms
 }
 
-// span is a place in a text that a secret takes.
+// span is a range of a text that is a secret.
 type span struct {
 	from, to int
 	secret   int // index in secrets: the lower, the longer

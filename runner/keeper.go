@@ -119,7 +119,8 @@ func (k *Keeper) listen() (stop func()) {
 	signal.Notify(k.orders, orders...)
 	signal.Notify(k.children, syscall.SIGCHLD)
 	return func() {
-		signal.Stop(k.orders)
+		// The run is over. An order that comes before the process has exited must not end it with another status.
+		signal.Ignore(orders...)
 		signal.Stop(k.children)
 	}
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,10 +28,12 @@ func delegating(name string) model.Reply {
 // A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what goes on.
 func TestSubagents(t *testing.T) {
 	for name, version := range others(t) {
-		// codex goes on while its subagent works, and ends it when it ends itself.
-		wait := calling(name, "while [ ! -e subagent.done ]; do sleep 0.05; done; sleep 1")
+		// codex goes on while its subagent works, and ends it when it ends itself: the main agent waits until the test has
+		// seen the subagent's last line.
+		wait := calling(name, "while [ ! -e subagent.seen ]; do sleep 0.05; done")
 		wait.When = "the main question"
-		done := model.Reply{Text: "All is done.", When: "the main question"}
+		// codex asks once more where it takes in its subagent's end after this reply.
+		done := model.Reply{Text: "All is done.", When: "the main question", Times: -1}
 		main := []model.Reply{delegating(name), wait, done}
 		work := []model.Reply{calling(name, "echo > subagent.done; echo by-the-subagent"), say("My part is done.")}
 		for _, tt := range []struct {
@@ -45,7 +48,16 @@ func TestSubagents(t *testing.T) {
 				t.Parallel()
 				s := newSceneOf(t, name, version, tt.replies...)
 				s.prompt = "the main question"
-				if got := s.status(s.start()); got != 0 {
+				r := s.start()
+				last := "My part is done."
+				if tt.fails {
+					last = "not for subagents"
+				}
+				until(t, "the subagent's last line", func() bool { return strings.Contains(textOf(s.entries()), last) })
+				if err := os.WriteFile(filepath.Join(s.dir, "work", "subagent.seen"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got := s.status(r); got != 0 {
 					t.Errorf("exit status %d", got)
 				}
 				e := s.end()

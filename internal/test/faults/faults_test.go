@@ -283,6 +283,7 @@ func (s *scene) wrote(m moment, verdict string) {
 
 // TestFaults plays each fault at each moment. With ARBE_FAULTS naming a file it writes the table of the results there.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	cells := map[[2]int]cell{}
 	machine := newControl(t)

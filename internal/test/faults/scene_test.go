@@ -216,7 +216,7 @@ func (s *scene) command(args ...string) *exec.Cmd {
 		), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
 		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STATE_DIR": s.state,
 		"ARBE_STREAM_TOKEN": s.server.Current(),
-		"ARBE_HEARTBEAT":    "200ms",
+		"ARBE_HEARTBEAT":    "1s", // two may cross the terminal: two seconds, on however busy a machine
 	}
 	if s.real != nil {
 		env["ARBE_STREAM_TOKEN"] = s.real.token

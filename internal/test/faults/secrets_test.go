@@ -10,6 +10,7 @@ import (
 
 // To an agent of the same user the runner's memory and environment are closed. (Nothing is closed to one that is root.)
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, "secrets")
 	spy := s.path("spy")
 	s.write("spy", `#!/bin/sh

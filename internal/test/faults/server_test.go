@@ -116,6 +116,7 @@ func (v *service) entries(t *testing.T, id string) (all []thread.Entry) {
 
 // The server keeps every entry that it has acknowledged, once and in order, through KILL at random moments.
 func TestServerKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv("ARBE_SERVER_KILLS"))
 	if err != nil {
 		rounds = 10

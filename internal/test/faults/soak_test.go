@@ -21,6 +21,7 @@ import (
 // TestSoak lets random runs meet random faults at random times. ARBE_SOAK says how many; a run that goes wrong prints
 // its seed, and ARBE_SOAK_SEED plays the schedule of that one again.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	if text := os.Getenv("ARBE_SOAK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -102,6 +103,7 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	if r.IntN(4) == 0 {
 		s.server.Old()
 	}
+	s.env["ARBE_HEARTBEAT"] = "400ms" // shorter than slow answers are
 	natural, lines := s.plans(r)
 	s.boxOfChance(r)
 	if r.IntN(2) == 0 { // how a rotated token comes to the runner

@@ -173,6 +173,7 @@ func (p *producing) read(t *testing.T) (all []string) {
 // in order, however often he has said it; and who reads live, from where he was, misses nothing, sees nothing twice,
 // and nothing that is not there in the end.
 func TestServerKeepsStreams(t *testing.T) {
+	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv("ARBE_SERVER_KILLS"))
 	if err != nil {
 		rounds = 10

@@ -196,6 +196,7 @@ func (t *thief) search(mem, maps *os.File) bool {
 // The agent, as the runner's own user and not root, gets at the runner's token in no way: not in the moment in which
 // it has killed a worker and the next one starts, either.
 func TestThief(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 || os.Getenv(rootVar) != "" {
 		t.Skip("NOT RUN: only root can run the runner as another user")
 	}

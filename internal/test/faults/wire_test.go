@@ -165,7 +165,8 @@ var wireTable = []fault{
 	},
 	{
 		name: "server: each answer takes longer than heartbeats are apart", slow: 3 * time.Second,
-		hit: func(s *scene, _ moment) { s.slowAnswers(4, 600*time.Millisecond) },
+		prep: func(s *scene) { s.env["ARBE_HEARTBEAT"] = "200ms" },
+		hit:  func(s *scene, _ moment) { s.slowAnswers(4, 600*time.Millisecond) },
 	},
 	{
 		name: "token expired, and the server renews it", on: from(beforeLine), slow: 2 * time.Second, prep: renewable,

@@ -102,7 +102,7 @@ func (s suite) watchEnds(t *testing.T) {
 	s.once(t, func(t *testing.T, e log.Engine) {
 		w, ok := e.(watcher)
 		if !ok {
-			t.Skip("nobody else appends to this engine")
+			return // nobody else appends to this engine
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -31,4 +31,3 @@ func (a answer) described(t testing.TB, method, base, path, body string) {
 		t.Errorf("not as docs/openapi.yaml has it: %v", err)
 	}
 }
-

@@ -336,5 +336,6 @@ func (c call) do(t *testing.T, base string) answer {
 	if json.Unmarshal(b, &e) == nil {
 		a.code, a.bad = e.Error.Code, e.Error.Entries
 	}
+	a.described(t, c.method, base, c.path, c.body)
 	return a
 }

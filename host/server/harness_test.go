@@ -126,6 +126,7 @@ func (s *testServer) do(method, path, token, body string, header ...string) answ
 			}
 		}
 	}
+	a.described(s.t, method, s.srv.URL, path, body)
 	return a
 }
 

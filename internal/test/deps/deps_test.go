@@ -57,6 +57,7 @@ var may = map[string][]string{
 	"internal/test/demo":        {"internal/test/agents", "internal/test/model"},
 	"internal/test/deps":        {},
 	"internal/test/recorded":    {"session"},
+	"internal/test/wire":        {},
 	"internal/test/chaos":       {},
 	"internal/test/e2e":         {},
 	"internal/test/faults":      {},

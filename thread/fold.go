@@ -1,40 +1,45 @@
 package thread
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 )
 
-// Run is one run of a thread, folded from its entries.
+// Run is one run of a thread, folded from its entries. Its JSON is a part of Fold's.
 type Run struct {
-	ID      string
-	Harness string
-	Status  string // StatusRunning until a finished-signal came
+	ID      string `json:"id,omitempty"`
+	Harness string `json:"harness,omitempty"`
+	Status  string `json:"status"` // StatusRunning until a finished-signal came
 	// Provisional reports that the status is the host's, about a run that fell silent. A later one of the runner
 	// replaces it.
-	Provisional bool
-	Orphaned    *Orphaned // why its end is not known; nil where it is
-	Cause       *Failed   // why it failed
-	Totals      *Totals
-	Sandbox     *Sandbox // its box; nil where it is not known
-	Ephemeral   bool     // the box was made for this run alone
-	Parent      *Parent  // of a delegated run
-	Started     *Started
-	After       *After  // what its launch wants done once it has ended
-	Push        *Pushed // the newest result of pushing its work
-	Sync        *Synced // the newest result of copying its work back
-	Kept        *SandboxKept
-	Pushes      int       // results of pushing so far: the number of the next one
-	Syncs       int       // results of copying back so far
-	Setups      int       // steps of making its box so far
-	LastSignal  time.Time // at of its newest signal, by the server's clock; its ts where the server has none
-	LastEntry   time.Time // like LastSignal, mirrored lines included
-	Ended       time.Time // at of the entry that gave it the status that it has; zero while it runs
+	Provisional bool         `json:"provisional,omitempty"`
+	Orphaned    *Orphaned    `json:"orphaned,omitempty"` // why its end is not known; nil where it is
+	Cause       *Failed      `json:"cause,omitempty"`    // why it failed
+	Totals      *Totals      `json:"totals,omitempty"`
+	Sandbox     *Sandbox     `json:"sandbox,omitempty"`   // its box; nil where it is not known
+	Ephemeral   bool         `json:"ephemeral,omitempty"` // the box was made for this run alone
+	Parent      *Parent      `json:"parent,omitempty"`    // of a delegated run
+	Started     *Started     `json:"started,omitempty"`
+	After       *After       `json:"after,omitempty"` // what its launch wants done once it has ended
+	Push        *Pushed      `json:"push,omitempty"`  // the newest result of pushing its work
+	Sync        *Synced      `json:"sync,omitempty"`  // the newest result of copying its work back
+	Kept        *SandboxKept `json:"kept,omitempty"`
+	Pushes      int          `json:"pushes,omitempty"` // results of pushing so far: the number of the next one
+	Syncs       int          `json:"syncs,omitempty"`  // results of copying back so far
+	Setups      int          `json:"setups,omitempty"` // steps of making its box so far
+
+	// Times are of the server's clock (at), or of the writer's (ts) where the server has none.
+	FirstSignal time.Time `json:"firstSignal,omitzero"`
+	LastSignal  time.Time `json:"lastSignal,omitzero"`
+	LastEntry   time.Time `json:"lastEntry,omitzero"` // like LastSignal, mirrored lines included
+	Ended       time.Time `json:"ended,omitzero"`     // of the entry that gave it its status; zero while it runs
 }
 
 // Fold folds a thread's entries into its runs. Add every entry in the thread's order. The zero value is an empty
-// thread.
+// thread. Its JSON is its whole state: a Fold that is read from it continues with the thread's next entry.
 type Fold struct {
 	runs map[string]*Run
 	list []*Run // in the order of their first signals
@@ -42,10 +47,14 @@ type Fold struct {
 
 // Add adds the thread's next entry.
 func (f *Fold) Add(e Entry) {
-	sig, err := Scan(e.Payload)
-	if err != nil {
-		return // the current server refuses it
+	if sig, err := Scan(e.Payload); err == nil { // the current server refuses others
+		f.AddScanned(sig, e)
 	}
+}
+
+// AddScanned is Add for a caller that has scanned the entry's payload. Of an entry that is no signal it reads the times
+// only.
+func (f *Fold) AddScanned(sig Fields, e Entry) {
 	at := e.Received()
 	if at.IsZero() {
 		at = e.Time()
@@ -67,6 +76,9 @@ func (f *Fold) Add(e Entry) {
 	r := f.run(sig.RunID, sig.Type == TypeStatus && sig.Status == StatusRunning)
 	if sig.Harness != "" {
 		r.Harness = sig.Harness
+	}
+	if r.FirstSignal.IsZero() {
+		r.FirstSignal = at
 	}
 	r.LastSignal, r.LastEntry = at, at
 	status, provisional := r.Status, r.Provisional
@@ -183,6 +195,32 @@ func (f *Fold) end(r *Run, e Entry, status, typ string) {
 			r.Totals = p.Totals
 		}
 	}
+}
+
+// MarshalJSON returns the fold's state.
+func (f Fold) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(f.list)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// UnmarshalJSON replaces the fold with the one whose state MarshalJSON returned.
+func (f *Fold) UnmarshalJSON(b []byte) error {
+	var list []*Run
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	runs := make(map[string]*Run, len(list))
+	for _, r := range list {
+		if r == nil {
+			return errors.New("state of a fold: a run is null")
+		}
+		runs[r.ID] = r // of runs without an id the last one is the current one
+	}
+	*f = Fold{list: list, runs: runs}
+	return nil
 }
 
 // Runs returns the thread's runs, in the order of their first signals.

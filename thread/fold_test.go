@@ -1,8 +1,11 @@
 package thread_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -124,5 +127,55 @@ func TestFoldDetails(t *testing.T) {
 	}
 	if got := thread.Stamp(r.LastSignal); got != "2026-01-01T00:00:01.000Z" {
 		t.Errorf("last signal by the wrong clock: %s", got)
+	}
+}
+
+// A fold that is written and read again at any entry is the same, and continues the same. The time without an at is the
+// writer's, in any zone.
+func TestFoldState(t *testing.T) {
+	anon := func(id, word string) thread.Entry {
+		return sig(id, `{"type":"signal.thread.status_changed","status":"`+word+`"}`)
+	}
+	elsewhere := beat("r3", 2)
+	elsewhere.At, elsewhere.TS = "", "2026-01-01T02:00:00.123456+02:00"
+	entries := []thread.Entry{
+		sig("r1.prompt", `{"type":"chat","text":"go","runId":"r1"}`),
+		status("r1", "running", "running"),
+		sig("r1.sandbox", `{"type":"signal.dispatch.sandbox","runId":"r1","sandbox":{"provider":"local","ref":"b<1>","ephemeral":true},
+			"after":{"push":{"repo":"o/r","branch":"b","pr":true},"sync":{"delete":true,"failed":false},"keep":true},"parent":{"threadId":"p","authorId":"a"}}`),
+		sig("r1.setup.0", `{"type":"signal.setup.repository","runId":"r1","name":"clone","durationMs":3}`),
+		sig("r1.started", `{"type":"signal.dispatch.session_started","runId":"r1","pid":7,"startTicks":9,"cwd":"/w","resume":"none"}`),
+		sig("pi:s:1", `{"type":"pi.assistant","model":"m","message":{}}`),
+		beat("r1", 1),
+		orphaned("r1", "orphan.0", "silent"), status("r1", "orphan.1", "failed"),
+		failed("r1", "end.0", "oom"),
+		sig("r1.end.1", `{"type":"signal.thread.status_changed","runId":"r1","status":"failed","exitCode":null,"signal":"SIGKILL","lines":7,"usage":{"input":1.5}}`),
+		sig("r1.push.0", `{"type":"signal.dispatch.push","runId":"r1","pushed":true,"branch":"b"}`),
+		sig("r1.sync.0", `{"type":"signal.dispatch.sync","runId":"r1","copied":1,"conflicts":["a<b"]}`),
+		sig("r1.kept.0", `{"type":"signal.dispatch.sandbox_kept","runId":"r1","reason":"work"}`),
+		anon("a", "running"), anon("b", "failed"), anon("c", "running"),
+		elsewhere, status("r3", "end.0", "completed"), anon("d", "completed"),
+	}
+	var whole, resumed thread.Fold
+	for i, e := range entries {
+		whole.Add(e)
+		resumed.Add(e)
+		state := thread.Marshal(resumed)
+		var next thread.Fold
+		if err := json.Unmarshal(state, &next); err != nil {
+			t.Fatalf("after %s: %v", e.ID, err)
+		}
+		resumed = next
+		if d := cmp.Diff(whole.Runs(), resumed.Runs()); d != "" || whole.Status() != resumed.Status() {
+			t.Fatalf("after entry %d, %s: %s", i, e.ID, d)
+		}
+	}
+	if len(whole.Runs()) != 4 {
+		t.Errorf("got %d runs", len(whole.Runs()))
+	}
+	for _, bad := range []string{"", "{}", "[null]", `[{"lastSignal":7}]`} {
+		if err := json.Unmarshal([]byte(bad), &resumed); err == nil {
+			t.Errorf("%q is a state", bad)
+		}
 	}
 }

@@ -21,7 +21,7 @@ func ExampleReader() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "session.jsonl")
 	lines := `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/work"}
-{"type":"message","id":"a1","parentId":null,"timestamp":"2026-01-01T00:00:01.000Z","message":{"role":"user","content":"hi"}}
+{"type":"message","id":"a1","parentId":null,"timestamp":"2026-01-01T00:00:01Z","message":{"role":"user","content":"hi"}}
 {"type":"message","id":"a2","parentId":"a1","timest`
 	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
 		fmt.Println(err)

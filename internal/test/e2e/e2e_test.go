@@ -77,6 +77,7 @@ func withServer(run func() int) (status int, err error) {
 		if waitErr := serve.Wait(); waitErr != nil {
 			err = errors.Join(err, fmt.Errorf("arbe serve: %w\n%s", waitErr, log.String()))
 		}
+		err = errors.Join(err, described(data))
 	}()
 	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) { // until the server is there
 		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil {

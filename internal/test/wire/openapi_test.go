@@ -178,16 +178,17 @@ func TestCheckExchange(t *testing.T) {
 		return h
 	}
 	const (
-		ndjson = "application/x-ndjson"
-		entry  = `{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x"}}`
-		event  = "event: data\ndata:[" + entry + "]\n\nevent: control\n" +
+		ndjson   = "application/x-ndjson"
+		jsonType = "application/json"
+		entry    = `{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x"}}`
+		event    = "event: data\ndata:[" + entry + "]\n\nevent: control\n" +
 			`data:{"streamNextOffset":"01","streamCursor":"1","upToDate":true}` + "\nid:01\n\n"
 	)
 	good := []Exchange{
-		{"GET", at + "?offset=0", "", 200, header("Content-Type", ndjson, "Stream-Next-Offset", "01"), entry + "\n" + entry + "\n"},
+		{"GET", at + "?offset=0", "", 200, header("Content-Type", ndjson, "Stream-Next-Offset", "01"), entry + "\n"},
 		{"GET", at + "?offset=now&live=sse", "", 200, header("Content-Type", "text/event-stream"), event},
-		{"GET", at, "", 404, header("Content-Type", "application/json"), `{"error":{"code":"not_found","message":"x"}}`},
-		{"POST", at, entry, 200, header("Content-Type", "application/json"), `{"nextOffset":"01","appended":1,"duplicates":0}`},
+		{"GET", at, "", 404, header("Content-Type", jsonType), `{"error":{"code":"not_found","message":"x"}}`},
+		{"POST", at, entry, 200, header("Content-Type", jsonType), `{"nextOffset":"01","appended":1,"duplicates":0}`},
 		{"PATCH", at, "", 405, header(), ""},
 		{"GET", "/other", "", 404, header(), "404 page not found\n"},
 	}

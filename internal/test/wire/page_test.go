@@ -360,7 +360,7 @@ func TestPageErrors(t *testing.T) {
 	}
 }
 
-// TestPageIDs holds that docs/PROTOCOL.md has the ids of a run's entries, as thread.RunOf knows them.
+// TestPageIDs holds that docs/PROTOCOL.md has the ids of a run's entries, as thread.RunOf takes them.
 func TestPageIDs(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), root+"/thread/ids.go", nil, parser.SkipObjectResolution)
 	if err != nil {

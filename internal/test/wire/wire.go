@@ -107,7 +107,7 @@ func readJSON(path string) (map[string]any, error) {
 	return object, nil
 }
 
-// readYAML reads YAML that says what JSON can say.
+// readYAML reads a YAML document that has nothing but what JSON has.
 func readYAML(path string) (map[string]any, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

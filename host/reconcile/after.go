@@ -180,7 +180,8 @@ func (t *settling) synced(ctx context.Context, run thread.Run, result thread.Syn
 			Synced,
 			cmp.Or(
 				result.Error,
-				fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted, len(result.Conflicts)),
+				fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted,
+					len(result.Conflicts)),
 			),
 		)
 		return nil

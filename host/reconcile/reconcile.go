@@ -41,7 +41,8 @@ type Host struct {
 	// Push pushes the branch of a completed run. intent is the run's prompt.
 	Push func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed
 	// Sync copies the run's folder back. mine is false if another host has that folder.
-	Sync func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run) (result thread.Synced, mine bool)
+	Sync func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run) (result thread.Synced,
+		mine bool)
 	// Unsaved describes work that exists in the box only; "" for none.
 	Unsaved func(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error)
 }

@@ -78,7 +78,8 @@ func withServer(run func() int) (status int, err error) {
 			err = errors.Join(err, fmt.Errorf("arbe serve: %w\n%s", waitErr, log.String()))
 		}
 	}()
-	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) { // until the server is there
+	// until the server is there
+	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil {
 			server = strings.TrimSpace(string(b))
 			return run(), nil

@@ -12,8 +12,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A Rebuilder writes a session file from the entries of a thread, here of a recorded run of pi. The agent continues from
-// the file in another folder.
+// A Rebuilder writes a session file from the entries of a thread, here of a recorded run of pi. The agent continues
+// from the file in another folder.
 func ExampleRebuilder() {
 	dir, err := os.MkdirTemp("", "hydrate-")
 	if err != nil {

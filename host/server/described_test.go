@@ -8,7 +8,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/wire"
 )
 
-// described holds the answer to a request against docs/openapi.yaml, but for the streams of the Durable Streams protocol.
+// described holds the answer to a request against docs/openapi.yaml, but for the streams of the Durable Streams
+// protocol.
 func (a answer) described(t testing.TB, method, base, path, body string) {
 	t.Helper()
 	u, err := url.Parse(base)
@@ -23,7 +24,8 @@ func (a answer) described(t testing.TB, method, base, path, body string) {
 	} else if strings.HasSuffix(target, "/healthz") {
 		target = "/healthz" // an edge function has it below its own path
 	}
-	if strings.HasPrefix(target, "/v1/stream/") || strings.HasPrefix(path, "/odd/") || strings.Contains(target, "/api/stream/odd/") {
+	if strings.HasPrefix(target, "/v1/stream/") || strings.HasPrefix(path, "/odd/") ||
+		strings.Contains(target, "/api/stream/odd/") {
 		return
 	}
 	x := wire.Exchange{Method: method, Target: target, Body: body, Status: a.status, Header: a.header, Answer: a.body}

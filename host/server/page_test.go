@@ -46,7 +46,8 @@ func TestTypeScriptReader(t *testing.T) {
 	path := "/arbe-thread-demo"
 	post := func(entries []string) {
 		body := "[" + strings.Join(entries, ",") + "]"
-		if a := (call{method: "POST", path: path, token: writer(t, "demo"), body: body}).do(t, url+"/api/stream"); a.status != 200 {
+		if a := (call{method: "POST", path: path, token: writer(t, "demo"), body: body}).do(t,
+			url+"/api/stream"); a.status != 200 {
 			t.Errorf("got %+v", a)
 		}
 	}
@@ -92,7 +93,8 @@ func signalled(reading chan struct{}) func(http.Handler) http.Handler {
 }
 
 // httpBlock is a request and its answer on a page.
-var httpBlock = regexp.MustCompile("(?s)```http\n([A-Z]+) (\\S+)\n(.*?)\n\n(?:(\\{.*?|\\[.*?)\n\n)?([0-9]{3})\n(.*?)\n\n(.*?)\n```")
+var httpBlock = regexp.MustCompile(
+	"(?s)```http\n([A-Z]+) (\\S+)\n(.*?)\n\n(?:(\\{.*?|\\[.*?)\n\n)?([0-9]{3})\n(.*?)\n\n(.*?)\n```")
 
 // The requests in docs/PROTOCOL.md get the answers that stand behind them.
 func TestPageRequests(t *testing.T) {

@@ -4,8 +4,8 @@
 //	user TEXT                                           a user's turn
 //	say TEXT, cut TEXT, fail TEXT, abort                a reply that ends with stop, length, error, aborted
 //	call NAME, result TEXT                              a reply that calls a tool; the tool's result
-//	say TEXT, cut TEXT, fail TEXT, abort                a reply that ends with stop, length, error, aborted
-//	                                                    is in FILE, its result in the session
+//	tool FILE                                           a tool in a session of its own, until somebody ends it;
+//	                                                    its pid is in FILE, its result in the session
 //	big BYTES                                           a tool's result of that length
 //	bulk BYTES                                          the same, written piece by piece, so that it takes no memory
 //	skew DURATION                                       the clock jumps, for the lines that follow

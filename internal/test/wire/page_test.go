@@ -36,8 +36,9 @@ func page(t *testing.T) string {
 
 // Marks of the generated part of docs/PROTOCOL.md.
 const (
-	generatedBegin = "<!-- Generated from entry.schema.json and testdata/threads: go test ./internal/test/wire -update -->\n"
-	generatedEnd   = "<!-- End of the generated part. -->\n"
+	generatedBegin = "<!-- Generated from entry.schema.json and testdata/threads: go test ./internal/test/wire " +
+		"-update -->\n"
+	generatedEnd = "<!-- End of the generated part. -->\n"
 )
 
 // TestPagePayloads holds the generated part of docs/PROTOCOL.md: each type of payload with its members, as the schema
@@ -58,7 +59,8 @@ func TestPagePayloads(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("run go test ./internal/test/wire -update; the page (-), what it should have (+):\n%s", cmp.Diff(got, want))
+		t.Fatalf("run go test ./internal/test/wire -update; the page (-), what it should have (+):\n%s",
+			cmp.Diff(got, want))
 	}
 	if err := os.WriteFile(pagePath, []byte(before+generatedBegin+want+generatedEnd+after), 0o644); err != nil {
 		t.Fatal(err)
@@ -72,7 +74,8 @@ func (d *documents) payloads(t *testing.T) string {
 	var out strings.Builder
 	for _, p := range d.types {
 		def := d.schema["$defs"].(map[string]any)[p.Def].(map[string]any)
-		fmt.Fprintf(&out, "#### `%s`\n\n%s\n\n| member | JSON | meaning |\n|---|---|---|\n", p.Type, fill(def["description"].(string)))
+		fmt.Fprintf(&out, "#### `%s`\n\n%s\n\n| member | JSON | meaning |\n|---|---|---|\n", p.Type,
+			fill(def["description"].(string)))
 		example := largest(t, recorded, p.has)
 		required, _ := def["required"].([]any)
 		for _, name := range ordered(t, p.Def) {
@@ -279,7 +282,8 @@ func TestPageRoutes(t *testing.T) {
 	for _, p := range d.paths {
 		for method := range p.methods {
 			if method != "parameters" {
-				want = append(want, strings.ToUpper(method)+" "+strings.NewReplacer("{", "<", "}", ">").Replace(p.template))
+				want = append(want, strings.ToUpper(method)+" "+
+					strings.NewReplacer("{", "<", "}", ">").Replace(p.template))
 			}
 		}
 	}
@@ -335,7 +339,8 @@ func TestPageErrors(t *testing.T) {
 		}
 	}
 	got := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| ([0-9]{3}) \\| (`[a-z_]+`(?:, `[a-z_]+`)*) \\|").FindAllStringSubmatch(page(t), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| ([0-9]{3}) \\| (`[a-z_]+`(?:, `[a-z_]+`)*) \\|").FindAllStringSubmatch(
+		page(t), -1) {
 		for _, code := range strings.Split(strings.ReplaceAll(m[2], "`", ""), ", ") {
 			got[m[1]+" "+code] = true
 		}

@@ -424,14 +424,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err := l.Hold(ctx, hold); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
-	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan struct{})
-	go func() { defer close(kept); l.Keep(keeping, hold) }()
-	defer func() {
-		stop()
-		<-kept
-		_ = l.Drop(context.WithoutCancel(ctx), hold.Holder) // else it expires
-	}()
+	defer l.Keep(ctx, hold)()
 	box, err := provider.Open(ctx, ref.ID)
 	if err != nil {
 		return err

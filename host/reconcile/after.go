@@ -75,13 +75,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 			}
 			return err
 		}
-		defer func() {
-			_ = l.Drop(context.WithoutCancel(ctx), holder) // else it expires
-		}()
-		keeping, stop := context.WithCancel(ctx)
-		kept := make(chan struct{})
-		go func() { defer close(kept); l.Keep(keeping, mine) }()
-		defer func() { stop(); <-kept }()
+		defer l.Keep(ctx, mine)()
 	}
 	// Another host may have done it before this one got its hold.
 	if err := t.read(ctx); err != nil {

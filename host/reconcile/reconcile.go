@@ -226,12 +226,8 @@ func (t *settling) read(ctx context.Context) error {
 
 // run returns the run with the id; the zero Run if there is none.
 func (t *settling) run(id string) thread.Run {
-	for _, run := range t.fold.Runs() {
-		if run.ID == id {
-			return run
-		}
-	}
-	return thread.Run{}
+	run, _ := t.fold.Run(id)
+	return run
 }
 
 // assistantText returns the text of an assistant's turn; "" for any other entry.

@@ -339,8 +339,8 @@ func TestPageErrors(t *testing.T) {
 		}
 	}
 	got := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| ([0-9]{3}) \\| (`[a-z_]+`(?:, `[a-z_]+`)*) \\|").FindAllStringSubmatch(
-		page(t), -1) {
+	row := regexp.MustCompile("(?m)^\\| ([0-9]{3}) \\| (`[a-z_]+`(?:, `[a-z_]+`)*) \\|")
+	for _, m := range row.FindAllStringSubmatch(page(t), -1) {
 		for _, code := range strings.Split(strings.ReplaceAll(m[2], "`", ""), ", ") {
 			got[m[1]+" "+code] = true
 		}

@@ -104,8 +104,9 @@ func TestClaudeSessions(t *testing.T) {
 	s := spec(t, "claude-code")
 	write(t, home, map[string]string{
 		".claude/projects/-w/s1.jsonl": "{}\n", ".claude/projects/-w/s2.jsonl": "{}\n",
-		".claude/projects/-w/s1/subagents/agent-a1.jsonl": "{}\n", ".claude/projects/-w/s1/subagents/agent-a1.meta.json": "{}",
-		".claude/projects/-w/s2/subagents/agent-a2.jsonl": "{}\n",
+		".claude/projects/-w/s1/subagents/agent-a1.jsonl":     "{}\n",
+		".claude/projects/-w/s1/subagents/agent-a1.meta.json": "{}",
+		".claude/projects/-w/s2/subagents/agent-a2.jsonl":     "{}\n",
 	})
 	path := s.FindSession(b, "s1")
 	if want := filepath.Join(home, ".claude/projects/-w/s1.jsonl"); path != want {
@@ -118,7 +119,8 @@ func TestClaudeSessions(t *testing.T) {
 			t.Errorf("found %+v", got)
 		}
 	}
-	if got, err := filepath.Rel(home, s.SessionFile(boxWith(map[string]string{"CLAUDE_CONFIG_DIR": home}), "s3", now)); err != nil ||
+	if got, err := filepath.Rel(home,
+		s.SessionFile(boxWith(map[string]string{"CLAUDE_CONFIG_DIR": home}), "s3", now)); err != nil ||
 		!strings.HasPrefix(got, "projects/") ||
 		!strings.HasSuffix(got, "/s3.jsonl") {
 		t.Errorf("a rebuilt session is kept in %s, %v", got, err)

@@ -45,7 +45,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestCodexCommand(t *testing.T) {
 	home := t.TempDir()
 	b := boxWith(map[string]string{"HOME": home})
-	quiet := "-c check_for_update_on_startup=false -c analytics.enabled=false -c features.plugins=false -c features.remote_plugin=false -c features.apps=false "
+	quiet := "-c check_for_update_on_startup=false -c analytics.enabled=false -c features.plugins=false -c " +
+		"features.remote_plugin=false -c features.apps=false "
 	flags := "--json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox " + quiet
 	resumed := harness.Session{Path: "p", ID: "id-1"}
 	long := strings.Repeat("x", 1<<17)
@@ -79,7 +80,10 @@ func TestCodexCommand(t *testing.T) {
 		},
 	)
 	args := strings.Join(spec(t, "codex").Command(b, harness.Task{Prompt: "go"}).Args, " ")
-	for key, want := range map[string]bool{"check_for_update": false, "features.plugins": false, "features.apps": true, "features.remote_plugin": true, "analytics": true} {
+	for key, want := range map[string]bool{
+		"check_for_update": false, "features.plugins": false, "features.apps": true,
+		"features.remote_plugin": true, "analytics": true,
+	} {
 		if strings.Contains(args, key) != want {
 			t.Errorf("%s: want %v in %s", key, want, args)
 		}
@@ -115,13 +119,16 @@ func TestCodexSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local)
-	const root, sub, old, other = "019aa114-3e30-7a27-b9b2-0123456789ab", "019aa115-3e30-7a27-b9b2-0123456789ab", "018aa114-3e30-7a27-b9b2-0123456789ab", "019aa116-3e30-7a27-b9b2-0123456789ab"
+	const root, sub, old, other = "019aa114-3e30-7a27-b9b2-0123456789ab", "019aa115-3e30-7a27-b9b2-0123456789ab",
+		"018aa114-3e30-7a27-b9b2-0123456789ab", "019aa116-3e30-7a27-b9b2-0123456789ab"
 	began := time.UnixMilli(0x019aa1143e30).Local() // as the id says
 	path := s.SessionFile(b, root, began)
-	if want := filepath.Join(home, "sessions", began.Format("2006/01/02"), "rollout-"+began.Format("2006-01-02T15-04-05")+"-"+root+".jsonl"); path != want {
+	if want := filepath.Join(home, "sessions", began.Format("2006/01/02"),
+		"rollout-"+began.Format("2006-01-02T15-04-05")+"-"+root+".jsonl"); path != want {
 		t.Errorf("a session is kept in %s, want %s", path, want)
 	}
-	if got, want := s.SessionFile(b, "not-by-time", at), filepath.Join(home, "sessions/2026/11/20/rollout-2026-11-20T12-00-00-not-by-time.jsonl"); got != want {
+	if got, want := s.SessionFile(b, "not-by-time", at),
+		filepath.Join(home, "sessions/2026/11/20/rollout-2026-11-20T12-00-00-not-by-time.jsonl"); got != want {
 		t.Errorf("a session is kept in %s, want %s", got, want)
 	}
 	meta := func(id, of string) string {
@@ -222,7 +229,8 @@ func TestNPMVersion(t *testing.T) {
 		"node_modules/broken/codex":                               "",
 	})
 	for path, want := range map[string]string{
-		"@openai/codex-linux-x64/vendor/x/bin/codex": "0.169.0", "@openai/codex/bin/codex.js": "0.170.0", "another/codex": "", "broken/codex": "", "missing": "",
+		"@openai/codex-linux-x64/vendor/x/bin/codex": "0.169.0", "@openai/codex/bin/codex.js": "0.170.0",
+		"another/codex": "", "broken/codex": "", "missing": "",
 	} {
 		got := spec(t, "codex").Version(filepath.Join(dir, "node_modules", path))
 		if got != want || spec(t, "codex").Proven(got) != (want == "0.169.0") {

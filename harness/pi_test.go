@@ -76,7 +76,8 @@ func TestPiVersion(t *testing.T) {
 
 func TestPiSessionFile(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 16, 27, 768e6, time.UTC)
-	if got, want := pi(t).SessionFile(harness.Box{Dir: "/d"}, "id-1", at), "/d/2026-11-20T12-16-27-768Z_id-1.jsonl"; got != want {
+	if got, want := pi(t).SessionFile(harness.Box{Dir: "/d"}, "id-1", at),
+		"/d/2026-11-20T12-16-27-768Z_id-1.jsonl"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	e := pi(t).Dialect.Decode(pi(t).Create("id-1", `/a "b"`, at))

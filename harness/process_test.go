@@ -44,7 +44,8 @@ func wait(p *harness.Process) outcome.Exit {
 
 func TestProcessExit(t *testing.T) {
 	for script, want := range map[string]outcome.Exit{
-		"exit 0": outcome.ExitCode(0), "exit 7": outcome.ExitCode(7), "kill -KILL $$": outcome.Signalled(9), "kill -TERM $$": outcome.Signalled(15), "exit 143": outcome.ExitCode(143),
+		"exit 0": outcome.ExitCode(0), "exit 7": outcome.ExitCode(7), "kill -KILL $$": outcome.Signalled(9),
+		"kill -TERM $$": outcome.Signalled(15), "exit 143": outcome.ExitCode(143),
 	} {
 		p, _ := start(t, script, "")
 		if got := wait(p); got != want {
@@ -54,7 +55,10 @@ func TestProcessExit(t *testing.T) {
 }
 
 func TestProcessStdin(t *testing.T) {
-	for name, stdin := range map[string]string{"nothing": "", "some": "line\nno newline", "much": strings.Repeat("0123456789", 100_000)} {
+	for name, stdin := range map[string]string{
+		"nothing": "", "some": "line\nno newline",
+		"much": strings.Repeat("0123456789", 100_000),
+	} {
 		p, out := start(t, "cat", stdin)
 		wait(p)
 		if got, err := os.ReadFile(out); string(got) != stdin || err != nil {
@@ -133,9 +137,13 @@ func TestTree(t *testing.T) {
 	}{
 		{"by descent", "setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &", func(agent int) harness.Tree { return harness.Tree{Roots: []int{agent}} }},
 		{"by its mark", "(setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &) ; sleep 60", func(int) harness.Tree { return harness.Tree{Mark: "tree-by-mark"} }},
-		{"by its cgroup", "(env -i out=$out setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &) ; sleep 60", func(agent int) harness.Tree {
-			return harness.Tree{Roots: []int{agent}, Group: group}
-		}},
+		{
+			"by its cgroup",
+			"(env -i out=$out setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &) ; sleep 60",
+			func(agent int) harness.Tree {
+				return harness.Tree{Roots: []int{agent}, Group: group}
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tree := tt.tree(0)

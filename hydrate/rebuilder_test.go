@@ -224,7 +224,8 @@ func TestRebuildForeign(t *testing.T) {
 			`"text":"the next task"}`)},
 	}
 	got, done := hydrated(t, entries, "")
-	if done.Converted != 8 || done.Turns != 8 || len(done.Lost) != 1 || done.Session != "made-1" || done.Cwd != "/here" {
+	if done.Converted != 8 || done.Turns != 8 || len(done.Lost) != 1 || done.Session != "made-1" ||
+		done.Cwd != "/here" {
 		t.Errorf("got %+v", done)
 	}
 	chained(t, got, 8)

@@ -94,7 +94,8 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 // Skip takes the file's next line as Encode does, without an entry: the thread has it.
 func (e *Encoder) Skip(l session.Line) {
 	dec, name := e.next(l)
-	if fresh := !name.Again && name.Supersedes == ""; fresh && dec.Kind == session.User && !dec.Side && e.Subagent == "" {
+	if fresh := !name.Again && name.Supersedes == ""; fresh && dec.Kind == session.User && !dec.Side &&
+		e.Subagent == "" {
 		e.isPrompt(l)
 	}
 }

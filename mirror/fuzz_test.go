@@ -33,7 +33,8 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 	add(lines(20))
 	add(
 		[]byte(
-			"\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n",
+			"\n\n\x00\n\xff\xfe\n{\"type\":\"session\",\"id\":\"x\"}\r\n{\"type\":\"label\",\"id\":\"a\"}\n" +
+				"{\"type\":\"label\",\"id\":\"a\"}\n{\"id\":1}\n[]\n\"s\"\n",
 		),
 	)
 	add(
@@ -122,7 +123,12 @@ func FuzzResume(f *testing.F) {
 					RunFrom: 1,
 				},
 				Path: path, From: from, Log: slog.New(slog.DiscardHandler),
-				Append: func(_ context.Context, entries []thread.Entry) error { *to = append(*to, entries...); return nil },
+				Append: func(_ context.Context,
+					entries []thread.Entry,
+				) error {
+					*to = append(*to, entries...)
+					return nil
+				},
 			}
 			if err := m.Drain(t.Context()); err != nil {
 				t.Fatal(err)

@@ -98,12 +98,14 @@ func TestDecide(t *testing.T) {
 		t.Run(tt.row, func(t *testing.T) {
 			v := outcome.Decide(tt.facts)
 			if v.Outcome != tt.want || v.ErrorClass != tt.class || v.StopReason != tt.stop {
-				t.Errorf("got %s %q stop %q, want %s %q stop %q", v.Outcome, v.ErrorClass, v.StopReason, tt.want, tt.class, tt.stop)
+				t.Errorf("got %s %q stop %q, want %s %q stop %q", v.Outcome, v.ErrorClass, v.StopReason, tt.want,
+					tt.class, tt.stop)
 			}
 			if v.Outcome != outcome.Completed && v.Message == "" {
 				t.Error("no message for a run that did not complete")
 			}
-			if v.Outcome == outcome.Orphaned && v.Reason != outcome.ReasonNoOutput && v.Reason != outcome.ReasonRunnerLost {
+			if v.Outcome == outcome.Orphaned && v.Reason != outcome.ReasonNoOutput &&
+				v.Reason != outcome.ReasonRunnerLost {
 				t.Errorf("orphaned for the reason %q", v.Reason)
 			}
 		})

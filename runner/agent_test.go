@@ -1,8 +1,6 @@
 package runner_test
 
 import (
-	"testing"
-
 	"encoding/json"
 	"errors"
 	"os"
@@ -10,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
@@ -77,7 +76,8 @@ func TestAgentEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "ARBE_STREAM_TOKEN=(unset)\nARBE_STREAM_URL=(unset)\nARBE_THREAD_ID=t1\nARBE_RUN_ID=r1\nARBE_WHATEVER=(unset)\nDURABLE_STREAMS_SECRET=(unset)\n" +
+	want := "ARBE_STREAM_TOKEN=(unset)\nARBE_STREAM_URL=(unset)\nARBE_THREAD_ID=t1\nARBE_RUN_ID=r1\n" +
+		"ARBE_WHATEVER=(unset)\nDURABLE_STREAMS_SECRET=(unset)\n" +
 		"DAYTONA_API_KEY=(unset)\nPI_TELEMETRY=1\nKEPT=yes\nPWD=" + cfg.Cwd + "\n"
 	if string(out) != want {
 		t.Errorf("got\n%swant\n%s", out, want)

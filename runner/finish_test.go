@@ -29,7 +29,8 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("the terminal is %s and %s", entries[n-2].ID, entries[n-1].ID)
 	}
 	cause := last[thread.Failed](t, entries[:n-1])
-	if cause.ErrorClass != "pi_exit" || *cause.ExitCode != 7 || cause.StopReason != "toolUse" || cause.Provider != "fake" || cause.Model != "fake-1" ||
+	if cause.ErrorClass != "pi_exit" || *cause.ExitCode != 7 || cause.StopReason != "toolUse" ||
+		cause.Provider != "fake" || cause.Model != "fake-1" ||
 		cause.StderrTail != "my [redacted:A_KEY] is out\nboom\n" ||
 		cause.Message != "the agent ended with exit status 7: boom" ||
 		cause.RunID != "r1" ||

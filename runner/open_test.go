@@ -98,7 +98,8 @@ func TestHostWasFirst(t *testing.T) {
 			if err != nil || res.Verdict.Outcome != outcome.Completed {
 				t.Fatalf("got %+v, %v", res.Verdict, err)
 			}
-			want := "chat signal.thread.status_changed:running signal.dispatch.session_started pi.session:session pi.session:prompt pi.assistant signal.thread.status_changed:completed"
+			want := "chat signal.thread.status_changed:running signal.dispatch.session_started pi.session:session " +
+				"pi.session:prompt pi.assistant signal.thread.status_changed:completed"
 			if got := strings.Join(types(server.Entries()), " "); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -121,7 +122,8 @@ func TestServerAwayAtTheStart(t *testing.T) {
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(types(server.Entries()), " "), opening+"pi.session:prompt pi.assistant signal.thread.status_changed:completed"; got != want {
+	if got, want := strings.Join(types(server.Entries()), " "), opening+
+		"pi.session:prompt pi.assistant signal.thread.status_changed:completed"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -53,7 +53,8 @@ func setup(t *testing.T, server *fakethread.Server, plan ...string) runner.Confi
 	client := server.Client()
 	client.Log = log
 	return runner.Config{
-		Spec: spec, Version: "test", ThreadID: "t1", RunID: "r1", Binary: self, Prompt: "do it", Cwd: dir, State: filepath.Join(dir, "state"),
+		Spec: spec, Version: "test", ThreadID: "t1", RunID: "r1", Binary: self, Prompt: "do it", Cwd: dir,
+		State: filepath.Join(dir, "state"),
 		Environ: []string{
 			"PATH=" + os.Getenv("PATH"),
 			fakeagent.PlanVar + "=" + file,

@@ -35,7 +35,8 @@ func TestContinuedSession(t *testing.T) {
 	if v := res.Verdict; v.Outcome != outcome.Orphaned || v.StopReason != "none" {
 		t.Errorf("the old answer counts for this run: %+v", v)
 	}
-	want := "signal.thread.status_changed:running signal.dispatch.session_started chat pi.session:session chat pi.assistant pi.session:prompt " +
+	want := "signal.thread.status_changed:running signal.dispatch.session_started chat pi.session:session chat " +
+		"pi.assistant pi.session:prompt " +
 		"signal.thread.pi_session_orphaned:no_output signal.thread.status_changed:failed"
 	if got := strings.Join(types(server.Entries()), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -72,7 +73,8 @@ func TestChangedSession(t *testing.T) {
 				t.Errorf("got %+v", res.Verdict)
 			}
 			entries := server.Entries()
-			want := opening + "pi.session:prompt pi.assistant pi.tool_result pi.assistant signal.thread.status_changed:completed"
+			want := opening +
+				"pi.session:prompt pi.assistant pi.tool_result pi.assistant signal.thread.status_changed:completed"
 			if got := strings.Join(types(entries), " "); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}

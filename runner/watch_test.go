@@ -26,7 +26,8 @@ func TestWhy(t *testing.T) {
 		{"rests, and prints", all, 100 * s, runner.Signs{Line: 10 * s, Output: 98 * s, Resting: true}, none},
 		{
 			"rests, and has printed", all, 100 * s,
-			runner.Signs{Line: 10 * s, Output: 70 * s, Resting: true}, outcome.ActionLinger,
+			runner.Signs{Line: 10 * s, Output: 70 * s, Resting: true},
+			outcome.ActionLinger,
 		},
 		{"rests, and computes", all, 100 * s, runner.Signs{Work: 99 * s, Resting: true}, outcome.ActionLinger},
 		{"in mid-turn, silent for 30 s", all, 100 * s, runner.Signs{Line: 70 * s}, none},
@@ -36,12 +37,14 @@ func TestWhy(t *testing.T) {
 		{"printed 59 s ago", all, 100 * s, runner.Signs{Output: 41 * s}, none},
 		{
 			"provider away for 10 m", all, 700 * s,
-			runner.Signs{Work: 699 * s, Offline: 600 * s}, outcome.ActionUnreachable,
+			runner.Signs{Work: 699 * s, Offline: 600 * s},
+			outcome.ActionUnreachable,
 		},
 		{"runs for an hour", all, 3600 * s, runner.Signs{Line: 3599 * s}, outcome.ActionTimeout},
 		{
 			"runs for an hour under two workers", all, 100 * s,
-			runner.Signs{Began: -3500 * s, Line: 99 * s}, outcome.ActionTimeout,
+			runner.Signs{Began: -3500 * s, Line: 99 * s},
+			outcome.ActionTimeout,
 		},
 	} {
 		got, reached := runner.Why(tt.signs, tt.limits, tt.now)
@@ -71,11 +74,15 @@ func TestSignsAfter(t *testing.T) {
 		{"output", old, runner.Sight{}, runner.Sight{Printed: true}, is(func(n *runner.Signs) { n.Output = 9 * s })},
 		{
 			"output at the look before", old,
-			runner.Sight{Printed: true}, runner.Sight{}, old,
+			runner.Sight{Printed: true},
+			runner.Sight{},
+			old,
 		},
 		{
 			"a subagent's line", old,
-			runner.Sight{Subagents: 4}, runner.Sight{Subagents: 5}, is(func(n *runner.Signs) { n.Work = 9 * s }),
+			runner.Sight{Subagents: 4},
+			runner.Sight{Subagents: 5},
+			is(func(n *runner.Signs) { n.Work = 9 * s }),
 		},
 		{"computes", old, runner.Sight{CPU: 5 * s}, runner.Sight{CPU: 6 * s}, is(func(n *runner.Signs) { n.Work = 9 * s })},
 		{"idles", old, runner.Sight{CPU: 5 * s}, runner.Sight{CPU: 5*s + s/100}, old},
@@ -84,15 +91,21 @@ func TestSignsAfter(t *testing.T) {
 		{"begins to wait for its provider", old, runner.Sight{}, runner.Sight{Offline: 7 * s}, old},
 		{
 			"waits for its provider", old,
-			runner.Sight{Offline: 7 * s}, runner.Sight{Offline: 7 * s}, is(func(n *runner.Signs) { n.Offline = s }),
+			runner.Sight{Offline: 7 * s},
+			runner.Sight{Offline: 7 * s},
+			is(func(n *runner.Signs) { n.Offline = s }),
 		},
 		{
 			"waits for it once more", is(func(n *runner.Signs) { n.Offline = 5 * s }),
-			runner.Sight{Offline: 7 * s}, runner.Sight{Offline: 8 * s}, old,
+			runner.Sight{Offline: 7 * s},
+			runner.Sight{Offline: 8 * s},
+			old,
 		},
 		{
 			"waits no more", is(func(n *runner.Signs) { n.Offline = 5 * s }),
-			runner.Sight{Offline: 7 * s}, runner.Sight{}, old,
+			runner.Sight{Offline: 7 * s},
+			runner.Sight{},
+			old,
 		},
 		{"rests", old, runner.Sight{}, runner.Sight{Resting: true}, is(func(n *runner.Signs) { n.Resting = true })},
 	} {

@@ -73,7 +73,8 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 		}
 	})
 	if answer != nil {
-		e.Kind, e.Mark, e.ToolCallID, e.IsError = ToolResult, Answer, str(answer["tool_use_id"]), yes(answer["is_error"])
+		e.Kind, e.Mark, e.ToolCallID, e.IsError = ToolResult, Answer, str(answer["tool_use_id"]),
+			yes(answer["is_error"])
 		e.speak(message{Content: claudeContent(answer["content"])})
 		return
 	}

@@ -48,30 +48,38 @@ func TestClaudeDecode(t *testing.T) {
 			Kind: session.ToolResult, Type: "user", Known: true, Mark: session.Answer, ToolCallID: "c1", IsError: true,
 		}, `{"role":"toolResult","toolCallId":"c1","isError":true,"content":[{"type":"text","text":"out"}],"timestamp":1795176474421}`},
 		{"answer", reply("", text+`,"stop_reason":"end_turn","usage":{"input_tokens":5,"cache_read_input_tokens":2,"output_tokens":3}`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.End, StopReason: "stop", Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.End, StopReason: "stop",
+			Provider: "anthropic", Model: "m", Reply: "m1",
 			Usage: json.RawMessage(`{"input":5,"output":3,"cacheRead":2,"cacheWrite":0,"totalTokens":10}`),
 		}, with("stop")},
 		{"cut", reply("", text+`,"stop_reason":"max_tokens"`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, StopReason: "length", Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, StopReason: "length",
+			Provider: "anthropic", Model: "m", Reply: "m1",
 		}, with("length")},
 		{"a reply under way", reply("", text+`,"stop_reason":null`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, Provider: "anthropic",
+			Model: "m", Reply: "m1",
 		}, with("")},
 		{"call", reply("", `"content":[{"type":"tool_use","id":"c1","name":"Bash","input":{"command":"ls"}}],"stop_reason":"tool_use"`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, StopReason: "toolUse", Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, StopReason: "toolUse",
+			Provider: "anthropic", Model: "m", Reply: "m1",
 			Calls: []session.Call{{ID: "c1", Name: "Bash"}},
 		}, `{"role":"assistant","content":[{"type":"toolCall","id":"c1","name":"Bash","arguments":{"command":"ls"}}],"model":"m","stopReason":"toolUse","timestamp":1795176474421}`},
 		{"thinking", reply("", `"content":[{"type":"thinking","thinking":"hm","signature":"sig"}],"stop_reason":"end_turn"`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.End, StopReason: "stop", Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.End, StopReason: "stop",
+			Provider: "anthropic", Model: "m", Reply: "m1",
 		}, `{"role":"assistant","content":[{"type":"thinking","thinking":"hm","thinkingSignature":"sig"}],"model":"m","stopReason":"stop","timestamp":1795176474421}`},
 		{"failure", line(`"isApiErrorMessage":true,"error":"rate_limit","type":"assistant","message":{"id":"m2","model":"<synthetic>","stop_reason":"stop_sequence","usage":{},` + text + `}`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Failure, StopReason: "error", ErrorMessage: "x (rate_limit)", Reply: "m2",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Failure, StopReason: "error",
+			ErrorMessage: "x (rate_limit)", Reply: "m2",
 		}, `{"role":"assistant","content":[{"type":"text","text":"x"}],"stopReason":"error","errorMessage":"x (rate_limit)","timestamp":1795176474421}`},
 		{"refusal", reply("", text+`,"stop_reason":"refusal"`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Failure, StopReason: "error", ErrorMessage: "the model refused", Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Failure, StopReason: "error",
+			ErrorMessage: "the model refused", Provider: "anthropic", Model: "m", Reply: "m1",
 		}, `{"role":"assistant","content":[{"type":"text","text":"x"}],"model":"m","stopReason":"error","errorMessage":"the model refused","timestamp":1795176474421}`},
 		{"aborted", reply(`"isAbortedMidStream":true,`, text+`,"stop_reason":null`), session.Entry{
-			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Abort, StopReason: "aborted", Provider: "anthropic", Model: "m", Reply: "m1",
+			Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Abort, StopReason: "aborted",
+			Provider: "anthropic", Model: "m", Reply: "m1",
 		}, with("aborted")},
 		{"attachment", line(`"type":"attachment","attachment":{"type":"date"}`), session.Entry{Type: "attachment", Known: true}, ""},
 		{"boundary", line(`"type":"system","subtype":"compact_boundary"`), session.Entry{Type: "compact_boundary", Known: true}, ""},
@@ -82,7 +90,8 @@ func TestClaudeDecode(t *testing.T) {
 			if tt.message != "" && !sameJSON(t, got.Message, []byte(tt.message)) {
 				t.Errorf("got  %s\nwant %s", got.Message, tt.message)
 			}
-			tt.want.Message, tt.want.Time, tt.want.ID, tt.want.Parent, tt.want.SessionID = got.Message, codexAt, "u1", "u0", "s1"
+			tt.want.Message, tt.want.Time, tt.want.ID, tt.want.Parent, tt.want.SessionID = got.Message, codexAt, "u1",
+				"u0", "s1"
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}

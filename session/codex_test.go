@@ -28,7 +28,8 @@ func TestCodexDecode(t *testing.T) {
 		message    string
 	}{
 		{"header", codexLine("session_meta", `{"id":"s1","cwd":"/w","model_provider":"p","timestamp":"2026-11-20T12:07:54.421Z"}`), session.Entry{
-			Kind: session.Header, Type: "session_meta", Known: true, SessionID: "s1", Cwd: "/w", Provider: "p", Began: codexAt,
+			Kind: session.Header, Type: "session_meta", Known: true, SessionID: "s1", Cwd: "/w", Provider: "p",
+			Began: codexAt,
 		}, ""},
 		{"turn context", codexLine("turn_context", `{"cwd":"/w","model":"m"}`), session.Entry{Type: "turn_context", Known: true, Cwd: "/w", Model: "m"}, ""},
 		{"usage", codexLine("token_usage_record", `{"usage":{"input_tokens":100,"cached_input_tokens":30,"output_tokens":5}}`), session.Entry{
@@ -37,10 +38,12 @@ func TestCodexDecode(t *testing.T) {
 		{"begin", event(`{"type":"task_started"}`), session.Entry{Type: "task_started", Known: true, Mark: session.Begin}, ""},
 		{"end", event(`{"type":"task_complete","last_agent_message":null}`), session.Entry{Type: "task_complete", Known: true, Mark: session.End, StopReason: "stop"}, ""},
 		{"failure", event(`{"type":"task_complete","error":{"message":"no","codex_error_info":{"http_connection_failed":{"http_status_code":502}}}}`), session.Entry{
-			Type: "task_complete", Known: true, Mark: session.Failure, StopReason: "error", ErrorMessage: "no (http_connection_failed 502)",
+			Type: "task_complete", Known: true, Mark: session.Failure, StopReason: "error",
+			ErrorMessage: "no (http_connection_failed 502)",
 		}, ""},
 		{"length", event(`{"type":"task_complete","error":{"message":"Incomplete response returned, reason: max_output_tokens","codex_error_info":"other"}}`), session.Entry{
-			Type: "task_complete", Known: true, Mark: session.Failure, StopReason: "length", ErrorMessage: "Incomplete response returned, reason: max_output_tokens",
+			Type: "task_complete", Known: true, Mark: session.Failure, StopReason: "length",
+			ErrorMessage: "Incomplete response returned, reason: max_output_tokens",
 		}, ""},
 		{"abort", event(`{"type":"turn_aborted","reason":"interrupted"}`), session.Entry{
 			Type: "turn_aborted", Known: true, Mark: session.Abort, StopReason: "aborted", ErrorMessage: "interrupted",
@@ -77,10 +80,12 @@ func TestCodexDecode(t *testing.T) {
 			Kind: session.ToolResult, Type: "function_call_output", Known: true, Mark: session.Answer, ToolCallID: "c1",
 		}, `{"role":"toolResult","toolCallId":"c1","isError":false,"content":[{"type":"text","text":"Wall time: 0\nProcess exited with code 0\nOutput:\nProcess exited with code 3\n"}],"timestamp":1795176474421}`},
 		{"result, failed", item(`{"type":"function_call_output","call_id":"c1","output":"Process exited with code 3\nOutput:\nx"}`), session.Entry{
-			Kind: session.ToolResult, Type: "function_call_output", Known: true, Mark: session.Answer, ToolCallID: "c1", IsError: true,
+			Kind: session.ToolResult, Type: "function_call_output", Known: true, Mark: session.Answer, ToolCallID: "c1",
+			IsError: true,
 		}, `{"role":"toolResult","toolCallId":"c1","isError":true,"content":[{"type":"text","text":"Process exited with code 3\nOutput:\nx"}],"timestamp":1795176474421}`},
 		{"result, failed, older", item(`{"type":"function_call_output","call_id":"c1","output":"{\"output\":\"x\",\"metadata\":{\"exit_code\":1}}"}`), session.Entry{
-			Kind: session.ToolResult, Type: "function_call_output", Known: true, Mark: session.Answer, ToolCallID: "c1", IsError: true,
+			Kind: session.ToolResult, Type: "function_call_output", Known: true, Mark: session.Answer, ToolCallID: "c1",
+			IsError: true,
 		}, `{"role":"toolResult","toolCallId":"c1","isError":true,"content":[{"type":"text","text":"{\"output\":\"x\",\"metadata\":{\"exit_code\":1}}"}],"timestamp":1795176474421}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -83,7 +83,8 @@ func (d *Decoder) fill(e Entry) Entry {
 		}
 	case ToolResult:
 		if e.ToolName == "" && !e.Whole {
-			if e.ToolName = cmp.Or(d.tools[e.ToolCallID], d.older[e.ToolCallID]); e.ToolName != "" && len(e.Message) > 1 {
+			if e.ToolName = cmp.Or(d.tools[e.ToolCallID], d.older[e.ToolCallID]); e.ToolName != "" &&
+				len(e.Message) > 1 {
 				e.Message = append([]byte(`{"toolName":`+quoted(e.ToolName)+`,`), e.Message[1:]...)
 			}
 		}

@@ -80,15 +80,17 @@ func TestPiDecode(t *testing.T) {
 		{
 			"assistant, stop", msg(`{"role":"assistant","content":[{"type":"text","text":"x"}],"provider":"p","model":"m","usage":{"input":1},"stopReason":"stop"}`),
 			session.Entry{
-				Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.End, ID: "e1", Parent: "e0", StopReason: "stop",
-				Provider: "p", Model: "m", Usage: json.RawMessage(`{"input":1}`), Whole: true,
+				Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.End, ID: "e1", Parent: "e0",
+				StopReason: "stop",
+				Provider:   "p", Model: "m", Usage: json.RawMessage(`{"input":1}`), Whole: true,
 			},
 		},
 		{
 			"assistant, tools", msg(`{"role":"assistant","content":[{"type":"toolCall","id":"c1","name":"bash","arguments":{"type":"toolCall","id":"no"}},{"type":"toolCall","id":"c2"}],"stopReason":"toolUse"}`),
 			session.Entry{
-				Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, ID: "e1", Parent: "e0", StopReason: "toolUse",
-				Calls: []session.Call{{ID: "c1", Name: "bash"}, {ID: "c2"}}, Whole: true,
+				Kind: session.Assistant, Type: "assistant", Known: true, Mark: session.Output, ID: "e1", Parent: "e0",
+				StopReason: "toolUse",
+				Calls:      []session.Call{{ID: "c1", Name: "bash"}, {ID: "c2"}}, Whole: true,
 			},
 		},
 		{

@@ -42,7 +42,10 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchEndsWithItsContext(t *testing.T) {
-	for name, path := range map[string]string{"watching": filepath.Join(t.TempDir(), "s"), "polling": "/no/such/dir/s"} {
+	for name, path := range map[string]string{
+		"watching": filepath.Join(t.TempDir(), "s"),
+		"polling":  "/no/such/dir/s",
+	} {
 		w := session.NewWatch(path)
 		defer w.Close()
 		w.Wait(t.Context(), time.Millisecond)

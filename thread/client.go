@@ -24,7 +24,8 @@ type Client struct {
 	Token  func() (string, error) // returns a write token; called for each request
 	Renew  string                 // a renew token; "" for none
 	Log    *slog.Logger           // nil for none. Of a series of failures the first one and the end are logged
-	HTTP   *http.Client           // shared by the process (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
+	// shared by the process (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
+	HTTP *http.Client
 
 	single  atomic.Bool // the server takes no arrays
 	polled  atomic.Bool // the server has no long-poll

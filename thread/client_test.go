@@ -39,7 +39,8 @@ func TestClientAppend(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ids []string
-	if _, err := c.Read(t.Context(), "0", false, func(e thread.Entry) error { ids = append(ids, e.ID); return nil }); err != nil {
+	if _, err := c.Read(t.Context(), "0", false,
+		func(e thread.Entry) error { ids = append(ids, e.ID); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(ids, " "); got != "c0 c1 c2" {
@@ -151,8 +152,9 @@ func answer(status int, header ...string) *http.Response {
 func tripClient(f trip) (*thread.Client, *bytes.Buffer) {
 	var log bytes.Buffer
 	return &thread.Client{
-		Base: "http://thread.test/api/stream", Thread: "t1", Token: thread.StaticToken("x"), HTTP: &http.Client{Transport: f},
-		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Base: "http://thread.test/api/stream", Thread: "t1", Token: thread.StaticToken("x"),
+		HTTP: &http.Client{Transport: f},
+		Log:  slog.New(slog.NewTextHandler(&log, nil)),
 	}, &log
 }
 

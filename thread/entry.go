@@ -269,7 +269,8 @@ func (e Entry) Check() error {
 		return err
 	}
 	if !validType(f.Type) {
-		return fmt.Errorf("payload.type %.80q: want chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>",
+		return fmt.Errorf(
+			"payload.type %.80q: want chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>",
 			f.Type)
 	}
 	if n := e.Size(); n > MaxEntry {

@@ -97,7 +97,8 @@ func TestLineAppendJSON(t *testing.T) {
 func TestParseLine(t *testing.T) {
 	text, yes, odd := "a \"b\" \u2028\n<&>", true, "é"
 	want := thread.Line{
-		Type: "pi.session", Kind: "migrated", Chat: "c", Supersedes: "w", Text: &text, ToolCallID: "tc", ToolName: odd, IsError: &yes,
+		Type: "pi.session", Kind: "migrated", Chat: "c", Supersedes: "w", Text: &text, ToolCallID: "tc", ToolName: odd,
+		IsError:    &yes,
 		StopReason: "stop", Provider: "p", Model: "m", Usage: json.RawMessage(`{"a":1}`), Message: json.RawMessage(`{"b":[]}`),
 		Session: &thread.SessionRef{
 			ID:     "s",
@@ -126,7 +127,8 @@ func TestParseLine(t *testing.T) {
 func TestParseEntryTakesLineBreaksOut(t *testing.T) {
 	e, err := thread.ParseEntry(
 		[]byte(
-			"{\"id\":\"a\",\r\n\"ts\":\"2026-06-01T12:00:00.000Z\",\n\"payload\":{\n\"type\": \"chat\",\r\n \"text\":\"a b\"}}",
+			"{\"id\":\"a\",\r\n\"ts\":\"2026-06-01T12:00:00.000Z\",\n\"payload\":{\n\"type\": \"chat\",\r\n" +
+				"\"text\":\"a b\"}}",
 		),
 	)
 	if err != nil {

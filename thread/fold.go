@@ -232,6 +232,15 @@ func (f *Fold) Runs() []Run {
 	return runs
 }
 
+// Run returns the run with this id; false where the thread has none. Of runs without an id it returns the newest.
+func (f *Fold) Run(id string) (Run, bool) {
+	r := f.runs[id]
+	if r == nil {
+		return Run{}, false
+	}
+	return *r, true
+}
+
 // Latest returns the run whose first signal is the latest; false where the thread has none.
 func (f *Fold) Latest() (Run, bool) {
 	if len(f.list) == 0 {

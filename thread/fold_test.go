@@ -92,8 +92,14 @@ func TestFold(t *testing.T) {
 			for _, e := range tt.entries {
 				f.Add(e)
 			}
+			if r, found := f.Run("none"); found {
+				t.Errorf("Run of an id that no run has: %+v", r)
+			}
 			got := f.Status()
 			for _, r := range f.Runs() {
+				if same, found := f.Run(r.ID); !found || r.ID != "" && same != r {
+					t.Errorf("Run(%q) = %+v, %v, want %+v", r.ID, same, found, r)
+				}
 				got += " " + r.ID + "=" + r.Status
 				if r.Provisional {
 					got += "?"

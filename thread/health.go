@@ -24,7 +24,8 @@ const healthTimeout = 10 * time.Second
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Base, "/api/stream")+"/healthz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Base, "/api/stream")+"/healthz",
+		nil)
 	if err != nil {
 		return Health{}, err
 	}

@@ -14,7 +14,8 @@ import (
 func TestRedactor(t *testing.T) {
 	r := thread.NewRedactor([]string{
 		"API_KEY=abcdefgh", "my_token=tttttttt", "DB_PASSWORD=p\"w\\d\n<1>", "PLAIN=not-a-secret", "EXTRA=extra-secret",
-		"SHORT_KEY=abc", "NUMBER_KEY=123456789", "FLOAT_KEY=-1234.5e67", "BOOL_KEY=true", "LONG_SECRET=abcdefgh-and-more", "EMPTY_KEY=", "ODD_KEY",
+		"SHORT_KEY=abc", "NUMBER_KEY=123456789", "FLOAT_KEY=-1234.5e67", "BOOL_KEY=true",
+		"LONG_SECRET=abcdefgh-and-more", "EMPTY_KEY=", "ODD_KEY",
 	}, []string{"EXTRA"})
 	for in, want := range map[string]string{
 		"nothing here":                    "nothing here",

@@ -105,11 +105,13 @@ func TestRenewal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := &office{skew: skew, ttl: 2 * time.Hour, shown: map[string]bool{}}
 				c := &thread.Client{
-					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token", HTTP: &http.Client{Transport: o},
+					Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token",
+					HTTP: &http.Client{Transport: o},
 				}
 				stop := keepToken(t, c)
 				defer stop()
-				for began := time.Now(); time.Since(began) < 72*time.Hour; time.Sleep(time.Minute) { // the bubble's time
+				// the bubble's time
+				for began := time.Now(); time.Since(began) < 72*time.Hour; time.Sleep(time.Minute) {
 					if err := c.Heartbeat(t.Context(), note); err != nil {
 						t.Fatal(err)
 					}
@@ -242,8 +244,9 @@ func TestRenewalAfterPartition(t *testing.T) {
 		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, refuses: 2} // one failed renewal: two tries
 		var log strings.Builder
 		c := &thread.Client{
-			Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token", HTTP: &http.Client{Transport: o},
-			Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Base: "http://office", Thread: "t1", Token: thread.StaticToken(o.mint(0)), Renew: "the-renew-token",
+			HTTP: &http.Client{Transport: o},
+			Log:  slog.New(slog.NewTextHandler(&log, nil)),
 		}
 		post := func() error {
 			_, err := c.Append(t.Context(), []thread.Entry{note})
@@ -260,7 +263,10 @@ func TestRenewalAfterPartition(t *testing.T) {
 		if err := post(); err != nil {
 			t.Errorf("the renewal works, and the post says %v", err)
 		}
-		for _, want := range []string{"refuses the token", "could not be renewed", "was renewed", "takes the token again"} {
+		for _, want := range []string{
+			"refuses the token", "could not be renewed", "was renewed",
+			"takes the token again",
+		} {
 			if strings.Count(log.String(), want) != 1 {
 				t.Errorf("not said once: %s in\n%s", want, log.String())
 			}

@@ -100,10 +100,11 @@ func TestRunOf(t *testing.T) {
 	for id, want := range map[string]string{
 		"r1.running": "r1", "r1.sandbox": "r1", "r1.started": "r1", "r1.prompt": "r1", "r1.beat.0": "r1",
 		"r1.waiting.12": "r1", "r1.refused.1": "r1",
-		"r1.end.0": "r1", "r1.orphan.1": "r1", "r1.push.0": "r1", "r1.sync.0": "r1", "r1.setup.3": "r1", "run.end.0": "run",
-		"": "", "r1": "", "r1.": "", ".end.0": "", "r1.end": "", "r1.end.": "", "r1.end.x": "", "r1.end.0.0": "", "r1.running.0": "",
-		"pi:s.end.0": "",
-		"a.b.end.0":  "", "run.3": "", "hello.world": "",
+		"r1.end.0": "r1", "r1.orphan.1": "r1", "r1.push.0": "r1", "r1.sync.0": "r1", "r1.setup.3": "r1",
+		"run.end.0": "run",
+		"":          "", "r1": "", "r1.": "", ".end.0": "", "r1.end": "", "r1.end.": "", "r1.end.x": "",
+		"r1.end.0.0": "", "r1.running.0": "", "pi:s.end.0": "",
+		"a.b.end.0": "", "run.3": "", "hello.world": "",
 	} {
 		if got, ok := thread.RunOf(id); got != want || ok != (want != "") {
 			t.Errorf("RunOf(%q) = %q, %v, want %q", id, got, ok, want)

@@ -26,10 +26,23 @@ With neither --exit-code nor --signal it is not known how the process ended.
   arbe-pi-runner decide --harness pi --session session.jsonl --exit-code 0`,
 		Flags: []cli.Flag{
 			harnessFlag(),
-			&cli.StringFlag{Name: "session", Usage: "the session `FILE` (required); one that is not there has no lines", TakesFile: true},
-			&cli.IntFlag{Name: "from", Value: -1, DefaultText: "the last prompt", Usage: "the index of the run's first `LINE`, from 0"},
-			&cli.StringFlag{Name: "stdout", Usage: "what the agent printed, in a `FILE`: codex and claude-code say there how the turn ended", TakesFile: true},
-			&cli.StringFlag{Name: "stderr", Usage: "what it printed on stderr, in a `FILE`: its last line goes into the message", TakesFile: true},
+			&cli.StringFlag{
+				Name: "session", Usage: "the session `FILE` (required); one that is not there has no lines",
+				TakesFile: true,
+			},
+			&cli.IntFlag{
+				Name: "from", Value: -1, DefaultText: "the last prompt",
+				Usage: "the index of the run's first `LINE`, from 0",
+			},
+			&cli.StringFlag{
+				Name:      "stdout",
+				Usage:     "what the agent printed, in a `FILE`: codex and claude-code say there how the turn ended",
+				TakesFile: true,
+			},
+			&cli.StringFlag{
+				Name:  "stderr",
+				Usage: "what it printed on stderr, in a `FILE`: its last line goes into the message", TakesFile: true,
+			},
 			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with this `STATUS`, 0 to 255"},
 			&cli.StringFlag{Name: "signal", Usage: "the process died of this signal: `NAME` or number"},
 		},
@@ -87,7 +100,8 @@ func exitFrom(c *cli.Context) (outcome.Exit, error) {
 	return outcome.Exit{}, nil
 }
 
-// lastTurn is what the session says of the run that begins at line from, or where that is not given, at the last real prompt.
+// lastTurn is what the session says of the run that begins at line from, or where that is not given, at the last real
+// prompt.
 func lastTurn(path string, d session.Dialect, from int, given bool) (tally harness.Tally, err error) {
 	if given && from < 0 {
 		return tally, cmdline.Usage("--from %d: want the index of a line, from 0", from)

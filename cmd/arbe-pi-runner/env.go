@@ -52,8 +52,8 @@ const envHelp = `Environment:
   ARBE_REDACT              names of variables, separated by commas or spaces, whose values are secrets;
                            those with KEY, TOKEN, SECRET or PASSWORD in their name always are`
 
-// readSettings reads the environment. All that is wrong with it is said at once. late is for a run that was begun with it: a token file that is away
-// will come back.
+// readSettings reads the environment. All that is wrong with it is said at once. late is for a run that was begun with
+// it: a token file that is away will come back.
 func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
 	s := settings{http: thread.NewHTTP()}
 	var problems []string
@@ -70,7 +70,8 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 		problem("ARBE_STREAM_URL is not set")
 	default:
 		u, err := url.Parse(base)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
+			u.Fragment != "" {
 			problem("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
 		}
 		s.base = thread.BaseURL(base)
@@ -141,7 +142,10 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 		s.redact.AddFile("ARBE_STREAM_TOKEN", file) // the tokens to come
 	}
 	if problems != nil {
-		return s, &cmdline.Exit{Status: runner.StatusConfig, Cause: errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  "))}
+		return s, &cmdline.Exit{
+			Status: runner.StatusConfig,
+			Cause:  errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  ")),
+		}
 	}
 	return s, nil
 }
@@ -218,7 +222,8 @@ func untilSignal(parent context.Context, before ...syscall.Signal) (first, secon
 	}
 }
 
-// ignoreBrokenPipe keeps the program alive when whoever read its stderr is gone: a runner that was launched and left has nobody there.
+// ignoreBrokenPipe keeps the program alive when whoever read its stderr is gone: a runner that was launched and left
+// has nobody there.
 func ignoreBrokenPipe() (stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGPIPE)

@@ -37,7 +37,8 @@ thread does not hold of it is reported. Nothing is posted, and no agent is start
 				Usage: "the `FILE` to write, whole or not at all (required without --dry-run)",
 			},
 			&cli.StringFlag{
-				Name: "cwd", TakesFile: true, Usage: "the `FOLDER` in which the agent continues (default: where it worked)",
+				Name: "cwd", TakesFile: true,
+				Usage: "the `FOLDER` in which the agent continues (default: where it worked)",
 			},
 			&cli.StringFlag{Name: "until", Usage: "stop after the entry with this `ID`"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "report what would be rebuilt, and write nothing"},
@@ -149,7 +150,8 @@ func (p *program) printReport(out string, d hydrate.Report) {
 	}
 	count(d.Turns, "turn", "turns")
 	count(d.Branches, "branch", "branches")
-	count(d.Converted, "line converted from another harness or mirror", "lines converted from another harness or mirror")
+	count(d.Converted, "line converted from another harness or mirror",
+		"lines converted from another harness or mirror")
 	for _, part := range slices.Sorted(maps.Keys(d.Omitted)) {
 		count(d.Omitted[part], "turn without its "+part, "turns without their "+part)
 	}

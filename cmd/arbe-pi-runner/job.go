@@ -99,8 +99,8 @@ func cleanEnviron(environ []string) []string {
 // self is this program, also when its file has been replaced.
 const self = "/proc/self/exe"
 
-// become turns this process into the run's keeper. The environment that it was started with, tokens and all, goes with the old image: nothing that a
-// program does to its environment changes what /proc shows of the first one.
+// become turns this process into the run's keeper. The environment that it was started with, tokens and all, goes with
+// the old image: nothing that a program does to its environment changes what /proc shows of the first one.
 func (j job) become() error {
 	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
@@ -171,7 +171,8 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 		return runner.StatusConfig, err
 	}
 	if err != nil {
-		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State, "error", err)
+		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State,
+			"error", err)
 		if j.State, folder, err = elsewhere(getenv("ARBE_THREAD_ID"), j.RunID, err); err != nil {
 			return runner.StatusConfig, err
 		}
@@ -199,13 +200,14 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	}
 	status, err := k.Keep()
 	if err != nil {
-		return exitUndelivered, fmt.Errorf("%w\nwhat there is of the run is in %s: arbe-pi-runner recover finishes it", err, folder.Path)
+		return exitUndelivered,
+			fmt.Errorf("%w\nwhat there is of the run is in %s: arbe-pi-runner recover finishes it", err, folder.Path)
 	}
 	return status, nil
 }
 
-// elsewhere is a run's folder where the state folder, for want of room or of the right to write there, can't have it: in the folder for temporary files,
-// or in memory.
+// elsewhere is a run's folder where the state folder, for want of room or of the right to write there, can't have it:
+// in the folder for temporary files, or in memory.
 func elsewhere(threadID, runID string, why error) (state string, folder *runner.Folder, err error) {
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if state, err = os.MkdirTemp(dir, "arbe-state-"); err == nil {
@@ -219,7 +221,8 @@ func elsewhere(threadID, runID string, why error) (state string, folder *runner.
 	return "", nil, why
 }
 
-// work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed by another.
+// work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed
+// by another.
 func work(stdout io.Writer) int {
 	settle(runner.WorkerThreads)
 	stderr := inherited(fdStderr, "stderr")

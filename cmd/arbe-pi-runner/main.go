@@ -1,5 +1,5 @@
-// Command arbe-pi-runner runs a coding agent in a box and keeps its thread told: every line of the agent's session, a heartbeat, and in the end
-// what the run came to. See the README for the exit statuses.
+// Command arbe-pi-runner runs a coding agent in a box and keeps its thread told: every line of the agent's session, a
+// heartbeat, and in the end what the run came to. See the README for the exit statuses.
 package main
 
 import (
@@ -95,7 +95,8 @@ func (p *program) versionCommand() *cli.Command {
 			if c.Args().Present() {
 				return cmdline.Usage("version takes no arguments")
 			}
-			fmt.Fprintf(p.stdout, "arbe-pi-runner %s%s %s %s/%s\n", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(p.stdout, "arbe-pi-runner %s%s %s %s/%s\n", version, revision(), runtime.Version(),
+				runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}

@@ -151,7 +151,10 @@ func persist(ctx context.Context, pass func(context.Context) error) error {
 		case errors.Is(err, session.ErrNotFile):
 			return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
 		case ctx.Err() != nil:
-			return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("not all lines reached the thread: %w", err)}
+			return &cmdline.Exit{
+				Status: exitUndelivered,
+				Cause:  fmt.Errorf("not all lines reached the thread: %w", err),
+			}
 		}
 		select {
 		case <-ctx.Done():

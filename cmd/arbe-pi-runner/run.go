@@ -16,7 +16,9 @@ import (
 )
 
 func harnessFlag() cli.Flag {
-	return &cli.StringFlag{Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", ")}
+	return &cli.StringFlag{
+		Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", "),
+	}
 }
 
 func (p *program) runCommand() *cli.Command {
@@ -42,17 +44,37 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 			harnessFlag(),
 			&cli.StringFlag{Name: "cwd", Usage: "where the agent works (the current folder)", TakesFile: true},
 			&cli.StringFlag{Name: "model", Usage: "the model, in the agent's own words"},
-			&cli.StringFlag{Name: "session", Usage: "the session `FILE` to work in; made where it is missing", TakesFile: true},
-			&cli.BoolFlag{Name: "resume", Usage: "go on with the session of the thread's last run: this box's own file, or rebuilt from the thread"},
+			&cli.StringFlag{
+				Name: "session", Usage: "the session `FILE` to work in; made where it is missing",
+				TakesFile: true,
+			},
+			&cli.BoolFlag{
+				Name: "resume",
+				Usage: "go on with the session of the thread's last run: this box's own file, or rebuilt from the " +
+					"thread",
+			},
 			&cli.BoolFlag{Name: "hydrate", Usage: "with --resume: rebuild it from the thread in any case"},
 			&cli.StringFlag{Name: "agent-bin", Usage: "the agent's `BINARY` (what PATH has)", TakesFile: true},
 			&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
 			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
-			&cli.BoolFlag{Name: "pty", Usage: "the agent's own interface in this terminal, with or without a PROMPT to begin with"},
-			&cli.DurationFlag{Name: "stall-timeout", Usage: "end an agent that writes nothing and computes nothing for so long (off)"},
-			&cli.DurationFlag{Name: "unreachable-timeout", Usage: "end an agent that waits so long for a provider that it can't reach (codex: 10m; the others give up by themselves)"},
+			&cli.BoolFlag{
+				Name:  "pty",
+				Usage: "the agent's own interface in this terminal, with or without a PROMPT to begin with",
+			},
+			&cli.DurationFlag{
+				Name:  "stall-timeout",
+				Usage: "end an agent that writes nothing and computes nothing for so long (off)",
+			},
+			&cli.DurationFlag{
+				Name: "unreachable-timeout",
+				Usage: "end an agent that waits so long for a provider that it can't reach (codex: 10m; the others " +
+					"give up by themselves)",
+			},
 			&cli.BoolFlag{Name: "kill-leftovers", Usage: "end what the agent leaves running, also after a normal end"},
-			&cli.BoolFlag{Name: "remove-token-file", Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts"},
+			&cli.BoolFlag{
+				Name:  "remove-token-file",
+				Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts",
+			},
 			cmdline.Verbose(),
 		},
 		Action: p.runAction,
@@ -77,7 +99,8 @@ func (p *program) runAction(c *cli.Context) error {
 		return cmdline.Usage("--pty: in its own interface %s does not tell the id of its session", spec.Name)
 	}
 	if c.Bool("hydrate") && !c.Bool("resume") {
-		return cmdline.Usage("--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
+		return cmdline.Usage(
+			"--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
 	}
 	if _, is := cmdline.Terminal(os.Stdin); c.Bool("pty") && !is {
 		return cmdline.Usage("--pty is for a terminal, and stdin is none")
@@ -100,7 +123,10 @@ func (p *program) runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.handOn(c, s, job{Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd, Session: session, Prompt: prompt, PTY: c.Bool("pty")})
+	return p.handOn(c, s, job{
+		Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd,
+		Session: session, Prompt: prompt, PTY: c.Bool("pty"),
+	})
 }
 
 // runWorker is what a worker does of a run.
@@ -111,7 +137,8 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	}
 	said := p.stderr
 	if p.job.PTY { // where nothing else must be written
-		f, err := os.OpenFile(filepath.Join(runner.FolderPath(p.job.State, s.thread, p.job.RunID), "log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(filepath.Join(runner.FolderPath(p.job.State, s.thread, p.job.RunID), "log"),
+			os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
 		}
@@ -133,8 +160,10 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	res, err := runner.Run(ctx, abandon, runner.Config{
 		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
 		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: p.job.Prompt,
-		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
-		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"), Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
+		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"),
+		Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
+		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"),
+		Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
 		ByHand: p.byHand, Stdout: p.stdout, Stderr: p.screen, TTY: tty,
 		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker, Recorded: p.keeper.Recorded,
@@ -145,7 +174,8 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 // handOn makes this process the run's keeper, with all that it needs to know.
 func (p *program) handOn(c *cli.Context, s settings, j job) error {
 	if j.Prompt == "" && j.RunID == "" && !j.PTY {
-		return cmdline.Usage("no prompt: give one after --, or --prompt-file, or ARBE_RUN_ID with a prompt on the thread")
+		return cmdline.Usage(
+			"no prompt: give one after --, or --prompt-file, or ARBE_RUN_ID with a prompt on the thread")
 	}
 	if j.RunID == "" {
 		j.RunID = runner.NewRunID()
@@ -169,7 +199,10 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	var missing *harness.NotFoundError
 	switch {
 	case errors.Is(err, runner.ErrUndelivered):
-		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("%w\nit is kept in %s; arbe-pi-runner recover sends it", err, res.Folder)}
+		return &cmdline.Exit{
+			Status: exitUndelivered,
+			Cause:  fmt.Errorf("%w\nit is kept in %s; arbe-pi-runner recover sends it", err, res.Folder),
+		}
 	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrTaken), errors.As(err, &busy):
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	case err != nil:
@@ -177,9 +210,15 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	case res.NotStarted == nil:
 		return &cmdline.Exit{Status: res.Verdict.ExitStatus()}
 	case errors.As(res.NotStarted, &missing):
-		return &cmdline.Exit{Status: res.NotStarted.Status, Cause: fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install)}
+		return &cmdline.Exit{
+			Status: res.NotStarted.Status,
+			Cause:  fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install),
+		}
 	}
-	return &cmdline.Exit{Status: res.NotStarted.Status, Cause: fmt.Errorf("the agent could not be started: %w", res.NotStarted)}
+	return &cmdline.Exit{
+		Status: res.NotStarted.Status,
+		Cause:  fmt.Errorf("the agent could not be started: %w", res.NotStarted),
+	}
 }
 
 // promptFrom is the prompt that the command line gives; "" where it gives none.

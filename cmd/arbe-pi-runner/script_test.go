@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScript runs the program as a user would, with a fake agent named pi in PATH and a fake thread server. Beside testscript's own commands the
-// scripts have
+// TestScript runs the program as a user would, with a fake agent named pi in PATH and a fake thread server. Beside
+// testscript's own commands the scripts have
 //
 //	status N CMD …     the command ends with N
 //	entries REGEXP     the thread's entries, in short (type:kind:status:errorClass …), match
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 //	payload ID REGEXP  an entry's payload matches
 //	allow ID           that id may come again with another payload
 //	post ID JSON       somebody else posts an entry
-//	server HOW         the server answers all with a status ("401"), takes single posts only ("old"), lets nobody read ("writeonly"), works ("ok"),
-//	                   or works and is told that the indexes of lines may have gaps ("gaps")
+//	server HOW         the server answers all with a status ("401"), takes single posts only ("old"), lets nobody read
+//	                   ("writeonly"), works ("ok"), or works and accepts gaps in the indexes of lines ("gaps")
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../testdata/script/runner/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -70,11 +70,14 @@ func TestScript(t *testing.T) {
 				return fakethread.Fault{}
 			})
 			env.Values["box"] = b
-			programs, _, _ := strings.Cut(env.Getenv("PATH"), string(filepath.ListSeparator)) // where testscript has put them
+			// where testscript has put them
+			programs, _, _ := strings.Cut(env.Getenv("PATH"), string(filepath.ListSeparator))
 			for k, v := range map[string]string{
 				"GORACE": "atexit_sleep_ms=0", // the race detector would add a second to each program
-				"RUNNER": filepath.Join(programs, "arbe-pi-runner"), "HOME": env.WorkDir, fakeagent.PlanVar: filepath.Join(env.WorkDir, "plan"),
-				"ARBE_THREAD_ID": "t1", "ARBE_RUN_ID": "r1", "ARBE_STREAM_URL": b.server.URL, "ARBE_STREAM_TOKEN": b.server.Token,
+				"RUNNER": filepath.Join(programs, "arbe-pi-runner"), "HOME": env.WorkDir,
+				fakeagent.PlanVar: filepath.Join(env.WorkDir, "plan"),
+				"ARBE_THREAD_ID":  "t1", "ARBE_RUN_ID": "r1", "ARBE_STREAM_URL": b.server.URL,
+				"ARBE_STREAM_TOKEN": b.server.Token,
 			} {
 				env.Setenv(k, v)
 			}
@@ -135,7 +138,10 @@ func TestScript(t *testing.T) {
 					ts.Fatalf("usage: post ID JSON")
 				}
 				boxOf(ts).server.Allow(args[0])
-				boxOf(ts).server.Put(thread.Entry{ID: args[0], TS: "2026-01-01T00:00:00.000Z", AuthorID: "me", Payload: []byte(args[1])})
+				boxOf(ts).server.Put(thread.Entry{
+					ID: args[0], TS: "2026-01-01T00:00:00.000Z", AuthorID: "me",
+					Payload: []byte(args[1]),
+				})
 			},
 			"allow": func(ts *testscript.TestScript, _ bool, args []string) { boxOf(ts).server.Allow(args[0]) },
 			"server": func(ts *testscript.TestScript, _ bool, args []string) {

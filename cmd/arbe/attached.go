@@ -43,11 +43,12 @@ func (p *program) runAction(c *cli.Context) error {
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
 	if attached != "" {
-		drop, err := h.hold(ctx, done, attached)
+		client, err := h.client(lease.Stream(done.Sandbox))
 		if err != nil {
 			return err
 		}
-		defer drop()
+		hold := lease.Hold{Holder: attached, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL}
+		defer lease.Lease{Client: client}.Keep(ctx, hold)() // the launch got it
 	}
 	var fold thread.Fold
 	show := p.show(c.Bool("full"))
@@ -81,26 +82,6 @@ func (p *program) runAction(c *cli.Context) error {
 			}
 		}
 	}
-}
-
-// hold renews this process's hold of the box until drop is called.
-func (h host) hold(ctx context.Context, done launch.Launched, holder string) (drop func(), err error) {
-	client, err := h.client(lease.Stream(done.Sandbox))
-	if err != nil {
-		return nil, err
-	}
-	l := lease.Lease{Client: client}
-	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan struct{})
-	go func() {
-		defer close(kept)
-		l.Keep(keeping, lease.Hold{Holder: holder, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL})
-	}()
-	return func() {
-		stop()
-		<-kept
-		_ = l.Drop(context.WithoutCancel(ctx), holder) // else it expires
-	}, nil
 }
 
 // after does the work after the run and prints its results. A push that fails does not fail the run: its commits are

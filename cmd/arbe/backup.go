@@ -86,7 +86,10 @@ func (p *program) backupSource(d server.Data) (func(context.Context, io.Writer) 
 		return nil, err
 	}
 	return func(ctx context.Context, w io.Writer) error {
-		token, err := token.Sign(key, token.Grant{Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup}, Until: time.Now().Add(10 * time.Minute)})
+		token, err := token.Sign(key, token.Grant{
+			Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup},
+			Until: time.Now().Add(10 * time.Minute),
+		})
 		if err != nil {
 			return err
 		}
@@ -127,7 +130,9 @@ func receive(ctx context.Context, source func(context.Context, io.Writer) error,
 }
 
 // receiveFile writes a backup to a file, which gets its name when the backup is whole and on disk.
-func receiveFile(ctx context.Context, source func(context.Context, io.Writer) error, file string) (b server.Backup, err error) {
+func receiveFile(
+	ctx context.Context, source func(context.Context, io.Writer) error, file string,
+) (b server.Backup, err error) {
 	partial := file + ".partial"
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return b, err

@@ -99,10 +99,6 @@ func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harn
 
 // statusOf returns the status of the run with this id; "" if the thread has no such run.
 func statusOf(fold *thread.Fold, id string) string {
-	for _, r := range fold.Runs() {
-		if r.ID == id {
-			return r.Status
-		}
-	}
-	return ""
+	r, _ := fold.Run(id)
+	return r.Status
 }

@@ -49,7 +49,8 @@ func (p *program) sandboxCommand() *cli.Command {
 			},
 			{
 				Name: "push", Usage: "push the branch of a box, and open a pull request", ArgsUsage: "PROVIDER:ID",
-				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, error}.",
+				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, " +
+					"error}.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{
 						Name:  "repo",
@@ -60,8 +61,10 @@ func (p *program) sandboxCommand() *cli.Command {
 				Action: p.sandboxPush,
 			},
 			{
-				Name: "pull", Usage: "copy the changes of a box back into the folder of launch --dir", ArgsUsage: "PROVIDER:ID",
-				Description: "A file that changed on both sides stays as it is here; the box's version arrives as NAME.box.",
+				Name: "pull", Usage: "copy the changes of a box back into the folder of launch --dir",
+				ArgsUsage: "PROVIDER:ID",
+				Description: "A file that changed on both sides stays as it is here; the box's version arrives as " +
+					"NAME.box.",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{
 						Name:  "delete",
@@ -421,14 +424,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err := l.Hold(ctx, hold); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
-	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan struct{})
-	go func() { defer close(kept); l.Keep(keeping, hold) }()
-	defer func() {
-		stop()
-		<-kept
-		_ = l.Drop(context.WithoutCancel(ctx), hold.Holder) // else it expires
-	}()
+	defer l.Keep(ctx, hold)()
 	box, err := provider.Open(ctx, ref.ID)
 	if err != nil {
 		return err

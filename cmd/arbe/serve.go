@@ -54,7 +54,8 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 			},
 			&cli.GenericFlag{
 				Name: "memory-budget", Value: new(cmdline.Size),
-				Usage: "limit the memory of all requests to `BYTES` (such as 256MiB); 0 for a quarter of the memory limit",
+				Usage: "limit the memory of all requests to `BYTES` (such as 256MiB); 0 for a quarter of the memory " +
+					"limit",
 			},
 			&cli.StringFlag{
 				Name:  "access-log",
@@ -131,10 +132,12 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := server.Config{
-		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"), Insecure: c.Bool("insecure-loopback"),
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
+		Insecure:  c.Bool("insecure-loopback"),
 		Limits:    server.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
 		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
-		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version, Logger: logger,
+		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version,
+		Logger: logger,
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -143,7 +146,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	if c.String("engine") == "nats" {
 		cfg.NATS = &jetstream.Config{
-			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"), Shards: c.Int("nats-shards"),
+			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"),
+			Shards:   c.Int("nats-shards"),
 			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
 		}
 	}
@@ -166,7 +170,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 
 // serveExit gives a server's error its exit status.
 func serveExit(err error) error {
-	for _, config := range []error{server.ErrNoSecret, server.ErrInsecure, token.ErrShortSecret, server.ErrDebugAddress} {
+	for _, config := range []error{
+		server.ErrNoSecret, server.ErrInsecure, token.ErrShortSecret,
+		server.ErrDebugAddress,
+	} {
 		if errors.Is(err, config) {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}

@@ -43,7 +43,8 @@ func (p *program) tokenCommand() *cli.Command {
 			case c.Args().Present():
 				return cmdline.Usage("token mint takes no arguments")
 			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
-				strings.HasPrefix(c.String("stream"), thread.StreamName("")) || c.String("stream") == token.SubjectAdmin):
+				strings.HasPrefix(c.String("stream"), thread.StreamName("")) ||
+				c.String("stream") == token.SubjectAdmin):
 				return cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
 			case !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))

@@ -330,12 +330,7 @@ func (v *view) heartbeat(e thread.Entry) {
 
 // ended shows the verdict of a run.
 func (v *view) ended(runID string) {
-	var run thread.Run
-	for _, r := range v.fold.Runs() {
-		if r.ID == runID {
-			run = r
-		}
-	}
+	run, _ := v.fold.Run(runID)
 	style, mark := map[string]string{thread.StatusCompleted: green, thread.StatusCancelled: yellow}[run.Status], "✔"
 	if style == "" {
 		style = red

@@ -81,7 +81,8 @@ func TestExcludeBothWays(t *testing.T) {
 		if got, want := tree(t, s.work()), "a/\na/x: 1\nz/"; got != want {
 			t.Fatalf("the box has\n%s\nwant\n%s", got, want)
 		}
-		write(t, s.work(), "node_modules/n", "2", "x", "2", "a/x", "2", "y/y", "2", "z/n", "2", "c.log", "2", "lit*", "2")
+		write(t, s.work(), "node_modules/n", "2", "x", "2", "a/x", "2", "y/y", "2", "z/n", "2", "c.log", "2", "lit*",
+			"2")
 		s.Delete = true
 		res := s.pull(t)
 		want := "a/\na/node_modules/\na/node_modules/m: 1\na/x: 2\nb.log: 1\n" +

@@ -132,7 +132,8 @@ func TestBoxFaults(t *testing.T) {
 					continue
 				}
 				res, err := s.Pull(t.Context(), at(k, fault))
-				if err == nil || res.Error != err.Error() || res.Copied+res.Deleted > 0 || !maps.Equal(res.Base, s.Base) {
+				if err == nil || res.Error != err.Error() || res.Copied+res.Deleted > 0 ||
+					!maps.Equal(res.Base, s.Base) {
 					t.Errorf("%s at %d: %+v, %v", name, k, res, err)
 				}
 				if got := tree(t, s.Path); got != before {
@@ -234,7 +235,8 @@ func TestFolderInUse(t *testing.T) {
 					err = errors.Join(err, f.Close(), os.Truncate(s.dir("shrinks"), int64(3<<20-i%(3<<20))))
 				}
 				err = errors.Join(err,
-					os.WriteFile(s.dir("new"), []byte(fmt.Sprint(i)), 0o644), os.Rename(s.dir("new"), s.dir("replaced")),
+					os.WriteFile(s.dir("new"), []byte(fmt.Sprint(i)), 0o644),
+					os.Rename(s.dir("new"), s.dir("replaced")),
 					os.WriteFile(s.dir("comes"), nil, 0o644), os.Remove(s.dir("comes")))
 				if err != nil {
 					t.Error(err)

@@ -123,7 +123,8 @@ func (r *remote) fetch(ctx context.Context, name string, is []string, read func(
 	}
 	size, err := f.Seek(0, io.SeekCurrent)
 	if err == nil && (strconv.FormatInt(size, 10) != is[0] || hex.EncodeToString(sum.Sum(nil)) != is[1]) {
-		err = fmt.Errorf("%s of the box's folder: %d bytes arrived, and not the %s bytes that were sent", name, size, is[0])
+		err = fmt.Errorf("%s of the box's folder: %d bytes arrived, and not the %s bytes that were sent", name, size,
+			is[0])
 	}
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)

@@ -33,7 +33,10 @@ func daytona(t testing.TB) sandbox.Provider {
 	t.Helper()
 	fake, tr := fakedaytona.New(t), &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	p, err := sandbox.NewDaytona(sandbox.Config{Key: fake.Key, URL: fake.URL, Pace: 2 * time.Millisecond, Transport: tr})
+	p, err := sandbox.NewDaytona(sandbox.Config{
+		Key: fake.Key, URL: fake.URL, Pace: 2 * time.Millisecond,
+		Transport: tr,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

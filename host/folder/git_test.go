@@ -18,7 +18,8 @@ func git(t *testing.T, dir string, args ...string) (string, error) {
 	cmd.Dir = dir
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a",
+		"GIT_COMMITTER_EMAIL=a@example.org",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=protocol.file.allow", "GIT_CONFIG_VALUE_0=always",
 	}
 	out, err := cmd.CombinedOutput()
@@ -110,7 +111,8 @@ func TestGit(t *testing.T) {
 			mustGit(t, s.Path, "rev-parse", "--verify", branch)
 		}
 		for _, path := range []string{
-			".git/config", ".git/hooks", "bare/config", "bare/hooks", "hidden/.git", "tree/.git", "common/.git/commondir",
+			".git/config", ".git/hooks", "bare/config", "bare/hooks", "hidden/.git", "tree/.git",
+			"common/.git/commondir",
 		} {
 			if !slices.Contains(res.Skipped, path) {
 				t.Errorf("%s is not reported in %v", path, res.Skipped)

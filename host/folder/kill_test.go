@@ -133,7 +133,8 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	e := errand{
-		Boxes: boxes, ID: s.box.Ref().ID, Path: s.Path, State: s.State, Base: filepath.Join(boxes, "base"), Delete: true,
+		Boxes: boxes, ID: s.box.Ref().ID, Path: s.Path, State: s.State, Base: filepath.Join(boxes, "base"),
+		Delete: true,
 	}
 	base, err := folder.Load(e.Base)
 	must(t, err)

@@ -48,7 +48,8 @@ func TestKinds(t *testing.T) {
 		cut := strings.Repeat("é", 118) // with .box-HASH within 255 bytes
 		var beside string
 		for line := range strings.Lines(tree(t, s.Path)) {
-			if name, content, _ := strings.Cut(strings.TrimSpace(line), ": "); strings.HasPrefix(name, cut) && content == "box" {
+			if name, content, _ := strings.Cut(strings.TrimSpace(line), ": "); strings.HasPrefix(name, cut) &&
+				content == "box" {
 				beside = name
 			}
 		}
@@ -97,7 +98,8 @@ func TestUntouched(t *testing.T) {
 			info, err := os.Lstat(s.dir(name))
 			must(t, err)
 			was, is := before[name].Sys().(*syscall.Stat_t), info.Sys().(*syscall.Stat_t)
-			if is.Ino != was.Ino || is.Nlink != was.Nlink || is.Mtim != was.Mtim || is.Ctim != was.Ctim && name != "chmod" {
+			if is.Ino != was.Ino || is.Nlink != was.Nlink || is.Mtim != was.Mtim || is.Ctim != was.Ctim &&
+				name != "chmod" {
 				t.Errorf("%s was %+v, is %+v", name, was, is)
 			}
 		}
@@ -148,7 +150,8 @@ func TestLinksOut(t *testing.T) {
 		remove(t, s.work("gone"))
 		s.Delete = true
 		s.pull(t)
-		want := "file -> " + outside + "/file\nfile.box: 2\ngone -> " + outside + "\nin -> other\nin.box/\nin.box/a: 2\n" +
+		want := "file -> " + outside + "/file\nfile.box: 2\ngone -> " + outside +
+			"\nin -> other\nin.box/\nin.box/a: 2\n" +
 			"other/\nother/a: 1\n" +
 			"out -> " + outside + "\nout.box/\nout.box/a: 2\nout.box/b/\nout.box/b/c: 2"
 		if got := tree(t, s.Path); got != want {
@@ -238,7 +241,8 @@ func TestUnreadable(t *testing.T) {
 		s := newScene(t, p)
 		write(t, s.Path, "a", "1", "b", "1")
 		must(t, os.Chmod(s.dir("b"), 0))
-		if _, err := s.CopyIn(t.Context(), s.box); err == nil || !strings.Contains(err.Error(), "b: permission denied") {
+		if _, err := s.CopyIn(t.Context(), s.box); err == nil ||
+			!strings.Contains(err.Error(), "b: permission denied") {
 			t.Error("the folder:", err)
 		}
 		must(t, os.Chmod(s.dir("b"), 0o644))

@@ -112,7 +112,8 @@ func Decode(r io.Reader) (Manifest, error) {
 			e.Type = Type(l.Type[0])
 		}
 		if e.Type == File {
-			if n, err := hex.Decode(e.SHA256[:], []byte(l.SHA256[:min(len(l.SHA256), 64)])); err != nil || n != len(e.SHA256) {
+			if n, err := hex.Decode(e.SHA256[:], []byte(l.SHA256[:min(len(l.SHA256), 64)])); err != nil ||
+				n != len(e.SHA256) {
 				return nil, fmt.Errorf("read manifest: bad SHA-256 %q", l.SHA256)
 			}
 		}

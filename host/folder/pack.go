@@ -110,7 +110,10 @@ func (p *packer) add(ctx context.Context, name string) error {
 		return nil
 	}
 	e := Entry{Type: typeOf(info.Mode()), Mode: info.Mode().Perm()}
-	h := tar.Header{Name: name, Mode: int64(e.Mode), ModTime: info.ModTime().Truncate(time.Second), Format: tar.FormatGNU}
+	h := tar.Header{
+		Name: name, Mode: int64(e.Mode), ModTime: info.ModTime().Truncate(time.Second),
+		Format: tar.FormatGNU,
+	}
 	switch e.Type {
 	case Special:
 		return nil

@@ -41,7 +41,8 @@ func TestRandom(t *testing.T) {
 			mess(t, r, s.Path, fmt.Sprint("host", round), 5)
 			mess(t, r, s.work(), fmt.Sprint("box", round), 5)
 			host, box, base := scan(t, s.Path), scan(t, s.work()), s.Base
-			story := fmt.Sprintf("seed %d, round %d\nhost:\n%s\nbox:\n%s", seed, round, tree(t, s.Path), tree(t, s.work()))
+			story := fmt.Sprintf("seed %d, round %d\nhost:\n%s\nbox:\n%s", seed, round, tree(t, s.Path),
+				tree(t, s.work()))
 			res := s.pull(t)
 			story += fmt.Sprintf("\nafter:\n%s\n%v", tree(t, s.Path), res.Conflicts)
 			after := scan(t, s.Path)
@@ -68,7 +69,8 @@ func TestRandom(t *testing.T) {
 					t.Fatalf("%s was not deleted\n%s", path, story)
 				}
 			}
-			if again := s.pull(t); again.Copied+again.Deleted+len(again.Conflicts) > 0 || !maps.Equal(scan(t, s.Path), after) {
+			if again := s.pull(t); again.Copied+again.Deleted+len(again.Conflicts) > 0 ||
+				!maps.Equal(scan(t, s.Path), after) {
 				t.Fatalf("a second sync: %+v\n%s\nthen:\n%s", again, story, tree(t, s.Path))
 			}
 		}

@@ -109,7 +109,8 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	}
 	m := merge{
 		Sync: s, root: root, notes: notes, box: listed, contents: contents.pieces,
-		res: &res, base: maps.Clone(s.Base), aside: map[string]string{}, reported: map[string]bool{}, wanted: map[string]bool{},
+		res: &res, base: maps.Clone(s.Base), aside: map[string]string{}, reported: map[string]bool{},
+		wanted: map[string]bool{},
 	}
 	if m.base == nil {
 		m.base = Manifest{}

@@ -56,12 +56,8 @@ func (g *log) read(ctx context.Context, client *thread.Client) error {
 
 // status returns the status of a run; "" if the thread has no run with the id.
 func (g *log) status(run string) string {
-	for _, r := range g.fold.Runs() {
-		if r.ID == run {
-			return r.Status
-		}
-	}
-	return ""
+	r, _ := g.fold.Run(run)
+	return r.Status
 }
 
 // free returns the number of the thread's next run, or the run that blocks it.

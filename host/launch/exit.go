@@ -9,15 +9,7 @@ import (
 // completed, else the agent's own: 128+n for signal n, 1 if the agent's is 0 or unknown. A run that the thread does
 // not have is 1.
 func ExitStatus(fold *thread.Fold, runID string) int {
-	for _, r := range fold.Runs() {
-		if r.ID == runID {
-			return exitStatus(r)
-		}
-	}
-	return 1
-}
-
-func exitStatus(r thread.Run) int {
+	r, _ := fold.Run(runID)
 	t := r.Totals
 	switch {
 	case r.Status == thread.StatusCompleted:

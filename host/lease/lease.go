@@ -247,8 +247,24 @@ const (
 	renewAfter = TTL / 4
 )
 
-// Keep renews a hold, which the caller has, until ctx is done. It ignores a renewal that fails: the TTL allows several.
-func (l Lease) Keep(ctx context.Context, h Hold) {
+// Keep renews a hold, which the caller has, until the caller drops it or ctx is done. drop waits for the renewals to
+// stop. It ignores an error: the hold expires.
+func (l Lease) Keep(ctx context.Context, h Hold) (drop func()) {
+	renewing, stop := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		l.renew(renewing, h)
+	}()
+	return func() {
+		stop()
+		<-stopped
+		_ = l.Drop(context.WithoutCancel(ctx), h.Holder)
+	}
+}
+
+// renew renews a hold until ctx is done. It ignores a renewal that fails: the TTL allows several.
+func (l Lease) renew(ctx context.Context, h Hold) {
 	tick := time.NewTicker(renewAfter)
 	defer tick.Stop()
 	for {

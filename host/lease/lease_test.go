@@ -43,7 +43,10 @@ func newLease(t *testing.T) lease.Lease {
 	token := func() (string, error) {
 		return token.Sign(
 			key,
-			token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+			token.Grant{
+				Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
+				Until: time.Now().Add(time.Hour),
+			},
 		)
 	}
 	return lease.Lease{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}

@@ -20,7 +20,8 @@ type pruner interface {
 	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
 	Streams(ctx context.Context, f func(stream string, h engine.Head) error) error
 
-	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its neighbours.
+	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its
+	// neighbours.
 	Remove(ctx context.Context, stream string, seqs []uint64) error
 
 	// Delete deletes a stream with its keys and values. A later stream of the same name has higher seqs.
@@ -29,8 +30,8 @@ type pruner interface {
 
 // watcher is an engine whose streams other servers append to as well.
 type watcher interface {
-	// Watch calls f for each stream that another engine has appended to, until ctx is done. It returns nil then. Calls of f
-	// don't overlap.
+	// Watch calls f for each stream that another engine has appended to, until ctx is done. It returns nil then. Calls
+	// of f don't overlap.
 	Watch(ctx context.Context, f func(stream string)) error
 }
 

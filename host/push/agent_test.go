@@ -220,7 +220,8 @@ func TestOtherServer(t *testing.T) {
 	if err != nil || o.Remote.Owner != "" {
 		t.Fatalf("%+v, %v", o.Remote, err)
 	}
-	const want = "/git/org/repo.git: the server requires credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL only (401)"
+	const want = "/git/org/repo.git: the server requires credentials, and GITHUB_TOKEN is for GITHUB_SERVER_URL only " +
+		"(401)"
 	if got := push.Push(t.Context(), b, o); got.Pushed || !strings.HasSuffix(got.Error, want) {
 		t.Errorf("got %+v", got)
 	}
@@ -271,7 +272,8 @@ func TestLocalRemote(t *testing.T) {
 // A remote of ssh is pushed to with the user's keys and without the token.
 func TestSSH(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	write(t, bin+"/ssh", "#!/bin/sh\nfor last; do :; done\necho \"$@\" >>"+log+"\nenv >>"+log+"\nexec sh -c \"$last\"\n")
+	write(t, bin+"/ssh", "#!/bin/sh\nfor last; do :; done\necho \"$@\" >>"+log+"\nenv >>"+log+
+		"\nexec sh -c \"$last\"\n")
 	if err := os.Chmod(bin+"/ssh", 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,9 @@ import (
 func TestReadHeader(t *testing.T) {
 	a, b := strings.Repeat("a", 40), strings.Repeat("b", 40)
 	for in, want := range map[string]header{
-		"# v2 git bundle\n" + a + " refs/heads/x\n\nPACK":                                                       {tips: map[string]string{"refs/heads/x": a}},
+		"# v2 git bundle\n" + a + " refs/heads/x\n\nPACK": {
+			tips: map[string]string{"refs/heads/x": a},
+		},
 		"# v3 git bundle\n@object-format=sha1\n-" + b + " a commit\n-" + a + "\n" + a + " refs/heads/x\n\nPACK": {needs: []string{b, a}, tips: map[string]string{"refs/heads/x": a}},
 	} {
 		got, pack, err := readHeader(strings.NewReader(in))

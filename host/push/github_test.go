@@ -157,7 +157,8 @@ func (g *gitHub) create(w http.ResponseWriter, r *http.Request) {
 			g.answer(w, http.StatusUnprocessableEntity, map[string]any{
 				"message": "Validation Failed",
 				"errors": []any{map[string]string{
-					"resource": "PullRequest", "code": "custom", "message": "A pull request already exists for org:" + in.Head + ".",
+					"resource": "PullRequest", "code": "custom", "message": "A pull request already exists for org:" +
+						in.Head + ".",
 				}},
 			})
 			return
@@ -284,7 +285,8 @@ func git(t *testing.T, dir string, args ...string) string {
 func commit(t *testing.T, dir, message string) {
 	t.Helper()
 	git(t, dir, "add", "--all")
-	git(t, dir, "-c", "user.name=me", "-c", "user.email=me@example", "commit", "--quiet", "--allow-empty", "-m", message)
+	git(t, dir, "-c", "user.name=me", "-c", "user.email=me@example", "commit", "--quiet", "--allow-empty", "-m",
+		message)
 }
 
 func write(t *testing.T, file, text string) {

@@ -63,7 +63,8 @@ func pullRequest(ctx context.Context, o Options) (string, error) {
 		return "", err // the first error is the cause
 	}
 	for _, pr := range open {
-		if pr.GetHead().GetRef() == o.Branch && pr.GetHTMLURL() != "" { // a server that doesn't know the filter lists all
+		// a server that doesn't know the filter lists all
+		if pr.GetHead().GetRef() == o.Branch && pr.GetHTMLURL() != "" {
 			return pr.GetHTMLURL(), nil
 		}
 	}

@@ -57,7 +57,8 @@ func TestPush(t *testing.T) {
 			name: "a token that may not push", setup: func(_ *gitHub, o *push.Options) {
 				o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "closed.git", 1)
 			},
-			want: push.Outcome{Error: "git push failed: http://"}, says: "the token may not push here (403)", noPull: true,
+			want: push.Outcome{Error: "git push failed: http://"}, says: "the token may not push here (403)",
+			noPull: true,
 		},
 		{
 			name: "a repository that isn't there", setup: func(_ *gitHub, o *push.Options) {
@@ -66,12 +67,19 @@ func TestPush(t *testing.T) {
 			want: push.Outcome{Error: "git push failed: http://"}, says: "no such repository", noPull: true,
 		},
 		{
-			name: "a page", setup: func(_ *gitHub, o *push.Options) { o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "page", 1) },
-			want: push.Outcome{Error: "git push failed: http://"}, says: "the answer is not a git server's", noPull: true,
+			name: "a page",
+			setup: func(_ *gitHub,
+				o *push.Options,
+			) {
+				o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "page", 1)
+			},
+			want: push.Outcome{Error: "git push failed: http://"}, says: "the answer is not a git server's",
+			noPull: true,
 		},
 		{
-			name: "a token that would break out of its header", setup: func(_ *gitHub, o *push.Options) { o.Token = "a\r\nb" },
-			want: push.Outcome{Error: "git push failed: the token holds control characters"}, noPull: true,
+			name:  "a token that would break out of its header",
+			setup: func(_ *gitHub, o *push.Options) { o.Token = "a\r\nb" },
+			want:  push.Outcome{Error: "git push failed: the token holds control characters"}, noPull: true,
 		},
 		{
 			name: "no pull request is wanted", setup: func(_ *gitHub, o *push.Options) { o.NoPR = true },
@@ -86,7 +94,8 @@ func TestPush(t *testing.T) {
 					g.t.Fatal(err)
 				}
 			},
-			want: push.Outcome{Error: "git push failed: git push: exit status 1: "}, says: "GH006: Protected branch update failed", noPull: true,
+			want: push.Outcome{Error: "git push failed: git push: exit status 1: "},
+			says: "GH006: Protected branch update failed", noPull: true,
 		},
 		{
 			name: "one is open already", setup: func(g *gitHub, _ *push.Options) {
@@ -139,7 +148,8 @@ func TestPush(t *testing.T) {
 			want: push.Outcome{Pushed: true, Error: "PR creation failed: "}, says: "redirected to another host", onGit: true, noPull: true,
 		},
 		{
-			name: "an answer without an address", setup: func(g *gitHub, _ *push.Options) { g.fault = status("POST", 201, "{}") },
+			name:  "an answer without an address",
+			setup: func(g *gitHub, _ *push.Options) { g.fault = status("POST", 201, "{}") },
 			want:  push.Outcome{Pushed: true, Error: "PR creation failed: GitHub's answer has no address of the pull request"},
 			onGit: true, asked: []string{"GET ", "POST /pulls", "GET /pulls"}, noPull: true,
 		},

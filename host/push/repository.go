@@ -260,7 +260,8 @@ func (r *repository) access(remote bool) []string {
 	}
 	env := []string{"GIT_ALLOW_PROTOCOL=" + r.remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
 	for i, kv := range config {
-		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]),
+			fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))
 	}
 	return env
 }

@@ -184,7 +184,8 @@ func TestShapes(t *testing.T) {
 			o := h.options("work/1")
 			o.NoPR = true
 			got := push.Push(t.Context(), b, o)
-			if !strings.Contains(got.Error, tt.err) || (got.Error == "") != (tt.err == "") || got.Pushed != (tt.err == "") {
+			if !strings.Contains(got.Error, tt.err) || (got.Error == "") != (tt.err == "") ||
+				got.Pushed != (tt.err == "") {
 				t.Fatalf("got %+v, want %q", got, tt.err)
 			}
 			if got.Nothing != (tt.err == nothing) {
@@ -194,7 +195,8 @@ func TestShapes(t *testing.T) {
 				t.Errorf("the remote is at %q, and was at %q", tip, before)
 			}
 			if tt.files != "" {
-				if files := strings.ReplaceAll(git(t, h.bare(), "ls-tree", "--name-only", "work/1"), "\n", " "); files != tt.files {
+				if files := strings.ReplaceAll(git(t, h.bare(), "ls-tree", "--name-only", "work/1"), "\n",
+					" "); files != tt.files {
 					t.Errorf("pushed %q, want %q", files, tt.files)
 				}
 				git(t, h.bare(), "fsck", "--strict", "--no-dangling")
@@ -273,7 +275,8 @@ func TestCountUnsaved(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		for script, want := range map[string]push.Unsaved{
 			":": {Git: true},
-			"echo '*.o' >.git/info/exclude; echo x >x.o; git config status.showUntrackedFiles no":                              {Git: true},
+			"echo '*.o' >.git/info/exclude; echo x >x.o; git config status.showUntrackedFiles " +
+				"no": {Git: true},
 			"echo x >x; mkdir d; echo y >d/y; echo z >d/z; rm README; git config status.showUntrackedFiles no":                 {Git: true, Changes: 3},
 			"for i in 1 2; do git commit -qm $i --allow-empty; done; git checkout -q --detach; git commit -qm 3 --allow-empty": {Git: true, Commits: 3},
 			"git checkout -qb x; git commit -qm x --allow-empty; git checkout -q work/1":                                       {Git: true, Commits: 1},

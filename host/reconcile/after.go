@@ -75,13 +75,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 			}
 			return err
 		}
-		defer func() {
-			_ = l.Drop(context.WithoutCancel(ctx), holder) // else it expires
-		}()
-		keeping, stop := context.WithCancel(ctx)
-		kept := make(chan struct{})
-		go func() { defer close(kept); l.Keep(keeping, mine) }()
-		defer func() { stop(); <-kept }()
+		defer l.Keep(ctx, mine)()
 	}
 	// Another host may have done it before this one got its hold.
 	if err := t.read(ctx); err != nil {
@@ -180,7 +174,8 @@ func (t *settling) synced(ctx context.Context, run thread.Run, result thread.Syn
 			Synced,
 			cmp.Or(
 				result.Error,
-				fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted, len(result.Conflicts)),
+				fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted,
+					len(result.Conflicts)),
 			),
 		)
 		return nil

@@ -144,8 +144,7 @@ func (t *settling) same(run thread.Run) (thread.Run, bool) {
 	if run.ID == "" {
 		return t.fold.Latest()
 	}
-	now := t.run(run.ID)
-	return now, now.ID == run.ID
+	return t.fold.Run(run.ID)
 }
 
 // base returns the prefix of the ids of a run's entries. For a run without an id, which other software writes, it is

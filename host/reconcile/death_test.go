@@ -74,12 +74,14 @@ func TestSettle(t *testing.T) {
 			for _, d := range s.Actions {
 				did += d.Did + " " + d.Why
 			}
-			if !strings.HasPrefix(did, tt.did) || tt.did == "" && did != "" || s.Status != tt.status || s.Open != tt.open {
+			if !strings.HasPrefix(did, tt.did) || tt.did == "" && did != "" || s.Status != tt.status ||
+				s.Open != tt.open {
 				t.Errorf("got %+v", s)
 			}
 			// Again, by another one: nothing more.
 			before := w.entries("t1")
-			if again, err := w.reconciler().Thread(t.Context(), "t1"); len(again.Actions) > 0 || (err != nil) != tt.fails {
+			if again, err := w.reconciler().Thread(t.Context(), "t1"); len(again.Actions) > 0 ||
+				(err != nil) != tt.fails {
 				t.Errorf("again it did %+v, %v", again.Actions, err)
 			}
 			if after := w.entries("t1"); len(after) != len(before) {

@@ -41,7 +41,8 @@ type Host struct {
 	// Push pushes the branch of a completed run. intent is the run's prompt.
 	Push func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed
 	// Sync copies the run's folder back. mine is false if another host has that folder.
-	Sync func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run) (result thread.Synced, mine bool)
+	Sync func(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run) (result thread.Synced,
+		mine bool)
 	// Unsaved describes work that exists in the box only; "" for none.
 	Unsaved func(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error)
 }
@@ -225,12 +226,8 @@ func (t *settling) read(ctx context.Context) error {
 
 // run returns the run with the id; the zero Run if there is none.
 func (t *settling) run(id string) thread.Run {
-	for _, run := range t.fold.Runs() {
-		if run.ID == id {
-			return run
-		}
-	}
-	return thread.Run{}
+	run, _ := t.fold.Run(id)
+	return run
 }
 
 // assistantText returns the text of an assistant's turn; "" for any other entry.

@@ -61,21 +61,26 @@ func TestReap(t *testing.T) {
 		{"with a folder to be copied back", []string{running, after(`{"sync":{"delete":false,"failed":false}}`), completed}, 0, nil, "", "its folder is not copied back"},
 		{"with a folder of a failed run", []string{running, after(`{"sync":{"delete":false,"failed":false}}`), failed}, 0, nil, "b1", ""},
 		{"an earlier box of the thread", []string{
-			running, inBox("b1", true, ""), completed, strings.ReplaceAll(running, "r1", "r2"), strings.ReplaceAll(inBox("b9", true, ""), "r1", "r2"),
+			running, inBox("b1", true, ""), completed, strings.ReplaceAll(running, "r1", "r2"),
+			strings.ReplaceAll(inBox("b9", true, ""), "r1", "r2"),
 		}, 0, nil, "b1", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.health["b1"] = sandbox.Live
-			w.labels["b1"], w.labels["b2"], w.labels["b3"] = w.label("t1", "true"), w.label("t1", ""), w.label("t2", "true")
+			w.labels["b1"], w.labels["b2"], w.labels["b3"] = w.label("t1", "true"), w.label("t1", ""),
+				w.label("t2", "true")
 			if tt.set != nil {
 				tt.set(w)
 			}
 			w.post("t1", tt.entries...)
 			w.ahead.Store(int64(tt.ahead))
 			r := w.reconciler()
-			r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
+			r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) {
+				return "2 commits",
+					nil
+			}
 			for range 2 {
 				if _, err := r.Thread(t.Context(), "t1"); err != nil {
 					t.Fatal(err)
@@ -90,7 +95,8 @@ func TestReap(t *testing.T) {
 					kept += e
 				}
 			}
-			if strings.Count(kept, "sandbox_kept") > 1 || !strings.Contains(kept, tt.kept) || tt.kept == "" && kept != "" {
+			if strings.Count(kept, "sandbox_kept") > 1 || !strings.Contains(kept, tt.kept) || tt.kept == "" &&
+				kept != "" {
 				t.Errorf("on the thread: %q, want the reason %q", kept, tt.kept)
 			}
 			if s := w.states["b1"]; s != "" && len(w.opened) > 0 {
@@ -203,7 +209,8 @@ func TestAfter(t *testing.T) {
 			results = append(results, id+" "+payload)
 		}
 	}
-	if len(results) != 3 || !strings.HasPrefix(results[0], "r1.sync.0 ") || !strings.Contains(results[1], "the remote is away") ||
+	if len(results) != 3 || !strings.HasPrefix(results[0], "r1.sync.0 ") ||
+		!strings.Contains(results[1], "the remote is away") ||
 		!strings.HasPrefix(results[2], "r1.push.1 ") ||
 		!strings.Contains(results[2], `"prUrl":"https://github.com/o/r/pull/1"`) {
 		t.Errorf("results %v", results)

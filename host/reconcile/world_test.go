@@ -75,7 +75,10 @@ func (w *world) client(id string) (*thread.Client, error) {
 	token := func() (string, error) {
 		return token.Sign(
 			w.key,
-			token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour)},
+			token.Grant{
+				Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
+				Until: time.Now().Add(time.Hour),
+			},
 		)
 	}
 	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil

@@ -14,7 +14,10 @@ import (
 // is refused.
 func TestExistingBranch(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
-		o := sandbox.Options{Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "arbe/work", Token: token}
+		o := sandbox.Options{
+			Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "arbe/work",
+			Token: token,
+		}
 		bare := h.repos.bare("private")
 		begun := func(b sandbox.Sandbox) sandbox.Branch { return b.(box).Branch() }
 		work := func(file string) string {
@@ -55,7 +58,8 @@ func TestExistingBranch(t *testing.T) {
 		}
 		before := h.asked()
 		o.Branch = "arbe/work"
-		if _, err := h.Create(t.Context(), o); !errors.Is(err, sandbox.ErrBranchExists) || !strings.Contains(err.Error(), "arbe/work") {
+		if _, err := h.Create(t.Context(), o); !errors.Is(err, sandbox.ErrBranchExists) ||
+			!strings.Contains(err.Error(), "arbe/work") {
 			t.Errorf("a new one: %v", err)
 		}
 		after, err := h.List(t.Context(), nil)

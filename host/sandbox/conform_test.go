@@ -56,11 +56,17 @@ func localHouse(t *testing.T) *house {
 
 func daytonaHouse(t *testing.T) *house {
 	repos, fake := newGitServer(t), fakedaytona.New(t)
-	p, err := sandbox.NewDaytona(sandbox.Config{Key: fake.Key, URL: fake.URL, GitHub: repos.URL, Pace: 2 * time.Millisecond, Transport: transport(t)})
+	p, err := sandbox.NewDaytona(sandbox.Config{
+		Key: fake.Key, URL: fake.URL, GitHub: repos.URL,
+		Pace: 2 * time.Millisecond, Transport: transport(t),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &house{provider: p, repos: repos, repo: "org/repo", fake: fake, drop: func(b sandbox.Sandbox) { fake.Vanish(b.Ref().ID) }}
+	return &house{
+		provider: p, repos: repos, repo: "org/repo", fake: fake,
+		drop: func(b sandbox.Sandbox) { fake.Vanish(b.Ref().ID) },
+	}
 }
 
 // create makes a box that goes with the test.
@@ -110,8 +116,9 @@ func TestCreate(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		var steps []string
 		b := h.create(t, sandbox.Options{
-			Labels: map[string]string{sandbox.LabelThread: "t1"}, Env: map[string]string{"GREETING": "hello world"}, Ephemeral: true,
-			AutoStop: 90 * time.Second, Progress: func(s string) { steps = append(steps, s) },
+			Labels: map[string]string{sandbox.LabelThread: "t1"}, Env: map[string]string{"GREETING": "hello world"},
+			Ephemeral: true,
+			AutoStop:  90 * time.Second, Progress: func(s string) { steps = append(steps, s) },
 		})
 		if b.Ref().Provider != h.Name() || b.Ref().ID == "" {
 			t.Errorf("ref %v", b.Ref())
@@ -129,10 +136,12 @@ func TestCreate(t *testing.T) {
 			t.Error("nobody was told of any step")
 		}
 		boxes, err := h.List(t.Context(), map[string]string{sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true"})
-		if err != nil || len(boxes) != 1 || boxes[0].Ref != b.Ref() || time.Since(boxes[0].Created).Abs() > time.Minute || boxes[0].State == "" {
+		if err != nil || len(boxes) != 1 || boxes[0].Ref != b.Ref() ||
+			time.Since(boxes[0].Created).Abs() > time.Minute || boxes[0].State == "" {
 			t.Errorf("listed: %+v, %v", boxes, err)
 		}
-		if boxes, err := h.List(t.Context(), map[string]string{sandbox.LabelThread: "t2"}); err != nil || len(boxes) > 0 {
+		if boxes, err := h.List(t.Context(), map[string]string{sandbox.LabelThread: "t2"}); err != nil ||
+			len(boxes) > 0 {
 			t.Errorf("listed: %+v, %v", boxes, err)
 		}
 	})

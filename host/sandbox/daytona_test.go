@@ -69,7 +69,11 @@ func TestLocalPathRefused(t *testing.T) {
 			t.Errorf("%s: %v", repo, err)
 		}
 	}
-	for _, o := range []sandbox.Options{{Repo: "https://gitlab.com/a/b"}, {Branch: "-x"}, {Env: map[string]string{"A B": ""}}} {
+	for _, o := range []sandbox.Options{
+		{Repo: "https://gitlab.com/a/b"},
+		{Branch: "-x"},
+		{Env: map[string]string{"A B": ""}},
+	} {
 		if _, err := h.Create(t.Context(), o); err == nil {
 			t.Errorf("made %+v", o)
 		}
@@ -84,14 +88,19 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	h := daytonaHouse(t)
 	b := h.create(t, sandbox.Options{
-		Repo: "org/repo", Branch: "work", Token: token, Snapshot: "daytonaio/sandbox:0.8.0", Target: "eu", Ephemeral: true, AutoStop: 29*time.Minute + time.Second,
+		Repo: "org/repo", Branch: "work", Token: token, Snapshot: "daytonaio/sandbox:0.8.0", Target: "eu",
+		Ephemeral: true, AutoStop: 29*time.Minute + time.Second,
 		Labels: map[string]string{sandbox.LabelHouse: "h"}, Env: map[string]string{"A": "b"},
 	})
 	box := h.fake.Boxes()[0]
-	if box.Snapshot != "daytonaio/sandbox:0.8.0" || box.Target != "eu" || box.AutoStop != 30 || box.AutoDelete != 0 || box.Env["A"] != "b" {
+	if box.Snapshot != "daytonaio/sandbox:0.8.0" || box.Target != "eu" || box.AutoStop != 30 || box.AutoDelete != 0 ||
+		box.Env["A"] != "b" {
 		t.Errorf("%+v", box)
 	}
-	for key, want := range map[string]string{"code-toolbox-language": "typescript", sandbox.LabelHouse: "h", sandbox.LabelEphemeral: "true"} {
+	for key, want := range map[string]string{
+		"code-toolbox-language": "typescript", sandbox.LabelHouse: "h",
+		sandbox.LabelEphemeral: "true",
+	} {
 		if box.Labels[key] != want {
 			t.Errorf("label %s is %q, want %q", key, box.Labels[key], want)
 		}
@@ -121,7 +130,8 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	b := f.create(t, sandbox.Options{})
-	f.fail(1, http.MethodGet, "/api/sandbox/", fakedaytona.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}}})
+	f.fail(1, http.MethodGet, "/api/sandbox/",
+		fakedaytona.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}}})
 	began := time.Now()
 	if health, _, err := f.Probe(t.Context(), b.Ref().ID); health != sandbox.Live || err != nil {
 		t.Errorf("%v, %v", health, err)
@@ -198,7 +208,8 @@ func TestAlive(t *testing.T) {
 	if alive, err := b.Alive(t.Context(), p); alive || err != nil {
 		t.Errorf("in a stopped box: %v, %v", alive, err)
 	}
-	if _, err := b.Exec(t.Context(), script("true")); err == nil || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "stopped") {
+	if _, err := b.Exec(t.Context(), script("true")); err == nil || errors.Is(err, sandbox.ErrGone) ||
+		!strings.Contains(err.Error(), "stopped") {
 		t.Errorf("ran in a stopped box: %v", err)
 	}
 	again, err := f.Open(t.Context(), b.Ref().ID) // starts it
@@ -209,11 +220,13 @@ func TestAlive(t *testing.T) {
 		t.Errorf("after a start: %v, %v", alive, err)
 	}
 	f.fake.Kill(b.Ref().ID)
-	if alive, err := again.(box).Alive(t.Context(), p); alive || err == nil || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "502") {
+	if alive, err := again.(box).Alive(t.Context(), p); alive || err == nil || errors.Is(err, sandbox.ErrGone) ||
+		!strings.Contains(err.Error(), "502") {
 		t.Errorf("with a dead daemon: %v, %v", alive, err)
 	}
 	f.fake.SetState(b.Ref().ID, "error", "out of memory")
-	if _, err := again.(box).Alive(t.Context(), p); !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "out of memory") {
+	if _, err := again.(box).Alive(t.Context(), p); !errors.Is(err, sandbox.ErrGone) ||
+		!strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("in a box with a fault: %v", err)
 	}
 }
@@ -231,7 +244,10 @@ func TestListPages(t *testing.T) {
 		_, _ = fmt.Sscan(q.Get("cursor"), &from) // none is 0
 		var items []map[string]any
 		for i := from; i < min(from+200, n); i++ {
-			items = append(items, map[string]any{"id": fmt.Sprint("b", i), "state": "started", "labels": map[string]string{"arbe.house": "h"}, "createdAt": "2026-11-20T12:00:00.000Z"})
+			items = append(items, map[string]any{
+				"id": fmt.Sprint("b", i), "state": "started",
+				"labels": map[string]string{"arbe.house": "h"}, "createdAt": "2026-11-20T12:00:00.000Z",
+			})
 		}
 		page := map[string]any{"items": items, "nextCursor": nil}
 		if from+200 < n {

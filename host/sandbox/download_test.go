@@ -13,7 +13,10 @@ func TestDownload(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})
 		content := bytes.Repeat([]byte("\x00\x02\x02\x02 any bytes \n"), 100_000)
-		if err := b.Upload(t.Context(), sandbox.File{Path: "a/file", InHome: true, Content: bytes.NewReader(content), Size: int64(len(content))}); err != nil {
+		if err := b.Upload(t.Context(), sandbox.File{
+			Path: "a/file", InHome: true, Content: bytes.NewReader(content),
+			Size: int64(len(content)),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		var got bytes.Buffer

@@ -182,7 +182,8 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 // themselves (git exits with 129) are returned as they are.
 func exitCode(code int) int {
 	switch syscall.Signal(code - 128) {
-	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL:
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE,
+		syscall.SIGILL:
 		return -1
 	}
 	return code

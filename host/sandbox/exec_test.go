@@ -71,9 +71,11 @@ func TestExec(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if res.ExitCode != test.code || string(res.Stdout) != test.out || string(res.Stderr) != test.err || res.Truncated != test.cut || res.TimedOut {
+				if res.ExitCode != test.code || string(res.Stdout) != test.out || string(res.Stderr) != test.err ||
+					res.Truncated != test.cut || res.TimedOut {
 					t.Errorf("got %d %q %q cut %v late %v, want %d %q %q cut %v",
-						res.ExitCode, res.Stdout, res.Stderr, res.Truncated, res.TimedOut, test.code, test.out, test.err, test.cut)
+						res.ExitCode, res.Stdout, res.Stderr, res.Truncated, res.TimedOut, test.code, test.out,
+						test.err, test.cut)
 				}
 				if res.Duration <= 0 || res.Duration >= 1000*time.Second { // of what is left behind
 					t.Errorf("it took %v", res.Duration)
@@ -115,7 +117,8 @@ func TestExecRefuses(t *testing.T) {
 				func(c sandbox.Command) error { _, err := b.Detach(t.Context(), c, "log"); return err },
 			} {
 				err := start(sandbox.Command{Argv: []string{"true"}, Env: map[string]string{key: "secret-value"}})
-				if err == nil || !strings.Contains(err.Error(), "must match [A-Za-z_][A-Za-z0-9_]*") || strings.Contains(err.Error(), "secret-value") {
+				if err == nil || !strings.Contains(err.Error(), "must match [A-Za-z_][A-Za-z0-9_]*") ||
+					strings.Contains(err.Error(), "secret-value") {
 					t.Errorf("%q: %v", key, err)
 				}
 			}
@@ -169,7 +172,8 @@ func TestExecEnds(t *testing.T) {
 					t.Errorf("error %v, want %v", err, way.err)
 				}
 				if res.ExitCode != -1 || res.TimedOut != way.late || string(res.Stdout) != "before\n" {
-					t.Errorf("exit %d, timed out %v, said %q, took %v", res.ExitCode, res.TimedOut, res.Stdout, res.Duration)
+					t.Errorf("exit %d, timed out %v, said %q, took %v", res.ExitCode, res.TimedOut, res.Stdout,
+						res.Duration)
 				}
 				soon(t, "what it started is gone", func() bool { return !living(t, read(pidFile)) })
 			})
@@ -274,7 +278,10 @@ func TestDetach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := sandbox.File{Path: "s) R 1 (p", InHome: true, Content: bytes.NewReader(sleep), Size: int64(len(sleep)), Mode: 0o755}
+		f := sandbox.File{
+			Path: "s) R 1 (p", InHome: true, Content: bytes.NewReader(sleep), Size: int64(len(sleep)),
+			Mode: 0o755,
+		}
 		if err := b.Upload(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}

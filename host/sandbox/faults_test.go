@@ -47,7 +47,8 @@ func TestCreateFaults(t *testing.T) {
 			f.fail(test.times, test.method, test.in, test.fault)
 			b, err := f.Create(t.Context(), sandbox.Options{Repo: "org/repo", Branch: "work", Token: token})
 			if test.says != "" {
-				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), f.fake.Key) {
+				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), token) ||
+					strings.Contains(err.Error(), f.fake.Key) {
 					t.Errorf("error %v, want %q", err, test.says)
 				}
 				f.left(t, 0)
@@ -75,7 +76,8 @@ func TestStartFails(t *testing.T) {
 	t.Run("at once", func(t *testing.T) {
 		h := daytonaHouse(t)
 		h.fake.FailStart = "no runners available"
-		if _, err := h.Create(t.Context(), sandbox.Options{}); err == nil || !strings.Contains(err.Error(), "no runners available") {
+		if _, err := h.Create(t.Context(), sandbox.Options{}); err == nil ||
+			!strings.Contains(err.Error(), "no runners available") {
 			t.Error(err)
 		}
 		if left := h.fake.Boxes(); len(left) > 0 {
@@ -157,7 +159,8 @@ func TestExecFaults(t *testing.T) {
 			c := script("echo $V; sleep 0.1; echo $V >>ran")
 			c.Env = map[string]string{"V": "value"}
 			res, err := b.Exec(t.Context(), c)
-			if (err == nil) != test.well || test.well != (string(res.Stdout) == "value\n" && res.ExitCode == 0) || hits.Load() == 0 {
+			if (err == nil) != test.well || test.well != (string(res.Stdout) == "value\n" && res.ExitCode == 0) ||
+				hits.Load() == 0 {
 				t.Errorf("exit %d, said %q, %v", res.ExitCode, res.Stdout, err)
 			}
 			f.hook.Store(nil)
@@ -214,7 +217,8 @@ func TestUploadCut(t *testing.T) {
 	}
 	const size = 8 << 20
 	ctx, cancel := context.WithCancel(t.Context())
-	half := io.MultiReader(bytes.NewReader(make([]byte, size/2)), readerFunc(func([]byte) (int, error) { cancel(); <-ctx.Done(); return 0, io.EOF }))
+	half := io.MultiReader(bytes.NewReader(make([]byte, size/2)),
+		readerFunc(func([]byte) (int, error) { cancel(); <-ctx.Done(); return 0, io.EOF }))
 	if err := put(ctx, half, size); err == nil {
 		t.Error("half a file was uploaded")
 	}

@@ -83,7 +83,8 @@ func TestRepository(t *testing.T) {
 		if got := git(t, b.WorkDir(), "symbolic-ref", "--short", "HEAD"); got != "arbe/work" {
 			t.Errorf("the branch is %s", got)
 		}
-		if first, want := git(t, b.WorkDir(), "rev-parse", "HEAD"), git(t, h.repos.bare("private"), "rev-parse", "trunk"); first != want {
+		if first, want := git(t, b.WorkDir(), "rev-parse", "HEAD"),
+			git(t, h.repos.bare("private"), "rev-parse", "trunk"); first != want {
 			t.Errorf("it begins at %s, want %s", first, want)
 		}
 		if all := grep(t, filepath.Dir(b.Home()), token) + grep(t, b.WorkDir(), token); all != "" {
@@ -99,7 +100,8 @@ func TestRepository(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := git(t, b.WorkDir(), "log", "-1", "--format=%H %an %B"); got != commit+" arbe it's $(done)\n\nall of it" {
+		if got := git(t, b.WorkDir(), "log", "-1", "--format=%H %an %B"); got !=
+			commit+" arbe it's $(done)\n\nall of it" {
 			t.Errorf("committed: %s", got)
 		}
 		if got := git(t, b.WorkDir(), "ls-files"); got != "new" {
@@ -132,7 +134,8 @@ func TestSnapshotWithoutRepository(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := git(t, b.WorkDir(), "log", "--format=%H"); got != commit || git(t, b.WorkDir(), "ls-files") != "file" {
+		if got := git(t, b.WorkDir(), "log", "--format=%H"); got != commit ||
+			git(t, b.WorkDir(), "ls-files") != "file" {
 			t.Errorf("got %s, want %s", got, commit)
 		}
 	})
@@ -192,7 +195,8 @@ func TestSecretsInNoCommandLine(t *testing.T) {
 			}
 		}()
 		b := h.create(t, sandbox.Options{
-			Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "b", Token: token, Env: map[string]string{"BOX_SECRET": secret},
+			Repo: strings.Replace(h.repo, "org/repo", "org/private", 1), Branch: "b", Token: token,
+			Env: map[string]string{"BOX_SECRET": secret},
 		})
 		c := script(`sleep 0.2; printf %s "$SECRET" | wc -c; printf %s "$SECRET" >got`)
 		c.Env = map[string]string{"SECRET": secret}
@@ -212,7 +216,8 @@ func TestSecretsInNoCommandLine(t *testing.T) {
 		}
 		for _, r := range h.fake.Requests() {
 			asCommand := strings.Contains(r.Path, "/exec") && bytes.Contains(bytes.Split(r.Body, []byte(`"envs"`))[0], []byte(secret))
-			if strings.Contains(r.Path, secret) || strings.Contains(r.Path, token) || strings.Contains(r.Path, h.fake.Key) || asCommand {
+			if strings.Contains(r.Path, secret) || strings.Contains(r.Path, token) ||
+				strings.Contains(r.Path, h.fake.Key) || asCommand {
 				t.Errorf("a secret stands in %s %s %s", r.Method, r.Path, r.Body)
 			}
 		}

@@ -97,7 +97,8 @@ func TestAliveHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if alive, err := again.(box).Alive(ctx, p); alive || err == nil || errors.Is(err, sandbox.ErrGone) || ctx.Err() != nil {
+	if alive, err := again.(box).Alive(ctx, p); alive || err == nil || errors.Is(err, sandbox.ErrGone) ||
+		ctx.Err() != nil {
 		t.Errorf("alive %v, %v", alive, err)
 	}
 }

@@ -46,7 +46,8 @@ func TestLocalEnv(t *testing.T) {
 	t.Setenv("ARBE_TEST_SECRET", "ours")
 	h := localHouse(t)
 	b := h.create(t, sandbox.Options{})
-	if res := run(t, b, "env"); strings.Contains(string(res.Stdout), "ARBE_TEST_SECRET") || !strings.Contains(string(res.Stdout), "HOME="+b.Home()+"\n") {
+	if res := run(t, b, "env"); strings.Contains(string(res.Stdout), "ARBE_TEST_SECRET") ||
+		!strings.Contains(string(res.Stdout), "HOME="+b.Home()+"\n") {
 		t.Errorf("the environment: %s", res.Stdout)
 	}
 }

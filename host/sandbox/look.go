@@ -89,7 +89,8 @@ func (p *Daytona) toolboxOf(ctx context.Context, i info) (*daytonaBox, error) {
 	if i.Toolbox == "" {
 		var answer struct{ URL string }
 		if err := p.do(ctx, request{
-			doing: "find the box's toolbox", method: http.MethodGet, url: p.boxURL(i.ID) + "/toolbox-proxy-url", into: &answer,
+			doing: "find the box's toolbox", method: http.MethodGet, url: p.boxURL(i.ID) + "/toolbox-proxy-url",
+			into: &answer,
 		}); err != nil {
 			return nil, err
 		}

@@ -51,7 +51,8 @@ func children() string {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
 		line := read(file)
-		if f := strings.Fields(line[strings.LastIndexByte(line, ')')+1:]); len(f) > 1 && f[1] == fmt.Sprint(os.Getpid()) {
+		if f := strings.Fields(line[strings.LastIndexByte(line, ')')+1:]); len(f) > 1 &&
+			f[1] == fmt.Sprint(os.Getpid()) {
 			fmt.Fprintf(&list, " %s", line[:strings.LastIndexByte(line, ')')+1])
 		}
 	}

@@ -21,7 +21,8 @@ func checkResources(r Resources, snapshot string) error {
 		const want = "resources: %d cores, %d GiB of memory, %d GiB of disk: want no negative number"
 		return fmt.Errorf(want, r.CPU, r.Memory, r.Disk)
 	case r != Resources{} && snapshot != "":
-		return fmt.Errorf("resources and the snapshot %s exclude each other: a snapshot has resources of its own", snapshot)
+		return fmt.Errorf("resources and the snapshot %s exclude each other: a snapshot has resources of its own",
+			snapshot)
 	}
 	return nil
 }

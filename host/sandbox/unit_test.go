@@ -55,16 +55,20 @@ func FuzzShellQuote(f *testing.F) {
 
 func TestParseRepo(t *testing.T) {
 	for _, good := range []string{
-		"acme/widgets", "acme/widgets.git", "https://github.com/acme/widgets", "https://github.com/acme/widgets.git", "https://github.com/acme/widgets/", "https://GitHub.com/acme/widgets",
+		"acme/widgets", "acme/widgets.git", "https://github.com/acme/widgets", "https://github.com/acme/widgets.git",
+		"https://github.com/acme/widgets/", "https://GitHub.com/acme/widgets",
 	} {
 		if owner, name, err := sandbox.ParseRepo(good); owner != "acme" || name != "widgets" || err != nil {
 			t.Errorf("%s: %s, %s, %v", good, owner, name, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "widgets", ".", "./my-project", "../my-project", "/Users/x/repo", "~/repo", "a/b/c", "acme/", "/widgets", "acme/..", "-x/y", "a b/c", "a/b\n",
-		"https://gitlab.com/acme/widgets", "https://github.com.evil.org/acme/widgets", "http://github.com/acme/widgets", "https://github.com/acme",
-		"https://github.com/acme/widgets/tree/main", "https://user:secret@github.com/acme/widgets", "git@github.com:acme/widgets.git", "ssh://git@github.com/acme/widgets",
+		"", "widgets", ".", "./my-project", "../my-project", "/Users/x/repo", "~/repo", "a/b/c", "acme/", "/widgets",
+		"acme/..", "-x/y", "a b/c", "a/b\n",
+		"https://gitlab.com/acme/widgets", "https://github.com.evil.org/acme/widgets", "http://github.com/acme/widgets",
+		"https://github.com/acme",
+		"https://github.com/acme/widgets/tree/main", "https://user:secret@github.com/acme/widgets",
+		"git@github.com:acme/widgets.git", "ssh://git@github.com/acme/widgets",
 	} {
 		owner, name, err := sandbox.ParseRepo(bad)
 		if err == nil {

@@ -40,7 +40,8 @@ func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 	for i := 0; err == nil && i < len(files); i++ {
 		query := url.Values{"path": {parts[i].path}, "mode": {fmt.Sprintf("%04o", files[i].mode())}}
 		err = b.call(ctx, request{
-			doing: "set the mode of " + files[i].Path, method: http.MethodPost, url: "/files/permissions?" + query.Encode(),
+			doing: "set the mode of " + files[i].Path, method: http.MethodPost,
+			url: "/files/permissions?" + query.Encode(),
 		})
 	}
 	for i := 0; err == nil && i < len(files); i++ {
@@ -86,7 +87,8 @@ const minSpeed = 64 << 10
 // send streams the parts. It holds none in memory, so it can't retry.
 func (b *daytonaBox) send(ctx context.Context, parts []part, size int64) error {
 	q := request{
-		doing: "upload", method: http.MethodPost, url: b.toolbox + "/files/bulk-upload", attempt: attempt + time.Duration(size/minSpeed)*time.Second,
+		doing: "upload", method: http.MethodPost, url: b.toolbox + "/files/bulk-upload",
+		attempt: attempt + time.Duration(size/minSpeed)*time.Second,
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.attempt)
 	defer cancel()

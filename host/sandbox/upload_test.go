@@ -42,7 +42,10 @@ func TestUpload(t *testing.T) {
 			t.Fatal(err)
 		}
 		put := func() error {
-			return b.Upload(t.Context(), sandbox.File{Path: "sleep", InHome: true, Content: bytes.NewReader(sleep), Size: int64(len(sleep)), Mode: 0o755})
+			return b.Upload(t.Context(), sandbox.File{
+				Path: "sleep", InHome: true, Content: bytes.NewReader(sleep),
+				Size: int64(len(sleep)), Mode: 0o755,
+			})
 		}
 		if err := put(); err != nil {
 			t.Fatal(err)
@@ -59,7 +62,8 @@ func TestUpload(t *testing.T) {
 			{Path: "empty", Content: strings.NewReader("long"), Size: 1},
 			{Path: "empty", Content: broken{}, Size: 1 << 20},
 		} {
-			if err := b.Upload(t.Context(), sandbox.File{Path: "new", Content: strings.NewReader("x"), Size: 1}, bad); err == nil {
+			if err := b.Upload(t.Context(), sandbox.File{Path: "new", Content: strings.NewReader("x"), Size: 1},
+				bad); err == nil {
 				t.Errorf("uploaded %v", bad)
 			}
 		}

@@ -155,7 +155,8 @@ func TestAccessLogOfEnds(t *testing.T) {
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived <- struct{}{}
 		rc := http.NewResponseController(w)
-		if err := errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)), rc.SetReadDeadline(time.Time{})); err != nil {
+		if err := errors.Join(rc.SetWriteDeadline(time.Now().Add(time.Minute)),
+			rc.SetReadDeadline(time.Time{})); err != nil {
 			t.Errorf("deadlines: %v", err)
 		}
 		if r.URL.Path != "/gone" {
@@ -181,7 +182,10 @@ func TestAccessLogOfEnds(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}), nil, Limits{}, log)
-	for path, want := range map[string]string{"/abort": "200 aborted", "/deadline": "200", "/leave": "200", "/gone": "499"} {
+	for path, want := range map[string]string{
+		"/abort": "200 aborted", "/deadline": "200", "/leave": "200",
+		"/gone": "499",
+	} {
 		for len(arrived) > 0 {
 			<-arrived
 		}

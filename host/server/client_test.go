@@ -16,7 +16,8 @@ func TestOfficialClient(t *testing.T) {
 			t.Parallel()
 			url := serveOn(t, open(t), func(*server.Server) {})
 			out := node(t, map[string]string{"client.mjs": officialClient}, []string{"client.mjs"}, []string{
-				"SERVER_URL=" + url, "WRITE=" + writer(t, "t1"), "READ=" + mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeRead}}),
+				"SERVER_URL=" + url, "WRITE=" + writer(t, "t1"),
+				"READ=" + mint(t, token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeRead}}),
 				"NOTES=" + mint(t, token.Grant{Stream: "notes/1", Scope: []string{token.ScopeWrite}}),
 			})
 			want := "read a b\nlong-poll a b c\nsse a b c d\nnotes first second\nrefused 401 403\n"

@@ -107,7 +107,8 @@ func requests(t *testing.T, base, write string, large bool) {
 			if tt.call.method != "GET" || a.status >= 300 {
 				return
 			}
-			if next, tail := a.header.Get("Stream-Next-Offset"), a.header.Get("Stream-Up-To-Date"); next != "00000000000000000003" ||
+			if next, tail := a.header.Get("Stream-Next-Offset"),
+				a.header.Get("Stream-Up-To-Date"); next != "00000000000000000003" ||
 				tail != "true" {
 				t.Errorf("next %q, up to date %q", next, tail)
 			}
@@ -122,11 +123,15 @@ func requests(t *testing.T, base, write string, large bool) {
 	if err := json.Unmarshal([]byte(a.body), &fresh); err != nil {
 		t.Fatalf("%v in %s", err, a.body)
 	}
-	if a := (call{method: "POST", path: p, token: fresh.JWT, body: chat("a", "nothing-to-log")}).do(t, base); a.status != 200 {
+	if a := (call{method: "POST", path: p, token: fresh.JWT, body: chat("a", "nothing-to-log")}).do(t,
+		base); a.status != 200 {
 		t.Errorf("with the fresh token: %+v", a)
 	}
 	// A body whose length is not said beforehand is taken, and has its limit.
-	for body, want := range map[string]int{chat("f", strings.Repeat("x", 1<<20)): 200, strings.Repeat(" ", thread.MaxBody+1<<20+1): 413} {
+	for body, want := range map[string]int{
+		chat("f", strings.Repeat("x", 1<<20)):       200,
+		strings.Repeat(" ", thread.MaxBody+1<<20+1): 413,
+	} {
 		if want == 413 && !large {
 			continue
 		}
@@ -153,7 +158,8 @@ func longPoll(t *testing.T, u *upstream, base, token string) {
 	got := make(chan answer, 1)
 	go func() {
 		for { // a wait that ends with nothing is made again, as clients do
-			if a := (call{method: "GET", path: p + "?live=long-poll&offset=" + next, token: token}).do(t, base); a.status != 204 {
+			if a := (call{method: "GET", path: p + "?live=long-poll&offset=" + next, token: token}).do(t,
+				base); a.status != 204 {
 				got <- a
 				return
 			}
@@ -363,7 +369,10 @@ func hopByHop(t *testing.T, u *upstream, base string) {
 // confined sees that nothing but what is below the upstream's base can be asked for.
 func confined(t *testing.T, u *upstream, base string) {
 	before := u.odd.Load()
-	for _, path := range []string{"/../../odd", "/..", "/.", "/odd/../odd/echo", "/%2e%2E/x", "/.%2e", "/odd/%2e", "/odd/..?x", "/odd/..%2fx", "/odd%2F.%2E%2fx", "/odd/..%5cx"} {
+	for _, path := range []string{
+		"/../../odd", "/..", "/.", "/odd/../odd/echo", "/%2e%2E/x", "/.%2e", "/odd/%2e",
+		"/odd/..?x", "/odd/..%2fx", "/odd%2F.%2E%2fx", "/odd/..%5cx",
+	} {
 		if a := (call{method: "GET", path: path, token: "x"}).do(t, base); a.status != 400 || a.code != "path" {
 			t.Errorf("%s: %+v", path, a)
 		}
@@ -392,8 +401,9 @@ func smuggling(t *testing.T, u *upstream, base string) {
 	// CASE is the request line's end, by which the upstream tells the cases apart.
 	inner := "GET " + at.Path + "/odd/echo?case=CASE HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, header := range map[string]string{
-		"both lengths":           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner,
-		"both, the other way":    fmt.Sprintf("Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n0\r\n\r\n%s", 5+len(inner), inner),
+		"both lengths": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner,
+		"both, the other way": fmt.Sprintf("Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n0\r\n\r\n%s",
+			5+len(inner), inner),
 		"two lengths":            fmt.Sprintf("Content-Length: 0\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner),
 		"an odd length":          fmt.Sprintf("Content-Length: +%d\r\n\r\n%s", len(inner), inner),
 		"a list of lengths":      fmt.Sprintf("Content-Length: 0, %d\r\n\r\n%s", len(inner), inner),
@@ -404,7 +414,8 @@ func smuggling(t *testing.T, u *upstream, base string) {
 		"two encodings":          "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + inner,
 		"a bare line feed":       "X: y\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" + inner,
 		"a chunk's extension":    "Transfer-Encoding: chunked\r\n\r\n0;a=\"\n\"\r\n\r\n" + inner,
-		"a connection's length":  fmt.Sprintf("Connection: Content-Length\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner),
+		"a connection's length": fmt.Sprintf("Connection: Content-Length\r\nContent-Length: %d\r\n\r\n%s", len(inner),
+			inner),
 	} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at.Host)
 		if err != nil {

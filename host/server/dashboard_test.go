@@ -195,7 +195,10 @@ func TestDashboardAlerts(t *testing.T) {
 		if bad, n := unknown(expr, names); !found || !ended || len(bad) > 0 || n == 0 {
 			t.Errorf("%s: nobody tells of %q in %s", name, bad, expr)
 		}
-		for _, part := range []string{"\n        labels: {severity: ", "\n          summary: \"", "\n          action: \""} {
+		for _, part := range []string{
+			"\n        labels: {severity: ", "\n          summary: \"",
+			"\n          action: \"",
+		} {
 			if !strings.Contains(rest, part) {
 				t.Errorf("%s has no %s", name, strings.TrimSpace(part))
 			}

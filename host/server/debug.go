@@ -13,7 +13,8 @@ import (
 
 // ErrDebugAddress is the error of a public address for profiles.
 var ErrDebugAddress = errors.New(
-	"profiles are served on a loopback address only, as 127.0.0.1:6060: they show the memory of this process, and slow it",
+	"profiles are served on a loopback address only, as 127.0.0.1:6060: they show the memory of this process, and " +
+		"slow it",
 )
 
 // serveDebug serves profiles of this process on addr, a loopback address, until ctx is done, and returns nil then. It

@@ -40,7 +40,8 @@ func TestDebug(t *testing.T) {
 			return resp.StatusCode, string(b)
 		}
 		for path, want := range map[string]string{
-			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "serveDebug", "/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/cmdline": "test",
+			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "serveDebug",
+			"/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/cmdline": "test",
 		} {
 			if status, body := get(path); status != 200 || !strings.Contains(body, want) {
 				t.Errorf("%s: %d %.200s", path, status, body)

@@ -20,7 +20,9 @@ func TestFrontsSlow(t *testing.T) {
 		},
 		"edge": func(t *testing.T, upstream string) (string, *output) {
 			hurry := filepath.Join(t.TempDir(), "hurry.js") // two minutes pass in a fifth of a second
-			if err := os.WriteFile(hurry, []byte("const t = setTimeout; globalThis.setTimeout = (f, ms) => t(f, ms / 600);\n"), 0o600); err != nil {
+			if err := os.WriteFile(hurry,
+				[]byte("const t = setTimeout; globalThis.setTimeout = (f, ms) => t(f, ms / 600);\n"),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			return edge(t, upstream, "--preload="+hurry)

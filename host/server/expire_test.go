@@ -185,7 +185,10 @@ func TestExpireHeartbeats(t *testing.T) {
 		t.Errorf("posted again: %+v, want the offset %d", res, next)
 	}
 	for _, at := range []string{"0", fmt.Sprintf("%020d", 4), fmt.Sprintf("%020d", 6)} {
-		for _, read := range []string{path + "?offset=" + at, path + "?live=long-poll&offset=" + at, "/v1/stream/arbe-thread-t1?offset=" + at} {
+		for _, read := range []string{
+			path + "?offset=" + at, path + "?live=long-poll&offset=" + at,
+			"/v1/stream/arbe-thread-t1?offset=" + at,
+		} {
 			got := s.do("GET", read, token, "")
 			if got.status != 200 || got.header.Get("Stream-Next-Offset") != fmt.Sprintf("%020d", next) ||
 				!strings.Contains(got.body, `"r1.line.8"`) ||
@@ -194,7 +197,8 @@ func TestExpireHeartbeats(t *testing.T) {
 			}
 		}
 	}
-	if events := firstEvents(t, s, "/v1/stream/arbe-thread-t1?live=sse&offset="+fmt.Sprintf("%020d", 4), "upToDate"); strings.Contains(
+	if events := firstEvents(t, s, "/v1/stream/arbe-thread-t1?live=sse&offset="+fmt.Sprintf("%020d", 4),
+		"upToDate"); strings.Contains(
 		events,
 		`"r1.beat.8"`,
 	) ||
@@ -269,7 +273,10 @@ func TestExpireHeartbeatsOnCluster(t *testing.T) {
 		w.reads.Load() != reads {
 		t.Errorf("again: %+v, %v, %d reads", got, err, w.reads.Load()-reads)
 	}
-	for _, path := range []string{"/v1/stream/arbe-thread-t1?offset=-1", "/v1/stream/arbe-thread-t1?live=long-poll&offset=-1", "/api/stream/arbe-thread-t1?offset=0"} {
+	for _, path := range []string{
+		"/v1/stream/arbe-thread-t1?offset=-1",
+		"/v1/stream/arbe-thread-t1?live=long-poll&offset=-1", "/api/stream/arbe-thread-t1?offset=0",
+	} {
 		got := s.do("GET", path, writer(t, "t1"), "")
 		if got.status != 200 || got.header.Get("Stream-Next-Offset") != tail ||
 			strings.Count(got.body, `{"id":"`) != 11+11-4 {
@@ -348,7 +355,8 @@ func TestExpireStreams(t *testing.T) {
 	s, engine := newWatched(t)
 	put := func(name string, header ...string) {
 		t.Helper()
-		if got := s.do("PUT", "/v1/stream/"+name, "", "", append([]string{"Content-Type", "text/plain"}, header...)...); got.status != 201 {
+		if got := s.do("PUT", "/v1/stream/"+name, "", "",
+			append([]string{"Content-Type", "text/plain"}, header...)...); got.status != 201 {
 			t.Fatalf("%s: %d %s", name, got.status, got.body)
 		}
 	}
@@ -395,7 +403,8 @@ func TestExpireLoop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.log.ExpireLoop(ctx, time.Millisecond, log.Retention{Heartbeats: time.Nanosecond}, slog.New(slog.DiscardHandler))
+		done <- s.log.ExpireLoop(ctx, time.Millisecond, log.Retention{Heartbeats: time.Nanosecond},
+			slog.New(slog.DiscardHandler))
 	}()
 	if _, err := s.log.Append(t.Context(), "t1", signals("r1", 0, 5, "end.0")); err != nil {
 		t.Fatal(err)

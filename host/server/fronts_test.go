@@ -175,7 +175,10 @@ func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	threads := (&server.Server{Log: streams, Secrets: [][]byte{secret}, LongPoll: longPoll, Closing: context.Background(), Logger: logger}).Handler()
+	threads := (&server.Server{
+		Log: streams, Secrets: [][]byte{secret}, LongPoll: longPoll,
+		Closing: context.Background(), Logger: logger,
+	}).Handler()
 	u := &upstream{
 		waits: make(chan struct{}, 1000),
 		seen:  make(chan string),

@@ -91,7 +91,8 @@ func TestDiskFull(t *testing.T) {
 				t.Fatal("it takes ever more")
 			}
 		}
-		for began := time.Now(); s.do("GET", "/readyz", "", "").status != 503; fill() { // while the log deletes old files
+		// while the log deletes old files
+		for began := time.Now(); s.do("GET", "/readyz", "", "").status != 503; fill() {
 			if time.Since(began) > 20*time.Second {
 				t.Fatal("it is full, and says that it is ready")
 			}

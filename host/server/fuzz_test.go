@@ -48,7 +48,10 @@ func FuzzHandlers(f *testing.F) {
 			f.Error(err)
 		}
 	})
-	handler := (&server.Server{Log: streams, Secrets: [][]byte{secret}, LongPoll: time.Millisecond, Insecure: true, Logger: slog.New(slog.DiscardHandler)}).Handler()
+	handler := (&server.Server{
+		Log: streams, Secrets: [][]byte{secret}, LongPoll: time.Millisecond, Insecure: true,
+		Logger: slog.New(slog.DiscardHandler),
+	}).Handler()
 	token := mint(
 		f,
 		token.Grant{Stream: thread.StreamName("t1"), Scope: []string{token.ScopeWrite, token.ScopeRenew}},

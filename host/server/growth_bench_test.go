@@ -40,7 +40,8 @@ func BenchmarkGrowth(b *testing.B) {
 			first = cost
 		}
 		b.Logf(
-			"to %8d: %6.0f appends/s, p50 %.1f ms, p99 %.1f ms, %5.1f µs of the server's processors each, %.2f times the first, %4.0f MiB",
+			"to %8d: %6.0f appends/s, p50 %.1f ms, p99 %.1f ms, %5.1f µs of the server's processors each, %.2f times "+
+				"the first, %4.0f MiB",
 			upTo,
 			float64(len(took))/time.Since(began).Seconds(),
 			took[len(took)/2].Seconds()*1000,

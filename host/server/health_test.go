@@ -77,7 +77,8 @@ func TestInstallation(t *testing.T) {
 					t.Errorf("installation %q, %v; before %q", id, err, first)
 				}
 				first = id
-				if err := streams.Threads(t.Context(), func(id string, _ uint64) error { return errors.New(id) }); err != nil {
+				if err := streams.Threads(t.Context(),
+					func(id string, _ uint64) error { return errors.New(id) }); err != nil {
 					t.Errorf("a thread: %v", err)
 				}
 				if pass, err := streams.Expire(t.Context(), time.Now(), log.Retention{}); err != nil ||

@@ -109,7 +109,8 @@ func TestEvents(t *testing.T) {
 			token := writer(t, "t1")
 			post := func(id string) {
 				t.Helper()
-				if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat(id, "x\ny")}).do(t, base); a.status != 200 {
+				if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat(id, "x\ny")}).do(t,
+					base); a.status != 200 {
 					t.Fatalf("got %+v", a)
 				}
 			}
@@ -145,7 +146,8 @@ func TestEvents(t *testing.T) {
 					t.Errorf("%s: %+v", path, a)
 				}
 			}
-			if a := (call{method: "GET", path: "/arbe-thread-t9?live=sse&offset=0", token: writer(t, "t9")}).do(t, base); a.status != 404 {
+			if a := (call{method: "GET", path: "/arbe-thread-t9?live=sse&offset=0", token: writer(t, "t9")}).do(t,
+				base); a.status != 404 {
 				t.Errorf("a thread that is not there: %+v", a)
 			}
 		})
@@ -172,7 +174,10 @@ func TestSlowReader(t *testing.T) {
 	const p = "/arbe-thread-t1?live=sse&offset="
 	post := func(id string, size int) {
 		t.Helper()
-		if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat(id, strings.Repeat("x", size))}).do(t, base); a.status != 200 {
+		if a := (call{
+			method: "POST", path: "/arbe-thread-t1", token: token,
+			body: chat(id, strings.Repeat("x", size)),
+		}).do(t, base); a.status != 200 {
 			t.Fatalf("got %+v", a)
 		}
 	}
@@ -290,7 +295,8 @@ func TestIdleReaders(t *testing.T) {
 	for i := range listeners {
 		listeners[i] = newWriter(t, s.url)
 		listeners[i].in = bufio.NewReaderSize(listeners[i].conn, 1<<10)
-		if err := listeners[i].listen(strings.Replace(head(t, "GET", i%threads), " HTTP", "?live=sse&offset=now HTTP", 1)); err != nil {
+		if err := listeners[i].listen(strings.Replace(head(t, "GET", i%threads), " HTTP", "?live=sse&offset=now HTTP",
+			1)); err != nil {
 			t.Fatalf("reader %d: %v", i, err)
 		}
 	}
@@ -333,7 +339,8 @@ func TestServeEndsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}).do(t, url+"/api/stream"); a.status != 200 {
+	if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}).do(t,
+		url+"/api/stream"); a.status != 200 {
 		t.Fatalf("got %+v", a)
 	}
 	e := listen(t, t.Context(), url+"/api/stream/arbe-thread-t1?live=sse&offset=0", token)
@@ -384,7 +391,8 @@ func TestServersOnOneCluster(t *testing.T) {
 		go func() {
 			defer all.Done()
 			for i := range each { // each entry is posted by all of them, and one more by each
-				if a := post(bases[w], "["+chat(fmt.Sprint("same", i), "x")+","+chat(fmt.Sprintf("own%d.%d", w, i), "x")+"]"); a.status != 200 {
+				if a := post(bases[w], "["+chat(fmt.Sprint("same", i), "x")+","+
+					chat(fmt.Sprintf("own%d.%d", w, i), "x")+"]"); a.status != 200 {
 					t.Errorf("got %+v", a)
 				}
 			}

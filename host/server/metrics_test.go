@@ -112,12 +112,14 @@ func TestMetricsOfRequests(t *testing.T) {
 		}
 	}
 	want := []string{
-		"arbe_http_aborted_total 1", "arbe_http_request_bytes_total 8", "arbe_http_requests_in_flight 0", "arbe_http_response_bytes_total 102",
+		"arbe_http_aborted_total 1", "arbe_http_request_bytes_total 8", "arbe_http_requests_in_flight 0",
+		"arbe_http_response_bytes_total 102",
 		`arbe_refused_total{reason="auth"} 3`, `arbe_refused_total{reason="conflict"} 1`, `arbe_refused_total{reason="error"} 0`,
 		`arbe_refused_total{reason="full"} 1`, `arbe_refused_total{reason="invalid"} 2`, `arbe_refused_total{reason="not_found"} 1`,
 		`arbe_refused_total{reason="rate"} 0`, `arbe_refused_total{reason="too_large"} 1`, `arbe_refused_total{reason="unavailable"} 0`,
 	}
-	if diff := cmp.Diff(want, scraped(t, m, "arbe_refused", "arbe_http_aborted", "arbe_http_request_bytes", "arbe_http_requests_in", "arbe_http_response")); diff != "" {
+	if diff := cmp.Diff(want, scraped(t, m, "arbe_refused", "arbe_http_aborted", "arbe_http_request_bytes",
+		"arbe_http_requests_in", "arbe_http_response")); diff != "" {
 		t.Error(diff)
 	}
 	if all := scraped(t, m, ""); slices.ContainsFunc(all, func(line string) bool {
@@ -195,9 +197,11 @@ func TestMetricsOfLog(t *testing.T) {
 	want := []string{
 		"arbe_append_bytes_total 300", "arbe_append_conflicts_total 4", `arbe_append_duration_seconds_bucket{le="0.0025"} 0`,
 		`arbe_append_duration_seconds_bucket{le="0.005"} 1`, "arbe_append_duration_seconds_count 1", "arbe_append_duplicates_total 1", "arbe_append_entries_total 2",
-		"arbe_backup_last_success_timestamp_seconds 7e+06", "arbe_connections_open 1", "arbe_connections_refused_total 1",
+		"arbe_backup_last_success_timestamp_seconds 7e+06", "arbe_connections_open 1",
+		"arbe_connections_refused_total 1",
 		"arbe_live_readers_dropped_total 1", `arbe_live_readers{kind="long-poll"} 0`, `arbe_live_readers{kind="sse"} 1`,
-		"arbe_read_bytes_total 500", "arbe_streams_deleted_total 1", "arbe_streams_expired_total 6", "arbe_tls_certificate_expiry_timestamp_seconds 8e+06",
+		"arbe_read_bytes_total 500", "arbe_streams_deleted_total 1", "arbe_streams_expired_total 6",
+		"arbe_tls_certificate_expiry_timestamp_seconds 8e+06",
 	}
 	got := scraped(
 		t,
@@ -224,7 +228,10 @@ func TestMetricsOfLog(t *testing.T) {
 		!regexp.MustCompile(`^arbe_build_info\{goversion="go.*",version="v1.2.3"\} 1$`).MatchString(info[0]) {
 		t.Errorf("got %q", info)
 	}
-	for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes ", "process_open_fds ", "process_max_fds "} {
+	for _, name := range []string{
+		"go_goroutines ", "process_resident_memory_bytes ", "process_open_fds ",
+		"process_max_fds ",
+	} {
 		if len(scraped(t, m, name)) != 1 {
 			t.Errorf("%s is not told", name)
 		}

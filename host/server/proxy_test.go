@@ -62,7 +62,8 @@ func TestProxyUploadBreaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(conn, "POST /odd/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nfirst"); err != nil {
+	if _, err := io.WriteString(conn,
+		"POST /odd/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nfirst"); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-u.seen; got != "first" {
@@ -125,7 +126,8 @@ func TestServeProxy(t *testing.T) {
 	}()
 	url := <-ready
 	token := writer(t, "t1")
-	if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}).do(t, url); a.status != 200 {
+	if a := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}).do(t,
+		url); a.status != 200 {
 		t.Fatalf("got %+v", a)
 	}
 	waiting, sending := make(chan answer, 1), make(chan int, 1)
@@ -217,7 +219,8 @@ func BenchmarkFronts(b *testing.B) {
 	ctx, stop := context.WithCancel(context.Background())
 	ready, served := make(chan string, 1), make(chan error, 1)
 	go func() {
-		served <- serveProxy(ctx, proxy.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, ready)
+		served <- serveProxy(ctx, proxy.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
+			ready)
 	}()
 	defer func() {
 		stop()

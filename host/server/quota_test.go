@@ -62,7 +62,8 @@ func TestStreamQuota(t *testing.T) {
 		status, _ := b.ask("POST", path, signed, "text/plain", strings.Repeat("x", size))
 		return status
 	}
-	if status, body := b.ask("PUT", path, signed, "text/plain", strings.Repeat("x", 1<<20)); status != http.StatusCreated {
+	if status,
+		body := b.ask("PUT", path, signed, "text/plain", strings.Repeat("x", 1<<20)); status != http.StatusCreated {
 		t.Fatalf("%d %s", status, body)
 	}
 	b.Log.Quota = 3 << 20

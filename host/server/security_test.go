@@ -196,7 +196,11 @@ func TestSecurity(t *testing.T) {
 			}
 		})
 	}
-	for _, h := range []string{"Stream-Forked-From: /v1/stream/arbe-thread-t1\r\n", "Stream-Forked-From: /v1/stream/arbe-thread-t1\r\nStream-Fork-Authorization: Bearer " + writer(t, "t2") + "\r\n"} {
+	for _, h := range []string{
+		"Stream-Forked-From: /v1/stream/arbe-thread-t1\r\n",
+		"Stream-Forked-From: /v1/stream/arbe-thread-t1\r\nStream-Fork-Authorization: Bearer " + writer(t, "t2") +
+			"\r\n",
+	} {
 		mine := mint(t, token.Grant{Stream: "mine", Scope: []string{token.ScopeWrite}})
 		if got, answer := s.raw("PUT", "/v1/stream/mine", mine, h, ""); got != 401 && got != 403 {
 			t.Errorf("a fork of what one may not read: %d %s", got, answer)
@@ -299,11 +303,13 @@ func TestKeyRotation(t *testing.T) {
 	}
 	later := serveOn(t, engines["pebble"](t), func(s *server.Server) { s.Secrets = [][]byte{fresh} })
 	for token, want := range map[string]int{signed(old, token.ScopeWrite): 401, renewed: 200} {
-		if got := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}).do(t, later+"/api/stream").status; got != want {
+		if got := (call{method: "POST", path: "/arbe-thread-t1", token: token, body: chat("a", "x")}).do(t,
+			later+"/api/stream").status; got != want {
 			t.Errorf("without the old secret: %d, want %d", got, want)
 		}
 	}
-	for given, good := range map[string]bool{string(fresh) + "," + string(old): true, string(fresh) + ", " + string(old) + "\n": true, string(fresh) + ",": false, "short": false} {
+	for given, good := range map[string]bool{string(fresh) + "," + string(old): true, string(fresh) + ", " +
+		string(old) + "\n": true, string(fresh) + ",": false, "short": false} {
 		if keys, err := token.ParseSecrets(given); (err == nil) != good ||
 			good && (len(keys) != 2 || !bytes.Equal(keys[0], fresh) || !bytes.Equal(keys[1], old)) {
 			t.Errorf("%q: %q, %v", given, keys, err)

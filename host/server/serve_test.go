@@ -94,7 +94,10 @@ func TestServe(t *testing.T) {
 }
 
 func TestServeRefuses(t *testing.T) {
-	for addr, want := range map[string]error{"0.0.0.0:0": server.ErrNoSecret, ":0": server.ErrNoSecret, "[::]:0": server.ErrNoSecret, "10.1.2.3:0": server.ErrNoSecret} {
+	for addr, want := range map[string]error{
+		"0.0.0.0:0": server.ErrNoSecret, ":0": server.ErrNoSecret,
+		"[::]:0": server.ErrNoSecret, "10.1.2.3:0": server.ErrNoSecret,
+	} {
 		_, stop := serve(t, server.Config{Addr: addr, Data: server.Data(t.TempDir())})
 		if err := stop(); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", addr, err, want)

@@ -35,7 +35,8 @@ func TestAppendAndRead(t *testing.T) {
 		t.Fatalf("got %+v", a)
 	}
 	for offset, want := range map[string]string{
-		"": "a b c", "?offset=0": "a b c", "?offset=-1": "a b c", "?offset=now": "", "?offset=00000000000000000002": "c", "?offset=00000000000000000003": "",
+		"": "a b c", "?offset=0": "a b c", "?offset=-1": "a b c", "?offset=now": "",
+		"?offset=00000000000000000002": "c", "?offset=00000000000000000003": "",
 	} {
 		a := s.do("GET", path1+offset, token, "")
 		if a.status != 200 || ids(t, a.body) != want || a.header.Get("Stream-Up-To-Date") != "true" ||
@@ -53,7 +54,10 @@ func TestAppendAndRead(t *testing.T) {
 		string(e.Payload) != `{"type":"chat","text":"one"}` {
 		t.Errorf("got %+v", e)
 	}
-	for _, offset := range []string{"2", "x", "00000000000000000004", "-2", "now&offset=0", "0000000000000000000x", "99999999999999999999"} {
+	for _, offset := range []string{
+		"2", "x", "00000000000000000004", "-2", "now&offset=0", "0000000000000000000x",
+		"99999999999999999999",
+	} {
 		if a := s.do("GET", path1+"?offset="+offset, token, ""); a.status != 400 {
 			t.Errorf("offset %s: %d, want 400", offset, a.status)
 		}
@@ -149,7 +153,8 @@ func TestPostRefuses(t *testing.T) {
 	if a := s.do("GET", path1, token, ""); a.status != 404 {
 		t.Errorf("something was appended: %s", a.body)
 	}
-	if a := s.do("POST", path1, token, chat("ok", "x"), "Content-Type", "application/json; charset=utf-8"); a.status != 200 {
+	if a := s.do("POST", path1, token, chat("ok", "x"), "Content-Type",
+		"application/json; charset=utf-8"); a.status != 200 {
 		t.Errorf("got %+v", a)
 	}
 }
@@ -222,7 +227,10 @@ func TestAccess(t *testing.T) {
 			}
 		})
 	}
-	for _, path := range []string{"/api/stream/t1", "/api/stream/arbe-thread-", "/api/stream/arbe-thread-a%2Fb", "/api/stream/arbe-thread-" + strings.Repeat("x", 129), "/api/stream/arbe-thread-t1/nope", "/nope"} {
+	for _, path := range []string{
+		"/api/stream/t1", "/api/stream/arbe-thread-", "/api/stream/arbe-thread-a%2Fb",
+		"/api/stream/arbe-thread-" + strings.Repeat("x", 129), "/api/stream/arbe-thread-t1/nope", "/nope",
+	} {
 		if a := s.do("GET", path, good, ""); a.status != 404 {
 			t.Errorf("GET %s: %d, want 404", path, a.status)
 		}

@@ -84,7 +84,10 @@ func TestFullReads(t *testing.T) {
 		t.Errorf("an append: got %d", got)
 	}
 	e.full.Store(false)
-	for name, want := range map[string]int{"used": http.StatusOK, "unused": http.StatusNotFound, "ever": http.StatusOK} {
+	for name, want := range map[string]int{
+		"used": http.StatusOK, "unused": http.StatusNotFound,
+		"ever": http.StatusOK,
+	} {
 		if got := ask("GET", name+"?offset=-1"); got != want {
 			t.Errorf("%s with room again: got %d, want %d", name, got, want)
 		}

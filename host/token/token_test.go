@@ -79,11 +79,12 @@ func TestVerifyRefuses(t *testing.T) {
 		"another method":      sign(jwt.SigningMethodHS512, first, good),
 		"no signature":        sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good),
 		"a signature cut off": whole[:strings.LastIndexByte(whole, '.')+1],
-		"expired":             sign(jwt.SigningMethodHS256, first, with("exp", jwt.NewNumericDate(time.Now().Add(-time.Minute)))),
-		"without an expiry":   sign(jwt.SigningMethodHS256, first, with("exp", nil)),
-		"without a subject":   sign(jwt.SigningMethodHS256, first, with("sub", nil)),
-		"without a scope":     sign(jwt.SigningMethodHS256, first, with("scope", nil)),
-		"not yet good":        sign(jwt.SigningMethodHS256, first, with("nbf", later)),
+		"expired": sign(jwt.SigningMethodHS256, first,
+			with("exp", jwt.NewNumericDate(time.Now().Add(-time.Minute)))),
+		"without an expiry": sign(jwt.SigningMethodHS256, first, with("exp", nil)),
+		"without a subject": sign(jwt.SigningMethodHS256, first, with("sub", nil)),
+		"without a scope":   sign(jwt.SigningMethodHS256, first, with("scope", nil)),
+		"not yet good":      sign(jwt.SigningMethodHS256, first, with("nbf", later)),
 	} {
 		if g, err := v.Verify(signed); err == nil {
 			t.Errorf("%s: got %+v", name, g)

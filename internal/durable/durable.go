@@ -78,8 +78,8 @@ func MkdirAll(path string) error {
 	return Sync(above)
 }
 
-// Sync syncs a folder, that is, the names in it. It returns nil for a folder that can't be synced: one without the right
-// to read it, or one on a file system that has no sync for folders (EINVAL).
+// Sync syncs a folder, that is, the names in it. It returns nil for a folder that can't be synced: one without the
+// right to read it, or one on a file system that has no sync for folders (EINVAL).
 func Sync(dir string) error {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrPermission) {

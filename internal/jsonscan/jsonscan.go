@@ -1,5 +1,6 @@
-// Package jsonscan finds its way in JSON without copying it and without building anything: a session line can be 64 MiB of one string, and what is wanted of it are
-// a few short fields. It checks nothing. What is no JSON gives members and values that make no sense, and no more harm; who must know asks json.Valid first.
+// Package jsonscan finds its way in JSON without copying it and without building anything: a session line can be 64 MiB
+// of one string, and what is wanted of it are a few short fields. It checks nothing. What is no JSON gives members and
+// values that make no sense, and no more harm; who must know asks json.Valid first.
 package jsonscan
 
 import (
@@ -8,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but an object it does nothing.
+// Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but
+// an object it does nothing.
 func Members(obj []byte, f func(key, value []byte)) {
 	i := Space(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
@@ -126,7 +128,8 @@ func SkipString(b []byte, i int) int {
 	}
 }
 
-// Whole reports whether obj is one object from its first byte to its last, as far as its braces and quotes tell: not one that was cut off.
+// Whole reports whether obj is one object from its first byte to its last, as far as its braces and quotes tell: not
+// one that was cut off.
 func Whole(obj []byte) bool {
 	depth := 0
 	for i := 0; i < len(obj); {

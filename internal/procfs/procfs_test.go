@@ -24,7 +24,8 @@ func TestRead(t *testing.T) {
 func TestParse(t *testing.T) {
 	const rest = " 41 42 43 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 777 0 2 18446744073709551615\n"
 	want := procfs.Stat{
-		PID: 7, Parent: 41, Session: 43, State: 'S', CPU: 2 * time.Second, RSS: int64(2 * os.Getpagesize()), Started: 777,
+		PID: 7, Parent: 41, Session: 43, State: 'S', CPU: 2 * time.Second, RSS: int64(2 * os.Getpagesize()),
+		Started: 777,
 	}
 	for _, name := range []string{"sh", "a b", ") R 1 2 (", "(", ")"} {
 		if got, err := procfs.Parse("7 (" + name + ") S" + rest); err != nil || got != want {

@@ -3,7 +3,10 @@ package cmdline
 import "testing"
 
 func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "1000": 1000, "64KiB": 64 << 10, "256MiB": 256 << 20, "1GiB": 1 << 30, "2TiB": 2 << 40} {
+	for text, want := range map[string]int64{
+		"0": 0, "1000": 1000, "64KiB": 64 << 10, "256MiB": 256 << 20,
+		"1GiB": 1 << 30, "2TiB": 2 << 40,
+	} {
 		var s Size
 		if err := s.Set(text); err != nil || int64(s) != want {
 			t.Errorf("%s is %d, %v", text, s, err)

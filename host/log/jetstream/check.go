@@ -74,10 +74,12 @@ func checkMajority(stream string, info *streamInfo) error {
 func checkRoom(stream string, info *streamInfo) error {
 	c, state := info.Config, info.State
 	if c.MaxBytes > 0 && state.Bytes+fullRoom > uint64(c.MaxBytes) {
-		return fmt.Errorf("%w: stream %s has %d of %d bytes (max_bytes)", engine.ErrFull, stream, state.Bytes, c.MaxBytes)
+		return fmt.Errorf("%w: stream %s has %d of %d bytes (max_bytes)", engine.ErrFull, stream, state.Bytes,
+			c.MaxBytes)
 	}
 	if c.MaxMsgs > 0 && state.Msgs >= uint64(c.MaxMsgs) {
-		return fmt.Errorf("%w: stream %s has %d of %d messages (max_msgs)", engine.ErrFull, stream, state.Msgs, c.MaxMsgs)
+		return fmt.Errorf("%w: stream %s has %d of %d messages (max_msgs)", engine.ErrFull, stream, state.Msgs,
+			c.MaxMsgs)
 	}
 	return nil
 }

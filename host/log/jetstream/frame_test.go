@@ -148,7 +148,8 @@ func FuzzFrame(f *testing.F) {
 		in := &frame{id: frameID{1}, born: number, data: number / 2, state: state}
 		for i := range int(number % 5) {
 			in.records = append(in.records, engine.Record{
-				At: time.UnixMilli(int64(number >> 20)), Key: string(key), Data: append([]byte{}, data[:len(data)*i/4]...),
+				At: time.UnixMilli(int64(number >> 20)), Key: string(key),
+				Data: append([]byte{}, data[:len(data)*i/4]...),
 			})
 		}
 		if len(key) > 0 {

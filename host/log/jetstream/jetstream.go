@@ -45,8 +45,9 @@ type Config struct {
 }
 
 const (
-	requestTimeout = 10 * time.Second // of a request with its retries: the cluster may need as long to elect a new leader
-	tryTimeout     = 2 * time.Second  // of one try: the server that got it may be gone
+	// of a request with its retries: the cluster may need as long to elect a new leader
+	requestTimeout = 10 * time.Second
+	tryTimeout     = 2 * time.Second // of one try: the server that got it may be gone
 	firstWait      = 5 * time.Millisecond
 	lastWait       = 500 * time.Millisecond // between two tries
 
@@ -105,7 +106,8 @@ func (n *Engine) connect(ctx context.Context) error {
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) { n.log.Info("reconnected to NATS", "server", c.ConnectedAddr()) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.log.Warn("NATS error", "error", err) }),
+		nats.ErrorHandler(
+			func(_ *nats.Conn, _ *nats.Subscription, err error) { n.log.Warn("NATS error", "error", err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(n.ended) }),
 	}
 	if n.config.Credentials != "" {

@@ -142,7 +142,8 @@ func TestBatches(t *testing.T) {
 	var all sync.WaitGroup
 	for w := range 70 {
 		all.Go(func() {
-			if _, err := enginetest.Persist(t.Context(), e, fmt.Sprint("s", w%35), fmt.Sprintf("%d %s", w, large)); err != nil {
+			if _, err := enginetest.Persist(t.Context(), e, fmt.Sprint("s", w%35),
+				fmt.Sprintf("%d %s", w, large)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -163,7 +163,8 @@ func TestPartition(t *testing.T) {
 			}
 		}
 		pace.Stop()
-		t.Logf("round %d: another leader acknowledged after %s; of %d reads %d were refused", round, first, asked, refused)
+		t.Logf("round %d: another leader acknowledged after %s; of %d reads %d were refused", round, first, asked,
+			refused)
 		if refused == 0 {
 			t.Errorf("round %d: no read was refused", round)
 		}

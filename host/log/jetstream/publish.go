@@ -24,8 +24,9 @@ const mostBatch = 1000
 // ErrConflict and ErrFull, the append may or may not have happened.
 func (n *Engine) publish(ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame) (uint64, error) {
 	if e.count > mostBatch {
-		return 0, fmt.Errorf("an append of %d bytes needs %d messages of %d bytes: NATS accepts no more than %d at once",
-			len(e.body), e.count, e.most, mostBatch)
+		return 0,
+			fmt.Errorf("an append of %d bytes needs %d messages of %d bytes: NATS accepts no more than %d at once",
+				len(e.body), e.count, e.most, mostBatch)
 	}
 	within, cancel := context.WithTimeout(ctx, requestTimeout+time.Duration(e.count)*time.Second)
 	defer cancel()
@@ -36,7 +37,8 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 			return seq, nil
 		}
 		refused := apiCode(err) == codeWrongLast
-		if doubt = doubt || !refused; doubt { // after any other error: a read is simpler than a list of what each implies
+		// after any other error: a read is simpler than a list of what each implies
+		if doubt = doubt || !refused; doubt {
 			seq, taken, lookErr := n.follower(ctx, s, subject, after, e.id)
 			switch {
 			case lookErr != nil:

@@ -96,7 +96,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 // temporary reports whether an error may be due to a server that is gone, or to the election of a leader.
 func temporary(err error) bool {
 	for _, e := range []error{
-		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected,
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded,
+		nats.ErrDisconnected,
 		nats.ErrConnectionReconnecting, nats.ErrStaleConnection, errAgain,
 	} {
 		if errors.Is(err, e) {

@@ -136,7 +136,8 @@ func startProcess(t testing.TB, opts *server.Options) *process {
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServer$")
 	cmd.Env = append(os.Environ(), processEnv+"="+strings.Join([]string{
-		opts.ServerName, strconv.Itoa(opts.Port), opts.StoreDir, strconv.Itoa(opts.Cluster.Port), strings.Join(routes, ","),
+		opts.ServerName, strconv.Itoa(opts.Port), opts.StoreDir, strconv.Itoa(opts.Cluster.Port),
+		strings.Join(routes, ","),
 	}, "|"))
 	p := &process{cmd: cmd, stdin: enginetest.Must(cmd.StdinPipe())(t)}
 	out := enginetest.Must(cmd.StdoutPipe())(t)

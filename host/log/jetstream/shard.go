@@ -125,8 +125,9 @@ func (n *Engine) countShards(infos map[string]*streamInfo) (int, error) {
 				name, n.config.Prefix)
 		}
 		if count != 0 && total != count {
-			return 0, fmt.Errorf("shards of %s have different numbers of shards in their metadata: %s has %d, another %d",
-				n.config.Prefix, name, total, count)
+			return 0,
+				fmt.Errorf("shards of %s have different numbers of shards in their metadata: %s has %d, another %d",
+					n.config.Prefix, name, total, count)
 		}
 		count, used = total, used || info.State.LastSeq > 0
 	}

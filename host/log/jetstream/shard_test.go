@@ -128,7 +128,8 @@ func TestShards(t *testing.T) {
 		refused(config, lost)
 	}
 	config.Prefix = "other"
-	enginetest.Must(js.CreateStream(t.Context(), natsjs.StreamConfig{Name: "FOREIGN", Subjects: []string{"other.1.x"}}))(t)
+	enginetest.Must(
+		js.CreateStream(t.Context(), natsjs.StreamConfig{Name: "FOREIGN", Subjects: []string{"other.1.x"}}))(t)
 	refused(config, "FOREIGN")
 	config.Prefix = "b.c"
 	refused(config, "prefix")

@@ -113,7 +113,8 @@ func parseRecord(seq uint64, value []byte) (r engine.Record, isControl bool, err
 	if len(value) < 8 || value[0] != 0 {
 		return engine.Record{}, false, fmt.Errorf("record %d of %d bytes: %w", seq, len(value), errDamaged)
 	}
-	return engine.Record{Seq: seq, At: time.UnixMilli(int64(binary.BigEndian.Uint64(value))), Data: value[8:]}, false, nil
+	return engine.Record{Seq: seq, At: time.UnixMilli(int64(binary.BigEndian.Uint64(value))), Data: value[8:]}, false,
+		nil
 }
 
 // stampTime appends t as it is stored. A time before 1970 is stored as 1970.

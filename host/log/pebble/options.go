@@ -73,9 +73,10 @@ func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *peb
 		L0CompactionThreshold:       8,  // larger merges are fewer merges of each key; look-ups rarely read level 0
 		L0StopWritesThreshold:       64, // a late compaction blocks no writer
 		LBaseMaxBytes:               256 << 20,
-		CacheSize:                   memoryShare(16, 8<<20, 128<<20), // the filters of 10 million records take 25 MB of it
-		Logger:                      dbLog{f},
-		EventListener:               &pebbledb.EventListener{DataCorruption: damage(f.log)},
+		// the filters of 10 million records take 25 MB of it
+		CacheSize:     memoryShare(16, 8<<20, 128<<20),
+		Logger:        dbLog{f},
+		EventListener: &pebbledb.EventListener{DataCorruption: damage(f.log)},
 	}
 	opts.WALMinSyncInterval = func() time.Duration {
 		if committing.Load() < manyAppends {
@@ -102,7 +103,8 @@ func damage(log *slog.Logger) func(pebbledb.DataCorruptionInfo) {
 	var logged sync.Map
 	return func(info pebbledb.DataCorruptionInfo) {
 		if _, again := logged.LoadOrStore(info.Path, true); !again {
-			log.Error("a file of the log is damaged: its records can't be read", "file", info.Path, "error", info.Details)
+			log.Error("a file of the log is damaged: its records can't be read", "file", info.Path, "error",
+				info.Details)
 		}
 	}
 }

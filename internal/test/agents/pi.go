@@ -26,6 +26,9 @@ var pi = Agent{
 		settings := map[string]any{
 			"defaultProvider": "scripted", "defaultModel": "scripted-1", "retry": map[string]any{"enabled": true, "maxRetries": 3, "baseDelayMs": retry},
 		}
-		return map[string][]byte{".pi/agent/models.json": indented(models), ".pi/agent/settings.json": indented(settings)}
+		return map[string][]byte{
+			".pi/agent/models.json":   indented(models),
+			".pi/agent/settings.json": indented(settings),
+		}
 	},
 }

@@ -91,13 +91,17 @@ func (w *world) user(id string) {
 		var wg sync.WaitGroup
 		for r := range racers {
 			task := launch.Task{
-				Thread: id, Run: fmt.Sprintf("r%d-%d", n, r), Prompt: "do it", Harness: "pi", Resume: n > 0, Parent: &thread.Parent{ThreadID: "parent"},
-				Box: sandbox.Options{Ephemeral: true},
+				Thread: id, Run: fmt.Sprintf("r%d-%d", n, r), Prompt: "do it", Harness: "pi", Resume: n > 0,
+				Parent: &thread.Parent{ThreadID: "parent"},
+				Box:    sandbox.Options{Ephemeral: true},
 			}
 			if tree != "" {
 				task.Box.Labels = map[string]string{sandbox.LabelTree: tree}
 				if w.rand(2) == 0 {
-					task.After = &thread.After{Push: &thread.AfterPush{Repo: "o/r", Branch: id + "-" + task.Run, PR: true}}
+					task.After = &thread.After{Push: &thread.AfterPush{
+						Repo: "o/r", Branch: id + "-" + task.Run,
+						PR: true,
+					}}
 				}
 			}
 			if w.rand(3) == 0 {
@@ -179,12 +183,14 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 		ctx, stop := context.WithCancel(context.Background())
 		w := &world{
 			t: t, ctx: ctx, threads: newThreads(), runner: runner, rng: rand.New(rand.NewPCG(seed, 1)),
-			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{}, pushed: map[string]bool{},
+			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
+			pushed: map[string]bool{},
 		}
 		w.threads.appended = w.appended
 		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {
 			id: "foreign", state: "started", created: time.Now(), labels: map[string]string{
-				sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true", sandbox.LabelInstallation: "another", "foreign": "yes",
+				sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true", sandbox.LabelInstallation: "another",
+				"foreign": "yes",
 			},
 		}}}
 		calm := make(chan struct{})
@@ -210,7 +216,10 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 // TestSchedules plays ARBE_CHAOS (10) schedules from the seed ARBE_CHAOS_SEED on.
 func TestSchedules(t *testing.T) {
 	n, seed := 10, uint64(1)
-	for name, to := range map[string]func(uint64){"ARBE_CHAOS": func(v uint64) { n = int(v) }, "ARBE_CHAOS_SEED": func(v uint64) { seed = v }} {
+	for name, to := range map[string]func(uint64){
+		"ARBE_CHAOS":      func(v uint64) { n = int(v) },
+		"ARBE_CHAOS_SEED": func(v uint64) { seed = v },
+	} {
 		if s := os.Getenv(name); s != "" {
 			v, err := strconv.ParseUint(s, 10, 32)
 			if err != nil {

@@ -83,11 +83,8 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 		return
 	}
 	hold := lease.Lease{Client: w.client(p, lease.Stream(done.Sandbox))}
-	keeping, stop := context.WithCancel(p.ctx)
-	w.wg.Go(func() {
-		hold.Keep(keeping, lease.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})
-	})
-	defer stop()
+	// A killed process drops nothing: it has no network.
+	defer hold.Keep(p.ctx, lease.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})()
 	for p.ctx.Err() == nil {
 		var fold thread.Fold
 		_, err := l.Client.Read(p.ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
@@ -95,7 +92,6 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 			if err == nil && r.ID == task.Run && r.Status != thread.StatusRunning {
 				_, err := w.reconciler(p).After(p.ctx, task.Thread, task.Run, holder)
 				w.note("%s: after %s: %v", p.name, task.Run, err)
-				_ = hold.Drop(p.ctx, holder)
 				return
 			}
 		}

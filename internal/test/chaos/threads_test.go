@@ -185,7 +185,8 @@ func (t wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.w.threads.serve(req)
 		return nil, errLost
 	case refused:
-		return &http.Response{StatusCode: 503, Status: "503", Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		return &http.Response{StatusCode: 503, Status: "503", Header: http.Header{}, Body: http.NoBody, Request: req},
+			nil
 	case portal:
 		h := http.Header{"Content-Type": {"text/html"}}
 		return &http.Response{

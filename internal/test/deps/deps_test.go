@@ -1,4 +1,5 @@
-// Package deps guards who may import whom. The table is the one in CONTRIBUTING.md; a failure names the import and the reason why it must not be.
+// Package deps guards who may import whom. The table is the one in CONTRIBUTING.md; a failure names the import and the
+// reason why it must not be.
 package deps_test
 
 import (
@@ -186,7 +187,8 @@ func TestLinks(t *testing.T) {
 				if !strings.HasPrefix(name, rule.from) {
 					continue
 				}
-				if dep == rule.what || strings.HasSuffix(rule.what, "/") && strings.HasPrefix(dep, rule.what) || rule.what == "*" && !standard[dep] {
+				if dep == rule.what || strings.HasSuffix(rule.what, "/") && strings.HasPrefix(dep, rule.what) ||
+					rule.what == "*" && !standard[dep] {
 					t.Errorf("%s links %s: %s", name, dep, rule.why)
 				}
 			}

@@ -44,7 +44,8 @@ func walk(t *testing.T, suffix string, f func(name, text string)) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || name == "bin"):
+		case d.IsDir() && name != "." &&
+			(strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || name == "bin"):
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, suffix):
 			return nil

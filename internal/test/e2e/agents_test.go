@@ -133,7 +133,8 @@ func agentMatrix(t *testing.T, in part) {
 		}, want: both("completed  stop", 0), check: func(t *testing.T, s *scene, entries []thread.Entry) {
 			for _, e := range entries {
 				if p := payload[thread.Line](t, e); strings.HasSuffix(p.Type, "."+thread.KindToolResult) {
-					if m := string(p.Message); *p.IsError || p.ToolName == "" || !strings.Contains(m, "the-tool-says-this") || !strings.Contains(m, p.ToolName) {
+					if m := string(p.Message); *p.IsError || p.ToolName == "" ||
+						!strings.Contains(m, "the-tool-says-this") || !strings.Contains(m, p.ToolName) {
 						t.Errorf("the result is %+v", p)
 					}
 				}

@@ -43,7 +43,8 @@ func env(b *testing.B, url string) (threadID, token string, env []string) {
 	return threadID, token, []string{
 		"PATH=" + os.Getenv(
 			"PATH",
-		), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=" + threadID, "ARBE_STREAM_URL=" + url, "ARBE_STREAM_TOKEN=" + token, "ARBE_RUN_ID=r1",
+		), "HOME=" + b.TempDir(), "ARBE_THREAD_ID=" + threadID, "ARBE_STREAM_URL=" + url, "ARBE_STREAM_TOKEN=" + token,
+		"ARBE_RUN_ID=r1",
 	}
 }
 

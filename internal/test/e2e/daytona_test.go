@@ -33,7 +33,8 @@ func TestDaytonaLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"node": filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin", "node"), "npm": npm} {
+	for name, target := range map[string]string{"node": filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin",
+		"node"), "npm": npm} {
 		if err := os.Symlink(target, filepath.Join(tools, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +100,8 @@ func TestDaytonaLaunch(t *testing.T) {
 	}
 
 	// The next one has the agent already, and vanishes in mid-run.
-	if err := os.Symlink(filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin", "pi"), filepath.Join(tools, "pi")); err != nil {
+	if err := os.Symlink(filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin", "pi"),
+		filepath.Join(tools, "pi")); err != nil {
 		t.Fatal(err)
 	}
 	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})

@@ -66,7 +66,8 @@ func typed(t *testing.T, block string) {
 		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
 		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:0 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
-			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' $ARBE_DATA/address)\n"
+			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' " +
+				"$ARBE_DATA/address)\n"
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)

@@ -79,7 +79,8 @@ func withServer(run func() int) (status int, err error) {
 		}
 		err = errors.Join(err, described(data))
 	}()
-	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) { // until the server is there
+	// until the server is there
+	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil {
 			server = strings.TrimSpace(string(b))
 			return run(), nil

@@ -46,7 +46,10 @@ func (h *host) command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(h.t.Context(), filepath.Join(bin, "arbe"), args...)
 	for _, kv := range h.env {
-		for _, name := range []string{"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY", "DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_SERVER_URL", "GITHUB_TOKEN"} {
+		for _, name := range []string{
+			"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY",
+			"DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_SERVER_URL", "GITHUB_TOKEN",
+		} {
 			if strings.HasPrefix(kv, name+"=") {
 				cmd.Env = append(cmd.Env, kv)
 			}

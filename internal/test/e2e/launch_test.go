@@ -111,7 +111,8 @@ func TestLaunchResume(t *testing.T) {
 	first, _ := h.launch("--keep", "--", "the first question")
 	ended := func() {
 		t.Helper()
-		until(t, "the run's end", func() bool { return h.arbe("thread", "status", first.ThreadID) != thread.StatusRunning })
+		until(t, "the run's end",
+			func() bool { return h.arbe("thread", "status", first.ThreadID) != thread.StatusRunning })
 		if got := h.arbe("thread", "status", first.ThreadID); got != thread.StatusCompleted {
 			t.Fatalf("the run is %s", got)
 		}
@@ -132,7 +133,10 @@ func TestLaunchResume(t *testing.T) {
 		t.Errorf("the third run is %+v, resumed by %s", third, h.started(third.RunID).Resume)
 	}
 	asked := h.asked()
-	for _, want := range []string{"the first question", "the-tool-says-42", "I have seen it.", "the second question", "Again.", "the third question"} {
+	for _, want := range []string{
+		"the first question", "the-tool-says-42", "I have seen it.", "the second question",
+		"Again.", "the third question",
+	} {
 		if strings.Count(asked, want) != 1 {
 			t.Errorf("the model was told %q %d times", want, strings.Count(asked, want))
 		}
@@ -235,7 +239,8 @@ func TestRunSync(t *testing.T) {
 		}
 	}
 	check(map[string]string{
-		"answer": "so?", "question": "so?", "both": "mine", "both.box": "box", "mine": "mine", "new": "mine", "skip.log": "so?",
+		"answer": "so?", "question": "so?", "both": "mine", "both.box": "box", "mine": "mine", "new": "mine",
+		"skip.log": "so?",
 	})
 	// Later the deletion is wanted, too.
 	var box struct {
@@ -281,7 +286,8 @@ func TestLaunchFails(t *testing.T) {
 		},
 		{"the agent can't be installed", []string{"--harness", "codex"}, func(h *host) {
 			npm := filepath.Join(h.dir, "npm")
-			if err := os.WriteFile(npm, []byte("#!/bin/sh\necho the registry is away >&2\nexit 1\n"), 0o700); err != nil {
+			if err := os.WriteFile(npm, []byte("#!/bin/sh\necho the registry is away >&2\nexit 1\n"),
+				0o700); err != nil {
 				h.t.Fatal(err)
 			}
 			for i, kv := range h.env {
@@ -364,13 +370,19 @@ func TestLaunchProvides(t *testing.T) {
 		"look",
 	)
 	got := results(l)
-	for _, want := range []string{"agent/one", ".git", "setup-had-only-for-setup", "so: wanted-value-0001", "a note", "600"} {
+	for _, want := range []string{
+		"agent/one", ".git", "setup-had-only-for-setup", "so: wanted-value-0001", "a note",
+		"600",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the agent did not see %q in %s", want, got)
 		}
 	}
 	folder := filepath.Join(h.dir, "folder")
-	for name, content := range map[string]string{"a/b.txt": "b", "a/skip.log": "x", "node_modules/m.js": "x", "run.sh": "#!/bin/sh\n"} {
+	for name, content := range map[string]string{
+		"a/b.txt": "b", "a/skip.log": "x", "node_modules/m.js": "x",
+		"run.sh": "#!/bin/sh\n",
+	} {
 		path := filepath.Join(folder, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)

@@ -57,9 +57,10 @@ func piMatrix(t *testing.T, in part) {
 		change  func(*testing.T, *scene)
 		when    func(*testing.T, *scene)          // the moment of
 		strike  func(*testing.T, *scene, *runner) // something that happens to the run
-		want    string                            // status, error class, stop reason; "|" between what the versions come to
-		status  int
-		check   func(*testing.T, *scene, []thread.Entry)
+		// status, error class, stop reason; "|" between what the versions come to
+		want   string
+		status int
+		check  func(*testing.T, *scene, []thread.Entry)
 	}{
 		{name: "three parallel tools", replies: []model.Reply{
 			{Tools: []model.Tool{
@@ -165,7 +166,8 @@ func piMatrix(t *testing.T, in part) {
 				toRunner(syscall.SIGSTOP)(t, s, r) // it must not see its worker die
 				toWorker(t, s, r)
 				toRunner(syscall.SIGKILL)(t, s, r)
-				until(t, "the run is lost", func() bool { out, err := s.box("status"); return err == nil && strings.HasPrefix(out, "lost") })
+				until(t, "the run is lost",
+					func() bool { out, err := s.box("status"); return err == nil && strings.HasPrefix(out, "lost") })
 				if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
 					t.Errorf("recover: %v\n%s", err, out)
 				}
@@ -244,7 +246,8 @@ func piMatrix(t *testing.T, in part) {
 		}, want: "completed  stop"},
 		{name: "a session of version 1", replies: []model.Reply{say("Done.")}, change: func(t *testing.T, s *scene) {
 			path := filepath.Join(s.dir, "old.jsonl")
-			if err := os.WriteFile(path, []byte(fmt.Sprintf(oldSession, filepath.Join(s.dir, "work"))), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(fmt.Sprintf(oldSession, filepath.Join(s.dir, "work"))),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			s.args, s.rewritten = append(s.args, "--session", path), true
@@ -294,7 +297,8 @@ func piMatrix(t *testing.T, in part) {
 				}
 				want := strings.Split(tt.want, "|")
 				e := s.end()
-				if got := e.Status + " " + e.Cause.ErrorClass + " " + e.Totals.StopReason; got != want[min(i, len(want)-1)] {
+				if got := e.Status + " " + e.Cause.ErrorClass + " " +
+					e.Totals.StopReason; got != want[min(i, len(want)-1)] {
 					t.Errorf("got %q %q, want %q", got, e.Cause.Message, want[min(i, len(want)-1)])
 				}
 				entries := s.entries()

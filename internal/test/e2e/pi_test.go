@@ -194,7 +194,8 @@ type promptLine struct {
 // TERM to the runner while the model is speaking: the agent ends in order, and so does the run.
 func TestPiTerminated(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, pi078, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	s := newScene(t, pi078,
+		model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
 	r := s.start()
 	until(t, "the model is asked", func() bool { return len(s.model.Requests()) == 1 })
 	began := time.Now()
@@ -213,7 +214,8 @@ func TestPiTerminated(t *testing.T) {
 	}
 	entries := s.entries()
 	s.complete(entries)
-	if n := len(linesOf(entries)); n != 4 { // header, model, thinking level, prompt: pi 0.78.0 drops what it had of the reply
+	// header, model, thinking level, prompt: pi 0.78.0 drops what it had of the reply
+	if n := len(linesOf(entries)); n != 4 {
 		t.Errorf("%d lines", n)
 	}
 }
@@ -271,7 +273,10 @@ func TestPiSecret(t *testing.T) {
 			t.Errorf("%s is on the thread", secret)
 		}
 	}
-	for _, mark := range []string{"so: [redacted:DEPLOY_TOKEN]", "The token is [redacted:DEPLOY_TOKEN].", "[redacted:SCRIPTED_API_KEY]"} {
+	for _, mark := range []string{
+		"so: [redacted:DEPLOY_TOKEN]", "The token is [redacted:DEPLOY_TOKEN].",
+		"[redacted:SCRIPTED_API_KEY]",
+	} {
 		if !strings.Contains(all, mark) {
 			t.Errorf("%s is not on the thread", mark)
 		}

@@ -128,7 +128,8 @@ func TestPiPTY(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := newScene(t, version, say("I am the first reply."), model.Reply{Text: "I am the reply at the terminal."})
+				s := newScene(t, version, say("I am the first reply."),
+					model.Reply{Text: "I am the reply at the terminal."})
 				if got := s.status(s.start()); got != 0 {
 					t.Fatalf("exit status %d", got)
 				}
@@ -164,7 +165,8 @@ func TestPiPTY(t *testing.T) {
 						t.Fatal(err)
 					}
 				} else {
-					until(t, "the reply on the thread", func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") })
+					until(t, "the reply on the thread",
+						func() bool { return strings.Contains(textOf(s.entries()), "I am the reply at the terminal.") })
 					if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 72}); err != nil {
 						t.Fatal(err)
 					}

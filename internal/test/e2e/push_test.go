@@ -165,7 +165,8 @@ func TestRunPush(t *testing.T) {
 				}
 			} else {
 				l, _ := h.launch(args...)
-				until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+				until(t, "the run's end",
+					func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
 				for range 2 { // the second time there is nothing left to do
 					if out, err := h.try("reconcile", l.ThreadID); err != nil {
 						t.Errorf("reconcile: %v\n%s", err, out)
@@ -198,7 +199,9 @@ func TestPushRefused(t *testing.T) {
 				h.env = append(h.env, "GITHUB_TOKEN="+tt.token)
 			}
 			repo := f.URL + "/" + tt.repo + ".git"
-			out, err := h.try(h.with(command, []string{"--repo", repo, "--branch", tt.branch, "--push", "--", "make it"})...)
+			out,
+				err := h.try(
+				h.with(command, []string{"--repo", repo, "--branch", tt.branch, "--push", "--", "make it"})...)
 			if err == nil || !strings.Contains(out, tt.says) {
 				t.Errorf("%s, %s: %v\n%s", command, tt.name, err, out)
 			}

@@ -151,7 +151,8 @@ func piResume(t *testing.T, in part) {
 		{
 			name: "TERM in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 300")},
 			strike: func(t *testing.T, s *scene, r *runner) {
-				until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
+				until(t, "the tool is at work",
+					func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
 				if err := r.Process.Signal(syscall.SIGTERM); err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +161,8 @@ func piResume(t *testing.T, in part) {
 		{
 			name: "KILL of pi in mid-tool", replies: []model.Reply{bash("echo $$ > tool.pid; exec sleep 3")},
 			strike: func(t *testing.T, s *scene, _ *runner) {
-				until(t, "the tool is at work", func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
+				until(t, "the tool is at work",
+					func() bool { return pidIn(filepath.Join(s.dir, "work", "tool.pid")) > 0 })
 				if err := syscall.Kill(agentPID(t, s), syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
@@ -169,14 +171,17 @@ func piResume(t *testing.T, in part) {
 		{name: "a line torn by a KILL", replies: tools, change: func(t *testing.T, s *scene) {
 			// As pi leaves its file where it is killed in the middle of a write.
 			wrap := filepath.Join(s.dir, "torn-pi")
-			if err := os.WriteFile(wrap, []byte("#!/bin/sh\npi \"$@\"\nprintf '{\"type\":\"message\",\"id\":\"deadbeef\",\"par' >>\"$2\"\nkill -9 $$\n"), 0o700); err != nil {
+			if err := os.WriteFile(wrap,
+				[]byte("#!/bin/sh\npi \"$@\"\nprintf '{\"type\":\"message\",\"id\":\"deadbeef\",\"par' >>\"$2\"\n"+
+					"kill -9 $$\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			s.args = append(s.args, "--agent-bin", wrap)
 		}, want: []string{"do it", "the-tool-says-this", "I have seen it."}},
 		{name: "a session of version 1", across: true, replies: tools, change: func(t *testing.T, s *scene) {
 			path := filepath.Join(s.dir, "old.jsonl")
-			if err := os.WriteFile(path, []byte(fmt.Sprintf(oldSession, filepath.Join(s.dir, "work"))), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(fmt.Sprintf(oldSession, filepath.Join(s.dir, "work"))),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			s.args = append(s.args, "--session", path)
@@ -410,7 +415,10 @@ func TestPiResumeForeign(t *testing.T) {
 				t.Fatalf("exit status %d", got)
 			}
 			asked := s.asked()
-			for _, want := range []string{"the first question", "I look.", "a-file.txt", "and I ask, too", "There is one file.", "never-answered", "the last question"} {
+			for _, want := range []string{
+				"the first question", "I look.", "a-file.txt", "and I ask, too",
+				"There is one file.", "never-answered", "the last question",
+			} {
 				if strings.Count(asked, want) != 1 {
 					t.Errorf("the model was told %q %d times:\n%.3000s", want, strings.Count(asked, want), asked)
 				}

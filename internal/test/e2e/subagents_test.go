@@ -19,7 +19,8 @@ func delegating(name string) model.Reply {
 	}
 	if name == "claude-code" {
 		tool = model.Tool{Name: "Agent", Arguments: map[string]any{
-			"description": "a part", "prompt": "the part of the subagent", "subagent_type": "general-purpose", "run_in_background": false,
+			"description": "a part", "prompt": "the part of the subagent", "subagent_type": "general-purpose",
+			"run_in_background": false,
 		}}
 	}
 	return model.Reply{Text: "I delegate.", Tools: []model.Tool{tool}, When: "the main question"}
@@ -28,8 +29,8 @@ func delegating(name string) model.Reply {
 // A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what goes on.
 func TestSubagents(t *testing.T) {
 	for name, version := range others(t) {
-		// codex goes on while its subagent works, and ends it when it ends itself: the main agent waits until the test has
-		// seen the subagent's last line.
+		// codex goes on while its subagent works, and ends it when it ends itself: the main agent waits until the test
+		// has seen the subagent's last line.
 		wait := calling(name, "while [ ! -e subagent.seen ]; do sleep 0.05; done")
 		wait.When = "the main question"
 		// codex asks once more where it takes in its subagent's end after this reply.
@@ -91,7 +92,8 @@ func TestSubagents(t *testing.T) {
 					!tt.fails && !strings.Contains(said, "My part is done.") {
 					t.Errorf("%d lines of the subagent: %.3000s", lines, said)
 				}
-				if found, err := filepath.Glob(filepath.Join(s.dir, "work", "subagent.done")); err != nil || len(found) != 1 {
+				if found, err := filepath.Glob(filepath.Join(s.dir, "work", "subagent.done")); err != nil ||
+					len(found) != 1 {
 					t.Errorf("the subagent did not work: %v", err)
 				}
 				// And on, in a fresh box: with the conversation, and without what only the subagent said.

@@ -20,7 +20,8 @@ func (s suite) names(t *testing.T) {
 	names := []string{
 		"/a b/é.*>", "a", "A", "a.b", "a.*", "a.>", ">", "*", "~a", "~", "$SYS", " ", "\n", "\xff\xfe", "arbe-thread-x",
 		"arbe-thread-x/y", "/arbe-thread-x", "/",
-		"arbe-thread-", "x", "/x", strings.Repeat("x", engine.MaxName), strings.Repeat("/é", engine.MaxName/3), "~YQ", "YQ",
+		"arbe-thread-", "x", "/x", strings.Repeat("x", engine.MaxName), strings.Repeat("/é", engine.MaxName/3), "~YQ",
+		"YQ",
 	}
 	s.reopening(t, func(t *testing.T, open func() log.Engine) {
 		e := open()

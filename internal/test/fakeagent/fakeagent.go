@@ -1,9 +1,11 @@
 // Package fakeagent is an agent for tests of timing and faults. It takes pi's command line, writes a session in pi's
 // format, and does what a plan file says, one instruction a line:
 //
-//	user TEXT, say TEXT, cut TEXT, fail TEXT, abort     a user's turn; a reply that ends with stop, length, error, aborted
+//	user TEXT                                           a user's turn
+//	say TEXT, cut TEXT, fail TEXT, abort                a reply that ends with stop, length, error, aborted
 //	call NAME, result TEXT                              a reply that calls a tool; the tool's result
-//	tool FILE                                           a tool in a session of its own, until somebody ends it; its pid is in FILE, its result in the session
+//	tool FILE                                           a tool in a session of its own, until somebody ends it;
+//	                                                    its pid is in FILE, its result in the session
 //	big BYTES                                           a tool's result of that length
 //	bulk BYTES                                          the same, written piece by piece, so that it takes no memory
 //	skew DURATION                                       the clock jumps, for the lines that follow
@@ -12,12 +14,14 @@
 //	prompt                                              the prompt as pi got it, as a user's turn
 //	print TEXT, warn TEXT                               to stdout, to stderr
 //	flood BYTES                                         so much to stdout
-//	gush FILE                                           from now on to stdout, at full speed, until there is such a file
+//	gush FILE                                           from now on to stdout, at full speed, until FILE exists
 //	env NAME                                            NAME=value to stdout
 //	sleep DURATION, wait FILE, touch FILE               time passes; until there is such a file; make one
 //	ignore SIGNAL, on SIGNAL STATUS                     don't end of it; end with that status
-//	grandchild FILE                                     leave a process in a session of its own that keeps stdout and writes its pid into FILE
-//	truncate, delete, replace                           the session file: emptied in place; gone; another file with the same content
+//	grandchild FILE                                     leave a process in a session of its own that keeps stdout and
+//	                                                    writes its pid into FILE
+//	truncate, delete, replace                           the session file: emptied in place; gone; another file with
+//	                                                    the same content
 //	die SIGNAL, exit STATUS                             the end; without one it is exit 0
 package fakeagent
 

@@ -66,7 +66,8 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, do func(*http.R
 		e = apiError{http.StatusInternalServerError, err.Error()}
 	}
 	reply(w, e.status, map[string]any{
-		"path": r.URL.Path, "timestamp": stamp(time.Now()), "statusCode": e.status, "error": http.StatusText(e.status), "message": e.message,
+		"path": r.URL.Path, "timestamp": stamp(time.Now()), "statusCode": e.status, "error": http.StatusText(e.status),
+		"message": e.message,
 	})
 }
 
@@ -102,8 +103,9 @@ func (s *Server) create(r *http.Request) (any, error) {
 		return nil, apiError{http.StatusBadRequest, err.Error()}
 	}
 	b := &box{Box: Box{
-		Name: q.Name, Snapshot: q.Snapshot, Target: q.Target, Labels: q.Labels, Env: q.Env, AutoStop: 15, AutoDelete: -1,
-		CPU: 1, Memory: 1, Disk: 3,
+		Name: q.Name, Snapshot: q.Snapshot, Target: q.Target, Labels: q.Labels, Env: q.Env, AutoStop: 15,
+		AutoDelete: -1,
+		CPU:        1, Memory: 1, Disk: 3,
 	}}
 	for to, from := range map[*int]*int{&b.CPU: q.CPU, &b.Memory: q.Memory, &b.Disk: q.Disk} {
 		if from != nil {
@@ -229,7 +231,10 @@ func (s *Server) sandbox(b *box) map[string]any {
 
 // item is a box as it is listed.
 func (s *Server) item(b *box) map[string]any {
-	desired := map[string]string{creating: started, starting: started, stopping: stopped, destroying: destroyed}[b.State]
+	desired := map[string]string{
+		creating: started, starting: started, stopping: stopped,
+		destroying: destroyed,
+	}[b.State]
 	if desired == "" {
 		desired = b.State
 	}
@@ -237,11 +242,14 @@ func (s *Server) item(b *box) map[string]any {
 		desired = started
 	}
 	v := map[string]any{
-		"id": b.ID, "organizationId": "00000000-0000-4000-8000-000000000001", "name": b.Name, "target": b.Target, "snapshot": b.Snapshot,
-		"user": "daytona", "public": false, "networkBlockAll": false,
+		"id": b.ID, "organizationId": "00000000-0000-4000-8000-000000000001", "name": b.Name, "target": b.Target,
+		"snapshot": b.Snapshot,
+		"user":     "daytona", "public": false, "networkBlockAll": false,
 		"cpu": b.CPU, "gpu": 0, "memory": b.Memory, "disk": b.Disk, "labels": nonNil(b.Labels),
-		"state": b.State, "desiredState": desired, "recoverable": false, "backupState": "None", "sandboxClass": "container",
-		"autoStopInterval": b.AutoStop, "autoArchiveInterval": 10080, "autoDeleteInterval": b.AutoDelete, "daemonVersion": Version,
+		"state": b.State, "desiredState": desired, "recoverable": false, "backupState": "None",
+		"sandboxClass":     "container",
+		"autoStopInterval": b.AutoStop, "autoArchiveInterval": 10080, "autoDeleteInterval": b.AutoDelete,
+		"daemonVersion": Version,
 		"createdAt": stamp(
 			b.Created,
 		), "updatedAt": stamp(b.Created), "lastActivityAt": stamp(b.last), "toolboxProxyUrl": s.toolboxURL(),

@@ -42,7 +42,8 @@ func TestCreate(t *testing.T) {
 				t.Errorf("got %d %s", a.status, a.body)
 			}
 			if want := http.StatusText(tt.status); tt.status != 200 &&
-				(a.str("error") != want || a.str("path") != "/api/sandbox" || a.json["statusCode"] != float64(tt.status)) {
+				(a.str("error") != want || a.str("path") != "/api/sandbox" ||
+					a.json["statusCode"] != float64(tt.status)) {
 				t.Errorf("got %s", a.body)
 			}
 		})
@@ -54,7 +55,8 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
 	required := []string{
-		"id", "organizationId", "name", "user", "labels", "public", "networkBlockAll", "target", "cpu", "gpu", "memory", "disk", "toolboxProxyUrl",
+		"id", "organizationId", "name", "user", "labels", "public", "networkBlockAll", "target", "cpu", "gpu", "memory",
+		"disk", "toolboxProxyUrl",
 	}
 	a := c.api("POST", "/sandbox", `{"target":"us","labels":{"a":"1"},"env":{"X":"y"}}`)
 	for _, key := range append(required, "env") {
@@ -63,7 +65,8 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]any{
-		"state": "started", "desiredState": "started", "autoStopInterval": 15., "autoDeleteInterval": -1., "snapshot": "daytonaio/sandbox:0.5.0-slim", "target": "us",
+		"state": "started", "desiredState": "started", "autoStopInterval": 15., "autoDeleteInterval": -1.,
+		"snapshot": "daytonaio/sandbox:0.5.0-slim", "target": "us",
 		"labels": map[string]any{"a": "1"}, "env": map[string]any{"X": "y"}, "daemonVersion": fakedaytona.Version,
 	} {
 		if got := a.json[key]; !cmp.Equal(got, want) {
@@ -256,7 +259,8 @@ func TestSettings(t *testing.T) {
 		t.Errorf("got %+v", b)
 	}
 	for _, key := range []string{"", "Bearer wrong", c.s.Key} {
-		if a := c.with("Authorization", key).api("GET", "/sandbox", nil); a.status != 401 || a.json["statusCode"] != 401. {
+		if a := c.with("Authorization", key).api("GET", "/sandbox", nil); a.status != 401 ||
+			a.json["statusCode"] != 401. {
 			t.Errorf("with %q: %d %s", key, a.status, a.body)
 		}
 	}

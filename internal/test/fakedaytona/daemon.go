@@ -39,7 +39,8 @@ func newDaemon(t testing.TB, b *box) *daemon {
 		sessions: map[string]*session{},
 	}
 	d.env = []string{
-		"HOME=" + d.home, "TMPDIR=" + filepath.Join(d.dir, "tmp"), "PATH=" + os.Getenv("PATH"), "USER=daytona", "LANG=C.UTF-8", "SHELL=" + shell(), marker + d.id,
+		"HOME=" + d.home, "TMPDIR=" + filepath.Join(d.dir, "tmp"), "PATH=" + os.Getenv("PATH"), "USER=daytona",
+		"LANG=C.UTF-8", "SHELL=" + shell(), marker + d.id,
 	}
 	for k, v := range b.Env {
 		d.env = append(d.env, k+"="+v)
@@ -109,7 +110,8 @@ func shell() string {
 // ask reads a request's JSON, and answers where it is none.
 func ask(w http.ResponseWriter, r *http.Request, v any) bool {
 	if err := json.NewDecoder(r.Body).Decode(v); err != nil {
-		complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid request body: " + err.Error()})
+		complain(w, r,
+			toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid request body: " + err.Error()})
 		return false
 	}
 	return true

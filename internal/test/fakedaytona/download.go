@@ -89,8 +89,9 @@ func (d *daemon) downloadPart(m *multipart.Writer, p string) error {
 			return err
 		}
 		return json.NewEncoder(body).Encode(map[string]any{
-			"statusCode": http.StatusNotFound, "message": "file not found: " + p, "code": "FILE_NOT_FOUND", "timestamp": stamp(time.Now()),
-			"path": "/files/bulk-download", "method": http.MethodPost,
+			"statusCode": http.StatusNotFound, "message": "file not found: " + p, "code": "FILE_NOT_FOUND",
+			"timestamp": stamp(time.Now()),
+			"path":      "/files/bulk-download", "method": http.MethodPost,
 		})
 	}
 	defer f.Close()

@@ -56,7 +56,8 @@ func TestExecute(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			a := c.do("POST", url+"/process/execute", tt.q)
-			if a.status != tt.status || a.str("result") != tt.result || tt.status == 200 && a.json["exitCode"] != tt.code {
+			if a.status != tt.status || a.str("result") != tt.result || tt.status == 200 &&
+				a.json["exitCode"] != tt.code {
 				t.Errorf("got %d %.300s", a.status, a.body)
 			}
 			switch {
@@ -64,7 +65,8 @@ func TestExecute(t *testing.T) {
 				if a.json["statusCode"] != 400. || a.str("message") == "" {
 					t.Errorf("got %q", a.body)
 				}
-			case tt.status == 408 && (a.str("message") != "request timeout: command execution timeout" || a.str("path") != "/process/execute"):
+			case tt.status == 408 && (a.str("message") != "request timeout: command execution timeout" ||
+				a.str("path") != "/process/execute"):
 				t.Errorf("got %s", a.body)
 			}
 		})
@@ -79,7 +81,8 @@ func TestTimeout(t *testing.T) {
 	_, url := c.box()
 	home := c.s.Boxes()[0].Home
 	a := c.do("POST", url+"/process/execute", map[string]any{
-		"command": "nohup sleep 1000 >/dev/null 2>&1 & echo $! >same; setsid sleep 1000 >/dev/null 2>&1 & echo $! >other; wait", "timeout": 1,
+		"command": "nohup sleep 1000 >/dev/null 2>&1 & echo $! >same; setsid sleep 1000 >/dev/null 2>&1 & echo $! " +
+			">other; wait", "timeout": 1,
 	})
 	if a.status != http.StatusRequestTimeout {
 		t.Errorf("got %d %s", a.status, a.body)

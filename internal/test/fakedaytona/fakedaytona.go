@@ -41,9 +41,10 @@ type Server struct {
 	StartAfter   time.Duration               // how long a box is creating, or starting
 	DestroyAfter time.Duration               // how long a box is destroying
 	ListLag      time.Duration               // how long a box that is gone is still listed, as it was
-	ProxyCache   time.Duration               // how long the proxy believes that a box which it has seen is there; the original's is 2 minutes
-	FailStart    string                      // the reason why no new box starts; "" where they do
-	Snapshots    []string                    // that are known; the first is the default
+	// how long the proxy believes that a box which it has seen is there; the original's is 2 minutes
+	ProxyCache time.Duration
+	FailStart  string   // the reason why no new box starts; "" where they do
+	Snapshots  []string // that are known; the first is the default
 
 	t    testing.TB
 	http *httptest.Server

@@ -103,8 +103,10 @@ func (d *daemon) fileInfo(w http.ResponseWriter, r *http.Request) error {
 func info(fi fs.FileInfo) map[string]any {
 	st := fi.Sys().(*syscall.Stat_t)
 	return map[string]any{
-		"name": fi.Name(), "size": fi.Size(), "mode": fi.Mode().String(), "modTime": fi.ModTime().String(), "modifiedAt": fi.ModTime().Format(time.RFC3339),
-		"isDir": fi.IsDir(), "owner": strconv.Itoa(int(st.Uid)), "group": strconv.Itoa(int(st.Gid)), "permissions": fmt.Sprintf("%04o", fi.Mode().Perm()),
+		"name": fi.Name(), "size": fi.Size(), "mode": fi.Mode().String(), "modTime": fi.ModTime().String(),
+		"modifiedAt": fi.ModTime().Format(time.RFC3339),
+		"isDir":      fi.IsDir(), "owner": strconv.Itoa(int(st.Uid)), "group": strconv.Itoa(int(st.Gid)),
+		"permissions": fmt.Sprintf("%04o", fi.Mode().Perm()),
 	}
 }
 

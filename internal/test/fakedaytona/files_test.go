@@ -200,7 +200,10 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	a := c.do("GET", url+"/files/info?path="+escape("x"), nil)
-	for _, key := range []string{"group", "isDir", "modTime", "mode", "modifiedAt", "name", "owner", "permissions", "size"} {
+	for _, key := range []string{
+		"group", "isDir", "modTime", "mode", "modifiedAt", "name", "owner", "permissions",
+		"size",
+	} {
 		if _, ok := a.json[key]; !ok {
 			t.Errorf("there is no %s in %s", key, a.body)
 		}

@@ -67,8 +67,12 @@ func TestGit(t *testing.T) {
 
 	// Without a branch the clone follows the remote's HEAD alone.
 	dir := filepath.Join(home, "r")
-	for file, want := range map[string]string{"r": "+HEAD:refs/remotes/origin/HEAD", "o": "+refs/heads/other:refs/remotes/origin/other"} {
-		if got := strings.TrimSpace(git(t, filepath.Join(home, file), "config", "--get-all", "remote.origin.fetch")); got != want {
+	for file, want := range map[string]string{
+		"r": "+HEAD:refs/remotes/origin/HEAD",
+		"o": "+refs/heads/other:refs/remotes/origin/other",
+	} {
+		if got := strings.TrimSpace(git(t, filepath.Join(home, file), "config", "--get-all",
+			"remote.origin.fetch")); got != want {
 			t.Errorf("%s fetches %s", file, got)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 
 // gitStates are the API's names for git's letters.
 var gitStates = map[byte]string{
-	' ': "Unmodified", '?': "Untracked", 'M': "Modified", 'T': "Modified", 'A': "Added", 'D': "Deleted", 'R': "Renamed", 'C': "Copied", 'U': "Updated but unmerged",
+	' ': "Unmodified", '?': "Untracked", 'M': "Modified", 'T': "Modified", 'A': "Added", 'D': "Deleted", 'R': "Renamed",
+	'C': "Copied", 'U': "Updated but unmerged",
 }
 
 // gitStatus is the state of the work tree. A branch is published where the remote's is known, which a push does not
@@ -29,7 +30,10 @@ func (d *daemon) gitStatus(_ *http.Request, q gitQuestion) (int, any, error) {
 		}
 		files = append(
 			files,
-			map[string]string{"name": line[3:], "extra": extra, "staging": gitStates[line[0]], "worktree": gitStates[line[1]]},
+			map[string]string{
+				"name": line[3:], "extra": extra, "staging": gitStates[line[0]],
+				"worktree": gitStates[line[1]],
+			},
 		)
 	}
 	v := map[string]any{"currentBranch": "HEAD", "fileStatus": files, "branchPublished": false, "ahead": 0, "behind": 0}

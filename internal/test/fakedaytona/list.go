@@ -52,7 +52,8 @@ func (s *Server) list(r *http.Request) (any, error) {
 			}
 			v["state"], v["desiredState"] = started, started
 		}
-		if b.seq >= before || !has(b.Labels, labels) || len(states) > 0 && !slices.Contains(states, v["state"].(string)) ||
+		if b.seq >= before || !has(b.Labels, labels) || len(states) > 0 &&
+			!slices.Contains(states, v["state"].(string)) ||
 			!strings.HasPrefix(b.Name, q.Get("name")) || !strings.HasPrefix(b.ID, q.Get("id")) {
 			continue
 		}

@@ -40,7 +40,8 @@ func killBox(id, dir string) bool {
 			proc := "/proc/" + strconv.Itoa(pid)
 			env, _ := os.ReadFile(proc + "/environ") // it may be gone, or not ours
 			cwd, _ := os.Readlink(proc + "/cwd")
-			if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(kv []byte) bool { return string(kv) == marker+id }) ||
+			if slices.ContainsFunc(bytes.Split(env, []byte{0}),
+				func(kv []byte) bool { return string(kv) == marker+id }) ||
 				within(dir, cwd) {
 				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
 			}

@@ -96,7 +96,8 @@ func complain(w http.ResponseWriter, r *http.Request, err error) {
 		e = toolError{http.StatusInternalServerError, "INTERNAL_SERVER_ERROR", err.Error()}
 	}
 	reply(w, e.status, map[string]any{
-		"statusCode": e.status, "message": e.message, "code": e.code, "timestamp": time.Now().UTC().Format(time.RFC3339), "path": r.URL.Path, "method": r.Method,
+		"statusCode": e.status, "message": e.message, "code": e.code,
+		"timestamp": time.Now().UTC().Format(time.RFC3339), "path": r.URL.Path, "method": r.Method,
 	})
 }
 

@@ -55,7 +55,8 @@ func TestProxy(t *testing.T) {
 				t.Errorf("got %q", a.body)
 			}
 			if a.status != 502 &&
-				(a.json["statusCode"] != float64(tt.status) || a.str("code") == "" || a.str("method") != "POST" || a.str("path") == "") {
+				(a.json["statusCode"] != float64(tt.status) || a.str("code") == "" || a.str("method") != "POST" ||
+					a.str("path") == "") {
 				t.Errorf("got %s", a.body)
 			}
 			if a := c.api("GET", "/sandbox/"+tt.id, nil); a.status != tt.state {
@@ -114,7 +115,10 @@ func TestDeath(t *testing.T) {
 			pid := strings.TrimSpace(c.run(url, "setsid sleep 1000 >/dev/null 2>&1 & echo $!").str("result"))
 			c.do("POST", url+"/process/session", map[string]any{"sessionId": "s"})
 			running := make(chan answer)
-			for path, command := range map[string]string{"/process/execute": "touch x; sleep 1000", "/process/session/s/exec": "touch s; sleep 1000"} {
+			for path, command := range map[string]string{
+				"/process/execute":        "touch x; sleep 1000",
+				"/process/session/s/exec": "touch s; sleep 1000",
+			} {
 				go func() { running <- c.do("POST", url+path, map[string]any{"command": command}) }()
 			}
 			for !strings.Contains(c.do("GET", url+"/files", nil).body, `"x"`) || !strings.Contains(c.do("GET", url+"/files", nil).body, `"s"`) {

@@ -56,31 +56,39 @@ func TestSDK(t *testing.T) {
 		return map[string]any{"name": kind, "statusCode": status}
 	}
 	for key, want := range map[string]any{
-		"box.state": "started", "box.target": "us", "box.snapshot": "daytonaio/sandbox:0.8.0", "box.autoStop": 0., "box.autoDelete": 0.,
-		"box.labels": map[string]any{"app": "arbe", "run": "r1", "code-toolbox-language": "typescript"}, "box.env": map[string]any{"FOO": "bar"},
+		"box.state": "started", "box.target": "us", "box.snapshot": "daytonaio/sandbox:0.8.0", "box.autoStop": 0.,
+		"box.autoDelete": 0.,
+		"box.labels":     map[string]any{"app": "arbe", "run": "r1", "code-toolbox-language": "typescript"}, "box.env": map[string]any{"FOO": "bar"},
 		"work": boxHome,
 
-		"exec.exitCode": 7., "exec.result": boxHome + "/sub\nbar baz\nerr\n", "execTimeout": failure("DaytonaTimeoutError", 408),
+		"exec.exitCode": 7., "exec.result": boxHome + "/sub\nbar baz\nerr\n",
+		"execTimeout":        failure("DaytonaTimeoutError", 408),
 		"execNoDir.exitCode": -1.,
 
 		"sessionAgain":  failure("DaytonaConflictError", 409),
-		"sync.exitCode": 1., "sync.stdout": "out\n", "sync.stderr": "err\n", "syncLogs.stdout": "out\n", "syncLogs.stderr": "err\n",
-		"async.stdout": "", "async.exitCode": nil, "asyncEnd.exitCode": 0.,
-		"streamed.stdout": boxHome + "/sub\na line\no1 ü\no2 ü\no3 ü\ngot a line 1\n", "streamed.stderr": "e1 ü\ne2 ü\ne3 ü\n",
-		"sessions": []any{map[string]any{"id": "s1", "commands": 2.}}, "sessionGone": failure("DaytonaNotFoundError", 404),
+		"sync.exitCode": 1., "sync.stdout": "out\n", "sync.stderr": "err\n", "syncLogs.stdout": "out\n",
+		"syncLogs.stderr": "err\n",
+		"async.stdout":    "", "async.exitCode": nil, "asyncEnd.exitCode": 0.,
+		"streamed.stdout": boxHome + "/sub\na line\no1 ü\no2 ü\no3 ü\ngot a line 1\n",
+		"streamed.stderr": "e1 ü\ne2 ü\ne3 ü\n",
+		"sessions":        []any{map[string]any{"id": "s1", "commands": 2.}}, "sessionGone": failure("DaytonaNotFoundError", 404),
 
-		"hello": "hello", "big": true, "missing": failure("DaytonaNotFoundError", 404), "info.permissions": "0600", "info.size": 5., "info.isDir": false,
+		"hello": "hello", "big": true, "missing": failure("DaytonaNotFoundError", 404), "info.permissions": "0600",
+		"info.size": 5., "info.isDir": false,
 		"infoMissing": failure("DaytonaNotFoundError", 404), "files": []any{"a", "big.bin", "moved"}, "deleteFolder": failure("DaytonaValidationError", 400),
 
-		"cloneAuth": failure("DaytonaAuthenticationError", 401), "cloneBranch": failure("DaytonaInternalServerError", 500),
+		"cloneAuth":            failure("DaytonaAuthenticationError", 401),
+		"cloneBranch":          failure("DaytonaInternalServerError", 500),
 		"status.currentBranch": "work", "status.branchPublished": false,
 		"status.fileStatus": []any{map[string]any{"name": "new.txt", "extra": "", "staging": "Untracked", "worktree": "Untracked"}},
-		"commitEmpty":       failure("DaytonaInternalServerError", 500), "pushAuth": failure("DaytonaAuthenticationError", 401),
+		"commitEmpty":       failure("DaytonaInternalServerError", 500),
+		"pushAuth":          failure("DaytonaAuthenticationError", 401),
 		"branches.branches": []any{"main", "work"}, "clean.fileStatus": []any{}, "clean.branchPublished": false,
 		"commit.sha": strings.TrimSpace(git(t, repo, "rev-parse", "work")),
 
-		"other.snapshot": "daytonaio/sandbox:0.5.0-slim", "other.autoStop": 15., "noSnapshot": failure("DaytonaValidationError", 400),
-		"listed": map[string]any{"arbe": 2., "r2": 1., "none": 0.}, "labels": map[string]any{"only": "this"},
+		"other.snapshot": "daytonaio/sandbox:0.5.0-slim", "other.autoStop": 15.,
+		"noSnapshot": failure("DaytonaValidationError", 400),
+		"listed":     map[string]any{"arbe": 2., "r2": 1., "none": 0.}, "labels": map[string]any{"only": "this"},
 		"stopped": "stopped", "execStopped": failure("DaytonaValidationError", 400), "started": "started",
 		"gone": failure("DaytonaNotFoundError", 404), "execGone": failure("DaytonaAuthenticationError", 401),
 	} {
@@ -95,7 +103,8 @@ func TestSDK(t *testing.T) {
 			t.Errorf("%s:\n%s", key, cmp.Diff(want, v))
 		}
 	}
-	if log := git(t, repo, "log", "--format=%an %ae %s", "work"); log != "Ann ann@example.org add new.txt\nBea bea@example.org first\n" {
+	if log := git(t, repo, "log", "--format=%an %ae %s",
+		"work"); log != "Ann ann@example.org add new.txt\nBea bea@example.org first\n" {
 		t.Errorf("what was pushed: %s", log)
 	}
 	if n := len(s.Boxes()); n != 0 {

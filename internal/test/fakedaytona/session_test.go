@@ -198,7 +198,8 @@ func TestSessionPath(t *testing.T) {
 		s := fakedaytona.New(tb)
 		c := &client{t, s, http.Header{"Authorization": {"Bearer " + s.Key}}}
 		_, url := c.box()
-		if a := c.do("POST", url+"/process/session", map[string]any{"sessionId": id}); a.status != 400 || tb.n.Load() != 1 {
+		if a := c.do("POST", url+"/process/session", map[string]any{"sessionId": id}); a.status != 400 ||
+			tb.n.Load() != 1 {
 			t.Errorf("%s: %d %s", id, a.status, a.body)
 		}
 	}

@@ -9,9 +9,10 @@ import (
 func (d *daemon) sessionRoutes() {
 	d.mux.HandleFunc("GET /process/session", d.listSessions)
 	d.mux.HandleFunc("POST /process/session", d.createSession)
-	d.mux.HandleFunc("GET /process/session/{sid}", d.onSession(func(w http.ResponseWriter, _ *http.Request, s *session) {
-		reply(w, http.StatusOK, s.view())
-	}))
+	d.mux.HandleFunc("GET /process/session/{sid}",
+		d.onSession(func(w http.ResponseWriter, _ *http.Request, s *session) {
+			reply(w, http.StatusOK, s.view())
+		}))
 	d.mux.HandleFunc("DELETE /process/session/{sid}", d.onSession(d.deleteSession))
 	d.mux.HandleFunc("POST /process/session/{sid}/exec", d.sessionExec)
 	d.mux.HandleFunc(
@@ -39,7 +40,8 @@ func (d *daemon) onSession(do func(http.ResponseWriter, *http.Request, *session)
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("sid")
 		if id == entrypoint && r.Method == http.MethodDelete {
-			complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: can't delete entrypoint session"})
+			complain(w, r,
+				toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: can't delete entrypoint session"})
 		} else if s := d.session(id); s == nil {
 			complain(w, r, noSession)
 		} else {
@@ -81,7 +83,8 @@ func (d *daemon) createSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if filepath.Base(q.SessionID) != q.SessionID || q.SessionID == ".." {
-		d.t.Errorf("fakedaytona: the session id %q is a path, which Daytona makes, and removes with all in it", q.SessionID)
+		d.t.Errorf("fakedaytona: the session id %q is a path, which Daytona makes, and removes with all in it",
+			q.SessionID)
 		complain(w, r, toolError{http.StatusBadRequest, "BAD_REQUEST", "bad request: the double makes no such session"})
 		return
 	}

@@ -77,7 +77,8 @@ type Server struct {
 // New starts a server for the test. hook, if it is not nil, is asked for each call.
 func New(t testing.TB, hook func(Call) Fault) *Server {
 	s := &Server{
-		Token: "fake-thread-token", t: t, hook: hook, done: make(chan struct{}), byID: map[string]thread.Entry{}, index: map[string]int{},
+		Token: "fake-thread-token", t: t, hook: hook, done: make(chan struct{}), byID: map[string]thread.Entry{},
+		index: map[string]int{},
 		ended: map[string]int{}, beats: map[string]int{}, allow: map[string]bool{}, grew: make(chan struct{}),
 	}
 	srv := httptest.NewServer(s)
@@ -416,7 +417,8 @@ func (s *Server) apply(call Call) (bad []thread.BadEntry, next, known int) {
 			if !s.allow[e.ID] {
 				s.broken = append(
 					s.broken,
-					fmt.Sprintf("%s came again with another payload:\nfirst %s\nnow   %s", e.ID, was.Payload, e.Payload),
+					fmt.Sprintf("%s came again with another payload:\nfirst %s\nnow   %s", e.ID, was.Payload,
+						e.Payload),
 				)
 			}
 		}
@@ -473,7 +475,8 @@ func (s *Server) add(e thread.Entry, had int) {
 	}
 	if run.Type == thread.TypeStatus && run.Status == thread.StatusRunning {
 		s.current = run.RunID
-	} else if run.Type == thread.TypeStatus && !strings.HasPrefix(e.ID, run.RunID+".orphan.") { // which is the host's guess
+	} else if run.Type == thread.TypeStatus && !strings.HasPrefix(e.ID, run.RunID+".orphan.") {
+		// which is the host's guess
 		s.ended[run.RunID] = len(s.list) + 1
 	}
 	e.At = thread.Stamp(time.Now())

@@ -24,7 +24,8 @@ const (
 )
 
 var momentNames = [moments]string{
-	"before the agent", "before the first line", "mid-stream", "mid-tool", "last line written", "during the last sync", "between the terminal's two entries", "terminal sent, not acknowledged",
+	"before the agent", "before the first line", "mid-stream", "mid-tool", "last line written", "during the last sync",
+	"between the terminal's two entries", "terminal sent, not acknowledged",
 }
 
 // where a fault makes no sense, and all moments from one on or up to one.

@@ -105,7 +105,8 @@ type scene struct {
 func newScene(t *testing.T, run string) *scene {
 	t.Helper()
 	s := &scene{
-		t: t, run: run, dir: t.TempDir(), ended: make(chan struct{}), held: make(chan struct{}), freed: make(chan struct{}), env: map[string]string{},
+		t: t, run: run, dir: t.TempDir(), ended: make(chan struct{}), held: make(chan struct{}),
+		freed: make(chan struct{}), env: map[string]string{},
 	}
 	s.state, s.program = filepath.Join(s.dir, "state"), filepath.Join(bin, "arbe-pi-runner")
 	s.server = fakethread.New(t, s.hook)
@@ -213,8 +214,9 @@ func (s *scene) command(args ...string) *exec.Cmd {
 	env := map[string]string{
 		"PATH": os.Getenv(
 			"PATH",
-		), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0", "ARBE_THREAD_ID": "t1",
-		"ARBE_RUN_ID": s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STATE_DIR": s.state,
+		), "HOME": s.dir, "TMPDIR": s.dir, fakeagent.PlanVar: s.path("plan"), "GORACE": "atexit_sleep_ms=0",
+		"ARBE_THREAD_ID": "t1",
+		"ARBE_RUN_ID":    s.run, "ARBE_STREAM_URL": "http://" + s.front.addr, "ARBE_STATE_DIR": s.state,
 		"ARBE_STREAM_TOKEN": s.server.Current(),
 		"ARBE_HEARTBEAT":    "1s", // two may cross the terminal: two seconds, on however busy a machine
 	}

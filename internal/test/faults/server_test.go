@@ -98,7 +98,10 @@ func (v *service) kill(t *testing.T) {
 
 // client is a client of one of its threads.
 func (v *service) client(t *testing.T, id string) *thread.Client {
-	return &thread.Client{Base: thread.BaseURL("http://" + v.addr), Thread: id, Token: thread.StaticToken(v.mint(t, id))}
+	return &thread.Client{
+		Base: thread.BaseURL("http://" + v.addr), Thread: id,
+		Token: thread.StaticToken(v.mint(t, id)),
+	}
 }
 
 // entries are those that a thread has.
@@ -169,7 +172,8 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 		entries := v.entries(t, fmt.Sprintf("w%d", w))
 		for i, e := range entries {
 			var p thread.Chat
-			if err := json.Unmarshal(e.Payload, &p); err != nil || e.ID != fmt.Sprintf("e%d", i) || p.Text != strconv.Itoa(i) {
+			if err := json.Unmarshal(e.Payload, &p); err != nil || e.ID != fmt.Sprintf("e%d", i) ||
+				p.Text != strconv.Itoa(i) {
 				t.Fatalf("entry %d of writer %d is %s %s", i, w, e.ID, e.Payload)
 			}
 		}

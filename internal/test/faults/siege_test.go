@@ -105,7 +105,8 @@ func (v *service) honest(t *testing.T, ctx context.Context, phase string, long t
 				began := time.Now()
 				entry := fmt.Sprintf(`{"id":"e%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`,
 					len(took), strings.Repeat("x", 1000))
-				for posted(ctx, client, "http://"+v.addr+"/api/stream/arbe-thread-"+id, token, entry) != nil && ctx.Err() == nil {
+				for posted(ctx, client, "http://"+v.addr+"/api/stream/arbe-thread-"+id, token, entry) != nil &&
+					ctx.Err() == nil {
 					time.Sleep(100 * time.Millisecond) // as a client that was told to come again
 				}
 				if ctx.Err() != nil {
@@ -205,7 +206,8 @@ func (v *service) confine(t *testing.T, bytes int) group {
 	err := os.Mkdir(g.dir, 0o755)
 	if err == nil {
 		t.Cleanup(func() {
-			for began := time.Now(); os.Remove(g.dir) != nil && time.Since(began) < patience; time.Sleep(10 * time.Millisecond) {
+			for began := time.Now(); os.Remove(g.dir) != nil &&
+				time.Since(began) < patience; time.Sleep(10 * time.Millisecond) {
 				continue // until the process has left it
 			}
 		})

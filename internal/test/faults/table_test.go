@@ -26,7 +26,8 @@ var table = []fault{
 	}},
 	{name: "keeper: KILL", hit: signalKeeper(syscall.SIGKILL), exit: func(moment, string) int { return -1 }},
 	{
-		name: "keeper and worker: KILL, then recover", keep: true, gone: true, exit: func(moment, string) int { return -1 },
+		name: "keeper and worker: KILL, then recover", keep: true, gone: true,
+		exit: func(moment, string) int { return -1 },
 		hit: func(s *scene, _ moment) {
 			worker := s.worker()
 			kill(s.keeper(), syscall.SIGKILL)
@@ -43,7 +44,8 @@ var table = []fault{
 		},
 	},
 	{
-		name: "all: KILL, and a reboot, then recover", gone: true, keep: true, exit: func(moment, string) int { return -1 },
+		name: "all: KILL, and a reboot, then recover", gone: true, keep: true,
+		exit: func(moment, string) int { return -1 },
 		hit: func(s *scene, m moment) {
 			worker := s.worker()
 			kill(s.keeper(), syscall.SIGSTOP) // it dies with the others, not after them
@@ -116,7 +118,8 @@ var table = []fault{
 		},
 	},
 	{
-		name: "the same, and TERM to the runner", keep: true, hit: signalKeeper(syscall.SIGTERM), want: cancelled, on: func(m moment) bool { return m < lastSync },
+		name: "the same, and TERM to the runner", keep: true, hit: signalKeeper(syscall.SIGTERM), want: cancelled,
+		on: func(m moment) bool { return m < lastSync },
 		prep: func(s *scene) {
 			s.plan = append([]string{"grandchild " + s.path("child"), "wait " + s.path("child")}, s.plan...)
 		},
@@ -165,7 +168,8 @@ var table = []fault{
 	{
 		// which are one post
 		name: "server: KILL and restart (arbe serve)", real: true, on: func(m moment) bool { return m != midTerminal },
-		hit: func(s *scene, _ moment) { s.real.kill(s.t) }, mend: func(s *scene) { s.real.start(s.t) }, slow: 2 * time.Second,
+		hit: func(s *scene, _ moment) { s.real.kill(s.t) }, mend: func(s *scene) { s.real.start(s.t) },
+		slow: 2 * time.Second,
 	},
 	{name: "server: slow", hit: func(s *scene, _ moment) {
 		n := 0
@@ -289,7 +293,8 @@ var table = []fault{
 		want: func(moment) string { return "orphaned: no_output" }, // the next worker can read nothing of it
 	},
 	{
-		name: "disk full under the state folder", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") }, hit: func(s *scene, _ moment) { s.fill() },
+		name: "disk full under the state folder", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") },
+		hit: func(s *scene, _ moment) { s.fill() },
 	},
 	{
 		name: "the same, and worker: KILL", prep: func(s *scene) { s.disk(); s.file = s.path("session.jsonl") },
@@ -318,7 +323,8 @@ var table = []fault{
 		},
 	},
 	{
-		name: "files must be small (ulimit -f)", on: at(beforeLine, midStream), torn: true, hit: func(*scene, moment) {},
+		name: "files must be small (ulimit -f)", on: at(beforeLine, midStream), torn: true,
+		hit: func(*scene, moment) {},
 		prep: func(s *scene) {
 			s.wrap = "ulimit -f 32" // of 512 bytes
 			s.plan = slices.Insert(s.plan, slices.Index(s.plan, "call bash")+1, "big 20000")

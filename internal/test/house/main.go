@@ -95,7 +95,8 @@ func (h *house) file(fset *token.FileSet, dir string, file *ast.File) {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
 			name := fmt.Sprintf("%s %s", fset.Position(d.Pos()).Filename, d.Name.Name)
-			h.functions = append(h.functions, measure{name, fset.Position(d.End()).Line - fset.Position(d.Pos()).Line + 1})
+			h.functions = append(h.functions,
+				measure{name, fset.Position(d.End()).Line - fset.Position(d.Pos()).Line + 1})
 			h.complex = append(h.complex, measure{name, complexity(d)})
 			if d.Recv == nil && d.Name.IsExported() {
 				r.exported++

@@ -17,7 +17,8 @@ var messages = api{
 
 func messagesFault(status int, message string) any {
 	kind := map[int]string{
-		400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+		400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+		413: "request_too_large",
 		429: "rate_limit_error", 529: "overloaded_error",
 	}[status]
 	if kind == "" {
@@ -29,7 +30,8 @@ func messagesFault(status int, message string) any {
 // message is a message with this content; an unfinished one has no stop reason.
 func (s *stream) message(content []any, stop any, in, out int) object {
 	return object{
-		"id": "msg_" + s.id, "type": "message", "role": "assistant", "model": s.asked.Model, "content": content, "stop_reason": stop, "stop_sequence": nil,
+		"id": "msg_" + s.id, "type": "message", "role": "assistant", "model": s.asked.Model, "content": content,
+		"stop_reason": stop, "stop_sequence": nil,
 		"usage": object{
 			"input_tokens":                in,
 			"cache_creation_input_tokens": 0,
@@ -41,7 +43,10 @@ func (s *stream) message(content []any, stop any, in, out int) object {
 
 // stopReason is why the reply ends, in the words of Messages.
 func (r Reply) stopReason() string {
-	return map[string]string{"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}[r.finish()]
+	return map[string]string{
+		"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens",
+		"content_filter": "refusal",
+	}[r.finish()]
 }
 
 // signature is what a thinking block is signed with: a base64 text.
@@ -102,7 +107,10 @@ func wholeMessage(s *stream, r Reply) any {
 	for i, tool := range r.Tools {
 		content = append(
 			content,
-			object{"type": "tool_use", "id": s.toolID(i), "name": tool.Name, "input": json.RawMessage(tool.arguments())},
+			object{
+				"type": "tool_use", "id": s.toolID(i), "name": tool.Name,
+				"input": json.RawMessage(tool.arguments()),
+			},
 		)
 	}
 	in, out := r.tokens(s.n)

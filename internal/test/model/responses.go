@@ -47,7 +47,10 @@ func (s *stream) response(status string, more object) object {
 
 func sayResponses(s *stream, r Reply) bool {
 	status, end := "completed", object{}
-	if reason := map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}[r.finish()]; reason != "" {
+	if reason := map[string]string{
+		"length":         "max_output_tokens",
+		"content_filter": "content_filter",
+	}[r.finish()]; reason != "" {
 		status, end["incomplete_details"] = "incomplete", object{"reason": reason}
 	}
 	s.event("response.created", object{"response": s.response("in_progress", nil)})
@@ -74,8 +77,9 @@ func sayResponses(s *stream, r Reply) bool {
 	in, n := r.tokens(s.n)
 	end["output"] = out.done
 	end["usage"] = object{
-		"input_tokens": in, "input_tokens_details": object{"cached_tokens": 0}, "output_tokens": n, "output_tokens_details": object{"reasoning_tokens": 0},
-		"total_tokens": in + n,
+		"input_tokens": in, "input_tokens_details": object{"cached_tokens": 0}, "output_tokens": n,
+		"output_tokens_details": object{"reasoning_tokens": 0},
+		"total_tokens":          in + n,
 	}
 	s.event("response."+status, object{"response": s.response(status, end)})
 	return true
@@ -152,7 +156,8 @@ func (o *items) message(text, status string) bool {
 func (o *items) call(tool Tool, i int, status string) {
 	item := func(status, args string) object {
 		call := object{
-			"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", o.id, i), "call_id": fmt.Sprintf("call_%s_%d", o.id, i), "name": tool.Name,
+			"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", o.id, i),
+			"call_id": fmt.Sprintf("call_%s_%d", o.id, i), "name": tool.Name,
 			"arguments": args, "status": status,
 		}
 		if at := strings.LastIndexByte(tool.Name, '.'); at > 0 {

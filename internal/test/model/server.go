@@ -72,15 +72,19 @@ type object = map[string]any
 type api struct {
 	// say writes a reply as a stream, and reports whether it came to its end. Where it did not, nothing of an end is
 	// written.
-	say    func(*stream, Reply) bool
-	whole  func(*stream, Reply) any             // the reply where no stream is asked for; nil is an API of which only streams are asked
+	say func(*stream, Reply) bool
+	// the reply where no stream is asked for; nil is an API of which only streams are asked
+	whole  func(*stream, Reply) any
 	fault  func(status int, message string) any // the body of an error instead of a stream
 	broken func(s *stream, message string)      // writes an error into a stream
 }
 
 // ServeHTTP speaks the APIs below /v1.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	speak, known := map[string]api{"/v1/chat/completions": chat, "/v1/responses": responses, "/v1/messages": messages}[r.URL.Path]
+	speak, known := map[string]api{
+		"/v1/chat/completions": chat, "/v1/responses": responses,
+		"/v1/messages": messages,
+	}[r.URL.Path]
 	switch {
 	// claude asks so whether it is online, unless it is told to ask nothing but its model
 	case r.Method == http.MethodHead:

@@ -12,8 +12,9 @@ import (
 // Options are those of Start: a server of its own that keeps its streams in dir.
 func Options(dir string) *server.Options {
 	return &server.Options{
-		ServerName: "one", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, SyncAlways: true,
-		NoLog: true, NoSigs: true,
+		ServerName: "one", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir,
+		SyncAlways: true,
+		NoLog:      true, NoSigs: true,
 	}
 }
 

@@ -36,7 +36,8 @@ func report(ctx context.Context, commands []string, w io.Writer, ci bool) int {
 	var mu sync.Mutex
 	all := newTally(w)
 	var wg sync.WaitGroup
-	// One command alone would leave cores idle while it waits or links; all at once would be slow to each other's tests.
+	// One command alone would leave cores idle while it waits or links; all at once would be slow to each other's
+	// tests.
 	turn := make(chan struct{}, 2)
 	for _, line := range commands {
 		turn <- struct{}{}

@@ -47,7 +47,8 @@ func TestScript(t *testing.T) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	testscript.Run(t, testscript.Params{
-		Files: paths, RequireExplicitExec: true, RequireUniqueNames: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Files: paths, RequireExplicitExec: true, RequireUniqueNames: true,
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("DATA", filepath.Join(env.WorkDir, ".local", "share", "arbe"))

@@ -78,7 +78,10 @@ func TestRecordedThreads(t *testing.T) {
 // TestRecordedSessions holds the entries of each recorded session against the schema.
 func TestRecordedSessions(t *testing.T) {
 	for name, content := range recorded.Sessions(t, root+"/testdata") {
-		e := mirror.Encoder{Namer: mirror.Namer{Dialect: recorded.Dialect(t, name)}, Redact: thread.NewRedactor(nil, nil)}
+		e := mirror.Encoder{
+			Namer:  mirror.Namer{Dialect: recorded.Dialect(t, name)},
+			Redact: thread.NewRedactor(nil, nil),
+		}
 		for i, line := range bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n")) {
 			entry, is := e.Encode(session.Line{Start: session.Position{Index: i}, Data: line})
 			if !is {
@@ -230,7 +233,8 @@ func compare(t *testing.T, d *documents, name string, def map[string]any, fields
 				name, member, always, f.optional)
 		}
 		property := d.resolve(properties[member].(map[string]any))
-		if got, want := jsonTypes(property), jsonType(f.typ); len(got) > 0 && want != "" && !slices.Contains(got, want) {
+		if got, want := jsonTypes(property), jsonType(f.typ); len(got) > 0 && want != "" &&
+			!slices.Contains(got, want) {
 			t.Errorf("%s.%s is %v in the schema, and %s of the Go type is a JSON %s", name, member, got, f.typ, want)
 		}
 		object := f.typ

@@ -33,15 +33,17 @@ func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, mo
 	return records, err
 }
 
-// walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. bytes is the size that
+// walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. A frame with messages on
+// both sides of seq after is among them. bytes is the size that
 // the caller expects to read.
 func (n *Engine) walk(
 	ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool,
 ) error {
 	page := min(max(bytes, leastPage), mostPage)
 	var join joiner
+	begun := false
 	for after < upTo {
-		q := getRequest{Next: subject, Seq: after + 1, Batch: pageMessages, MaxBytes: page}
+		q := getRequest{Next: subject, Seq: after + 1, Batch: int(min(pageMessages, upTo-after)), MaxBytes: page}
 		if len(join.chunks) > 0 { // the rest of a large frame
 			q.MaxBytes = mostPage
 		}
@@ -57,6 +59,18 @@ func (n *Engine) walk(
 			}
 			messages = append(messages, m)
 		}
+		if !begun {
+			// A caller can name a seq within a frame.
+			begun = true
+			first, err := startOf(messages[0])
+			if err != nil {
+				return fmt.Errorf("message %d of %s: %w", messages[0].Seq, s.stream, err)
+			}
+			if first < messages[0].Seq {
+				after = first - 1
+				continue
+			}
+		}
 		for _, m := range messages {
 			if after = m.Seq; after > upTo {
 				return nil
@@ -71,6 +85,15 @@ func (n *Engine) walk(
 		}
 	}
 	return nil
+}
+
+// startOf returns the seq of the first message of m's frame.
+func startOf(m message) (uint64, error) {
+	p, err := decodePart(m.Data)
+	if p.last {
+		return firstSeq(m.Seq, p.count), err
+	}
+	return m.Seq - min(uint64(p.index), m.Seq-1), err
 }
 
 // joiner joins messages to frames, in the order of their seqs.

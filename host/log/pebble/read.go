@@ -3,6 +3,7 @@ package pebble
 import (
 	"context"
 	"errors"
+	"slices"
 
 	pebbledb "github.com/cockroachdb/pebble/v2"
 
@@ -21,16 +22,39 @@ func (e *Engine) Read(_ context.Context, stream string, after, upTo uint64, most
 	if err != nil {
 		return nil, err
 	}
+	records, err := collect(iter, iter.First, iter.Next, 1<<62, most)
+	return records, errors.Join(err, iter.Close())
+}
+
+// ReadBack may return unsynced records, as Read may.
+func (e *Engine) ReadBack(_ context.Context, stream string, upTo uint64, n, most int) ([]engine.Record, error) {
+	if err := e.Failure(); err != nil {
+		return nil, err
+	}
+	name := keyName(stream)
+	iter, err := e.db.NewIter(&pebbledb.IterOptions{
+		LowerBound: recordKey(name, 0), UpperBound: recordKey(name, upTo+1),
+	})
+	if err != nil {
+		return nil, err
+	}
+	records, err := collect(iter, iter.Last, iter.Prev, n, most)
+	slices.Reverse(records)
+	return records, errors.Join(err, iter.Close())
+}
+
+// collect returns the records that iter finds by first and next, until they are n or have most bytes.
+func collect(iter *pebbledb.Iterator, first, next func() bool, n, most int) ([]engine.Record, error) {
 	var records []engine.Record
 	var room []byte // shared by the data of many records
-	for ok := iter.First(); ok && most > 0; ok = iter.Next() {
+	for ok := first(); ok && most > 0 && len(records) < n; ok = next() {
 		value, err := iter.ValueAndErr()
 		if err != nil {
-			return nil, errors.Join(err, iter.Close())
+			return nil, err
 		}
 		r, control, err := parseRecord(keySeq(iter.Key()), value)
 		if err != nil {
-			return nil, errors.Join(err, iter.Close())
+			return nil, err
 		}
 		if control {
 			continue
@@ -44,5 +68,5 @@ func (e *Engine) Read(_ context.Context, stream string, after, upTo uint64, most
 		records = append(records, r)
 		most -= len(value)
 	}
-	return records, errors.Join(iter.Error(), iter.Close())
+	return records, iter.Error()
 }

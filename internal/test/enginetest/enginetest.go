@@ -30,6 +30,7 @@ func Suite(t *testing.T, start Start) {
 	t.Run("Control", s.control)
 	t.Run("Large", s.large)
 	t.Run("ReadByBytes", s.readByBytes)
+	t.Run("ReadBack", s.readBack)
 	t.Run("Lookup", s.lookup)
 	t.Run("Values", s.values)
 	t.Run("State", s.state)

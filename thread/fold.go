@@ -241,6 +241,9 @@ func (f *Fold) Run(id string) (Run, bool) {
 	return *r, true
 }
 
+// Len returns the number of the thread's runs.
+func (f *Fold) Len() int { return len(f.list) }
+
 // Latest returns the run whose first signal is the latest; false where the thread has none.
 func (f *Fold) Latest() (Run, bool) {
 	if len(f.list) == 0 {

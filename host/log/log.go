@@ -30,6 +30,10 @@ type Log struct {
 	// Observer receives what the log counts. It must not change while the log is in use.
 	Observer Observer
 
+	// Changed is called after each change of a stream by this server, and by others while Watch runs. It must not block.
+	// It must not change while the log is in use; nil for none.
+	Changed func(stream string)
+
 	engine Engine
 	uses   uses
 
@@ -122,6 +126,9 @@ func (l *Log) update(
 			}
 			s.head = head
 			l.wake(s)
+			if l.Changed != nil {
+				l.Changed(name)
+			}
 			return head, nil
 		}
 		s.known = false
@@ -158,8 +165,11 @@ func (f *Follower) Stat(ctx context.Context) (Stream, <-chan struct{}, error) {
 	return v, grown, err
 }
 
-// changed wakes those who wait for a change of a stream.
+// changed wakes those who wait for a change of a stream, and calls Changed.
 func (l *Log) changed(name string) {
+	if l.Changed != nil {
+		l.Changed(name)
+	}
 	if used := l.streams.Peek(name); used != nil {
 		l.wake(&used.Value)
 	}

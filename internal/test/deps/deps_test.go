@@ -23,6 +23,7 @@ var may = map[string][]string{
 	"mirror":                    {"internal/jsonscan", "session", "thread"},
 	"hydrate":                   {"internal/durable", "internal/jsonscan", "session", "thread"},
 	"runner":                    {"harness", "hydrate", "internal/durable", "internal/procfs", "mirror", "outcome", "session", "thread"},
+	"host/index":                {"host/log", "host/log/engine", "internal/durable", "internal/jsonscan", "thread"},
 	"host/log":                  {"host/log/engine", "internal/jsonscan", "thread"},
 	"host/log/engine":           {},
 	"host/log/jetstream":        {"host/log/engine"},

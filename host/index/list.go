@@ -1,0 +1,201 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Query names threads of the list.
+type Query struct {
+	Statuses  []string  // any of these; none for all
+	Harnesses []string  // any of these, of the latest run; none for all
+	Since     time.Time // started then or later; the zero time for all
+	Limit     int       // threads of a page
+	Cursor    string    // of the page before; "" for the first one
+}
+
+// ErrCursor is the error of a cursor that no page had.
+var ErrCursor = errors.New("no cursor of a page before")
+
+// syncWait bounds how long List and Summary wait for other threads to be folded.
+const syncWait = 100 * time.Millisecond
+
+// List returns a page of summaries, newest start first. It has folded all changes that were noted before, or as many as
+// could be in 100 ms. It returns ErrBuilding and ErrCursor.
+func (x *Index) List(ctx context.Context, q Query) (thread.SummaryPage, error) {
+	page := thread.SummaryPage{Threads: []thread.Summary{}}
+	if !x.ready.Load() {
+		return page, ErrBuilding
+	}
+	before, err := parseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	if err := x.settle(ctx); err != nil {
+		return page, err
+	}
+	for range 2 { // a second time where a stored value is damaged
+		rows, more := x.find(q, before)
+		page.Threads = page.Threads[:0]
+		var damaged []string
+		for _, r := range rows {
+			v, err := x.summary(r)
+			switch {
+			case err == nil:
+				page.Threads = append(page.Threads, v)
+			case !errors.Is(err, ErrAbsent): // deleted since
+				damaged = append(damaged, r)
+			}
+		}
+		if page.Cursor = ""; more != nil {
+			page.Cursor = cursorOf(more)
+		}
+		if len(damaged) == 0 {
+			break
+		}
+		x.logger.Warn("values of the index of threads are damaged: folding their threads anew", "threads", len(damaged))
+		for _, id := range damaged {
+			if err := x.again(ctx, id); err != nil {
+				return page, err
+			}
+		}
+	}
+	return page, nil
+}
+
+// settle waits a little until all changes are folded.
+func (x *Index) settle(ctx context.Context) error {
+	if _, idle := x.idle(); idle {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, syncWait)
+	defer cancel()
+	for {
+		err := x.Sync(limited)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if limited.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		left, idle := x.idle()
+		if idle {
+			return nil
+		}
+		if left == 0 && !pause(limited, time.Millisecond) { // Run folds the last ones
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// find returns the ids of a page, and the row of the last one where more follow.
+func (x *Index) find(q Query, before *row) (ids []string, more *row) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	end := len(x.sorted)
+	if before != nil {
+		end, _ = slices.BinarySearchFunc(x.sorted, before, compare)
+	}
+	since := int64(0)
+	if !q.Since.IsZero() {
+		since = q.Since.UnixMilli()
+	}
+	var last *row
+	for i := end - 1; i >= 0; i-- {
+		r := x.sorted[i]
+		if r.started < since {
+			break
+		}
+		if !q.matches(statuses[r.status], r.harness) {
+			continue
+		}
+		if len(ids) == q.Limit {
+			return ids, last
+		}
+		ids, last = append(ids, r.id), r
+	}
+	return ids, nil
+}
+
+// matches reports whether a thread is of the query's statuses and harnesses.
+func (q Query) matches(status, harness string) bool {
+	return (len(q.Statuses) == 0 || slices.Contains(q.Statuses, status)) &&
+		(len(q.Harnesses) == 0 || slices.Contains(q.Harnesses, harness))
+}
+
+// summary returns the stored summary of a thread. It returns ErrAbsent and errDamaged.
+func (x *Index) summary(id string) (thread.Summary, error) {
+	x.mu.RLock()
+	r := x.rows[id]
+	if r == nil {
+		x.mu.RUnlock()
+		return thread.Summary{}, ErrAbsent
+	}
+	at := r.offset
+	value, err := x.store.read(id, r.place)
+	x.mu.RUnlock()
+	if err != nil {
+		return thread.Summary{}, err
+	}
+	var s state
+	_, rest, err := decodeRow(value)
+	if err == nil {
+		err = unmarshal(rest, &s)
+	}
+	if err != nil {
+		return thread.Summary{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return s.summary(id, offset(at)), nil
+}
+
+// Summary returns the summary of a thread as it is now. It returns ErrAbsent.
+func (x *Index) Summary(ctx context.Context, id string) (thread.Summary, error) {
+	if hidden(id) {
+		return thread.Summary{}, ErrAbsent
+	}
+	if err := x.fold(ctx, id); err != nil {
+		return thread.Summary{}, err
+	}
+	v, err := x.summary(id)
+	if errors.Is(err, errDamaged) {
+		if err = x.again(ctx, id); err == nil {
+			v, err = x.summary(id)
+		}
+	}
+	return v, err
+}
+
+// again folds a thread from its start.
+func (x *Index) again(ctx context.Context, id string) error {
+	x.mu.Lock()
+	if r := x.rows[id]; r != nil {
+		r.offset = 0
+	}
+	x.mu.Unlock()
+	return x.fold(ctx, id)
+}
+
+// cursorOf returns the cursor of the page behind a row.
+func cursorOf(r *row) string { return strconv.FormatInt(r.started, 10) + "." + r.id }
+
+func parseCursor(s string) (*row, error) {
+	if s == "" {
+		return nil, nil
+	}
+	ms, id, ok := strings.Cut(s, ".")
+	started, err := strconv.ParseInt(ms, 10, 64)
+	if !ok || err != nil || !thread.ValidThread(id) {
+		return nil, ErrCursor
+	}
+	return &row{started: started, id: id}, nil
+}

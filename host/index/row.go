@@ -1,0 +1,140 @@
+package index
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A row is stored as its numbers, its strings with their lengths, and the JSON of the thread's state.
+const (
+	rowNumbers  = 8 + 8 + 8 + 1
+	mostHarness = 100
+)
+
+// encodeRow returns the stored form of a row and the state of its thread.
+func encodeRow(r row, state []byte) []byte {
+	b := make([]byte, 0, rowNumbers+2+len(r.harness)+len(r.born)+len(state))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.started))
+	b = binary.BigEndian.AppendUint64(b, r.offset)
+	b = binary.BigEndian.AppendUint64(b, r.last)
+	b = append(b, r.status, byte(len(r.harness)))
+	b = append(append(b, r.harness...), byte(len(r.born)))
+	return append(append(b, r.born...), state...)
+}
+
+// decodeRow returns a stored row, without its id and place, and the state behind it.
+func decodeRow(b []byte) (r *row, state []byte, err error) {
+	errShort := errors.New("a stored row is too short")
+	if len(b) < rowNumbers+1 {
+		return nil, nil, errShort
+	}
+	r = &row{
+		started: int64(binary.BigEndian.Uint64(b)), offset: binary.BigEndian.Uint64(b[8:]),
+		last: binary.BigEndian.Uint64(b[16:]), status: b[24],
+	}
+	b = b[rowNumbers:]
+	for _, to := range []*string{&r.harness, &r.born} {
+		if len(b) == 0 || len(b) < 1+int(b[0]) {
+			return nil, nil, errShort
+		}
+		*to, b = string(b[1:1+b[0]]), b[1+b[0]:]
+	}
+	if int(r.status) >= len(statuses) {
+		return nil, nil, errors.New("a stored row has an unknown status")
+	}
+	return r, b, nil
+}
+
+// statusOf returns the index of a status.
+func statusOf(status string) uint8 { return uint8(max(0, slices.Index(statuses, status))) }
+
+// compare orders rows by their start, and those of one time by their ids.
+func compare(a, b *row) int {
+	return cmp.Or(cmp.Compare(a.started, b.started), strings.Compare(a.id, b.id))
+}
+
+// put replaces the row of a thread, and stores it with its state.
+func (x *Index) put(r row, state []byte) error {
+	x.mu.Lock()
+	at, err := x.store.write(r.id, encodeRow(r, state))
+	if err == nil {
+		r.place = at
+		if was := x.rows[r.id]; was != nil && was.harness == r.harness {
+			r.harness = was.harness
+		}
+		x.drop(r.id)
+		x.rows[r.id] = &r
+		if x.ready.Load() {
+			i, _ := slices.BinarySearchFunc(x.sorted, &r, compare)
+			x.sorted = slices.Insert(x.sorted, i, &r)
+		}
+		x.store.live += int64(at.size)
+	}
+	x.mu.Unlock()
+	if err == nil {
+		x.tell(r.id)
+	}
+	return err
+}
+
+// remove removes a thread.
+func (x *Index) remove(id string) error {
+	x.mu.Lock()
+	_, known := x.rows[id]
+	var err error
+	if known {
+		if _, err = x.store.write(id, nil); err == nil {
+			x.drop(id)
+		}
+	}
+	x.mu.Unlock()
+	if known && err == nil {
+		x.tell(id)
+	}
+	return err
+}
+
+// drop removes a row, if there is one. The caller holds mu.
+func (x *Index) drop(id string) {
+	r := x.rows[id]
+	if r == nil {
+		return
+	}
+	delete(x.rows, id)
+	if i, found := slices.BinarySearchFunc(x.sorted, r, compare); found { // not while the index is built
+		x.sorted = slices.Delete(x.sorted, i, i+1)
+	}
+	x.store.live -= int64(r.place.size)
+}
+
+// compact rewrites the file of a store that is mostly out of use.
+func (x *Index) compact() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.store.wasteful() {
+		return
+	}
+	rows := slices.Collect(maps.Values(x.rows))
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.place.at, b.place.at) })
+	places := make([]place, len(rows))
+	for i, r := range rows {
+		places[i] = r.place
+	}
+	if err := x.store.compact(places, func(i int, to place) { rows[i].place = to }); err != nil {
+		x.logger.Warn("compact the index of threads", "error", err) // the next pass tries again
+	}
+}
+
+// offset returns an offset as clients have it.
+func offset(seq uint64) string {
+	b := []byte("00000000000000000000")
+	for i := len(b) - 1; seq > 0; i-- {
+		b[i] += byte(seq % 10)
+		seq /= 10
+	}
+	return string(b)
+}

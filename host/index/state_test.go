@@ -1,0 +1,157 @@
+package index_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/test/recorded"
+	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// signalled returns an entry with a signal of a run.
+func signalled(run, suffix, typ, more string) thread.Entry {
+	return thread.Entry{
+		ID: run + "." + suffix, TS: "2026-01-01T00:00:00.000Z",
+		Payload: fmt.Appendf(nil, `{"type":%q,"runId":%q,"harness":"pi"%s}`, typ, run, more),
+	}
+}
+
+// status returns an entry with a run's status.
+func status(run, suffix, word string) thread.Entry {
+	return signalled(run, suffix, thread.TypeStatus, `,"status":"`+word+`"`)
+}
+
+// prompt returns a run's prompt.
+func prompt(run, text string) thread.Entry {
+	return thread.Entry{
+		ID: run + ".prompt", TS: "2026-01-01T00:00:00.000Z",
+		Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text, RunID: run}),
+	}
+}
+
+// runsOf returns the thread of a recorded session: a run that fails to the host and ends, and one that goes on.
+func runsOf(t testing.TB, name string, content []byte) (entries []thread.Entry) {
+	t.Helper()
+	entries = append(entries,
+		prompt("r1", "\n\t\x1b[31mDo "+name+"\u202e now\nand more"), status("r1", "running", "running"),
+		signalled("r1", "sandbox", thread.TypeSandbox, `,"sandbox":{"provider":"local","ref":"b1"},"parent":{"threadId":"p"}`),
+		signalled("r1", "started", thread.TypeStarted, `,"pid":7,"cwd":"/w","resume":"none"`),
+	)
+	enc := mirror.Encoder{
+		Namer: mirror.Namer{Dialect: recorded.Dialect(t, name), Session: "s1"}, Redact: &thread.Redactor{},
+		Prompt: "r1.prompt",
+	}
+	i := -1
+	for line := range bytes.Lines(content) {
+		i++
+		line := session.Line{Start: session.Position{Index: i}, Data: bytes.TrimSpace(line)}
+		if e, ok := enc.Encode(line); ok {
+			entries = append(entries, e)
+		}
+		if i%5 == 0 {
+			entries = append(entries, signalled("r1", fmt.Sprint("beat.", i), thread.TypeHeartbeat, `,"beat":1,"nextMs":5000`))
+		}
+	}
+	return append(entries,
+		signalled("r1", "waiting.0", "signal.dispatch.pi_waiting", `,"turn":1`),
+		signalled("r1", "orphan.0", thread.TypeOrphaned, `,"reason":"silent"`), status("r1", "orphan.1", "failed"),
+		signalled("r1", "end.0", thread.TypeFailed, `,"errorClass":"oom"`), status("r1", "end.1", "failed"),
+		prompt("r2", "again"), status("r2", "running", "running"),
+		signalled("r2", "beat.0", thread.TypeHeartbeat, `,"beat":1,"nextMs":60000`),
+		signalled("r2", "waiting.0", "signal.dispatch.pi_waiting", `,"turn":1`),
+		thread.Entry{ID: "odd", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"pi.assistant","usage":{"input":1e3,"cost":{"total":0.1}}}`)},
+		signalled("r2", "end.0", thread.TypeStatus, `,"status":"completed"`),
+	)
+}
+
+// The state of all recorded runs can be stored and taken up again at every prefix, and is the fold of the whole.
+func TestStateAtEveryPrefix(t *testing.T) {
+	for name, content := range recorded.Sessions(t, "../../testdata") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var whole, resumed index.State
+			var fold thread.Fold
+			at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			for i, e := range runsOf(t, name, content) {
+				at = at.Add(time.Second)
+				r := engine.Record{Seq: uint64(i + 1), At: at, Data: e.AppendJSON(nil)}
+				e.At = thread.Stamp(at)
+				fold.Add(e)
+				whole.Add(r)
+				resumed.Add(r)
+				stored, err := resumed.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				next, err := index.UnmarshalState(stored)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resumed = *next
+				want, got := whole.Summary("x"), resumed.Summary("x")
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("after entry %d, %s: %s", i, e.ID, d)
+				}
+				run, _ := fold.Latest()
+				if got.Status != fold.Status() || got.Run != run.ID || got.Harness != run.Harness || got.LastEntryAt != e.At {
+					t.Fatalf("after entry %d, %s: %+v, and the fold has %s, %+v", i, e.ID, got, fold.Status(), run)
+				}
+			}
+			v := resumed.Summary("x")
+			if !strings.HasPrefix(v.Title, "[31mDo "+name) || v.Title != "[31mDo "+name+" now" || v.Lines < 3 ||
+				v.Status != thread.StatusCompleted || v.Waiting || v.EndedAt == "" || v.NextMs != 60000 || v.Cost == nil {
+				t.Errorf("got %+v", v)
+			}
+		})
+	}
+}
+
+func TestTitle(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                          "",
+		" \n\r\n  a  b \nc":         "a  b",
+		"\x00\x07bell\u200bs\u2066": "bells",
+		"a\tb":                      "a b",
+		"\xffx":                     "x",
+		strings.Repeat("é", 500):    strings.Repeat("é", 119) + "…",
+		strings.Repeat("\n", 1e5):   "",
+	} {
+		if got := index.Title(text); got != want {
+			t.Errorf("%.40q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A live run waits from its signal on until its next line, and a heartbeat is no line.
+func TestWaiting(t *testing.T) {
+	var s index.State
+	add := func(e thread.Entry, want bool) {
+		t.Helper()
+		s.Add(engine.Record{At: time.UnixMilli(1e12), Data: e.AppendJSON(nil)})
+		if got := s.Summary("x").Waiting; got != want {
+			t.Errorf("after %s: waiting %v", e.ID, got)
+		}
+	}
+	line := func(id string) thread.Entry {
+		return thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"pi.assistant","model":"m"}`)}
+	}
+	add(status("r1", "running", "running"), false)
+	add(line("1"), false)
+	add(signalled("r1", "waiting.0", "signal.dispatch.pi_waiting", ""), true)
+	add(signalled("r1", "beat.0", thread.TypeHeartbeat, `,"nextMs":1`), true)
+	add(signalled("r0", "waiting.9", "signal.dispatch.pi_waiting", ""), true)
+	add(thread.Entry{ID: "c", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}, true)
+	add(line("2"), false)
+	add(signalled("r1", "waiting.1", "signal.dispatch.pi_waiting", ""), true)
+	add(status("r1", "end.0", "completed"), false)
+	add(signalled("r1", "waiting.2", "signal.dispatch.pi_waiting", ""), false)
+}

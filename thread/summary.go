@@ -1,0 +1,43 @@
+package thread
+
+// Summary is what a thread's list shows of a thread. What is not known is left out. Run and the members after it, up to
+// Parent, are of the thread's latest run; Title, Usage, Cost and Lines are of the whole thread. All times are of the
+// server's clock.
+type Summary struct {
+	ID          string   `json:"id"`
+	Status      string   `json:"status"`  // idle before any run
+	Waiting     bool     `json:"waiting"` // a live run's agent has ended its turn and waits for a chat
+	Title       string   `json:"title,omitempty"`
+	StartedAt   string   `json:"startedAt"`             // of the latest run; the thread's first entry before any
+	LastEntryAt string   `json:"lastEntryAt,omitempty"` // of any kind
+	Usage       *Usage   `json:"usage,omitempty"`
+	Cost        *float64 `json:"cost,omitempty"` // in US dollars, where the harness reports it
+	Lines       int64    `json:"lines"`          // mirrored lines
+
+	Run        string   `json:"run,omitempty"`
+	Harness    string   `json:"harness,omitempty"`
+	Model      string   `json:"model,omitempty"` // of the run's last reply
+	EndedAt    string   `json:"endedAt,omitempty"`
+	LastBeatAt string   `json:"lastBeatAt,omitempty"`
+	NextMs     int64    `json:"nextMs,omitempty"` // as the last heartbeat has it
+	ErrorClass string   `json:"errorClass,omitempty"`
+	Sandbox    *Sandbox `json:"sandbox,omitempty"`
+	Parent     *Parent  `json:"parent,omitempty"`
+
+	Offset string `json:"offset"` // behind the last entry that the summary includes
+}
+
+// Usage is the tokens of a thread's replies, added up.
+type Usage struct {
+	Input       float64 `json:"input"`
+	Output      float64 `json:"output"`
+	CacheRead   float64 `json:"cacheRead"`
+	CacheWrite  float64 `json:"cacheWrite"`
+	TotalTokens float64 `json:"totalTokens"`
+}
+
+// SummaryPage is a part of the list of threads, newest start first.
+type SummaryPage struct {
+	Threads []Summary `json:"threads"`
+	Cursor  string    `json:"cursor,omitempty"` // of the next page; "" on the last one
+}

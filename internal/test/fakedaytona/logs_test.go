@@ -18,27 +18,28 @@ func TestSessionShapes(t *testing.T) {
 	s := c.session(url, "s1")
 	for _, tt := range []struct {
 		header, value string
-		output        string
+		out, err      string // the parts of the output. Each comes through a pipe of its own: either may come first
 		split, json   bool
 	}{
-		{"X-None", "x", "o\ne\n", false, false},
-		{"X-Daytona-Split-Output", "true", "\x01\x01\x01o\n\x02\x02\x02e\n", false, false},
-		{"X-Daytona-SDK-Version", "0.218.0", "o\ne\n", true, true},
-		{"X-Daytona-SDK-Version", "0.167.0", "o\ne\n", true, true},
-		{"X-Daytona-SDK-Version", "0.166.9", "o\ne\n", false, false},
-		{"X-Daytona-SDK-Version", "1.0.0", "o\ne\n", true, true},
+		{"X-None", "x", "o\n", "e\n", false, false},
+		{"X-Daytona-Split-Output", "true", "\x01\x01\x01o\n", "\x02\x02\x02e\n", false, false},
+		{"X-Daytona-SDK-Version", "0.218.0", "o\n", "e\n", true, true},
+		{"X-Daytona-SDK-Version", "0.167.0", "o\n", "e\n", true, true},
+		{"X-Daytona-SDK-Version", "0.166.9", "o\n", "e\n", false, false},
+		{"X-Daytona-SDK-Version", "1.0.0", "o\n", "e\n", true, true},
 	} {
 		c := c.with(tt.header, tt.value)
-		a := c.exec(s, "echo o; sleep 0.05; echo e >&2", false)
-		if a.str("output") != tt.output || tt.split && (a.str("stdout") != "o\n" || a.str("stderr") != "e\n") ||
+		a := c.exec(s, "echo o; echo e >&2", false)
+		output := a.str("output")
+		if output != tt.out+tt.err && output != tt.err+tt.out || tt.split && (a.str("stdout") != "o\n" || a.str("stderr") != "e\n") ||
 			!tt.split && a.json["stdout"] != nil {
 			t.Errorf("%s %s: %s", tt.header, tt.value, a.body)
 		}
 		logs := c.do("GET", s+"/command/"+a.str("cmdId")+"/logs?follow=true", nil) // which is for websockets
 		switch {
-		case tt.json && (logs.str("output") != tt.output || logs.str("stdout") != "o\n" || logs.str("stderr") != "e\n"):
+		case tt.json && (logs.str("output") != output || logs.str("stdout") != "o\n" || logs.str("stderr") != "e\n"):
 			t.Errorf("%s %s: logs %s", tt.header, tt.value, logs.body)
-		case !tt.json && (logs.body != tt.output || !strings.HasPrefix(logs.header.Get("Content-Type"), "text/plain")):
+		case !tt.json && (logs.body != output || !strings.HasPrefix(logs.header.Get("Content-Type"), "text/plain")):
 			t.Errorf("%s %s: logs %q", tt.header, tt.value, logs.body)
 		}
 	}

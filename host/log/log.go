@@ -227,7 +227,14 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 
 // ReceivedAt returns when the log received the thread's entry with this id; false where there is none.
 func (l *Log) ReceivedAt(ctx context.Context, threadID, id string) (time.Time, bool, error) {
-	r, ok, err := l.engine.Lookup(ctx, thread.StreamName(threadID), id)
+	v, err := l.Stat(ctx, thread.StreamName(threadID))
+	if errors.Is(err, ErrAbsent) || errors.Is(err, ErrGone) {
+		return time.Time{}, false, nil
+	}
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	r, ok, err := l.Entry(ctx, v, id)
 	return r.At, ok, err
 }
 

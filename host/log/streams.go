@@ -106,6 +106,48 @@ func (l *Log) Read(ctx context.Context, v Stream, after, upTo uint64, most int) 
 	return append(records, own...), err
 }
 
+// ReadBack returns the last records of a stream up to an offset, in the stream's order: whole appends, until they are n
+// records or have most bytes, and less only where there are no more before. Their Seq is an offset.
+func (l *Log) ReadBack(ctx context.Context, v Stream, upTo uint64, n, most int) ([]engine.Record, error) {
+	base := v.base()
+	var own []engine.Record
+	if upTo > base {
+		var err error
+		if own, err = l.engine.ReadBack(ctx, v.Name, upTo-base, n, most); err != nil {
+			return nil, err
+		}
+		for i := range own {
+			own[i].Seq += base
+		}
+	}
+	n, most = n-len(own), most-sizeOf(own)
+	if base == 0 || n <= 0 || most <= 0 {
+		return own, nil
+	}
+	source, err := l.source(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	records, err := l.ReadBack(ctx, source, min(upTo, base), n, most)
+	return append(records, own...), err
+}
+
+// Entry returns a stream's record with this key; false where there is none. A record that was removed has no data. v is
+// what Stat returned: on a cluster, Stat is what makes another server's appends known.
+func (l *Log) Entry(ctx context.Context, v Stream, key string) (engine.Record, bool, error) {
+	r, ok, err := l.engine.Lookup(ctx, v.Name, key)
+	if err != nil || ok || v.Fork == nil {
+		r.Seq += v.base()
+		return r, ok, err
+	}
+	source, err := l.source(ctx, v)
+	if err != nil {
+		return r, false, err
+	}
+	r, ok, err = l.Entry(ctx, source, key)
+	return r, ok && r.Seq <= v.base(), err
+}
+
 // source returns the stream that v was forked from.
 func (l *Log) source(ctx context.Context, v Stream) (Stream, error) {
 	head, err := l.engine.Head(ctx, v.Fork.From)

@@ -72,7 +72,7 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 	})
 }
 
-// asked returns the well-formed offset and live of a query. Other parts of it may be secrets that were put there by
+// asked returns the well-formed offset, before, limit and live of a query. Other parts of it may be secrets that were put there by
 // mistake.
 func asked(r *http.Request) []slog.Attr {
 	if r.URL.RawQuery == "" {
@@ -80,8 +80,13 @@ func asked(r *http.Request) []slog.Attr {
 	}
 	q := r.URL.Query()
 	var attrs []slog.Attr
-	if o := q.Get("offset"); o == "now" || o == "-1" || isOffset(o) {
-		attrs = append(attrs, slog.String("offset", o))
+	for _, name := range []string{"offset", "before"} {
+		if o := q.Get(name); o == "now" || o == "-1" || isOffset(o) {
+			attrs = append(attrs, slog.String(name, o))
+		}
+	}
+	if n, ok := parseLimit(q.Get("limit")); ok {
+		attrs = append(attrs, slog.Int("limit", n))
 	}
 	if live := q.Get("live"); live == "long-poll" || live == "sse" {
 		attrs = append(attrs, slog.String("live", live))

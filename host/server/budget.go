@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
@@ -219,16 +218,10 @@ var (
 	}
 )
 
-// records is Log.Read within the budget. It charges the lease with the result, until drop.
-func (l *lease) records(
-	ctx context.Context,
-	streams *log.Log,
-	v log.Stream,
-	after, upTo uint64,
-	most int,
-) ([]engine.Record, error) {
+// records is a read of the engine within the budget. It charges the lease with the result, until drop or keep.
+func (l *lease) records(ctx context.Context, from func() ([]engine.Record, error)) ([]engine.Record, error) {
 	read := func() (records []engine.Record, n int, err error) {
-		records, err = streams.Read(ctx, v, after, upTo, most)
+		records, err = from()
 		return records, recordBytes(records), err
 	}
 	select {
@@ -253,6 +246,18 @@ func (l *lease) records(
 		err = l.grow(again - n)
 	}
 	return records, err
+}
+
+// keep lowers the charge to n bytes.
+func (l *lease) keep(n int) {
+	less := l.n - int64(n)
+	if less <= 0 {
+		return
+	}
+	l.b.charged.Add(-less)
+	l.unreserve(l.part, less)
+	l.b.parts[l.part].room.Release(less)
+	l.n, l.want = int64(n), int64(n)
 }
 
 // recordBytes returns how much memory records take.

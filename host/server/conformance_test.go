@@ -30,12 +30,17 @@ var engines = map[string]func(t testing.TB) log.Engine{
 		}
 		return e
 	},
-	"nats": func(t testing.TB) log.Engine {
-		s, err := natsserver.Start(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { natsserver.Stop(s) })
+	"nats": func(t testing.TB) log.Engine { return natsCluster(t)(t) },
+}
+
+// natsCluster starts a NATS server, and returns a function that opens another engine on it.
+func natsCluster(t testing.TB) func(t testing.TB) log.Engine {
+	s, err := natsserver.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { natsserver.Stop(s) })
+	return func(t testing.TB) log.Engine {
 		e, err := jetstream.Open(
 			t.Context(),
 			jetstream.Config{URL: s.ClientURL(), Shards: 4, Replicas: 1, AllowUnsafe: true, Logger: quiet},
@@ -44,7 +49,7 @@ var engines = map[string]func(t testing.TB) log.Engine{
 			t.Fatal(err)
 		}
 		return e
-	},
+	}
 }
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -28,6 +28,7 @@ func TestContract(t *testing.T) {
 			write := writer(t, "t1")
 			t.Run("requests", func(t *testing.T) { requests(t, base, write, !f.again) })
 			t.Run("long-poll", func(t *testing.T) { longPoll(t, u, base, write) })
+			t.Run("pieces", func(t *testing.T) { pieces(t, base) })
 			t.Run("streams", func(t *testing.T) { streams(t, u, base) })
 			t.Run("gone", func(t *testing.T) { gone(t, u, base) })
 			t.Run("verbatim", func(t *testing.T) { verbatim(t, base) })
@@ -82,7 +83,8 @@ func requests(t *testing.T, base, write string, large bool) {
 		{"from nowhere", call{method: "GET", path: p + "?offset=nowhere", token: read}, 400, "", "", ""},
 		{"a wait in vain", call{method: "GET", path: p + "?offset=now&live=long-poll", token: read}, 204, "", "", ""},
 		{"no stream's name", call{method: "GET", path: "/other", token: read}, 404, "", "", ""},
-		{"no method", call{method: "PUT", path: p, token: write, body: "{}"}, 405, "", "", ""},
+		{"from beyond the tail", call{method: "GET", path: p + "?offset=00000000000000000099", token: read}, 400, "", "", ""},
+		{"no method", call{method: "PATCH", path: p, token: write, body: "{}"}, 405, "", "", ""},
 	} {
 		if tt.status == 413 && !large {
 			continue

@@ -59,6 +59,25 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 	return nil
 }
 
+// makeThread serves PUT of a thread. It is made without entries: what a body had would be lost where the thread exists.
+func (s *Server) makeThread(w http.ResponseWriter, r *http.Request, g token.Grant) error {
+	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
+		return refuse(http.StatusBadRequest, "body", "PUT makes a thread without entries: want no body, and post them")
+	}
+	v, made, err := s.Log.Create(r.Context(), g.Stream, log.Want{Type: jsonType, Run: g.Run})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set(headerNext, offset(v.Tail()))
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+	}
+	w.WriteHeader(status)
+	return nil
+}
+
 // parseWanted parses the headers of a PUT.
 func parseWanted(h http.Header) (want log.Want, err error) {
 	bad := func(name, want string) error {
@@ -124,11 +143,11 @@ func parseFork(want *log.Want, h http.Header, bad func(name, want string) error)
 		return bad(headerForkedFrom, "the path of a stream")
 	}
 	if at {
-		n, ok := parsePlace(h.Get(headerForkOffset))
-		if !ok {
-			return bad(headerForkOffset, "an offset")
+		at, ok := parsePlace(h.Get(headerForkOffset))
+		if !ok || at.Part > 0 {
+			return bad(headerForkOffset, "an offset, and none within an append")
 		}
-		want.At = &n
+		want.At = &at.Seq
 	}
 	if sub {
 		n, ok := parseDecimal(h.Get(headerForkSub))

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"time"
@@ -24,15 +25,17 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g toke
 	if err != nil {
 		return err
 	}
-	return s.getFrom(w, r, name, live, q["offset"], g)
+	return s.getFrom(w, r, name, live, q["offset"], nil, g)
 }
 
-// getFrom serves a stream from an offset, its start without one, and waits for a change as live asks for.
+// getFrom serves a stream from an offset, its start without one, and waits for a change as live asks for. types are for
+// a thread's events.
 func (s *Server) getFrom(
 	w http.ResponseWriter,
 	r *http.Request,
 	name, live string,
 	offsets []string,
+	types log.Types,
 	g token.Grant,
 ) error {
 	f := s.Log.Follow(name)
@@ -53,7 +56,7 @@ func (s *Server) getFrom(
 	defer l.free()
 	switch live {
 	case "sse":
-		return s.events(w, r, f, v, after, l)
+		return s.events(w, r, f, v, &liveReader{after: after, types: types}, l)
 	case "long-poll":
 		return s.poll(w, r, f, grown, v, after, l)
 	}
@@ -76,8 +79,8 @@ func parseLive(q url.Values) (string, error) {
 }
 
 // catchUp answers with what the stream has now.
-func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, after uint64, l *lease) error {
-	records, next, err := s.content(r.Context(), v, after, l)
+func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, l *lease) error {
+	p, err := s.content(r.Context(), v, after, nil, l)
 	if err != nil {
 		return err
 	}
@@ -88,31 +91,31 @@ func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, a
 			visibility = "public"
 		}
 		h.Set("Cache-Control", visibility+", max-age=60, stale-while-revalidate=300")
-		h.Set("ETag", etag(v, after, next))
+		h.Set("ETag", etag(v, after, p.Next))
 		if r.Header.Get("If-None-Match") == h.Get("ETag") {
 			w.WriteHeader(http.StatusNotModified)
 			return nil
 		}
 	}
-	return s.give(w, r, v, records, next)
+	return s.give(w, r, v, p)
 }
 
-// content returns what one answer has of a stream behind an offset, and the offset of its end.
+// content returns what one answer has of a stream behind an offset, without the entries of other types.
 func (s *Server) content(
 	ctx context.Context,
 	v log.Stream,
-	after uint64,
+	after log.Offset,
+	types log.Types,
 	l *lease,
-) (records []engine.Record, next uint64, err error) {
-	records, err = l.records(ctx, s.Log, v, after, v.Tail(), chunk)
-	if err != nil {
-		return nil, 0, err
+) (log.Piece, error) {
+	p := log.Piece{Prev: after, Next: after}
+	records, err := l.records(ctx, func() ([]engine.Record, error) {
+		return s.Log.Read(ctx, v, after.Seq, v.Tail(), chunk)
+	})
+	if err == nil {
+		p.Add(records, v.Tail(), log.Bounds{Types: types, Records: math.MaxInt, Bytes: math.MaxInt})
 	}
-	next = v.Tail()
-	if n := len(records); n > 0 {
-		next = records[n-1].Seq
-	}
-	return records, next, nil
+	return p, err
 }
 
 // writeRecords writes records in the form of the stream's content type. An error stays in w.
@@ -153,21 +156,20 @@ func (s *Server) give(
 	w http.ResponseWriter,
 	r *http.Request,
 	v log.Stream,
-	records []engine.Record,
-	next uint64,
+	p log.Piece,
 ) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
-	h.Set(headerNext, offset(next))
-	if next >= v.Tail() {
+	h.Set(headerNext, place(p.Next))
+	if p.Next.Seq >= v.Tail() {
 		h.Set(headerUpToDate, "true")
 		if v.Closed {
 			h.Set(headerClosed, "true")
 		}
 	}
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, recordBytes(records))
-	writeRecords(out, v, records)
+	out := s.answer(r.Context(), w, recordBytes(p.Records))
+	writeRecords(out, v, p.Records)
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
 }
@@ -179,7 +181,7 @@ func (s *Server) poll(
 	f *log.Follower,
 	grown <-chan struct{},
 	v log.Stream,
-	after uint64,
+	after log.Offset,
 	l *lease,
 ) (err error) {
 	h := w.Header()
@@ -187,7 +189,7 @@ func (s *Server) poll(
 	defer limit.Stop()
 	done := s.metrics.reader(readerLongPoll)
 	defer done()
-	for more := true; more && after >= v.Tail() && !v.Closed; {
+	for more := true; more && after.Seq >= v.Tail() && !v.Closed; {
 		select {
 		case <-grown:
 		case <-limit.C:
@@ -204,7 +206,7 @@ func (s *Server) poll(
 	if !v.Closed {
 		h.Set(headerCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))
 	}
-	if after >= v.Tail() {
+	if after.Seq >= v.Tail() {
 		h.Set(headerNext, offset(v.Tail()))
 		h.Set(headerUpToDate, "true")
 		if v.Closed {
@@ -213,9 +215,9 @@ func (s *Server) poll(
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	records, next, err := s.content(r.Context(), v, after, l)
+	p, err := s.content(r.Context(), v, after, nil, l)
 	if err != nil {
 		return err
 	}
-	return s.give(w, r, v, records, next)
+	return s.give(w, r, v, p)
 }

@@ -70,6 +70,8 @@ func TestMetricsOfRequests(t *testing.T) {
 		{"GET", "/api/stream/" + name + "?offset=now&live=long-poll", "", "204", `route="live",method="GET",code="204"`},
 		{"GET", "/v1/stream/a/b/" + name + "?live=sse&offset=now", "", "", `route="live",method="GET",code="200"`},
 		{"POST", "/api/stream/" + name + "/token", "", "403", `route="token",method="POST",code="403"`},
+		{"GET", "/api/stream/" + name + "/entries/a", "", "", `route="entry",method="GET",code="200"`},
+		{"PUT", "/api/stream/" + name, "", "201", `route="make",method="PUT",code="201"`},
 		{"PUT", "/v1/stream/a/b/" + name, "", "201", `route="stream",method="PUT",code="201"`},
 		{"HEAD", "/v1/stream/a/b/" + name, "", "", `route="stream",method="HEAD",code="200"`},
 		{"GET", "/v1/stream/a/b/" + name + "?alive=1", "", "", `route="stream",method="GET",code="200"`},
@@ -113,7 +115,7 @@ func TestMetricsOfRequests(t *testing.T) {
 	}
 	want := []string{
 		"arbe_http_aborted_total 1", "arbe_http_request_bytes_total 8", "arbe_http_requests_in_flight 0",
-		"arbe_http_response_bytes_total 102",
+		"arbe_http_response_bytes_total 114",
 		`arbe_refused_total{reason="auth"} 3`, `arbe_refused_total{reason="conflict"} 1`, `arbe_refused_total{reason="error"} 0`,
 		`arbe_refused_total{reason="full"} 1`, `arbe_refused_total{reason="invalid"} 2`, `arbe_refused_total{reason="not_found"} 1`,
 		`arbe_refused_total{reason="rate"} 0`, `arbe_refused_total{reason="too_large"} 1`, `arbe_refused_total{reason="unavailable"} 0`,

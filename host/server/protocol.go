@@ -20,6 +20,7 @@ import (
 // Headers of the Durable Streams protocol.
 const (
 	headerNext             = "Stream-Next-Offset"
+	headerPrev             = "Stream-Prev-Offset" // of the thread API alone
 	headerUpToDate         = "Stream-Up-To-Date"
 	headerCursor           = "Stream-Cursor"
 	headerClosed           = "Stream-Closed"
@@ -225,12 +226,16 @@ func cursor(now time.Time, have string) string {
 }
 
 // etag returns the ETag of a read. It changes when the stream has more, or is closed.
-func etag(v log.Stream, after, next uint64) string {
+func etag(v log.Stream, after, next log.Offset) string {
 	end := ""
-	if v.Closed && next >= v.Tail() {
+	if v.Closed && next.Seq >= v.Tail() {
 		end = ".closed"
 	}
-	return fmt.Sprintf(`"%s.%d.%d%s"`, v.Born, after, next, end)
+	from := strconv.FormatUint(after.Seq, 10)
+	if after.Part > 0 {
+		from += "_" + strconv.Itoa(after.Part)
+	}
+	return fmt.Sprintf(`"%s.%s.%d%s"`, v.Born, from, next.Seq, end)
 }
 
 // closing returns the context of waits that end with the server.

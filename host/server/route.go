@@ -12,6 +12,8 @@ const (
 	routeOther  route = iota
 	routeAppend       // to a thread
 	routeRead         // of a thread
+	routeEntry        // a read of one entry
+	routeMake         // a thread without entries
 	routeLive         // a read that waits, of a thread or another stream
 	routeToken        // a fresh token
 	routeStream       // the Durable Streams protocol
@@ -20,7 +22,7 @@ const (
 	routes
 )
 
-var routeNames = [routes]string{"other", "append", "read", "live", "token", "stream", "admin", "health"}
+var routeNames = [routes]string{"other", "append", "read", "entry", "make", "live", "token", "stream", "admin", "health"}
 
 func (r route) String() string { return routeNames[r] }
 
@@ -44,8 +46,12 @@ func routeOf(r *http.Request) route {
 		return routeStream
 	case reads && !strings.Contains(name, "/"):
 		return routeRead
+	case reads && strings.Contains(name, "/entries/"):
+		return routeEntry
 	case r.Method == http.MethodPost && !strings.Contains(name, "/"):
 		return routeAppend
+	case r.Method == http.MethodPut && !strings.Contains(name, "/"):
+		return routeMake
 	case r.Method == http.MethodPost && strings.HasSuffix(name, "/token"):
 		return routeToken
 	default:

@@ -74,6 +74,8 @@ func (s *Server) handler() http.Handler {
 	name := "/api/stream/" + "{stream}"
 	mux.HandleFunc("POST "+name, s.as(token.ScopeWrite, s.append))
 	mux.HandleFunc("GET "+name, s.as(token.ScopeRead, s.read))
+	mux.HandleFunc("PUT "+name, s.as(token.ScopeWrite, s.makeThread))
+	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
 	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.metrics != nil {

@@ -30,8 +30,11 @@ type controlEvent struct {
 
 // liveReader is the state of a reader of events.
 type liveReader struct {
-	begun  bool   // an event has reached it
-	after  uint64 // the offset that it has read up to
+	types  log.Types  // that it wants; nil for all
+	begun  bool       // an event has reached it
+	after  log.Offset // up to which it has read, or entries of other types were left out
+	known  log.Offset // the last one that was sent to it
+	tail   bool       // the last event had upToDate
 	cursor string
 	binary bool // its data is base64
 }
@@ -43,7 +46,19 @@ type liveReader struct {
 //	yes     < tail    any      an event with data
 //	yes     = tail    closed   the last event
 //	yes     = tail    open     none: wait
-func (l *liveReader) due(tail uint64, closed bool) bool { return !l.begun || l.after < tail || closed }
+func (l *liveReader) due(tail uint64, closed bool) bool {
+	return !l.begun || l.after.Seq < tail || closed
+}
+
+// skip moves the reader over a piece without entries of its types, and reports whether it did. It does not where an event
+// is due without data: the first one, and the one that reports the tail.
+func (l *liveReader) skip(p log.Piece, tail uint64) bool {
+	if len(l.types) == 0 || len(p.Records) > 0 || !l.begun || !l.tail && p.Next.Seq >= tail {
+		return false
+	}
+	l.after = p.Next
+	return true
+}
 
 // sent moves the reader up to offset after, and returns the control event that follows the data.
 //
@@ -51,9 +66,9 @@ func (l *liveReader) due(tail uint64, closed bool) bool { return !l.begun || l.a
 //	< tail    any      no         no             yes
 //	= tail    open     yes        no             yes
 //	= tail    closed   yes        yes: the end   no
-func (l *liveReader) sent(after, tail uint64, closed bool, now time.Time) controlEvent {
-	l.begun, l.after = true, after
-	c := controlEvent{Next: offset(after), UpToDate: after >= tail, Closed: closed && after >= tail}
+func (l *liveReader) sent(after log.Offset, tail uint64, closed bool, now time.Time) controlEvent {
+	l.begun, l.after, l.known, l.tail = true, after, after, after.Seq >= tail
+	c := controlEvent{Next: place(after), UpToDate: l.tail, Closed: closed && l.tail}
 	if !c.Closed {
 		l.cursor = max(l.cursor, cursor(now, ""))
 		c.Cursor = l.cursor
@@ -68,7 +83,7 @@ func (s *Server) events(
 	r *http.Request,
 	f *log.Follower,
 	v log.Stream,
-	after uint64,
+	at *liveReader,
 	l *lease,
 ) error {
 	h := w.Header()
@@ -86,7 +101,7 @@ func (s *Server) events(
 	defer life.Stop()
 	ping := time.NewTicker(ssePing)
 	defer ping.Stop()
-	at := &liveReader{after: after, cursor: cursor(time.Now(), r.URL.Query().Get("cursor")), binary: binary}
+	at.cursor, at.binary = cursor(time.Now(), r.URL.Query().Get("cursor")), binary
 	for name := v.Name; ; {
 		v, changed, err := f.Stat(r.Context())
 		for err == nil && at.due(v.Tail(), v.Closed) {
@@ -107,10 +122,14 @@ func (s *Server) events(
 		select {
 		case <-changed:
 		case <-ping.C:
+			if s.tellOffset(w, r, v, at) {
+				continue
+			}
 			if _, err := io.WriteString(w, ": waiting\n\n"); err != nil || rc.Flush() != nil {
 				return nil
 			}
 		case <-life.C:
+			s.tellOffset(w, r, v, at)
 			return nil
 		case <-s.closing().Done():
 			return nil
@@ -120,20 +139,35 @@ func (s *Server) events(
 	}
 }
 
+// tellOffset sends the offset of a reader that has moved over entries of other types, so that it need not read them when
+// it reconnects, and reports whether it did.
+func (s *Server) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader) bool {
+	if at.after == at.known {
+		return false
+	}
+	out := s.answer(r.Context(), w, 200)
+	writeControl(out, at.sent(at.after, v.Tail(), v.Closed, time.Now()))
+	return out.Flush() == nil && http.NewResponseController(w).Flush() == nil
+}
+
 // sendEvent sends what follows the reader's offset, as much as one event has of it. It reports false after the last
 // event, and where the reader is gone or too slow.
 func (s *Server) sendEvent(
 	w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader, l *lease,
 ) (more bool, err error) {
-	records, after, err := s.content(r.Context(), v, at.after, l)
+	p, err := s.content(r.Context(), v, at.after, at.types, l)
 	if err != nil {
 		return false, err
 	}
-	out := s.answer(r.Context(), w, recordBytes(records)+200)
-	if len(records) > 0 {
-		writeData(out, v, records, at.binary)
+	if at.skip(p, v.Tail()) {
+		l.drop()
+		return true, nil
 	}
-	c := at.sent(after, v.Tail(), v.Closed, time.Now())
+	out := s.answer(r.Context(), w, recordBytes(p.Records)+200)
+	if len(p.Records) > 0 {
+		writeData(out, v, p.Records, at.binary)
+	}
+	c := at.sent(p.Next, v.Tail(), v.Closed, time.Now())
 	writeControl(out, c)
 	if out.Flush() != nil || http.NewResponseController(w).Flush() != nil || c.Closed {
 		return false, nil

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"arbe.0sk.ar/runner/host/log"
 )
 
 // One row for each of the tables at liveReader.
@@ -23,7 +25,7 @@ func TestLiveReader(t *testing.T) {
 		{true, 9, true, true},
 		{true, 9, false, false},
 	} {
-		l := liveReader{begun: tt.begun, after: tt.after}
+		l := liveReader{begun: tt.begun, after: log.Offset{Seq: tt.after}}
 		if got := l.due(9, tt.closed); got != tt.want {
 			t.Errorf("%+v of 9, closed %v: got %v", l, tt.closed, got)
 		}
@@ -43,9 +45,9 @@ func TestLiveReader(t *testing.T) {
 		{9, false, ahead, controlEvent{Next: offset(9), Cursor: ahead, UpToDate: true}},
 		{9, true, have, controlEvent{Next: offset(9), UpToDate: true, Closed: true}},
 	} {
-		l := liveReader{after: 3, cursor: tt.cursor}
-		got := l.sent(tt.after, 9, tt.closed, now)
-		if diff := cmp.Diff(tt.want, got); diff != "" || !l.begun || l.after != tt.after {
+		l := liveReader{after: log.Offset{Seq: 3}, cursor: tt.cursor}
+		got := l.sent(log.Offset{Seq: tt.after}, 9, tt.closed, now)
+		if diff := cmp.Diff(tt.want, got); diff != "" || !l.begun || l.after.Seq != tt.after {
 			t.Errorf("%d of 9, closed %v: %+v\n%s", tt.after, tt.closed, l, diff)
 		}
 	}

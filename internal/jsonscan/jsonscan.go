@@ -196,3 +196,25 @@ func Depth(b []byte) int {
 	}
 	return most
 }
+
+// Find returns the index of the value of the first member of obj with this key, -1 if there is none. It reads no
+// further than that.
+func Find(obj []byte, key string) int {
+	i := Space(obj, 0)
+	if i >= len(obj) || obj[i] != '{' {
+		return -1
+	}
+	for i = Space(obj, i+1); i < len(obj) && obj[i] == '"'; {
+		end := Skip(obj, i)
+		name := obj[i+1 : max(end-1, i+1)]
+		found := string(name) == key || bytes.IndexByte(name, '\\') >= 0 && String(obj[i:end]) == key
+		i = Space(obj, Space(obj, end)+1) // after the colon
+		if found {
+			return min(i, len(obj))
+		}
+		if i = Space(obj, Skip(obj, i)); i < len(obj) && obj[i] == ',' {
+			i = Space(obj, i+1)
+		}
+	}
+	return -1
+}

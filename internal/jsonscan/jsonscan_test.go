@@ -29,3 +29,26 @@ func FuzzCompact(f *testing.F) {
 		}
 	})
 }
+
+// FuzzFind: it finds what Members calls f with first.
+func FuzzFind(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":1}`, ` { "b" : {"a":2} , "\u0061": "x" , "a":3}`, `[1]`, `{"a"`, `{"a":`, `{"`, `{"a\"":1,"a":[`, ``} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		i := jsonscan.Find(b, "a")
+		if !json.Valid(b) {
+			return // it does not panic
+		}
+		var want []byte
+		found := false
+		jsonscan.Members(b, func(key, v []byte) {
+			if !found && string(key) == "a" {
+				want, found = v, true
+			}
+		})
+		if found != (i >= 0) || found && !bytes.Equal(b[i:jsonscan.Skip(b, i)], want) {
+			t.Errorf("%q: at %d, want %q", b, i, want)
+		}
+	})
+}

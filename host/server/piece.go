@@ -1,0 +1,221 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/token"
+)
+
+// Bounds of a piece of a thread.
+const (
+	maxLimit   = 1000     // entries
+	pieceBytes = 8 << 20  // of entries, unless one alone has more
+	scanBytes  = 32 << 20 // read for one piece: entries of other types are read and left out
+	maxTypes   = 32       // prefixes of one request
+	maxPrefix  = 64       // bytes of one
+)
+
+// asking is what a request wants of a thread.
+type asking struct {
+	live   string
+	limit  int      // entries at most; 0 without a limit
+	before []string // the offset to read back from; nil to read on
+	types  log.Types
+}
+
+// parseAsked parses the query of a read of a thread, but for its offset.
+//
+//	live         limit         before   offset   result
+//	another                                      400 live
+//	any          not 1..1000                     400 limit
+//	sse          given                           400 limit: an event has its own size
+//	any          none          given             400 before: it needs a limit
+//	any          any           given    given    400 before: one of them
+//	given        any           given    any      400 before: nothing is appended there
+func parseAsked(q url.Values) (a asking, err error) {
+	bad := func(code, format string, args ...any) (asking, error) {
+		return asking{}, refuse(http.StatusBadRequest, code, format, args...)
+	}
+	for _, name := range []string{"live", "limit", "before", "types"} {
+		if len(q[name]) > 1 {
+			return bad(name, "more than one %s", name)
+		}
+	}
+	a.live = q.Get("live")
+	if a.live != "" && a.live != "long-poll" && a.live != "sse" {
+		return bad("live", "live=%.20q is not served: want long-poll or sse", a.live)
+	}
+	if q.Has("limit") {
+		n, ok := parseLimit(q.Get("limit"))
+		if !ok {
+			return bad("limit", "limit=%.20q: want a number from 1 to %d", q.Get("limit"), maxLimit)
+		}
+		if a.live == "sse" {
+			return bad("limit", "limit and live=sse exclude each other: read pieces, then follow the last one's %s", headerNext)
+		}
+		a.limit = n
+	}
+	if a.before = q["before"]; a.before != nil {
+		switch {
+		case q.Has("offset"):
+			return bad("before", "before and offset exclude each other: the one reads back, the other on")
+		case a.live != "":
+			return bad("before", "before and live exclude each other: no entry is appended before an offset")
+		case a.limit == 0:
+			return bad("before", "before needs a limit, from 1 to %d", maxLimit)
+		}
+	}
+	if q.Has("types") {
+		a.types = strings.Split(q.Get("types"), ",")
+		if len(a.types) > maxTypes {
+			return bad("types", "%d types: want at most %d prefixes", len(a.types), maxTypes)
+		}
+		for _, t := range a.types {
+			if t == "" || len(t) > maxPrefix {
+				return bad("types", "types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"), maxPrefix)
+			}
+		}
+	}
+	return a, nil
+}
+
+// parseLimit parses a number from 1 to maxLimit.
+func parseLimit(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 1 && n <= maxLimit && strconv.Itoa(n) == s
+}
+
+func (a asking) bounds() log.Bounds {
+	return log.Bounds{Types: a.types, Records: a.limit, Bytes: pieceBytes}
+}
+
+// readPiece serves the entries behind an offset, up to the request's limit.
+func (s *Server) readPiece(
+	w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, a asking, l *lease,
+) error {
+	b, p := a.bounds(), log.Piece{Prev: after, Next: after}
+	err := s.collect(r.Context(), l, &p, func() bool { return p.Next.Seq < v.Tail() && !p.Full(b) },
+		func(most int) ([]engine.Record, error) { return s.Log.Read(r.Context(), v, p.Next.Seq, v.Tail(), most) },
+		func(records []engine.Record) { p.Add(records, v.Tail(), b) })
+	if err != nil {
+		return err
+	}
+	if a.live != "" && len(p.Records) == 0 {
+		return nothing(w, v, p.Next)
+	}
+	return s.sendPiece(w, r, v, p)
+}
+
+// readBack serves the entries before an offset, up to the request's limit, with the offset before the first of them.
+func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, a asking, l *lease) error {
+	until, err := parseOffset(a.before, v.Tail())
+	if err != nil {
+		return err
+	}
+	b, p := a.bounds(), log.Piece{Prev: until, Next: until}
+	err = s.collect(r.Context(), l, &p, func() bool { return p.Prev != log.Offset{} && !p.Full(b) },
+		func(most int) ([]engine.Record, error) {
+			n := b.Records - len(p.Records)
+			if len(b.Types) > 0 {
+				n = scanRecords
+			}
+			return s.Log.ReadBack(r.Context(), v, p.Prev.UpTo(), n, most)
+		},
+		func(records []engine.Record) { p.AddBack(records, b) })
+	if err != nil {
+		return err
+	}
+	w.Header().Set(headerPrev, place(p.Prev))
+	return s.sendPiece(w, r, v, p)
+}
+
+// scanRecords is how many records are read back at once to find those of some types.
+const scanRecords = 4096
+
+// collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged with
+// the piece.
+func (s *Server) collect(
+	ctx context.Context,
+	l *lease,
+	p *log.Piece,
+	more func() bool,
+	read func(most int) ([]engine.Record, error),
+	add func([]engine.Record),
+) error {
+	for seen, most := 0, firstPiece; more() && seen < scanBytes; most = readChunk {
+		records, err := l.records(ctx, func() ([]engine.Record, error) { return read(most) })
+		if err != nil {
+			return err
+		}
+		seen += recordBytes(records)
+		add(records)
+		l.keep(recordBytes(p.Records))
+	}
+	return nil
+}
+
+// sendPiece answers with a piece.
+func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream, p log.Piece) error {
+	h := w.Header()
+	h.Set("Content-Type", ndjson)
+	h.Set(headerNext, place(p.Next))
+	if p.Next.Seq >= v.Tail() {
+		h.Set(headerUpToDate, "true")
+	}
+	w.WriteHeader(http.StatusOK)
+	out := s.answer(r.Context(), w, recordBytes(p.Records))
+	for _, rec := range p.Records {
+		writeEntry(out, rec, "\n")
+	}
+	_ = out.Flush() // the reader is gone, or too slow
+	return nil
+}
+
+// nothing answers a long-poll that found no entry.
+func nothing(w http.ResponseWriter, v log.Stream, after log.Offset) error {
+	w.Header().Set(headerNext, place(after))
+	if after.Seq >= v.Tail() {
+		w.Header().Set(headerUpToDate, "true")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// entry serves one entry by its id.
+func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) error {
+	w.Header().Set("Cache-Control", "no-store")
+	f := s.Log.Follow(g.Stream)
+	defer f.Close()
+	v, _, err := s.thread(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	id, found := r.PathValue("entry"), false
+	l := s.lease(r, g)
+	defer l.free()
+	records, err := l.records(r.Context(), func() ([]engine.Record, error) {
+		rec, ok, err := s.Log.Entry(r.Context(), v, id)
+		found = ok
+		return []engine.Record{rec}, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return refuse(http.StatusNotFound, "not_found", "the thread has no entry %.200q", id)
+	case len(records[0].Data) == 0:
+		return refuse(http.StatusNotFound, "removed", "the entry %.200q was removed from the thread", id)
+	}
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(http.StatusOK)
+	out := s.answer(r.Context(), w, recordBytes(records))
+	writeEntry(out, records[0], "\n")
+	_ = out.Flush() // the reader is gone, or too slow
+	return nil
+}

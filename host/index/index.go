@@ -92,10 +92,13 @@ func Open(dir, installation string, l *log.Log, logger *slog.Logger) (*Index, er
 	}
 	harnesses := map[string]string{}
 	s, dropped, err := openStore(dir, "arbe index "+version+" "+installation, func(id string, value []byte, at place) {
-		r, _, err := decodeRow(value)
+		r, _, _, err := decodeRow(value)
 		if len(value) == 0 || err != nil {
 			delete(x.rows, id)
 			return
+		}
+		if was := x.rows[id]; was != nil { // keep one copy of the id
+			id = was.id
 		}
 		if _, ok := harnesses[r.harness]; !ok && len(harnesses) < 1000 {
 			harnesses[r.harness] = r.harness
@@ -362,7 +365,7 @@ func (x *Index) fold(ctx context.Context, id string) error {
 	if run, ok := s.Fold.Latest(); ok {
 		r.harness = strings.Clone(run.Harness[:min(len(run.Harness), mostHarness)])
 	}
-	return x.put(r, s.encode())
+	return x.put(r, s)
 }
 
 // start returns the state to continue from, and a copy of its row: that of the index, if the log still has the record
@@ -393,7 +396,7 @@ func (x *Index) start(ctx context.Context, id string, v log.Stream) (*state, row
 	}
 	s := &state{}
 	if value != nil {
-		if _, rest, err := decodeRow(value); err != nil || unmarshal(rest, s) != nil {
+		if _, _, kept, err := decodeRow(value); err != nil || unmarshal(kept, s) != nil {
 			return &state{}, empty, nil
 		}
 	}

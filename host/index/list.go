@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,21 +142,20 @@ func (x *Index) summary(id string) (thread.Summary, error) {
 		x.mu.RUnlock()
 		return thread.Summary{}, ErrAbsent
 	}
-	at := r.offset
 	value, err := x.store.read(id, r.place)
 	x.mu.RUnlock()
 	if err != nil {
 		return thread.Summary{}, err
 	}
-	var s state
-	_, rest, err := decodeRow(value)
+	var v thread.Summary
+	_, kept, _, err := decodeRow(value)
 	if err == nil {
-		err = unmarshal(rest, &s)
+		err = json.Unmarshal(kept, &v)
 	}
 	if err != nil {
 		return thread.Summary{}, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return s.summary(id, offset(at)), nil
+	return v, nil
 }
 
 // Summary returns the summary of a thread as it is now. It returns ErrAbsent.

@@ -7,30 +7,35 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
-// A row is stored as its numbers, its strings with their lengths, and the JSON of the thread's state.
+// A row is stored as its numbers, its strings with their lengths, the thread's summary with its length, and the thread's
+// state. Both are JSON.
 const (
 	rowNumbers  = 8 + 8 + 8 + 1
 	mostHarness = 100
 )
 
-// encodeRow returns the stored form of a row and the state of its thread.
-func encodeRow(r row, state []byte) []byte {
-	b := make([]byte, 0, rowNumbers+2+len(r.harness)+len(r.born)+len(state))
+// encodeRow returns the stored form of a row, and of its thread's summary and state.
+func encodeRow(r row, summary, state []byte) []byte {
+	b := make([]byte, 0, rowNumbers+6+len(r.harness)+len(r.born)+len(summary)+len(state))
 	b = binary.BigEndian.AppendUint64(b, uint64(r.started))
 	b = binary.BigEndian.AppendUint64(b, r.offset)
 	b = binary.BigEndian.AppendUint64(b, r.last)
 	b = append(b, r.status, byte(len(r.harness)))
 	b = append(append(b, r.harness...), byte(len(r.born)))
-	return append(append(b, r.born...), state...)
+	b = binary.BigEndian.AppendUint32(append(b, r.born...), uint32(len(summary)))
+	return append(append(b, summary...), state...)
 }
 
-// decodeRow returns a stored row, without its id and place, and the state behind it.
-func decodeRow(b []byte) (r *row, state []byte, err error) {
-	errShort := errors.New("a stored row is too short")
+var errShort = errors.New("a stored row is too short")
+
+// decodeRow returns a stored row, without its id and place, and the summary and the state behind it.
+func decodeRow(b []byte) (r *row, summary, state []byte, err error) {
 	if len(b) < rowNumbers+1 {
-		return nil, nil, errShort
+		return nil, nil, nil, errShort
 	}
 	r = &row{
 		started: int64(binary.BigEndian.Uint64(b)), offset: binary.BigEndian.Uint64(b[8:]),
@@ -39,14 +44,19 @@ func decodeRow(b []byte) (r *row, state []byte, err error) {
 	b = b[rowNumbers:]
 	for _, to := range []*string{&r.harness, &r.born} {
 		if len(b) == 0 || len(b) < 1+int(b[0]) {
-			return nil, nil, errShort
+			return nil, nil, nil, errShort
 		}
-		*to, b = string(b[1:1+b[0]]), b[1+b[0]:]
+		n := 1 + int(b[0])
+		*to, b = string(b[1:n]), b[n:]
+	}
+	if len(b) < 4 || len(b)-4 < int(binary.BigEndian.Uint32(b)) {
+		return nil, nil, nil, errShort
 	}
 	if int(r.status) >= len(statuses) {
-		return nil, nil, errors.New("a stored row has an unknown status")
+		return nil, nil, nil, errors.New("a stored row has an unknown status")
 	}
-	return r, b, nil
+	n := 4 + int(binary.BigEndian.Uint32(b))
+	return r, b[4:n], b[n:], nil
 }
 
 // statusOf returns the index of a status.
@@ -57,10 +67,15 @@ func compare(a, b *row) int {
 	return cmp.Or(cmp.Compare(a.started, b.started), strings.Compare(a.id, b.id))
 }
 
-// put replaces the row of a thread, and stores it with its state.
-func (x *Index) put(r row, state []byte) error {
+// put replaces the row of a thread, and stores it with its summary and state.
+func (x *Index) put(r row, s *state) error {
+	state := s.encode()
+	if len(state) > mostState {
+		state = nil
+	}
+	value := encodeRow(r, thread.Marshal(s.summary(r.id, offset(r.offset))), state)
 	x.mu.Lock()
-	at, err := x.store.write(r.id, encodeRow(r, state))
+	at, err := x.store.write(r.id, value)
 	if err == nil {
 		r.place = at
 		if was := x.rows[r.id]; was != nil && was.harness == r.harness {

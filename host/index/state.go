@@ -61,13 +61,39 @@ func (s *state) add(r engine.Record) {
 	if err != nil {
 		return // the current server refuses it, and thread.Fold leaves it out
 	}
-	s.Fold.AddScanned(sig, thread.Entry{ID: id, TS: ts, Payload: payload, At: thread.Stamp(at)})
-	switch {
-	case !sig.Signal():
+	e := thread.Entry{ID: id, TS: ts, Payload: payload, At: thread.Stamp(at)}
+	if !sig.Signal() {
+		s.Fold.AddScanned(sig, e)
 		s.line(sig, payload)
-	default:
-		s.signal(sig, payload, at)
+		return
 	}
+	e.Payload = short(payload)
+	s.Fold.AddScanned(sig, e)
+	s.signal(sig, e.Payload, at)
+}
+
+// Bounds of what a state keeps of a signal: the index needs no messages and outputs.
+const (
+	mostSignal = 8 << 10
+	mostMember = 1 << 10
+)
+
+// short returns the payload of a signal, without its large members where it is large.
+func short(payload []byte) []byte {
+	if len(payload) <= mostSignal {
+		return payload
+	}
+	b := []byte{'{'}
+	jsonscan.Members(payload, func(key, v []byte) {
+		if len(key)+len(v) > mostMember || len(b) > mostSignal {
+			return
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(jsonscan.Quote(b, key), ':'), v...)
+	})
+	return append(b, '}')
 }
 
 // line adds a chat or a mirrored line.
@@ -88,7 +114,7 @@ func (s *state) line(sig thread.Fields, payload []byte) {
 	}
 	s.Waiting = false
 	if p.Model != "" && strings.HasSuffix(sig.Type, "."+thread.KindAssistant) {
-		s.Model = p.Model
+		s.Model = clip(p.Model)
 	}
 	s.use(p.Usage)
 }
@@ -203,14 +229,24 @@ func (s *state) summary(id, offset string) thread.Summary {
 		v.Usage, v.Cost = &s.Usage.Usage, s.Usage.Cost
 	}
 	if run, ok := s.Fold.Latest(); ok {
-		v.Run, v.Harness, v.Sandbox, v.Parent = run.ID, run.Harness, run.Sandbox, run.Parent
-		v.EndedAt = stamp(run.Ended)
+		v.Run, v.Harness, v.EndedAt = clip(run.ID), clip(run.Harness), stamp(run.Ended)
+		if b := run.Sandbox; b != nil {
+			v.Sandbox = &thread.Sandbox{Provider: clip(b.Provider), Ref: clip(b.Ref)}
+		}
+		if p := run.Parent; p != nil {
+			v.Parent = &thread.Parent{ThreadID: clip(p.ThreadID), AuthorID: clip(p.AuthorID)}
+		}
 		if run.Cause != nil {
-			v.ErrorClass = run.Cause.ErrorClass
+			v.ErrorClass = clip(run.Cause.ErrorClass)
 		}
 	}
 	return v
 }
+
+// mostText bounds the texts of a summary but the title, in bytes: a writer of another kind may have any.
+const mostText = 256
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), mostText)], "") }
 
 // stamp is thread.Stamp; "" for the zero time.
 func stamp(t time.Time) string {
@@ -219,6 +255,10 @@ func stamp(t time.Time) string {
 	}
 	return thread.Stamp(t)
 }
+
+// mostState bounds the stored form of a state. A thread with a larger one is folded from its start each time: it has
+// thousands of runs.
+const mostState = 4 << 20
 
 // encode returns the stored form of a state.
 func (s *state) encode() []byte { return thread.Marshal(s) }

@@ -116,6 +116,15 @@ func refuses(status int) bool {
 	return false
 }
 
+// codeOf returns the code of a *StatusError, "" for any other error.
+func codeOf(err error) string {
+	var se *StatusError
+	if errors.As(err, &se) {
+		return se.Code
+	}
+	return ""
+}
+
 // statusOf is the status of a *StatusError, 0 for any other error.
 func statusOf(err error) int {
 	var se *StatusError

@@ -29,6 +29,8 @@ type Client struct {
 
 	single  atomic.Bool // the server takes no arrays
 	polled  atomic.Bool // the server has no long-poll
+	whole   atomic.Bool // the server refuses to give a thread in pieces
+	scanned atomic.Bool // the server gives no single entries
 	outage  outage
 	renewal renewal
 }
@@ -193,6 +195,14 @@ type outage struct {
 	mu    sync.Mutex
 	since time.Time // zero where there is none
 	tries int
+	all   int // failed tries of all outages
+}
+
+// failures returns the number of failed tries so far.
+func (o *outage) failures() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all
 }
 
 // seen logs the first failure of a series and its end.
@@ -201,6 +211,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 	defer c.outage.mu.Unlock()
 	o := &c.outage
 	if err != nil || again(resp.StatusCode) {
+		o.all++
 		if o.tries++; o.tries == 1 {
 			o.since = time.Now()
 			if err == nil {

@@ -25,37 +25,58 @@ var ErrRewound = errors.New("the thread ends before the place that was read up t
 // returns an error, when the server refuses the token or the request, with ErrRewound, or when ctx is done (nil). tail,
 // where there is one, is asked each time when all that is there has been passed, and ends it, too.
 func (c *Client) Follow(ctx context.Context, offset string, f func(Entry) error, tail func() bool) error {
-	seen := map[string]bool{} // of the read under way: an older server, which knows no offsets, gives them again
-	live, doubt := !c.polled.Load(), false
-	away := quickPoll // between two tries of a server that is away
+	return c.Only().Follow(ctx, offset, f, tail)
+}
+
+// Follow is Client.Follow for the selected entries.
+func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) error, tail func() bool) error {
+	last := "" // the id of an entry that the thread has unless it was deleted or restored to an earlier state
+	r := s.reading(offset, func(e Entry) error {
+		if typeOf(e.Payload) != TypeHeartbeat { // heartbeats are thinned out
+			last = e.ID
+		}
+		return f(e)
+	})
+	live, doubt := !s.c.polled.Load(), false
+	away, failures := quickPoll, s.c.outage.failures() // away: between two tries of a server that is away
 	for ctx.Err() == nil {
-		began := time.Now()
-		var own error
-		page, err := c.Read(ctx, offset, live, func(e Entry) error {
-			if seen[e.ID] {
-				return nil
+		if now := s.c.outage.failures(); now != failures && last != "" {
+			// A server that was away may have come back with another state.
+			_, ok, err := s.c.Entry(ctx, last)
+			switch {
+			case err == nil && !ok:
+				return ErrRewound
+			case err == nil:
+				failures = now
+			case final(err) && !NotFound(err):
+				return err
+			default:
+				pause(ctx, away)
+				away = min(2*away, slowPoll)
+				continue
 			}
-			seen[e.ID] = true
-			own = f(e)
-			return own
-		})
+		}
+		began, from := time.Now(), r.offset
+		r.wait, r.heard = live, time.Time{}
+		page, err := r.toTail(ctx)
 		took := time.Since(began)
 		switch {
-		case errors.Is(own, ErrStop):
+		case errors.Is(r.own, ErrStop):
 			return nil
-		case own != nil:
-			return own
+		case r.own != nil:
+			return r.own
 		case NotFound(err): // never written
 			if tail != nil && tail() {
 				return nil
 			}
+			failures = -1 // what comes may be another thread
 			pause(ctx, quickPoll)
 			continue
+		case errors.Is(err, ErrRewound):
+			return ErrRewound
 		case live && unwaited(err):
 			live, doubt = false, true // whether it was that the next read shows
 			continue
-		case statusOf(err) == http.StatusBadRequest && offset != "0":
-			return ErrRewound
 		case err != nil && final(err):
 			return err
 		case err != nil:
@@ -66,23 +87,20 @@ func (c *Client) Follow(ctx context.Context, offset string, f func(Entry) error,
 			return nil
 		}
 		away = quickPoll
-		if doubt && !c.polled.Swap(true) {
-			c.log().Info("the thread server can't be asked to wait for entries; polling it")
+		if doubt && !s.c.polled.Swap(true) {
+			s.c.log().Info("the thread server can't be asked to wait for entries; polling it")
 		}
 		switch page.Next {
 		case "": // all is read again each time: the longer that takes, the less often
 			pause(ctx, min(max(quickPoll, 10*took), slowPoll))
-		case offset:
+		case from:
 			pause(ctx, quickPoll-took) // after a server that has waited this is no pause at all
-		default:
-			clear(seen)
-			offset = page.Next
 		}
 	}
 	return nil
 }
 
-// unwaited reports whether err may be the answer of a server that can't be asked to wait.
+// unwaited reports whether err may be the answer of a server that can't be asked to wait, or for pieces.
 func unwaited(err error) bool {
 	switch statusOf(err) {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity, http.StatusNotImplemented:

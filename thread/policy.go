@@ -38,6 +38,7 @@ const (
 	mostWait  = 5 * time.Second
 	mostAsked = 30 * time.Second // heeded of a server's Retry-After
 	readIdle  = 2 * time.Minute  // without a byte, after which a read fails
+	readAway  = 30 * time.Second // of a server that is away in the middle of a read, after which the read fails
 )
 
 // slowest is the lowest throughput in bytes a second at which a post does not time out.

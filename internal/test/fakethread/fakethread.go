@@ -10,8 +10,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ type Call struct {
 	Array   bool           // they came as an array
 	Live    bool           // a read that is to wait for entries
 	Renewal bool           // a post to /token
+	Query   url.Values     // of a read
 
 	had int // entries of the thread when the call came
 }
@@ -44,6 +46,7 @@ type Fault struct {
 	Applied bool              // the entries are kept all the same
 	Late    time.Duration     // a success is answered so late
 	Pace    time.Duration     // of a read: the time before each entry
+	Cut     int               // of a read: bytes of the answer after which the connection breaks off; 0 for none
 }
 
 // Server is one thread.
@@ -56,6 +59,9 @@ type Server struct {
 	old     bool
 	deaf    bool // takes no live reads
 	page    int  // entries of one answer at most; 0 for all
+	whole   bool // ignores limit, before and types, and has no single entries
+	refuses bool // answers 400 to limit, before and types, and has no single entries
+	sent    int  // bytes of reads
 	renew   string
 	fresh   int // tokens that were renewed
 	gaps    bool
@@ -110,6 +116,44 @@ func (s *Server) NoLive() *Server {
 	defer s.mu.Unlock()
 	s.deaf = true
 	return s
+}
+
+// Whole makes the server one that ignores limit, before and types, and gives no single entries.
+func (s *Server) Whole() *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.whole = true
+	return s
+}
+
+// RefusesPieces makes the server one that answers 400 to limit, before and types, and gives no single entries.
+func (s *Server) RefusesPieces() *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuses = true
+	return s
+}
+
+// Sent returns how many bytes of entries all reads got.
+func (s *Server) Sent() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
+
+// Delete removes the thread.
+func (s *Server) Delete() { s.Restore(0) }
+
+// Thin removes the entries that are meant, as a server does with old heartbeats. The offsets stay.
+func (s *Server) Thin(meant func(thread.Entry) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.Clone(s.list)
+	for i, e := range s.list {
+		if meant(e) {
+			s.list[i] = thread.Entry{}
+		}
+	}
 }
 
 // Paged makes the server answer a read with at most n entries.
@@ -241,6 +285,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := Call{
 		N: s.calls, Method: r.Method, Path: r.URL.Path,
 		Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		Query: r.URL.Query(),
 		Live:  r.URL.Query().Get("live") != "", Renewal: strings.HasSuffix(r.URL.Path, "/token"), had: len(s.list),
 	}
 	old := s.old
@@ -293,7 +338,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error":{"code":"invalid_token","message":"bad token"}}`, http.StatusUnauthorized)
 		return
 	case r.Method == http.MethodGet:
-		s.read(w, r, old, f.Pace)
+		if f.Cut > 0 {
+			w = &cutting{ResponseWriter: w, left: f.Cut}
+		}
+		if _, id, ok := strings.Cut(r.URL.Path, "/entries/"); ok {
+			s.entry(w, r, id)
+		} else {
+			s.read(w, r, old, f.Pace)
+		}
 		return
 	case old && call.Array:
 		http.Error(w, "id is required", http.StatusBadRequest)
@@ -345,60 +397,6 @@ func (s *Server) renewal(w http.ResponseWriter, token string) {
 		fmt.Fprintf(w, `{"jwt":%q,"expiresAt":"x"}`, s.Token)
 	}
 }
-
-// read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and
-// does for a moment.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool, pace time.Duration) {
-	from, _ := strconv.Atoi(r.URL.Query().Get("offset")) // what is no number is the start
-	s.mu.Lock()
-	list, grew, deaf, page := s.list, s.grew, s.deaf, s.page
-	s.mu.Unlock()
-	if old {
-		from = 0
-	} else if deaf && r.URL.Query().Get("live") != "" || from > len(list) {
-		http.Error(w, `{"error":{"code":"bad","message":"live, or beyond the end"}}`, http.StatusBadRequest)
-		return
-	} else if r.URL.Query().Get("live") != "" && from >= len(list) {
-		late := time.NewTimer(longPoll)
-		defer late.Stop()
-		select {
-		case <-grew:
-		case <-late.C:
-		case <-s.done:
-		case <-r.Context().Done():
-		}
-		list = s.Entries()
-		if from > len(list) { // restored meanwhile
-			http.Error(w, `{"error":{"code":"offset","message":"beyond the end"}}`, http.StatusBadRequest)
-			return
-		}
-	}
-	if len(list) == 0 {
-		http.Error(w, `{"error":{"code":"not_found","message":"never written"}}`, http.StatusNotFound)
-		return
-	}
-	if !old {
-		all := len(list)
-		if page > 0 {
-			list = list[:min(all, from+page)]
-		}
-		w.Header().Set("Stream-Next-Offset", strconv.Itoa(len(list)))
-		w.Header().Set("Stream-Up-To-Date", strconv.FormatBool(len(list) == all))
-	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	for _, e := range list[min(from, len(list)):] {
-		if pace > 0 {
-			_ = http.NewResponseController(w).Flush() // a broken connection shows in Write
-			time.Sleep(pace)                          // this is the fault
-		}
-		if _, err := w.Write(append(e.AppendJSON(nil), '\n')); err != nil {
-			return
-		}
-	}
-}
-
-// longPoll is how long a read waits for an entry.
-const longPoll = 2 * time.Second
 
 func (s *Server) breach(format string, args ...any) {
 	s.mu.Lock()

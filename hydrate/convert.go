@@ -32,7 +32,7 @@ func turnKind(typ string) session.Kind {
 
 // turnOf returns an entry as a turn.
 func turnOf(e Entry) session.Turn {
-	p := e.Fields
+	p := thread.ParseLine(e.Payload)
 	return session.Turn{
 		Kind: turnKind(p.Type), Text: p.Text, Message: p.Message, ToolCallID: p.ToolCallID, ToolName: p.ToolName,
 		IsError: p.IsError != nil && *p.IsError, StopReason: p.StopReason, Provider: p.Provider, Model: p.Model,

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -19,7 +20,7 @@ type draft struct {
 	Report // of the lines so far; its Session is "" as long as no line names it
 
 	dialect session.Dialect
-	file    *os.File // temporary, without a name
+	file    *os.File // without a name
 	out     *bufio.Writer
 	start   int64 // where in file the session file begins; more than 0 after a migration
 
@@ -27,6 +28,7 @@ type draft struct {
 	ids    map[uint64]struct{} // hashes of the lines' ids
 	header bool                // a line is the header
 	gap    bool                // the line before was lost
+	named  bool                // file has become the session file
 	next   int                 // the number of the next line, where lines carry one
 
 	// Of converted turns.
@@ -84,12 +86,9 @@ func (r *Rebuilder) newDraft(sessionID string) (*draft, error) {
 	if err := os.MkdirAll(r.TempDir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(r.TempDir, ".rebuild-")
+	f, err := durable.Unnamed(r.TempDir)
 	if err != nil {
 		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil { // an open file needs no name
-		return nil, errors.Join(err, f.Close())
 	}
 	d := &draft{
 		Report: Report{Session: sessionID}, dialect: r.Dialect, file: f, out: bufio.NewWriterSize(f, 256<<10),
@@ -105,15 +104,15 @@ func (r *Rebuilder) newDraft(sessionID string) (*draft, error) {
 // add adds the line of an entry. Where the entry doesn't hold it, a filler with its id takes its place, so that the
 // lines after it keep their past.
 func (d *draft) add(e Entry) error {
-	line, held := e.Line, e.Line != nil
+	held := e.Line != nil
 	if !held {
 		d.lose(e.Fields)
 		if e.Fields.Session.Entry == nil || d.dialect.Filler == nil {
 			return nil
 		}
-		line = d.dialect.Filler(*e.Fields.Session.Entry, deref(e.Fields.Session.Parent), e.Time())
+		e.Line = d.dialect.Filler(*e.Fields.Session.Entry, deref(e.Fields.Session.Parent), e.Time())
 	}
-	dec := d.dialect.Decode(line)
+	dec := e.outline(d.dialect)
 	if err := d.bridge(dec.Parent, e); err != nil {
 		return err
 	}
@@ -127,8 +126,8 @@ func (d *draft) add(e Entry) error {
 		d.Cut++
 	}
 	d.gap, d.convertedLast, d.reply = !held, false, ""
-	d.migration.keep(e.ID, d.start+d.Size, len(line))
-	return d.put(line, dec, e.ID)
+	d.migration.keep(e.ID, d.start+d.Size, len(e.Line))
+	return d.put(e.Line, dec, e.ID)
 }
 
 // bridge adds a filler for the parent of a line, where that was lost together with its id.

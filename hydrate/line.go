@@ -13,32 +13,45 @@ import (
 // Entry is an entry of a thread, parsed for the rebuild of a session.
 type Entry struct {
 	thread.Entry
-	Fields thread.Line // the payload's; they share memory with it
+	Fields thread.Line // the payload's, as thread.ParseMirrored returns them
 	Line   []byte      // the session line that the entry holds, without a newline; nil where it holds none
+
+	json bool // Line is JSON; false where that is not known
+
+	// Where Line was made of a message: the message, compact.
+	message []byte
 }
 
 // Parse parses an entry. Its Line is equal as JSON to the agent's line, but for text that was redacted or cut, and
 // compact: claude-code reads no other. It is nil for a stub, for a line that was too long to be read, and for an entry
 // that another mirror or the mirror of another harness wrote.
 func Parse(e thread.Entry, d session.Dialect) Entry {
-	p := thread.ParseLine(e.Payload)
-	return Entry{Entry: e, Fields: p, Line: lineOf(e, p, d)}
-}
-
-func lineOf(e thread.Entry, p thread.Line, d session.Dialect) []byte {
+	p := thread.ParseMirrored(e.Payload)
+	parsed := Entry{Entry: e, Fields: p}
 	switch {
 	case p.Session == nil, p.Kind == thread.KindStub, p.Kind == thread.KindLong:
-		return nil
 	case p.Type != thread.TypeChat && !ofHarness(p.Type, d):
-		return nil
 	case jsonscan.IsString(p.Line):
-		return textOf(p)
+		parsed.Line = textOf(p)
 	case len(p.Line) > 0:
-		return jsonscan.Compact(p.Line)
+		parsed.Line, parsed.json = jsonscan.Compact(p.Line), true
 	case len(p.Message) > 0 && p.Session.Entry != nil && d.Line != nil:
-		return d.Line(*p.Session.Entry, deref(p.Session.Parent), e.Time(), jsonscan.Compact(p.Message))
+		parsed.message = jsonscan.Compact(p.Message)
+		parsed.Line = d.Line(*p.Session.Entry, deref(p.Session.Parent), e.Time(), parsed.message)
 	}
-	return nil
+	return parsed
+}
+
+// outline returns the entry's line, decoded as far as a rebuild needs it. A line from a payload is JSON: whoever
+// stored the payload has checked it.
+func (e Entry) outline(d session.Dialect) session.Entry {
+	switch {
+	case e.message != nil:
+		return d.LineOutline(*e.Fields.Session.Entry, deref(e.Fields.Session.Parent), e.message)
+	case e.json:
+		return d.Outline(e.Line)
+	}
+	return d.Decode(e.Line)
 }
 
 // ofHarness reports whether a payload type has the harness's prefix.

@@ -25,8 +25,9 @@ import (
 // Rebuilder rebuilds the session file that a thread's last run used. Add it the thread's entries in their order, then
 // Write the file, then Close it. Set the fields before the first Add.
 //
-// A thread may hold several sessions. The one of its last line or turn is rebuilt. Until that is known each is kept in
-// a temporary file: memory grows by a hash or an id for each line, and not by the lines.
+// A thread may hold several sessions. The one of its last line or turn is rebuilt. Each is a draft in a file without a
+// name, and the last one's becomes the session file: a line is written once. Memory grows by a hash or an id for each
+// line, and not by the lines.
 type Rebuilder struct {
 	Dialect session.Dialect
 
@@ -37,7 +38,8 @@ type Rebuilder struct {
 	// NextPrompt is the id of the prompt of the run to come: a chat that is no turn of the session yet. "" for none.
 	NextPrompt string
 
-	// TempDir is the folder for temporary files. It is made where it is missing.
+	// TempDir is the folder for drafts. It is made where it is missing. On the file system of the session file it saves
+	// a copy.
 	TempDir string
 
 	drafts    []*draft // the sessions so far; the one of the last line or turn is the last
@@ -155,73 +157,90 @@ func (r *Rebuilder) Converted() map[string]bool {
 // Plan returns the report of the file that Write would write. sessionID is the id for a session that has none yet, as
 // one that is converted. ErrNoSession where the thread holds none. No entry may be added afterwards.
 func (r *Rebuilder) Plan(sessionID string, now time.Time) (Report, error) {
-	report, _, err := r.file(sessionID, now)
+	_, report, _, err := r.finish(sessionID, now)
 	return report, err
 }
 
 // Write writes the file at path, readable by its owner alone: whole and on disk, or not at all. It makes missing
-// folders. sessionID, ErrNoSession and entries afterwards are as for Plan.
+// folders. sessionID, ErrNoSession and entries afterwards are as for Plan. The draft itself becomes the file where its
+// first line stays and path is on the file system of TempDir; else it is copied.
 func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Report, error) {
-	report, content, err := r.file(sessionID, now)
+	d, report, header, err := r.finish(sessionID, now)
 	if err != nil {
 		return report, err
 	}
 	if err := durable.MkdirAll(filepath.Dir(path)); err != nil {
 		return report, err
 	}
-	_, err = durable.Write(path, content)
-	return report, err
-}
-
-// file returns the session file and its report.
-func (r *Rebuilder) file(sessionID string, now time.Time) (Report, io.Reader, error) {
-	if d := r.current(); d == nil || d.convertedLast { // else nobody has answered the chats
-		if err := r.convertChats(); err != nil {
-			return Report{}, nil, err
+	if d.start == 0 && header.line == nil && !d.named {
+		if err = durable.Name(d.file, path); !errors.Is(err, durable.ErrCopy) {
+			d.named = err == nil
+			return report, err
 		}
 	}
-	d := r.current()
-	if d == nil {
-		return Report{}, nil, ErrNoSession
+	return report, durable.Create(path, func(w io.Writer) error {
+		if _, err := w.Write(header.line); err != nil {
+			return err
+		}
+		if _, err := d.file.Seek(d.start+header.replaces, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := io.CopyN(w, d.file, d.Size-header.replaces) // by the kernel: both are files
+		return err
+	})
+}
+
+// finish returns the draft that becomes the session file, all of it in its file, the session's report, and what changes
+// at the file's beginning.
+func (r *Rebuilder) finish(sessionID string, now time.Time) (d *draft, report Report, header newHeader, err error) {
+	if d := r.current(); d == nil || d.convertedLast { // else nobody has answered the chats
+		if err := r.convertChats(); err != nil {
+			return nil, report, header, err
+		}
 	}
-	if err := d.out.Flush(); err != nil {
-		return d.Report, nil, err
+	if d = r.current(); d == nil {
+		return nil, report, header, ErrNoSession
 	}
-	report := d.Report
+	report = d.Report
+	if err = d.out.Flush(); err != nil {
+		return d, report, header, err
+	}
 	report.Session = cmp.Or(d.Session, sessionID)
 	report.Unrelated = r.unrelated + len(r.chats)
 	report.Cwd = cmp.Or(r.Cwd, d.OldCwd, r.DefaultCwd)
-	body := bufio.NewReaderSize(io.NewSectionReader(d.file, d.start, d.Size), 256<<10)
-	header, err := d.headerFor(&report, body, now)
-	if err != nil {
-		return report, nil, err
-	}
-	return report, io.MultiReader(bytes.NewReader(header), body), nil
+	header, err = d.headerFor(&report, now)
+	return d, report, header, err
 }
 
-// headerFor returns the file's first line for the report's Cwd, and adds to the report what it changes. It takes the
-// header from body, or makes one where the thread holds none.
-func (d *draft) headerFor(report *Report, body *bufio.Reader, now time.Time) ([]byte, error) {
+// newHeader is the first line of a session file where that is not the draft's.
+type newHeader struct {
+	line     []byte // with its newline; nil where the draft's first line stays
+	replaces int64  // bytes of the draft, whose header the line replaces
+}
+
+// headerFor returns the header for the report's Cwd, and adds to the report what it changes. It makes one where the
+// thread holds none.
+func (d *draft) headerFor(report *Report, now time.Time) (h newHeader, err error) {
 	switch {
 	case d.header:
-		old, err := body.ReadBytes('\n')
-		isHeader := d.dialect.Decode(old).Kind == session.Header // and not a line that stands before it
-		if err != nil || !isHeader || report.Cwd == report.OldCwd || d.dialect.SetCwd == nil {
-			return old, err
+		if report.Cwd == report.OldCwd || d.dialect.SetCwd == nil {
+			return h, nil
 		}
-		header := append(d.dialect.SetCwd(bytes.TrimSpace(old), report.Cwd), '\n')
-		report.Size += int64(len(header) - len(old))
-		return header, nil
+		old, err := bufio.NewReader(io.NewSectionReader(d.file, d.start, d.Size)).ReadBytes('\n')
+		isHeader := d.dialect.Decode(old).Kind == session.Header // and not a line that stands before it
+		if err != nil || !isHeader {
+			return h, err
+		}
+		h.line, h.replaces = append(d.dialect.SetCwd(bytes.TrimSpace(old), report.Cwd), '\n'), int64(len(old))
 	case d.dialect.Header != nil:
-		header := append(d.dialect.Header(report.Session, report.Cwd, now), '\n')
+		h.line = append(d.dialect.Header(report.Session, report.Cwd, now), '\n')
 		report.Lines++
-		report.Size += int64(len(header))
-		return header, nil
 	}
-	return nil, nil
+	report.Size += int64(len(h.line)) - h.replaces
+	return h, nil
 }
 
-// Close removes the temporary files.
+// Close closes the drafts, which are gone then.
 func (r *Rebuilder) Close() error {
 	var err error
 	for _, d := range r.drafts {

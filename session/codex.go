@@ -14,7 +14,7 @@ import (
 // Codex is the dialect of codex, as 0.169.0 writes it: {timestamp, ordinal, type, payload} in the "paginated" form, the
 // same without ordinal in the older one. What is said stands in response_item lines, one for each part of a reply; how
 // a turn ended stands in event_msg lines. Lines have no ids.
-var Codex = Dialect{Prefix: "codex", Decode: decodeCodex, Header: codexHeader, Turn: codexTurn}
+var Codex = Dialect{Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn}
 
 // codexTypes are the line types of codex 0.169.0 that say nothing of a turn.
 var codexTypes = set(
@@ -43,7 +43,15 @@ var codexEvents = set(
 )
 
 func decodeCodex(line []byte) Entry {
-	if !json.Valid(line) || !jsonscan.IsObject(bytes.TrimSpace(line)) {
+	if !json.Valid(line) {
+		return Entry{Kind: Text, Type: "text"}
+	}
+	return scanCodex(line)
+}
+
+// scanCodex is decodeCodex for a line that is JSON.
+func scanCodex(line []byte) Entry {
+	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
 		return Entry{Kind: Text, Type: "text"}
 	}
 	top := fields(line)

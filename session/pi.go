@@ -13,7 +13,7 @@ import (
 // Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits,
 // usage lines) and what versions 1 and 2 leave out (ids and parents).
 var Pi = Dialect{
-	Prefix: "pi", Decode: decodePi, Essence: piEssence, Line: piLine,
+	Prefix: "pi", Decode: decodePi, Outline: outlinePi, Essence: piEssence, Line: piLine, LineOutline: piLineOutline,
 	Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
 }
 
@@ -37,11 +37,44 @@ var piRoles = map[string]bool{
 const piTime = "2006-01-02T15:04:05.000Z"
 
 func decodePi(line []byte) Entry {
-	if !json.Valid(line) || !jsonscan.IsObject(bytes.TrimSpace(line)) {
+	if !json.Valid(line) {
 		return Entry{Kind: Text, Type: "text"}
 	}
-	var e Entry
-	var stamp, typ string
+	e, stamp, exact := scanPi(line)
+	if len(e.Message) > 0 {
+		decodePiMessage(&e)
+	}
+	if at, err := time.Parse(time.RFC3339, stamp); err == nil {
+		e.Time = at
+		e.Whole = exact && !at.IsZero() && stamp == at.UTC().Format(piTime)
+	}
+	return e
+}
+
+func outlinePi(line []byte) Entry {
+	e, _, _ := scanPi(line)
+	if len(e.Message) > 0 {
+		outlinePiMessage(&e)
+	}
+	return e
+}
+
+func piLineOutline(id, parent string, message json.RawMessage) Entry {
+	e := Entry{Type: "message", ID: id, Parent: parent}
+	if jsonscan.IsObject(message) {
+		e.Message = message
+		outlinePiMessage(&e)
+	}
+	return e
+}
+
+// scanPi decodes a line, which is JSON, but for its time, and for what is in the message. stamp is its timestamp. exact
+// reports that the line is a message, and has no more than ID, Parent, Message and the timestamp.
+func scanPi(line []byte) (e Entry, stamp string, exact bool) {
+	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
+		return Entry{Kind: Text, Type: "text"}, "", false
+	}
+	var typ string
 	var parent, message []byte
 	version := 1   // has no number
 	extra := false // members beyond those that a message line always has
@@ -68,36 +101,54 @@ func decodePi(line []byte) Entry {
 			extra = true
 		}
 	})
-	at, err := time.Parse(time.RFC3339, stamp)
-	if err == nil {
-		e.Time = at
-	}
 	e.Type, e.Known = typ, piTypes[typ]
 	switch typ {
 	case "session":
 		if e.ID == "" {
 			e.Known = false
-			return e
+			return e, stamp, false
 		}
 		// Version 2 has ids already: what changes on the way to 3 is one role's name.
 		e.Kind, e.SessionID, e.Old = Header, e.ID, version < 2
 	case "message":
 		if !jsonscan.IsObject(message) {
 			e.Known = false
-			return e
+			return e, stamp, false
 		}
 		e.Message = message
-		decodePiMessage(&e)
 		// a lone surrogate decodes to U+FFFD
-		exact := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') }
-		root := string(parent) == "null"
-		e.Whole = !extra && err == nil && !at.IsZero() && stamp == at.UTC().Format(piTime) &&
-			exact(e.ID) && (root || exact(e.Parent))
+		same := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') }
+		exact = !extra && same(e.ID) && (string(parent) == "null" || same(e.Parent))
 	}
-	return e
+	return e, stamp, exact
 }
 
-// decodePiMessage fills in what the message says.
+// outlinePiMessage decodes the message of a line as far as an outline has it.
+func outlinePiMessage(e *Entry) {
+	var role, content []byte
+	jsonscan.Members(e.Message, func(key, v []byte) {
+		switch string(key) {
+		case "role":
+			role = v
+		case "content":
+			content = v
+		case "toolCallId":
+			e.ToolCallID = jsonscan.String(v)
+		}
+	})
+	name := jsonscan.String(role)
+	e.Known = piRoles[name]
+	switch name {
+	case "user":
+		e.Kind = User
+	case "assistant":
+		e.Kind, e.Calls = Assistant, piCalls(content)
+	case "toolResult":
+		e.Kind = ToolResult
+	}
+}
+
+// decodePiMessage decodes the message of a line.
 func decodePiMessage(e *Entry) {
 	var role string
 	var content []byte
@@ -148,7 +199,7 @@ func decodePiMessage(e *Entry) {
 	}
 }
 
-// piText is what a user message says: the string that it is, or its text blocks.
+// piText returns the text of a user message: its content where that is a string, or the text blocks in it.
 func piText(content []byte) string {
 	if jsonscan.IsString(content) {
 		return jsonscan.String(content)

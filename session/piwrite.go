@@ -32,22 +32,47 @@ func PiHeader(sessionID, cwd string, at time.Time) []byte {
 
 // piLine writes the line of a message as pi does.
 func piLine(id, parent string, at time.Time, message json.RawMessage) []byte {
-	return []byte(`{"type":"message",` + piPlace(id, parent, at) + `,"message":` + string(message) + `}`)
+	line := make([]byte, 0, len(message)+len(id)+len(parent)+128) // 94 for what is the same in all lines
+	line = appendPiPlace(append(line, `{"type":"message",`...), id, parent, at)
+	return append(append(append(line, `,"message":`...), message...), '}')
 }
 
 // piFiller is a line that pi keeps in the tree and shows to no model: what an extension might have stored.
 func piFiller(id, parent string, at time.Time) []byte {
-	return []byte(`{"type":"custom","customType":"arbe.lost",` + piPlace(id, parent, at) + `}`)
+	return append(appendPiPlace([]byte(`{"type":"custom","customType":"arbe.lost",`), id, parent, at), '}')
 }
 
-// piPlace are the members that say where a line stands.
-func piPlace(id, parent string, at time.Time) string {
-	up := "null"
-	if parent != "" {
-		up = quoted(parent)
+// appendPiPlace appends the members that hold a line's place in the tree, and its time.
+func appendPiPlace(b []byte, id, parent string, at time.Time) []byte {
+	b = append(jsonscan.QuoteString(append(b, `"id":`...), id), `,"parentId":`...)
+	if parent == "" {
+		b = append(b, "null"...)
+	} else {
+		b = jsonscan.QuoteString(b, parent)
 	}
-	return `"id":` + quoted(id) + `,"parentId":` + up + `,"timestamp":"` + at.UTC().Format(piTime) + `"`
+	return append(appendPiTime(append(b, `,"timestamp":"`...), at), '"')
 }
+
+// appendPiTime appends a time as piTime has it. AppendFormat takes a third of the time that it takes to write a line.
+func appendPiTime(b []byte, at time.Time) []byte {
+	at = at.UTC()
+	year, month, day := at.Date()
+	if year < 0 || year > 9999 {
+		return at.AppendFormat(b, piTime)
+	}
+	hour, minute, second := at.Clock()
+	b = appendTwo(appendTwo(b, year/100), year%100)
+	b = appendTwo(append(b, '-'), int(month))
+	b = appendTwo(append(b, '-'), day)
+	b = appendTwo(append(b, 'T'), hour)
+	b = appendTwo(append(b, ':'), minute)
+	b = appendTwo(append(b, ':'), second)
+	ms := at.Nanosecond() / 1e6
+	return append(appendTwo(append(b, '.', byte('0'+ms/100)), ms%100), 'Z')
+}
+
+// appendTwo appends a number below 100 with two digits.
+func appendTwo(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
 
 func quoted(s string) string { return string(jsonscan.QuoteString(nil, s)) }
 

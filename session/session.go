@@ -86,10 +86,15 @@ type Dialect struct {
 	// Decode decodes one line without those before it; a Decoder uses those, too. It never fails: a line that is not
 	// understood is a Text or an Other.
 	Decode func(line []byte) Entry
+	// Outline is a fast Decode of the line's kind, place and tool calls: Kind, Known, ID, Parent, SessionID, Cwd, Old,
+	// Began, Next, Calls and ToolCallID. The line must be JSON, which it does not check.
+	Outline func(line []byte) Entry
 	// Essence returns the content of a line without what the agent adds when it rewrites the file in a newer format.
 	Essence func(line []byte) []byte
 	// Line returns the line of a Whole entry, equal as JSON to the line that was decoded.
 	Line func(id, parent string, at time.Time, message json.RawMessage) []byte
+	// LineOutline returns the Outline of a line that Line returns.
+	LineOutline func(id, parent string, message json.RawMessage) Entry
 
 	// Header returns the first line of a new file. None of the funcs from here on returns a newline.
 	Header func(sessionID, cwd string, at time.Time) []byte

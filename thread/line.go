@@ -94,7 +94,13 @@ func (l Line) AppendJSON(b []byte) []byte {
 // ParseLine returns the payload of an entry of any type as a Line. The payload must be valid JSON, as it is where a
 // server has checked it. Members that a Line does not have, or has with another type, are ignored. Message, Line and
 // Usage share memory with the payload.
-func ParseLine(payload []byte) (p Line) {
+func ParseLine(payload []byte) Line { return parseLine(payload, true) }
+
+// ParseMirrored is ParseLine without what repeats a part of the message or of the line: Text, ToolCallID, ToolName,
+// IsError, StopReason, Provider, Model and Usage.
+func ParseMirrored(payload []byte) Line { return parseLine(payload, false) }
+
+func parseLine(payload []byte, turn bool) (p Line) {
 	jsonscan.Members(payload, func(key, v []byte) {
 		switch string(key) {
 		case "type":
@@ -105,26 +111,6 @@ func ParseLine(payload []byte) (p Line) {
 			p.Chat = jsonscan.String(v)
 		case "was":
 			p.Supersedes = jsonscan.String(v)
-		case "text":
-			if len(v) > 0 && v[0] == '"' {
-				text := jsonscan.String(v)
-				p.Text = &text
-			}
-		case "toolCallId":
-			p.ToolCallID = jsonscan.String(v)
-		case "toolName":
-			p.ToolName = jsonscan.String(v)
-		case "isError":
-			is := string(v) == "true"
-			p.IsError = &is
-		case "stopReason":
-			p.StopReason = jsonscan.String(v)
-		case "provider":
-			p.Provider = jsonscan.String(v)
-		case "model":
-			p.Model = jsonscan.String(v)
-		case "usage":
-			p.Usage = v
 		case "message":
 			p.Message = v
 		case "subagentOf":
@@ -143,9 +129,39 @@ func ParseLine(payload []byte) (p Line) {
 			p.Reason = jsonscan.String(v)
 		case "session":
 			p.Session = parseRef(v)
+		default:
+			if turn {
+				p.parseTurn(key, v)
+			}
 		}
 	})
 	return p
+}
+
+// parseTurn sets a member that describes a turn.
+func (p *Line) parseTurn(key, v []byte) {
+	switch string(key) {
+	case "text":
+		if len(v) > 0 && v[0] == '"' {
+			text := jsonscan.String(v)
+			p.Text = &text
+		}
+	case "toolCallId":
+		p.ToolCallID = jsonscan.String(v)
+	case "toolName":
+		p.ToolName = jsonscan.String(v)
+	case "isError":
+		is := string(v) == "true"
+		p.IsError = &is
+	case "stopReason":
+		p.StopReason = jsonscan.String(v)
+	case "provider":
+		p.Provider = jsonscan.String(v)
+	case "model":
+		p.Model = jsonscan.String(v)
+	case "usage":
+		p.Usage = v
+	}
 }
 
 // parseRef returns the SessionRef in raw, nil where raw is no object with members.

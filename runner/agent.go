@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // cause is why the runner ends the agent: the cause of the agent's context.
@@ -34,17 +34,17 @@ const (
 
 // next returns the step that follows p. notStarted: the agent can't be started. stopped: the run has the order to
 // stop. A process that did not become the agent counts as not spawned.
-func next(p progress, notStarted, stopped bool) step {
+func next(p runfolder.Progress, notStarted, stopped bool) step {
 	switch {
-	case p.decided != nil:
+	case p.Decided != nil:
 		return stepNone
 	case notStarted:
 		return stepFail
-	case p.spawned != nil && p.exit == nil:
+	case p.Spawned != nil && p.Exit == nil:
 		return stepAdopt
-	case p.spawned != nil:
+	case p.Spawned != nil:
 		return stepSettle
-	case stopped || p.action != nil:
+	case stopped || p.Action != nil:
 		return stepCancel
 	}
 	return stepSpawn
@@ -54,7 +54,7 @@ func next(p progress, notStarted, stopped bool) step {
 // for the verdict, and why the agent could not be started, if so.
 func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outcome.Facts, *NotStartedError) {
 	var facts outcome.Facts
-	if a := r.progress.action; a != nil {
+	if a := r.progress.Action; a != nil {
 		facts.Action, facts.Why = a.Action, a.Why
 	}
 	for {
@@ -75,7 +75,7 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 			}
 			facts.Exit = outcome.Exit{}
 		case stepSettle:
-			facts.Exit = *r.progress.exit
+			facts.Exit = *r.progress.Exit
 			r.inspect(&facts, r.tree())
 			if r.begun(facts.Exit) {
 				return facts, nil
@@ -90,7 +90,7 @@ func (r *run) agentPhase(ctx context.Context, notStarted *NotStartedError) (outc
 			case err == nil:
 				return spawned, nil
 			case harness.Busy(err) && ctx.Err() != nil:
-				r.progress.spawned = nil // stopped while it waited for room: no process became the agent
+				r.progress.Spawned = nil // stopped while it waited for room: no process became the agent
 			default:
 				notStarted = notStartedError(err)
 			}
@@ -105,7 +105,7 @@ func (r *run) begun(exit outcome.Exit) bool {
 	if exit != harness.NotBegun || r.follower.summary().turn.Lines > 0 || r.Keeper == 0 {
 		return true
 	}
-	r.progress.spawned, r.progress.exit = nil, nil
+	r.progress.Spawned, r.progress.Exit = nil, nil
 	return false
 }
 
@@ -119,29 +119,24 @@ func (r *run) ensurePrompt(ctx context.Context) *NotStartedError {
 
 // failStart records why the agent is not started, and returns the facts for the verdict.
 func (r *run) failStart(why *NotStartedError) outcome.Facts {
-	if r.progress.notStarted == nil {
+	if r.progress.NotStarted == nil {
 		r.noteNotStarted(why)
 	}
 	return outcome.Facts{
-		Action: outcome.ActionNotStarted, Why: r.Redact.Text(why.Error()), DiskFull: noRoom(why),
+		Action: outcome.ActionNotStarted, Why: r.Redact.Text(why.Error()), DiskFull: runfolder.NoRoom(why),
 	}
 }
 
 // noteNotStarted records why the agent is not started.
 func (r *run) noteNotStarted(why *NotStartedError) {
-	f := Fact{Fact: FactNotStarted, Why: r.Redact.Text(why.Error()), Status: why.Status}
-	r.progress.notStarted = &f
+	f := runfolder.Fact{Fact: runfolder.FactNotStarted, Why: r.Redact.Text(why.Error()), Status: why.Status}
+	r.progress.NotStarted = &f
 	r.note(f)
-}
-
-// noRoom reports whether an error means a full disk or a file at its size limit.
-func noRoom(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // adopt sees an agent to its end that an earlier worker has started.
 func (r *run) adopt(ctx context.Context, facts outcome.Facts) outcome.Facts {
-	spawned, tree := r.progress.spawned, r.tree()
+	spawned, tree := r.progress.Spawned, r.tree()
 	p, err := harness.Adopt(spawned.PID, spawned.Ticks, r.learnExit)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -170,9 +165,9 @@ const (
 // the exit is unknown, because there is no keeper or it died, too.
 func (r *run) learnExit() (outcome.Exit, bool) {
 	for range learnTries {
-		facts, err := readFacts(r.folder.Path)
-		if p := replay(facts); err == nil && p.exit != nil {
-			return *p.exit, true
+		facts, err := runfolder.ReadFacts(r.folder.Path)
+		if p := runfolder.Replay(facts); err == nil && p.Exit != nil {
+			return *p.Exit, true
 		}
 		if r.Keeper == 0 || os.Getppid() != r.Keeper {
 			break

@@ -14,40 +14,41 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 func TestNext(t *testing.T) {
 	exit := outcome.ExitCode(1)
-	opened := runner.Fact{Fact: runner.FactOpened}
-	spawned := runner.Fact{Fact: runner.FactSpawned, PID: 7}
-	unbegun := runner.Fact{Fact: runner.FactExited, Exit: &harness.NotBegun}
-	exited := runner.Fact{Fact: runner.FactExited, Exit: &exit}
-	action := runner.Fact{Fact: runner.FactAction, Action: outcome.ActionCancel}
-	failed := runner.Fact{Fact: runner.FactNotStarted, Status: 69}
-	decided := runner.Fact{Fact: runner.FactDecided}
+	opened := runfolder.Fact{Fact: runfolder.FactOpened}
+	spawned := runfolder.Fact{Fact: runfolder.FactSpawned, PID: 7}
+	unbegun := runfolder.Fact{Fact: runfolder.FactExited, Exit: &harness.NotBegun}
+	exited := runfolder.Fact{Fact: runfolder.FactExited, Exit: &exit}
+	action := runfolder.Fact{Fact: runfolder.FactAction, Action: outcome.ActionCancel}
+	failed := runfolder.Fact{Fact: runfolder.FactNotStarted, Status: 69}
+	decided := runfolder.Fact{Fact: runfolder.FactDecided}
 	for _, tt := range []struct {
 		name                string
-		facts               []runner.Fact
+		facts               []runfolder.Fact
 		notStarted, stopped bool
 		want                string
 	}{
 		{"a new run", nil, false, false, "spawn"},
-		{"the thread has its beginning", []runner.Fact{opened}, false, false, "spawn"},
-		{"stopped before the agent began", []runner.Fact{opened}, false, true, "cancel"},
-		{"a worker that stopped it died", []runner.Fact{opened, action}, false, false, "cancel"},
-		{"the agent can't be started", []runner.Fact{opened}, true, false, "fail"},
-		{"it can't be started, and is stopped", []runner.Fact{opened}, true, true, "fail"},
-		{"an earlier worker could not start it", []runner.Fact{opened, failed}, true, false, "fail"},
-		{"it failed after its process was there", []runner.Fact{spawned, failed}, true, false, "fail"},
-		{"it may be running", []runner.Fact{opened, spawned}, false, false, "adopt"},
-		{"it may be running, and is stopped", []runner.Fact{opened, spawned}, false, true, "adopt"},
-		{"a worker died while it ended it", []runner.Fact{opened, spawned, action}, false, false, "adopt"},
-		{"it has ended", []runner.Fact{opened, spawned, exited}, false, false, "settle"},
-		{"it has ended, and the run is stopped", []runner.Fact{opened, spawned, exited}, false, true, "settle"},
-		{"its process did not become it", []runner.Fact{opened, spawned, unbegun}, false, false, "settle"},
-		{"and was made again", []runner.Fact{opened, spawned, unbegun, spawned}, false, false, "adopt"},
-		{"the verdict is decided", []runner.Fact{opened, spawned, exited, decided}, false, true, "none"},
-		{"the verdict of a failed start is decided", []runner.Fact{failed, decided}, true, false, "none"},
+		{"the thread has its beginning", []runfolder.Fact{opened}, false, false, "spawn"},
+		{"stopped before the agent began", []runfolder.Fact{opened}, false, true, "cancel"},
+		{"a worker that stopped it died", []runfolder.Fact{opened, action}, false, false, "cancel"},
+		{"the agent can't be started", []runfolder.Fact{opened}, true, false, "fail"},
+		{"it can't be started, and is stopped", []runfolder.Fact{opened}, true, true, "fail"},
+		{"an earlier worker could not start it", []runfolder.Fact{opened, failed}, true, false, "fail"},
+		{"it failed after its process was there", []runfolder.Fact{spawned, failed}, true, false, "fail"},
+		{"it may be running", []runfolder.Fact{opened, spawned}, false, false, "adopt"},
+		{"it may be running, and is stopped", []runfolder.Fact{opened, spawned}, false, true, "adopt"},
+		{"a worker died while it ended it", []runfolder.Fact{opened, spawned, action}, false, false, "adopt"},
+		{"it has ended", []runfolder.Fact{opened, spawned, exited}, false, false, "settle"},
+		{"it has ended, and the run is stopped", []runfolder.Fact{opened, spawned, exited}, false, true, "settle"},
+		{"its process did not become it", []runfolder.Fact{opened, spawned, unbegun}, false, false, "settle"},
+		{"and was made again", []runfolder.Fact{opened, spawned, unbegun, spawned}, false, false, "adopt"},
+		{"the verdict is decided", []runfolder.Fact{opened, spawned, exited, decided}, false, true, "none"},
+		{"the verdict of a failed start is decided", []runfolder.Fact{failed, decided}, true, false, "none"},
 	} {
 		if got := runner.Next(tt.facts, tt.notStarted, tt.stopped); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

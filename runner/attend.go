@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // attend sees the running agent p to its end, which comes by itself or because ctx is done, and adds to facts how it
@@ -49,11 +50,11 @@ func (r *run) await(ctx context.Context, p *harness.Process, facts *outcome.Fact
 	case <-ctx.Done():
 		if facts.Action == outcome.ActionNone {
 			facts.Action, facts.Why = r.actionOf(ctx)
-			r.note(Fact{Fact: FactAction, Action: facts.Action, Why: facts.Why})
+			r.note(runfolder.Fact{Fact: runfolder.FactAction, Action: facts.Action, Why: facts.Why})
 		}
 		r.Log.Info("stopping the agent", "action", facts.Action, "why", facts.Why)
 		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, r.intervals.grace, func(sig syscall.Signal) {
-			r.note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
+			r.note(runfolder.Fact{Fact: runfolder.FactSignalled, Signal: outcome.SignalName(int(sig))})
 		})
 	}
 	facts.Exit = p.Exit()
@@ -61,7 +62,7 @@ func (r *run) await(ctx context.Context, p *harness.Process, facts *outcome.Fact
 		r.Log.Error("agent did not end after KILL; its exit is unknown", "pid", p.PID())
 		return
 	}
-	r.note(Fact{Fact: FactExited, Exit: &facts.Exit})
+	r.note(runfolder.Fact{Fact: runfolder.FactExited, Exit: &facts.Exit})
 	p.Release()
 	r.Log.Info("agent ended", "exit", facts.Exit.String())
 }
@@ -119,7 +120,7 @@ func (r *run) inspect(facts *outcome.Facts, tree harness.Tree) {
 		endTree(tree, r.Log)
 	}
 	r.leftovers = len(tree.Members())
-	if s := r.progress.spawned; s != nil && s.OOMKills != nil {
+	if s := r.progress.Spawned; s != nil && s.OOMKills != nil {
 		if now := oomKills(); now != nil && *now > *s.OOMKills {
 			facts.OOM = true
 		}

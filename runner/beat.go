@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/internal/procfs"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -27,13 +28,13 @@ func (r *run) beat(ctx context.Context) error {
 		return nil
 	case <-r.opened: // before that the thread has no run
 	}
-	p := pulse{every: r.Heartbeat, spoke: clock(), last: clock()}
+	p := pulse{every: r.Heartbeat, spoke: runfolder.Clock(), last: runfolder.Clock()}
 	var flying sync.WaitGroup
 	defer flying.Wait()
 	room := make(chan struct{}, mostBeats)
 	for {
 		p.spoke = max(p.spoke, time.Duration(r.acked.Load()))
-		if wait := p.due(r.closing.Load()) - clock(); wait > 0 {
+		if wait := p.due(r.closing.Load()) - runfolder.Clock(); wait > 0 {
 			timer := time.NewTimer(min(wait, r.Heartbeat)) // lines may be acknowledged meanwhile, or the end begin
 			select {
 			case <-ctx.Done():
@@ -44,7 +45,7 @@ func (r *run) beat(ctx context.Context) error {
 			continue
 		}
 		r.beats++
-		next := p.beat(clock(), r.closing.Load())
+		next := p.beat(runfolder.Clock(), r.closing.Load())
 		e := r.entry(fmt.Sprintf("%s.beat.%d", r.RunID, r.beatNumber()), r.heartbeat(next))
 		select {
 		case room <- struct{}{}:
@@ -106,13 +107,13 @@ func (r *run) heartbeat(next time.Duration) thread.Heartbeat {
 	seen := max(0, r.mirror.Seen()-int64(r.record.From.Index))
 	h := thread.Heartbeat{
 		Signal: r.signal(thread.TypeHeartbeat), Beat: r.beatNumber(), Posted: posted, Pending: max(0, seen-posted),
-		UptimeMs: (clock() - r.record.Clock).Milliseconds(), NextMs: next.Milliseconds(),
+		UptimeMs: (runfolder.Clock() - r.record.Clock).Milliseconds(), NextMs: next.Milliseconds(),
 	}
 	if p := r.agent.Load(); p != nil {
 		if st, err := procfs.Read(p.PID()); err == nil {
 			h.Agent = &thread.AgentProgress{
 				PID: p.PID(), RSSBytes: st.RSS, CPUMs: st.CPU.Milliseconds(),
-				QuietMs: (clock() - time.Duration(r.moved.Load())).Milliseconds(),
+				QuietMs: (runfolder.Clock() - time.Duration(r.moved.Load())).Milliseconds(),
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -47,7 +48,7 @@ func TestDeliverAfterPartition(t *testing.T) {
 	for _, away := range []time.Duration{2 * time.Minute, 3 * time.Hour, 72 * time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {
 			dir := t.TempDir()
-			folder, err := NewFolder(dir, "t1", "r1")
+			folder, err := runfolder.New(dir, "t1", "r1")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // LookEvery is the time between two looks at the agent.
@@ -64,8 +65,8 @@ func (s Signs) After(prev, cur Sight, now, passed time.Duration) Signs {
 }
 
 // Next is the step after the facts, for tests.
-func Next(facts []Fact, notStarted, stopped bool) string {
-	return string(next(replay(facts), notStarted, stopped))
+func Next(facts []runfolder.Fact, notStarted, stopped bool) string {
+	return string(next(runfolder.Replay(facts), notStarted, stopped))
 }
 
 // Observed is the observed time after looks at the given times, and what was lost.

@@ -16,12 +16,13 @@ import (
 
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // decide reads the session to its end, decides the verdict and writes terminal.json.
 func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
-	if d := r.progress.decided; d != nil {
+	if d := r.progress.Decided; d != nil {
 		b, err := os.ReadFile(filepath.Join(r.folder.Path, "terminal.json"))
 		if err == nil {
 			terminal, err := decodeEntries(b)
@@ -47,7 +48,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 		// The terminal is posted anyway. Without the file only the host can end the run after a crash.
 		r.Log.Warn("write terminal.json", "error", err)
 	}
-	r.note(Fact{Fact: FactDecided, Verdict: &v, End: &end})
+	r.note(runfolder.Fact{Fact: runfolder.FactDecided, Verdict: &v, End: &end})
 	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason,
 		"error_class", v.ErrorClass, "message", v.Message)
 	return v, terminal, nil
@@ -85,9 +86,9 @@ func (r *run) excuse(err error) error {
 		return nil
 	}
 	if r.unreadSince == 0 {
-		r.unreadSince = clock()
+		r.unreadSince = runfolder.Clock()
 	}
-	if clock()-r.unreadSince < min(unreadFor, r.Timeout) {
+	if runfolder.Clock()-r.unreadSince < min(unreadFor, r.Timeout) {
 		return err
 	}
 	r.unread = read
@@ -128,7 +129,7 @@ func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 		Signal: r.signal(thread.TypeStatus),
 		Totals: &thread.Totals{
 			ExitCode: code, ExitSignal: sig, StopReason: v.StopReason,
-			DurationMs: (clock() - r.record.Clock).Milliseconds(),
+			DurationMs: (runfolder.Clock() - r.record.Clock).Milliseconds(),
 			Lines:      sum.lines, Digest: sum.digest, Usage: sum.usage, Leftovers: r.leftovers,
 			Unread: unread,
 		},
@@ -151,7 +152,7 @@ func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 		})
 	case outcome.Orphaned:
 		status.Status = thread.StatusFailed
-		quiet := clock() - time.Duration(r.moved.Load())
+		quiet := runfolder.Clock() - time.Duration(r.moved.Load())
 		add(thread.Orphaned{
 			Signal: r.signal(thread.TypeOrphaned), Reason: v.Reason, LastEntryAt: thread.Stamp(time.Now().Add(-quiet)),
 		})
@@ -206,7 +207,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 			err = r.finish(ctx, terminal)
 		}
 		if err == nil {
-			r.note(Fact{Fact: FactDelivered})
+			r.note(runfolder.Fact{Fact: runfolder.FactDelivered})
 			return nil
 		}
 		if ctx.Err() != nil || r.passing && thread.Refused(err) {

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -93,7 +94,7 @@ func TestUndelivered(t *testing.T) {
 		if _, err := os.Stat(there); err != nil {
 			return fakethread.Fault{}
 		}
-		if _, err := os.Stat(filepath.Join(runner.FolderPath(state, "t1", "r1"), "terminal.json")); err == nil {
+		if _, err := os.Stat(filepath.Join(runfolder.Path(state, "t1", "r1"), "terminal.json")); err == nil {
 			abandon() // in the middle of its delivery
 		}
 		return fakethread.Fault{Status: 503}
@@ -112,7 +113,7 @@ func TestUndelivered(t *testing.T) {
 	if err := json.Unmarshal(b, &entries); err != nil || len(entries) != 1 || entries[0].ID != "r1.end.0" {
 		t.Errorf("kept %s, %v", b, err)
 	}
-	runs, err := runner.List(cfg.State)
+	runs, err := runfolder.List(cfg.State)
 	if err != nil || len(runs) != 1 || runs[0].State != "lost" || runs[0].Verdict.Outcome != outcome.Completed {
 		t.Errorf("known are %+v, %v", runs, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 func TestBusy(t *testing.T) {
@@ -30,7 +31,7 @@ func TestBusy(t *testing.T) {
 			time.Sleep(5 * time.Millisecond) // until the first run is there
 		}
 		_, err := runner.Run(t.Context(), t.Context(), second)
-		runs, listErr := runner.List(cfg.State)
+		runs, listErr := runfolder.List(cfg.State)
 		if listErr != nil || len(runs) != 1 || runs[0].State != "running" || runs[0].AgentPID == 0 {
 			t.Errorf("known are %+v, %v", runs, listErr)
 		}
@@ -42,12 +43,12 @@ func TestBusy(t *testing.T) {
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	var busy *runner.BusyError
+	var busy *runfolder.BusyError
 	if err := <-done; !errors.As(err, &busy) ||
 		!strings.Contains(err.Error(), "run r1, pid "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("got %v", err)
 	}
-	runs, err := runner.List(cfg.State)
+	runs, err := runfolder.List(cfg.State)
 	if err != nil || len(runs) != 1 || runs[0].State != "delivered" || runs[0].OnThread != 2 ||
 		runs[0].Verdict.Outcome != outcome.Cancelled {
 		t.Errorf("known are %+v, %v", runs, err)
@@ -62,8 +63,8 @@ func TestListOddPath(t *testing.T) {
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	runs, err := runner.List(cfg.State)
-	if err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered || !strings.HasPrefix(runs[0].Session,
+	runs, err := runfolder.List(cfg.State)
+	if err != nil || len(runs) != 1 || runs[0].State != runfolder.StateDelivered || !strings.HasPrefix(runs[0].Session,
 		cfg.State+"/") {
 		t.Errorf("%+v, %v", runs, err)
 	}
@@ -72,17 +73,18 @@ func TestListOddPath(t *testing.T) {
 // A fact that a full disk has cut off takes only itself with it.
 func TestNoteAfterCutFact(t *testing.T) {
 	cfg, _, _ := lostRun(t, "prompt", "exit 0")
-	dir := runner.FolderPath(cfg.State, cfg.ThreadID, cfg.RunID)
-	folder, err := runner.OpenFolder(dir, nil)
+	dir := runfolder.Path(cfg.State, cfg.ThreadID, cfg.RunID)
+	folder, err := runfolder.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer folder.Close()
 	appendTo(t, filepath.Join(dir, "facts.jsonl"), `{"at":"2026-01-01T00:00:00Z","fact":"exi`)
-	if err := folder.Note(runner.Fact{Fact: runner.FactDelivered}); err != nil {
+	if err := folder.Note(runfolder.Fact{Fact: runfolder.FactDelivered}); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := runner.List(cfg.State); err != nil || len(runs) != 1 || runs[0].State != runner.StateDelivered {
+	if runs, err := runfolder.List(cfg.State); err != nil || len(runs) != 1 ||
+		runs[0].State != runfolder.StateDelivered {
 		t.Errorf("%+v, %v", runs, err)
 	}
 }

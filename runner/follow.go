@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -32,7 +33,7 @@ type follower struct {
 }
 
 func (r *run) newFollower() *follower {
-	f := &follower{digest: sha256.New(), moved: clock()}
+	f := &follower{digest: sha256.New(), moved: runfolder.Clock()}
 	if r.Spec.Report != nil && r.TTY == nil {
 		f.report, f.stdout = r.Spec.Report, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
@@ -62,7 +63,7 @@ func (f *follower) readStdout(last bool) error {
 		case !report.Offline:
 			f.offline = 0
 		case f.offline == 0:
-			f.offline = clock()
+			f.offline = runfolder.Clock()
 		}
 	})
 }
@@ -86,7 +87,7 @@ func (f *follower) offlineSince() time.Duration {
 func (f *follower) take(id string, e session.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.moved, f.offline = clock(), 0
+	f.moved, f.offline = runfolder.Clock(), 0
 	f.lines++
 	_, _ = io.WriteString(f.digest, id+"\n") // never fails
 	f.tally.Add(e)

@@ -16,13 +16,14 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // Keeper brings a run to its end whatever happens to its worker. It is small on purpose: it waits for processes,
 // records the exits that no worker can, and starts the next worker. It uses no network, and has no secret but the job
 // that it passes on.
 type Keeper struct {
-	Folder *Folder
+	Folder *runfolder.Folder
 	// Worker returns the command of a worker. The Keeper adds to its ExtraFiles the socket between them, and then the
 	// lock, which the worker keeps open as long as it lives. Its stderr becomes a pipe that never blocks, for what Go
 	// prints in a crash.
@@ -141,7 +142,7 @@ func (l life) stillborn() bool { return l.err != nil || !l.asked && l.how.Signal
 
 // live starts a worker and waits for its end.
 func (k *Keeper) live() (l life) {
-	began := clock()
+	began := runfolder.Clock()
 	talk, err := k.start()
 	if err != nil {
 		return life{err: err}
@@ -160,13 +161,13 @@ func (k *Keeper) live() (l life) {
 		}
 		k.record = talk.record
 	}
-	l.lasted, l.asked, l.reported, l.status = clock()-began, talk.asked, talk.ended, talk.status
+	l.lasted, l.asked, l.reported, l.status = runfolder.Clock()-began, talk.asked, talk.ended, talk.status
 	return l
 }
 
 // start starts a worker.
 func (k *Keeper) start() (t *talk, err error) {
-	if err := k.Folder.restore(k.record); err != nil {
+	if err := k.Folder.Restore(k.record); err != nil {
 		k.Log.Warn("restore the run's folder", "error", err)
 	}
 	job, err := k.Job(k.policy.all, k.came)
@@ -269,7 +270,7 @@ func (k *Keeper) move() {
 		return
 	}
 	st, err := procfs.Read(k.worker)
-	switch k.stopped.look(clock(), err == nil && st.State == 'T') {
+	switch k.stopped.look(runfolder.Clock(), err == nil && st.State == 'T') {
 	case syscall.SIGCONT:
 		k.Log.Warn("worker is stopped; continuing it")
 		_ = syscall.Kill(k.worker, syscall.SIGCONT)
@@ -292,7 +293,7 @@ func (k *Keeper) reap() (how outcome.Exit, worker bool) {
 		}
 		if ws.Stopped() {
 			if pid == k.worker && !k.stopped.is {
-				k.stopped = stillness{is: true, last: clock()}
+				k.stopped = stillness{is: true, last: runfolder.Clock()}
 			}
 			continue
 		}
@@ -313,34 +314,34 @@ func (k *Keeper) adopted(pid int, exit outcome.Exit) {
 	if k.givenUp {
 		return // the keeper itself ended it: its own exit stays unknown
 	}
-	if err := k.Folder.restore(k.record); err != nil {
+	if err := k.Folder.Restore(k.record); err != nil {
 		k.Log.Warn("restore the run's folder", "error", err)
 	}
-	facts, err := readFacts(k.Folder.Path)
+	facts, err := runfolder.ReadFacts(k.Folder.Path)
 	if err != nil {
 		k.Log.Warn("read facts", "error", err)
 		return
 	}
-	p := replay(facts)
-	if p.spawned == nil || p.spawned.PID != pid || p.exit != nil {
+	p := runfolder.Replay(facts)
+	if p.Spawned == nil || p.Spawned.PID != pid || p.Exit != nil {
 		return // another process that the agent left
 	}
-	if err := k.Folder.Note(Fact{Fact: FactExited, Exit: &exit}); err != nil {
+	if err := k.Folder.Note(runfolder.Fact{Fact: runfolder.FactExited, Exit: &exit}); err != nil {
 		k.Log.Warn("record the agent's exit", "exit", exit.String(), "error", err)
 	}
 }
 
 // settled returns the status of a run whose worker died after the terminal was delivered.
 func (k *Keeper) settled() (status int, ok bool) {
-	facts, err := readFacts(k.Folder.Path)
-	p := replay(facts)
+	facts, err := runfolder.ReadFacts(k.Folder.Path)
+	p := runfolder.Replay(facts)
 	switch {
 	case err != nil:
 		return 0, false
-	case p.delivered && p.notStarted != nil:
-		return p.notStarted.Status, true
-	case p.delivered && p.decided != nil && p.decided.Verdict != nil:
-		return p.decided.Verdict.ExitStatus(), true
+	case p.Delivered && p.NotStarted != nil:
+		return p.NotStarted.Status, true
+	case p.Delivered && p.Decided != nil && p.Decided.Verdict != nil:
+		return p.Decided.Verdict.ExitStatus(), true
 	}
 	return 0, false
 }
@@ -353,7 +354,7 @@ func (k *Keeper) giveUp() error {
 // endAgent ends the agent and its leftover processes. The agent's own exit stays unknown.
 func (k *Keeper) endAgent() error {
 	k.givenUp = true
-	rec, err := readRecord(k.Folder.Path)
+	rec, err := runfolder.ReadRecord(k.Folder.Path)
 	if err != nil {
 		return err
 	}
@@ -369,17 +370,17 @@ const sweepEvery = 20 * time.Millisecond
 // drain reaps the children that have ended, and reports whether the agent still runs.
 func (k *Keeper) drain() bool {
 	k.reap()
-	rec, err := readRecord(k.Folder.Path)
+	rec, err := runfolder.ReadRecord(k.Folder.Path)
 	if err != nil {
 		return false
 	}
-	facts, err := readFacts(k.Folder.Path)
-	return err == nil && rec.agentLives(replay(facts))
+	facts, err := runfolder.ReadFacts(k.Folder.Path)
+	return err == nil && rec.AgentLives(runfolder.Replay(facts))
 }
 
 // endAgent ends the agent of a run without a worker, and its leftover processes.
-func endAgent(rec Record, folder *Folder, roots []int, log *slog.Logger) {
-	facts, err := readFacts(folder.Path)
+func endAgent(rec runfolder.Record, folder *runfolder.Folder, roots []int, log *slog.Logger) {
+	facts, err := runfolder.ReadFacts(folder.Path)
 	if err != nil {
 		log.Warn("read facts", "error", err)
 	}
@@ -388,16 +389,16 @@ func endAgent(rec Record, folder *Folder, roots []int, log *slog.Logger) {
 		log.Warn("look up the run's harness", "error", err)
 		return
 	}
-	p := replay(facts)
-	note := func(f Fact) {
+	p := runfolder.Replay(facts)
+	note := func(f runfolder.Fact) {
 		if err := folder.Note(f); err != nil {
 			log.Warn("record fact", "fact", f.Fact, "error", err)
 		}
 	}
-	if rec.agentLives(p) {
-		log.Info("ending the agent of a run without a runner", "pid", p.spawned.PID)
+	if rec.AgentLives(p) {
+		log.Info("ending the agent of a run without a runner", "pid", p.Spawned.PID)
 		unknown := func() (outcome.Exit, bool) { return outcome.Exit{}, false }
-		a, err := harness.Adopt(p.spawned.PID, p.spawned.Ticks, unknown)
+		a, err := harness.Adopt(p.Spawned.PID, p.Spawned.Ticks, unknown)
 		if err == nil {
 			stopAdopted(a, spec, note)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // Intervals of the search for a session file that the agent makes: locateEvery during the first locateSoon, then
@@ -25,11 +26,11 @@ func (r *run) locate(ctx context.Context) error {
 	}
 	tick := time.NewTicker(locateEvery)
 	defer tick.Stop()
-	for began := clock(); ; {
+	for began := runfolder.Clock(); ; {
 		if r.findSession() || ctx.Err() != nil {
 			return nil
 		}
-		if clock()-began > locateSoon {
+		if runfolder.Clock()-began > locateSoon {
 			tick.Reset(locateLater)
 		}
 		select {
@@ -53,7 +54,7 @@ func (r *run) findSession() bool {
 		return false
 	}
 	found := harness.Session{Path: path, ID: id}
-	r.note(Fact{Fact: FactLocated, Session: &found})
+	r.note(runfolder.Fact{Fact: runfolder.FactLocated, Session: &found})
 	r.locatedAt(&found)
 	r.Log.Info("session file found", "path", path)
 	return true

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -129,9 +130,9 @@ func TestRecoverEndsWhereTheNextRunBegins(t *testing.T) {
 		t.Fatalf("r1 ended as %s", word)
 	}
 	refuse.Store(0)
-	forget(t, runner.FolderPath(cfg.State, cfg.ThreadID, "r1"))
+	forget(t, runfolder.Path(cfg.State, cfg.ThreadID, "r1"))
 	recovered := map[string]outcome.Verdict{}
-	done := func(k runner.Known, v outcome.Verdict) { recovered[k.Run] = v }
+	done := func(k runfolder.Known, v outcome.Verdict) { recovered[k.Run] = v }
 	if err := runner.Recover(t.Context(), cfg, done); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func appendTo(t *testing.T, file, text string) {
 func TestNotesOfALostRun(t *testing.T) {
 	cfg, server, _ := lostRun(t, "prompt", "say one", "say two", "exit 0")
 	before := lineIDs(server.Entries())
-	runs, err := runner.List(cfg.State)
+	runs, err := runfolder.List(cfg.State)
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("%+v, %v", runs, err)
 	}
@@ -240,7 +241,7 @@ func TestNotesOfALostRun(t *testing.T) {
 	for _, err := range []error{
 		os.Remove(filepath.Join(runs[0].Path, "cursor.json")),
 		os.WriteFile(runs[0].Session, append(bytes.Repeat([]byte("x"), start), session[start:]...), 0o600), // in place
-		runner.Recover(t.Context(), cfg, func(runner.Known, outcome.Verdict) {}),
+		runner.Recover(t.Context(), cfg, func(runfolder.Known, outcome.Verdict) {}),
 	} {
 		if err != nil {
 			t.Fatal(err)

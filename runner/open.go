@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/internal/procfs"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -111,7 +112,7 @@ func (r *run) ensureOpen(ctx context.Context) error {
 				r.offset = ack.Next // the run is new to the thread: requests to it come behind
 			}
 			r.opening = nil
-			r.note(Fact{Fact: FactOpened})
+			r.note(runfolder.Fact{Fact: runfolder.FactOpened})
 			close(r.opened)
 			return nil
 		}

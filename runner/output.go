@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // Sizes of the kept parts of the agent's output.
@@ -62,7 +64,7 @@ func (o *output) settle() error {
 	}
 	tail, err := tailOf(o.path, min(maxOutput/2, st.Size()-begin))
 	if err == nil {
-		err = writeFile(o.path, tail, false)
+		err = runfolder.Replace(o.path, tail)
 	}
 	return errors.Join(err, o.file.Close())
 }

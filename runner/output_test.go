@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -34,7 +35,7 @@ func TestGush(t *testing.T) {
 	var most atomic.Int64
 	var size atomic.Int64
 	sampling, sampled := context.WithCancel(t.Context())
-	stdout := filepath.Join(runner.FolderPath(cfg.State, cfg.ThreadID, cfg.RunID), "stdout")
+	stdout := filepath.Join(runfolder.Path(cfg.State, cfg.ThreadID, cfg.RunID), "stdout")
 	go func() {
 		for sampling.Err() == nil {
 			if st, err := os.Stat(stdout); err == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -17,7 +18,7 @@ const retryPrompt = time.Second
 // readPrompt reads the run's prompt from the thread. It retries for Timeout if the server does not answer or does not
 // have the thread. notStarted is why the agent can't start; nil also for a run that was stopped meanwhile.
 func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
-	for began := clock(); ; {
+	for began := runfolder.Clock(); ; {
 		err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
 			if e.ID != promptID(r.RunID) {
 				return nil
@@ -32,7 +33,8 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case thread.NotFound(err) && clock()-began < r.Timeout: // perhaps a proxy's answer, while the server starts
+		// perhaps a proxy's answer, while the server starts
+		case thread.NotFound(err) && runfolder.Clock()-began < r.Timeout:
 			select {
 			case <-ctx.Done():
 			case <-time.After(min(r.intervals.retryPrompt, r.Timeout/4)):

@@ -9,19 +9,20 @@ import (
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: it ends an
 // agent that still runs, posts the session's lines, decides the verdict and delivers the terminal. It skips a run
 // whose runner lives. cfg needs ThreadID, State, Client, Redact and Log; the rest comes from the runs' folders.
 // Recover calls done for each run that it has finished. Its error joins those of all others.
-func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict)) error {
+func Recover(ctx context.Context, cfg Config, done func(runfolder.Known, outcome.Verdict)) error {
 	cfg.defaults()
-	runs, err := List(cfg.State)
+	runs, err := runfolder.List(cfg.State)
 	errs := []error{err}
 	for i := len(runs) - 1; i >= 0; i-- {
 		k := runs[i]
-		if k.Thread != cfg.ThreadID || k.State != StateLost {
+		if k.Thread != cfg.ThreadID || k.State != runfolder.StateLost {
 			continue
 		}
 		v, err := recoverRun(ctx, cfg, k, untilOf(runs, k))
@@ -37,7 +38,7 @@ func Recover(ctx context.Context, cfg Config, done func(Known, outcome.Verdict))
 // finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before its
 // own, and their agents must not work beside its agent. A server that does not answer costs at most Timeout.
 func (r *run) finishLost(ctx context.Context) {
-	runs, err := listThread(r.State, r.ThreadID)
+	runs, err := runfolder.ListThread(r.State, r.ThreadID)
 	if err != nil {
 		r.Log.Warn("list run folders", "error", err)
 	}
@@ -45,10 +46,10 @@ func (r *run) finishLost(ctx context.Context) {
 	defer cancel()
 	for i := len(runs) - 1; i >= 0; i-- {
 		k := runs[i]
-		if k.Run == r.RunID || k.State != StateLost {
+		if k.Run == r.RunID || k.State != runfolder.StateLost {
 			continue
 		}
-		folder, err := OpenFolder(k.Path, nil) // this run has the thread's lock
+		folder, err := runfolder.Open(k.Path, nil) // this run has the thread's lock
 		if err == nil {
 			cfg := Config{
 				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
@@ -67,7 +68,7 @@ func (r *run) finishLost(ctx context.Context) {
 }
 
 // untilOf is the index of the first line of the run after k in the same session; 0: no such run.
-func untilOf(runs []Known, k Known) (until int) {
+func untilOf(runs []runfolder.Known, k runfolder.Known) (until int) {
 	for _, n := range runs {
 		later := n.Started.After(k.Started)
 		if n.Boot == k.Boot {
@@ -81,8 +82,8 @@ func untilOf(runs []Known, k Known) (until int) {
 	return until
 }
 
-func recoverRun(ctx context.Context, cfg Config, k Known, until int) (outcome.Verdict, error) {
-	folder, err := NewFolder(cfg.State, k.Thread, k.Run)
+func recoverRun(ctx context.Context, cfg Config, k runfolder.Known, until int) (outcome.Verdict, error) {
+	folder, err := runfolder.New(cfg.State, k.Thread, k.Run)
 	if err != nil {
 		return outcome.Verdict{}, err // another runner has it
 	}
@@ -90,25 +91,28 @@ func recoverRun(ctx context.Context, cfg Config, k Known, until int) (outcome.Ve
 }
 
 // finishRun finishes the lost run k, whose lines end before the index until, and closes its folder.
-func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Folder) (outcome.Verdict, error) {
+func finishRun(
+	ctx context.Context, cfg Config, k runfolder.Known, until int, folder *runfolder.Folder,
+) (outcome.Verdict, error) {
 	spec, err := harness.Lookup(k.Harness)
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
-	rec, err := readRecord(folder.Path)
+	rec, err := runfolder.ReadRecord(folder.Path)
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
 	log := cfg.Log.With("run", k.Run)
 	endAgent(rec, folder, nil, log)
-	facts, err := readFacts(folder.Path)
+	facts, err := runfolder.ReadFacts(folder.Path)
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
-	if p := replay(facts); p.spawned == nil && p.notStarted == nil && p.decided == nil {
+	if p := runfolder.Replay(facts); p.Spawned == nil && p.NotStarted == nil && p.Decided == nil {
 		// Its runner died before it started the agent. Nobody starts it now.
 		why := "the runner died before it could start the agent"
-		if err := folder.Note(Fact{Fact: FactNotStarted, Why: why, Status: StatusNotStarted}); err != nil {
+		fact := runfolder.Fact{Fact: runfolder.FactNotStarted, Why: why, Status: StatusNotStarted}
+		if err := folder.Note(fact); err != nil {
 			return outcome.Verdict{}, errors.Join(err, folder.Close())
 		}
 	}
@@ -121,12 +125,12 @@ func finishRun(ctx context.Context, cfg Config, k Known, until int, folder *Fold
 
 // stopAdopted ends an agent that is not a child of this process. One that KILL does not end counts as ended with an
 // unknown exit.
-func stopAdopted(a *harness.Process, spec harness.Spec, note func(Fact)) {
+func stopAdopted(a *harness.Process, spec harness.Spec, note func(runfolder.Fact)) {
 	ended := a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
-		note(Fact{Fact: FactSignalled, Signal: outcome.SignalName(int(sig))})
+		note(runfolder.Fact{Fact: runfolder.FactSignalled, Signal: outcome.SignalName(int(sig))})
 	})
 	if !ended {
-		note(Fact{Fact: FactExited, Exit: &outcome.Exit{}})
+		note(runfolder.Fact{Fact: runfolder.FactExited, Exit: &outcome.Exit{}})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -122,7 +123,7 @@ func (r *run) ownFile(lines *threadLines) ownFile {
 	}
 	for _, k := range r.runsHere() {
 		if k.Thread == r.ThreadID && k.Run != r.RunID && k.Harness == r.Spec.Name && k.Session != "" {
-			return ownFile{path: k.Session, posted: cursor(k.Path)}
+			return ownFile{path: k.Session, posted: runfolder.Cursor(k.Path)}
 		}
 	}
 	if r.Spec.FindSession == nil || lines == nil || lines.last == "" {
@@ -132,8 +133,8 @@ func (r *run) ownFile(lines *threadLines) ownFile {
 }
 
 // runsHere returns the runs that this box knows, the newest first, as far as they can be read.
-func (r *run) runsHere() []Known {
-	runs, err := List(r.State)
+func (r *run) runsHere() []runfolder.Known {
+	runs, err := runfolder.List(r.State)
 	if err != nil {
 		r.Log.Warn("read this box's runs", "error", err)
 	}
@@ -275,5 +276,5 @@ func endFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(endLine(f), f.Close())
+	return errors.Join(runfolder.EndLine(f), f.Close())
 }

@@ -35,6 +35,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -106,7 +107,7 @@ type Config struct {
 
 	// Under a keeper: its process id, the folder that it has taken, and the number of workers before this one.
 	Keeper   int
-	Folder   *Folder
+	Folder   *runfolder.Folder
 	Restarts int
 	Recorded func() error // reports to the keeper that run.json is written; nil: no keeper
 
@@ -147,11 +148,11 @@ type Result struct {
 // run is the state of a Run.
 type run struct {
 	Config
-	folder    *Folder
-	record    Record
-	progress  progress      // of the workers before this one
-	created   bool          // this run made the session file
-	known     *mirror.Known // ids of the session's lines on the thread; nil if the thread was not read
+	folder    *runfolder.Folder
+	record    runfolder.Record
+	progress  runfolder.Progress // of the workers before this one
+	created   bool               // this run made the session file
+	known     *mirror.Known      // ids of the session's lines on the thread; nil if the thread was not read
 	binary    string
 	adopted   bool           // an earlier worker started the agent
 	opening   []thread.Entry // those of the run's first entries that the thread does not have
@@ -187,7 +188,7 @@ func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
 	folder := cfg.Folder
 	if folder == nil {
 		var err error
-		if folder, err = NewFolder(cfg.State, cfg.ThreadID, cfg.RunID); err != nil {
+		if folder, err = runfolder.New(cfg.State, cfg.ThreadID, cfg.RunID); err != nil {
 			return Result{}, err
 		}
 		if folder.Used() {
@@ -235,17 +236,17 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if r.progress.taken {
+	if r.progress.Taken {
 		return Result{}, ErrTaken
 	}
-	r.moved.Store(int64(clock()))
+	r.moved.Store(int64(runfolder.Clock()))
 	r.follower = r.newFollower()
 	defer r.follower.close() // read only: nothing to lose
 	r.mirror = r.newMirror()
 	defer r.mirror.Close() // read only: nothing to lose
 	defer r.closeSubagents()
 
-	if r.opening != nil && r.progress.spawned == nil {
+	if r.opening != nil && r.progress.Spawned == nil {
 		if err := r.openThread(ctx); err != nil {
 			return Result{}, errors.Join(err, r.turnedAway(err))
 		}
@@ -272,7 +273,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 
 	res := Result{NotStarted: notStarted}
 	if errors.Is(context.Cause(agentCtx), ErrTaken) {
-		r.note(Fact{Fact: FactTaken})
+		r.note(runfolder.Fact{Fact: runfolder.FactTaken})
 		return res, ErrTaken // the other runner posts the run's end
 	}
 	verdict, terminal, err := r.decide(abandon, facts)
@@ -281,7 +282,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 		err = r.deliver(abandon, terminal)
 	}
 	if errors.Is(err, ErrTaken) {
-		r.note(Fact{Fact: FactTaken})
+		r.note(runfolder.Fact{Fact: runfolder.FactTaken})
 	}
 	r.trimmer.close()                       // after the delivery: the kernel takes some 15 ms
 	if err := r.group.Close(); err != nil { // here, too
@@ -293,12 +294,13 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 // begin makes the run's record, or reads the one of an earlier worker. notStarted is why the agent can't be started;
 // the run still gets its first entries and its terminal.
 func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
-	r.record, err = readRecord(r.folder.Path)
+	r.record, err = runfolder.ReadRecord(r.folder.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.record = Record{
+		r.record = runfolder.Record{
 			Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "",
-			PID: r.pid(), Instance: newID(), Boot: bootID(), Clock: clock(), Started: time.Now().UTC(),
+			PID: r.pid(), Instance: newID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
+			Started: time.Now().UTC(),
 		}
 		if r.Resume { // which may take long, while the thread has the run as running
 			r.saveRecord()
@@ -306,21 +308,21 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	case err != nil:
 		return nil, err
 	default:
-		facts, err := readFacts(r.folder.Path)
+		facts, err := runfolder.ReadFacts(r.folder.Path)
 		if err != nil {
 			return nil, err
 		}
 		r.Log.Info("continuing the run of an earlier worker")
-		r.progress, r.Cwd = replay(facts), r.record.Cwd
-		if f := r.progress.notStarted; f != nil {
+		r.progress, r.Cwd = runfolder.Replay(facts), r.record.Cwd
+		if f := r.progress.NotStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
 		}
 		if r.record.Opening == nil {
 			break // the earlier worker died while it prepared the run
 		}
 		at := &harness.Session{Path: r.record.Session, ID: r.record.SessionID}
-		r.locatedAt(cmp.Or(r.progress.located, at))
-		if r.progress.opened {
+		r.locatedAt(cmp.Or(r.progress.Located, at))
+		if r.progress.Opened {
 			close(r.opened)
 			return notStarted, nil
 		}
@@ -363,7 +365,7 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 // saveRecord writes run.json. If it fails, the run goes on, but no later worker can continue it. The keeper keeps a
 // record that has the run's first entries.
 func (r *run) saveRecord() {
-	b, err := r.record.encode()
+	b, err := r.record.Encode()
 	if err == nil {
 		err = r.folder.WriteFile("run.json", b)
 	}
@@ -391,7 +393,7 @@ func (r *run) pid() int {
 // entries, because an answer can have been lost: Recover posts its end.
 func (r *run) turnedAway(why error) (err error) {
 	if !errors.Is(why, ErrTaken) {
-		r.note(Fact{Fact: FactTurnedAway, Why: r.Redact.Text(why.Error())})
+		r.note(runfolder.Fact{Fact: runfolder.FactTurnedAway, Why: r.Redact.Text(why.Error())})
 		return nil
 	}
 	if r.created {
@@ -431,7 +433,7 @@ func (r *run) newMirror() *mirror.Mirror {
 
 // cursor is the position in the session of the first line to post.
 func (r *run) cursor() session.Position {
-	if p := cursor(r.folder.Path); p.Index > r.record.Posted.Index {
+	if p := runfolder.Cursor(r.folder.Path); p.Index > r.record.Posted.Index {
 		return p
 	}
 	return r.record.Posted
@@ -454,13 +456,13 @@ func (r *run) readOn(last bool) error {
 func (r *run) post(ctx context.Context, entries []thread.Entry) (thread.Ack, error) {
 	ack, err := r.Client.Append(ctx, entries)
 	if err == nil {
-		r.acked.Store(int64(clock()))
+		r.acked.Store(int64(runfolder.Clock()))
 	}
 	return ack, err
 }
 
 // note records a fact. A full or broken disk must not end the run: this process has the fact in memory.
-func (r *run) note(f Fact) {
+func (r *run) note(f runfolder.Fact) {
 	if err := r.folder.Note(f); err != nil {
 		r.Log.Warn("record fact", "fact", f.Fact, "error", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // stdio is what the agent reads and writes: a terminal or two files.
@@ -126,8 +127,11 @@ func (r *run) command(io stdio) harness.Command {
 			harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd),
 		Spawned: func(pid int) {
 			st, _ := procfs.Read(pid) // a child that is not reaped has one
-			spawned := Fact{Fact: FactSpawned, PID: pid, Ticks: st.Started, OOMKills: oom, Clock: clock()}
-			r.progress.spawned = &spawned
+			spawned := runfolder.Fact{
+				Fact: runfolder.FactSpawned, PID: pid, Ticks: st.Started, OOMKills: oom,
+				Clock: runfolder.Clock(),
+			}
+			r.progress.Spawned = &spawned
 			r.note(spawned)
 		},
 	}
@@ -148,13 +152,13 @@ const (
 
 // startAgent starts the agent. It retries while the machine lacks processes, memory or open files.
 func (r *run) startAgent(ctx context.Context, command harness.Command) (*harness.Process, error) {
-	began := clock()
+	began := runfolder.Clock()
 	for wait := firstStart; ; wait = min(2*wait, slowestStart) {
 		p, err := harness.Start(command)
 		if errors.Is(err, harness.ErrNotReady) {
-			r.note(Fact{Fact: FactExited, Exit: &harness.NotBegun})
+			r.note(runfolder.Fact{Fact: runfolder.FactExited, Exit: &harness.NotBegun})
 		}
-		if err == nil || !harness.Busy(err) || clock()-began > startFor {
+		if err == nil || !harness.Busy(err) || runfolder.Clock()-began > startFor {
 			return p, err
 		}
 		if wait == firstStart {

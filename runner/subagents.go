@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -88,10 +89,10 @@ func (r *run) subagentNotes(path string) string {
 
 // beganAt is when the run began, to compare with the times of files. now is the time of the clock that stamps files.
 func (r *run) beganAt(now time.Time) time.Time {
-	if r.record.Boot != bootID() {
+	if r.record.Boot != runfolder.BootID() {
 		return r.record.Started
 	}
-	return began(r.record.Started, clock()-r.record.Clock, now)
+	return began(r.record.Started, runfolder.Clock()-r.record.Clock, now)
 }
 
 // began is the begin, by a clock that shows now, of something that recorded started and has lasted for elapsed. A clock

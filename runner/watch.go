@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // busyCPU is the share of a core above which a tree of processes counts as working. An idle interpreter uses less.
@@ -114,9 +115,9 @@ func (r *run) limits() limits {
 // watch looks at the agent in intervals until ctx is done, and ends it when it has reached a limit.
 func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
 	r.catchUp(ctx)
-	w := watcher{run: r, tree: tree, outputs: outputs, eyes: eyes{every: r.intervals.lookEvery, last: clock()}}
-	if s := r.progress.spawned; s != nil {
-		w.signs.began = -(clock() - s.Clock - r.progress.paused)
+	w := watcher{run: r, tree: tree, outputs: outputs, eyes: eyes{every: r.intervals.lookEvery, last: runfolder.Clock()}}
+	if s := r.progress.Spawned; s != nil {
+		w.signs.began = -(runfolder.Clock() - s.Clock - r.progress.Paused)
 	}
 	w.sight = sight{line: r.follower.lastLine(), subagents: r.subagents.lines.Load(), cpu: -1}
 	limits := r.limits()
@@ -144,8 +145,8 @@ const (
 // catchUp reads the lines that came under an earlier worker, after the mirror has posted its first.
 func (r *run) catchUp(ctx context.Context) {
 	long := r.adopted && r.cursor().Offset > manyBytes
-	for began := clock(); long && r.mirror.Posted() == 0; {
-		if path, _ := r.session(); path == "" || ctx.Err() != nil || clock()-began > mirrorFirst {
+	for began := runfolder.Clock(); long && r.mirror.Posted() == 0; {
+		if path, _ := r.session(); path == "" || ctx.Err() != nil || runfolder.Clock()-began > mirrorFirst {
 			break
 		}
 		pause(ctx, locateEvery)
@@ -166,7 +167,7 @@ type watcher struct {
 
 // look looks at the agent, and returns its signs.
 func (w *watcher) look() signs {
-	now, before := clock(), w.eyes.seen
+	now, before := runfolder.Clock(), w.eyes.seen
 	seen, lost := w.eyes.look(now)
 	w.notePause(lost)
 	w.run.look()
@@ -209,6 +210,6 @@ func (w *watcher) notePause(lost time.Duration) {
 		return
 	}
 	w.Log.Info("worker was paused", "for", w.lost.Round(time.Millisecond))
-	w.note(Fact{Fact: FactPaused, Lost: w.lost})
+	w.note(runfolder.Fact{Fact: runfolder.FactPaused, Lost: w.lost})
 	w.lost = 0
 }

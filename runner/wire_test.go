@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -153,7 +154,7 @@ func TestRefusedPrompt(t *testing.T) {
 
 func sessionFileOf(t *testing.T, state string) string {
 	t.Helper()
-	runs, err := runner.List(state)
+	runs, err := runfolder.List(state)
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
@@ -330,12 +331,12 @@ func TestTakenAtTheEnd(t *testing.T) {
 	put(server, "r1.started", `{"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":1}`)
 	cfg := setup(t, server, "prompt", "say done")
 	cfg.Timeout = 300 * time.Millisecond
-	state.Store(runner.FolderPath(cfg.State, "t1", "r1"))
+	state.Store(runfolder.Path(cfg.State, "t1", "r1"))
 	if _, err := run(t, cfg); !errors.Is(err, runner.ErrTaken) {
 		t.Errorf("got %v", err)
 	}
-	runs, err := runner.List(cfg.State)
-	if err != nil || len(runs) != 1 || runs[0].State != runner.StateTaken {
+	runs, err := runfolder.List(cfg.State)
+	if err != nil || len(runs) != 1 || runs[0].State != runfolder.StateTaken {
 		t.Errorf("known are %+v, %v", runs, err)
 	}
 	if n := len(server.Entries()); n != 1 {

@@ -19,6 +19,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // job is what one process of a run hands on to the next: all that the user said, tokens included. It never travels in
@@ -165,8 +166,8 @@ func keep(stderr io.Writer) int {
 func keepJob(j job, stderr io.Writer) (int, error) {
 	log := cmdline.Logger(stderr, false).With("run", j.RunID)
 	getenv := j.getenv
-	folder, err := runner.NewFolder(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
-	var busy *runner.BusyError
+	folder, err := runfolder.New(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
+	var busy *runfolder.BusyError
 	if errors.As(err, &busy) {
 		return runner.StatusConfig, err
 	}
@@ -208,10 +209,10 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 
 // elsewhere is a run's folder where the state folder, for want of room or of the right to write there, can't have it:
 // in the folder for temporary files, or in memory.
-func elsewhere(threadID, runID string, why error) (state string, folder *runner.Folder, err error) {
+func elsewhere(threadID, runID string, why error) (state string, folder *runfolder.Folder, err error) {
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if state, err = os.MkdirTemp(dir, "arbe-state-"); err == nil {
-			folder, err = runner.NewFolder(state, threadID, runID)
+			folder, err = runfolder.New(state, threadID, runID)
 		}
 		if err == nil {
 			return state, folder, nil

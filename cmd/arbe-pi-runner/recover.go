@@ -8,6 +8,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -41,7 +42,7 @@ func (p *program) recoverAction(c *cli.Context) error {
 	err = runner.Recover(ctx, runner.Config{
 		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact, Version: version,
 		Environ: p.environ, Log: log.With("thread", s.thread), ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
-	}, func(k runner.Known, v outcome.Verdict) {
+	}, func(k runfolder.Known, v outcome.Verdict) {
 		n++
 		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, v.Outcome)
 	})

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 func harnessFlag() cli.Flag {
@@ -137,7 +138,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	}
 	said := p.stderr
 	if p.job.PTY { // where nothing else must be written
-		f, err := os.OpenFile(filepath.Join(runner.FolderPath(p.job.State, s.thread, p.job.RunID), "log"),
+		f, err := os.OpenFile(filepath.Join(runfolder.Path(p.job.State, s.thread, p.job.RunID), "log"),
 			os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
@@ -149,7 +150,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	client := s.client(log)
 	ctx, abandon, stop := untilSignal(c.Context, p.job.Signals...)
 	defer stop()
-	folder, err := runner.OpenFolder(runner.FolderPath(p.job.State, s.thread, p.job.RunID), p.lock)
+	folder, err := runfolder.Open(runfolder.Path(p.job.State, s.thread, p.job.RunID), p.lock)
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (p *program) handOn(c *cli.Context, s settings, j job) error {
 
 // runStatus is the exit status of a run, and what is still to be said of it.
 func runStatus(spec harness.Spec, res runner.Result, err error) error {
-	var busy *runner.BusyError
+	var busy *runfolder.BusyError
 	var missing *harness.NotFoundError
 	switch {
 	case errors.Is(err, runner.ErrUndelivered):

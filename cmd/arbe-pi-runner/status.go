@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 func (p *program) statusCommand() *cli.Command {
@@ -31,10 +32,10 @@ func (p *program) statusAction(c *cli.Context) error {
 	if err != nil {
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	}
-	runs, err := runner.List(state)
+	runs, err := runfolder.List(state)
 	if c.Bool("json") {
 		if runs == nil {
-			runs = []runner.Known{}
+			runs = []runfolder.Known{}
 		}
 		enc := json.NewEncoder(p.stdout)
 		enc.SetIndent("", "  ")
@@ -58,7 +59,7 @@ func (p *program) statusAction(c *cli.Context) error {
 }
 
 // describe says in a few words how a run stands.
-func describe(k runner.Known, now time.Time) []string {
+func describe(k runfolder.Known, now time.Time) []string {
 	words := []string{k.State, k.Harness}
 	if v := k.Verdict; v != nil {
 		word := string(v.Outcome)
@@ -68,7 +69,7 @@ func describe(k runner.Known, now time.Time) []string {
 		words = append(words, word)
 	}
 	words = append(words, fmt.Sprintf("%d lines on the thread", k.OnThread), "began "+ago(now.Sub(k.Started)))
-	if k.State == runner.StateLost {
+	if k.State == runfolder.StateLost {
 		words = append(words, "arbe-pi-runner recover finishes it")
 	}
 	if k.State == "running" {

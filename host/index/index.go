@@ -110,7 +110,8 @@ func Open(dir, installation string, l *log.Log, logger *slog.Logger) (*Index, er
 		return nil, fmt.Errorf("open the index of threads: %w", err)
 	}
 	if dropped {
-		logger.Warn("index of threads is damaged, cut off or of another version: folding the missing part anew", "folder", dir)
+		logger.Warn("index of threads is damaged, cut off or of another version: folding the missing part anew",
+			"folder", dir)
 	}
 	x.store = s
 	for _, r := range x.rows {

@@ -248,7 +248,10 @@ func TestFaults(t *testing.T) {
 		whole := read(w)
 		step := max(1, len(whole)/60)
 		for i := 0; i < len(whole); i += step {
-			for _, b := range [][]byte{whole[:i], append(append(append([]byte{}, whole[:i]...), whole[i]^0x10), whole[i+1:]...)} {
+			for _, b := range [][]byte{
+				whole[:i],
+				append(append(append([]byte{}, whole[:i]...), whole[i]^0x10), whole[i+1:]...),
+			} {
 				write(w, b)
 				w.open()
 				w.check()

@@ -102,13 +102,15 @@ func TestStateAtEveryPrefix(t *testing.T) {
 					t.Fatalf("after entry %d, %s: %s", i, e.ID, d)
 				}
 				run, _ := fold.Latest()
-				if got.Status != fold.Status() || got.Run != run.ID || got.Harness != run.Harness || got.LastEntryAt != e.At {
+				if got.Status != fold.Status() || got.Run != run.ID || got.Harness != run.Harness ||
+					got.LastEntryAt != e.At {
 					t.Fatalf("after entry %d, %s: %+v, and the fold has %s, %+v", i, e.ID, got, fold.Status(), run)
 				}
 			}
 			v := resumed.Summary("x")
 			if !strings.HasPrefix(v.Title, "[31mDo "+name) || v.Title != "[31mDo "+name+" now" || v.Lines < 3 ||
-				v.Status != thread.StatusCompleted || v.Waiting || v.EndedAt == "" || v.NextMs != 60000 || v.Cost == nil {
+				v.Status != thread.StatusCompleted || v.Waiting || v.EndedAt == "" || v.NextMs != 60000 ||
+				v.Cost == nil {
 				t.Errorf("got %+v", v)
 			}
 		})

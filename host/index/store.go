@@ -38,8 +38,8 @@ type place struct {
 	size uint32 // with header and key
 }
 
-// A value in the file: checksum of the rest (4 bytes), length of the rest (4), length of the key (1), key, value. A value
-// of no bytes removes the key.
+// A value in the file: checksum of the rest (4 bytes), length of the rest (4), length of the key (1), key, value. A
+// value of no bytes removes the key.
 const (
 	valueHeader = 9
 	mostValue   = 64 << 20
@@ -112,7 +112,8 @@ func (s *store) load(found func(key string, value []byte, at place)) (dropped bo
 		}
 		buf = buf[:n+4]
 		copy(buf, h[4:])
-		if _, err := io.ReadFull(r, buf[4:]); err != nil || crc32.Checksum(buf, table) != binary.BigEndian.Uint32(h[:]) {
+		if _, err := io.ReadFull(r, buf[4:]); err != nil ||
+			crc32.Checksum(buf, table) != binary.BigEndian.Uint32(h[:]) {
 			break
 		}
 		key, value, ok := split(buf[4:])

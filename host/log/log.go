@@ -30,8 +30,8 @@ type Log struct {
 	// Observer receives what the log counts. It must not change while the log is in use.
 	Observer Observer
 
-	// Changed is called after each change of a stream by this server, and by others while Watch runs. It must not block.
-	// It must not change while the log is in use; nil for none.
+	// Changed is called after each change of a stream by this server, and by others while Watch runs. It must not
+	// block. It must not change while the log is in use; nil for none.
 	Changed func(stream string)
 
 	engine Engine

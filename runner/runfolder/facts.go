@@ -1,4 +1,4 @@
-package runner
+package runfolder
 
 import (
 	"bufio"
@@ -83,8 +83,8 @@ type paths struct {
 	Session []byte `json:"session"`
 }
 
-// encode returns the content of run.json.
-func (rec Record) encode() ([]byte, error) {
+// Encode returns the content of run.json.
+func (rec Record) Encode() ([]byte, error) {
 	if !utf8.ValidString(rec.Cwd) || !utf8.ValidString(rec.Session) {
 		rec.Bytes = &paths{[]byte(rec.Cwd), []byte(rec.Session)}
 	}
@@ -92,57 +92,58 @@ func (rec Record) encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// progress is the state of a run according to its facts.
-type progress struct {
-	opened     bool
+// Progress is the state of a run according to its facts.
+type Progress struct {
+	Opened     bool
 	turnedAway bool
-	notStarted *Fact
-	spawned    *Fact
-	located    *harness.Session
-	paused     time.Duration // since the agent was spawned
-	action     *Fact
-	exit       *outcome.Exit
-	decided    *Fact
-	delivered  bool
-	taken      bool
+	NotStarted *Fact
+	Spawned    *Fact
+	Located    *harness.Session
+	Paused     time.Duration // since the agent was spawned
+	Action     *Fact
+	Exit       *outcome.Exit
+	Decided    *Fact
+	Delivered  bool
+	Taken      bool
 	last       time.Time
 }
 
-func replay(facts []Fact) (p progress) {
+// Replay returns the state after the facts.
+func Replay(facts []Fact) (p Progress) {
 	for _, f := range facts {
 		p.last = f.At
 		switch f.Fact {
 		case FactOpened:
-			p.opened, p.turnedAway = true, false
+			p.Opened, p.turnedAway = true, false
 		case FactTurnedAway:
 			p.turnedAway = true
 		case FactNotStarted:
-			p.notStarted = &f
+			p.NotStarted = &f
 		case FactSpawned:
-			p.spawned, p.exit, p.paused = &f, nil, 0 // a process before this one did not become the agent
+			p.Spawned, p.Exit, p.Paused = &f, nil, 0 // a process before this one did not become the agent
 		case FactLocated:
-			p.located = f.Session
+			p.Located = f.Session
 		case FactPaused:
-			p.paused += f.Lost
+			p.Paused += f.Lost
 		case FactAction:
-			if p.action == nil { // the first one counts
-				p.action = &f
+			if p.Action == nil { // the first one counts
+				p.Action = &f
 			}
 		case FactExited:
-			p.exit = f.Exit
+			p.Exit = f.Exit
 		case FactDecided:
-			p.decided = &f
+			p.Decided = &f
 		case FactDelivered:
-			p.delivered = true
+			p.Delivered = true
 		case FactTaken:
-			p.taken = true
+			p.Taken = true
 		}
 	}
 	return p
 }
 
-// clock is the time since boot, with suspended time. It does not jump when the wall clock is set.
-func clock() time.Duration {
+// Clock is the time since boot, with suspended time. It does not jump when the wall clock is set.
+func Clock() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0 // every Linux has this clock
@@ -150,8 +151,8 @@ func clock() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// bootID is the id of this boot of the machine; "" if it can't be read.
-func bootID() string {
+// BootID is the id of this boot of the machine; "" if it can't be read.
+func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
@@ -159,8 +160,8 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// readFacts reads a run's facts. It skips torn lines, which a crash of the machine or a full disk leaves.
-func readFacts(folder string) ([]Fact, error) {
+// ReadFacts reads a run's facts. It skips torn lines, which a crash of the machine or a full disk leaves.
+func ReadFacts(folder string) ([]Fact, error) {
 	f, err := os.Open(filepath.Join(folder, "facts.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -182,8 +183,8 @@ func readFacts(folder string) ([]Fact, error) {
 	return facts, lines.Err()
 }
 
-// readRecord reads run.json; fs.ErrNotExist if there is none.
-func readRecord(folder string) (Record, error) {
+// ReadRecord reads run.json; fs.ErrNotExist if there is none.
+func ReadRecord(folder string) (Record, error) {
 	var rec Record
 	b, err := os.ReadFile(filepath.Join(folder, "run.json"))
 	if err != nil {
@@ -198,11 +199,11 @@ func readRecord(folder string) (Record, error) {
 	return rec, nil
 }
 
-// agentLives reports whether the spawned agent still runs.
-func (rec Record) agentLives(p progress) bool {
-	if p.spawned == nil || p.exit != nil || rec.Boot != bootID() {
+// AgentLives reports whether the spawned agent still runs.
+func (rec Record) AgentLives(p Progress) bool {
+	if p.Spawned == nil || p.Exit != nil || rec.Boot != BootID() {
 		return false
 	}
-	st, err := procfs.Read(p.spawned.PID)
-	return err == nil && st.Started == p.spawned.Ticks && st.Alive()
+	st, err := procfs.Read(p.Spawned.PID)
+	return err == nil && st.Started == p.Spawned.Ticks && st.Alive()
 }

@@ -1,4 +1,9 @@
-package runner
+// Package runfolder keeps what this machine has recorded of a run: its configuration, the facts in their order, how
+// far its lines are on the thread, and its end. A worker that dies is followed by one that continues from the folder.
+//
+// A fact is synced when Note returns. One process writes a folder at a time, and holds the lock of its thread; any may
+// read it. The package decides nothing: Replay adds up the facts, and package runner draws the conclusions.
+package runfolder
 
 import (
 	"bytes"
@@ -9,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,13 +52,13 @@ func (e *BusyError) Error() string {
 // runsDir is the parent of the folders of a thread's runs.
 func runsDir(state, thread string) string { return filepath.Join(state, "runs", thread) }
 
-// FolderPath is the path of a run's folder.
-func FolderPath(state, thread, run string) string { return filepath.Join(runsDir(state, thread), run) }
+// Path is the path of a run's folder.
+func Path(state, thread, run string) string { return filepath.Join(runsDir(state, thread), run) }
 
-// NewFolder makes or opens the folder of a run, and takes the thread's lock. Its error is a *BusyError if another
+// New makes or opens the folder of a run, and takes the thread's lock. Its error is a *BusyError if another
 // runner has the lock.
-func NewFolder(state, thread, run string) (*Folder, error) {
-	dir := FolderPath(state, thread, run)
+func New(state, thread, run string) (*Folder, error) {
+	dir := Path(state, thread, run)
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
@@ -72,7 +78,7 @@ func NewFolder(state, thread, run string) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	f, err := OpenFolder(dir, lock)
+	f, err := Open(dir, lock)
 	if err == nil && !f.Used() {
 		err = f.reserve()
 	}
@@ -105,12 +111,12 @@ func (f *Folder) reserve() error {
 	return errors.Join(err, spare.Close())
 }
 
-// OpenFolder opens the folder of a run whose lock this process or its parent holds. The Folder closes lock; nil:
+// Open opens the folder of a run whose lock this process or its parent holds. The Folder closes lock; nil:
 // another process keeps it.
-func OpenFolder(path string, lock *os.File) (*Folder, error) {
+func Open(path string, lock *os.File) (*Folder, error) {
 	facts, err := os.OpenFile(filepath.Join(path, "facts.jsonl"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err == nil {
-		err = endLine(facts) // a crash may have left half a line
+		err = EndLine(facts) // a crash may have left half a line
 	}
 	if err != nil && lock != nil {
 		err = errors.Join(err, lock.Close())
@@ -138,19 +144,19 @@ func (f *Folder) Used() bool {
 	if _, err := os.Stat(filepath.Join(f.Path, "run.json")); err != nil {
 		return false
 	}
-	facts, err := readFacts(f.Path)
-	return err != nil || !replay(facts).turnedAway
+	facts, err := ReadFacts(f.Path)
+	return err != nil || !Replay(facts).turnedAway
 }
 
 // Note appends a fact to facts.jsonl and syncs it. The fact has a line of its own, also after a line that a full disk
 // cut off.
 func (f *Folder) Note(fact Fact) error {
-	fact.At, fact.Clock = time.Now().UTC(), clock()
+	fact.At, fact.Clock = time.Now().UTC(), Clock()
 	b, err := json.Marshal(fact)
 	if err != nil {
 		return err
 	}
-	if err := endLine(f.facts); err != nil {
+	if err := EndLine(f.facts); err != nil {
 		return fmt.Errorf("note %s: %w", fact.Fact, err)
 	}
 	if _, err := f.facts.Write(append(b, '\n')); err != nil {
@@ -162,22 +168,27 @@ func (f *Folder) Note(fact Fact) error {
 // WriteFile writes the file name of the folder: as a whole or not at all, and on disk when it returns. On a full disk
 // it uses the reserved space.
 func (f *Folder) WriteFile(name string, b []byte) error {
-	err := writeFile(filepath.Join(f.Path, name), b, true)
-	if noRoom(err) && os.Remove(filepath.Join(f.Path, spareFile)) == nil {
-		err = writeFile(filepath.Join(f.Path, name), b, true)
+	err := durable.WriteFile(filepath.Join(f.Path, name), b)
+	if NoRoom(err) && os.Remove(filepath.Join(f.Path, spareFile)) == nil {
+		err = durable.WriteFile(filepath.Join(f.Path, name), b)
 	}
 	return err
+}
+
+// NoRoom reports whether an error means a full disk or a file at its size limit.
+func NoRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // SaveCursor saves the position up to which the session is on the thread. It does not sync: an older cursor costs a
 // repeat only.
 func (f *Folder) SaveCursor(p session.Position) error {
 	b, _ := json.Marshal(p) // two numbers always marshal
-	return writeFile(filepath.Join(f.Path, "cursor.json"), b, false)
+	return Replace(filepath.Join(f.Path, "cursor.json"), b)
 }
 
-// cursor returns the saved position up to which the session is on the thread; the start if none is saved.
-func cursor(folder string) (p session.Position) {
+// Cursor returns the saved position up to which the session is on the thread; the start if none is saved.
+func Cursor(folder string) (p session.Position) {
 	b, err := os.ReadFile(filepath.Join(folder, "cursor.json"))
 	if err != nil || json.Unmarshal(b, &p) != nil {
 		return session.Position{}
@@ -197,11 +208,9 @@ func locked(f *os.File) bool {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
 }
 
-// writeFile writes the file at path, as a whole or not at all. Without onDisk it may be lost when the machine crashes.
-func writeFile(path string, b []byte, onDisk bool) (err error) {
-	if onDisk {
-		return durable.WriteFile(path, b)
-	}
+// Replace writes the file at path, as a whole or not at all. It does not sync: the file may be lost when the machine
+// crashes.
+func Replace(path string, b []byte) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err
@@ -218,8 +227,8 @@ func writeFile(path string, b []byte, onDisk bool) (err error) {
 	return os.Rename(tmp.Name(), path)
 }
 
-// endLine ends the last line of a file if it has no newline.
-func endLine(f *os.File) error {
+// EndLine ends the last line of a file if it has no newline.
+func EndLine(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return err
@@ -257,15 +266,15 @@ func List(state string) ([]Known, error) {
 	errs := []error{err}
 	var all []Known
 	for _, thread := range threads {
-		runs, err := listThread(state, filepath.Base(thread))
+		runs, err := ListThread(state, filepath.Base(thread))
 		all, errs = append(all, runs...), append(errs, err)
 	}
 	newestFirst(all)
 	return all, errors.Join(errs...)
 }
 
-// listThread is List for one thread.
-func listThread(state, thread string) ([]Known, error) {
+// ListThread is List for one thread.
+func ListThread(state, thread string) ([]Known, error) {
 	dirs, err := folders(runsDir(state, thread))
 	errs := []error{err}
 	var all []Known
@@ -305,39 +314,39 @@ func folders(dir string) (paths []string, err error) {
 func know(dir string) (Known, error) {
 	k := Known{Path: dir, State: "opening"}
 	var err error
-	if k.Record, err = readRecord(dir); err != nil {
+	if k.Record, err = ReadRecord(dir); err != nil {
 		return k, err
 	}
 	k.Opening = nil // for a worker only
-	facts, err := readFacts(dir)
+	facts, err := ReadFacts(dir)
 	if err != nil {
 		return k, err
 	}
-	p := replay(facts)
+	p := Replay(facts)
 	if k.LastFact = p.last; p.last.IsZero() {
 		k.LastFact = k.Started
 	}
-	if p.spawned != nil {
-		k.State, k.AgentPID = "running", p.spawned.PID
+	if p.Spawned != nil {
+		k.State, k.AgentPID = "running", p.Spawned.PID
 	}
-	if p.exit != nil || p.notStarted != nil || p.decided != nil {
+	if p.Exit != nil || p.NotStarted != nil || p.Decided != nil {
 		k.State = "ending"
 	}
-	if p.located != nil {
-		k.Session, k.SessionID = p.located.Path, p.located.ID
+	if p.Located != nil {
+		k.Session, k.SessionID = p.Located.Path, p.Located.ID
 	}
-	if p.decided != nil {
-		k.Verdict = p.decided.Verdict
+	if p.Decided != nil {
+		k.Verdict = p.Decided.Verdict
 	}
 	switch {
-	case p.delivered:
+	case p.Delivered:
 		k.State = StateDelivered
-	case p.taken:
+	case p.Taken:
 		k.State = StateTaken
 	case !k.held():
 		k.State = StateLost
 	}
-	k.OnThread = max(0, cursor(dir).Index-k.From.Index)
+	k.OnThread = max(0, Cursor(dir).Index-k.From.Index)
 	return k, nil
 }
 

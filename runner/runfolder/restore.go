@@ -1,4 +1,4 @@
-package runner
+package runfolder
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// restore writes the folder's files again that were removed during the run: the facts and the lock from their open
+// Restore writes the folder's files again that were removed during the run: the facts and the lock from their open
 // files, run.json from record; nil: there is no record yet.
-func (f *Folder) restore(record *os.File) error {
+func (f *Folder) Restore(record *os.File) error {
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return err
 	}

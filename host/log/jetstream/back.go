@@ -14,9 +14,9 @@ const (
 )
 
 // ReadBack reads windows of the shard forward, the last one first: JetStream reads no subject backwards. Each window is
-// found by the leader, which alone knows whether it is empty, and is wider than the one before. An empty window costs one
-// request and doubles the next one without a limit, so that a stream's long gaps take few requests. One with messages is
-// halved down to mostWindow, which bounds what is read in vain.
+// found by the leader, which alone knows whether it is empty, and is wider than the one before. An empty window costs
+// one request and doubles the next one without a limit, so that a stream's long gaps take few requests. One with
+// messages is halved down to mostWindow, which bounds what is read in vain.
 func (n *Engine) ReadBack(
 	ctx context.Context, stream string, upTo uint64, count, most int,
 ) ([]engine.Record, error) {

@@ -33,9 +33,8 @@ func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, mo
 	return records, err
 }
 
-// walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. A frame with messages on
-// both sides of seq after is among them. bytes is the size that
-// the caller expects to read.
+// walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. A frame with messages
+// on both sides of seq after is among them. bytes is the size that the caller expects to read.
 func (n *Engine) walk(
 	ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool,
 ) error {

@@ -25,7 +25,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/model"
-	box "arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -161,7 +161,7 @@ func (s *scene) dialect() session.Dialect {
 }
 
 // known is what the box knows of its run.
-func (s *scene) known(run string) (k box.Known) {
+func (s *scene) known(run string) (k runfolder.Known) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "status", "--json")
 	cmd.Env = s.env
@@ -169,7 +169,7 @@ func (s *scene) known(run string) (k box.Known) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var runs []box.Known
+	var runs []runfolder.Known
 	if err := json.Unmarshal(out, &runs); err != nil {
 		s.t.Fatalf("%v in %s", err, out)
 	}

@@ -96,7 +96,8 @@ func TestReadCutEverywhere(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				var got []thread.Entry
-				err := read(t.Context(), direct(server), func(e thread.Entry) error { got = append(got, e); return nil })
+				err := read(t.Context(), direct(server),
+					func(e thread.Entry) error { got = append(got, e); return nil })
 				if err != nil || ids(got) != ids(all) {
 					t.Fatalf("read %d of %d entries, %v", len(got), len(all), err)
 				}
@@ -194,7 +195,8 @@ func TestReadThinnedOut(t *testing.T) {
 		server.Put(e)
 	}
 	var got []thread.Entry
-	_, err := server.Client().Read(t.Context(), "0", false, func(e thread.Entry) error { got = append(got, e); return nil })
+	_, err := server.Client().Read(t.Context(), "0", false,
+		func(e thread.Entry) error { got = append(got, e); return nil })
 	if err != nil || ids(got) != ids(all) {
 		t.Errorf("read %s, %v", ids(got), err)
 	}
@@ -225,14 +227,16 @@ func TestOnly(t *testing.T) {
 			}
 			only := server.Client().Only("signal.")
 			var got, followed []thread.Entry
-			_, err := only.Read(t.Context(), "0", false, func(e thread.Entry) error { got = append(got, e); return nil })
+			_, err := only.Read(t.Context(), "0", false,
+				func(e thread.Entry) error { got = append(got, e); return nil })
 			if err != nil || ids(got) != ids(some) {
 				t.Errorf("read %s, %v", ids(got), err)
 			}
 			if sent := server.Sent(); strings.HasSuffix(name, "gives pieces") && sent > 200*len(some) {
 				t.Errorf("%d bytes sent for %d signals", sent, len(some))
 			}
-			err = only.Follow(t.Context(), "0", func(e thread.Entry) error { followed = append(followed, e); return nil },
+			err = only.Follow(t.Context(), "0",
+				func(e thread.Entry) error { followed = append(followed, e); return nil },
 				func() bool { return true })
 			if err != nil || ids(followed) != ids(some) {
 				t.Errorf("followed %s, %v", ids(followed), err)

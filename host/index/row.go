@@ -11,8 +11,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A row is stored as its numbers, its strings with their lengths, the thread's summary with its length, and the thread's
-// state. Both are JSON.
+// A row is stored as its numbers, its strings with their lengths, the thread's summary with its length, and the
+// thread's state. Both are JSON.
 const (
 	rowNumbers  = 8 + 8 + 8 + 1
 	mostHarness = 100

@@ -72,8 +72,8 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 	})
 }
 
-// asked returns the well-formed offset, before, limit and live of a query. Other parts of it may be secrets that were put there by
-// mistake.
+// asked returns the well-formed offset, before, limit and live of a query. Other parts of it may be secrets that were
+// put there by mistake.
 func asked(r *http.Request) []slog.Attr {
 	if r.URL.RawQuery == "" {
 		return nil

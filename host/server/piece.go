@@ -57,7 +57,8 @@ func parseAsked(q url.Values) (a asking, err error) {
 			return bad("limit", "limit=%.20q: want a number from 1 to %d", q.Get("limit"), maxLimit)
 		}
 		if a.live == "sse" {
-			return bad("limit", "limit and live=sse exclude each other: read pieces, then follow the last one's %s", headerNext)
+			return bad("limit", "limit and live=sse exclude each other: read pieces, then follow the last one's %s",
+				headerNext)
 		}
 		a.limit = n
 	}
@@ -78,7 +79,8 @@ func parseAsked(q url.Values) (a asking, err error) {
 		}
 		for _, t := range a.types {
 			if t == "" || len(t) > maxPrefix {
-				return bad("types", "types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"), maxPrefix)
+				return bad("types", "types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"),
+					maxPrefix)
 			}
 		}
 	}
@@ -138,8 +140,8 @@ func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, 
 // scanRecords is how many records are read back at once to find those of some types.
 const scanRecords = 4096
 
-// collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged with
-// the piece.
+// collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged
+// with the piece.
 func (s *Server) collect(
 	ctx context.Context,
 	l *lease,

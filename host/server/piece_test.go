@@ -44,8 +44,12 @@ func pieces(t *testing.T, base string) {
 		{name: "an empty thread", call: call{method: "GET", path: p, token: read}, status: 200},
 		{name: "an empty thread's first piece", call: call{method: "GET", path: p + "?limit=2", token: read}, status: 200, next: at(0)},
 		{name: "an empty thread's last piece", call: call{method: "GET", path: p + "?before=now&limit=2", token: read}, status: 200, next: at(0), prev: at(0)},
-		{name: "append", call: call{method: "POST", path: p, token: write, body: "[" + chat("a", "x") + "," + typed("b", "signal.a.b") + "," +
-			typed("c", "pi.session") + "," + typed("d", "signal.a.c") + "," + chat("e", "x") + "]"}, status: 200, notTail: true},
+		{
+			name: "append", call: call{method: "POST", path: p, token: write, body: "[" + chat("a", "x") + "," +
+				typed("b", "signal.a.b") + "," +
+				typed("c", "pi.session") + "," + typed("d", "signal.a.c") + "," + chat("e", "x") + "]"}, status: 200,
+			notTail: true,
+		},
 
 		{name: "the first piece", call: call{method: "GET", path: p + "?limit=2", token: read}, status: 200, ids: "a b", notTail: true},
 		{name: "a limit beyond the end", call: call{method: "GET", path: p + "?offset=0&limit=1000", token: read}, status: 200, ids: "a b c d e"},
@@ -160,10 +164,14 @@ func TestFollowTypes(t *testing.T) {
 			}
 			post(chat("a", "x"))
 			wait := func(offset string) answer {
-				return call{method: "GET", path: p + "?live=long-poll&types=signal.&offset=" + offset, token: write}.do(t, base)
+				return call{
+					method: "GET", path: p + "?live=long-poll&types=signal.&offset=" + offset,
+					token: write,
+				}.do(t, base)
 			}
 			idle := wait("0")
-			tail := call{method: "GET", path: p + "?offset=now", token: write}.do(t, base).header.Get("Stream-Next-Offset")
+			tail := call{method: "GET", path: p + "?offset=now", token: write}.do(t,
+				base).header.Get("Stream-Next-Offset")
 			if next := idle.header.Get("Stream-Next-Offset"); idle.status != 204 || next != tail {
 				t.Errorf("with others only: %d, next %s of %s", idle.status, next, tail)
 			}
@@ -195,7 +203,10 @@ func TestFollowTypes(t *testing.T) {
 			if a.status != 200 || ids(t, a.body) != "s1" {
 				t.Errorf("long-poll: %+v", a)
 			}
-			rest := call{method: "GET", path: p + "?types=signal.&offset=" + a.header.Get("Stream-Next-Offset"), token: write}.do(t, base)
+			rest := call{
+				method: "GET", path: p + "?types=signal.&offset=" + a.header.Get("Stream-Next-Offset"),
+				token: write,
+			}.do(t, base)
 			if rest.body != "" {
 				t.Errorf("the rest: %s", rest.body)
 			}
@@ -211,7 +222,8 @@ func TestEntryOnAnotherServer(t *testing.T) {
 	write := writer(t, "t1")
 	for i := range 5 {
 		id := fmt.Sprint("a", i)
-		if a := (call{method: "POST", path: "/arbe-thread-t1", token: write, body: chat(id, "x")}).do(t, first); a.status != 200 {
+		if a := (call{method: "POST", path: "/arbe-thread-t1", token: write, body: chat(id, "x")}).do(t,
+			first); a.status != 200 {
 			t.Fatalf("got %+v", a)
 		}
 		a := call{method: "GET", path: "/arbe-thread-t1/entries/" + url.PathEscape(id), token: write}.do(t, second)

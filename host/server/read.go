@@ -124,7 +124,8 @@ func (s *Server) await(
 // firstPiece bounds the first read of an answer, so that a short thread is a small request.
 const firstPiece = 64 << 10
 
-// send writes a thread's entries of the types behind an offset, up to the end in v. It holds one piece of them at a time.
+// send writes a thread's entries of the types behind an offset, up to the end in v. It holds one piece of them at a
+// time.
 func (s *Server) send(
 	ctx context.Context, w http.ResponseWriter, v log.Stream, after log.Offset, types log.Types, l *lease,
 ) error {
@@ -191,8 +192,9 @@ func parseOffset(given []string, tail uint64) (log.Offset, error) {
 	at, ok := parsePlace(given[0])
 	switch {
 	case !ok:
-		return at, refuse(http.StatusBadRequest, "offset", "offset %.40q is none of this stream's: want 0, -1, now or a %s",
-			given[0], headerNext)
+		return at,
+			refuse(http.StatusBadRequest, "offset", "offset %.40q is none of this stream's: want 0, -1, now or a %s",
+				given[0], headerNext)
 	case at.Seq > tail || at.Seq == tail && at.Part > 0:
 		return at, refuse(http.StatusBadRequest, "beyond_tail", "offset %.40s is beyond the stream's end, %s: "+
 			"the stream is another one, or was restored from an older backup; read it from 0",

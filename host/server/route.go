@@ -22,7 +22,10 @@ const (
 	routes
 )
 
-var routeNames = [routes]string{"other", "append", "read", "entry", "make", "live", "token", "stream", "admin", "health"}
+var routeNames = [routes]string{
+	"other", "append", "read", "entry", "make", "live", "token", "stream", "admin",
+	"health",
+}
 
 func (r route) String() string { return routeNames[r] }
 

@@ -50,8 +50,8 @@ func (l *liveReader) due(tail uint64, closed bool) bool {
 	return !l.begun || l.after.Seq < tail || closed
 }
 
-// skip moves the reader over a piece without entries of its types, and reports whether it did. It does not where an event
-// is due without data: the first one, and the one that reports the tail.
+// skip moves the reader over a piece without entries of its types, and reports whether it did. It does not where an
+// event is due without data: the first one, and the one that reports the tail.
 func (l *liveReader) skip(p log.Piece, tail uint64) bool {
 	if len(l.types) == 0 || len(p.Records) > 0 || !l.begun || !l.tail && p.Next.Seq >= tail {
 		return false
@@ -139,8 +139,8 @@ func (s *Server) events(
 	}
 }
 
-// tellOffset sends the offset of a reader that has moved over entries of other types, so that it need not read them when
-// it reconnects, and reports whether it did.
+// tellOffset sends the offset of a reader that has moved over entries of other types, so that it need not read them
+// when it reconnects, and reports whether it did.
 func (s *Server) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader) bool {
 	if at.after == at.known {
 		return false

@@ -31,7 +31,8 @@ func TestSessionShapes(t *testing.T) {
 		c := c.with(tt.header, tt.value)
 		a := c.exec(s, "echo o; echo e >&2", false)
 		output := a.str("output")
-		if output != tt.out+tt.err && output != tt.err+tt.out || tt.split && (a.str("stdout") != "o\n" || a.str("stderr") != "e\n") ||
+		if output != tt.out+tt.err && output != tt.err+tt.out || tt.split &&
+			(a.str("stdout") != "o\n" || a.str("stderr") != "e\n") ||
 			!tt.split && a.json["stdout"] != nil {
 			t.Errorf("%s %s: %s", tt.header, tt.value, a.body)
 		}

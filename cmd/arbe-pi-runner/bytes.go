@@ -2,7 +2,7 @@ package main
 
 import "encoding/json"
 
-// rawJob is a job as it travels. What the user gave are bytes: JSON's strings would change those that are no UTF-8.
+// rawJob is the encoding of a job. The user's strings are bytes: JSON strings would change those that are not UTF-8.
 type rawJob struct {
 	jobFields
 	Args, Environ               [][]byte
@@ -11,7 +11,7 @@ type rawJob struct {
 
 type jobFields job
 
-// MarshalJSON keeps every byte that the user gave.
+// MarshalJSON keeps every byte of the user's strings.
 func (j job) MarshalJSON() ([]byte, error) {
 	raw := rawJob{
 		jobFields: jobFields(j), Args: toBytes(j.Args), Environ: toBytes(j.Environ),
@@ -20,7 +20,7 @@ func (j job) MarshalJSON() ([]byte, error) {
 	return json.Marshal(raw)
 }
 
-// UnmarshalJSON is the way back.
+// UnmarshalJSON decodes what MarshalJSON returned.
 func (j *job) UnmarshalJSON(b []byte) error {
 	var raw rawJob
 	if err := json.Unmarshal(b, &raw); err != nil {

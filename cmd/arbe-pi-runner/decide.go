@@ -19,15 +19,15 @@ import (
 func (p *program) decideCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "decide",
-		Usage: "say what a run came to, from its session file and how its process ended",
-		Description: `Prints one JSON object. Nothing is read but the files that are named, and nothing is posted.
+		Usage: "print the verdict of a run, from its session file and how its process ended",
+		Description: `Prints one JSON object. Reads the named files only, and posts nothing.
 With neither --exit-code nor --signal it is not known how the process ended.
 
   arbe-pi-runner decide --harness pi --session session.jsonl --exit-code 0`,
 		Flags: []cli.Flag{
 			harnessFlag(),
 			&cli.StringFlag{
-				Name: "session", Usage: "the session `FILE` (required); one that is not there has no lines",
+				Name: "session", Usage: "the session `FILE` (required); a missing file has no lines",
 				TakesFile: true,
 			},
 			&cli.IntFlag{
@@ -36,12 +36,12 @@ With neither --exit-code nor --signal it is not known how the process ended.
 			},
 			&cli.StringFlag{
 				Name:      "stdout",
-				Usage:     "what the agent printed, in a `FILE`: codex and claude-code say there how the turn ended",
+				Usage:     "a `FILE` with the agent's stdout, in which codex and claude-code report how the turn ended",
 				TakesFile: true,
 			},
 			&cli.StringFlag{
 				Name:  "stderr",
-				Usage: "what it printed on stderr, in a `FILE`: its last line goes into the message", TakesFile: true,
+				Usage: "a `FILE` with its stderr, whose last line goes into the message", TakesFile: true,
 			},
 			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with this `STATUS`, 0 to 255"},
 			&cli.StringFlag{Name: "signal", Usage: "the process died of this signal: `NAME` or number"},
@@ -70,7 +70,7 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := hear(&tally, c.String("stdout"), spec); err != nil {
+	if err := addStdout(&tally, c.String("stdout"), spec); err != nil {
 		return err
 	}
 	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: said})
@@ -79,7 +79,7 @@ func (p *program) decideAction(c *cli.Context) error {
 	return enc.Encode(v)
 }
 
-// exitFrom is how the process ended, as the flags say.
+// exitFrom returns how the process ended, from the flags.
 func exitFrom(c *cli.Context) (outcome.Exit, error) {
 	code, sig := c.Int("exit-code"), c.String("signal")
 	switch {
@@ -100,8 +100,8 @@ func exitFrom(c *cli.Context) (outcome.Exit, error) {
 	return outcome.Exit{}, nil
 }
 
-// lastTurn is what the session says of the run that begins at line from, or where that is not given, at the last real
-// prompt.
+// lastTurn tallies the lines of the run that begins at line from; without --from, at the last prompt that is not
+// injected.
 func lastTurn(path string, d session.Dialect, from int, given bool) (tally harness.Tally, err error) {
 	if given && from < 0 {
 		return tally, cmdline.Usage("--from %d: want the index of a line, from 0", from)
@@ -120,8 +120,8 @@ func lastTurn(path string, d session.Dialect, from int, given bool) (tally harne
 	return tally, err
 }
 
-// hear adds what the agent said on stdout.
-func hear(tally *harness.Tally, path string, spec harness.Spec) error {
+// addStdout adds the records in the agent's stdout.
+func addStdout(tally *harness.Tally, path string, spec harness.Spec) error {
 	if path == "" || spec.Report == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func hear(tally *harness.Tally, path string, spec harness.Spec) error {
 	return lines(path, func(line session.Line) { tally.AddReport(spec.Report(line.Data)) })
 }
 
-// lines gives f the lines of a file; one that is not there has none.
+// lines calls f for the lines of a file. A missing file has none.
 func lines(path string, f func(session.Line)) error {
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
@@ -145,7 +145,7 @@ func lines(path string, f func(session.Line)) error {
 	}
 }
 
-// readMaybe reads a file that was named; one that is not there is empty.
+// readMaybe reads a file; a missing one is empty.
 func readMaybe(path string) (string, error) {
 	if path == "" {
 		return "", nil

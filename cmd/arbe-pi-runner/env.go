@@ -24,7 +24,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// settings are what the environment says.
+// settings are the settings from the environment.
 type settings struct {
 	thread    string
 	base      string
@@ -34,7 +34,7 @@ type settings struct {
 	runID     string
 	state     string
 	sandbox   *thread.Sandbox
-	next      int // index of the first line to mirror; 0 where nobody says
+	next      int // index of the first line to mirror; 0 if not set
 	guard     time.Duration
 	heartbeat time.Duration
 	redact    *thread.Redactor
@@ -46,14 +46,14 @@ const envHelp = `Environment:
   ARBE_THREAD_ID           the thread to write to (required)
   ARBE_STREAM_URL          the thread server's base URL (required)
   ARBE_STREAM_TOKEN        a write token for the thread (required, unless there is a file)
-  ARBE_STREAM_TOKEN_FILE   a file that holds it; it may be replaced while the run goes on
+  ARBE_STREAM_TOKEN_FILE   a file that holds it; it may be replaced during the run
   ARBE_STREAM_RENEW_TOKEN  a token to get fresh write tokens with, for a run that outlives the first one
   ARBE_AUTHOR_ID           the author of the entries
   ARBE_REDACT              names of variables, separated by commas or spaces, whose values are secrets;
                            those with KEY, TOKEN, SECRET or PASSWORD in their name always are`
 
-// readSettings reads the environment. All that is wrong with it is said at once. late is for a run that was begun with
-// it: a token file that is away will come back.
+// readSettings reads the environment. Its error lists all problems. late is for a run that has begun: a missing token
+// file is no problem then, since it may come back.
 func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
 	s := settings{http: thread.NewHTTP()}
 	var problems []string
@@ -144,20 +144,20 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	if problems != nil {
 		return s, &cmdline.Exit{
 			Status: runner.StatusConfig,
-			Cause:  errors.New("the environment is not complete:\n  " + strings.Join(problems, "\n  ")),
+			Cause:  errors.New("the environment is incomplete or wrong:\n  " + strings.Join(problems, "\n  ")),
 		}
 	}
 	return s, nil
 }
 
-// stateDir is the folder for what this machine knows of its runs.
+// stateDir returns the folder of this machine's runs.
 func stateDir(getenv func(string) string) (string, error) {
 	if dir := getenv("ARBE_STATE_DIR"); dir != "" {
 		return filepath.Abs(dir)
 	}
 	home := harness.Home(getenv)
 	if home == "" {
-		return "", errors.New("ARBE_STATE_DIR is not set, HOME isn't either, and this account has no home")
+		return "", errors.New("neither ARBE_STATE_DIR nor HOME is set, and this account has no home folder")
 	}
 	return filepath.Join(home, ".arbe"), nil
 }
@@ -166,7 +166,7 @@ func (s settings) client(log *slog.Logger) *thread.Client {
 	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log, HTTP: s.http}
 }
 
-// signalled is the cause of a context that a signal ended.
+// signalled is the cause of a context that ended by a signal.
 type signalled struct{ sig os.Signal }
 
 func (s signalled) Error() string {
@@ -176,16 +176,16 @@ func (s signalled) Error() string {
 	return s.sig.String()
 }
 
-// enough is the number of signals after which all trying ends.
+// enough is the number of signals after which the program gives up at once.
 const enough = 3
 
-// untilSignal returns a context that the first TERM, INT or HUP ends, and one that a second INT ends, or a third
-// signal of any kind: somebody who presses twice means it, and so does a supervisor that asks three times. stop ends
-// both and waits for what it started. The signals in before count as if they came now.
+// untilSignal returns two contexts. The first ends with the first TERM, INT or HUP; the second with a second INT, from
+// a person who presses Ctrl-C again, or with a third signal of any kind, from a supervisor. stop ends both and waits
+// for the goroutine. The signals in before count as received now.
 func untilSignal(parent context.Context, before ...syscall.Signal) (first, second context.Context, stop func()) {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	if signal.Ignored(syscall.SIGHUP) {
-		signals = signals[:2] // nohup means it, too
+		signals = signals[:2] // under nohup
 	}
 	came := make(chan os.Signal, 4)
 	signal.Notify(came, signals...)
@@ -222,8 +222,7 @@ func untilSignal(parent context.Context, before ...syscall.Signal) (first, secon
 	}
 }
 
-// ignoreBrokenPipe keeps the program alive when whoever read its stderr is gone: a runner that was launched and left
-// has nobody there.
+// ignoreBrokenPipe keeps the program alive without a reader of its stderr, as after arbe launch.
 func ignoreBrokenPipe() (stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGPIPE)

@@ -41,7 +41,7 @@ thread does not hold of it is reported. Nothing is posted, and no agent is start
 				Usage: "the `FOLDER` in which the agent continues (default: where it worked)",
 			},
 			&cli.StringFlag{Name: "until", Usage: "stop after the entry with this `ID`"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "report what would be rebuilt, and write nothing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "report the rebuild without writing a file"},
 			&cli.BoolFlag{Name: "json", Usage: "print the report as one JSON object"},
 			cmdline.Verbose(),
 		},
@@ -97,7 +97,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	return nil
 }
 
-// errUntil ends a read after the entry that --until names.
+// errUntil ends a read after the entry of --until.
 var errUntil = errors.New("the last wanted entry")
 
 // readInto adds the thread's entries to the Rebuilder, up to the one with the id until; "" for all.

@@ -22,22 +22,22 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
-// job is what one process of a run hands on to the next: all that the user said, tokens included. It never travels in
-// arguments or an environment, which others on the machine can read: the keeper has it in memory of its own, and
-// gives it to a worker that has hidden.
+// job is what one process of a run hands to the next: the user's command line and environment, tokens included. It
+// never stands in arguments or an environment, which others on the machine can read. The keeper has it in its memory,
+// and gives it to a worker that has hidden (runner.Hide).
 type job struct {
-	Args    []string // the command line, as the user gave it
-	Environ []string // the environment, as the user gave it
+	Args    []string // the user's command line
+	Environ []string // the user's environment
 	RunID   string
 	State   string
 	Cwd     string           // where the agent works
 	Session string           // the session file; "" for a new one
-	Prompt  string           // "" where the thread has it
-	PTY     bool             // a person has the agent's own interface in the terminal
+	Prompt  string           // "" if the thread has it
+	PTY     bool             // --pty
 	Procs   int              // processors that Go would use here
 	Keeper  int              // the keeper's process id, for a worker
-	Worker  int              // how many workers there were before
-	Signals []syscall.Signal // that came before this one
+	Worker  int              // number of workers before this one
+	Signals []syscall.Signal // received before this process began
 }
 
 // The processes of a run, as the first argument names them, and the files that they inherit.
@@ -69,7 +69,7 @@ func (j job) send() (*os.File, error) {
 	return f, err
 }
 
-// receiveJob takes the job that the keeper was started with.
+// receiveJob reads the keeper's job.
 func receiveJob() (job, error) {
 	var j job
 	f := inherited(fdJob, "job")
@@ -80,13 +80,13 @@ func receiveJob() (job, error) {
 	return j, json.Unmarshal(b, &j)
 }
 
-// inherited is a file that the process before has left open for us. The agent must not inherit it in turn.
+// inherited returns a file that the process before left open. The agent does not inherit it.
 func inherited(fd int, name string) *os.File {
 	unix.CloseOnExec(fd)
 	return os.NewFile(uintptr(fd), name)
 }
 
-// cleanEnviron is an environment without what must not be read there.
+// cleanEnviron returns an environment without the secrets and settings of the runner.
 func cleanEnviron(environ []string) []string {
 	var clean []string
 	for _, kv := range environ {
@@ -97,11 +97,11 @@ func cleanEnviron(environ []string) []string {
 	return clean
 }
 
-// self is this program, also when its file has been replaced.
+// self is the path of this program, valid also after its file was replaced.
 const self = "/proc/self/exe"
 
-// become turns this process into the run's keeper. The environment that it was started with, tokens and all, goes with
-// the old image: nothing that a program does to its environment changes what /proc shows of the first one.
+// become turns this process into the run's keeper by exec. /proc shows the environment that a process began with,
+// tokens included, whatever the process changes later; exec replaces it.
 func (j job) become() error {
 	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
@@ -120,8 +120,8 @@ func (j job) become() error {
 	return fmt.Errorf("start the keeper: %w", err)
 }
 
-// Processors that Go uses in a run's processes, at most. More of them would want more threads. A process is told in
-// its environment: to change it later costs memory.
+// Processors that Go uses in a run's processes, at most: each takes a thread. A process gets the number in its
+// environment, as a later change costs memory.
 const (
 	keeperProcs = 1
 	workerProcs = 4
@@ -134,7 +134,7 @@ func withProcs(environ []string, n int) []string {
 	return append(slices.DeleteFunc(slices.Clone(environ), is), procsVar+"="+strconv.Itoa(n))
 }
 
-// settle makes this process what it stays: hidden, and with the threads that it will need.
+// settle hides this process and starts the threads that it needs.
 func settle(threads int) {
 	runner.Hide()
 	runner.WarmUp(threads)
@@ -143,10 +143,10 @@ func settle(threads int) {
 	signal.Ignore(syscall.SIGTTOU)
 }
 
-// flushFor is how long the last lines of the log may take to be written.
+// flushFor bounds the time to write the last lines of the log.
 const flushFor = time.Second
 
-// keep is the keeper's life.
+// keep runs the keeper.
 func keep(stderr io.Writer) int {
 	settle(runner.KeeperThreads)
 	log, flush := cmdline.Relay(stderr)
@@ -172,7 +172,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 		return runner.StatusConfig, err
 	}
 	if err != nil {
-		log.Warn("the state folder can't be used; what is known of this run is kept elsewhere", "state", j.State,
+		log.Warn("state folder can't be used: this run is recorded elsewhere", "state", j.State,
 			"error", err)
 		if j.State, folder, err = elsewhere(getenv("ARBE_THREAD_ID"), j.RunID, err); err != nil {
 			return runner.StatusConfig, err
@@ -202,13 +202,13 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	status, err := k.Keep()
 	if err != nil {
 		return exitUndelivered,
-			fmt.Errorf("%w\nwhat there is of the run is in %s: arbe-pi-runner recover finishes it", err, folder.Path)
+			fmt.Errorf("%w\nthe run is recorded in %s: arbe-pi-runner recover finishes it", err, folder.Path)
 	}
 	return status, nil
 }
 
-// elsewhere is a run's folder where the state folder, for want of room or of the right to write there, can't have it:
-// in the folder for temporary files, or in memory.
+// elsewhere makes a run's folder in the folder for temporary files, or in memory. It is for a state folder that is full
+// or can't be written to.
 func elsewhere(threadID, runID string, why error) (state string, folder *runfolder.Folder, err error) {
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if state, err = os.MkdirTemp(dir, "arbe-state-"); err == nil {
@@ -222,8 +222,7 @@ func elsewhere(threadID, runID string, why error) (state string, folder *runfold
 	return "", nil, why
 }
 
-// work is a worker's life. What it returns is reported to the keeper; a worker that dies without a report is followed
-// by another.
+// work runs a worker. The keeper gets its result. After a worker that dies without a result the keeper starts another.
 func work(stdout io.Writer) int {
 	settle(runner.WorkerThreads)
 	stderr := inherited(fdStderr, "stderr")
@@ -256,7 +255,7 @@ func work(stdout io.Writer) int {
 
 func (j job) getenv(name string) string { return lookup(j.Environ, name) }
 
-// lookup is a variable's value in an environment, "" where it is not there.
+// lookup returns a variable's value in an environment; "" if it is not set.
 func lookup(environ []string, name string) string {
 	for _, kv := range environ {
 		if value, ok := strings.CutPrefix(kv, name+"="); ok {

@@ -1,5 +1,5 @@
-// Command arbe-pi-runner runs a coding agent in a box and keeps its thread told: every line of the agent's session, a
-// heartbeat, and in the end what the run came to. See the README for the exit statuses.
+// Command arbe-pi-runner runs a coding agent in a box and mirrors it onto a thread: every line of the agent's session,
+// heartbeats, and the verdict of the run. See the README for the exit statuses.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 // runner's Status constants and the agent's own.
 const exitUndelivered = 75
 
-// version is stamped by the linker.
+// version is set by the linker.
 var version = "dev"
 
 func main() {
@@ -30,26 +30,26 @@ func main() {
 	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// program is one process of ours: what it was given, and for a worker of a run what its keeper handed on.
+// program is one process of a run, or of another command: its arguments, environment and streams, and a worker's job.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
 
-	// A worker's.
+	// Of a worker.
 	job    *job             // nil for all others
-	lock   *os.File         // the thread's, to be held
-	keeper *runner.Handover // the way to its keeper
-	byHand bool             // a person watches
-	screen io.Writer        // stderr itself: the agent's output is not to be dropped like lines of a log
+	lock   *os.File         // the thread's lock, to be held
+	keeper *runner.Handover // the connection to its keeper
+	byHand bool             // stderr is a terminal
+	screen io.Writer        // stderr itself: lines of the log may be dropped, the agent's output may not
 }
 
 func (p *program) getenv(name string) string { return lookup(p.environ, name) }
 
-// gcPercent makes the garbage collector work harder than by default: the box's memory is the agent's.
+// gcPercent is lower than the default, to save memory for the agent.
 const gcPercent = 40
 
-// run is the whole program, but for the end of its process.
+// run is the program without os.Exit.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -68,11 +68,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return p.run(args)
 }
 
-// run runs the command that the arguments name.
+// run runs the command in the arguments.
 func (p *program) run(args []string) int {
 	return cmdline.Run(context.Background(), &cli.App{
 		Name:      "arbe-pi-runner",
-		Usage:     "run a coding agent, mirror its session onto a thread, and say what it came to",
+		Usage:     "run a coding agent, mirror its session onto a thread, and post the verdict",
 		UsageText: "arbe-pi-runner COMMAND [flags]",
 		Description: strings.TrimSpace(`
 It reads where to write from the environment: ARBE_THREAD_ID, ARBE_STREAM_URL and ARBE_STREAM_TOKEN.
@@ -102,7 +102,7 @@ func (p *program) versionCommand() *cli.Command {
 	}
 }
 
-// revision is the commit that the program was built from, where the build knows it.
+// revision is the commit that the program was built from; "" if the build has none.
 func revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

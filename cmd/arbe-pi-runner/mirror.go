@@ -22,20 +22,20 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// mirrorFor is how long a mirror by hand tries to reach the thread.
+// mirrorFor bounds the tries of arbe-pi-runner mirror to reach the thread.
 const mirrorFor = 60 * time.Second
 
 func (p *program) mirrorCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "mirror",
-		Usage: "post an existing session file to the thread; what is there already is not doubled",
-		Description: `Posts every line of the file. With --follow it goes on with what is written later, until it gets INT or TERM.
+		Usage: "post an existing session file to the thread; lines that the thread has are not posted twice",
+		Description: `Posts every line of the file. With --follow it also posts lines written later, until INT or TERM.
 
 ` + envHelp,
 		Flags: []cli.Flag{
 			harnessFlag(),
 			&cli.StringFlag{Name: "session", Usage: "the session `FILE` (required)", TakesFile: true},
-			&cli.BoolFlag{Name: "follow", Usage: "go on while the file grows"},
+			&cli.BoolFlag{Name: "follow", Usage: "follow the file while it grows"},
 			cmdline.Verbose(),
 		},
 		Action: p.mirrorAction,
@@ -60,7 +60,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if err != nil && !late {
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
 	}
-	if info.ID == "" { // a file without a header goes by its name
+	if info.ID == "" { // a file without a header is named by its path
 		info.ID = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	}
 	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
@@ -85,9 +85,9 @@ func (p *program) mirrorAction(c *cli.Context) error {
 		if err := m.Run(ctx); err != nil {
 			return err
 		}
-		ctx = abandon // what was written before the signal still goes out
+		ctx = abandon // the lines before the signal are still posted
 	}
-	// Without an agent it can't be known whether the rest of a torn line will come.
+	// Without an agent's exit the rest of a torn line may still come.
 	pass := m.Drain
 	if info.Torn || follow {
 		pass = m.Sync
@@ -95,20 +95,20 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if err := persist(ctx, pass); err != nil {
 		return err
 	}
-	if m.Posted() == 0 { // it may have become another file since it was looked at
+	if m.Posted() == 0 { // the file may have been replaced since
 		info, err := runner.ReadSession(path, spec.Dialect)
 		if errors.Is(err, runner.ErrNoSession) && (!late || info.End.Offset > 0) {
 			return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
 		}
 	}
 	if info.Torn {
-		log.Warn("the file ends in an unfinished line, which is left for later", "path", path)
+		log.Warn("file ends in an unfinished line: not posted", "path", path)
 	}
 	fmt.Fprintf(p.stdout, "mirrored %d lines of %s to thread %s\n", m.Posted(), path, s.thread)
 	return nil
 }
 
-// learn returns a Mirror's gate that reads the thread once, for the ids that lines of the file have there.
+// learn returns a gate for a Mirror that reads the thread once, for the ids of the file's lines there.
 func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 	log *slog.Logger,
 ) func(context.Context) error {
@@ -127,7 +127,7 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError &&
 			answer.Status != http.StatusTooManyRequests {
 			if !thread.NotFound(err) {
-				log.Warn("the thread can't be read; a session that was rebuilt from it may be posted again",
+				log.Warn("read thread: lines that were rebuilt from it may be posted again",
 					"error", err)
 			}
 			err = nil
@@ -137,7 +137,7 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 	}
 }
 
-// persist makes a pass until it succeeds, within reason.
+// persist repeats a pass until it succeeds, for at most mirrorFor.
 func persist(ctx context.Context, pass func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, mirrorFor)
 	defer cancel()

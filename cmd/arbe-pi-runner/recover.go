@@ -16,7 +16,7 @@ func (p *program) recoverCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "recover",
 		Usage: "finish the thread's runs that a dead runner left on this machine",
-		Description: `An agent that still lives is ended first. What its session has is posted, and the run gets its end.
+		Description: `Ends an agent that still runs, posts the remaining lines of its session, and posts the end of the run.
 A run whose runner lives is left alone; arbe-pi-runner status shows which are lost.
 
 ` + envHelp + `

@@ -25,9 +25,9 @@ func harnessFlag() cli.Flag {
 func (p *program) runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "run the agent on a prompt, and end as it ended",
+		Usage:     "run the agent on a prompt, and exit with its status",
 		ArgsUsage: "[-- PROMPT]",
-		Description: `Takes the run onto the thread, starts the agent, mirrors its session line by line, and posts what the run came to.
+		Description: `Opens the run on the thread, starts the agent, mirrors its session line by line, and posts the verdict.
 Without PROMPT and --prompt-file the prompt is the chat <run id>.prompt on the thread.
 
 ` + envHelp + `
@@ -44,14 +44,14 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 		Flags: []cli.Flag{
 			harnessFlag(),
 			&cli.StringFlag{Name: "cwd", Usage: "where the agent works (the current folder)", TakesFile: true},
-			&cli.StringFlag{Name: "model", Usage: "the model, in the agent's own words"},
+			&cli.StringFlag{Name: "model", Usage: "the model, as the agent names it"},
 			&cli.StringFlag{
 				Name: "session", Usage: "the session `FILE` to work in; made where it is missing",
 				TakesFile: true,
 			},
 			&cli.BoolFlag{
 				Name: "resume",
-				Usage: "go on with the session of the thread's last run: this box's own file, or rebuilt from the " +
+				Usage: "continue the session of the thread's last run: this box's own file, or rebuilt from the " +
 					"thread",
 			},
 			&cli.BoolFlag{Name: "hydrate", Usage: "with --resume: rebuild it from the thread in any case"},
@@ -60,18 +60,19 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
 			&cli.BoolFlag{
 				Name:  "pty",
-				Usage: "the agent's own interface in this terminal, with or without a PROMPT to begin with",
+				Usage: "show the agent's own interface in this terminal; PROMPT is optional",
 			},
 			&cli.DurationFlag{
 				Name:  "stall-timeout",
-				Usage: "end an agent that writes nothing and computes nothing for so long (off)",
+				Usage: "end an agent without output and CPU time for this long (off)",
 			},
 			&cli.DurationFlag{
 				Name: "unreachable-timeout",
-				Usage: "end an agent that waits so long for a provider that it can't reach (codex: 10m; the others " +
-					"give up by themselves)",
+				Usage: "end an agent that can't reach its provider for this long (codex: 10m; the others end on " +
+					"their own)",
 			},
-			&cli.BoolFlag{Name: "kill-leftovers", Usage: "end what the agent leaves running, also after a normal end"},
+			&cli.BoolFlag{Name: "kill-leftovers",
+				Usage: "end processes that the agent leaves, also after a normal end"},
 			&cli.BoolFlag{
 				Name:  "remove-token-file",
 				Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts",
@@ -90,21 +91,21 @@ func (p *program) runAction(c *cli.Context) error {
 	if p.job != nil {
 		return p.runWorker(c, spec)
 	}
-	// All is looked at before anything happens, and what is wrong with the command line is said first.
+	// All is checked before anything is done, the command line first.
 	for _, name := range []string{"stall-timeout", "unreachable-timeout"} {
 		if d := c.Duration(name); d < 0 {
 			return cmdline.Usage("--%s %v: want more than 0", name, d)
 		}
 	}
 	if c.Bool("pty") && spec.PrintsID {
-		return cmdline.Usage("--pty: in its own interface %s does not tell the id of its session", spec.Name)
+		return cmdline.Usage("--pty: %s does not print the id of its session in its own interface", spec.Name)
 	}
 	if c.Bool("hydrate") && !c.Bool("resume") {
 		return cmdline.Usage(
 			"--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
 	}
 	if _, is := cmdline.Terminal(os.Stdin); c.Bool("pty") && !is {
-		return cmdline.Usage("--pty is for a terminal, and stdin is none")
+		return cmdline.Usage("--pty needs a terminal, and stdin is not one")
 	}
 	prompt, err := p.promptFrom(c)
 	if err != nil {
@@ -130,14 +131,14 @@ func (p *program) runAction(c *cli.Context) error {
 	})
 }
 
-// runWorker is what a worker does of a run.
+// runWorker runs a worker.
 func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	s, err := readSettings(p.getenv, p.environ, true)
 	if err != nil {
 		return err
 	}
 	said := p.stderr
-	if p.job.PTY { // where nothing else must be written
+	if p.job.PTY { // the terminal is the agent's
 		f, err := os.OpenFile(filepath.Join(runfolder.Path(p.job.State, s.thread, p.job.RunID), "log"),
 			os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
@@ -172,7 +173,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	return runStatus(spec, res, err)
 }
 
-// handOn makes this process the run's keeper, with all that it needs to know.
+// handOn makes this process the run's keeper.
 func (p *program) handOn(c *cli.Context, s settings, j job) error {
 	if j.Prompt == "" && j.RunID == "" && !j.PTY {
 		return cmdline.Usage(
@@ -194,7 +195,7 @@ func (p *program) handOn(c *cli.Context, s settings, j job) error {
 	return j.become()
 }
 
-// runStatus is the exit status of a run, and what is still to be said of it.
+// runStatus returns the exit status of a run, with a message for the user.
 func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	var busy *runfolder.BusyError
 	var missing *harness.NotFoundError
@@ -202,7 +203,7 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	case errors.Is(err, runner.ErrUndelivered):
 		return &cmdline.Exit{
 			Status: exitUndelivered,
-			Cause:  fmt.Errorf("%w\nit is kept in %s; arbe-pi-runner recover sends it", err, res.Folder),
+			Cause:  fmt.Errorf("%w\nthe run is recorded in %s; arbe-pi-runner recover sends its end", err, res.Folder),
 		}
 	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrTaken), errors.As(err, &busy):
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
@@ -222,7 +223,7 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	}
 }
 
-// promptFrom is the prompt that the command line gives; "" where it gives none.
+// promptFrom returns the prompt of the command line; "" if it has none.
 func (p *program) promptFrom(c *cli.Context) (prompt string, err error) {
 	file := c.String("prompt-file")
 	switch {
@@ -251,7 +252,7 @@ func (p *program) promptFrom(c *cli.Context) (prompt string, err error) {
 	return prompt, nil
 }
 
-// workDir is the folder that the agent works in, as the system names it.
+// workDir returns the absolute path of the folder that the agent works in.
 func workDir(dir string) (string, error) {
 	if dir == "" {
 		dir = "."
@@ -264,7 +265,7 @@ func workDir(dir string) (string, error) {
 		return "", cmdline.Usage("--cwd: %w", err)
 	}
 	if st, err := os.Stat(abs); err != nil || !st.IsDir() {
-		return "", cmdline.Usage("--cwd: %s is no folder", abs)
+		return "", cmdline.Usage("--cwd: %s is not a folder", abs)
 	}
 	return abs, nil
 }

@@ -16,10 +16,11 @@ import (
 func (p *program) statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "status",
-		Usage: "list the runs that this machine knows, the newest first",
-		Description: `A run is opening, running, ending or delivered; lost, where its runner is gone and its end is not on the thread.
+		Usage: "list the runs recorded on this machine, the newest first",
+		Description: `A run is opening, running, ending, delivered, taken (another runner has it) or lost (its runner is gone, its end is
+not on the thread).
 The runs are read from ARBE_STATE_DIR (~/.arbe).`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON array, for programs"}},
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON array"}},
 		Action: p.statusAction,
 	}
 }
@@ -58,7 +59,7 @@ func (p *program) statusAction(c *cli.Context) error {
 	return err
 }
 
-// describe says in a few words how a run stands.
+// describe returns the state of a run in a few words.
 func describe(k runfolder.Known, now time.Time) []string {
 	words := []string{k.State, k.Harness}
 	if v := k.Verdict; v != nil {
@@ -78,7 +79,7 @@ func describe(k runfolder.Known, now time.Time) []string {
 	return words
 }
 
-// ago is a time that has passed, for people.
+// ago formats a past time for people.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Minute:

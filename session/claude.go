@@ -12,7 +12,9 @@ import (
 // Claude is the dialect of claude-code, as 2.1.329 writes it: user and assistant lines in a chain of uuids, one line
 // for each block of a reply, all else that claude keeps (attachments inside the chain, what it has asked the API for,
 // its cost) beside them. A file has no header; its name is the session's id.
-var Claude = Dialect{Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller, Turn: claudeTurn}
+var Claude = Dialect{
+	Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller, Turn: claudeTurn,
+}
 
 // claudeTypes are the line types of claude that say nothing of a turn: those of 2.1.329 and of versions before it.
 var claudeTypes = set(

@@ -28,6 +28,7 @@ type draft struct {
 	ids    map[uint64]struct{} // hashes of the lines' ids
 	header bool                // a line is the header
 	gap    bool                // the line before was lost
+	breaks int                 // newlines within lines, which no mirror posts
 	named  bool                // file has become the session file
 	next   int                 // the number of the next line, where lines carry one
 
@@ -193,6 +194,9 @@ func (d *draft) count(line []byte, dec session.Entry) {
 	}
 	if !dec.Began.IsZero() {
 		d.Began = dec.Began
+	}
+	if d.Known = d.Known || dec.Known; dec.Kind == session.Text {
+		d.breaks += bytes.Count(line, []byte("\n"))
 	}
 	d.Lines++
 	d.Size += int64(len(line)) + 1

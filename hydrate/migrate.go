@@ -65,6 +65,7 @@ func (d *draft) restart() error {
 	d.start += was.Size
 	d.Report = Report{Session: was.Session, OldCwd: was.OldCwd, Lost: was.Lost, Cut: was.Cut}
 	clear(d.ids)
+	d.breaks = 0
 	d.migration.ids = map[int]string{}
 	header := d.dialect.Upgrade(bytes.TrimSpace(first), "", "", nil)
 	return d.put(header, d.dialect.Decode(header), was.Last)

@@ -66,6 +66,9 @@ type Report struct {
 	Began     time.Time      `json:"-"`                // of the session, from its header; zero where that has no time
 	Size      int64          `json:"bytes"`            // of the file
 	Last      string         `json:"lastEntry"`        // the id of the last entry in it
+
+	Known bool             `json:"-"` // a line of it is a header, or is known to the dialect
+	End   session.Position `json:"-"` // of the file
 }
 
 // ErrNoSession is the error for a thread without a session and without a turn.
@@ -209,6 +212,7 @@ func (r *Rebuilder) finish(sessionID string, now time.Time) (d *draft, report Re
 	report.Unrelated = r.unrelated + len(r.chats)
 	report.Cwd = cmp.Or(r.Cwd, d.OldCwd, r.DefaultCwd)
 	header, err = d.headerFor(&report, now)
+	report.End = session.Position{Offset: report.Size, Index: report.Lines + d.breaks}
 	return d, report, header, err
 }
 
@@ -235,6 +239,7 @@ func (d *draft) headerFor(report *Report, now time.Time) (h newHeader, err error
 	case d.dialect.Header != nil:
 		h.line = append(d.dialect.Header(report.Session, report.Cwd, now), '\n')
 		report.Lines++
+		report.Known = true
 	}
 	report.Size += int64(len(h.line)) - h.replaces
 	return h, nil

@@ -57,6 +57,10 @@ func hydratedAs(t testing.TB, d session.Dialect, entries []thread.Entry, cwd str
 	if err != nil {
 		t.Fatal(err)
 	}
+	end := session.Position{Offset: int64(len(b)), Index: bytes.Count(b, []byte("\n"))}
+	if done.End != end || !done.Known {
+		t.Errorf("the file ends at %+v; the report is %+v", end, done)
+	}
 	ends, lines := bytes.HasSuffix(b, []byte("\n")), bytes.Count(b, []byte("\n"))
 	if st.Mode().Perm() != 0o600 || st.Size() != done.Size || !ends || lines != done.Lines {
 		t.Errorf("the file is %v, with %d bytes and %d lines; the report is %+v", st.Mode(), st.Size(), lines, done)

@@ -35,6 +35,10 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 		}
 		state.File, state.FileErr = fileUnusable, err
 		way, why = wayToResume(state)
+		own.read = false // its last line may be another now
+	}
+	if err := os.Remove(r.mirrorNotes()); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a file that is not used
+		return sessionFile{}, err
 	}
 	switch way {
 	case ResumeNone:
@@ -42,7 +46,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 		return sessionFile{}, nil
 	case ResumeHydrate:
 		r.Log.Info("rebuilding the session from the thread", "because", why)
-		return r.rebuild(lines, rebuilder)
+		return r.rebuild(own, lines, rebuilder)
 	}
 	return sessionFile{}, fmt.Errorf("read the thread: %w", readErr)
 }
@@ -67,8 +71,12 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 
 // ownFile is this box's own session file of the thread.
 type ownFile struct {
-	path, id, cwd string
-	posted        session.Position // the lines before it are on the thread
+	path   string
+	posted session.Position // the lines before it are on the thread
+
+	read    bool     // it was compared with the thread
+	lines   compared // the result
+	readErr error    // the error; see threadLines.compare
 }
 
 // resumeFacts gathers what decides how the run gets its session. It changes nothing. lines and rebuilder are nil where
@@ -91,17 +99,18 @@ func (r *run) resumeFacts(lines *threadLines, rebuilder *hydrate.Rebuilder, read
 		state.File = fileUnknown
 		return own, state
 	}
-	known, converted := &threadLines{}, map[string]bool(nil)
+	known, converted, notes := &threadLines{}, map[string]bool(nil), ""
 	if lines != nil {
-		known, converted = lines, rebuilder.Converted()
+		known, converted, notes = lines, rebuilder.Converted(), r.mirrorNotes()
 	}
-	c, err := known.compare(own.path, r.Spec.Dialect, converted)
-	own.id, own.cwd, state.OldCwd, state.Lines = c.id, c.cwd, c.cwd, c.comparison
+	c, err := known.compare(own.path, r.Spec.Dialect, converted, notes)
+	own.read, own.lines, own.readErr = true, c, err
+	state.OldCwd, state.Lines = c.cwd, c.comparison
 	if lines != nil {
 		own.posted = c.posted
 	}
 	if err == nil {
-		err = r.mustFind(sessionFile{path: own.path, id: own.id})
+		err = r.mustFind(sessionFile{path: own.path, id: c.info.ID})
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -161,14 +170,11 @@ func isDir(path string) bool {
 
 // continueFile continues this box's own session file, in the file's directory. A torn last line gets its newline.
 func (r *run) continueFile(own ownFile, lines *threadLines, readErr error) (sessionFile, error) {
-	if err := endFile(own.path); err != nil {
+	info := own.lines.info
+	if err := info.finish(own.path, r.Spec.Dialect); err != nil {
 		return sessionFile{}, err
 	}
-	info, err := ReadSession(own.path, r.Spec.Dialect)
-	if err != nil {
-		return sessionFile{}, err
-	}
-	r.Cwd = cmp.Or(own.cwd, r.Cwd)
+	r.Cwd = cmp.Or(own.lines.cwd, r.Cwd)
 	if lines != nil {
 		r.known = &lines.known
 	} else {
@@ -180,7 +186,7 @@ func (r *run) continueFile(own ownFile, lines *threadLines, readErr error) (sess
 
 // rebuild writes the session file from what the rebuilder has read. A file in its place that has what the thread lacks
 // is kept under another name.
-func (r *run) rebuild(lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
+func (r *run) rebuild(own ownFile, lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
 	now := time.Now()
 	plan, err := rebuilder.Plan(newID(), now)
 	if err != nil {
@@ -193,18 +199,20 @@ func (r *run) rebuild(lines *threadLines, rebuilder *hydrate.Rebuilder) (session
 		r.Cwd = plan.OldCwd
 	}
 	s := sessionFile{path: r.rebuiltPath(plan, now), id: plan.Session, resume: ResumeHydrate}
-	if err := r.keepOld(s.path, lines, rebuilder.Converted()); err != nil {
+	if !plan.Known {
+		return sessionFile{}, noSession(s.path, r.Spec.Dialect)
+	}
+	if !own.read || own.path != s.path {
+		own.lines, own.readErr = lines.compare(s.path, r.Spec.Dialect, rebuilder.Converted(), "")
+	}
+	if err := r.keepOld(s.path, own.lines.Ahead, own.readErr); err != nil {
 		return sessionFile{}, err
 	}
 	done, err := rebuilder.Write(s.path, s.id, now)
 	if err != nil {
 		return sessionFile{}, err
 	}
-	info, err := ReadSession(s.path, r.Spec.Dialect)
-	if err != nil {
-		return sessionFile{}, err
-	}
-	s.from, s.posted = info.End, info.End
+	s.from, s.posted = done.End, done.End
 	if err := r.mustFind(s); err != nil {
 		return sessionFile{}, err
 	}
@@ -256,17 +264,16 @@ func (r *run) logRebuilt(path string, done hydrate.Report) {
 }
 
 // keepOld renames the file at path, which a rebuild is about to replace, where it has whole lines that the thread lacks
-// or can't be read.
-func (r *run) keepOld(path string, lines *threadLines, converted map[string]bool) error {
-	c, err := lines.compare(path, r.Spec.Dialect, converted)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && c.Ahead == 0 {
+// (ahead), or can't be read (err).
+func (r *run) keepOld(path string, ahead int, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && ahead == 0 {
 		return nil
 	}
 	if st, statErr := os.Stat(path); err != nil && statErr == nil && st.Size() == 0 {
 		return nil
 	}
 	kept := path + ".before-" + r.RunID
-	r.Log.Warn("the session file has lines that the thread lacks; keeping it", "as", kept, "lines", c.Ahead)
+	r.Log.Warn("the session file has lines that the thread lacks; keeping it", "as", kept, "lines", ahead)
 	return durable.Rename(path, kept)
 }
 

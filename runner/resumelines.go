@@ -2,9 +2,7 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"hash/maphash"
-	"io"
 	"strings"
 
 	"arbe.0sk.ar/runner/hydrate"
@@ -64,21 +62,25 @@ func (l *threadLines) has(sid, entryID string) bool {
 // compared is a session file beside the lines of its thread.
 type compared struct {
 	comparison
-	id     string           // the session's
+	info   SessionInfo
 	cwd    string           // where the agent last worked; "" where the file doesn't name it
 	posted session.Position // the thread has all lines before it
 }
 
 // compare reads a session file and counts its lines beside the thread's. converted are the hydrate.Keys of lines that
-// stand for turns on the thread without entries of their own.
-func (l *threadLines) compare(path string, d session.Dialect, converted map[string]bool) (c compared, err error) {
-	info, err := ReadSession(path, d)
+// stand for turns on the thread without entries of their own. notes is the path of notes for the mirror that continues
+// the file; "" for none. Its error is that of ReadSession.
+func (l *threadLines) compare(
+	path string, d session.Dialect, converted map[string]bool, notes string,
+) (c compared, err error) {
+	id, err := sessionID(path, d)
 	if err != nil {
 		return c, err
 	}
-	c.id, c.Torn, c.Turns = info.ID, info.Torn, len(converted)
+	passage := mirror.NewPassage(mirror.Namer{Dialect: d, Session: id, Known: &l.known}, path, notes)
+	defer passage.Close() // a mirror without notes reads the file
 	sid, complete := "", true
-	err = l.eachLine(path, c.id, d, func(line session.Line, e session.Entry, entryID string) bool {
+	c.info, err = eachLine(path, d, passage, func(line session.Line, e session.Entry, entryID string) bool {
 		if e.Cwd != "" {
 			c.cwd = e.Cwd
 		}
@@ -94,47 +96,52 @@ func (l *threadLines) compare(path string, d session.Dialect, converted map[stri
 		default:
 			if complete {
 				c.posted, complete = line.Start, false
+				passage.Stop()
 			}
 			if !line.Torn {
 				c.Ahead++
 			}
 		}
+		if complete {
+			passage.Posted(line)
+		}
 		return true
 	})
+	if err != nil {
+		return compared{}, err
+	}
+	c.Torn, c.Turns = c.info.Torn, len(converted)
 	if complete {
-		c.posted = info.End
+		c.posted = c.info.End
 	}
 	c.OnThread = len(l.ids[sid])
 	if l.last != "" && l.last != sid {
 		c.Other = len(l.ids[l.last])
 	}
-	return c, err
+	return c, nil
+}
+
+// sessionID returns the id of a session file, from its first line that has it. Its error is that of ReadSession.
+func sessionID(path string, d session.Dialect) (string, error) {
+	var info SessionInfo
+	err := info.read(path, d, func(line session.Line) bool {
+		info.add(line, d.Decode(line.Data))
+		return info.ID == ""
+	})
+	return info.ID, err
 }
 
 // eachLine calls f with the lines of a session file, a torn one included, and the ids of their entries, until f returns
-// false.
-func (l *threadLines) eachLine(path, sessionID string, d session.Dialect,
+// false. Its error is that of ReadSession.
+func eachLine(path string, d session.Dialect, passage *mirror.Passage,
 	f func(line session.Line, e session.Entry, entryID string) bool,
-) error {
-	reader := session.NewReader(path, session.Position{})
-	defer reader.Close() // read only: nothing to lose
-	namer := mirror.Namer{Dialect: d, Session: sessionID, Known: &l.known}
-	for {
-		line, err := reader.Rest()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		e := d.Decode(line.Data)
-		if !line.Held() {
-			e = session.Entry{Kind: session.Text}
-		}
-		if !f(line, e, namer.Name(line, e).ID) {
-			return nil
-		}
-	}
+) (info SessionInfo, err error) {
+	err = info.read(path, d, func(line session.Line) bool {
+		e, name := passage.Next(line)
+		info.add(line, e)
+		return f(line, e, name.ID)
+	})
+	return info, err
 }
 
 // linesOnThread reads the thread for the lines that it has. It waits no longer than Timeout for the server.
@@ -153,7 +160,10 @@ func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
 // nextIndex returns where the mirroring of a named session file may begin: at the line with index NextIndex, if the
 // line before it is on the thread; else at the start.
 func (r *run) nextIndex(lines *threadLines, path string) (at session.Position, err error) {
-	err = lines.eachLine(path, "", r.Spec.Dialect, func(line session.Line, _ session.Entry, entryID string) bool {
+	d := r.Spec.Dialect
+	passage := mirror.NewPassage(mirror.Namer{Dialect: d, Known: &lines.known}, path, "")
+	defer passage.Close() // it writes nothing
+	_, err = eachLine(path, d, passage, func(line session.Line, _ session.Entry, entryID string) bool {
 		if line.Start.Index != r.NextIndex-1 {
 			return true
 		}

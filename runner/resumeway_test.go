@@ -202,10 +202,40 @@ func TestCompare(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c, err := lines.compare(path, session.Pi, rebuilder.Converted())
-			if err != nil || c.comparison != tt.want || c.posted.Index != tt.posted || c.id != "s1" || c.cwd != "/w" {
+			notes := filepath.Join(t.TempDir(), "notes")
+			c, err := lines.compare(path, session.Pi, rebuilder.Converted(), notes)
+			if err != nil || c.comparison != tt.want || c.posted.Index != tt.posted || c.info.ID != "s1" || c.cwd != "/w" {
 				t.Errorf("got %+v, %v; want %+v", c, err, tt.want)
 			}
+			// The mirror that continues the file has notes of its lines where the thread has them all.
+			if _, err := os.Stat(notes); (err == nil) != (tt.want.Ahead == 0) {
+				t.Errorf("notes: %v", err)
+			}
+			checkFinish(t, path, c.info)
 		})
+	}
+}
+
+// checkFinish finishes a session file, and compares what is known of it then with another reading. So it does after
+// somebody else has added a line.
+func checkFinish(t *testing.T, path string, info SessionInfo) {
+	t.Helper()
+	for range 2 {
+		if err := info.finish(path, session.Pi); err != nil {
+			t.Fatal(err)
+		}
+		if want, err := ReadSession(path, session.Pi); err != nil || info != want {
+			t.Errorf("got %+v, %v; want %+v", info, err, want)
+		}
+		f, err := session.OpenAppend(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("more\nand more"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

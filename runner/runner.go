@@ -413,7 +413,7 @@ func (r *run) newMirror() *mirror.Mirror {
 		Named: r.record.Named,
 		Until: r.until,
 		From:  r.cursor(),
-		Notes: filepath.Join(r.folder.Path, "mirror.notes"),
+		Notes: r.mirrorNotes(),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := r.post(ctx, entries)
 			return err
@@ -430,6 +430,9 @@ func (r *run) newMirror() *mirror.Mirror {
 		Log: r.Log,
 	}
 }
+
+// mirrorNotes is the path of the notes of the session's mirror.
+func (r *run) mirrorNotes() string { return filepath.Join(r.folder.Path, "mirror.notes") }
 
 // cursor is the position in the session of the first line to post.
 func (r *run) cursor() session.Position {

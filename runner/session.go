@@ -27,7 +27,8 @@ type sessionFile struct {
 
 // prepareSession makes the session file of a new run, or checks the one that was named.
 func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
-	if err := r.checkNamed(); err != nil {
+	info, err := r.checkNamed()
+	if err != nil {
 		return sessionFile{}, err
 	}
 	if r.Resume {
@@ -39,15 +40,12 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	if made, err := r.newSession(&s); made || err != nil {
 		return s, err
 	}
-	info, err := ReadSession(s.path, r.Spec.Dialect)
-	if err != nil {
-		return s, err
+	if r.Resume || !info.known { // the check may be long ago, or had no session to read
+		info, err = ReadSession(s.path, r.Spec.Dialect)
 	}
-	// An agent appends to the file: its first line would join an unterminated one (pi 0.78.0 then loses both).
-	if err := endFile(s.path); err != nil {
-		return s, err
+	if err == nil {
+		err = info.finish(s.path, r.Spec.Dialect)
 	}
-	info, err = ReadSession(s.path, r.Spec.Dialect)
 	s.id, s.from = info.ID, info.End
 	if err == nil {
 		err = r.mustFind(s)
@@ -70,21 +68,26 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	return s, err
 }
 
-// checkNamed refuses a named file that is no session file, before anything uses it. A missing or empty file is a new
-// session. A resume may rebuild any regular file.
-func (r *run) checkNamed() error {
+// checkNamed reads a named session file, and refuses one that is none, before anything uses it. A missing or empty file
+// is a new session. A resume may rebuild any regular file: it reads the file when it has read the thread.
+func (r *run) checkNamed() (info SessionInfo, err error) {
 	if r.Session == "" {
-		return nil
+		return info, nil
 	}
 	switch st, err := os.Stat(r.Session); {
 	case errors.Is(err, fs.ErrNotExist), err == nil && st.Mode().IsRegular() && st.Size() == 0:
-		return nil
+		return info, nil
+	case !r.Resume:
+		return ReadSession(r.Session, r.Spec.Dialect)
 	}
-	_, err := ReadSession(r.Session, r.Spec.Dialect)
-	if r.Resume && !errors.Is(err, session.ErrNotFile) {
-		return nil
+	f, err := session.Open(r.Session)
+	if errors.Is(err, session.ErrNotFile) {
+		return info, fmt.Errorf("%w: %w", ErrNoSession, err)
 	}
-	return err
+	if err == nil {
+		_ = f.Close() // read only: nothing to lose
+	}
+	return info, nil // another error comes again once the file is read
 }
 
 // newSession makes the file of a new session, or leaves that to an agent which makes it. made: s is ready.
@@ -145,42 +148,82 @@ type SessionInfo struct {
 	ID   string           // of the session; "": no line has it
 	End  session.Position // of the file
 	Torn bool             // the last line has no newline, and is not JSON
+
+	known bool // there is a header, or a line that the dialect knows
+	open  bool // the last line has no newline
 }
 
 // ReadSession reads a whole session file. Its error is fs.ErrNotExist if there is none, and ErrNoSession if it is not a
 // regular file, or has no header and no line that the dialect knows.
 func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
+	var info SessionInfo
+	err := info.read(path, d, func(line session.Line) bool {
+		if info.ID == "" || !info.known || line.Torn { // else only the end is missing
+			info.add(line, d.Decode(line.Data))
+		}
+		return true
+	})
+	return info, err
+}
+
+// read calls f with a session file's lines, a torn one included, until f returns false. f adds the lines to info. Its
+// error is that of ReadSession; after f has returned false, nil.
+func (info *SessionInfo) read(path string, d session.Dialect, f func(session.Line) bool) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { // a Reader would wait for it
-		return SessionInfo{}, err
+		return err
 	}
 	reader := session.NewReader(path, session.Position{})
 	defer reader.Close() // read only: nothing to lose
-	var info SessionInfo
-	known := false
 	for {
 		line, err := reader.Rest()
-		if errors.Is(err, io.EOF) {
-			break
+		switch {
+		case errors.Is(err, io.EOF):
+			if info.End = reader.Position(); !info.known {
+				return noSession(path, d)
+			}
+			return nil
+		case errors.Is(err, session.ErrNotFile):
+			return fmt.Errorf("%w: %w", ErrNoSession, err)
+		case err != nil:
+			return err
 		}
-		if errors.Is(err, session.ErrNotFile) {
-			return info, fmt.Errorf("%w: %w", ErrNoSession, err)
+		if info.open = line.Torn; !f(line) {
+			return nil
 		}
-		if err != nil {
-			return info, err
-		}
-		if info.ID != "" && known && !line.Torn {
-			continue // only the end is missing
-		}
-		e := d.Decode(line.Data)
-		known = known || e.Known
-		if info.ID == "" {
-			info.ID = e.SessionID
-		}
-		info.Torn = line.Torn && e.Kind == session.Text // a cut JSON object is not JSON
 	}
-	info.End = reader.Position()
-	if !known {
-		return info, fmt.Errorf("%s: %w: no header, and no line that %s writes", path, ErrNoSession, d.Prefix)
+}
+
+// add adds the file's next line, which decodes to e.
+func (info *SessionInfo) add(line session.Line, e session.Entry) {
+	info.known = info.known || e.Known
+	if info.ID == "" {
+		info.ID = e.SessionID
 	}
-	return info, nil
+	info.Torn = line.Torn && e.Kind == session.Text // a cut JSON object is not JSON
+}
+
+// finish gives the last line of the file, which info describes, its newline. An agent appends to the file: its first
+// line would join an unterminated one (pi 0.78.0 then loses both).
+func (info *SessionInfo) finish(path string, d session.Dialect) error {
+	if err := endFile(path); err != nil {
+		return err
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	end := info.End.Offset
+	if info.open {
+		end++
+	}
+	if st.Size() != end { // somebody else writes to the file
+		*info, err = ReadSession(path, d)
+		return err
+	}
+	info.End.Offset, info.open, info.Torn = end, false, false
+	return nil
+}
+
+func noSession(path string, d session.Dialect) error {
+	return fmt.Errorf("%s: %w: no header, and no line that %s writes", path, ErrNoSession, d.Prefix)
 }

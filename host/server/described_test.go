@@ -21,8 +21,11 @@ func (a answer) described(t testing.TB, method, base, path, body string) {
 		target = "/api/stream" + path
 	} else if _, below, is := strings.Cut(target, "/api/stream/"); is {
 		target = "/api/stream/" + below
-	} else if strings.HasSuffix(target, "/healthz") {
-		target = "/healthz" // an edge function has it below its own path
+	}
+	for _, route := range []string{"/healthz", "/api/threads"} { // an edge function has them below its own path
+		if i := strings.Index(target, route); i > 0 && !strings.HasPrefix(target, "/api/stream/") {
+			target = target[i:]
+		}
 	}
 	if strings.HasPrefix(target, "/v1/stream/") || strings.HasPrefix(path, "/odd/") ||
 		strings.Contains(target, "/api/stream/odd/") {

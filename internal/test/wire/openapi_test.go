@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,6 +108,7 @@ func served(t *testing.T) (routes []string) {
 			}
 			if !strings.HasPrefix(path, "/debug/") {
 				path = strings.Replace(path, "/api/stream/{stream}", "/api/stream/arbe-thread-{thread}", 1)
+				path = strings.Replace(path, "/api/threads/{id}", "/api/threads/{thread}", 1)
 				routes = append(routes, method+" "+path)
 			}
 		}
@@ -118,7 +120,11 @@ func served(t *testing.T) (routes []string) {
 	return routes
 }
 
-// patterns returns the patterns that a file registers.
+// pattern is one of a route with a method.
+var pattern = regexp.MustCompile(`^[A-Z]+ /`)
+
+// patterns returns the patterns that a file registers: its constant texts that look like one, and those without a method
+// that it passes to Handle or HandleFunc.
 func patterns(t *testing.T, file *ast.File) (all []string) {
 	t.Helper()
 	named := map[string]ast.Expr{}
@@ -127,20 +133,26 @@ func patterns(t *testing.T, file *ast.File) (all []string) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.ValueSpec:
+			if len(n.Names) == 1 && len(n.Values) == 1 {
+				named[n.Names[0].Name] = n.Values[0]
+			}
 		case *ast.AssignStmt:
 			if name, is := n.Lhs[0].(*ast.Ident); is && len(n.Lhs) == 1 {
 				named[name.Name] = n.Rhs[0]
 			}
 		case *ast.CallExpr:
 			f, is := n.Fun.(*ast.SelectorExpr)
-			if !is || len(n.Args) != 2 || f.Sel.Name != "HandleFunc" && f.Sel.Name != "Handle" {
-				return true
+			if is && len(n.Args) == 2 && (f.Sel.Name == "HandleFunc" || f.Sel.Name == "Handle") {
+				if p, is := text(n.Args[0], named); is && strings.HasPrefix(p, "/") {
+					all = append(all, p)
+				}
 			}
-			pattern, is := text(n.Args[0], named)
-			if !is {
-				t.Fatalf("the pattern of a route is not constant: %v", n.Args[0])
+		case ast.Expr:
+			if p, is := text(n, named); is && pattern.MatchString(p) {
+				all = append(all, p)
+				return false
 			}
-			all = append(all, pattern)
 		}
 		return true
 	})

@@ -32,57 +32,64 @@ type asking struct {
 // parseAsked parses the query of a read of a thread, but for its offset.
 //
 //	live         limit         before   offset   result
-//	another                                      400 live
-//	any          not 1..1000                     400 limit
-//	sse          given                           400 limit: an event has its own size
-//	any          none          given             400 before: it needs a limit
+//	another      any           any      any      400 live
+//	any          not 1..1000   any      any      400 limit
+//	sse          given         any      any      400 limit: an event has its own size
+//	any          none          given    any      400 before: it needs a limit
 //	any          any           given    given    400 before: one of them
 //	given        any           given    any      400 before: nothing is appended there
 func parseAsked(q url.Values) (a asking, err error) {
-	bad := func(code, format string, args ...any) (asking, error) {
-		return asking{}, refuse(http.StatusBadRequest, code, format, args...)
-	}
 	for _, name := range []string{"live", "limit", "before", "types"} {
 		if len(q[name]) > 1 {
-			return bad(name, "more than one %s", name)
+			return a, refuse(http.StatusBadRequest, "query", "more than one %s", name)
 		}
 	}
 	a.live = q.Get("live")
 	if a.live != "" && a.live != "long-poll" && a.live != "sse" {
-		return bad("live", "live=%.20q is not served: want long-poll or sse", a.live)
+		return a, refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", a.live)
 	}
 	if q.Has("limit") {
-		n, ok := parseLimit(q.Get("limit"))
-		if !ok {
-			return bad("limit", "limit=%.20q: want a number from 1 to %d", q.Get("limit"), maxLimit)
+		var ok bool
+		if a.limit, ok = parseLimit(q.Get("limit")); !ok {
+			return a, refuse(http.StatusBadRequest, "limit", "limit=%.20q: want a number from 1 to %d",
+				q.Get("limit"), maxLimit)
 		}
 		if a.live == "sse" {
-			return bad("limit", "limit and live=sse exclude each other: read pieces, then follow the last one's %s", headerNext)
-		}
-		a.limit = n
-	}
-	if a.before = q["before"]; a.before != nil {
-		switch {
-		case q.Has("offset"):
-			return bad("before", "before and offset exclude each other: the one reads back, the other on")
-		case a.live != "":
-			return bad("before", "before and live exclude each other: no entry is appended before an offset")
-		case a.limit == 0:
-			return bad("before", "before needs a limit, from 1 to %d", maxLimit)
+			return a, refuse(http.StatusBadRequest, "limit",
+				"limit and live=sse exclude each other: read pieces, then follow from the last one's %s", headerNext)
 		}
 	}
-	if q.Has("types") {
-		a.types = strings.Split(q.Get("types"), ",")
-		if len(a.types) > maxTypes {
-			return bad("types", "%d types: want at most %d prefixes", len(a.types), maxTypes)
-		}
-		for _, t := range a.types {
-			if t == "" || len(t) > maxPrefix {
-				return bad("types", "types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"), maxPrefix)
-			}
+	a.before = q["before"]
+	switch {
+	case a.before == nil:
+	case q.Has("offset"):
+		return a, refuse(http.StatusBadRequest, "before", "before and offset exclude each other: read back, or on")
+	case a.live != "":
+		return a, refuse(http.StatusBadRequest, "before",
+			"before and live exclude each other: no entry is appended before an offset")
+	case a.limit == 0:
+		return a, refuse(http.StatusBadRequest, "before", "before needs a limit, from 1 to %d", maxLimit)
+	}
+	a.types, err = parseTypes(q)
+	return a, err
+}
+
+// parseTypes parses the prefixes of payload types; nil without them.
+func parseTypes(q url.Values) (log.Types, error) {
+	if !q.Has("types") {
+		return nil, nil
+	}
+	types := strings.Split(q.Get("types"), ",")
+	if len(types) > maxTypes {
+		return nil, refuse(http.StatusBadRequest, "types", "%d types: want at most %d prefixes", len(types), maxTypes)
+	}
+	for _, t := range types {
+		if t == "" || len(t) > maxPrefix {
+			return nil, refuse(http.StatusBadRequest, "types",
+				"types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"), maxPrefix)
 		}
 	}
-	return a, nil
+	return types, nil
 }
 
 // parseLimit parses a number from 1 to maxLimit.

@@ -76,7 +76,7 @@ func pieces(t *testing.T, base string) {
 		{name: "limit 1001", call: call{method: "GET", path: p + "?limit=1001", token: read}, status: 400, code: "limit"},
 		{name: "limit x", call: call{method: "GET", path: p + "?limit=x", token: read}, status: 400, code: "limit"},
 		{name: "an empty limit", call: call{method: "GET", path: p + "?limit=", token: read}, status: 400, code: "limit"},
-		{name: "two limits", call: call{method: "GET", path: p + "?limit=1&limit=2", token: read}, status: 400, code: "limit"},
+		{name: "two limits", call: call{method: "GET", path: p + "?limit=1&limit=2", token: read}, status: 400, code: "query"},
 		{name: "a limit of events", call: call{method: "GET", path: p + "?limit=1&live=sse", token: read}, status: 400, code: "limit"},
 		{name: "before without a limit", call: call{method: "GET", path: p + "?before=now", token: read}, status: 400, code: "before"},
 		{name: "before and offset", call: call{method: "GET", path: p + "?before=now&offset=0&limit=1", token: read}, status: 400, code: "before"},

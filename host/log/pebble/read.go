@@ -66,7 +66,7 @@ func collect(iter *pebbledb.Iterator, first, next func() bool, n, most int) ([]e
 		room = append(room, r.Data...)
 		r.Data = room[start:len(room):len(room)]
 		records = append(records, r)
-		most -= len(value)
+		most -= len(r.Data)
 	}
 	return records, iter.Error()
 }

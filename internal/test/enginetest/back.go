@@ -97,9 +97,15 @@ func checkBack(t *testing.T, e log.Engine, stream string, all []engine.Record, u
 			}
 		}
 		left = left[:len(left)-len(got)]
-		if len(left) > 0 && (left[len(left)-1].Seq == got[0].Seq || len(got) < n && size(got)+8*len(got) < most) {
-			t.Fatalf("%d, %d bytes, up to %d: %d records of %d bytes, and there are more", n, most, upTo, len(got),
-				size(got))
+		if len(left) > 0 && (left[len(left)-1].Seq == got[0].Seq || len(got) < n && size(got) < most) {
+			t.Fatalf(
+				"%d, %d bytes, up to %d: %d records of %d bytes, and there are more",
+				n,
+				most,
+				upTo,
+				len(got),
+				size(got),
+			)
 		}
 		upTo = got[0].Seq - 1
 	}

@@ -131,6 +131,29 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 	return min(15*time.Second, max(orphanAfter/4, 250*time.Millisecond))
 }
 
+// settling returns what settles one of the server's threads, on request.
+func (p *program) settling(
+	c *cli.Context, d server.Data, cfg server.Config,
+) func(string, []byte) func(context.Context, string) (server.Settled, error) {
+	return func(at string, key []byte) func(context.Context, string) (server.Settled, error) {
+		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger, HTTP: p.http})
+		r := h.reconciler(c)
+		r.Log = cfg.Logger
+		return func(ctx context.Context, id string) (server.Settled, error) {
+			s, err := r.Thread(ctx, id)
+			if !s.Open {
+				h.forget(id)
+			}
+			result := server.Settled{Status: s.Status, Open: s.Open}
+			for _, a := range s.Actions {
+				result.Actions = append(result.Actions, server.SettledAction{ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why})
+			}
+			return result, err
+		}
+	}
+}
+
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
 	c *cli.Context,

@@ -159,6 +159,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Access = access
 		defer func() { err = errors.Join(err, access.Close()) }()
 	}
+	cfg.Settle = p.settling(c, d, cfg)
 	if c.Bool("reconcile") {
 		cfg.Beside = p.reconciling(c, d, cfg)
 	}

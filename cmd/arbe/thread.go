@@ -195,6 +195,19 @@ func (p *program) threadStatus(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.Bool("json") {
+		v, err := client.Summary(c.Context)
+		switch {
+		case err == nil:
+			fmt.Fprintln(p.stdout, v.Status)
+			return nil
+		case thread.NotFound(err) && !errors.Is(err, thread.ErrNoSummary):
+			fmt.Fprintln(p.stdout, thread.StatusIdle)
+			return nil
+		case !errors.Is(err, thread.ErrNoSummary):
+			return reach(err)
+		}
+	}
 	var fold thread.Fold
 	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil && !thread.NotFound(err) {

@@ -19,10 +19,13 @@ var scopes = map[string][]string{
 	}, "write": {token.ScopeWrite}, "renew": {token.ScopeRenew}, "delete": {token.ScopeRead, token.ScopeDelete},
 }
 
+// scopeThreads is the scope, as --scope names it, of a token for the list of threads.
+const scopeThreads = "threads"
+
 func (p *program) tokenCommand() *cli.Command {
 	mint := &cli.Command{
 		Name:  "mint",
-		Usage: "print a token for one thread, or another stream",
+		Usage: "print a token for one thread, another stream, or the list of threads",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "thread", Usage: "`ID` of the thread"},
 			&cli.StringFlag{
@@ -32,24 +35,31 @@ func (p *program) tokenCommand() *cli.Command {
 			&cli.StringFlag{
 				Name:  "scope",
 				Value: "write",
-				Usage: "`SCOPE` of the token: write (includes reading), read, renew, or delete (includes reading)",
+				Usage: "`SCOPE` of the token: write (includes reading), read, renew, delete (includes reading), or\n" +
+					"threads (the list of threads, without --thread)",
 			},
 			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run `ID` only"},
 			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {
 			scope, ok := scopes[c.String("scope")]
+			list := c.String("scope") == scopeThreads
+			if list {
+				scope, ok = []string{token.ScopeThreads}, true
+			}
 			switch {
+			case list && (c.IsSet("thread") || c.IsSet("stream") || c.IsSet("run")):
+				return cmdline.Usage("--scope threads is for the list of threads: want no --thread, --stream or --run")
 			case c.Args().Present():
 				return cmdline.Usage("token mint takes no arguments")
 			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
 				strings.HasPrefix(c.String("stream"), thread.StreamName("")) ||
 				c.String("stream") == token.SubjectAdmin):
 				return cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
-			case !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
+			case !list && !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
 			case !ok:
-				return cmdline.Usage("--scope %q: want write, read, renew or delete", c.String("scope"))
+				return cmdline.Usage("--scope %q: want write, read, renew, delete or threads", c.String("scope"))
 			case c.String("run") != "" && !thread.ValidRun(c.String("run")):
 				return cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", c.String("run"))
 			case c.Duration("ttl") <= 0:
@@ -64,7 +74,10 @@ func (p *program) tokenCommand() *cli.Command {
 				return err
 			}
 			name := c.String("stream")
-			if name == "" {
+			switch {
+			case list:
+				name = token.SubjectThreads
+			case name == "":
 				name = thread.StreamName(c.String("thread"))
 			}
 			token, err := token.Sign(key, token.Grant{

@@ -128,6 +128,12 @@ func (x *Index) find(q Query, before *row) (ids []string, more *row) {
 	return ids, nil
 }
 
+// Covers reports whether a thread's change is one of the query's: whatever its status is now.
+func (q Query) Covers(v thread.Summary) bool {
+	return (len(q.Harnesses) == 0 || slices.Contains(q.Harnesses, v.Harness)) &&
+		(q.Since.IsZero() || v.StartedAt >= thread.Stamp(q.Since))
+}
+
 // matches reports whether a thread is of the query's statuses and harnesses.
 func (q Query) matches(status, harness string) bool {
 	return (len(q.Statuses) == 0 || slices.Contains(q.Statuses, status)) &&

@@ -24,7 +24,8 @@ import (
 // unchanged, and answers come back unchanged, each part as it arrives. It holds no secret, verifies nothing, follows no
 // redirect and caches nothing.
 //
-// It serves the API below /api/stream and below / alike, and answers GET /healthz itself.
+// It serves the API below /api/stream and below / alike, the list of threads at /api/threads, and answers GET /healthz
+// itself.
 // deploy/supabase/functions/stream-proxy is the same as an edge function; host/server/contract_test.go tests both. Its
 // fields must not change while it serves.
 type Proxy struct {
@@ -160,13 +161,16 @@ func ownAnswer(w http.ResponseWriter, r *http.Request) bool {
 // rewrite makes the request that goes upstream. ReverseProxy has removed the headers of the client's connection, and
 // adds none about the client.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
-	rest := r.In.URL.EscapedPath()
+	base, rest := p.Upstream.EscapedPath(), r.In.URL.EscapedPath()
 	if below, ok := strings.CutPrefix(rest, "/api/stream"); ok && (below == "" || below[0] == '/') {
 		rest = below
 	}
+	if rest == "/api/threads" || strings.HasPrefix(rest, "/api/threads/") {
+		base = strings.TrimSuffix(base, "/api/stream")
+	}
 	u := r.Out.URL
 	u.Scheme, u.Host, u.Opaque, u.User = p.Upstream.Scheme, p.Upstream.Host, "", nil
-	u.RawPath = p.Upstream.EscapedPath() + rest
+	u.RawPath = base + rest
 	u.Path, _ = url.PathUnescape(u.RawPath) // both parts have been parsed before
 	u.RawQuery = r.In.URL.RawQuery          // ReverseProxy cleans it
 	r.Out.Host = ""

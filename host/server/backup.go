@@ -104,6 +104,9 @@ func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) { return pebb
 // log returns the folder of the log.
 func (d Data) log() string { return filepath.Join(string(d), "log") }
 
+// index returns the folder of the index of threads, which is a cache of the log.
+func (d Data) index() string { return filepath.Join(string(d), "index") }
+
 // Backup writes a copy of the log to w, while no server uses the folder. fs.ErrNotExist: there is no log.
 func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) error {
 	if _, err := os.Stat(d.log()); err != nil {
@@ -119,7 +122,13 @@ func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) erro
 	return errors.Join(p.Backup(ctx, w), p.Close())
 }
 
-// Restore makes the log from a backup, as a whole or not at all. ErrLogExists: there is a log.
+// Restore makes the log from a backup, as a whole or not at all, and deletes the index of an earlier one. ErrLogExists:
+// there is a log.
 func (d Data) Restore(ctx context.Context, r io.Reader) (Backup, error) {
+	if _, err := os.Stat(d.log()); errors.Is(err, fs.ErrNotExist) {
+		if err := os.RemoveAll(d.index()); err != nil {
+			return Backup{}, err
+		}
+	}
 	return pebble.Restore(ctx, r, d.log())
 }

@@ -175,9 +175,13 @@ func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
+	summaries, closeIndex := startIndex(t, streams, logger)
 	threads := (&server.Server{
-		Log: streams, Secrets: [][]byte{secret}, LongPoll: longPoll,
-		Closing: context.Background(), Logger: logger,
+		Log: streams, Secrets: [][]byte{secret}, LongPoll: longPoll, Closing: context.Background(), Logger: logger,
+		Index: summaries,
+		Settle: func(_ context.Context, id string) (server.Settled, error) {
+			return server.Settled{Status: "failed", Actions: []server.SettledAction{{ThreadID: id, Did: "orphaned"}}}, nil
+		},
 	}).Handler()
 	u := &upstream{
 		waits: make(chan struct{}, 1000),
@@ -201,6 +205,7 @@ func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 	}))
 	t.Cleanup(func() {
 		u.Close()
+		closeIndex()
 		if err := streams.Close(); err != nil {
 			t.Error(err)
 		}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -31,6 +33,8 @@ type testServer struct {
 	dir string
 	log *log.Log
 	srv *httptest.Server
+
+	closeIndex func()
 }
 
 func newServer(t testing.TB) *testServer {
@@ -47,20 +51,45 @@ func (s *testServer) open() {
 		s.t.Fatal(err)
 	}
 	s.log = streams
+	threads, closeIndex := startIndex(s.t, streams, logger)
+	s.closeIndex = closeIndex
 	h := &server.Server{
 		Log:      streams,
 		Secrets:  [][]byte{secret},
 		LongPoll: 300 * time.Millisecond,
 		Closing:  context.Background(),
 		Logger:   logger,
+		Index:    threads,
 	}
 	s.srv = httptest.NewServer(h.Handler())
 }
 
 func (s *testServer) close() {
 	s.srv.Close()
+	if s.closeIndex != nil {
+		s.closeIndex()
+	}
 	if err := s.log.Close(); err != nil {
 		s.t.Error(err)
+	}
+}
+
+// startIndex runs an index of a log that nobody writes yet.
+func startIndex(t testing.TB, streams *log.Log, logger *slog.Logger) (x *index.Index, stop func()) {
+	t.Helper()
+	x, err := index.Open(t.TempDir(), "test", streams, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams.Changed = x.Changed
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- x.Run(ctx) }()
+	return x, func() {
+		cancel()
+		if err := errors.Join(<-ended, x.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -9,22 +9,22 @@ import (
 type route uint8
 
 const (
-	routeOther  route = iota
-	routeAppend       // to a thread
-	routeRead         // of a thread
-	routeEntry        // a read of one entry
-	routeMake         // a thread without entries
-	routeLive         // a read that waits, of a thread or another stream
-	routeToken        // a fresh token
-	routeStream       // the Durable Streams protocol
-	routeAdmin        // about the server, as a backup
-	routeHealth       // health, readiness and measurements
+	routeOther   route = iota
+	routeAppend        // to a thread
+	routeRead          // of a thread
+	routeEntry         // a read of one entry
+	routeMake          // a thread without entries
+	routeLive          // a read that waits, of a thread or another stream
+	routeToken         // a fresh token
+	routeStream        // the Durable Streams protocol
+	routeThreads       // the list of threads, and summaries
+	routeAdmin         // about the server, as a backup
+	routeHealth        // health, readiness and measurements
 	routes
 )
 
 var routeNames = [routes]string{
-	"other", "append", "read", "entry", "make", "live", "token", "stream", "admin",
-	"health",
+	"other", "append", "read", "entry", "make", "live", "token", "stream", "threads", "admin", "health",
 }
 
 func (r route) String() string { return routeNames[r] }
@@ -35,6 +35,12 @@ func routeOf(r *http.Request) route {
 	switch path {
 	case "/healthz", "/readyz", "/metrics":
 		return routeHealth
+	}
+	if path == threadsPath || strings.HasPrefix(path, threadsPath+"/") {
+		if r.Method == http.MethodGet && isLive(r.URL.RawQuery) {
+			return routeLive
+		}
+		return routeThreads
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	name, thread := strings.CutPrefix(path, "/api/stream/")

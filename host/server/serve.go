@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
@@ -45,6 +47,10 @@ type Config struct {
 	// Beside runs while the server serves, and ends when ctx does; nil for none. url is the base URL, secret the one
 	// that signs.
 	Beside func(ctx context.Context, url string, streams *log.Log, secret []byte) error
+
+	// Settle returns what settles a thread, for the server with this base URL and secret; nil for a server that settles
+	// none.
+	Settle func(url string, secret []byte) func(ctx context.Context, threadID string) (Settled, error)
 
 	engine log.Engine // for tests; nil for the one that the fields above name
 }
@@ -124,7 +130,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 			return err
 		}
 	}
-	if err := identify(ctx, streams); err != nil {
+	installation, err := identify(ctx, streams)
+	if err != nil {
+		installation = rand.Text() // no index is of this log
 		cfg.Logger.Warn(
 			"installation id unknown: /healthz leaves it out until it can be read or written",
 			"error",
@@ -148,6 +156,13 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		Closing:  ctx,
 		Logger:   cfg.Logger,
 		metrics:  m,
+	}
+	x, err := index.Open(cfg.Data.index(), installation, streams, cfg.Logger)
+	if err != nil { // without a cache there is a server still
+		cfg.Logger.Error("no list of threads: the index can't be opened", "error", err)
+	} else {
+		s.Index, streams.Changed = x, x.Changed
+		defer func() { err = errors.Join(err, x.Close()) }()
 	}
 	streams.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
 	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
@@ -174,6 +189,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		)
 	}
 	url := scheme + "://" + ln.Addr().String()
+	if cfg.Settle != nil {
+		s.Settle = cfg.Settle(url, secrets[0])
+	}
 	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -181,6 +199,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 
 	together.Go(func() error { return serveUntil(ctx, srv, cfg.Limits.listener(ln, m)) })
 	together.Go(func() error { return streams.Watch(ctx) })
+	if s.Index != nil {
+		together.Go(func() error { return x.Run(ctx) })
+	}
 	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
 		together.Go(func() error { return serveDebug(ctx, cfg.Debug, cfg.Logger) })
@@ -222,11 +243,10 @@ const identifyTimeout = 5 * time.Second
 
 // identify reads the installation's id, and makes it at the first start. On a full disk, and on a cluster without a
 // majority, the server starts without it.
-func identify(ctx context.Context, streams *log.Log) error {
+func identify(ctx context.Context, streams *log.Log) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
-	_, err := streams.Installation(ctx)
-	return err
+	return streams.Installation(ctx)
 }
 
 // newServer returns an HTTP server with a timeout for each wait.

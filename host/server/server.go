@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -44,6 +45,12 @@ type Server struct {
 	// at least the size of the largest post.
 	TokenQuota int64
 
+	// Index is of the threads of Log; nil for no list of threads.
+	Index *index.Index
+
+	// Settle settles a thread now; nil for a server that settles none.
+	Settle func(ctx context.Context, threadID string) (Settled, error)
+
 	tokens  *token.Verifier
 	posted  *limiter // nil without a quota
 	budget  *budget
@@ -56,8 +63,8 @@ const (
 	readyTimeout = 5 * time.Second
 )
 
-// Handler returns the handler of the thread API below /api/stream, the Durable Streams protocol below /v1/stream, and
-// of /healthz, /readyz and /metrics.
+// Handler returns the handler of the thread API below /api/stream and /api/threads, the Durable Streams protocol below
+// /v1/stream, and of /healthz, /readyz and /metrics.
 func (s *Server) Handler() http.Handler {
 	return paced(s.handler(), cmp.Or(s.WriteTimeout, writeTimeout))
 }
@@ -77,6 +84,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("PUT "+name, s.as(token.ScopeWrite, s.makeThread))
 	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
 	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
+	s.serveThreads(mux)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.metrics != nil {
 		mux.Handle("GET /metrics", s.metrics.handler())

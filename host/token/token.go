@@ -22,12 +22,18 @@ const (
 	// ScopeDelete deletes a stream. No writer has it: a run in a box must not be able to delete its own record.
 	ScopeDelete = "stream:delete"
 
+	// ScopeThreads reads the list of threads and their summaries. Its token's subject is SubjectThreads.
+	ScopeThreads = "threads:read"
+
 	// ScopeBackup copies the whole log. Its token's subject is SubjectAdmin.
 	ScopeBackup = "server:backup"
 )
 
 // SubjectAdmin is the subject of tokens for the server itself. It is the name of no stream.
 const SubjectAdmin = "arbe-admin"
+
+// SubjectThreads is the subject of tokens for the list of threads.
+const SubjectThreads = "threads"
 
 // Lifetimes and limits of tokens.
 const (

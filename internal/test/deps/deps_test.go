@@ -30,7 +30,7 @@ var may = map[string][]string{
 	"host/log/jetstream":        {"host/log/engine"},
 	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/openfiles"},
 	"host/proxy":                {"thread"},
-	"host/server":               {"host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/token", "internal/durable", "internal/openfiles", "thread"},
+	"host/server":               {"host/index", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/token", "internal/durable", "internal/openfiles", "thread"},
 	"host/token":                {},
 	"host/sandbox":              {"internal/durable", "internal/procfs", "thread", "outcome", "session"},
 	"host/folder":               {"host/sandbox", "internal/durable"},

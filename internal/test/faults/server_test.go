@@ -181,8 +181,24 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 			t.Errorf("writer %d: %d entries were acknowledged, %d are there", w, acked[w], len(entries))
 		}
 		total += len(entries)
+		v.summarized(t, fmt.Sprintf("w%d", w), len(entries))
 	}
 	t.Logf("%d kills, %d entries, none lost; the longest restart took %v", rounds, total, maxOf(down))
+}
+
+// summarized compares the summary of a thread of so many chats with the thread: the server was killed while it folded
+// the entries.
+func (v *service) summarized(t *testing.T, id string, entries int) {
+	t.Helper()
+	got, err := v.client(t, id).Summary(t.Context())
+	if entries == 0 && thread.NotFound(err) {
+		return
+	}
+	all := v.entries(t, id)
+	if err != nil || len(all) == 0 || got.LastEntryAt != all[len(all)-1].At || got.StartedAt != all[0].At ||
+		got.Title != "0" || got.Status != thread.StatusIdle {
+		t.Errorf("the summary of %d entries of %s is %+v, %v", entries, id, got, err)
+	}
 }
 
 func maxOf(all []time.Duration) (most time.Duration) {

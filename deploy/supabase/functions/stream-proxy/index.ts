@@ -116,7 +116,9 @@ async function forward(req: Request, path: string, query: string): Promise<Respo
   const late = new AbortController();
   const timer = setTimeout(() => late.abort(), patience);
   try {
-    const answer = await fetch(upstream + path + query, {
+    const threads = path === "/api/threads" || path.startsWith("/api/threads/");
+    const base = threads ? upstream.slice(0, -"/api/stream".length) : upstream;
+    const answer = await fetch(base + path + query, {
       method: req.method,
       headers: requestHeaders(req),
       body,

@@ -1,0 +1,300 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// threadsPath is where the list of threads is.
+const threadsPath = "/api/threads"
+
+// Threads on a page of the list.
+const (
+	pageThreads     = 50
+	mostPageThreads = 200
+)
+
+// summaryBytes is what a summary takes in memory while it is answered.
+const summaryBytes = 4 << 10
+
+// Settled is the result of settling a thread.
+type Settled struct {
+	Status  string          `json:"status"`
+	Open    bool            `json:"open"` // a later pass has work to do
+	Actions []SettledAction `json:"actions"`
+}
+
+// SettledAction is one thing that was done on a thread.
+type SettledAction struct {
+	ThreadID string `json:"threadId"`
+	RunID    string `json:"runId,omitempty"`
+	Did      string `json:"did"`
+	Why      string `json:"why,omitempty"`
+}
+
+// serveThreads adds the routes of summaries.
+func (s *Server) serveThreads(mux *http.ServeMux) {
+	for _, route := range []struct {
+		pattern string
+		h       func(http.ResponseWriter, *http.Request) error
+	}{
+		{"GET " + threadsPath, s.listThreads},
+		{"GET " + threadsPath + "/{id}", s.threadSummary},
+		{"POST " + threadsPath + "/{id}/reconcile", s.settle},
+	} {
+		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "no-store")
+			s.answerError(w, r, route.h(w, r))
+		})
+	}
+}
+
+// listThreads serves the list of threads, or its changes.
+func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
+	g, err := s.permit(r.Header.Get("Authorization"), token.SubjectThreads, token.ScopeThreads)
+	if err != nil {
+		return err
+	}
+	if s.Index == nil {
+		return errNoIndex
+	}
+	values := r.URL.Query()
+	q, err := parseQuery(values)
+	if err != nil {
+		return err
+	}
+	l := s.lease(r, g)
+	defer l.free()
+	if err := l.grow(q.Limit * summaryBytes); err != nil {
+		return err
+	}
+	switch live := values.Get("live"); live {
+	case "":
+	case "sse":
+		return s.threadEvents(w, r, q)
+	default:
+		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want sse", live)
+	}
+	page, err := s.Index.List(r.Context(), q)
+	if err != nil {
+		return indexError(err)
+	}
+	s.answerJSON(r.Context(), w, page)
+	return nil
+}
+
+// threadSummary serves the summary of a thread, to readers of the list and of the thread.
+func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := s.permitThread(r, id, token.ScopeRead, true); err != nil {
+		return err
+	}
+	if s.Index == nil {
+		return errNoIndex
+	}
+	v, err := s.Index.Summary(r.Context(), id)
+	if err != nil {
+		return indexError(err)
+	}
+	s.answerJSON(r.Context(), w, v)
+	return nil
+}
+
+// settle settles a thread, for its writers.
+func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := s.permitThread(r, id, token.ScopeWrite, false); err != nil {
+		return err
+	}
+	if s.Settle == nil {
+		return refuse(http.StatusNotImplemented, "no_reconcile", "this server settles no threads")
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing(), cancel)()
+	result, err := s.Settle(ctx, id)
+	if err != nil {
+		s.Logger.Warn("reconcile", "thread", id, "error", err)
+		return refuse(http.StatusServiceUnavailable, "unsettled", "the thread could not be settled; the server's log has why").
+			with("Retry-After", 5)
+	}
+	if result.Actions == nil {
+		result.Actions = []SettledAction{}
+	}
+	s.answerJSON(r.Context(), w, result)
+	return nil
+}
+
+// permitThread checks that the request's token has a scope for a thread, or where list is set that it can read the list
+// of threads.
+func (s *Server) permitThread(r *http.Request, id, scope string, list bool) error {
+	if !thread.ValidThread(id) {
+		return refuse(http.StatusNotFound, "not_found", "no such thread: want a threadId of A-Z a-z 0-9 _ -")
+	}
+	authorization := r.Header.Get("Authorization")
+	name := thread.StreamName(id)
+	if list {
+		if g, err := s.verify(bearer(authorization)); err == nil && g.Stream == token.SubjectThreads {
+			name, scope = token.SubjectThreads, token.ScopeThreads
+		}
+	}
+	g, err := s.permit(authorization, name, scope)
+	if err == nil && scope == token.ScopeWrite && g.Run != "" {
+		return refuse(http.StatusForbidden, "wrong_run", "a run's token does not settle its thread")
+	}
+	return err
+}
+
+var errNoIndex = refuse(http.StatusNotImplemented, "no_index", "this server has no list of threads")
+
+// indexError returns the answer to an error of the index.
+func indexError(err error) error {
+	switch {
+	case errors.Is(err, index.ErrAbsent):
+		return refuse(http.StatusNotFound, "not_found", "the thread was never written")
+	case errors.Is(err, index.ErrCursor):
+		return refuse(http.StatusBadRequest, "cursor", "cursor: want the one of the page before")
+	case errors.Is(err, index.ErrBuilding):
+		return refuse(http.StatusServiceUnavailable, "building", "%v", index.ErrBuilding).with("Retry-After", 1)
+	}
+	return err
+}
+
+// answerJSON answers with a value. The client may be gone.
+func (s *Server) answerJSON(ctx context.Context, w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	b := thread.Marshal(v)
+	out := s.answer(ctx, w, len(b)+1)
+	_, _ = out.Write(append(b, '\n'))
+	_ = out.Flush()
+}
+
+// listStatuses are the statuses that a query may name.
+var listStatuses = []string{
+	thread.StatusIdle, thread.StatusRunning, thread.StatusCompleted, thread.StatusFailed, thread.StatusCancelled,
+}
+
+// parseQuery parses the query of the list.
+func parseQuery(values url.Values) (q index.Query, err error) {
+	for name, given := range values {
+		if len(given) > 1 {
+			return q, refuse(http.StatusBadRequest, "query", "%.20q is there %d times", name, len(given))
+		}
+	}
+	q.Limit, q.Cursor = pageThreads, values.Get("cursor")
+	if given := values.Get("status"); given != "" {
+		q.Statuses = strings.Split(given, ",")
+		for _, status := range q.Statuses {
+			if !slices.Contains(listStatuses, status) {
+				return q, refuse(http.StatusBadRequest, "status", "status=%.20q: want some of %s, with commas between them",
+					status, strings.Join(listStatuses, ", "))
+			}
+		}
+	}
+	if given := values.Get("harness"); given != "" {
+		q.Harnesses = strings.Split(given, ",")
+	}
+	if given := values.Get("since"); given != "" {
+		if q.Since, err = time.Parse(time.RFC3339, given); err != nil {
+			return q, refuse(http.StatusBadRequest, "since", "since=%.40q: want a time of RFC 3339", given)
+		}
+	}
+	if given := values.Get("limit"); given != "" {
+		n, err := strconv.Atoi(given)
+		if err != nil || n < 1 || n > mostPageThreads {
+			return q, refuse(http.StatusBadRequest, "limit", "limit=%.20q: want 1 to %d", given, mostPageThreads)
+		}
+		q.Limit = n
+	}
+	return q, nil
+}
+
+// threadEvents serves the list as server-sent events: the threads of its page, the oldest start first, then a control
+// event, then each thread that changes. The query's status is for the page alone: a thread that no longer has it is a
+// change, too.
+func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query) error {
+	changes := s.Index.Watch() // before the list: what changes meanwhile is sent again
+	defer changes.Close()
+	page, err := s.Index.List(r.Context(), q)
+	if err != nil {
+		return indexError(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	defer s.metrics.reader(readerSSE)()
+	rc := http.NewResponseController(w)
+	out := s.answer(r.Context(), w, answerBuffer)
+	slices.Reverse(page.Threads)
+	for _, v := range page.Threads {
+		writeThread(out, v)
+	}
+	_, _ = io.WriteString(out, "event: control\ndata:{\"upToDate\":true}\n\n")
+	if out.Flush() != nil || rc.Flush() != nil {
+		return nil
+	}
+	life := time.NewTimer(sseLife)
+	defer life.Stop()
+	ping := time.NewTicker(ssePing)
+	defer ping.Stop()
+	for {
+		select {
+		case <-changes.News():
+			if !s.sendChanges(r.Context(), out, changes, q) {
+				return nil
+			}
+		case <-ping.C:
+			_, _ = io.WriteString(out, ": waiting\n\n")
+		case <-life.C:
+			return nil
+		case <-s.closing().Done():
+			return nil
+		case <-r.Context().Done():
+			return nil
+		}
+		if out.Flush() != nil || rc.Flush() != nil {
+			return nil
+		}
+	}
+}
+
+// sendChanges writes the changes that wait for a reader. It reports false where the reader has to come again.
+func (s *Server) sendChanges(ctx context.Context, out *bufio.Writer, r *index.Reader, q index.Query) bool {
+	for more := true; more; {
+		changes, rest, err := r.Take(ctx, mostPageThreads)
+		if err != nil {
+			if !errors.Is(err, index.ErrSlow) && ctx.Err() == nil {
+				s.Logger.Error("live list interrupted", "error", err)
+			}
+			return false
+		}
+		for _, c := range changes {
+			switch {
+			case c.Deleted:
+				_, _ = fmt.Fprintf(out, "event: deleted\ndata:{\"id\":%q}\n\n", c.ID)
+			case q.Covers(c.Summary):
+				writeThread(out, c.Summary)
+			}
+		}
+		more = rest
+	}
+	return true
+}
+
+// writeThread writes a summary as an event. An error stays in w.
+func writeThread(w *bufio.Writer, v thread.Summary) {
+	_, _ = fmt.Fprintf(w, "event: thread\ndata:%s\n\n", thread.Marshal(v))
+}

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,6 +137,56 @@ func TestCancelIsHeard(t *testing.T) {
 			v := (<-done).Verdict
 			if v.Outcome != outcome.Cancelled || !strings.Contains(v.Message, "enough") {
 				t.Errorf("got %+v", v)
+			}
+		})
+	}
+}
+
+// A run whose beginning the host has posted reads its prompt and the requests to it, and nothing else of a long thread.
+func TestReadsNoMoreThanItNeeds(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		early string // a request from before the runner started
+		most  int    // bytes of all reads
+		kind  func(*fakethread.Server)
+	}{
+		{"asked while it runs", "", 16 << 10, func(*fakethread.Server) {}},
+		{"asked before it started", "r1", 16 << 10, func(*fakethread.Server) {}},
+		{"an older server", "r1", 16 << 20, func(s *fakethread.Server) { s.Whole() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			server := fakethread.New(t, nil)
+			tt.kind(server)
+			text := strings.Repeat("x", 10<<10)
+			for i := range 100 {
+				put(server, fmt.Sprintf("chat%d", i), `{"type":"chat","text":"`+text+`"}`)
+			}
+			there := filepath.Join(t.TempDir(), "there")
+			cfg := prompted(t, server, "prompt", "touch "+there, "sleep 60s")
+			const ask = `{"type":"signal.dispatch.cancel_requested","runId":"r1","reason":"enough"}`
+			put(server, "all", `{"type":"signal.dispatch.cancel_requested","reason":"of runs before this one"}`)
+			if tt.early != "" {
+				put(server, "please", ask)
+			}
+			done := make(chan runner.Result, 1)
+			go func() {
+				res, err := run(t, runner.Fast(cfg))
+				if err != nil {
+					t.Error(err)
+				}
+				done <- res
+			}()
+			if tt.early == "" {
+				awaitFile(t, there)
+				put(server, "please", ask)
+			}
+			v := (<-done).Verdict
+			if v.Outcome != outcome.Cancelled || !strings.Contains(v.Message, "enough") {
+				t.Errorf("got %+v", v)
+			}
+			if sent := server.Sent(); sent > tt.most {
+				t.Errorf("read %d bytes of a thread of 1 MB", sent)
 			}
 		})
 	}

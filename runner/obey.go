@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,29 +19,28 @@ func (r *run) obey(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	// A request without a run id is for the runs that have started: it must come after this run's started entry.
-	offset, began := "0", false
-	if r.offset != "" {
-		offset, began = r.offset, true
-	}
+	offset, began := r.offset, r.offset != ""
 	heed := func(e thread.Entry) error {
 		if e.ID == startedID(r.RunID) {
 			began = true
 		}
-		var p thread.Cancel
-		if json.Unmarshal(e.Payload, &p) != nil || p.Type != thread.TypeCancel {
-			return nil
-		}
-		if p.RunID == r.RunID || p.RunID == "" && began {
-			r.Log.Info("cancel requested", "by", e.AuthorID, "reason", p.Reason)
-			r.end(cause{outcome.ActionCancel, cancelWhy(e.AuthorID, p.Reason)})
+		if p, is := r.asksToEnd(e, began); is {
+			r.obeyed(e, p)
 			return thread.ErrStop
 		}
 		return nil
 	}
 	logged := false
 	for wait := r.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
-		err := r.Client.Follow(ctx, offset, heed, nil)
+		var asked bool
+		var err error
+		if offset == "" { // of a run that the host, or an earlier worker, has begun
+			offset, asked, err = r.obeyBegun(ctx)
+			began = offset != "0"
+		}
+		if err == nil && !asked {
+			err = r.Client.Only(signals).Follow(ctx, offset, heed, nil)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -57,6 +57,52 @@ func (r *run) obey(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// signals is the prefix of the types of all signals.
+const signals = "signal."
+
+// asksToEnd reports whether an entry asks this run to end. A request without a run id is for the runs that have
+// started: it must come after this run's started entry.
+func (r *run) asksToEnd(e thread.Entry, began bool) (p thread.Cancel, is bool) {
+	is = json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeCancel &&
+		(p.RunID == r.RunID || p.RunID == "" && began)
+	return p, is
+}
+
+// obeyed ends the agent for a request.
+func (r *run) obeyed(e thread.Entry, p thread.Cancel) {
+	r.Log.Info("cancel requested", "by", e.AuthorID, "reason", p.Reason)
+	r.end(cause{outcome.ActionCancel, cancelWhy(e.AuthorID, p.Reason)})
+}
+
+// obeyBegun obeys a request that came before now. It reads back from the thread's end to the run's beginning, and
+// returns the offset of that end. From a server that can't read backwards it reads nothing: the offset is "0".
+func (r *run) obeyBegun(ctx context.Context) (offset string, asked bool, err error) {
+	var first struct {
+		thread.Entry
+		thread.Cancel
+	}
+	began := true
+	offset, err = r.Client.Only(signals).ReadBack(ctx, "now", func(e thread.Entry) error {
+		if p, is := r.asksToEnd(e, began); is {
+			first.Entry, first.Cancel, asked = e, p, true
+		}
+		switch e.ID {
+		case runningID(r.RunID):
+			return thread.ErrStop
+		case startedID(r.RunID):
+			began = false
+		}
+		return nil
+	})
+	if err != nil {
+		return "", false, err
+	}
+	if asked {
+		r.obeyed(first.Entry, first.Cancel)
+	}
+	return cmp.Or(offset, "0"), asked, nil
 }
 
 // The first and the longest wait before the thread is read again after the server refused it. An expired token may

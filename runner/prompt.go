@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,17 +18,14 @@ const retryPrompt = time.Second
 // have the thread. notStarted is why the agent can't start; nil also for a run that was stopped meanwhile.
 func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 	for began := runfolder.Clock(); ; {
-		err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
-			if e.ID != promptID(r.RunID) {
-				return nil
-			}
+		e, found, err := r.Client.EntryWithin(ctx, promptID(r.RunID), r.Timeout)
+		if found {
 			var chat thread.Chat
-			if err := json.Unmarshal(e.Payload, &chat); err != nil {
-				return fmt.Errorf("entry %s: %w", e.ID, err)
+			if bad := json.Unmarshal(e.Payload, &chat); bad != nil {
+				err = fmt.Errorf("entry %s: %w", e.ID, bad)
 			}
 			r.Prompt = chat.Text
-			return thread.ErrStop
-		})
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -42,7 +38,7 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 			continue
 		case thread.Refused(err) || thread.Redirected(err):
 			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
-		case err != nil && !errors.Is(err, thread.ErrStop) && !thread.NotFound(err):
+		case err != nil && !thread.NotFound(err):
 			return &NotStartedError{StatusNotStarted, fmt.Errorf("read the prompt from the thread: %w", err)}
 		case strings.TrimSpace(r.Prompt) == "":
 			err := fmt.Errorf("no prompt: none was given, and the thread has no chat %s", promptID(r.RunID))

@@ -285,26 +285,26 @@ func TestReadBack(t *testing.T) {
 			can := strings.HasSuffix(name, "gives pieces")
 			for _, tt := range []struct {
 				from interface {
-					ReadBack(ctx context.Context, before string, f func(thread.Entry) error) (bool, error)
+					ReadBack(ctx context.Context, before string, f func(thread.Entry) error) (string, error)
 				}
 				want []thread.Entry
 			}{{server.Client(), all}, {server.Client().Only("signal."), some}} {
 				n := len(tt.want)
-				ok, err := tt.from.ReadBack(t.Context(), "now", func(e thread.Entry) error {
+				next, err := tt.from.ReadBack(t.Context(), "now", func(e thread.Entry) error {
 					if n--; e.ID != tt.want[n].ID {
 						t.Fatalf("got %s, want %s", e.ID, tt.want[n].ID)
 					}
 					return nil
 				})
-				if err != nil || ok != can || can != (n == 0) {
-					t.Errorf("%d entries are left, %v, %v", n, ok, err)
+				if err != nil || can != (next == "2500") || can != (n == 0) {
+					t.Errorf("%d entries are left, next %q, %v", n, next, err)
 				}
 			}
 			stop := errors.New("enough")
 			n := 0
-			ok, err := server.Client().ReadBack(t.Context(), "1500", func(thread.Entry) error { n++; return stop })
-			if can && (!ok || !errors.Is(err, stop) || n != 1) || !can && (ok || n != 0) {
-				t.Errorf("%d entries, %v, %v", n, ok, err)
+			next, err := server.Client().ReadBack(t.Context(), "1500", func(thread.Entry) error { n++; return stop })
+			if can && (next != "1500" || !errors.Is(err, stop) || n != 1) || !can && (next != "" || n != 0) {
+				t.Errorf("%d entries, next %q, %v", n, next, err)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (p *program) runAction(c *cli.Context) error {
 	show := p.show(c.Bool("full"))
 	over := make(chan error, 1)
 	go func() {
-		over <- client.Follow(ctx, "0", func(e thread.Entry) error {
+		over <- client.Follow(ctx, done.Offset, func(e thread.Entry) error {
 			fold.Add(e)
 			return show(e)
 		}, func() bool {

@@ -40,7 +40,8 @@ func (p *program) cancelAction(c *cli.Context) error {
 		return err
 	}
 	var fold thread.Fold
-	page, err := client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	signals := client.Only("signal.")
+	page, err := signals.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil && !thread.NotFound(err) {
 		return reach(err)
 	}
@@ -66,7 +67,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if !c.Bool("wait") {
 		return nil
 	}
-	err = client.Follow(c.Context, page.Next, func(e thread.Entry) error {
+	err = signals.Follow(c.Context, page.Next, func(e thread.Entry) error {
 		if fold.Add(e); statusOf(&fold, run) != thread.StatusRunning {
 			return thread.ErrStop
 		}

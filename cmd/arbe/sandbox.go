@@ -209,7 +209,7 @@ func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = client.Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	_, err = client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil && !thread.NotFound(err) {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
@@ -305,7 +305,7 @@ func (p *program) cancelIn(c *cli.Context, h host, id string, ref sandbox.Ref) e
 		}
 		var now thread.Fold
 		limited, cancel := context.WithTimeout(c.Context, endTimeout)
-		err := client.Follow(limited, "0", func(e thread.Entry) error {
+		err := client.Only("signal.").Follow(limited, "0", func(e thread.Entry) error {
 			if now.Add(e); statusOf(&now, r.ID) != thread.StatusRunning && statusOf(&now, r.ID) != "" {
 				return thread.ErrStop
 			}

@@ -17,7 +17,10 @@ import (
 // that accept single entries only: elsewhere the claim and the run are one append.
 const claimTimeout = time.Minute
 
-// log is the part of the thread that was read.
+// signals is the prefix of the types of all signals.
+const signals = "signal."
+
+// log is what was read of the thread's signals.
 type log struct {
 	fold   thread.Fold
 	claims map[int]claim
@@ -30,13 +33,13 @@ type claim struct {
 	at  time.Time
 }
 
-// read reads the new entries of the thread.
+// read reads the new signals of the thread.
 func (g *log) read(ctx context.Context, client *thread.Client) error {
 	from := g.next
 	if from == "" {
 		from, g.fold, g.claims = "0", thread.Fold{}, map[int]claim{}
 	}
-	page, err := client.Read(ctx, from, false, func(e thread.Entry) error {
+	page, err := client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
 		g.fold.Add(e)
 		if number, is := strings.CutPrefix(e.ID, "run."); is {
 			var c thread.Claim

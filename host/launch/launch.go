@@ -16,6 +16,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,7 +120,8 @@ type Launched struct {
 	Resume  string          `json:"resume"`  // none, continue or hydrate
 	WorkDir string          `json:"workDir"`
 
-	Box sandbox.Sandbox `json:"-"`
+	Box    sandbox.Sandbox `json:"-"`
+	Offset string          `json:"-"` // of the thread: the run's entries come behind it
 }
 
 // farewellTimeout bounds the cleanup of a launch that failed.
@@ -162,6 +164,7 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	if err := g.thread.read(ctx, l.Client); err != nil {
 		return done, err
 	}
+	done.Offset = cmp.Or(g.thread.next, "0")
 	if err := g.claim(ctx); err != nil {
 		return done, err
 	}

@@ -49,16 +49,14 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 
 // correct posts a correction if the parent has another end of the run.
 func (t *settling) correct(ctx context.Context, parent *thread.Client, run thread.Run, base string) error {
-	had := ""
-	_, err := parent.Read(ctx, "0", false, func(e thread.Entry) error {
-		var p thread.ChildFinished
-		if e.ID == base+".finished" && json.Unmarshal(e.Payload, &p) == nil {
-			had = p.Status
-		}
-		return nil
-	})
+	finished, _, err := parent.Entry(ctx, base+".finished")
 	if err != nil {
 		return fmt.Errorf("read thread %s: %w", parent.Thread, err)
+	}
+	var p thread.ChildFinished
+	had := ""
+	if json.Unmarshal(finished.Payload, &p) == nil { // an entry that is not there has no payload
+		had = p.Status
 	}
 	if had == run.Status {
 		return nil // the same status

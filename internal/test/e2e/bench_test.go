@@ -27,7 +27,7 @@ import (
 )
 
 // arbe is what the host's binary prints.
-func arbe(b *testing.B, args ...string) string {
+func arbe(b testing.TB, args ...string) string {
 	b.Helper()
 	out, err := exec.Command(filepath.Join(bin, "arbe"), args...).Output()
 	if err != nil {

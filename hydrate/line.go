@@ -42,8 +42,8 @@ func Parse(e thread.Entry, d session.Dialect) Entry {
 	return parsed
 }
 
-// outline returns the entry's line, decoded as far as a rebuild needs it. A line from a payload is JSON: whoever
-// stored the payload has checked it.
+// outline returns the entry's line, decoded as far as a rebuild needs it. A line from a payload is JSON: it was
+// checked when the payload was stored.
 func (e Entry) outline(d session.Dialect) session.Entry {
 	switch {
 	case e.message != nil:

@@ -83,7 +83,7 @@ func noteSum(b []byte, at int64) uint64 {
 // words are the texts that an Encoder remembers of the lines so far.
 type words struct {
 	session string
-	session.Heard
+	session.Context
 }
 
 // The tags of words. A call has two: its id, then its name.
@@ -139,7 +139,7 @@ func (m *Mirror) writeNote(r *session.Reader) error {
 		b = binary.LittleEndian.AppendUint64(b, id)
 	}
 	ids := len(b)
-	now := words{m.Session, m.decoder.Heard()}
+	now := words{m.Session, m.decoder.Context()}
 	b = appendWord(b, tagSession, n.words.session, now.session)
 	b = appendWord(b, tagProvider, n.words.Provider, now.Provider)
 	b = appendWord(b, tagModel, n.words.Model, now.Model)
@@ -195,7 +195,7 @@ func (m *Mirror) recall(r *session.Reader) (bool, error) {
 		fits = err == nil && m.hash(string(mark)) == last.print
 	}
 	if fits && f.Truncate(end) == nil {
-		m.notes = notes{f: f, end: end, words: words{m.Session, m.decoder.Heard()}}
+		m.notes = notes{f: f, end: end, words: words{m.Session, m.decoder.Context()}}
 		return true, nil
 	}
 	return false, errors.Join(err, f.Close())
@@ -243,7 +243,7 @@ func (m *Mirror) takeNote(head noteHead, b []byte) {
 		m.used.add(binary.LittleEndian.Uint64(b))
 		b = b[8:]
 	}
-	var h session.Heard
+	var h session.Context
 	id := ""
 	for len(b) > 1 {
 		n, size := binary.Uvarint(b[1:])
@@ -268,6 +268,6 @@ func (m *Mirror) takeNote(head noteHead, b []byte) {
 		}
 		b = b[from+int(n):]
 	}
-	m.decoder.Hear(h)
+	m.decoder.Add(h)
 	m.prompted, m.last = head.prompted, head.last
 }

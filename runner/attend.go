@@ -14,8 +14,8 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
-// attend sees the running agent p to its end, which comes by itself or because ctx is done, and adds to facts how it
-// ended and what it left behind. outputs are its stdout and stderr, which attend closes; nil where it has a terminal.
+// attend waits for the end of the running agent p, and ends it if ctx is done. It adds to facts how the agent ended and
+// what it left behind. outputs are its stdout and stderr, which attend closes; nil where it has a terminal.
 func (r *run) attend(
 	ctx context.Context, p *harness.Process, tree harness.Tree, facts outcome.Facts, outputs []*output,
 ) outcome.Facts {

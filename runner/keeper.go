@@ -359,7 +359,7 @@ func (k *Keeper) endAgent() error {
 		return err
 	}
 	endAgent(rec, k.Folder, []int{os.Getpid()}, k.Log)
-	for began := time.Now(); k.drain() && time.Since(began) < farewell; {
+	for began := time.Now(); k.drain() && time.Since(began) < stopTime; {
 		time.Sleep(sweepEvery) // until the agent is reaped
 	}
 	return nil

@@ -20,7 +20,7 @@ func (r *run) obey(ctx context.Context) error {
 		return nil
 	}
 	offset, began := r.offset, r.offset != ""
-	heed := func(e thread.Entry) error {
+	obey := func(e thread.Entry) error {
 		if e.ID == startedID(r.RunID) {
 			began = true
 		}
@@ -39,7 +39,7 @@ func (r *run) obey(ctx context.Context) error {
 			began = offset != "0"
 		}
 		if err == nil && !asked {
-			err = r.Client.Only(signals).Follow(ctx, offset, heed, nil)
+			err = r.Client.Only(signals).Follow(ctx, offset, obey, nil)
 		}
 		switch {
 		case err == nil:

@@ -41,13 +41,13 @@ import (
 )
 
 // Bounds and intervals. Daytona gives the processes of a box that it stops ten seconds between TERM and KILL. An
-// ordered stop takes at most farewell: the agent's grace, that of the processes it left behind, and then the last lines
+// ordered stop takes at most stopTime: the agent's grace, that of the processes it left behind, and then the last lines
 // and the terminal, if the server answers.
 const (
-	farewell    = 8 * time.Second
-	grace       = farewell / 2
-	sweepGrace  = farewell / 8
-	sweepFor    = farewell / 4
+	stopTime    = 8 * time.Second
+	grace       = stopTime / 2
+	sweepGrace  = stopTime / 8
+	sweepFor    = stopTime / 4
 	byHandFor   = 60 * time.Second // a person waits so long for the delivery of the terminal
 	lookEvery   = time.Second      // between two looks at the agent
 	maxBeatless = time.Minute      // a heartbeat is due at least so often, also while lines are posted
@@ -362,7 +362,7 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 	return nil
 }
 
-// saveRecord writes run.json. If it fails, the run goes on, but no later worker can continue it. The keeper keeps a
+// saveRecord writes run.json. If it fails, the run continues, but no later worker can take it over. The keeper keeps a
 // record that has the run's first entries.
 func (r *run) saveRecord() {
 	b, err := r.record.Encode()

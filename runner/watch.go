@@ -17,7 +17,7 @@ const busyCPU = 0.02
 const notePauses = 10 * time.Second
 
 // eyes count observed time: the time in which the worker could look at the agent. A frozen box, a stopped worker and
-// a machine that slept leave a gap between two looks. A gap says nothing of the agent: it counts as two looks.
+// a machine that slept leave a gap between two looks. A gap is no evidence about the agent: it counts as two looks.
 type eyes struct {
 	every time.Duration // between two looks
 	last  time.Duration // the previous look: clock

@@ -17,7 +17,7 @@ var Claude = Dialect{
 	Turn: claudeTurn,
 }
 
-// claudeTypes are the line types of claude that say nothing of a turn: those of 2.1.329 and of versions before it.
+// claudeTypes are the line types of claude without part in a turn: those of 2.1.329 and of versions before it.
 var claudeTypes = set(
 	"system", "attachment", "queue-operation", "api-request", "api-request-shape", "api-request-blob",
 	"last-prompt", "atis-latch", "tools-used", "cost-state", "mode", "summary", "file-history-snapshot",
@@ -25,7 +25,7 @@ var claudeTypes = set(
 	"permission-mode", "worktree-state", "content-replacement", "marble-origami-commit", "marble-origami-snapshot",
 )
 
-// claudeTags begin the user lines that claude writes by itself, in files that don't say who wrote them.
+// claudeTags begin the user lines that claude injects, in files that don't mark them.
 var claudeTags = []string{
 	"<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>", "<command-name>",
 	"<command-message>", "<bash-input>", "<bash-stdout>", "<system-reminder>", "<task-notification>",
@@ -133,7 +133,7 @@ func claudeAssistant(e *Entry, f, m map[string]json.RawMessage) {
 	e.speak(message{Content: content})
 }
 
-// claudeError is what claude says of a failure, and of what kind it is.
+// claudeError returns the message of a failure, with its kind.
 func claudeError(said, kind string) string {
 	if kind == "" || kind == "unknown" {
 		return said
@@ -164,7 +164,7 @@ func claudeContent(raw []byte) blocks {
 			} else {
 				content = append(content, textBlock("[image: "+str(source["url"])+"]"))
 			}
-		case "redacted_thinking": // sealed: it says nothing to anybody else
+		case "redacted_thinking": // encrypted for the provider
 		default:
 			content = append(content, textBlock("["+typ+"]"))
 		}

@@ -10,7 +10,7 @@ import (
 
 // What claude's session files are made of where we make them. claude 2.1.329 reads them only as compact JSON.
 
-// claudePlace are the members that say where a line stands.
+// claudePlace are the members with the place of a line in the session.
 type claudePlace struct {
 	Parent    *string `json:"parentUuid"`
 	Side      bool    `json:"isSidechain"`

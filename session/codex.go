@@ -16,7 +16,7 @@ import (
 // a turn ended stands in event_msg lines. Lines have no ids.
 var Codex = Dialect{Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn}
 
-// codexTypes are the line types of codex 0.169.0 that say nothing of a turn.
+// codexTypes are the line types of codex 0.169.0 without part in a turn.
 var codexTypes = set(
 	"world_state", "token_usage_record", "turn_context", "compacted", "inter_agent_communication",
 	"inter_agent_communication_metadata",
@@ -104,7 +104,7 @@ func codexEvent(e *Entry, p map[string]json.RawMessage) {
 	}
 }
 
-// codexError is what codex says of a failure, and of what kind it is where that says more.
+// codexError returns the message of a failure, with its kind if that adds anything.
 func codexError(raw []byte) string {
 	failed := fields(raw)
 	said, info := str(failed["message"]), failed["codex_error_info"]
@@ -166,7 +166,7 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 	}
 }
 
-// codexMessage decodes a message. The model's own ends no turn: that is for an event to say.
+// codexMessage decodes a message. A message of the model does not end the turn: an event does.
 func codexMessage(e *Entry, p map[string]json.RawMessage) {
 	role := str(p["role"])
 	content := codexContent(p["content"])
@@ -190,7 +190,7 @@ func codexMessage(e *Entry, p map[string]json.RawMessage) {
 	}
 }
 
-// codexTags begin the user messages that codex writes by itself, in files that don't say who wrote them.
+// codexTags begin the user messages that codex injects, in files that don't mark them.
 var codexTags = []string{
 	"<environment_context>", "<user_instructions>", "<turn_aborted>", "<skill>", "<skills_instructions>",
 	"<user_shell_command>", "<subagent_notification>",
@@ -231,7 +231,7 @@ func codexContent(raw []byte) blocks {
 // codexText is the text in a list of summaries.
 func codexText(raw []byte) string { return codexContent(raw).text() }
 
-// codexExit is where codex tells the model how a command ended.
+// codexExit matches a command's exit status in the output that codex gives the model.
 var codexExit = regexp.MustCompile(`(?m)^(?:Process exited with code|Exit code:) (-?\d+)$`)
 
 // codexOutput is a tool's result: a text, a list of items, or an object with the text in it. It failed where the text

@@ -80,7 +80,7 @@ func cutLine(f io.ReaderAt, offset, n int64, window []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// errTooLong says that the structure and the beginnings of the strings are too long.
+// errTooLong: the structure and the beginnings of the strings are too long.
 var errTooLong = errors.New("too long")
 
 // cutter copies JSON and cuts its long strings.

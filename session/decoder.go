@@ -11,26 +11,26 @@ import (
 type Decoder struct {
 	Dialect
 
-	heard Heard
-	tools map[string]string // names of the tools of the latest calls, by the call's id
-	older map[string]string // of the calls before those
+	context Context
+	tools   map[string]string // names of the tools of the latest calls, by the call's id
+	older   map[string]string // of the calls before those
 }
 
-// Heard is what a Decoder remembers of lines for those that follow.
-type Heard struct {
+// Context is what a Decoder remembers of lines for those that follow.
+type Context struct {
 	Provider, Model string // of the turns that follow
 	Reply           string // id of the last reply
 	Calls           []Call
 }
 
-// Heard returns what the Decoder remembers, without the calls.
-func (d *Decoder) Heard() Heard { return d.heard }
+// Context returns what the Decoder remembers, without the calls.
+func (d *Decoder) Context() Context { return d.context }
 
-// Hear adds to what the Decoder remembers, as if it had decoded the lines of h. It may be called for parts, in order.
-func (d *Decoder) Hear(h Heard) {
-	d.heard.Provider = cmp.Or(h.Provider, d.heard.Provider)
-	d.heard.Model = cmp.Or(h.Model, d.heard.Model)
-	d.heard.Reply = cmp.Or(h.Reply, d.heard.Reply)
+// Add adds to what the Decoder remembers, as if it had decoded the lines of h. It may be called for parts, in order.
+func (d *Decoder) Add(h Context) {
+	d.context.Provider = cmp.Or(h.Provider, d.context.Provider)
+	d.context.Model = cmp.Or(h.Model, d.context.Model)
+	d.context.Reply = cmp.Or(h.Reply, d.context.Reply)
 	for _, c := range h.Calls {
 		if d.tools == nil || len(d.tools) >= mostCalls {
 			d.tools, d.older = map[string]string{}, d.tools
@@ -56,10 +56,10 @@ func (d *Decoder) Next(line []byte) Entry {
 	if e.Side {
 		return e
 	}
-	if e.Reply != "" && e.Reply == d.heard.Reply {
+	if e.Reply != "" && e.Reply == d.context.Reply {
 		e.Usage = nil // the reply's first line has it
 	}
-	d.Hear(Heard{Provider: e.Provider, Model: e.Model, Reply: e.Reply, Calls: e.Calls})
+	d.Add(Context{Provider: e.Provider, Model: e.Model, Reply: e.Reply, Calls: e.Calls})
 	return d.fill(e)
 }
 
@@ -76,10 +76,10 @@ func (d *Decoder) fill(e Entry) Entry {
 	switch e.Kind {
 	case Assistant:
 		if e.Provider == "" {
-			e.Provider = d.heard.Provider
+			e.Provider = d.context.Provider
 		}
 		if e.Model == "" {
-			e.Model = d.heard.Model
+			e.Model = d.context.Model
 		}
 	case ToolResult:
 		if e.ToolName == "" && !e.Whole {

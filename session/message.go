@@ -95,7 +95,7 @@ func imageBlock(url string) block {
 	return block{Type: "image", MimeType: head, Data: data}
 }
 
-// text is what the texts among the blocks say.
+// text returns the joined texts of the blocks.
 func (b blocks) text() string {
 	var parts []string
 	for _, x := range b {

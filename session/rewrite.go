@@ -8,7 +8,7 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// structural are the members whose strings say what a line is and how it hangs together, in the lines of all three
+// structural are the members whose strings hold the type of a line and its links to others, in the lines of all three
 // agents and in the payloads that are made of them. Rewrite leaves them alone: a tree whose ids have changed is lost.
 var structural = set(
 	"type", "role", "kind", "subtype", "stopReason", "stop_reason", "status", "harness", "runId", "chat", "id",

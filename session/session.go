@@ -36,7 +36,7 @@ const (
 	Answer       // a tool's result: assistant output is due
 	End          // the turn ended well
 	Failure      // the turn ended with a failure on record
-	Abort        // the turn was interrupted, and the record says so
+	Abort        // the turn was interrupted, on record
 )
 
 // Entry is one line, decoded. Its slices may point into the line, and are valid as long as the line is.

@@ -82,7 +82,7 @@ func NotFound(err error) bool {
 	return errors.As(err, &se) && se.Status == http.StatusNotFound
 }
 
-// request sends one request with p's patience, and once more with another token where the server refuses this one. The
+// request sends one request within p's times, and once more with another token where the server refuses this one. The
 // caller closes the answer's body.
 func (c *Client) request(ctx context.Context, p policy, method, query string, body []byte) (*http.Response, error) {
 	token, err := c.current()
@@ -93,7 +93,7 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 	if err != nil {
 		return nil, err
 	}
-	c.heard(resp, token)
+	c.learn(resp, token)
 	if resp.StatusCode != http.StatusUnauthorized {
 		return resp, nil
 	}
@@ -107,12 +107,12 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 	}
 	drain(resp.Body)
 	if resp, err = c.send(ctx, p, method, query, body, fresh, c.seen); err == nil {
-		c.heard(resp, fresh)
+		c.learn(resp, fresh)
 	}
 	return resp, err
 }
 
-// send sends one request with p's patience. more is what follows the thread's address; seen gets each try's result.
+// send sends one request within p's times. more is what follows the thread's address; seen gets each try's result.
 func (c *Client) send(
 	ctx context.Context, p policy, method, more string, body []byte, token string, seen func(*http.Response, error),
 ) (*http.Response, error) {

@@ -18,13 +18,13 @@ import (
 // server refuses it. How old the first token is follows from the server's clock, once; the life of those that it was
 // exchanged for is counted from their coming, by the monotonic clock. No clock that is wrong or jumps does harm.
 type renewal struct {
-	flight sync.Mutex // held by whoever is getting a token
+	flight sync.Mutex // held while a token is requested
 
 	mu      sync.Mutex
 	given   string        // what the source gave last
 	token   string        // what to show: given, or what it was exchanged for
-	issued  time.Time     // by the server's clock; zero where the token doesn't say
-	until   time.Time     // by the server's clock; zero where the token doesn't say
+	issued  time.Time     // by the server's clock; zero if the token has none
+	until   time.Time     // by the server's clock; zero if the token has none
 	due     time.Time     // when to exchange it; zero where that is not known
 	aged    bool          // due takes the token's age into account
 	next    time.Time     // no exchange before this
@@ -44,7 +44,7 @@ const (
 	mostRenewWait  = time.Minute      // after ones that failed, or whose token the server refused
 	missingWait    = 10 * time.Minute // for a server that renews no tokens
 	freshWait      = 3 * time.Second  // of a call whose token was refused, for a fresh one
-	defaultLife    = 10 * time.Minute // of a token that doesn't say how long it lives, once the server has refused one
+	defaultLife    = 10 * time.Minute // of a token without a lifetime, once the server has refused one
 )
 
 // KeepToken exchanges the write token for a fresh one at half its life, and when the server refuses it, until ctx is
@@ -221,8 +221,8 @@ func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err
 	return answer.JWT, now, nil
 }
 
-// heard takes from an answer to token what it tells of the server's clock and of the token.
-func (c *Client) heard(resp *http.Response, token string) {
+// learn takes the server's clock, and whether it accepts the token, from an answer.
+func (c *Client) learn(resp *http.Response, token string) {
 	r := &c.renewal
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,8 +253,8 @@ func (c *Client) heard(resp *http.Response, token string) {
 	}
 }
 
-// take makes token the one to show, and reads from it how long it lives. It is the server that says whether it is
-// good. The caller holds mu.
+// take makes token the current one, and reads its lifetime. It checks nothing else: the server decides whether the
+// token is good. The caller holds mu.
 func (r *renewal) take(token string) {
 	r.token, r.issued, r.until, r.due, r.aged = token, time.Time{}, time.Time{}, time.Time{}, false
 	if r.changed != nil {
@@ -274,8 +274,8 @@ func (r *renewal) take(token string) {
 	}
 }
 
-// life is how long the token lives in all, as it says itself; where it doesn't say when that began, from now on by the
-// server's clock. The caller holds mu.
+// life returns the token's lifetime. Without a time of issue it counts from now, by the server's clock. The caller
+// holds mu.
 func (r *renewal) life(now time.Time) time.Duration {
 	switch {
 	case r.until.IsZero():

@@ -45,7 +45,7 @@ type Fields struct {
 func (f Fields) Signal() bool { return strings.HasPrefix(f.Type, "signal.") }
 
 // meanings are the names that have a meaning at a payload's top level. A payload has each at most once, and none in
-// another case: readers differ in which of two equal members they take, and whether they heed the case.
+// another case: readers differ in which of two equal members they take, and whether case counts.
 var meanings = func() map[string]uint {
 	m := map[string]uint{}
 	for i, name := range strings.Fields(`
@@ -72,7 +72,7 @@ var folded = func() map[string]string {
 }()
 
 // Scan reads the fields of a payload, which is JSON. It is what the server checks an entry and a token's run by, and
-// what Fold goes by, so that all three read the same. An error tells what is ambiguous or of the wrong type. What
+// what Fold goes by, so that all three read the same. An error names what is ambiguous or of the wrong type. What
 // stands inside the members is free.
 func Scan(payload []byte) (f Fields, err error) {
 	if !jsonscan.IsObject(payload) {

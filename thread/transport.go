@@ -75,7 +75,7 @@ func beginsHTML(body *bufio.Reader) bool {
 	for n := 1; n <= 512; n++ {
 		b, err := body.Peek(n)
 		if err != nil {
-			return false // shorter than that, or broken off: whoever reads it finds out
+			return false // shorter than that, or broken off: its reader gets the error
 		}
 		if c := b[n-1]; c > ' ' && c < 0x80 { // no white space, and no mark of the byte order
 			return c == '<'
@@ -84,7 +84,7 @@ func beginsHTML(body *bufio.Reader) bool {
 	return false
 }
 
-// Redirected reports whether err says that the server's address is another one.
+// Redirected reports whether err means that the server has another address.
 func Redirected(err error) bool {
 	var se *StatusError
 	return errors.As(err, &se) && se.Status/100 == 3

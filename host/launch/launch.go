@@ -124,8 +124,8 @@ type Launched struct {
 	Offset string          `json:"-"` // of the thread: the run's entries come behind it
 }
 
-// farewellTimeout bounds the cleanup of a launch that failed.
-const farewellTimeout = 30 * time.Second
+// cleanupTimeout bounds the cleanup of a launch that failed.
+const cleanupTimeout = 30 * time.Second
 
 // BusyError is returned if the thread has an open run, or another launch was first.
 type BusyError struct{ Thread, Run string }
@@ -219,7 +219,7 @@ const looks = 3
 
 // runs reports whether a process, or any runner, is alive in a box.
 func (g *launching) runs(ctx context.Context, id string, p sandbox.Process) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	for n := 1; ; n++ {
 		is, err := g.Provider.Runs(ctx, id, p)
@@ -374,7 +374,7 @@ func (t Task) redactor() *thread.Redactor {
 // failed posts the failure of the launch, and deletes the box that was made for it. A box in which the runner may run
 // is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
-	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	var err error
 	if fresh && !g.fired {

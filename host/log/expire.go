@@ -27,7 +27,7 @@ type Pass struct {
 }
 
 // Expire goes over the log once: it deletes streams that have expired and deleted streams without forks, and compacts
-// threads. After an error it goes on with the next stream, and returns the first one. It may be repeated, and several
+// threads. After an error it continues with the next stream, and returns the first one. It may be repeated, and several
 // servers may do it at once.
 func (l *Log) Expire(ctx context.Context, now time.Time, keep Retention) (Pass, error) {
 	var p Pass

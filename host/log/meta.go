@@ -22,7 +22,7 @@ type Meta struct {
 	Seq      string     `json:"seq,omitempty"`      // of the last Post with one
 	Fork     *Fork      `json:"fork,omitempty"`
 	Gone     bool       `json:"gone,omitempty"` // deleted, and kept for its forks
-	Born     string     `json:"born,omitempty"` // tells it from earlier streams of its name
+	Born     string     `json:"born,omitempty"` // distinguishes it from earlier streams of its name
 }
 
 // Fork is where a stream branches off from another. Up to offset At it reads as its source.

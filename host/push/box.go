@@ -82,7 +82,7 @@ type work struct {
 // Bounds of the work in the box.
 const (
 	mostMessage = 64 << 10
-	farewell    = time.Minute // of the cleanup in the box
+	cleanupTime = time.Minute // of the cleanup in the box
 )
 
 // bundle commits uncommitted changes and packs the branch. packed is false if the box's remote-tracking branches have
@@ -141,11 +141,11 @@ func (w *work) discard(ctx context.Context) {
 	if w.path == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	_, _ = w.box.Exec(ctx, sandbox.Command{
 		Argv:    []string{"sh", "-c", discardScript, "sh", w.box.Home() + "/" + w.path, w.o.Branch, w.pushed},
-		Timeout: farewell, MaxOutput: mostOutput,
+		Timeout: cleanupTime, MaxOutput: mostOutput,
 	})
 }
 

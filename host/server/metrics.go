@@ -73,14 +73,14 @@ func newMetrics(version string, check func(context.Context) error, disk string) 
 		f.NewGaugeFunc(
 			prometheus.GaugeOpts{
 				Name: "arbe_disk_free_bytes",
-				Help: "Room on the log's disk for this server; -1 if it can't be told.",
+				Help: "Room on the log's disk for this server; -1 if unknown.",
 			},
 			func() float64 { free, _ := diskRoom(disk); return free },
 		)
 		f.NewGaugeFunc(
 			prometheus.GaugeOpts{
 				Name: "arbe_disk_size_bytes",
-				Help: "Size of the log's disk; -1 if it can't be told.",
+				Help: "Size of the log's disk; -1 if unknown.",
 			},
 			func() float64 { _, size := diskRoom(disk); return size },
 		)

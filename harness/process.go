@@ -133,9 +133,9 @@ func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 }
 
 // Adopt returns the Process for a running process that is not a child of this one. ticks is its start from its
-// procfs.Stat, which distinguishes it from another process with the same pid. After its end Adopt calls learn for its exit;
-// learn may block for a moment, and returns false if the exit is unknown. The error is fs.ErrNotExist if the process
-// has ended.
+// procfs.Stat, which distinguishes it from another process with the same pid. After its end Adopt calls learn for its
+// exit; learn may block for a moment, and returns false if the exit is unknown. The error is fs.ErrNotExist if the
+// process has ended.
 func Adopt(pid int, ticks uint64, learn func() (outcome.Exit, bool)) (*Process, error) {
 	proc, err := os.FindProcess(pid)
 	if err != nil {

@@ -71,8 +71,10 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 				Usage: "end an agent that can't reach its provider for this long (codex: 10m; the others end on " +
 					"their own)",
 			},
-			&cli.BoolFlag{Name: "kill-leftovers",
-				Usage: "end processes that the agent leaves, also after a normal end"},
+			&cli.BoolFlag{
+				Name:  "kill-leftovers",
+				Usage: "end processes that the agent leaves, also after a normal end",
+			},
 			&cli.BoolFlag{
 				Name:  "remove-token-file",
 				Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts",

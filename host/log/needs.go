@@ -18,9 +18,9 @@ type Engine interface {
 
 // backReader reads from a stream's end towards its start.
 type backReader interface {
-	// ReadBack returns the last records up to seq upTo, in the stream's order: whole appends, until they are n records or
-	// have most bytes of data. It returns less only where there are no more records before. Reading back can continue up
-	// to any seq below those that it returned.
+	// ReadBack returns the last records up to seq upTo, in the stream's order: whole appends, until they are n records
+	// or have most bytes of data. It returns less only where there are no more records before. Reading back can
+	// continue up to any seq below those that it returned.
 	ReadBack(ctx context.Context, stream string, upTo uint64, n, most int) ([]engine.Record, error)
 }
 

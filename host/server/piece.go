@@ -145,8 +145,8 @@ func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, 
 // scanRecords is how many records are read back at once to find those of some types.
 const scanRecords = 4096
 
-// collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged with
-// the piece.
+// collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged
+// with the piece.
 func (s *Server) collect(
 	ctx context.Context,
 	l *lease,

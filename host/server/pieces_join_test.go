@@ -106,8 +106,8 @@ func randomBatch(r *rand.Rand, n *int, beats *int) string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// Pieces joined are the whole read, forwards and backwards, with types the filtered whole read: while others append, and
-// while heartbeats are removed.
+// Pieces joined are the whole read, forwards and backwards, with types the filtered whole read: while others append,
+// and while heartbeats are removed.
 func TestPiecesJoin(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,8 @@ func TestPiecesJoin(t *testing.T) {
 			// While heartbeats are removed: none of those that stay is missing.
 			removed := make(chan log.Pass, 1)
 			go func() {
-				pass, err := streams.Expire(t.Context(), time.Now().Add(time.Hour), log.Retention{Heartbeats: time.Minute})
+				pass, err := streams.Expire(t.Context(), time.Now().Add(time.Hour),
+					log.Retention{Heartbeats: time.Minute})
 				if err != nil {
 					t.Error(err)
 				}
@@ -206,7 +207,8 @@ func TestPiecesJoin(t *testing.T) {
 				want := p.whole()
 				for i, got := range during[types] {
 					if !within(got, before[types]) || !within(want, got) {
-						t.Errorf("types %q, %d: %d of %d entries, and %d stay", types, i, len(got), len(before[types]), len(want))
+						t.Errorf("types %q, %d: %d of %d entries, and %d stay", types, i, len(got), len(before[types]),
+							len(want))
 					}
 				}
 				got, _ := p.on("0")
@@ -253,7 +255,8 @@ func TestPiecesOfForks(t *testing.T) {
 					for k := range r.IntN(4) {
 						body += fmt.Sprintf(`,"%d.%d.%d"`, depth, i, k)
 					}
-					if _, err := l.Post(ctx, name, log.Post{Type: "application/json", Body: []byte(body + "]")}); err != nil {
+					if _, err := l.Post(ctx, name,
+						log.Post{Type: "application/json", Body: []byte(body + "]")}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -288,7 +291,8 @@ func TestPiecesOfForks(t *testing.T) {
 						back, at = append(p.Records, back...), p.Prev
 					}
 					if !slices.EqualFunc(on, whole, sameRecord) || !slices.EqualFunc(back, whole, sameRecord) {
-						t.Errorf("depth %d, limit %d: %d and %d records, want %d", depth, limit, len(on), len(back), len(whole))
+						t.Errorf("depth %d, limit %d: %d and %d records, want %d", depth, limit, len(on), len(back),
+							len(whole))
 					}
 				}
 			}
@@ -298,8 +302,8 @@ func TestPiecesOfForks(t *testing.T) {
 
 func sameRecord(a, b engine.Record) bool { return a.Seq == b.Seq && string(a.Data) == string(b.Data) }
 
-// A thread that is deleted while it is read is 404; one that is made again is read in full from the old offset. One that
-// was restored from an older backup is 400 beyond_tail for every way to read, until the reader starts anew.
+// A thread that is deleted while it is read is 404; one that is made again is read in full from the old offset. One
+// that was restored from an older backup is 400 beyond_tail for every way to read, until the reader starts anew.
 func TestPiecesOfAnotherThread(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
@@ -326,7 +330,8 @@ func TestPiecesOfAnotherThread(t *testing.T) {
 	fresh := s.dir
 	s.dir = old
 	s.open()
-	for _, q := range []string{"offset", "limit=3&offset", "live=long-poll&offset", "live=sse&offset", "types=chat&offset", "limit=1&before"} {
+	for _, q := range []string{"offset", "limit=3&offset", "live=long-poll&offset", "live=sse&offset",
+		"types=chat&offset", "limit=1&before"} {
 		a := s.do("GET", p+"?"+q+"="+next, token, "")
 		if a.status != 400 || a.code != "beyond_tail" || a.header.Get("Stream-Next-Offset") != fmt.Sprintf("%020d", 5) {
 			t.Errorf("%s: %+v", q, a)

@@ -132,7 +132,8 @@ siege: build ## hostile and honest load on a thread server of 512 MiB for MINUTE
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database
 	go run $(GOVULNCHECK) ./...
 
-# The real agents, and a Node that can run them, as their lock files say. What the cache has of the same lock stays.
+# The real agents, and a Node that can run them, at the versions of their lock files. An installed one of the same lock
+# stays.
 .PHONY: agents
 agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(wildcard testdata/npm/*/package-lock.json)) ## all that the tests run: agents, SDKs
 $(CACHE)/%/.installed: testdata/npm/%/package-lock.json

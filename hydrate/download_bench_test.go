@@ -48,10 +48,8 @@ func BenchmarkDownload(b *testing.B) {
 	}
 	byClient := func(f io.Writer) error {
 		out := bufio.NewWriterSize(f, 256<<10)
-		var line []byte
 		_, err := client.Read(b.Context(), "0", false, func(e thread.Entry) error {
-			line = append(e.AppendJSON(line[:0]), '\n')
-			_, err := out.Write(line)
+			_, err := out.Write(append(e.AppendJSON(out.AvailableBuffer()), '\n'))
 			return err
 		})
 		return errors.Join(err, out.Flush())
@@ -123,11 +121,13 @@ func longThread(b *testing.B, lines int) (body []byte, size int) {
 		switch i % 4 {
 		case 1:
 			call := map[string]any{
-				"type": "toolCall", "id": fmt.Sprint("c", i), "name": "bash", "arguments": map[string]any{"command": words[:180]},
+				"type": "toolCall", "id": fmt.Sprint("c", i), "name": "bash",
+				"arguments": map[string]any{"command": words[:180]},
 			}
 			m["role"], m["content"], m["stopReason"] = "assistant", []any{text(words[:360]), call}, "toolUse"
 			m["provider"], m["model"], m["api"] = "scripted", "scripted-1", "openai-completions"
-			m["usage"] = map[string]any{"input": 652, "output": 10, "totalTokens": 662, "cost": map[string]any{"total": 0.1}}
+			cost := map[string]any{"total": 0.1}
+			m["usage"] = map[string]any{"input": 652, "output": 10, "totalTokens": 662, "cost": cost}
 		case 2, 3:
 			m["role"], m["content"] = "toolResult", []any{text(words[:720])}
 			m["toolCallId"], m["toolName"], m["isError"] = fmt.Sprint("c", i-1), "bash", false

@@ -204,7 +204,8 @@ func TestCompare(t *testing.T) {
 			}
 			notes := filepath.Join(t.TempDir(), "notes")
 			c, err := lines.compare(path, session.Pi, rebuilder.Converted(), notes)
-			if err != nil || c.comparison != tt.want || c.posted.Index != tt.posted || c.info.ID != "s1" || c.cwd != "/w" {
+			if err != nil || c.comparison != tt.want || c.posted.Index != tt.posted ||
+				c.info.ID != "s1" || c.cwd != "/w" {
 				t.Errorf("got %+v, %v; want %+v", c, err, tt.want)
 			}
 			// The mirror that continues the file has notes of its lines where the thread has them all.

@@ -48,10 +48,8 @@ func BenchmarkDownload(b *testing.B) {
 	}
 	byClient := func(f io.Writer) error {
 		out := bufio.NewWriterSize(f, 256<<10)
-		var line []byte
 		_, err := client.Read(b.Context(), "0", false, func(e thread.Entry) error {
-			line = append(e.AppendJSON(line[:0]), '\n')
-			_, err := out.Write(line)
+			_, err := out.Write(append(e.AppendJSON(out.AvailableBuffer()), '\n'))
 			return err
 		})
 		return errors.Join(err, out.Flush())

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -263,7 +264,8 @@ func BenchmarkMirror(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkHydrate: a session of 100,000 lines rebuilt from its thread, against plainly downloading the thread.
+// BenchmarkHydrate rebuilds a session of 100,000 lines from its thread, and takes turns with two downloads of the same
+// thread: of the bare bytes, and by the runner's own client, which writes each entry to a file.
 func BenchmarkHydrate(b *testing.B) {
 	content := sessionLines(100_000)
 	dir := b.TempDir()
@@ -277,7 +279,11 @@ func BenchmarkHydrate(b *testing.B) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
-	var rebuilt, plain time.Duration
+	client := &thread.Client{
+		Base: thread.BaseURL(server), Thread: id, Token: func() (string, error) { return token, nil },
+		HTTP: thread.NewHTTP(),
+	}
+	var rebuilt, plain, byClient time.Duration
 	var rss int64
 	for range b.N {
 		cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "hydrate", "--out", filepath.Join(dir, "out.jsonl"))
@@ -309,11 +315,27 @@ func BenchmarkHydrate(b *testing.B) {
 			b.Fatal(err)
 		}
 		plain += time.Since(began)
+
+		began = time.Now()
+		if f, err = os.Create(filepath.Join(dir, "entries")); err != nil {
+			b.Fatal(err)
+		}
+		out := bufio.NewWriterSize(f, 256<<10)
+		_, err = client.Read(b.Context(), "0", false, func(e thread.Entry) error {
+			_, err := out.Write(append(e.AppendJSON(out.AvailableBuffer()), '\n'))
+			return err
+		})
+		if err = errors.Join(err, out.Flush(), f.Sync(), f.Close()); err != nil {
+			b.Fatal(err)
+		}
+		byClient += time.Since(began)
 	}
 	mb := float64(len(content)) / 1e6 * float64(b.N)
 	b.ReportMetric(mb/rebuilt.Seconds(), "MB/s-rebuilt")
 	b.ReportMetric(mb/plain.Seconds(), "MB/s-plain")
+	b.ReportMetric(mb/byClient.Seconds(), "MB/s-client")
 	b.ReportMetric(rebuilt.Seconds()/plain.Seconds(), "ratio")
+	b.ReportMetric(rebuilt.Seconds()/byClient.Seconds(), "ratio-client")
 	b.ReportMetric(float64(rss)/(1<<20), "MiB-rss")
 	b.ReportMetric(0, "ns/op")
 }

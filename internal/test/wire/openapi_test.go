@@ -123,8 +123,8 @@ func served(t *testing.T) (routes []string) {
 // pattern is one of a route with a method.
 var pattern = regexp.MustCompile(`^[A-Z]+ /`)
 
-// patterns returns the patterns that a file registers: its constant texts that look like one, and those without a method
-// that it passes to Handle or HandleFunc.
+// patterns returns the patterns that a file registers: its constant texts that look like one, and those without a
+// method that it passes to Handle or HandleFunc.
 func patterns(t *testing.T, file *ast.File) (all []string) {
 	t.Helper()
 	named := map[string]ast.Expr{}

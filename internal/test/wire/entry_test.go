@@ -188,6 +188,17 @@ func TestSchemaHasTheFields(t *testing.T) {
 	}
 }
 
+// TestSummaryHasTheFields holds that docs/openapi.yaml has the members of a summary.
+func TestSummaryHasTheFields(t *testing.T) {
+	d, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas := node{d, "", d.api}.to("components", "schemas")
+	compare(t, d, "Summary", schemas.to("Summary").members(), fieldsOf(reflect.TypeFor[thread.Summary]()), false)
+	compare(t, d, "SummaryPage", schemas.to("SummaryPage").members(), fieldsOf(reflect.TypeFor[thread.SummaryPage]()), false)
+}
+
 // field is a member of a Go type in JSON.
 type field struct {
 	typ      reflect.Type

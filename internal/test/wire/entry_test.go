@@ -195,8 +195,11 @@ func TestSummaryHasTheFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	schemas := node{d, "", d.api}.to("components", "schemas")
-	compare(t, d, "Summary", schemas.to("Summary").members(), fieldsOf(reflect.TypeFor[thread.Summary]()), false)
-	compare(t, d, "SummaryPage", schemas.to("SummaryPage").members(), fieldsOf(reflect.TypeFor[thread.SummaryPage]()), false)
+	for name, typ := range map[string]reflect.Type{
+		"Summary": reflect.TypeFor[thread.Summary](), "SummaryPage": reflect.TypeFor[thread.SummaryPage](),
+	} {
+		compare(t, d, name, schemas.to(name).members(), fieldsOf(typ), false)
+	}
 }
 
 // field is a member of a Go type in JSON.

@@ -188,6 +188,20 @@ func TestSchemaHasTheFields(t *testing.T) {
 	}
 }
 
+// TestSummaryHasTheFields holds that docs/openapi.yaml has the members of a summary.
+func TestSummaryHasTheFields(t *testing.T) {
+	d, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas := node{d, "", d.api}.to("components", "schemas")
+	for name, typ := range map[string]reflect.Type{
+		"Summary": reflect.TypeFor[thread.Summary](), "SummaryPage": reflect.TypeFor[thread.SummaryPage](),
+	} {
+		compare(t, d, name, schemas.to(name).members(), fieldsOf(typ), false)
+	}
+}
+
 // field is a member of a Go type in JSON.
 type field struct {
 	typ      reflect.Type

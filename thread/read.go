@@ -182,7 +182,9 @@ func (r *reading) next(page Page) (tail bool) {
 	if page.Next != "" {
 		r.offset, r.far = page.Next, 0
 	}
-	r.wait, r.limit = false, min(2*r.limit, pieceEntries)
+	r.wait = false
+	// After a break a piece grows slowly: what comes before the next break is received twice.
+	r.limit = min(r.limit+r.limit/8+1, pieceEntries)
 	return tail
 }
 

@@ -29,7 +29,7 @@ type Client struct {
 
 	single  atomic.Bool // the server takes no arrays
 	polled  atomic.Bool // the server has no long-poll
-	whole   atomic.Bool // the server refuses to give a thread in pieces
+	whole   wholeReads  // whether the server refuses to give a thread in pieces
 	scanned atomic.Bool // the server gives no single entries
 	outage  outage
 	renewal renewal

@@ -13,16 +13,60 @@ import (
 // written NotFound reports true of the error. The thread of an older server, which gives no single entries, is read up
 // to the entry.
 func (c *Client) Entry(ctx context.Context, id string) (e Entry, ok bool, err error) {
-	if !c.scanned.Load() {
-		err = c.Only().reading("0", nil).attentive(ctx, readIdle, func(ctx context.Context, body *patientBody) error {
-			_, answer, err := c.open(ctx, "/entries/"+url.PathEscape(id))
+	l := &lookup{c: c, id: id}
+	l.reading = c.Only().reading("0", l.add)
+	return l.entry(ctx, readIdle)
+}
+
+// EntryWithin is Entry, and tries again where the server can't be reached or fails, until nothing has come for the time
+// patience.
+func (c *Client) EntryWithin(ctx context.Context, id string, patience time.Duration) (e Entry, ok bool, err error) {
+	heard := time.Now()
+	for wait := firstWait; ; wait = min(2*wait, time.Second) {
+		l := &lookup{c: c, id: id}
+		l.reading = c.Only().reading("0", l.add)
+		l.silence, l.patience, l.heard = patience, patience, heard
+		left := patience - time.Since(heard)
+		e, ok, err = l.entry(ctx, left)
+		if heard, left = l.heard, patience-time.Since(l.heard); err == nil || final(err) || ctx.Err() != nil || left <= 0 {
+			return e, ok, err
+		}
+		pause(ctx, min(wait, left))
+	}
+}
+
+// lookup is a search for one entry.
+type lookup struct {
+	c  *Client
+	id string
+	*reading
+
+	n     int // entries of the scan
+	found Entry
+}
+
+// add takes the next entry of an answer.
+func (l *lookup) add(e Entry) error {
+	if l.n++; e.ID != l.id {
+		return nil
+	}
+	l.found = e
+	return ErrStop
+}
+
+// entry asks for the entry by its id, or scans the thread. The server may let the beginning of its first answer wait
+// for the time first.
+func (l *lookup) entry(ctx context.Context, first time.Duration) (e Entry, ok bool, err error) {
+	if !l.c.scanned.Load() {
+		err = l.attentive(ctx, first, func(ctx context.Context, body *patientBody) error {
+			_, answer, err := l.c.open(ctx, "/entries/"+url.PathEscape(l.id))
 			if err != nil {
 				return err
 			}
 			return body.entries(answer, func(first Entry) error { e = first; return ErrStop })
 		})
 		switch {
-		case errors.Is(err, ErrStop) && e.ID == id:
+		case errors.Is(err, ErrStop) && e.ID == l.id:
 			return e, true, nil
 		case err == nil || errors.Is(err, ErrStop): // the answer to another request
 		case codeOf(err) == codeRemoved:
@@ -31,53 +75,35 @@ func (c *Client) Entry(ctx context.Context, id string) (e Entry, ok bool, err er
 			return Entry{}, false, err
 		}
 	}
-	return c.scan(ctx, id)
+	l.far = 0
+	err = l.scan(ctx, err)
+	return l.found, l.found.ID != "" && err == nil, err
 }
 
-// scan reads the thread up to the entry with this id. A server that gives a piece of one entry has no more to say on an
-// id than its answer to Entry, so scan reads no further.
-func (c *Client) scan(ctx context.Context, id string) (found Entry, ok bool, err error) {
-	n := 0
-	r := c.Only().reading("0", func(e Entry) error {
-		if n++; e.ID != id {
-			return nil
-		}
-		found, ok = e, true
-		return ErrStop
-	})
-	r.limit = 1
-	page, err := r.answer(ctx, r.silence)
+// scan reads the thread up to the entry. refused is the server's answer to the question for the entry. A server that
+// gives a piece of one entry has given its last answer on the id, so scan reads no further; a 404 without a code is
+// that of a proxy in front of it, and remains the result.
+func (l *lookup) scan(ctx context.Context, refused error) error {
+	l.limit = 1
+	page, err := l.answer(ctx, l.silence)
 	switch {
-	case ok:
-		return found, true, nil
+	case l.own != nil:
+		return nil
 	case err != nil && final(err):
-		return Entry{}, false, err
-	case err == nil && (r.next(page) || n <= 1):
-		return Entry{}, false, nil
+		return err
+	case err == nil && l.next(page):
+		return nil
+	case err == nil && l.n <= 1 && NotFound(refused) && codeOf(refused) == "":
+		return refused
+	case err == nil && l.n <= 1:
+		return nil
 	case err == nil:
-		c.scanned.Store(true)
+		l.c.scanned.Store(true)
 	}
-	if _, err = r.toTail(ctx); errors.Is(err, ErrStop) {
-		err = nil
+	if _, err = l.toTail(ctx); l.own != nil {
+		return nil
 	}
-	return found, ok, err
-}
-
-// EntryWithin is Entry, and tries again where the server can't be reached or fails, for the time patience.
-func (c *Client) EntryWithin(ctx context.Context, id string, patience time.Duration) (e Entry, ok bool, err error) {
-	for began, wait := time.Now(), firstWait; ; wait = min(2*wait, time.Second) {
-		limited, cancel := context.WithDeadlineCause(ctx, began.Add(patience), silentError{patience})
-		e, ok, err = c.Entry(limited, id)
-		if err != nil && ctx.Err() == nil && limited.Err() != nil {
-			err = context.Cause(limited)
-		}
-		cancel()
-		left := patience - time.Since(began)
-		if err == nil || final(err) || ctx.Err() != nil || left <= 0 {
-			return e, ok, err
-		}
-		pause(ctx, min(wait, left))
-	}
+	return err
 }
 
 // The first and the largest piece of ReadBack, in entries. What is sought is mostly near the end.
@@ -87,8 +113,8 @@ const (
 )
 
 // ReadBack passes the thread's entries before an offset, or before its tail ("now"), to f, the newest first, until f
-// returns an error, which ReadBack returns, but for ErrStop. next is the place of before, from which a Follow continues;
-// "" where the server can't read backwards: f has got nothing then.
+// returns an error, which ReadBack returns, but for ErrStop. next is the place of before, from which a Follow
+// continues; "" where the server can't read backwards: f has got nothing then.
 func (c *Client) ReadBack(ctx context.Context, before string, f func(Entry) error) (next string, err error) {
 	return c.Only().ReadBack(ctx, before, f)
 }

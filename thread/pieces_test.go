@@ -348,3 +348,46 @@ func TestFollowAnotherThread(t *testing.T) {
 		})
 	}
 }
+
+// slow is an answer's body over a slow link, which breaks off.
+type slow struct {
+	io.Reader
+	pace, life time.Duration // of each 1 KiB; of the connection
+}
+
+func (s *slow) Read(b []byte) (int, error) {
+	if s.life -= s.pace; s.life < 0 {
+		return 0, errors.New("connection reset")
+	}
+	time.Sleep(s.pace) // the bubble's time
+	return s.Reader.Read(b[:min(len(b), 1<<10)])
+}
+
+// A thread whose download takes more than ten minutes over a slow link, which breaks off every two minutes, is read in
+// whole, and not much of it twice.
+func TestReadSlowLink(t *testing.T) {
+	server := fakethread.New(t, nil)
+	all := long(600, 10<<10)
+	for _, e := range all {
+		server.Put(e)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := tripClient(func(r *http.Request) (*http.Response, error) {
+			resp, err := directly{server}.RoundTrip(r)
+			if err == nil {
+				resp.Body = io.NopCloser(&slow{resp.Body, 100 * time.Millisecond, 2 * time.Minute})
+			}
+			return resp, err
+		})
+		c.Token = thread.StaticToken(server.Token)
+		var got []thread.Entry
+		began := time.Now()
+		err := c.ReadAll(t.Context(), 30*time.Second, func(e thread.Entry) error { got = append(got, e); return nil })
+		if err != nil || ids(got) != ids(all) {
+			t.Errorf("read %d of %d entries, %v", len(got), len(all), err)
+		}
+		if took := time.Since(began); took < 10*time.Minute || took > 15*time.Minute {
+			t.Errorf("took %v", took)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +28,19 @@ const (
 	codeBeyond  = "beyond_tail" // an older server answers such an offset with 400 and another code
 	codeRemoved = "removed"     // the entry was there; the server deletes those that nobody needs after a run
 )
+
+// wholeReads counts the reads that a server refused in pieces and answered in whole.
+type wholeReads struct{ n atomic.Int32 }
+
+// known reports whether the server refuses pieces. One refusal may be a hiccup.
+func (w *wholeReads) known() bool { return w.n.Load() >= 3 }
+
+// add adds a read that was refused in pieces.
+func (w *wholeReads) add(answered bool) {
+	if answered {
+		w.n.Add(1)
+	}
+}
 
 // pieceEntries is how many entries the client requests at once: the most that the server gives.
 const pieceEntries = 1000
@@ -182,7 +196,9 @@ func (r *reading) next(page Page) (tail bool) {
 	if page.Next != "" {
 		r.offset, r.far = page.Next, 0
 	}
-	r.wait, r.limit = false, min(2*r.limit, pieceEntries)
+	r.wait = false
+	// After a break a piece grows slowly: what comes before the next break is received twice.
+	r.limit = min(r.limit+r.limit/8+1, pieceEntries)
 	return tail
 }
 
@@ -192,16 +208,14 @@ func (r *reading) answer(ctx context.Context, first time.Duration) (page Page, e
 		first = max(first, readIdle) // the server waits, too
 	}
 	err = r.attentive(ctx, first, func(ctx context.Context, body *patientBody) error {
-		pieces := !r.c.whole.Load()
+		pieces := !r.c.whole.known()
 		page, err = r.receive(ctx, r.query(pieces), body)
 		if !pieces || !unwaited(err) || codeOf(err) == codeBeyond {
 			return err
 		}
 		var second error // is it the limit or the types that the server refuses?
 		page, second = r.receive(ctx, r.query(false), body)
-		if second == nil {
-			r.c.whole.Store(true)
-		}
+		r.c.whole.add(second == nil)
 		return second
 	})
 	if codeOf(err) == codeBeyond || statusOf(err) == http.StatusBadRequest && !r.wait && r.offset != "0" {

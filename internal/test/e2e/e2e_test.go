@@ -81,7 +81,7 @@ func withServer(run func() int) (status int, err error) {
 	}()
 	// until the server is there
 	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
-		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil {
+		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil && len(b) > 0 {
 			server = strings.TrimSpace(string(b))
 			return run(), nil
 		}

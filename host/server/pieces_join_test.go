@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -203,6 +204,9 @@ func TestPiecesJoin(t *testing.T) {
 			if pass := <-removed; pass.Heartbeats != beats-1 {
 				t.Errorf("%d heartbeats were removed, want %d", pass.Heartbeats, beats-1)
 			}
+			if a := (call{method: "GET", path: "/entries/r1.beat.1", token: token}).do(t, base); a.code != "removed" {
+				t.Errorf("a removed heartbeat: %+v", a)
+			}
 			for types, p := range readers {
 				want := p.whole()
 				for i, got := range during[types] {
@@ -358,5 +362,112 @@ func TestPiecesOfAnotherThread(t *testing.T) {
 	}
 	if a := s.do("GET", p+"/entries/e1", token, ""); a.status != 404 {
 		t.Errorf("an entry of the deleted thread: %+v", a)
+	}
+}
+
+// A piece has 8 MiB at most, also where its entries are one append that NATS keeps in many messages.
+func TestPieceBytes(t *testing.T) {
+	for name, open := range engines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := serveOn(t, open(t), func(*server.Server) {}) + "/api/stream/arbe-thread-t1"
+			token := writer(t, "t1")
+			var posted, want []string
+			for i := range 20 {
+				id := fmt.Sprint("e", i)
+				posted, want = append(posted, chat(id, strings.Repeat("x", 1<<20))), append(want, id)
+			}
+			posted, want = append(posted, chat("large", strings.Repeat("x", 7<<20))), append(want, "large")
+			for _, body := range []string{"[" + strings.Join(posted, ",") + "]", chat("last", "x")} {
+				if a := (call{method: "POST", token: token, body: body}).do(t, base); a.status != 200 {
+					t.Fatalf("got %d %.200s", a.status, a.body)
+				}
+			}
+			want = append(want, "last")
+			var on, back []string
+			check := func(a answer) []string {
+				if a.status != 200 || len(a.body) > 8<<20 || len(a.body) == 0 {
+					t.Fatalf("got %d and %d bytes", a.status, len(a.body))
+				}
+				return strings.Fields(ids(t, a.body))
+			}
+			for offset, more := "0", true; more; {
+				a := call{method: "GET", path: "?limit=1000&offset=" + offset, token: token}.do(t, base)
+				on, more = append(on, check(a)...), a.header.Get("Stream-Up-To-Date") == ""
+				offset = a.header.Get("Stream-Next-Offset")
+				if whole := (call{method: "GET", path: "?offset=" + offset, token: token}).do(t, base); len(on)+strings.Count(whole.body, "\n") != len(want) {
+					t.Errorf("a whole read from %s: %d entries after %d", offset, strings.Count(whole.body, "\n"), len(on))
+				}
+			}
+			for before := "now"; len(back) < len(want); {
+				a := call{method: "GET", path: "?limit=1000&before=" + before, token: token}.do(t, base)
+				back, before = append(check(a), back...), a.header.Get("Stream-Prev-Offset")
+			}
+			if !slices.Equal(on, want) || !slices.Equal(back, want) {
+				t.Errorf("got %v and %v", on, back)
+			}
+			seq, _, _ := strings.Cut(call{method: "GET", path: "?limit=1", token: token}.do(t, base).header.Get("Stream-Next-Offset"), "_")
+			if a := (call{method: "GET", path: "?offset=" + seq + "_999999", token: token}).do(t, base); a.status != 200 {
+				t.Errorf("from an offset that no append has: %d %.200s", a.status, a.body)
+			}
+		})
+	}
+}
+
+// A piece of rare types ends after 32 MiB of others, with an offset that goes on.
+func TestPieceOfRareTypes(t *testing.T) {
+	s := newServer(t)
+	token := writer(t, "t1")
+	const p = "/api/stream/arbe-thread-t1"
+	post := func(body string) {
+		t.Helper()
+		if a := s.do("POST", p, token, body); a.status != 200 {
+			t.Fatalf("got %d %.200s", a.status, a.body)
+		}
+	}
+	post(typed("first", "signal.a.b"))
+	for i := range 10 {
+		post(chat(fmt.Sprint("e", i), strings.Repeat("x", 7<<20)))
+	}
+	post(typed("last", "signal.a.b"))
+	for place, header := range map[string]string{"offset": "Stream-Next-Offset", "before": "Stream-Prev-Offset"} {
+		at, got, requests := map[string]string{"offset": "0", "before": "now"}[place], "", 0
+		for len(strings.Fields(got)) < 2 && requests < 10 {
+			a := s.do("GET", p+"?types=signal.&limit=5&"+place+"="+at, token, "")
+			if next := a.header.Get(header); a.status != 200 || next == at {
+				t.Fatalf("%s=%s: %d, %s", place, at, a.status, next)
+			}
+			got, at, requests = got+" "+ids(t, a.body), a.header.Get(header), requests+1
+		}
+		if requests != 3 {
+			t.Errorf("%s: %d requests for %q", place, requests, got)
+		}
+	}
+}
+
+// What another server of the cluster appended is found by its id at once.
+func TestReceivedAtOnAnotherServer(t *testing.T) {
+	open := natsCluster(t)
+	first, second := log.New(open(t)), log.New(open(t))
+	t.Cleanup(func() {
+		if err := errors.Join(first.Close(), second.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range 3 {
+		id := fmt.Sprint("e", i)
+		if _, ok, err := second.ReceivedAt(t.Context(), "t1", id); ok || err != nil {
+			t.Errorf("before: %v, %v", ok, err)
+		}
+		e, err := thread.ParseEntry([]byte(chat(id, "x")))
+		if err == nil {
+			_, err = first.Append(t.Context(), "t1", []thread.Entry{e})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at, ok, err := second.ReceivedAt(t.Context(), "t1", id); !ok || err != nil || at.IsZero() {
+			t.Errorf("after: %v, %v, %v", at, ok, err)
+		}
 	}
 }

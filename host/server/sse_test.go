@@ -1,12 +1,15 @@
 package server
 
 import (
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // One row for each of the tables at liveReader.
@@ -50,5 +53,59 @@ func TestLiveReader(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" || !l.begun || l.after.Seq != tt.after {
 			t.Errorf("%d of 9, closed %v: %+v\n%s", tt.after, tt.closed, l, diff)
 		}
+	}
+}
+
+// One row for each reason of liveReader.skip.
+func TestLiveReaderSkips(t *testing.T) {
+	signals, at := log.Types{"signal."}, log.Offset{Seq: 9}
+	some := []engine.Record{{Seq: 9}}
+	for name, tt := range map[string]struct {
+		reader  liveReader
+		records []engine.Record
+		want    bool
+	}{
+		"others at the tail, which it knows":     {liveReader{types: signals, begun: true, tail: true}, nil, true},
+		"others at the tail, after earlier data": {liveReader{types: signals, begun: true}, nil, false},
+		"others, nothing sent yet":               {liveReader{types: signals}, nil, false},
+		"one of its types":                       {liveReader{types: signals, begun: true, tail: true}, some, false},
+		"no types":                               {liveReader{begun: true, tail: true}, nil, false},
+	} {
+		l := tt.reader
+		if got := l.skip(log.Piece{Records: tt.records, Next: at}, 9); got != tt.want || got != (l.after == at) {
+			t.Errorf("%s: %v, at %v", name, got, l.after)
+		}
+	}
+	l := liveReader{types: signals, begun: true}
+	if !l.skip(log.Piece{Next: log.Offset{Seq: 8}}, 9) || l.after.Seq != 8 {
+		t.Errorf("others before the tail: %+v", l)
+	}
+	// The moved offset is sent once, by itself.
+	s, w, r := &Server{}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	if !s.tellOffset(w, r, log.Stream{}, &l) || s.tellOffset(w, r, log.Stream{}, &l) {
+		t.Errorf("%+v", l)
+	}
+	if got := w.Body.String(); !strings.HasPrefix(got, "event: control\n") || strings.Count(got, "id:"+offset(8)) != 1 {
+		t.Errorf("sent %q", got)
+	}
+}
+
+// A lease that keeps a part of what it was charged holds just that.
+func TestLeaseKeeps(t *testing.T) {
+	b := newBudget(64 << 20)
+	l := b.lease("a")
+	for _, n := range []int{9 << 20, 1 << 10, 100 << 20, 0} {
+		if err := l.grow(10 << 20); err != nil {
+			t.Fatal(err)
+		}
+		before := b.held()
+		l.keep(n)
+		if got := b.held(); got != min(before, int64(n)) {
+			t.Errorf("of %d keeps %d: %d", before, n, got)
+		}
+	}
+	l.free()
+	if b.held() != 0 || len(b.holders) != 0 {
+		t.Errorf("%d held, %d holders", b.held(), len(b.holders))
 	}
 }

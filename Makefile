@@ -87,6 +87,8 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/server
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/server
 	go test -run '^$$' -bench Before -benchtime 1x -timeout 30m ./host/server
+	go test -run '^$$' -bench Append -benchtime 1x ./host/log/jetstream
+	go test -run '^$$' -bench Replay -benchtime 62x -timeout 30m ./host/log/jetstream
 	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/server | grep -v '^=== '
 	go test -run '^$$' -bench Growth -benchtime 1x -v -timeout 60m ./host/server ./host/log/pebble ./host/log/jetstream | grep -v level=
 

@@ -54,8 +54,8 @@ type Engine interface {
 	// Head returns the stream's head. It is no error if the stream does not exist.
 	Head(ctx context.Context, stream string) (Head, error)
 
-	// Read returns the records after seq after up to seq upTo, as many as fit into bytes bytes, but at least those of
-	// one append where there are any. Reading can continue after any seq that Read returned.
+	// Read returns the records after seq after up to seq upTo: at most bytes bytes of them, but at least those of one
+	// append where there are any. It may return fewer than fit. Reading can continue after any seq that Read returned.
 	Read(ctx context.Context, stream string, after, upTo uint64, bytes int) ([]Record, error)
 
 	// Lookup returns the record with this key. A record that was removed since has no data.

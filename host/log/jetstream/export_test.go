@@ -1,8 +1,10 @@
 package jetstream
 
 import (
+	"context"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 )
 
@@ -25,4 +27,14 @@ func HasMajority(replicas int, heard ...time.Duration) bool {
 		info.Cluster.Replicas = append(info.Cluster.Replicas, &natsjs.PeerInfo{Active: ago})
 	}
 	return hasMajority(info)
+}
+
+// TryMany reads the messages of a stream with one request, and returns their seqs.
+func TryMany(ctx context.Context, conn *nats.Conn, stream string) (seqs []uint64, err error) {
+	n := &Engine{conn: conn}
+	_, err = n.tryMany(ctx, &shard{stream: stream}, getRequest{Batch: 10}, func(m message) (bool, error) {
+		seqs = append(seqs, m.Seq)
+		return true, nil
+	})
+	return seqs, err
 }

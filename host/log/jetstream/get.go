@@ -48,7 +48,11 @@ func (n *Engine) get(ctx context.Context, s *shard, q getRequest) (m message, ok
 // if it did not send that.
 func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
 	err = n.retry(ctx, func(context.Context) error {
-		messages, upTo, err = n.tryMany(ctx, s, q)
+		messages = nil
+		upTo, err = n.tryMany(ctx, s, q, func(m message) (bool, error) {
+			messages = append(messages, m)
+			return true, nil
+		})
 		return err
 	})
 	if err != nil {
@@ -57,12 +61,16 @@ func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages 
 	return messages, upTo, err
 }
 
-func (n *Engine) tryMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
+// tryMany asks for messages once, and calls f for each as it arrives, until f returns false or an error. An error may
+// come after some messages. The next one is the one that follows them: no message is left out.
+func (n *Engine) tryMany(
+	ctx context.Context, s *shard, q getRequest, f func(message) (bool, error),
+) (upTo uint64, err error) {
 	answers := make(chan *nats.Msg, q.Batch+1) // room for all of them: the client drops what it has no room for
 	inbox := n.conn.NewInbox()
 	sub, err := n.conn.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	defer func() {
 		if e := sub.Unsubscribe(); err == nil && !errors.Is(e, nats.ErrConnectionClosed) {
@@ -71,39 +79,47 @@ func (n *Engine) tryMany(ctx context.Context, s *shard, q getRequest) (messages 
 	}()
 	body, err := json.Marshal(q)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	if err := n.conn.PublishRequest(jsAPI+"DIRECT.GET."+s.stream, inbox, body); err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	quiet := time.NewTimer(tryTimeout)
 	defer quiet.Stop()
-	for {
+	for last := uint64(0); ; {
 		var m *nats.Msg
 		select {
 		case m = <-answers:
 		case <-ctx.Done():
-			return nil, 0, ctx.Err()
+			return 0, ctx.Err()
 		case <-quiet.C:
-			return nil, 0, nats.ErrTimeout
+			return 0, nats.ErrTimeout
 		}
 		quiet.Reset(tryTimeout)
 		switch status := m.Header.Get("Status"); status {
-		case "":
-			seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-			if err != nil {
-				return nil, 0, fmt.Errorf("message without a seq: %w", err)
+		case "", "204":
+			// Each message names the one before it in the answer, and so does the end. One can be missing where the
+			// connection broke and was made again meanwhile.
+			if before := m.Header.Get("Nats-Last-Sequence"); before != strconv.FormatUint(last, 10) {
+				return 0, errGap
 			}
-			messages = append(messages, message{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Data: m.Data})
-		case "204": // the end
-			upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64) // 0 if there is none
-			return messages, upTo, nil
+			if status != "" { // the end
+				upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64) // 0 if there is none
+				return upTo, nil
+			}
+			if last, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
+				return 0, fmt.Errorf("message without a seq: %w", err)
+			}
+			more, err := f(message{Subject: m.Header.Get("Nats-Subject"), Seq: last, Data: m.Data})
+			if err != nil || !more {
+				return 0, err
+			}
 		case "404": // no messages
-			return nil, 0, nil
+			return 0, nil
 		case "503":
-			return nil, 0, nats.ErrNoResponders
+			return 0, nats.ErrNoResponders
 		default:
-			return nil, 0, fmt.Errorf("%s %s", status, m.Header.Get("Description"))
+			return 0, fmt.Errorf("%s %s", status, m.Header.Get("Description"))
 		}
 	}
 }

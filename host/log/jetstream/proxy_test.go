@@ -24,6 +24,7 @@ type proxy struct {
 	mark  []byte
 	loss  loss
 	mute  bool // answers are dropped
+	left  int  // bytes of answers until the connection ends, if above 0
 	conns map[net.Conn]bool
 }
 
@@ -61,6 +62,13 @@ func (p *proxy) lose(l loss, mark string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loss, p.mark = l, []byte(mark)
+}
+
+// cutAfter ends the connection once so many bytes of answers have passed.
+func (p *proxy) cutAfter(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = bytes
 }
 
 // shut closes all connections and refuses new ones.
@@ -156,6 +164,11 @@ func (p *proxy) answer(_, b []byte) ([]byte, error) {
 	defer p.mu.Unlock()
 	if p.mute {
 		return nil, nil
+	}
+	if p.left > 0 {
+		if p.left -= len(b); p.left <= 0 {
+			return nil, errLost
+		}
 	}
 	return b, nil
 }

@@ -98,7 +98,7 @@ func temporary(err error) bool {
 	for _, e := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded,
 		nats.ErrDisconnected,
-		nats.ErrConnectionReconnecting, nats.ErrStaleConnection, errAgain,
+		nats.ErrConnectionReconnecting, nats.ErrStaleConnection, errAgain, errGap,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -8,29 +8,41 @@ import (
 )
 
 const (
-	pageMessages = 512
+	pageMessages = 4096
 	leastPage    = 64 << 10
 	mostPage     = 4 << 20 // far below max_pending, at which a server drops a slow client
 )
 
-// Read reads from any replica, and what that lacks from the leader.
+// Read reads from any replica, and what that lacks from the leader. It returns what one request has read if that is
+// half of most: another request would read a whole page, of which a part were left over.
 func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
 	s, subject, err := n.find(stream)
 	if err != nil {
 		return nil, err
 	}
 	var records []engine.Record
-	size := 0
-	err = n.walk(ctx, s, subject, after, upTo, most, func(seq uint64, f *frame) bool {
-		if size += f.size(); len(records) > 0 && size > most {
-			return false
+	w := walker{n: n, s: s, subject: subject, after: after, upTo: upTo}
+	size, full := 0, false
+	for !full && w.after < upTo && size <= most/2 {
+		found, err := w.page(ctx, most, func(seq uint64, f *frame) bool {
+			if size += f.size(); len(records) > 0 && size > most {
+				full = true
+				return false
+			}
+			for _, r := range f.records {
+				records = append(records, engine.Record{Seq: seq, At: r.At, Data: r.Data})
+			}
+			full = len(records) > 0 && size >= most
+			return !full
+		})
+		if err != nil {
+			return nil, err
 		}
-		for _, r := range f.records {
-			records = append(records, engine.Record{Seq: seq, At: r.At, Data: r.Data})
+		if !found {
+			break
 		}
-		return len(records) == 0 || size < most
-	})
-	return records, err
+	}
+	return records, nil
 }
 
 // walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. A frame with messages
@@ -38,52 +50,89 @@ func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, mo
 func (n *Engine) walk(
 	ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool,
 ) error {
-	page := min(max(bytes, leastPage), mostPage)
-	var join joiner
-	begun := false
-	for after < upTo {
-		q := getRequest{Next: subject, Seq: after + 1, Batch: int(min(pageMessages, upTo-after)), MaxBytes: page}
-		if len(join.chunks) > 0 { // the rest of a large frame
-			q.MaxBytes = mostPage
-		}
-		messages, _, err := n.getMany(ctx, s, q)
-		if err != nil {
+	w := walker{n: n, s: s, subject: subject, after: after, upTo: upTo}
+	for more := true; more && w.after < upTo; {
+		found, err := w.page(ctx, bytes, func(seq uint64, frame *frame) bool {
+			more = f(seq, frame)
+			return more
+		})
+		if err != nil || !found {
 			return err
-		}
-		if len(messages) == 0 {
-			// There are no more messages, or this replica lags behind: ask the leader.
-			m, ok, err := n.get(ctx, s, getRequest{Next: subject, Seq: after + 1})
-			if err != nil || !ok {
-				return err
-			}
-			messages = append(messages, m)
-		}
-		if !begun {
-			// A caller can name a seq within a frame.
-			begun = true
-			first, err := startOf(messages[0])
-			if err != nil {
-				return fmt.Errorf("message %d of %s: %w", messages[0].Seq, s.stream, err)
-			}
-			if first < messages[0].Seq {
-				after = first - 1
-				continue
-			}
-		}
-		for _, m := range messages {
-			if after = m.Seq; after > upTo {
-				return nil
-			}
-			frame, err := join.add(m.Data)
-			if err != nil {
-				return fmt.Errorf("message %d of %s: %w", m.Seq, s.stream, err)
-			}
-			if frame != nil && !f(m.Seq, frame) {
-				return nil
-			}
 		}
 	}
 	return nil
+}
+
+// walker reads a subject's frames in order.
+type walker struct {
+	n           *Engine
+	s           *shard
+	subject     string
+	after, upTo uint64 // after is the seq of the last message read
+	join        joiner
+	begun       bool // the first message is read
+}
+
+// page calls f with the frames of one request's messages, as they arrive, until f returns false. found is false if
+// there are no more messages up to upTo.
+func (w *walker) page(ctx context.Context, bytes int, f func(seq uint64, f *frame) bool) (found bool, err error) {
+	bytes = min(max(bytes, leastPage), mostPage)
+	if len(w.join.chunks) > 0 { // the rest of a large frame
+		bytes = mostPage
+	}
+	back := false
+	add := func(m message) (bool, error) {
+		if !w.begun { // a caller can name a seq within a frame
+			w.begun = true
+			first, err := startOf(m)
+			if err != nil {
+				return false, fmt.Errorf("message %d: %w", m.Seq, err)
+			}
+			if back = first < m.Seq; back {
+				w.after = first - 1
+				return false, nil
+			}
+		}
+		if w.after = m.Seq; w.after > w.upTo {
+			return false, nil
+		}
+		found = true
+		frame, err := w.join.add(m.Data)
+		if err != nil {
+			return false, fmt.Errorf("message %d: %w", m.Seq, err)
+		}
+		return frame == nil || f(m.Seq, frame), nil
+	}
+	err = w.n.retry(ctx, func(context.Context) error { // after a failure it continues behind the last message read
+		if w.after >= w.upTo {
+			return nil
+		}
+		q := getRequest{Next: w.subject, Seq: w.after + 1, MaxBytes: bytes}
+		q.Batch = int(min(w.upTo-w.after, pageMessages)) // there are no more up to upTo
+		_, err := w.n.tryMany(ctx, w.s, q, add)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("read from %s: %w", w.s.stream, err)
+	}
+	if back {
+		return w.page(ctx, bytes, f)
+	}
+	if found || w.after > w.upTo {
+		return found, nil
+	}
+	// There are no more messages, or this replica lags behind: ask the leader.
+	m, ok, err := w.n.get(ctx, w.s, getRequest{Next: w.subject, Seq: w.after + 1})
+	if err != nil || !ok {
+		return false, err
+	}
+	if _, err = add(m); err != nil {
+		return false, fmt.Errorf("read from %s: %w", w.s.stream, err)
+	}
+	if back {
+		return w.page(ctx, bytes, f)
+	}
+	return found, nil
 }
 
 // startOf returns the seq of the first message of m's frame.

@@ -87,8 +87,8 @@ const (
 )
 
 // ReadBack passes the thread's entries before an offset, or before its tail ("now"), to f, the newest first, until f
-// returns an error, which ReadBack returns, but for ErrStop. next is the place of before, from which a Follow continues;
-// "" where the server can't read backwards: f has got nothing then.
+// returns an error, which ReadBack returns, but for ErrStop. next is the place of before, from which a Follow
+// continues; "" where the server can't read backwards: f has got nothing then.
 func (c *Client) ReadBack(ctx context.Context, before string, f func(Entry) error) (next string, err error) {
 	return c.Only().ReadBack(ctx, before, f)
 }

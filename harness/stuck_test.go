@@ -59,7 +59,7 @@ func TestUnkillable(t *testing.T) {
 	}
 }
 
-// A kernel without pidfd_open has processes that can be adopted and ended all the same.
+// A kernel without pidfd_open has processes that can be adopted and ended anyway.
 func TestNoPidfd(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
 		t.Run(errno.Error(), func(t *testing.T) {

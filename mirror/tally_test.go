@@ -138,7 +138,7 @@ func TestTallyNeedsNoThread(t *testing.T) {
 	})
 }
 
-// A Mirror that goes on from another one's notes posts from there, and reads for Tally what was posted before.
+// A Mirror that continues from another one's notes posts from there, and reads for Tally what was posted before.
 func TestTallyOfPostedLines(t *testing.T) {
 	for _, tt := range []struct {
 		name            string

@@ -145,7 +145,7 @@ func TestRecoverEndsWhereTheNextRunBegins(t *testing.T) {
 	}
 }
 
-// What a session file has before the thread has it is posted by the resume that goes on with it, also where its
+// What a session file has before the thread has it is posted by the resume that continues with it, also where its
 // last line is torn.
 func TestResumeKeepsTornFileAhead(t *testing.T) {
 	server := fakethread.New(t, nil)
@@ -224,7 +224,7 @@ func appendTo(t *testing.T, file, text string) {
 	}
 }
 
-// Who goes on with a run reads no line of the session that is posted: the mirror's notes are enough, also without a
+// Who continues with a run reads no line of the session that is posted: the mirror's notes are enough, also without a
 // cursor.
 func TestNotesOfALostRun(t *testing.T) {
 	cfg, server, _ := lostRun(t, "prompt", "say one", "say two", "exit 0")

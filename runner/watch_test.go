@@ -134,7 +134,7 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// An agent that goes on printing after its last turn is at work still.
+// An agent that continues printing after its last turn is at work still.
 func TestNoLingerWhilePrinting(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)

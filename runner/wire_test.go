@@ -210,7 +210,7 @@ func TestPromptReadThroughAHiccup(t *testing.T) {
 	}
 }
 
-// Where the prompt can't be had the run has its end on the thread all the same, and the runner the status that fits.
+// Where the prompt can't be had the run has its end on the thread anyway, and the runner the status that fits.
 func TestPromptCannotBeRead(t *testing.T) {
 	const other = `{"id":"r2.prompt","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x"}}`
 	for _, tt := range []struct {

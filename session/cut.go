@@ -200,7 +200,7 @@ func backslashes(b []byte) (n int) {
 	return n
 }
 
-// wholeEscapes is how much of b, which is inside a string and goes on, can be decoded by itself: an escape near its
+// wholeEscapes is how much of b, which is inside a string and continues, can be decoded on its own: an escape near its
 // end may be cut, or be one half of a pair of surrogates.
 func wholeEscapes(b []byte) int {
 	const pair = len(`\ud83d\ude00`)

@@ -59,7 +59,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// More events than the kernel keeps: the watch says that something happened, and goes on.
+// More events than the kernel keeps: the watch says that something happened, and continues.
 func TestWatchOverflow(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.jsonl")

@@ -147,7 +147,8 @@ func (p *program) settling(
 			}
 			result := server.Settled{Status: s.Status, Open: s.Open}
 			for _, a := range s.Actions {
-				result.Actions = append(result.Actions, server.SettledAction{ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why})
+				result.Actions = append(result.Actions,
+					server.SettledAction{ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why})
 			}
 			return result, err
 		}

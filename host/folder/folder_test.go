@@ -88,7 +88,7 @@ func (s *scene) copyIn(t testing.TB) {
 	}
 }
 
-// pull merges, and goes on from there.
+// pull merges, and continues from there.
 func (s *scene) pull(t testing.TB) folder.Result {
 	t.Helper()
 	res, err := s.Pull(t.Context(), s.box)

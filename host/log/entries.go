@@ -26,7 +26,7 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 		if err == nil && fit(entries, run) {
 			return entries, nil
 		}
-		// An entry is bad: check each by itself.
+		// An entry is bad: check each on its own.
 		raws = nil
 		if err := json.Unmarshal(body, &raws); err != nil {
 			return nil, &SyntaxError{"no JSON", err}

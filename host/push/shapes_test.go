@@ -208,7 +208,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// A run goes on with a branch that the remote has: what it adds is pushed, and what somebody else added is not lost.
+// A run continues with a branch that the remote has: what it adds is pushed, and what somebody else added is not lost.
 func TestGoesOn(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.clone()

@@ -334,8 +334,10 @@ func TestPiecesOfAnotherThread(t *testing.T) {
 	fresh := s.dir
 	s.dir = old
 	s.open()
-	for _, q := range []string{"offset", "limit=3&offset", "live=long-poll&offset", "live=sse&offset",
-		"types=chat&offset", "limit=1&before"} {
+	for _, q := range []string{
+		"offset", "limit=3&offset", "live=long-poll&offset", "live=sse&offset",
+		"types=chat&offset", "limit=1&before",
+	} {
 		a := s.do("GET", p+"?"+q+"="+next, token, "")
 		if a.status != 400 || a.code != "beyond_tail" || a.header.Get("Stream-Next-Offset") != fmt.Sprintf("%020d", 5) {
 			t.Errorf("%s: %+v", q, a)

@@ -150,7 +150,7 @@ func memory(t *testing.T, in part) {
 				t.Fatal(err)
 			}
 			s := newScene(t, pi078)
-			// As it is mirrored by itself, and as a run's agent writes it.
+			// As it is mirrored on its own, and as a run's agent writes it.
 			cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "mirror", "--session", path)
 			cmd.Env = s.env
 			peak, err := runPeak(cmd)

@@ -51,7 +51,7 @@ func (s *scene) once() {
 	}
 }
 
-// A conversation goes on in the same box, and in a fresh one, whatever became of the run before.
+// A conversation continues in the same box, and in a fresh one, whatever became of the run before.
 // Each agent runs in one of the cases, TestFullAgentResume has the rest.
 func TestAgentResume(t *testing.T) { agentResume(t, first) }
 
@@ -156,7 +156,7 @@ func agentResume(t *testing.T, in part) {
 	}
 }
 
-// A thread that was begun with one harness goes on with another, and back.
+// A thread that was begun with one harness continues with another, and back.
 // Each harness is begun with once and gone on with once, TestFullAcrossHarnesses has the other pairs.
 func TestAcrossHarnesses(t *testing.T) { acrossHarnesses(t, quick) }
 
@@ -204,8 +204,8 @@ func acrossHarnesses(t *testing.T, in part) {
 	}
 }
 
-// Where this box's own file differs from the thread, the run goes on with the thread. A named file goes on, too. Every
-// other case runs with one agent, TestFullAgentFallsBack has the rest.
+// Where this box's own file differs from the thread, the run continues with the thread. A named file continues, too.
+// Every other case runs with one agent, TestFullAgentFallsBack has the rest.
 func TestAgentFallsBack(t *testing.T) { agentFallsBack(t, quick) }
 
 func TestFullAgentFallsBack(t *testing.T) { agentFallsBack(t, rest) }

@@ -107,7 +107,7 @@ func TestLaunchesAtOnce(t *testing.T) {
 	}
 }
 
-// A thread goes on in its box where that lives, and else in a fresh one.
+// A thread continues in its box where that lives, and else in a fresh one.
 func TestLaunchResume(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, bash("echo the-tool-says-$((40+2))"), say("I have seen it."))
@@ -146,7 +146,8 @@ func TestLaunchResume(t *testing.T) {
 	}
 }
 
-// An attached run shows what happens, and ends as the run does; it can be interrupted, and the run goes on without it.
+// An attached run shows what happens, and ends as the run does; it can be interrupted, and the run continues without
+// it.
 func TestAttachedRun(t *testing.T) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
 	for _, tt := range []struct {

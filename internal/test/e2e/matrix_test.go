@@ -260,7 +260,7 @@ func piMatrix(t *testing.T, in part) {
 			}
 		}},
 		{name: "a fork", replies: []model.Reply{say("First."), say("Second.")}, change: func(t *testing.T, s *scene) {
-			// pi forks by itself, not where it is told the session's path: the fork is made first, and then goes on
+			// pi forks on its own, not where it is told the session's path: the fork is made first, and then continues
 			// as this run's session.
 			from := filepath.Join(s.dir, "from.jsonl")
 			s.pi("--session", from, "-p", "first question")
@@ -313,7 +313,7 @@ func piMatrix(t *testing.T, in part) {
 	}
 }
 
-// pi runs the scene's pi by itself, as a user would.
+// pi runs the scene's pi on its own, as a user would.
 func (s *scene) pi(args ...string) {
 	s.t.Helper()
 	cmd := exec.Command("pi", args...)

@@ -27,7 +27,7 @@ func bash(command string) model.Reply {
 
 func say(text string) model.Reply { return model.Reply{Text: text} }
 
-// TestPi: the real pi, to its end by itself.
+// TestPi: the real pi, to its end on its own.
 func TestPi(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -123,7 +123,7 @@ func (s *scene) hydrate(args ...string) string {
 	return out
 }
 
-// A conversation goes on in a fresh box, whatever became of the run before: the model is told all of it, ids stay as
+// A conversation continues in a fresh box, whatever became of the run before: the model is told all of it, ids stay as
 // they are, and nothing is on the thread twice. One version takes over from the other in the first case,
 // TestFullPiResume has the rest.
 func TestPiResume(t *testing.T) { piResume(t, first) }
@@ -302,7 +302,7 @@ func (s *scene) again(run, prompt string) {
 	}
 }
 
-// Where this box's own file differs from the thread, the run goes on with the thread. Every other case runs here,
+// Where this box's own file differs from the thread, the run continues with the thread. Every other case runs here,
 // TestFullPiResumeFallsBack has the rest.
 func TestPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, quick) }
 
@@ -391,7 +391,7 @@ func piResumeFallsBack(t *testing.T, in part) {
 	}
 }
 
-// A thread that another mirror wrote, which knows turns and nothing of the session file, goes on all the same: pi
+// A thread that another mirror wrote, which knows turns and nothing of the session file, continues anyway: pi
 // loads what is made of it, and of all that is posted then nothing was on the thread before.
 func TestPiResumeForeign(t *testing.T) {
 	const foreign = `{"id":"f1","ts":"2026-01-01T00:00:01.000Z","payload":{"type":"chat","text":"the first question"}}

@@ -65,7 +65,7 @@ func rewriting(t *testing.T, spaced bool) string {
 	return srv.URL
 }
 
-// A session is rebuilt from a server that gives JSON back in other bytes, goes on in its box, and mirrored again
+// A session is rebuilt from a server that gives JSON back in other bytes, continues in its box, and mirrored again
 // adds nothing. Each way runs with one agent, TestFullServerRewritesJSON has the rest.
 func TestServerRewritesJSON(t *testing.T) { serverRewritesJSON(t, quick) }
 

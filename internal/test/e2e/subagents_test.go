@@ -26,11 +26,12 @@ func delegating(name string) model.Reply {
 	return model.Reply{Text: "I delegate.", Tools: []model.Tool{tool}, When: "the main question"}
 }
 
-// A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what goes on.
+// A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what
+// continues.
 func TestSubagents(t *testing.T) {
 	for name, version := range others(t) {
-		// codex goes on while its subagent works, and ends it when it ends itself: the main agent waits until the test
-		// has seen the subagent's last line.
+		// codex continues while its subagent works, and ends it when it ends itself: the main agent waits until the
+		// test has seen the subagent's last line.
 		wait := calling(name, "while [ ! -e subagent.seen ]; do sleep 0.05; done")
 		wait.When = "the main question"
 		// codex asks once more where it takes in its subagent's end after this reply.
@@ -106,7 +107,7 @@ func TestSubagents(t *testing.T) {
 	}
 }
 
-// A conversation that was made shorter goes on as what it was made, in a fresh box, too.
+// A conversation that was made shorter continues as what it was made, in a fresh box, too.
 func TestCompaction(t *testing.T) {
 	for name, version := range others(t) {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The states of a box that the double brings about by itself; a test may set others.
+// The states of a box that the double brings about on its own; a test may set others.
 const (
 	creating   = "creating"
 	starting   = "starting"
@@ -83,7 +83,7 @@ func (s *Server) SetState(id, state, errorReason string) {
 	})
 }
 
-// Kill ends a box's daemon, and with it all that runs in the box, which goes on being called started.
+// Kill ends a box's daemon, and with it all that runs in the box, which continues being called started.
 func (s *Server) Kill(id string) {
 	s.with(id, func(b *box) { s.halt(b, started) })
 }
@@ -184,7 +184,7 @@ func (s *Server) destroy(b *box) {
 	}
 	s.halt(b, destroyed)
 	b.gone = s.now()
-	// What the box's user may not write to, can be removed all the same.
+	// What the box's user may not write to, can be removed anyway.
 	_ = filepath.WalkDir(b.dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
 			return os.Chmod(path, 0o700)

@@ -1,5 +1,5 @@
 // Package fakethread is a thread server for tests. It keeps entries in memory, can be told to fail each call, applied
-// or not applied, and fails the test by itself when a client does what must not happen: a gap or a wrong order in a
+// or not applied, and fails the test on its own when a client does what must not happen: a gap or a wrong order in a
 // session's lines, an id with another payload, an entry after a run's end.
 package fakethread
 

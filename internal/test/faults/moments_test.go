@@ -99,7 +99,7 @@ func refusedExit(m moment, verdict string) int {
 	return exitOf(m, verdict)
 }
 
-// exitOf is the runner's exit status for a verdict: the fake agent's own where it failed by itself.
+// exitOf is the runner's exit status for a verdict: the fake agent's own where it failed on its own.
 func exitOf(_ moment, verdict string) int {
 	switch verdict {
 	case "completed":

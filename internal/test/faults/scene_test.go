@@ -1,6 +1,6 @@
 // Package faults breaks what a run stands on, at each moment of its life, and looks whether the run still gets its
 // one right end and the thread every line of the session, once and in order. The runner is the real binary, keeper
-// and worker; the agent is a fake one, which can be held at a moment; the thread is one that fails the test by itself
+// and worker; the agent is a fake one, which can be held at a moment; the thread is one that fails the test on its own
 // on a gap, a duplicate, a changed payload or an entry after the end.
 package faults_test
 

@@ -87,7 +87,7 @@ func (p *producing) write(t *testing.T, stop <-chan struct{}) {
 	}
 }
 
-// follow reads the stream's events, and goes on where it was when the server is there again, until all that was
+// follow reads the stream's events, and continues where it was when the server is there again, until all that was
 // written is seen.
 func (p *producing) follow(t *testing.T, written context.Context) {
 	for offset := "-1"; !p.all(written) && t.Context().Err() == nil; {

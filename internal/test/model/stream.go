@@ -25,7 +25,7 @@ type stream struct {
 }
 
 func newStream(w http.ResponseWriter, r *http.Request, reply Reply, n int, body []byte) *stream {
-	// A session that goes on with another server must not see an id twice: what is asked is a part of it.
+	// A session that continues with another server must not see an id twice: what is asked is a part of it.
 	s := &stream{
 		w:    w,
 		r:    r,

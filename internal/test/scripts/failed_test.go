@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server whose log can't be written any more ends by itself with status 74 and a message, and the next one has all
+// A server whose log can't be written any more ends on its own with status 74 and a message, and the next one has all
 // that was acknowledged. The disk that fails is a limit on the size of files.
 func TestServeEndsOnAFailedDisk(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")

@@ -26,9 +26,10 @@ func (c *Client) EntryWithin(ctx context.Context, id string, patience time.Durat
 		l := &lookup{c: c, id: id}
 		l.reading = c.Only().reading("0", l.add)
 		l.silence, l.patience, l.heard = patience, patience, heard
+		e, ok, err = l.entry(ctx, patience-time.Since(heard))
+		heard = l.heard
 		left := patience - time.Since(heard)
-		e, ok, err = l.entry(ctx, left)
-		if heard, left = l.heard, patience-time.Since(l.heard); err == nil || final(err) || ctx.Err() != nil || left <= 0 {
+		if err == nil || final(err) || ctx.Err() != nil || left <= 0 {
 			return e, ok, err
 		}
 		pause(ctx, min(wait, left))

@@ -391,3 +391,29 @@ func TestReadSlowLink(t *testing.T) {
 		}
 	})
 }
+
+// A thread that is restored to an earlier state, or deleted, between two pieces ends the read with a clear error.
+func TestReadRewound(t *testing.T) {
+	for keep, want := range map[int]func(error) bool{
+		100: func(err error) bool { return errors.Is(err, thread.ErrRewound) },
+		0:   thread.NotFound,
+	} {
+		t.Run(fmt.Sprintf("%d entries kept", keep), func(t *testing.T) {
+			var server *fakethread.Server
+			server = fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+				if c.N == 2 {
+					server.Restore(keep)
+				}
+				return fakethread.Fault{}
+			})
+			for _, e := range chats(1500) {
+				server.Put(e)
+			}
+			n := 0
+			_, err := server.Client().Read(t.Context(), "0", false, func(thread.Entry) error { n++; return nil })
+			if !want(err) || n != 1000 {
+				t.Errorf("after %d entries: %v", n, err)
+			}
+		})
+	}
+}

@@ -101,7 +101,7 @@ func (d *draft) linesOf(e Entry) [][]byte {
 func (d *draft) newID(entryID string) string {
 	sum := sha256.Sum256([]byte(entryID))
 	id := hex.EncodeToString(sum[:4])
-	for n := 5; d.has(id) && n <= len(sum); n++ {
+	for n := 5; d.ids.has(id) && n <= len(sum); n++ {
 		id = hex.EncodeToString(sum[:n])
 	}
 	return id

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"os"
 	"slices"
 	"time"
@@ -24,13 +23,12 @@ type draft struct {
 	out     *bufio.Writer
 	start   int64 // where in file the session file begins; more than 0 after a migration
 
-	seed   maphash.Seed
-	ids    map[uint64]struct{} // hashes of the lines' ids
-	header bool                // a line is the header
-	gap    bool                // the line before was lost
-	breaks int                 // newlines within lines, which no mirror posts
-	named  bool                // file has become the session file
-	next   int                 // the number of the next line, where lines carry one
+	ids    idSet // the lines' ids
+	header bool  // a line is the header
+	gap    bool  // the line before was lost
+	breaks int   // newlines within lines, which no mirror posts
+	named  bool  // file has become the session file
+	next   int   // the number of the next line, where lines carry one
 
 	// Of converted turns.
 	converted     map[string]bool // the Keys of their lines
@@ -93,7 +91,7 @@ func (r *Rebuilder) newDraft(sessionID string) (*draft, error) {
 	}
 	d := &draft{
 		Report: Report{Session: sessionID}, dialect: r.Dialect, file: f, out: bufio.NewWriterSize(f, 256<<10),
-		seed: maphash.MakeSeed(), ids: map[uint64]struct{}{}, converted: map[string]bool{}, calls: map[string]bool{},
+		ids: newIDSet(), converted: map[string]bool{}, calls: map[string]bool{},
 	}
 	if d.dialect.Header != nil { // it counts as a line, and Write makes it where the thread has none
 		d.next = d.dialect.Decode(d.dialect.Header("made", "", time.Time{})).Next
@@ -133,7 +131,7 @@ func (d *draft) add(e Entry) error {
 
 // bridge adds a filler for the parent of a line, where that was lost together with its id.
 func (d *draft) bridge(parent string, e Entry) error {
-	if !d.gap || parent == "" || d.has(parent) || d.dialect.Filler == nil {
+	if !d.gap || parent == "" || d.ids.has(parent) || d.dialect.Filler == nil {
 		return nil
 	}
 	filler := d.dialect.Filler(parent, d.Leaf, e.Time())
@@ -150,17 +148,11 @@ func (d *draft) lose(p thread.Line) {
 	d.gap = true
 }
 
-// has reports whether a line has this id.
-func (d *draft) has(id string) bool {
-	_, ok := d.ids[maphash.String(d.seed, id)]
-	return ok
-}
-
 // put appends a line, which decodes to dec, to the file. entryID is the id of its entry.
 func (d *draft) put(line []byte, dec session.Entry, entryID string) error {
 	d.count(line, dec)
 	if dec.ID != "" && dec.Kind != session.Header {
-		d.ids[maphash.String(d.seed, dec.ID)] = struct{}{}
+		d.ids.add(dec.ID)
 		d.Leaf = dec.ID
 	}
 	if dec.Next > 0 || dec.Kind == session.Header {

@@ -26,7 +26,13 @@ type Entry struct {
 // compact: claude-code reads no other. It is nil for a stub, for a line that was too long to be read, and for an entry
 // that another mirror or the mirror of another harness wrote.
 func Parse(e thread.Entry, d session.Dialect) Entry {
-	p := thread.ParseMirrored(e.Payload)
+	p, isCompact := thread.ParseMirrored(e.Payload)
+	compact := func(raw []byte) []byte {
+		if isCompact {
+			return raw[:len(raw):len(raw)]
+		}
+		return jsonscan.Compact(raw)
+	}
 	parsed := Entry{Entry: e, Fields: p}
 	switch {
 	case p.Session == nil, p.Kind == thread.KindStub, p.Kind == thread.KindLong:
@@ -34,9 +40,9 @@ func Parse(e thread.Entry, d session.Dialect) Entry {
 	case jsonscan.IsString(p.Line):
 		parsed.Line = textOf(p)
 	case len(p.Line) > 0:
-		parsed.Line, parsed.json = jsonscan.Compact(p.Line), true
+		parsed.Line, parsed.json = compact(p.Line), true
 	case len(p.Message) > 0 && p.Session.Entry != nil && d.Line != nil:
-		parsed.message = jsonscan.Compact(p.Message)
+		parsed.message = compact(p.Message)
 		parsed.Line = d.Line(*p.Session.Entry, deref(p.Session.Parent), e.Time(), parsed.message)
 	}
 	return parsed

@@ -64,7 +64,7 @@ func (d *draft) restart() error {
 	was := d.Report
 	d.start += was.Size
 	d.Report = Report{Session: was.Session, OldCwd: was.OldCwd, Lost: was.Lost, Cut: was.Cut}
-	clear(d.ids)
+	d.ids = newIDSet()
 	d.breaks = 0
 	d.migration.ids = map[int]string{}
 	header := d.dialect.Upgrade(bytes.TrimSpace(first), "", "", nil)

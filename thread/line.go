@@ -94,14 +94,18 @@ func (l Line) AppendJSON(b []byte) []byte {
 // ParseLine returns the payload of an entry of any type as a Line. The payload must be valid JSON, as it is where a
 // server has checked it. Members that a Line does not have, or has with another type, are ignored. Message, Line and
 // Usage share memory with the payload.
-func ParseLine(payload []byte) Line { return parseLine(payload, true) }
+func ParseLine(payload []byte) Line {
+	p, _ := parseLine(payload, true)
+	return p
+}
 
 // ParseMirrored is ParseLine without what repeats a part of the message or of the line: Text, ToolCallID, ToolName,
-// IsError, StopReason, Provider, Model and Usage.
-func ParseMirrored(payload []byte) Line { return parseLine(payload, false) }
+// IsError, StopReason, Provider, Model and Usage. It reports whether the payload is compact: JSON without white space
+// between its tokens. Then Message and Line are.
+func ParseMirrored(payload []byte) (p Line, compact bool) { return parseLine(payload, false) }
 
-func parseLine(payload []byte, turn bool) (p Line) {
-	jsonscan.Members(payload, func(key, v []byte) {
+func parseLine(payload []byte, turn bool) (p Line, compact bool) {
+	compact = jsonscan.MembersCompact(payload, func(key, v []byte) {
 		switch string(key) {
 		case "type":
 			p.Type = jsonscan.String(v)
@@ -135,7 +139,7 @@ func parseLine(payload []byte, turn bool) (p Line) {
 			}
 		}
 	})
-	return p
+	return p, compact
 }
 
 // parseTurn sets a member that describes a turn.

@@ -11,24 +11,38 @@ import (
 
 // Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but
 // an object it does nothing.
-func Members(obj []byte, f func(key, value []byte)) {
+func Members(obj []byte, f func(key, value []byte)) { MembersCompact(obj, f) }
+
+// MembersCompact is Members. It reports whether obj has no white space between its tokens, so that each value is
+// compact.
+func MembersCompact(obj []byte, f func(key, value []byte)) (compact bool) {
 	i := Space(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
-		return
+		return false
 	}
-	for i = Space(obj, i+1); i < len(obj) && obj[i] == '"'; {
-		end := Skip(obj, i)
+	compact = i == 0
+	// next is the index of the next token from i on.
+	next := func(i int) int {
+		if j := Space(obj, i); j != i {
+			compact, i = false, j
+		}
+		return i
+	}
+	for i = next(i + 1); i < len(obj) && obj[i] == '"'; {
+		end := SkipString(obj, i)
 		key := obj[i+1 : end-1]
 		if bytes.IndexByte(key, '\\') >= 0 {
 			key = []byte(String(obj[i:end]))
 		}
-		i = Space(obj, Space(obj, end)+1) // over the colon
-		end = Skip(obj, i)
+		i = next(next(end) + 1) // over the colon
+		end, spaced := skip(obj, i)
+		compact = compact && !spaced
 		f(key, obj[i:end])
-		if i = Space(obj, end); i < len(obj) && obj[i] == ',' {
-			i = Space(obj, i+1)
+		if i = next(end); i < len(obj) && obj[i] == ',' {
+			i = next(i + 1)
 		}
 	}
+	return compact
 }
 
 // Elements calls f for each raw element of the array arr. For anything but an array it does nothing.
@@ -78,12 +92,18 @@ func Space(b []byte, i int) int {
 
 // Skip is the index after the value that begins at i.
 func Skip(b []byte, i int) int {
+	end, _ := skip(b, i)
+	return end
+}
+
+// skip is Skip. It reports whether the value has white space between its tokens.
+func skip(b []byte, i int) (end int, spaced bool) {
 	if i >= len(b) {
-		return i
+		return i, false
 	}
 	switch b[i] {
 	case '"':
-		return SkipString(b, i)
+		return SkipString(b, i), false
 	case '{', '[':
 		for depth := 0; i < len(b); {
 			switch b[i] {
@@ -94,17 +114,19 @@ func Skip(b []byte, i int) int {
 				depth++
 			case '}', ']':
 				if depth--; depth == 0 {
-					return i + 1
+					return i + 1, spaced
 				}
+			case ' ', '\t', '\n', '\r':
+				spaced = true
 			}
 			i++
 		}
-		return i
+		return i, spaced
 	default:
 		for i < len(b) && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] > ' ' {
 			i++
 		}
-		return i
+		return i, false
 	}
 }
 

@@ -37,7 +37,11 @@ func TestSummary(t *testing.T) {
 				_, _ = io.WriteString(w, tt.body)
 			}))
 			defer srv.Close()
-			c := &thread.Client{Base: thread.BaseURL(srv.URL + "/below"), Thread: "t1", Token: thread.StaticToken("x")}
+			c := &thread.Client{
+				Base:   thread.BaseURL(srv.URL + "/below"),
+				Thread: "t1",
+				Token:  thread.StaticToken("x"),
+			}
 			v, err := c.Summary(t.Context())
 			if v.Status != tt.want && tt.want != "" || (err == nil) != (tt.want != "") ||
 				thread.NotFound(err) != tt.notFound || errors.Is(err, thread.ErrNoSummary) != tt.none {

@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/durable"
@@ -131,15 +130,29 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 	return min(15*time.Second, max(orphanAfter/4, 250*time.Millisecond))
 }
 
+// beside returns a host that works beside a server of this process, and its reconciler.
+func (p *program) beside(
+	c *cli.Context, d server.Data, cfg server.Config, s server.Serving,
+) (host, *reconcile.Reconciler) {
+	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: p.http})
+	r := h.reconciler(c)
+	r.Log = cfg.Logger
+	if x := s.Threads; x != nil {
+		r.Known = func(ctx context.Context, id string) (reconcile.Known, bool) {
+			fold, next, err := x.Fold(ctx, id)
+			return reconcile.Known{Fold: fold, Next: next, Now: time.Now()}, err == nil
+		}
+	}
+	return h, r
+}
+
 // settling returns what settles one of the server's threads, on request.
 func (p *program) settling(
 	c *cli.Context, d server.Data, cfg server.Config,
-) func(string, []byte) func(context.Context, string) (server.Settled, error) {
-	return func(at string, key []byte) func(context.Context, string) (server.Settled, error) {
-		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
-		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger, HTTP: p.http})
-		r := h.reconciler(c)
-		r.Log = cfg.Logger
+) func(server.Serving) func(context.Context, string) (server.Settled, error) {
+	return func(serving server.Serving) func(context.Context, string) (server.Settled, error) {
+		h, r := p.beside(c, d, cfg, serving)
 		return func(ctx context.Context, id string) (server.Settled, error) {
 			s, err := r.Thread(ctx, id)
 			if !s.Open {
@@ -147,8 +160,9 @@ func (p *program) settling(
 			}
 			result := server.Settled{Status: s.Status, Open: s.Open}
 			for _, a := range s.Actions {
-				result.Actions = append(result.Actions,
-					server.SettledAction{ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why})
+				result.Actions = append(result.Actions, server.SettledAction{
+					ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why,
+				})
 			}
 			return result, err
 		}
@@ -157,19 +171,19 @@ func (p *program) settling(
 
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
-	c *cli.Context,
-	d server.Data,
-	cfg server.Config,
-) func(context.Context, string, *log.Log, []byte) error {
-	return func(ctx context.Context, at string, streams *log.Log, key []byte) error {
-		h := host{data: d, providers: providers(d), folders: foldersOf(d)}
-		h.client = h.minting(thread.BaseURL(at), key, &thread.Client{Log: cfg.Logger, HTTP: p.http})
-		r := h.reconciler(c)
-		r.Log = cfg.Logger
+	c *cli.Context, d server.Data, cfg server.Config,
+) func(context.Context, server.Serving) error {
+	return func(ctx context.Context, s server.Serving) error {
+		h, r := p.beside(c, d, cfg, s)
 		return r.Loop(
 			ctx,
 			reconcileEvery(r.OrphanAfter),
-			func(f func(id string, version uint64) error) error { return streams.Threads(ctx, f) },
+			func(f func(id string, version uint64) error) error {
+				if x := s.Threads; x != nil && x.Ready() {
+					return x.Versions(f)
+				}
+				return s.Streams.Threads(ctx, f)
+			},
 			func(id string, s reconcile.State) {
 				if !s.Open {
 					h.forget(id)

@@ -91,27 +91,34 @@ func Open(dir, installation string, l *log.Log, logger *slog.Logger) (*Index, er
 		x.folds[i] = make(chan struct{}, 1)
 	}
 	harnesses := map[string]string{}
-	s, dropped, err := openStore(dir, "arbe index "+version+" "+installation, func(id string, value []byte, at place) {
-		r, _, _, err := decodeRow(value)
-		if len(value) == 0 || err != nil {
-			delete(x.rows, id)
-			return
-		}
-		if was := x.rows[id]; was != nil { // keep one copy of the id
-			id = was.id
-		}
-		if _, ok := harnesses[r.harness]; !ok && len(harnesses) < 1000 {
-			harnesses[r.harness] = r.harness
-		}
-		r.id, r.place, r.harness = id, at, harnesses[r.harness]
-		x.rows[id] = r
-	})
+	s, dropped, err := openStore(
+		dir,
+		"arbe index "+version+" "+installation,
+		func(id string, value []byte, at place) {
+			r, _, _, err := decodeRow(value)
+			if len(value) == 0 || err != nil {
+				delete(x.rows, id)
+				return
+			}
+			if was := x.rows[id]; was != nil { // keep one copy of the id
+				id = was.id
+			}
+			if _, ok := harnesses[r.harness]; !ok && len(harnesses) < 1000 {
+				harnesses[r.harness] = r.harness
+			}
+			r.id, r.place, r.harness = id, at, harnesses[r.harness]
+			x.rows[id] = r
+		},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("open the index of threads: %w", err)
 	}
 	if dropped {
-		logger.Warn("index of threads is damaged, cut off or of another version: folding the missing part anew",
-			"folder", dir)
+		logger.Warn(
+			"index of threads is damaged, cut off or of another version: folding the missing part anew",
+			"folder",
+			dir,
+		)
 	}
 	x.store = s
 	for _, r := range x.rows {

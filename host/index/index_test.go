@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -248,10 +249,9 @@ func TestFaults(t *testing.T) {
 		whole := read(w)
 		step := max(1, len(whole)/60)
 		for i := 0; i < len(whole); i += step {
-			for _, b := range [][]byte{
-				whole[:i],
-				append(append(append([]byte{}, whole[:i]...), whole[i]^0x10), whole[i+1:]...),
-			} {
+			changed := bytes.Clone(whole)
+			changed[i] ^= 0x10
+			for _, b := range [][]byte{whole[:i], changed} {
 				write(w, b)
 				w.open()
 				w.check()

@@ -61,7 +61,11 @@ func (x *Index) List(ctx context.Context, q Query) (thread.SummaryPage, error) {
 		if len(damaged) == 0 {
 			break
 		}
-		x.logger.Warn("values of the index of threads are damaged: folding their threads anew", "threads", len(damaged))
+		x.logger.Warn(
+			"values of the index of threads are damaged: folding their threads anew",
+			"threads",
+			len(damaged),
+		)
 		for _, id := range damaged {
 			if err := x.again(ctx, id); err != nil {
 				return page, err
@@ -179,6 +183,60 @@ func (x *Index) Summary(ctx context.Context, id string) (thread.Summary, error) 
 		}
 	}
 	return v, err
+}
+
+// Fold returns the fold of a thread as it is now, and the offset behind its last entry. Of a signal of more than 8 KiB
+// the fold lacks the long texts. It returns ErrAbsent.
+func (x *Index) Fold(ctx context.Context, id string) (fold thread.Fold, next string, err error) {
+	if hidden(id) {
+		return fold, "", ErrAbsent
+	}
+	if err := x.fold(ctx, id); err != nil {
+		return fold, "", err
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r := x.rows[id]
+	if r == nil {
+		return fold, "", ErrAbsent
+	}
+	value, err := x.store.read(id, r.place)
+	if err != nil {
+		return fold, "", err
+	}
+	var s state
+	_, _, kept, err := decodeRow(value)
+	if err == nil {
+		err = unmarshal(kept, &s)
+	}
+	if err != nil {
+		return fold, "", fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return s.Fold, offset(r.offset), nil
+}
+
+// Ready reports whether the index has all threads.
+func (x *Index) Ready() bool { return x.ready.Load() }
+
+// Versions calls f for each thread with the offset up to which it is folded. It stops at f's first error and returns
+// it.
+func (x *Index) Versions(f func(id string, version uint64) error) error {
+	type version struct {
+		id     string
+		offset uint64
+	}
+	x.mu.RLock()
+	all := make([]version, 0, len(x.rows))
+	for id, r := range x.rows {
+		all = append(all, version{id, r.offset})
+	}
+	x.mu.RUnlock()
+	for _, v := range all {
+		if err := f(v.id, v.offset); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // again folds a thread from its start.

@@ -41,9 +41,16 @@ func prompt(run, text string) thread.Entry {
 // runsOf returns the thread of a recorded session: a run that fails to the host and ends, and one that goes on.
 func runsOf(t testing.TB, name string, content []byte) (entries []thread.Entry) {
 	t.Helper()
-	entries = append(entries,
-		prompt("r1", "\n\t\x1b[31mDo "+name+"\u202e now\nand more"), status("r1", "running", "running"),
-		signalled("r1", "sandbox", thread.TypeSandbox, `,"sandbox":{"provider":"local","ref":"b1"},"parent":{"threadId":"p"}`),
+	entries = append(
+		entries,
+		prompt("r1", "\n\t\x1b[31mDo "+name+"\u202e now\nand more"),
+		status("r1", "running", "running"),
+		signalled(
+			"r1",
+			"sandbox",
+			thread.TypeSandbox,
+			`,"sandbox":{"provider":"local","ref":"b1"},"parent":{"threadId":"p"}`,
+		),
 		signalled("r1", "started", thread.TypeStarted, `,"pid":7,"cwd":"/w","resume":"none"`),
 	)
 	enc := mirror.Encoder{
@@ -58,17 +65,28 @@ func runsOf(t testing.TB, name string, content []byte) (entries []thread.Entry) 
 			entries = append(entries, e)
 		}
 		if i%5 == 0 {
-			entries = append(entries, signalled("r1", fmt.Sprint("beat.", i), thread.TypeHeartbeat, `,"beat":1,"nextMs":5000`))
+			entries = append(
+				entries,
+				signalled("r1", fmt.Sprint("beat.", i), thread.TypeHeartbeat, `,"beat":1,"nextMs":5000`),
+			)
 		}
 	}
-	return append(entries,
+	return append(
+		entries,
 		signalled("r1", "waiting.0", "signal.dispatch.pi_waiting", `,"turn":1`),
-		signalled("r1", "orphan.0", thread.TypeOrphaned, `,"reason":"silent"`), status("r1", "orphan.1", "failed"),
-		signalled("r1", "end.0", thread.TypeFailed, `,"errorClass":"oom"`), status("r1", "end.1", "failed"),
-		prompt("r2", "again"), status("r2", "running", "running"),
+		signalled("r1", "orphan.0", thread.TypeOrphaned, `,"reason":"silent"`),
+		status("r1", "orphan.1", "failed"),
+		signalled("r1", "end.0", thread.TypeFailed, `,"errorClass":"oom"`),
+		status("r1", "end.1", "failed"),
+		prompt("r2", "again"),
+		status("r2", "running", "running"),
 		signalled("r2", "beat.0", thread.TypeHeartbeat, `,"beat":1,"nextMs":60000`),
 		signalled("r2", "waiting.0", "signal.dispatch.pi_waiting", `,"turn":1`),
-		thread.Entry{ID: "odd", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"pi.assistant","usage":{"input":1e3,"cost":{"total":0.1}}}`)},
+		thread.Entry{
+			ID:      "odd",
+			TS:      "2026-01-01T00:00:00.000Z",
+			Payload: []byte(`{"type":"pi.assistant","usage":{"input":1e3,"cost":{"total":0.1}}}`),
+		},
 		signalled("r2", "end.0", thread.TypeStatus, `,"status":"completed"`),
 	)
 }
@@ -109,8 +127,8 @@ func TestStateAtEveryPrefix(t *testing.T) {
 			}
 			v := resumed.Summary("x")
 			if !strings.HasPrefix(v.Title, "[31mDo "+name) || v.Title != "[31mDo "+name+" now" || v.Lines < 3 ||
-				v.Status != thread.StatusCompleted || v.Waiting || v.EndedAt == "" || v.NextMs != 60000 ||
-				v.Cost == nil {
+				v.Status != thread.StatusCompleted || v.Waiting || v.EndedAt == "" ||
+				v.NextMs != 60000 || v.Cost == nil {
 				t.Errorf("got %+v", v)
 			}
 		})
@@ -144,7 +162,11 @@ func TestWaiting(t *testing.T) {
 		}
 	}
 	line := func(id string) thread.Entry {
-		return thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"pi.assistant","model":"m"}`)}
+		return thread.Entry{
+			ID:      id,
+			TS:      "2026-01-01T00:00:00.000Z",
+			Payload: []byte(`{"type":"pi.assistant","model":"m"}`),
+		}
 	}
 	add(status("r1", "running", "running"), false)
 	add(line("1"), false)

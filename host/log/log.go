@@ -23,8 +23,8 @@ import (
 // Log keeps streams, those of threads among them, in an engine. Its methods may be called at the same time. Close it
 // when done.
 type Log struct {
-	// Quota is how many bytes one stream may hold, 0 for any. Each record counts with its key (recordCost). It must not
-	// change while the log is in use.
+	// Quota is how many bytes one stream may hold, 0 for any. Each record counts with its key (recordCost). It must
+	// not change while the log is in use.
 	Quota int64
 
 	// Observer receives what the log counts. It must not change while the log is in use.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -58,10 +59,21 @@ type Reconciler struct {
 	NotifyAfter time.Duration // age at which a provisional end is delivered to the parent
 	Again       time.Duration // between the two queries of a box that seems dead; 0: 2 s
 	Author      string        // of all entries; "" for none
-	Log         *slog.Logger  // nil for none
+
+	// Known returns what is known of a thread without reading it; false where it has to be read. It is nil for a host
+	// that reads every thread.
+	Known func(ctx context.Context, id string) (Known, bool)
+	Log   *slog.Logger // nil for none
 
 	mu    sync.Mutex
 	tried map[string]time.Time // time of the last try of the work after a run
+}
+
+// Known is a thread's fold, at this time of the server's clock.
+type Known struct {
+	Fold thread.Fold
+	Next string // the offset behind the last entry of the fold
+	Now  time.Time
 }
 
 // Values of Action.Did.
@@ -161,15 +173,25 @@ type settling struct {
 	prompts map[string]string // the beginning of each run's prompt
 	now     time.Time         // the server's clock
 	next    string            // the offset to read on from
+	partial bool              // texts and prompts lack those of entries that were not read
 	pending bool              // a later pass has work to do
 	actions []Action
 }
 
 // open reads a thread: all of it, or the new entries of one in memory.
 func (p *pass) open(ctx context.Context, id string) (*settling, error) {
+	var known Known
+	is := false
+	if p.r.Known != nil {
+		known, is = p.r.Known(ctx, id)
+	}
 	if t := p.memory.take(id); t != nil {
 		t.pass, t.pending, t.actions = p, false, nil
-		if t.read(ctx) == nil {
+		if is && known.Next == t.next {
+			t.now = known.Now
+			return t, nil
+		}
+		if t.read(ctx) == nil && !t.lacks() {
 			return t, nil
 		}
 		// The log may have been restored from a backup: read the thread from its start.
@@ -179,10 +201,24 @@ func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 		return nil, err
 	}
 	t := &settling{pass: p, client: client, id: id, texts: map[string]string{}, prompts: map[string]string{}}
+	if is {
+		t.fold, t.next, t.now, t.partial = known.Fold, known.Next, known.Now, true
+		if !t.lacks() {
+			return t, nil
+		}
+		t.next, t.partial = "", false
+	}
 	if err := t.read(ctx); err != nil {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
 	return t, nil
+}
+
+// lacks reports whether there may be work to do for which a text or a prompt is needed that was not read.
+func (t *settling) lacks() bool {
+	return t.partial && slices.ContainsFunc(t.fold.Runs(), func(run thread.Run) bool {
+		return run.Parent != nil || run.After != nil && run.After.Push != nil && (run.Push == nil || !run.Push.Pushed)
+	})
 }
 
 // maxIntent bounds the part of a prompt that is kept, in bytes.

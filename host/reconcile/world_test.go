@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
@@ -25,6 +27,8 @@ type world struct {
 	ahead atomic.Int64 // the server's clock before ours
 	key   []byte
 	own   string // the installation's id
+	index *index.Index
+	reads atomic.Int64 // of threads, from their start
 }
 
 func newWorld(t *testing.T) *world {
@@ -43,6 +47,11 @@ func newWorld(t *testing.T) *world {
 			states: map[string]string{},
 		},
 	}
+	x, err := index.Open(t.TempDir(), "", log, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.index = x
 	s := &server.Server{
 		Log:      log,
 		Secrets:  [][]byte{w.key},
@@ -53,10 +62,16 @@ func newWorld(t *testing.T) *world {
 	handler := s.Handler()
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.ahead.Load())).UTC().Format(http.TimeFormat))
+		if r.Method == http.MethodGet && r.URL.Query().Get("offset") == "0" {
+			w.reads.Add(1)
+		}
 		handler.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(func() {
 		srv.Close()
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
@@ -89,7 +104,14 @@ func (w *world) reconciler() *reconcile.Reconciler {
 		Client:    w.client,
 		Providers: map[string]reconcile.Provider{"boxes": w.boxes},
 		Again:     time.Millisecond,
+		Known:     w.known,
 	}
+}
+
+// known is what the index has of a thread, as a reconciler beside its server is told.
+func (w *world) known(ctx context.Context, id string) (reconcile.Known, bool) {
+	fold, next, err := w.index.Fold(ctx, id)
+	return reconcile.Known{Fold: fold, Next: next, Now: time.Now().Add(time.Duration(w.ahead.Load()))}, err == nil
 }
 
 // post posts entries, each "id payload", and fails the test where that can't be.

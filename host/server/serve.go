@@ -44,15 +44,21 @@ type Config struct {
 	Version   string    // of the program, for the measurements
 	Logger    *slog.Logger
 
-	// Beside runs while the server serves, and ends when ctx does; nil for none. url is the base URL, secret the one
-	// that signs.
-	Beside func(ctx context.Context, url string, streams *log.Log, secret []byte) error
+	// Beside runs while the server serves, and ends when ctx does; nil for none.
+	Beside func(ctx context.Context, s Serving) error
 
-	// Settle returns what settles a thread, for the server with this base URL and secret; nil for a server that settles
-	// none.
-	Settle func(url string, secret []byte) func(ctx context.Context, threadID string) (Settled, error)
+	// Settle returns what settles a thread; nil for a server that settles none.
+	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
 	engine log.Engine // for tests; nil for the one that the fields above name
+}
+
+// Serving is a server that runs, for what works beside it.
+type Serving struct {
+	URL     string // the base
+	Secret  []byte // signs tokens
+	Streams *log.Log
+	Threads *index.Index // nil where it can't be opened
 }
 
 // check returns why a server must not start.
@@ -189,8 +195,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		)
 	}
 	url := scheme + "://" + ln.Addr().String()
+	serving := Serving{url, secrets[0], streams, s.Index}
 	if cfg.Settle != nil {
-		s.Settle = cfg.Settle(url, secrets[0])
+		s.Settle = cfg.Settle(serving)
 	}
 	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
 		return errors.Join(err, ln.Close())
@@ -207,7 +214,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		together.Go(func() error { return serveDebug(ctx, cfg.Debug, cfg.Logger) })
 	}
 	if cfg.Beside != nil {
-		together.Go(func() error { return cfg.Beside(ctx, url, streams, secrets[0]) })
+		together.Go(func() error { return cfg.Beside(ctx, serving) })
 	}
 	ready(url)
 	return together.Wait()

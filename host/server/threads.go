@@ -128,8 +128,11 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	result, err := s.Settle(ctx, id)
 	if err != nil {
 		s.Logger.Warn("reconcile", "thread", id, "error", err)
-		return refuse(http.StatusServiceUnavailable, "unsettled",
-			"the thread could not be settled; the server's log has why").
+		return refuse(
+			http.StatusServiceUnavailable,
+			"unsettled",
+			"the thread could not be settled; the server's log has why",
+		).
 			with("Retry-After", 5)
 	}
 	if result.Actions == nil {
@@ -200,9 +203,13 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 		q.Statuses = strings.Split(given, ",")
 		for _, status := range q.Statuses {
 			if !slices.Contains(listStatuses, status) {
-				return q,
-					refuse(http.StatusBadRequest, "status", "status=%.20q: want some of %s, with commas between them",
-						status, strings.Join(listStatuses, ", "))
+				return q, refuse(
+					http.StatusBadRequest,
+					"status",
+					"status=%.20q: want some of %s, with commas between them",
+					status,
+					strings.Join(listStatuses, ", "),
+				)
 			}
 		}
 	}

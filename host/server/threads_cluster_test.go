@@ -43,8 +43,14 @@ func TestIndexesOnOneCluster(t *testing.T) {
 	threads := func(base string) (all []thread.Summary) {
 		t.Helper()
 		for cursor := ""; ; {
-			a := call{method: "GET", path: "/api/threads?limit=3&cursor=" + url.QueryEscape(cursor), token: list}.do(t,
-				base)
+			a := call{
+				method: "GET",
+				path:   "/api/threads?limit=3&cursor=" + url.QueryEscape(cursor),
+				token:  list,
+			}.do(
+				t,
+				base,
+			)
 			var page thread.SummaryPage
 			if a.status == 503 {
 				return nil // it is being built

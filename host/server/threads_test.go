@@ -87,9 +87,8 @@ func listed(t *testing.T, base string) {
 	if err := json.Unmarshal([]byte(one.body), &v); err != nil || one.status != 200 {
 		t.Fatalf("%v, %+v", err, one)
 	}
-	if d := cmp.Diff(
-		page.Threads[slices.IndexFunc(page.Threads, func(v thread.Summary) bool { return v.ID == "listed1" })],
-		v); d != "" {
+	i := slices.IndexFunc(page.Threads, func(v thread.Summary) bool { return v.ID == "listed1" })
+	if d := cmp.Diff(page.Threads[i], v); d != "" {
 		t.Error(d)
 	}
 	cost := 0.25
@@ -100,8 +99,8 @@ func listed(t *testing.T, base string) {
 		*at = ""
 	}
 	want := thread.Summary{
-		ID: "listed1", Status: "completed", Title: "Do it", Run: "r1", Harness: "pi", Model: "m1", NextMs: 5000,
-		Lines: 1,
+		ID: "listed1", Status: "completed", Title: "Do it", Run: "r1", Harness: "pi", Model: "m1",
+		NextMs: 5000, Lines: 1,
 		Usage: &thread.Usage{Input: 3, Output: 2, CacheRead: 1, TotalTokens: 6}, Cost: &cost,
 		Sandbox: &thread.Sandbox{Provider: "local", Ref: "b1"}, Parent: &thread.Parent{ThreadID: "p"},
 		Offset: "00000000000000000006",
@@ -153,13 +152,21 @@ func listedRefusals(t *testing.T, root, list string) {
 		{call{method: "POST", path: settle, token: run}, 403, ""},
 	} {
 		a := tt.call.do(t, root)
-		if a.status != tt.status || tt.body != "" && strings.TrimSpace(a.body) != tt.body || a.status >= 400 &&
-			a.code == "" {
-			t.Errorf("%s %s: got %d %s, want %d %s", tt.call.method, tt.call.path, a.status, a.body, tt.status, tt.body)
+		if a.status != tt.status || tt.body != "" && strings.TrimSpace(a.body) != tt.body ||
+			a.status >= 400 && a.code == "" {
+			t.Errorf(
+				"%s %s: got %d %s, want %d %s",
+				tt.call.method,
+				tt.call.path,
+				a.status,
+				a.body,
+				tt.status,
+				tt.body,
+			)
 		}
 	}
-	if a := (call{method: "GET", path: "/arbe-thread-listed1", token: list}).do(t,
-		root+"/api/stream"); a.status != 401 {
+	a := call{method: "GET", path: "/arbe-thread-listed1", token: list}.do(t, root+"/api/stream")
+	if a.status != 401 {
 		t.Errorf("with the list's token: %+v", a)
 	}
 }

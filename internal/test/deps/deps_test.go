@@ -40,7 +40,7 @@ var may = map[string][]string{
 	"host/push":                 {"host/sandbox", "thread", "outcome", "session"},
 	"cmd/internal/cmdline":      {},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "harness", "host/folder", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "internal/durable", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "harness", "host/folder", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "internal/durable", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/jsonscan":         {},
 	"internal/openfiles":        {},

@@ -211,8 +211,14 @@ func TestPiecesJoin(t *testing.T) {
 				want := p.whole()
 				for i, got := range during[types] {
 					if !within(got, before[types]) || !within(want, got) {
-						t.Errorf("types %q, %d: %d of %d entries, and %d stay", types, i, len(got), len(before[types]),
-							len(want))
+						t.Errorf(
+							"types %q, %d: %d of %d entries, and %d stay",
+							types,
+							i,
+							len(got),
+							len(before[types]),
+							len(want),
+						)
 					}
 				}
 				got, _ := p.on("0")

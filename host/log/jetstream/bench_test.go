@@ -104,7 +104,11 @@ func replayBare(b *testing.B, conn *nats.Conn, name string, last uint64) (read i
 	for after := uint64(0); after < last; {
 		inbox := conn.NewInbox()
 		sub := enginetest.Must(conn.SubscribeSync(inbox))(b)
-		request := fmt.Sprintf(`{"seq":%d,"next_by_subj":"arbe.0.%s","batch":4096,"max_bytes":1048576}`, after+1, name)
+		request := fmt.Sprintf(
+			`{"seq":%d,"next_by_subj":"arbe.0.%s","batch":4096,"max_bytes":1048576}`,
+			after+1,
+			name,
+		)
 		if err := conn.PublishRequest("$JS.API.DIRECT.GET.ARBE-0", inbox, []byte(request)); err != nil {
 			b.Fatal(err)
 		}
@@ -150,7 +154,12 @@ func BenchmarkAppend(b *testing.B) {
 					return err
 				})
 				bareRate += appendRate(b, writers, func(k int, r *rand.Rand) (err error) {
-					bareLasts[k], err = appendBare(conn, fmt.Sprintf("arbe.%d.bare-%d", k%16, k), bareLasts[k], kilobyte(r))
+					bareLasts[k], err = appendBare(
+						conn,
+						fmt.Sprintf("arbe.%d.bare-%d", k%16, k),
+						bareLasts[k],
+						kilobyte(r),
+					)
 					return err
 				})
 			}

@@ -40,8 +40,9 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 	live, doubt := !s.c.polled.Load(), false
 	away, failures := quickPoll, s.c.outage.failures() // away: between two tries of a server that is away
 	for ctx.Err() == nil {
-		if now := s.c.outage.failures(); now != failures && last != "" {
-			// A server that was away may have come back with another state.
+		if now := s.c.outage.failures(); now != failures && last != "" && !s.c.scanned.Load() {
+			// A server that was away may have come back with another state. One that gives no single entries would
+			// have to be read whole to show it.
 			_, ok, err := s.c.Entry(ctx, last)
 			switch {
 			case err == nil && !ok:

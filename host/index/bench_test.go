@@ -36,6 +36,15 @@ func together(b *testing.B, n int, f func(i int) error) {
 	all.Wait()
 }
 
+// output returns an entry of 1 KB.
+func output(id string) thread.Entry {
+	const payload = `{"type":"pi.tool_result","toolName":"bash","message":{"text":%q}}`
+	return thread.Entry{
+		ID: id, TS: "2026-01-01T00:00:00.000Z",
+		Payload: fmt.Appendf(nil, payload, strings.Repeat("a tool's output. ", 60)),
+	}
+}
+
 func heap() float64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -102,7 +111,6 @@ func BenchmarkAppendIndexed(b *testing.B) {
 	const turn = 3 * time.Second
 	for range b.N {
 		l := newLog(b)
-		text := strings.Repeat("a tool's output. ", 60)
 		var n atomic.Int64
 		appends := func() float64 {
 			began, first := time.Now(), n.Load()
@@ -111,10 +119,7 @@ func BenchmarkAppendIndexed(b *testing.B) {
 				all.Go(func() {
 					for time.Since(began) < turn {
 						i := n.Add(1)
-						e := thread.Entry{
-							ID: fmt.Sprint("pi:s:", i), TS: "2026-01-01T00:00:00.000Z",
-							Payload: fmt.Appendf(nil, `{"type":"pi.tool_result","toolName":"bash","message":{"text":%q}}`, text),
-						}
+						e := output(fmt.Sprint("pi:s:", i))
 						if _, err := l.Append(context.Background(), fmt.Sprint("t", i%1000), []thread.Entry{e}); err != nil {
 							b.Error(err)
 							return
@@ -167,14 +172,10 @@ func BenchmarkFold(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer x.Close()
-	text := strings.Repeat("a tool's output. ", 60)
 	for i := range 20 {
 		entries := make([]thread.Entry, 1000)
 		for k := range entries {
-			entries[k] = thread.Entry{
-				ID: fmt.Sprint("pi:s:", i, ".", k), TS: "2026-01-01T00:00:00.000Z",
-				Payload: fmt.Appendf(nil, `{"type":"pi.tool_result","toolName":"bash","message":{"text":%q}}`, text),
-			}
+			entries[k] = output(fmt.Sprint("pi:s:", i, ".", k))
 		}
 		if _, err := l.Append(b.Context(), "t1", entries); err != nil {
 			b.Fatal(err)

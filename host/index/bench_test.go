@@ -120,7 +120,8 @@ func BenchmarkAppendIndexed(b *testing.B) {
 					for time.Since(began) < turn {
 						i := n.Add(1)
 						e := output(fmt.Sprint("pi:s:", i))
-						if _, err := l.Append(context.Background(), fmt.Sprint("t", i%1000), []thread.Entry{e}); err != nil {
+						_, err := l.Append(context.Background(), fmt.Sprint("t", i%1000), []thread.Entry{e})
+						if err != nil {
 							b.Error(err)
 							return
 						}

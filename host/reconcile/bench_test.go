@@ -35,7 +35,9 @@ func BenchmarkReconcile(b *testing.B) {
 				var entries []thread.Entry
 				for _, e := range texts {
 					id, payload, _ := strings.Cut(e, " ")
-					entries = append(entries, thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)})
+					entries = append(entries, thread.Entry{
+						ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload),
+					})
 				}
 				id := fmt.Sprint("t", i)
 				if _, err := w.log.Append(context.Background(), id, entries); err != nil {

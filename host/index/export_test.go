@@ -1,6 +1,8 @@
 package index
 
 import (
+	"os"
+
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -25,3 +27,21 @@ func UnmarshalState(b []byte) (*State, error) {
 
 // Title is title.
 var Title = title
+
+// ReadOnly makes the index's file refuse writes, until the returned func is called.
+func (x *Index) ReadOnly() (undo func(), err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	was := x.store.file
+	file, err := os.Open(was.Name())
+	if err != nil {
+		return nil, err
+	}
+	x.store.file = file
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.store.file = was
+		_ = file.Close() // it was only read
+	}, nil
+}

@@ -439,3 +439,25 @@ func TestCompact(t *testing.T) {
 	w.open()
 	w.check()
 }
+
+// While its file takes no writes, the index answers with an error rather than with what was; afterwards it is right.
+func TestUnwritable(t *testing.T) {
+	w := newWorld(t)
+	w.fill(3)
+	w.check()
+	undo := must(w.x.ReadOnly())(t)
+	w.append("t01", status("r1", "end.0", "completed"))
+	if v, err := w.x.Summary(t.Context(), "t01"); err == nil {
+		t.Errorf("got %+v", v)
+	}
+	for {
+		if _, err := w.x.List(t.Context(), index.Query{Limit: 9}); err != nil {
+			break
+		}
+	}
+	if v := must(w.x.Summary(t.Context(), "t00"))(t); v.Status != "running" {
+		t.Errorf("got %+v", v)
+	}
+	undo()
+	w.check()
+}

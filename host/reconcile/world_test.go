@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
@@ -22,18 +23,20 @@ import (
 // world is a thread server whose clock can be set ahead, and boxes.
 type world struct {
 	*boxes
-	t     *testing.T
+	t     testing.TB
 	url   string
 	ahead atomic.Int64 // the server's clock before ours
 	key   []byte
 	own   string // the installation's id
 	index *index.Index
 	reads atomic.Int64 // of threads, from their start
+	sent  atomic.Int64 // bytes of all answers
+	log   *log.Log
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	log, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
+	streams, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,16 +50,16 @@ func newWorld(t *testing.T) *world {
 			states: map[string]string{},
 		},
 	}
-	x, err := index.Open(t.TempDir(), "", log, slog.New(slog.DiscardHandler))
+	x, err := index.Open(t.TempDir(), "", streams, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.index = x
+	w.index, w.log = x, streams
 	s := &server.Server{
-		Log:      log,
+		Log:      streams,
 		Secrets:  [][]byte{w.key},
 		LongPoll: time.Second,
-		Closing:  t.Context(),
+		Closing:  context.Background(),
 		Logger:   slog.New(slog.DiscardHandler),
 	}
 	handler := s.Handler()
@@ -65,14 +68,14 @@ func newWorld(t *testing.T) *world {
 		if r.Method == http.MethodGet && r.URL.Query().Get("offset") == "0" {
 			w.reads.Add(1)
 		}
-		handler.ServeHTTP(rw, r)
+		handler.ServeHTTP(counted{rw, &w.sent}, r)
 	}))
 	t.Cleanup(func() {
 		srv.Close()
 		if err := x.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := log.Close(); err != nil {
+		if err := streams.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -85,6 +88,20 @@ func newWorld(t *testing.T) *world {
 	w.own = h.Installation
 	return w
 }
+
+// counted counts the bytes of answers.
+type counted struct {
+	http.ResponseWriter
+	sent *atomic.Int64
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	c.sent.Add(int64(len(b)))
+	return c.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (w *world) client(id string) (*thread.Client, error) {
 	token := func() (string, error) {

@@ -1,0 +1,191 @@
+package index_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// together calls f for 0 to n-1 from 64 goroutines.
+func together(b *testing.B, n int, f func(i int) error) {
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range 64 {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				if err := f(int(i)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// output returns an entry of 1 KB.
+func output(id string) thread.Entry {
+	const payload = `{"type":"pi.tool_result","toolName":"bash","message":{"text":%q}}`
+	return thread.Entry{
+		ID: id, TS: "2026-01-01T00:00:00.000Z",
+		Payload: fmt.Appendf(nil, payload, strings.Repeat("a tool's output. ", 60)),
+	}
+}
+
+func heap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// BenchmarkListThreads makes the index of 100,000 threads of four entries, and takes pages of it.
+func BenchmarkListThreads(b *testing.B) {
+	const threads = 100_000
+	l := newLog(b)
+	together(b, threads, func(i int) error {
+		entries := []thread.Entry{
+			prompt("r1", "do what is to be done here"), status("r1", "running", "running"),
+			signalled("r1", "sandbox", thread.TypeSandbox, `,"sandbox":{"provider":"local","ref":"b1"}`),
+			status("r1", "end.0", []string{"completed", "failed", "running"}[i%3]),
+		}
+		_, err := l.Append(context.Background(), fmt.Sprintf("0198c7a1-0000-7000-8000-%012d", i), entries)
+		return err
+	})
+	dir := b.TempDir()
+	for range b.N {
+		before := heap()
+		for _, what := range []string{"ms-build", "ms-open"} {
+			x, err := index.Open(dir, "i1", l, slog.New(slog.DiscardHandler))
+			if err != nil {
+				b.Fatal(err)
+			}
+			began := time.Now()
+			stop := run(b, x)
+			b.ReportMetric(float64(time.Since(began).Milliseconds()), what)
+			if what == "ms-build" {
+				stop()
+				continue
+			}
+			b.ReportMetric((heap()-before)/threads, "heap-B/thread")
+			for _, q := range []index.Query{{Limit: 50}, {Limit: 200}, {Limit: 50, Statuses: []string{"idle"}}} {
+				var took []time.Duration
+				for range 2000 {
+					began := time.Now()
+					if _, err := x.List(context.Background(), q); err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, time.Since(began))
+				}
+				slices.Sort(took)
+				name := fmt.Sprint("ms-p99-", q.Limit, strings.Join(q.Statuses, ""))
+				b.ReportMetric(took[len(took)*99/100].Seconds()*1000, name)
+			}
+			stop()
+		}
+		info, err := os.Stat(filepath.Join(dir, "threads.0"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(info.Size())/threads, "file-B/thread")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkAppendIndexed appends entries of 1 KB, one at a time, on 1,000 threads from 64 writers, with and without an
+// index by turns.
+func BenchmarkAppendIndexed(b *testing.B) {
+	const turn = 3 * time.Second
+	for range b.N {
+		l := newLog(b)
+		var n atomic.Int64
+		appends := func() float64 {
+			began, first := time.Now(), n.Load()
+			var all sync.WaitGroup
+			for range 64 {
+				all.Go(func() {
+					for time.Since(began) < turn {
+						i := n.Add(1)
+						e := output(fmt.Sprint("pi:s:", i))
+						_, err := l.Append(context.Background(), fmt.Sprint("t", i%1000), []thread.Entry{e})
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			return float64(n.Load()-first) / time.Since(began).Seconds()
+		}
+		appends()
+		var with, without []float64
+		for range 7 {
+			without = append(without, appends())
+			with = append(with, indexed(b, l, appends))
+		}
+		slices.Sort(with)
+		slices.Sort(without)
+		b.ReportMetric(without[len(without)/2], "appends/s-without")
+		b.ReportMetric(with[len(with)/2], "appends/s-with")
+		b.ReportMetric(100*(1-with[len(with)/2]/without[len(without)/2]), "%-cost")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// kept is the index of indexed, which is opened again for each turn.
+var kept string // of the process: a benchmark runs once
+
+// indexed calls appends with an index that runs.
+func indexed(b *testing.B, l *log.Log, appends func() float64) float64 {
+	if kept == "" {
+		kept = b.TempDir()
+	}
+	x, err := index.Open(kept, "i1", l, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	stop := run(b, x)
+	defer stop()
+	l.Changed = x.Changed
+	defer func() { l.Changed = nil }()
+	return appends()
+}
+
+// BenchmarkFold folds entries of 1 KB.
+func BenchmarkFold(b *testing.B) {
+	l := newLog(b)
+	x, err := index.Open(b.TempDir(), "i1", l, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer x.Close()
+	for i := range 20 {
+		entries := make([]thread.Entry, 1000)
+		for k := range entries {
+			entries[k] = output(fmt.Sprint("pi:s:", i, ".", k))
+		}
+		if _, err := l.Append(b.Context(), "t1", entries); err != nil {
+			b.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if _, err := x.Summary(b.Context(), "t1"); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(time.Since(began).Microseconds())/20_000, "µs/entry")
+	b.ReportMetric(0, "ns/op")
+}

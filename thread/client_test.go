@@ -277,9 +277,12 @@ func TestClientReadBrokenOff(t *testing.T) {
 			Body:   `{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","te`,
 		}
 	})
-	if _, err := server.Client().Read(t.Context(), "0", false, func(thread.Entry) error { return nil }); err == nil {
-		t.Error("half an entry was read without an error")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, err := direct(server).Read(t.Context(), "0", false, func(thread.Entry) error { return nil })
+		if err == nil {
+			t.Error("half an entry was read without an error")
+		}
+	})
 }
 
 func TestFileToken(t *testing.T) {

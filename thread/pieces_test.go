@@ -111,7 +111,7 @@ func TestReadCutEverywhere(t *testing.T) {
 
 // One connection breaks off, at each 64 KiB of the thread in turn, and each entry arrives once, also from a server
 // that knows no pieces.
-func TestReadCutOnce(t *testing.T) {
+func TestLargeReadCutOnce(t *testing.T) {
 	all := long(12, 100<<10)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,6 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	var repo repository
 	if o.Repo != "" {
 		if isPath(o.Repo) {
-			//lint:ignore ST1005 the name has a capital
 			return nil, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
 		var err error

@@ -42,7 +42,6 @@ type Daytona struct {
 // NewDaytona returns the provider whose boxes are Daytona's.
 func NewDaytona(c Config) (*Daytona, error) {
 	if c.Key == "" {
-		//lint:ignore ST1005 the name has a capital
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)")
 	}
 	if c.URL == "" {

@@ -319,7 +319,7 @@ func TestUnfinishedPosts(t *testing.T) {
 }
 
 // Readers of large records who take nothing hold what was read for them, up to the budget. Others get through.
-func TestSlowReaders(t *testing.T) {
+func TestLargeSlowReaders(t *testing.T) {
 	b := besiege(t)
 	text := strings.Repeat("x", thread.MaxEntry-1000)
 	for i := range 8 {

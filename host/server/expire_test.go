@@ -322,7 +322,7 @@ func firstEvents(t *testing.T, s *testServer, path, until string) string {
 }
 
 // Many heartbeats are removed in several steps, and a thread that is read in several chunks is seen as a whole.
-func TestExpireManyHeartbeats(t *testing.T) {
+func TestLargeExpireManyHeartbeats(t *testing.T) {
 	s, _ := newWatched(t)
 	const n = 2500
 	for from := 0; from < n; from += 250 {

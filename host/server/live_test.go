@@ -155,7 +155,7 @@ func TestEvents(t *testing.T) {
 }
 
 // A reader who does not take what he is given is dropped. Nobody waits for him, and he goes on where he was.
-func TestSlowReader(t *testing.T) {
+func TestLargeSlowReader(t *testing.T) {
 	dropped := make(chan struct{})
 	base := serveBehind(
 		t,

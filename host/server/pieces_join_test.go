@@ -429,7 +429,7 @@ func TestPieceBytes(t *testing.T) {
 }
 
 // A piece of rare types ends after 32 MiB of others, with an offset that goes on.
-func TestPieceOfRareTypes(t *testing.T) {
+func TestLargePieceOfRareTypes(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
 	const p = "/api/stream/arbe-thread-t1"

@@ -91,7 +91,7 @@ func TestStreamQuota(t *testing.T) {
 }
 
 // A token's holder posts so much in an hour, and is told to come again.
-func TestTokenQuota(t *testing.T) {
+func TestLargeTokenQuota(t *testing.T) {
 	b := besiege(t)
 	b.TokenQuota = 1
 	h := b.handler()

@@ -113,7 +113,7 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-func TestPostRefuses(t *testing.T) {
+func TestLargePostRefuses(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
 	big := chat("big", strings.Repeat("x", thread.MaxEntry))
@@ -383,7 +383,7 @@ func TestConcurrentWriters(t *testing.T) {
 }
 
 // A thread of many megabytes is read as a whole, in pieces.
-func TestReadLargeThread(t *testing.T) {
+func TestLargeThread(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
 	text := strings.Repeat("x", 1<<20)

@@ -57,9 +57,9 @@ func calling(name string, commands ...string) model.Reply {
 
 // TestAgentMatrix: what can become of a run of the real codex and the real claude. Every other case runs, with one
 // of them; TestFullAgentMatrix has the rest.
-func TestAgentMatrix(t *testing.T) { agentMatrix(t, quick) }
+func TestAgentMatrix(t *testing.T) { agentMatrix(t, few) }
 
-func TestFullAgentMatrix(t *testing.T) { agentMatrix(t, rest) }
+func TestFullAgentMatrix(t *testing.T) { agentMatrix(t, notFew) }
 
 func agentMatrix(t *testing.T, in part) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}

@@ -111,8 +111,8 @@ func TestFullMemory(t *testing.T) {
 	memory(t, func(row, c, n int) bool { return !quickMemory(row, c, n) })
 }
 
-// quickMemory has the longest line and the most lines.
-func quickMemory(row, _, _ int) bool { return row == 0 || row == 5 }
+// quickMemory has the longest line alone.
+func quickMemory(row, _, _ int) bool { return row == 0 }
 
 func memory(t *testing.T, in part) {
 	const mib = 1 << 20

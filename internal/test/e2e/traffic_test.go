@@ -120,7 +120,7 @@ func TestResumeTraffic(t *testing.T) {
 }
 
 // A run that uploads reads none of its own lines: 1 MB a second, for ARBE_UPLOAD_SECONDS, 3 by default.
-func TestUploadTraffic(t *testing.T) {
+func TestFullUploadTraffic(t *testing.T) {
 	seconds, err := strconv.Atoi(cmp.Or(os.Getenv("ARBE_UPLOAD_SECONDS"), "3"))
 	if err != nil {
 		t.Fatal(err)

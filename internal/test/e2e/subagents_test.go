@@ -34,9 +34,10 @@ func TestSubagents(t *testing.T) {
 		// test has seen the subagent's last line.
 		wait := calling(name, "while [ ! -e subagent.seen ]; do sleep 0.05; done")
 		wait.When = "the main question"
-		// codex asks once more where it takes in its subagent's end after this reply.
-		done := model.Reply{Text: "All is done.", When: "the main question", Times: -1}
-		main := []model.Reply{delegating(name), wait, done}
+		done := model.Reply{Text: "All is done.", When: "the main question"}
+		// codex asks once more where it takes in its subagent's end after that reply.
+		more := model.Reply{Text: "There is no more.", When: "the main question", Times: -1}
+		main := []model.Reply{delegating(name), wait, done, more}
 		work := []model.Reply{calling(name, "echo > subagent.done; echo by-the-subagent"), say("My part is done.")}
 		for _, tt := range []struct {
 			name    string

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
@@ -173,7 +174,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 func serveExit(err error) error {
 	for _, config := range []error{
 		server.ErrNoSecret, server.ErrInsecure, token.ErrShortSecret,
-		server.ErrDebugAddress,
+		httpd.ErrDebugAddress,
 	} {
 		if errors.Is(err, config) {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}

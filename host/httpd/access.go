@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// headerRequest is the header with the request's id, which is in the access log, too.
-const headerRequest = "X-Request-Id"
+// HeaderRequest is the header with the request's id, which is in the access log, too.
+const HeaderRequest = "X-Request-Id"
 
-// logged writes a line of JSON for each request when it ends. A writer that blocks holds the requests up. Of the
-// client's data a line has only what can't be a secret, without control characters.
-func logged(next http.Handler, to io.Writer) http.Handler {
+// Logged writes a line of JSON to to for each request when it ends; nil is no log. A writer that blocks holds the
+// requests up. Of the client's data a line has only what can't be a secret, without control characters: of the query it
+// has what asked returns.
+func Logged(next http.Handler, to io.Writer, asked func(*http.Request) []slog.Attr) http.Handler {
 	if to == nil {
 		return next
 	}
@@ -33,9 +34,9 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 	)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		x, r := watch(w, r)
+		x, r := Watch(w, r)
 		id := requestID(r)
-		x.Header().Set(headerRequest, id)
+		x.Header().Set(HeaderRequest, id)
 		whole := false
 		defer func() { // also after a panic, which breaks an answer off
 			took := time.Since(began)
@@ -48,17 +49,11 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 			attrs = append(attrs, asked(r)...)
 			attrs = append(
 				attrs,
-				slog.Int(
-					"status",
-					x.code(r, whole),
-				),
-				slog.Int64("bytes_out", x.sent(r)),
-				slog.Int64("bytes_in", x.in.Load()),
+				slog.Int("status", x.Status(r, whole)),
+				slog.Int64("bytes_out", x.Sent(r)),
+				slog.Int64("bytes_in", x.Received()),
 				slog.Float64("duration_ms", float64(took.Microseconds())/1000),
-				slog.String(
-					"remote_ip",
-					address(r.RemoteAddr),
-				),
+				slog.String("remote_ip", address(r.RemoteAddr)),
 				slog.String("user_agent", printable(r.UserAgent(), 200)),
 				slog.String("request_id", id),
 			)
@@ -72,36 +67,9 @@ func logged(next http.Handler, to io.Writer) http.Handler {
 	})
 }
 
-// asked returns the well-formed offset, before, limit and live of a query. Other parts of it may be secrets that were
-// put there by mistake.
-func asked(r *http.Request) []slog.Attr {
-	if r.URL.RawQuery == "" {
-		return nil
-	}
-	q := r.URL.Query()
-	var attrs []slog.Attr
-	for _, name := range []string{"offset", "before"} {
-		if o := q.Get(name); o == "now" || o == "-1" || isOffset(o) {
-			attrs = append(attrs, slog.String(name, o))
-		}
-	}
-	if n, ok := parseLimit(q.Get("limit")); ok {
-		attrs = append(attrs, slog.Int("limit", n))
-	}
-	if live := q.Get("live"); live == "long-poll" || live == "sse" {
-		attrs = append(attrs, slog.String("live", live))
-	}
-	return attrs
-}
-
-// isOffset reports whether o looks like an offset: digits, in one or two parts.
-func isOffset(o string) bool {
-	return o != "" && len(o) <= 41 && strings.Count(o, "_") <= 1 && strings.Trim(o, "0123456789_") == ""
-}
-
 // requestID returns the id in a request's header, or a new one.
 func requestID(r *http.Request) string {
-	id := r.Header.Get(headerRequest)
+	id := r.Header.Get(HeaderRequest)
 	bad := strings.ContainsFunc(id, func(c rune) bool {
 		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' &&
 			c != '-'

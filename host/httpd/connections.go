@@ -1,36 +1,37 @@
-package server
+package httpd
 
 import (
-	"cmp"
 	"net"
 	"sync/atomic"
-
-	"arbe.0sk.ar/runner/host/log/pebble"
-	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
-// otherFiles is how many files the process opens beside connections and the engine's tables: logs, certificates,
-// profiles, backups, and the connections of a reconciler.
-const otherFiles = 96
-
-// most returns how many connections may be open in a process that may have so many files open, with so many for each
-// connection. The rest is for the log.
-func (l Limits) most(files, each int) int {
-	return min(cmp.Or(l.Connections, 20_000), max(1, (files-pebble.MostFiles(files)-otherFiles)/each))
+// ConnCounter counts connections.
+type ConnCounter interface {
+	Connected(n float64) // one was opened (1) or closed (-1)
+	TurnedAway()         // one was closed at once
 }
 
-// listener limits the open connections of ln. Above the limit it accepts and closes a connection at once: in the
-// kernel's queue its client would wait, and delay those behind it.
-func (l Limits) listener(ln net.Listener, m *metrics) net.Listener {
-	return &limitedListener{Listener: ln, most: int64(l.most(openfiles.Limit(), 1)), metrics: m}
+// uncounted is a ConnCounter that counts nothing.
+type uncounted struct{}
+
+func (uncounted) Connected(float64) {}
+func (uncounted) TurnedAway()       {}
+
+// LimitConnections limits the open connections of ln to most. Above the limit it accepts and closes a connection at
+// once: in the kernel's queue its client would wait, and delay those behind it. count is nil for no counter.
+func LimitConnections(ln net.Listener, most int, count ConnCounter) net.Listener {
+	if count == nil {
+		count = uncounted{}
+	}
+	return &limitedListener{Listener: ln, most: int64(most), count: count}
 }
 
 // limitedListener closes connections above a limit.
 type limitedListener struct {
 	net.Listener
-	most    int64
-	open    atomic.Int64
-	metrics *metrics
+	most  int64
+	open  atomic.Int64
+	count ConnCounter
 }
 
 // Accept is net.Listener's.
@@ -41,11 +42,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.open.Add(1) <= l.most {
-			l.metrics.connected(1)
+			l.count.Connected(1)
 			return &limitedConn{Conn: c, listener: l}, nil
 		}
 		l.open.Add(-1)
-		l.metrics.turnedAway()
+		l.count.TurnedAway()
 		_ = c.Close() // without an answer
 	}
 }
@@ -61,7 +62,7 @@ type limitedConn struct {
 func (c *limitedConn) Close() error {
 	if !c.left.Swap(true) {
 		c.listener.open.Add(-1)
-		c.listener.metrics.connected(-1)
+		c.listener.count.Connected(-1)
 	}
 	return c.Conn.Close()
 }

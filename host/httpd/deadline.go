@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"net/http"
@@ -7,7 +7,7 @@ import (
 
 // Times that a client has for its part of a request.
 const (
-	writeTimeout = 10 * time.Second // to accept writeAtOnce bytes of an answer
+	WriteTimeout = 10 * time.Second // to accept writeAtOnce bytes of an answer
 	bodyTimeout  = 2 * time.Minute  // to send a body
 	writeAtOnce  = 64 << 10
 
@@ -15,10 +15,10 @@ const (
 	deadlineSlack = time.Second
 )
 
-// paced ends the connection of a client that is too slow: it has timeout to accept each writeAtOnce bytes of an answer,
+// Paced ends the connection of a client that is too slow: it has timeout to accept each writeAtOnce bytes of an answer,
 // and bodyTimeout to send a body. It is the outermost handler, so that it holds for every answer, and for what the
 // server writes after a handler has returned.
-func paced(next http.Handler, timeout time.Duration) http.Handler {
+func Paced(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &pacedWriter{
 			ResponseWriter: w,

@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"context"
@@ -17,10 +17,10 @@ var ErrDebugAddress = errors.New(
 		"slow it",
 )
 
-// serveDebug serves profiles of this process on addr, a loopback address, until ctx is done, and returns nil then. It
-// asks for no token.
-func serveDebug(ctx context.Context, addr string, logger *slog.Logger) error {
-	if !loopback(addr) {
+// ServeProfiles serves profiles of this process on addr, a loopback address, until ctx is done, and returns nil then.
+// It asks for no token.
+func ServeProfiles(ctx context.Context, addr string, logger *slog.Logger) error {
+	if !Loopback(addr) {
 		return fmt.Errorf("debug address %q: %w", addr, ErrDebugAddress)
 	}
 	ln, err := net.Listen("tcp", addr)
@@ -40,5 +40,5 @@ func serveDebug(ctx context.Context, addr string, logger *slog.Logger) error {
 		BaseContext: func(net.Listener) context.Context { return ctx }, // ends a profile that is being taken
 	}
 	logger.Info("serving profiles", "url", "http://"+ln.Addr().String()+"/debug/pprof/")
-	return serveUntil(ctx, srv, ln)
+	return ServeUntil(ctx, srv, ln)
 }

@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 func TestDebugRefuses(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.1.2.3:0", "example.org:0", "127.0.0.1", ""} {
-		err := serveDebug(t.Context(), addr, slog.New(slog.DiscardHandler))
+		err := ServeProfiles(t.Context(), addr, slog.New(slog.DiscardHandler))
 		if !errors.Is(err, ErrDebugAddress) || !strings.Contains(err.Error(), "loopback") ||
 			!strings.Contains(err.Error(), `"`+addr+`"`) {
 			t.Errorf("%q: %v", addr, err)
@@ -23,10 +23,10 @@ func TestDebugRefuses(t *testing.T) {
 func TestDebug(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "localhost:0"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		log := make(said, 10)
+		log := make(lines, 10)
 		done := make(chan error, 1)
-		go func() { done <- serveDebug(ctx, addr, slog.New(slog.NewJSONHandler(log, nil))) }()
-		base, _ := log.line(t)["url"].(string)
+		go func() { done <- ServeProfiles(ctx, addr, slog.New(slog.NewJSONHandler(log, nil))) }()
+		base, _ := log.next(t)["url"].(string)
 		get := func(path string) (int, string) {
 			resp, err := http.Get(strings.TrimSuffix(base, "/debug/pprof/") + path)
 			if err != nil {
@@ -40,7 +40,7 @@ func TestDebug(t *testing.T) {
 			return resp.StatusCode, string(b)
 		}
 		for path, want := range map[string]string{
-			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "serveDebug",
+			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "ServeProfiles",
 			"/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/cmdline": "test",
 		} {
 			if status, body := get(path); status != 200 || !strings.Contains(body, want) {

@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"io"
@@ -6,23 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// front adds the access log, the measurements and the limit on requests to a handler, in this order, so that a refused
-// request is logged and measured. Each is left out where it is nil or zero.
-func front(
-	next http.Handler,
-	m *metrics,
-	l Limits,
-	access io.Writer,
-	who func(token string) (holder string, ok bool),
-) http.Handler {
-	return logged(m.measured(l.limited(next, who)), access)
-}
+// StatusGone is the status, for logs and measurements, of a request whose client went away before an answer.
+const StatusGone = 499
 
-// statusGone is the logged status of a request whose client went away before an answer.
-const statusGone = 499
-
-// exchange counts a request and its answer. Flush, deadlines and other requests to the connection go through it.
-type exchange struct {
+// Exchange counts a request and its answer. Flush, deadlines and other requests to the connection pass through it.
+type Exchange struct {
 	http.ResponseWriter
 	in     atomic.Int64 // net/http reads the rest of a body, too
 	body   countedBody
@@ -30,12 +18,12 @@ type exchange struct {
 	status int // 0 before the answer
 }
 
-// watch wraps w and r in an exchange. Layers around one request share it.
-func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
-	if x, ok := w.(*exchange); ok {
+// Watch wraps w and r in an Exchange. Layers around one request share it.
+func Watch(w http.ResponseWriter, r *http.Request) (*Exchange, *http.Request) {
+	if x, ok := w.(*Exchange); ok {
 		return x, r
 	}
-	x := &exchange{ResponseWriter: w}
+	x := &Exchange{ResponseWriter: w}
 	x.body.n = &x.in
 	if r.Body != nil && r.Body != http.NoBody {
 		// In a copy: net/http looks at its own request's body for Expect: 100-continue.
@@ -47,13 +35,13 @@ func watch(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 	return x, r
 }
 
-// code returns the status to log. whole: the handler has returned.
-func (x *exchange) code(r *http.Request, whole bool) int {
+// Status returns the answer's status: StatusGone where the client left before one. whole: the handler has returned.
+func (x *Exchange) Status(r *http.Request, whole bool) int {
 	switch {
 	case x.status != 0:
 		return x.status
 	case r.Context().Err() != nil:
-		return statusGone
+		return StatusGone
 	case !whole:
 		return http.StatusInternalServerError
 	default:
@@ -61,8 +49,11 @@ func (x *exchange) code(r *http.Request, whole bool) int {
 	}
 }
 
-// sent returns how many bytes of the answer's body were sent.
-func (x *exchange) sent(r *http.Request) int64 {
+// Received returns how many bytes of the request's body were read.
+func (x *Exchange) Received() int64 { return x.in.Load() }
+
+// Sent returns how many bytes of the answer's body were sent.
+func (x *Exchange) Sent(r *http.Request) int64 {
 	if r.Method == http.MethodHead {
 		return 0 // net/http drops the body
 	}
@@ -70,10 +61,10 @@ func (x *exchange) sent(r *http.Request) int64 {
 }
 
 // Unwrap is for http.ResponseController.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+func (x *Exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader is http.ResponseWriter's.
-func (x *exchange) WriteHeader(status int) {
+func (x *Exchange) WriteHeader(status int) {
 	if status >= 200 && x.status == 0 { // not 1xx
 		x.status = status
 	}
@@ -81,7 +72,7 @@ func (x *exchange) WriteHeader(status int) {
 }
 
 // Write is http.ResponseWriter's.
-func (x *exchange) Write(b []byte) (int, error) {
+func (x *Exchange) Write(b []byte) (int, error) {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
@@ -91,10 +82,10 @@ func (x *exchange) Write(b []byte) (int, error) {
 }
 
 // Flush is http.Flusher's, for callers without a controller.
-func (x *exchange) Flush() { _ = x.FlushError() } // the next write returns the error
+func (x *Exchange) Flush() { _ = x.FlushError() } // the next write returns the error
 
 // FlushError is http.ResponseController's.
-func (x *exchange) FlushError() error {
+func (x *Exchange) FlushError() error {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}

@@ -1,16 +1,20 @@
-package server
+package httpd
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 )
 
-// recovered answers 500 for a handler that panics, or breaks the connection where the answer has begun, and logs the
-// panic. It passes http.ErrAbortHandler on, by which handlers break answers off.
-func recovered(next http.Handler, m *metrics, logger *slog.Logger) http.Handler {
+// panicAnswer is the answer to a request whose handler panicked, in the form of PROTOCOL.md.
+const panicAnswer = `{"error":{"code":"internal","message":"the server failed to handle the request"}}` + "\n"
+
+// Recovered answers 500 for a handler that panics, or breaks the connection where the answer has begun. It logs the
+// panic, and calls panicked. It passes http.ErrAbortHandler on, by which handlers break answers off.
+func Recovered(next http.Handler, logger *slog.Logger, panicked func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x, r := watch(w, r)
+		x, r := Watch(w, r)
 		defer func() {
 			reason := recover()
 			if reason == nil {
@@ -19,18 +23,9 @@ func recovered(next http.Handler, m *metrics, logger *slog.Logger) http.Handler 
 			if reason == http.ErrAbortHandler {
 				panic(reason)
 			}
-			m.panicked()
-			logger.Error(
-				"a request panicked",
-				"method",
-				printable(r.Method, 20),
-				"path",
-				printable(r.URL.EscapedPath(), 500),
-				"panic",
-				reason,
-				"stack",
-				string(debug.Stack()),
-			)
+			panicked()
+			logger.Error("a request panicked", "method", printable(r.Method, 20),
+				"path", printable(r.URL.EscapedPath(), 500), "panic", reason, "stack", string(debug.Stack()))
 			if x.status != 0 {
 				panic(http.ErrAbortHandler)
 			}
@@ -38,7 +33,9 @@ func recovered(next http.Handler, m *metrics, logger *slog.Logger) http.Handler 
 			h.Del("Content-Length")
 			h.Del("ETag")
 			h.Set("Cache-Control", "no-store")
-			refuse(http.StatusInternalServerError, "internal", "the server failed to handle the request").write(x)
+			h.Set("Content-Type", "application/json")
+			x.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(x, panicAnswer) // the client may be gone
 		}()
 		next.ServeHTTP(x, r)
 	})

@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"bytes"
@@ -15,10 +15,11 @@ import (
 // certificateAge is how often the certificate's files are checked.
 const certificateAge = 5 * time.Second
 
-// loadTLS returns a configuration with the certificate in the files cert and key, which may change. New connections get
-// the new one within certificateAge. While the files do not fit together, the old one is served.
-func loadTLS(cert, key string, logger *slog.Logger, m *metrics) (*tls.Config, error) {
-	c := &certificate{certFile: cert, keyFile: key, log: logger, metrics: m}
+// LoadTLS returns a configuration with the certificate in the files cert and key, which may change. New connections get
+// the new one within certificateAge. While the files do not fit together, the old one is served. It calls loaded with
+// the end of each certificate that it begins to serve.
+func LoadTLS(cert, key string, logger *slog.Logger, loaded func(until time.Time)) (*tls.Config, error) {
+	c := &certificate{certFile: cert, keyFile: key, log: logger, loaded: loaded}
 	if err := c.load(); err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func loadTLS(cert, key string, logger *slog.Logger, m *metrics) (*tls.Config, er
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
-	metrics           *metrics
+	loaded            func(until time.Time)
 
 	mu               sync.Mutex // guards the rest
 	certPEM, keyPEM  []byte     // of current
@@ -88,7 +89,7 @@ func (c *certificate) load() error {
 		return fmt.Errorf("certificate %s with key %s: %w", c.certFile, c.keyFile, err)
 	}
 	c.certPEM, c.keyPEM, c.current = certPEM, keyPEM, &pair
-	c.metrics.certificate(pair.Leaf.NotAfter)
+	c.loaded(pair.Leaf.NotAfter)
 	return nil
 }
 

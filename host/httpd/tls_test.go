@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// issue is a certificate and its key, in PEM form.
+// issue returns a certificate and its key, in PEM form.
 func issue(t *testing.T, name string, until time.Time) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -29,10 +29,9 @@ func issue(t *testing.T, name string, until time.Time) (cert, key []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(
-			1,
-		), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-48 * time.Hour), NotAfter: until,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
 	if err != nil {
@@ -42,11 +41,8 @@ func issue(t *testing.T, name string, until time.Time) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(
-			&pem.Block{Type: "CERTIFICATE", Bytes: der},
-		), pem.EncodeToMemory(
-			&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8},
-		)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 func put(t *testing.T, file string, b []byte) {
@@ -83,12 +79,8 @@ func TestTLSRefuses(t *testing.T) {
 					put(t, file, b)
 				}
 			}
-			_, err := loadTLS(
-				filepath.Join(dir, "cert.pem"),
-				filepath.Join(dir, "key.pem"),
-				slog.New(slog.DiscardHandler),
-				nil,
-			)
+			_, err := LoadTLS(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
+				slog.New(slog.DiscardHandler), func(time.Time) { t.Error("served") })
 			if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, tt.want)) {
 				t.Errorf("got %v", err)
 			}
@@ -99,8 +91,7 @@ func TestTLSRefuses(t *testing.T) {
 	}
 }
 
-// A server goes on with the new certificate when the files change, and with the one before as long as they make no
-// sense.
+// A server serves the new certificate when the files change, and the old one while they do not fit together.
 func TestTLSReload(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -109,9 +100,12 @@ func TestTLSReload(t *testing.T) {
 	certOld, keyOld := issue(t, "old", time.Now().Add(-time.Hour))
 	put(t, certFile, certA)
 	put(t, keyFile, keyA)
-	log := make(said, 10)
-	m := newMetrics("test", nil, "")
-	c := &certificate{certFile: certFile, keyFile: keyFile, log: slog.New(slog.NewJSONHandler(log, nil)), metrics: m}
+	log := make(lines, 10)
+	var until time.Time
+	c := &certificate{
+		certFile: certFile, keyFile: keyFile, log: slog.New(slog.NewJSONHandler(log, nil)),
+		loaded: func(end time.Time) { until = end },
+	}
 	if err := c.load(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +115,7 @@ func TestTLSReload(t *testing.T) {
 		cert, key []byte // nil: as it was; empty: there is none
 		after     time.Duration
 		want      string // name in the certificate
-		says      string // level, or "" for nothing
+		level     string // of the logged line; "" for none
 	}{
 		{"nothing changes", nil, nil, time.Minute, "a", ""},
 		{"a new certificate without its key yet", certB, nil, time.Minute, "a", "ERROR"},
@@ -149,10 +143,10 @@ func TestTLSReload(t *testing.T) {
 		}
 		level := ""
 		if len(log) > 0 {
-			level = log.line(t)["level"].(string)
+			level = log.next(t)["level"].(string)
 		}
-		if level != tt.says || len(log) > 0 {
-			t.Errorf("%s: said %q, want %q", tt.name, level, tt.says)
+		if level != tt.level || len(log) > 0 {
+			t.Errorf("%s: logged %q, want %q", tt.name, level, tt.level)
 		}
 	}
 	put(t, certFile, certOld)
@@ -160,31 +154,31 @@ func TestTLSReload(t *testing.T) {
 	if got := c.fresh(now.Add(time.Minute)).Leaf.Subject.CommonName; got != "old" {
 		t.Errorf("%s is served", got)
 	}
-	log.line(t) // another one is served
-	if got := log.line(t); got["level"] != "ERROR" || !strings.Contains(got["msg"].(string), "expired") {
-		t.Errorf("said %v", got)
+	log.next(t) // another one is served
+	if got := log.next(t); got["level"] != "ERROR" || !strings.Contains(got["msg"].(string), "expired") {
+		t.Errorf("logged %v", got)
 	}
-	if got := scraped(t, m, "arbe_tls"); len(got) != 1 || strings.HasSuffix(got[0], " 0") {
-		t.Errorf("told %q", got)
+	if end := c.current.Leaf.NotAfter; !until.Equal(end) {
+		t.Errorf("loaded a certificate until %v, want %v", until, end)
 	}
 }
 
-// Clients get through with TLS 1.2 and up, and with HTTP/2 where they know it.
+// Clients connect with TLS 1.2 and up, and with HTTP/2 where they support it.
 func TestTLSVersions(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	cert, key := issue(t, "a", time.Now().Add(time.Hour))
 	put(t, certFile, cert)
 	put(t, keyFile, key)
-	config, err := loadTLS(certFile, keyFile, slog.New(slog.DiscardHandler), nil)
+	config, err := LoadTLS(certFile, keyFile, slog.New(slog.DiscardHandler), func(time.Time) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := make(said, 10)
+	log := make(lines, 10)
 	srv := httptest.NewUnstartedServer(nil)
-	ln := tls.NewListener(Limits{}.listener(srv.Listener, nil), config)
+	ln := tls.NewListener(LimitConnections(srv.Listener, 100, nil), config)
 	server := &http.Server{
-		Handler:  front(http.NotFoundHandler(), nil, Limits{}, log, nobody),
+		Handler:  Logged(http.NotFoundHandler(), log, nothingAsked),
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
 	done := make(chan error, 1)
@@ -222,7 +216,7 @@ func TestTLSVersions(t *testing.T) {
 			if err := resp.Body.Close(); err != nil {
 				t.Error(err)
 			}
-			log.line(t)
+			log.next(t)
 		}
 		if got != tt.want {
 			t.Errorf("%s: got %q, %v, want %q", tls.VersionName(tt.version), got, err, tt.want)

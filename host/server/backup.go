@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/token"
 )
@@ -93,7 +94,7 @@ func (d *download) Write(b []byte) (int, error) {
 		d.w.Header().Set("Content-Type", "application/x-tar")
 		d.w.Header().Set("Cache-Control", "no-store")
 	}
-	_ = d.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // only a test's has no deadlines
+	_ = d.rc.SetWriteDeadline(time.Now().Add(httpd.WriteTimeout)) // only a test's has no deadlines
 	d.sent += int64(len(b))
 	return d.w.Write(b)
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,21 +21,17 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A whole server with everything on: TLS, a limit, the access log, the measurements.
+// TestServeWithCare runs a server with TLS, a limit on requests, the access log and the measurements.
 func TestServeWithCare(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := issue(t, "a", time.Now().Add(time.Hour))
-	put(t, filepath.Join(dir, "cert"), cert)
-	put(t, filepath.Join(dir, "key"), key)
+	roots := certify(t, filepath.Join(dir, "cert"), filepath.Join(dir, "key"))
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	var log, access lockedBuffer
 	cfg := Config{
-		Addr: "127.0.0.1:0", Data: Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret}, LongPoll: time.Minute, Limits: Limits{Rate: 0.01, Burst: 3},
-		Cert: filepath.Join(
-			dir,
-			"cert",
-		), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0", Access: &access, Version: "v1",
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Addr: "127.0.0.1:0", Data: Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret},
+		LongPoll: time.Minute, Limits: Limits{Rate: 0.01, Burst: 3},
+		Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0",
+		Access: &access, Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ready, done := make(chan string, 1), make(chan error, 1)
@@ -43,8 +42,6 @@ func TestServeWithCare(t *testing.T) {
 	case err := <-done:
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(cert)
 	client := &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
 	}
@@ -105,12 +102,37 @@ func TestServeWithCare(t *testing.T) {
 	if got := access.String(); strings.Count(got, `"path":"`+p+`"`) != 4 || !strings.Contains(got, `"status":429`) {
 		t.Errorf("the access log is\n%s", got)
 	}
-	for _, said := range []string{access.String(), log.String(), metrics} {
-		if strings.Contains(said, "eyJ") || strings.Contains(said, "nothing-to-log") ||
-			strings.Contains(said, string(secret)) {
-			t.Errorf("what is not to be said is in\n%s", said)
+	if strings.Contains(metrics, "\narbe_tls_certificate_expiry_timestamp_seconds 0\n") {
+		t.Error("the measurements lack the certificate's end")
+	}
+	for _, text := range []string{access.String(), log.String(), metrics} {
+		if strings.Contains(text, "eyJ") || strings.Contains(text, "nothing-to-log") ||
+			strings.Contains(text, string(secret)) {
+			t.Errorf("a secret or an entry's text is in\n%s", text)
 		}
 	}
+}
+
+// certify writes the certificate of httptest, which is for 127.0.0.1, and its key. It returns the pool to verify it by.
+func certify(t *testing.T, certFile, keyFile string) *x509.CertPool {
+	t.Helper()
+	srv := httptest.NewTLSServer(nil)
+	defer srv.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(srv.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: srv.Certificate().Raw},
+		keyFile:  {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	return roots
 }
 
 type lockedBuffer struct {

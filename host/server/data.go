@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,13 +67,3 @@ var ErrNoSecret = errors.New(
 
 // ErrInsecure is the error of a public address without tokens.
 var ErrInsecure = errors.New("without tokens only on a loopback address")
-
-// loopback reports whether only this machine can reach addr.
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"arbe.0sk.ar/runner/host/httpd"
 )
 
 // asks sends a request to h and returns the status.
@@ -183,7 +185,7 @@ func TestLimitConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
-	srv.Listener = Limits{Connections: 2}.listener(ln, m)
+	srv.Listener = httpd.LimitConnections(ln, Limits{Connections: 2}.MostConnections(1), m)
 	srv.Start()
 	defer srv.Close()
 	dial := func() net.Conn {
@@ -246,7 +248,7 @@ func TestLimitConnectionsLastWord(t *testing.T) {
 			refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").write(w)
 		}
 	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
-	srv.Listener = Limits{}.listener(ln, nil)
+	srv.Listener = httpd.LimitConnections(ln, Limits{}.MostConnections(1), nil)
 	srv.Start()
 	defer srv.Close()
 	for range 5 {

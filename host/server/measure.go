@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"arbe.0sk.ar/runner/host/httpd"
 )
 
 // request is the kind of a request that has ended.
@@ -32,18 +34,18 @@ func (m *metrics) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		m.inFlight.Inc()
-		x, r := watch(w, r)
+		x, r := httpd.Watch(w, r)
 		whole := false
 		defer func() { // also after a panic, which breaks an answer off
 			m.inFlight.Dec()
-			s := m.of(request{routeOf(r), methodOf(r), x.code(r, whole)})
+			s := m.of(request{routeOf(r), methodOf(r), x.Status(r, whole)})
 			s.count.Inc()
 			s.duration.Observe(time.Since(began).Seconds())
 			if s.refused != nil {
 				s.refused.Inc()
 			}
-			m.bytesIn.Add(float64(x.in.Load()))
-			m.bytesOut.Add(float64(x.sent(r)))
+			m.bytesIn.Add(float64(x.Received()))
+			m.bytesOut.Add(float64(x.Sent(r)))
 			if !whole {
 				m.abortedTotal.Inc()
 			}
@@ -164,15 +166,15 @@ func (m *metrics) certificate(until time.Time) {
 	}
 }
 
-// connected counts a connection that was opened (1) or closed (-1).
-func (m *metrics) connected(n float64) {
+// Connected is httpd.ConnCounter's.
+func (m *metrics) Connected(n float64) {
 	if m != nil {
 		m.connections.Add(n)
 	}
 }
 
-// turnedAway counts a connection that was closed at once.
-func (m *metrics) turnedAway() {
+// TurnedAway is httpd.ConnCounter's.
+func (m *metrics) TurnedAway() {
 	if m != nil {
 		m.turnedAwayTotal.Inc()
 	}

@@ -188,8 +188,8 @@ func tellAll(m *metrics) {
 	m.Deleted()
 	m.backedUp(time.Unix(7_000_000, 0))
 	m.certificate(time.Unix(8_000_000, 0))
-	m.connected(1)
-	m.turnedAway()
+	m.Connected(1)
+	m.TurnedAway()
 }
 
 func TestMetricsOfLog(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/token"
@@ -50,7 +51,7 @@ var (
 		headerForkToken, headerProducerID, headerProducerEpoch, headerProducerSeq,
 	}, ", ")
 	exposedHeaders = strings.Join([]string{
-		"Location", "ETag", "Retry-After", headerRequest, headerNext, headerUpToDate, headerCursor,
+		"Location", "ETag", "Retry-After", httpd.HeaderRequest, headerNext, headerUpToDate, headerCursor,
 		headerClosed, headerTTL, headerExpires, headerEncoding, headerProducerEpoch,
 		headerProducerSeq, headerProducerExpected, headerProducerReceived,
 	}, ", ")

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/proxy"
-	"arbe.0sk.ar/runner/host/server"
 )
 
 // Who comes when there are as many requests as there may be is told to come again.
@@ -107,7 +107,7 @@ func TestProxyUpgrade(t *testing.T) {
 // serveProxy runs a proxy as arbe proxy does.
 func serveProxy(ctx context.Context, p proxy.Proxy, ready chan<- string) error {
 	p.Closing = ctx
-	return server.ServeHandler(ctx, "127.0.0.1:0", p.Handler(), p.Logger, func(url string) { ready <- url })
+	return httpd.Serve(ctx, "127.0.0.1:0", 100, p.Handler(), p.Logger, func(url string) { ready <- url })
 }
 
 // A proxy that is told to end lets go of those who wait for something new, and lets those finish who send something.

@@ -3,6 +3,8 @@ package server
 import (
 	"net/http"
 	"strings"
+
+	"arbe.0sk.ar/runner/host/httpd"
 )
 
 // route is the purpose of a request, for the measurements. It names no stream.
@@ -119,7 +121,7 @@ func refusal(status int) string {
 		return "unavailable"
 	case http.StatusInsufficientStorage:
 		return "full"
-	case statusGone:
+	case httpd.StatusGone:
 		return ""
 	}
 	switch {

@@ -9,15 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/token"
@@ -68,7 +67,7 @@ func (c Config) check() error {
 			return fmt.Errorf("DURABLE_STREAMS_SECRET: %w", token.ErrShortSecret)
 		}
 	}
-	switch public := !loopback(c.Addr); {
+	switch public := !httpd.Loopback(c.Addr); {
 	case public && c.Secrets == nil:
 		return ErrNoSecret
 	case public && c.Insecure:
@@ -108,7 +107,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 		return errors.Join(err, streams.Close())
 	case <-failed:
 	}
-	cancel(engine.Failure())
+	cancel(httpd.ErrAtOnce)
 	select {
 	case <-ended:
 	case <-time.After(failedTimeout):
@@ -139,11 +138,8 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	installation, err := identify(ctx, streams)
 	if err != nil {
 		installation = rand.Text() // no index is of this log
-		cfg.Logger.Warn(
-			"installation id unknown: /healthz leaves it out until it can be read or written",
-			"error",
-			err,
-		)
+		cfg.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written",
+			"error", err)
 	}
 	disk := cfg.Data.log()
 	if cfg.NATS != nil {
@@ -171,11 +167,12 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		defer func() { err = errors.Join(err, x.Close()) }()
 	}
 	streams.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
-	srv := newServer(front(recovered(s.handler(), m, cfg.Logger), m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
+	h := httpd.Recovered(s.handler(), cfg.Logger, m.panicked)
+	srv := httpd.NewServer(front(h, m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
-		if srv.TLSConfig, err = loadTLS(cfg.Cert, cfg.Key, cfg.Logger, m); err != nil {
+		if srv.TLSConfig, err = httpd.LoadTLS(cfg.Cert, cfg.Key, cfg.Logger, m.certificate); err != nil {
 			return err
 		}
 	}
@@ -183,16 +180,10 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if err != nil {
 		return err
 	}
-	if asked, most := cfg.Limits.Connections, cfg.Limits.most(openfiles.Limit(), 1); most < asked {
-		cfg.Logger.Warn(
-			"connections are limited by the limit of open files",
-			"asked",
-			asked,
-			"connections",
-			most,
-			"files",
-			openfiles.Limit(),
-		)
+	most := cfg.Limits.MostConnections(1)
+	if asked := cfg.Limits.Connections; most < asked {
+		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most,
+			"files", openfiles.Limit())
 	}
 	url := scheme + "://" + ln.Addr().String()
 	serving := Serving{url, secrets[0], streams, s.Index}
@@ -204,14 +195,14 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	}
 	defer func() { err = errors.Join(err, os.Remove(cfg.Data.addressFile())) }()
 
-	together.Go(func() error { return serveUntil(ctx, srv, cfg.Limits.listener(ln, m)) })
+	together.Go(func() error { return httpd.ServeUntil(ctx, srv, httpd.LimitConnections(ln, most, m)) })
 	together.Go(func() error { return streams.Watch(ctx) })
 	if s.Index != nil {
 		together.Go(func() error { return x.Run(ctx) })
 	}
 	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
-		together.Go(func() error { return serveDebug(ctx, cfg.Debug, cfg.Logger) })
+		together.Go(func() error { return httpd.ServeProfiles(ctx, cfg.Debug, cfg.Logger) })
 	}
 	if cfg.Beside != nil {
 		together.Go(func() error { return cfg.Beside(ctx, serving) })
@@ -254,66 +245,4 @@ func identify(ctx context.Context, streams *log.Log) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
 	return streams.Installation(ctx)
-}
-
-// newServer returns an HTTP server with a timeout for each wait.
-func newServer(h http.Handler, logger *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: paced(
-			h,
-			writeTimeout,
-		), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // errors of clients' connections
-	}
-}
-
-// ServeHandler serves h on addr until ctx is done, and ends as Serve does. A request may take a second connection of
-// the process, so it accepts half as many as the limit of open files allows. It calls ready with the base URL when
-// requests can come. A handler that panics answers 500.
-func ServeHandler(
-	ctx context.Context,
-	addr string,
-	h http.Handler,
-	logger *slog.Logger,
-	ready func(url string),
-) error {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	srv := newServer(recovered(h, nil, logger), logger)
-	ready("http://" + ln.Addr().String())
-	most := Limits{}.most(openfiles.Limit(), 2)
-	return serveUntil(ctx, srv, &limitedListener{Listener: ln, most: int64(most)})
-}
-
-// serveUntil serves until ctx is done, and gives requests 10 s then. Readers that it disconnects come again from their
-// offset.
-func serveUntil(ctx context.Context, srv *http.Server, ln net.Listener) error {
-	served := make(chan error, 1)
-	go func() {
-		if srv.TLSConfig != nil {
-			served <- srv.ServeTLS(ln, "", "")
-		} else {
-			served <- srv.Serve(ln)
-		}
-	}()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	if errors.Is(context.Cause(ctx), engine.ErrFailed) {
-		return srv.Close()
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	err := srv.Shutdown(stop)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = srv.Close()
-	}
-	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
-		err = errors.Join(err, serveErr)
-	}
-	return err
 }

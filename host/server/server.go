@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/token"
@@ -66,7 +67,7 @@ const (
 // Handler returns the handler of the thread API below /api/stream and /api/threads, the Durable Streams protocol below
 // /v1/stream, and of /healthz, /readyz and /metrics.
 func (s *Server) Handler() http.Handler {
-	return paced(s.handler(), cmp.Or(s.WriteTimeout, writeTimeout))
+	return httpd.Paced(s.handler(), cmp.Or(s.WriteTimeout, httpd.WriteTimeout))
 }
 
 // handler is Handler without timeouts.

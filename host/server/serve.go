@@ -190,7 +190,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if cfg.Settle != nil {
 		s.Settle = cfg.Settle(serving)
 	}
-	if err := os.WriteFile(cfg.Data.addressFile(), []byte(url+"\n"), 0o600); err != nil {
+	if err := durable.WriteFile(cfg.Data.addressFile(), []byte(url+"\n")); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	defer func() { err = errors.Join(err, os.Remove(cfg.Data.addressFile())) }()

@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 )
@@ -129,7 +130,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		// A fifth is for what Go does not count: the stacks of threads and the pages of files.
-		debug.SetMemoryLimit(server.MemoryLimit() / 5 * 4)
+		debug.SetMemoryLimit(memory.Limit() / 5 * 4)
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := server.Config{

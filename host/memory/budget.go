@@ -1,9 +1,10 @@
-package server
+// Package memory bounds the bytes that the requests of a process hold at the same time, and finds the limit of memory
+// that the process has. It needs no HTTP: a server gives ErrBusy and ErrShare their statuses.
+package memory
 
 import (
 	"context"
 	"errors"
-	"net/http"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,13 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// budget bounds the bytes that all requests of the process hold at the same time.
+// Errors of a charge beyond the budget. The request may come again later.
+var (
+	ErrBusy  = errors.New("the server holds as much as its memory allows: try again later")
+	ErrShare = errors.New("this token's requests hold their share of the server's memory: try again later")
+)
+
+// Budget bounds the bytes that all requests of the process hold at the same time.
 //
 // A request is charged for its body, three times its size as it is read (the body, the form it is stored in, the batch
 // that is written), and for the records that are read for an answer, with the buffer that they are written through. The
@@ -24,12 +31,12 @@ import (
 //
 // Small requests (smallCharge) have a part of the budget of their own, so that an append of one line gets through while
 // large ones hold the rest. One holder (a token's identity) may hold a quarter of a part, but always one request of any
-// allowed size. One request is charged three quarters of a part at most. A request beyond the budget gets 503, one
-// beyond its holder's share 429, both with Retry-After. A request without a charge waits for room, in order, budgetWait
-// at most. One with a charge is refused at once, so that two of them never wait for each other.
+// allowed size. One request is charged three quarters of a part at most. A request beyond the budget gets ErrBusy, one
+// beyond its holder's share ErrShare. A request without a charge waits for room, in order, budgetWait at most. One with
+// a charge is refused at once, so that two of them never wait for each other.
 //
 // Large bodies also take turns at half of the processors, since checking one takes a tenth of a second.
-type budget struct {
+type Budget struct {
 	size  int64
 	parts [2]part       // small, large
 	reads chan struct{} // has a value for each read of the engine that is running
@@ -52,7 +59,7 @@ const (
 	large = 1
 
 	smallCharge = 256 << 10 // the largest charge of a small request
-	bodyCharge  = 3         // times the bytes of a body
+	BodyCharge  = 3         // times the bytes of a body
 	leastBudget = 16 << 20
 	budgetWait  = 2 * time.Second
 	turnWait    = 30 * time.Second
@@ -64,10 +71,10 @@ type holder struct {
 	held   [2]int64 // in each part
 }
 
-// newBudget returns a budget of size bytes, leastBudget at least.
-func newBudget(size int64) *budget {
+// NewBudget returns a budget of size bytes, leastBudget at least.
+func NewBudget(size int64) *Budget {
 	size = max(size, leastBudget)
-	b := &budget{
+	b := &Budget{
 		size: size, holders: map[string]*holder{},
 		reads: make(chan struct{}, maxReads()), heavy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
@@ -80,12 +87,15 @@ func newBudget(size int64) *budget {
 // maxReads returns how many reads of the engine may run at the same time.
 func maxReads() int { return 4 + 2*runtime.GOMAXPROCS(0) }
 
-// held returns how many bytes are charged.
-func (b *budget) held() int64 { return b.charged.Load() }
+// Size returns how many bytes all requests may hold.
+func (b *Budget) Size() int64 { return b.size }
 
-// lease is the charge of one request. One goroutine uses it. Call free when the request has ended.
-type lease struct {
-	b      *budget
+// Held returns how many bytes are charged.
+func (b *Budget) Held() int64 { return b.charged.Load() }
+
+// Lease is the charge of one request. One goroutine uses it. Call Free when the request has ended.
+type Lease struct {
+	b      *Budget
 	who    string
 	holder *holder
 	part   int   // with the charge
@@ -94,8 +104,8 @@ type lease struct {
 	heavy  bool  // it has a turn
 }
 
-// lease returns a lease of who, without a charge.
-func (b *budget) lease(who string) *lease {
+// Lease returns a lease of who, without a charge.
+func (b *Budget) Lease(who string) *Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.holders[who]
@@ -104,12 +114,12 @@ func (b *budget) lease(who string) *lease {
 		b.holders[who] = h
 	}
 	h.leases++
-	return &lease{b: b, who: who, holder: h}
+	return &Lease{b: b, who: who, holder: h}
 }
 
-// free ends the lease and its charge.
-func (l *lease) free() {
-	l.drop()
+// Free ends the lease and its charge.
+func (l *Lease) Free() {
+	l.Drop()
 	if l.heavy {
 		<-l.b.heavy
 	}
@@ -120,8 +130,8 @@ func (l *lease) free() {
 	}
 }
 
-// turn waits for a turn of a large body, which lasts until free. For a small one it returns at once.
-func (l *lease) turn(ctx context.Context) error {
+// Turn waits for a turn of a large body, which lasts until Free. For a small one it returns at once.
+func (l *Lease) Turn(ctx context.Context) error {
 	if l.part == small {
 		return nil
 	}
@@ -132,14 +142,14 @@ func (l *lease) turn(ctx context.Context) error {
 		l.heavy = true
 		return nil
 	case <-wait.C:
-		return errBusy
+		return ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// drop ends the charge. The lease can be charged again.
-func (l *lease) drop() {
+// Drop ends the charge. The lease can be charged again.
+func (l *Lease) Drop() {
 	if l.n == 0 {
 		return
 	}
@@ -149,17 +159,17 @@ func (l *lease) drop() {
 	l.n, l.want, l.part = 0, 0, small
 }
 
-// grow charges n bytes more, or returns errBusy or errShare at once.
-func (l *lease) grow(n int) error { return l.charge(int64(n), (*semaphore.Weighted).TryAcquire) }
+// Grow charges n bytes more, or returns ErrBusy or ErrShare at once.
+func (l *Lease) Grow(n int) error { return l.charge(int64(n), (*semaphore.Weighted).TryAcquire) }
 
-// wait is grow for a lease without a charge: it waits for room.
-func (l *lease) wait(ctx context.Context, n int) error {
+// wait is Grow for a lease without a charge: it waits for room.
+func (l *Lease) wait(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, budgetWait)
 	defer cancel()
 	return l.charge(int64(n), func(room *semaphore.Weighted, n int64) bool { return room.Acquire(ctx, n) == nil })
 }
 
-func (l *lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) error {
+func (l *Lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) error {
 	want, to := l.want+n, small
 	if want > min(smallCharge, l.b.parts[small].size/4) {
 		to = large
@@ -170,11 +180,11 @@ func (l *lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) e
 		more -= l.n
 	}
 	if !l.reserve(to, more) {
-		return errShare
+		return ErrShare
 	}
 	if !acquire(l.b.parts[to].room, more) {
 		l.unreserve(to, more)
-		return errBusy
+		return ErrBusy
 	}
 	if to != l.part && l.n > 0 {
 		l.b.parts[l.part].room.Release(l.n)
@@ -186,7 +196,7 @@ func (l *lease) charge(n int64, acquire func(*semaphore.Weighted, int64) bool) e
 }
 
 // reserve counts n bytes of a part for the holder; false where they exceed its share.
-func (l *lease) reserve(to int, n int64) bool {
+func (l *Lease) reserve(to int, n int64) bool {
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
 	h := l.holder
@@ -198,31 +208,17 @@ func (l *lease) reserve(to int, n int64) bool {
 	return true
 }
 
-func (l *lease) unreserve(to int, n int64) {
+func (l *Lease) unreserve(to int, n int64) {
 	l.b.mu.Lock()
 	l.holder.held[to] -= n
 	l.b.mu.Unlock()
 }
 
-// What a request beyond the budget gets.
-var (
-	errBusy = &problem{
-		status: http.StatusServiceUnavailable, code: "busy",
-		message: "the server holds as much as its memory allows: try again later",
-		header:  map[string]string{"Retry-After": "1"},
-	}
-	errShare = &problem{
-		status: http.StatusTooManyRequests, code: "share",
-		message: "this token's requests hold their share of the server's memory: try again later",
-		header:  map[string]string{"Retry-After": "1"},
-	}
-)
-
-// records is a read of the engine within the budget. It charges the lease with the result, until drop or keep.
-func (l *lease) records(ctx context.Context, from func() ([]engine.Record, error)) ([]engine.Record, error) {
+// Records is a read of the engine within the budget. It charges the lease with the result, until Drop or Keep.
+func (l *Lease) Records(ctx context.Context, from func() ([]engine.Record, error)) ([]engine.Record, error) {
 	read := func() (records []engine.Record, n int, err error) {
 		records, err = from()
-		return records, recordBytes(records), err
+		return records, RecordBytes(records), err
 	}
 	select {
 	case l.b.reads <- struct{}{}:
@@ -231,10 +227,10 @@ func (l *lease) records(ctx context.Context, from func() ([]engine.Record, error
 	}
 	records, n, err := read()
 	if err == nil {
-		err = l.grow(n)
+		err = l.Grow(n)
 	}
 	<-l.b.reads
-	if !errors.Is(err, errBusy) || l.n > 0 {
+	if !errors.Is(err, ErrBusy) || l.n > 0 {
 		return records, err
 	}
 	// The records are dropped while the lease waits for room.
@@ -243,13 +239,13 @@ func (l *lease) records(ctx context.Context, from func() ([]engine.Record, error
 	}
 	records, again, err := read()
 	if err == nil && again > n {
-		err = l.grow(again - n)
+		err = l.Grow(again - n)
 	}
 	return records, err
 }
 
-// keep lowers the charge to n bytes.
-func (l *lease) keep(n int) {
+// Keep lowers the charge to n bytes.
+func (l *Lease) Keep(n int) {
 	less := l.n - int64(n)
 	if less <= 0 {
 		return
@@ -260,8 +256,8 @@ func (l *lease) keep(n int) {
 	l.n, l.want = int64(n), int64(n)
 }
 
-// recordBytes returns how much memory records take.
-func recordBytes(records []engine.Record) int {
+// RecordBytes returns how much memory records take.
+func RecordBytes(records []engine.Record) int {
 	n := 0
 	for i := range records {
 		n += len(records[i].Data) + 96

@@ -1,4 +1,4 @@
-package server
+package memory
 
 import (
 	"io/fs"
@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// MemoryLimit returns how many bytes of memory this process may use: the least of GOMEMLIMIT, the limits of its cgroup
+// Limit returns how many bytes of memory this process may use: the least of GOMEMLIMIT, the limits of its cgroup
 // (version 1 or 2) and of the groups above it, and the machine's memory. Where none of them is known it is 1 GiB.
-func MemoryLimit() int64 {
-	return min(debug.SetMemoryLimit(-1), memoryLimit(os.DirFS("/")))
+func Limit() int64 {
+	return min(debug.SetMemoryLimit(-1), limitOf(os.DirFS("/")))
 }
 
-// memoryLimit is MemoryLimit without GOMEMLIMIT. root is the root of the file system.
-func memoryLimit(root fs.FS) int64 {
+// limitOf is Limit without GOMEMLIMIT. root is the root of the file system.
+func limitOf(root fs.FS) int64 {
 	limit := int64(math.MaxInt64)
 	at := func(file string, unit int64) {
 		b, err := fs.ReadFile(root, file)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -18,7 +19,7 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) e
 		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
 	}
 	l := s.lease(r, g)
-	defer l.free()
+	defer l.Free()
 	body, err := readBody(w, r, thread.MaxBody, l)
 	if err == nil {
 		err = s.spend(g, len(body))
@@ -58,7 +59,7 @@ func isJSON(kind string) bool {
 }
 
 // readAll reads a body, and charges l with it.
-func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
+func readAll(w http.ResponseWriter, r *http.Request, most int64, l *memory.Lease) ([]byte, error) {
 	tooLarge := func() error {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", most)
 	}
@@ -75,7 +76,7 @@ func readAll(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]by
 		return body, nil
 	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, tooLarge()
-	case errors.As(err, new(*problem)):
+	case problemOf(err) != nil:
 		return nil, err
 	}
 	return nil, refuse(http.StatusBadRequest, "body", "the body can't be read: %v", err)
@@ -86,7 +87,7 @@ const firstRead = 32 << 10
 
 // readGrowing reads to the end, or length bytes where length is not negative. It charges l with what it allocates, at
 // most twice what has come, whatever length the client announces.
-func readGrowing(from io.Reader, length int64, l *lease) ([]byte, error) {
+func readGrowing(from io.Reader, length int64, l *memory.Lease) ([]byte, error) {
 	var body []byte
 	for {
 		if length >= 0 && int64(len(body)) == length {
@@ -97,7 +98,7 @@ func readGrowing(from io.Reader, length int64, l *lease) ([]byte, error) {
 			if length >= 0 {
 				room = int(min(int64(room), length))
 			}
-			if err := l.grow(bodyCharge * (room - cap(body))); err != nil {
+			if err := l.Grow(memory.BodyCharge * (room - cap(body))); err != nil {
 				return nil, err
 			}
 			body = append(make([]byte, 0, room), body...)

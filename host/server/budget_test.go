@@ -3,19 +3,15 @@ package server
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
-	"testing/fstest"
-	"testing/synctest"
 	"time"
 
 	"arbe.0sk.ar/runner/host/log"
@@ -23,150 +19,6 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
-
-func TestBudget(t *testing.T) {
-	const mib = 1 << 20
-	type step struct {
-		who  string
-		grow int
-		want error
-	}
-	for _, tt := range []struct {
-		name  string
-		steps []step // of the budget of 64 MiB, 8 are for small requests
-		held  int64
-	}{
-		{"small and large", []step{{"a", 1000, nil}, {"b", mib, nil}}, mib + 1000},
-		{"one may have three quarters", []step{{"a", 100 * mib, nil}}, 42 * mib},
-		{"and leaves the rest to others", []step{{"a", 100 * mib, nil}, {"b", 14 * mib, nil}, {"c", mib, errBusy}, {
-			"c",
-			200 << 10, nil,
-		}}, 56*mib + 200<<10},
-		{"a holder's share of what is large", []step{{"a", 7 * mib, nil}, {"a", 7 * mib, nil}, {"a", mib, errShare}, {
-			"b",
-			7 * mib, nil,
-		}}, 21 * mib},
-		{"a holder's share of what is small", []step{
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 256 << 10, nil},
-			{"a", 1, errShare},
-			{"b", 1, nil},
-		}, 2*mib + 1},
-		{"large only when it is alone", []step{{"a", 1, nil}, {"a", 15 * mib, errShare}, {"b", 15 * mib, nil}}, 15*mib + 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := newBudget(64 * mib)
-			var all []*lease
-			for i, s := range tt.steps {
-				l := b.lease(s.who)
-				all = append(all, l)
-				if err := l.grow(s.grow); !errors.Is(err, s.want) || err != nil && s.want == nil {
-					t.Errorf("%d: got %v, want %v", i, err, s.want)
-				}
-			}
-			if got := b.held(); got != tt.held {
-				t.Errorf("held %d, want %d", got, tt.held)
-			}
-			for _, l := range all {
-				l.free()
-			}
-			if got := b.held(); got != 0 || len(b.holders) != 0 {
-				t.Errorf("held %d by %d when all is over", got, len(b.holders))
-			}
-			for _, p := range b.parts {
-				if !p.room.TryAcquire(p.size) {
-					t.Error("some room is lost")
-				}
-			}
-		})
-	}
-}
-
-// A request that grows moves from the part of the small ones to the other.
-func TestBudgetGrows(t *testing.T) {
-	b := newBudget(64 << 20)
-	l := b.lease("a")
-	for range 32 {
-		if err := l.grow(64 << 10); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if l.part != large || l.n != 2<<20 || b.held() != 2<<20 || !b.parts[small].room.TryAcquire(b.parts[small].size) {
-		t.Errorf("in part %d with %d, held %d", l.part, l.n, b.held())
-	}
-	l.free()
-}
-
-func TestBudgetWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(64 << 20)
-		first, second := b.lease("a"), b.lease("b")
-		defer second.free()
-		if err := first.grow(42 << 20); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if err := second.wait(t.Context(), 42<<20); !errors.Is(err, errBusy) || time.Since(began) != budgetWait {
-			t.Errorf("got %v after %v", err, time.Since(began))
-		}
-		go func() {
-			time.Sleep(time.Second)
-			first.free()
-		}()
-		began = time.Now()
-		if err := second.wait(t.Context(), 42<<20); err != nil || time.Since(began) != time.Second {
-			t.Errorf("got %v after %v", err, time.Since(began))
-		}
-	})
-}
-
-func TestMemoryLimit(t *testing.T) {
-	const machine = "MemTotal:       2048 kB\nMemFree: 1 kB\n"
-	for _, tt := range []struct {
-		name  string
-		files map[string]string
-		want  int64
-	}{
-		{"nothing is known", nil, 1 << 30},
-		{"the machine", map[string]string{"proc/meminfo": machine}, 2 << 20},
-		{"version 2", map[string]string{
-			"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n",
-			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1048576\n",
-		}, 1 << 20},
-		{"version 2 in a container", map[string]string{
-			"proc/meminfo": machine, "proc/self/cgroup": "0::/\n",
-			"sys/fs/cgroup/memory.max": "1048576\n",
-		}, 1 << 20},
-		{"version 1", map[string]string{
-			"proc/meminfo": machine, "proc/self/cgroup": "4:memory:/a\n1:cpu:/b\n0::/c\n",
-			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "1048576\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
-		}, 1 << 20},
-		{"version 1 in a container", map[string]string{
-			"proc/self/cgroup":                           "4:cpu,memory:/docker/x\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n",
-		}, 4096},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			root := fstest.MapFS{}
-			for name, text := range tt.files {
-				root[name] = &fstest.MapFile{Data: []byte(text)}
-			}
-			if got := memoryLimit(root); got != tt.want {
-				t.Errorf("got %d, want %d", got, tt.want)
-			}
-		})
-	}
-	if got := MemoryLimit(); got < 1<<20 || got == math.MaxInt64 {
-		t.Errorf("here it is %d", got)
-	}
-}
 
 // besieged is a server with a budget of 32 MiB.
 type besieged struct {
@@ -265,7 +117,7 @@ func (b *besieged) honest(id string) {
 		""); status != http.StatusOK || !strings.Contains(body, id) {
 		b.t.Errorf("an honest read: %d %s", status, body)
 	}
-	if held := b.budget.held(); held > b.Budget {
+	if held := b.budget.Held(); held > b.Budget {
 		b.t.Errorf("%d bytes are held, of %d", held, b.Budget)
 	}
 }
@@ -275,7 +127,7 @@ func (b *besieged) until(what string, f func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !f(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > time.Minute {
-			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.budget.held())
+			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.budget.Held())
 		}
 	}
 }
@@ -336,7 +188,7 @@ func TestLargeSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.until("full", func() bool { return b.budget.held() >= 16<<20 })
+	b.until("full", func() bool { return b.budget.Held() >= 16<<20 })
 	b.honest("a")
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -33,10 +34,10 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 		}
 	}
 	l := s.lease(r, g)
-	defer l.free()
+	defer l.Free()
 	body, err := readBody(w, r, thread.MaxBody, l)
 	if err == nil && want.Sub > 0 {
-		err = l.grow(bodyCharge * log.MaxForkCopy)
+		err = l.Grow(memory.BodyCharge * log.MaxForkCopy)
 	}
 	if err == nil {
 		err = s.spend(g, len(body))

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -53,7 +54,7 @@ func (s *Server) getFrom(
 	}
 	s.Log.Touch(r.Context(), v)
 	l := s.lease(r, g)
-	defer l.free()
+	defer l.Free()
 	switch live {
 	case "sse":
 		return s.events(w, r, f, v, &liveReader{after: after, types: types}, l)
@@ -79,7 +80,9 @@ func parseLive(q url.Values) (string, error) {
 }
 
 // catchUp answers with what the stream has now.
-func (s *Server) catchUp(w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, l *lease) error {
+func (s *Server) catchUp(
+	w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, l *memory.Lease,
+) error {
 	p, err := s.content(r.Context(), v, after, nil, l)
 	if err != nil {
 		return err
@@ -106,10 +109,10 @@ func (s *Server) content(
 	v log.Stream,
 	after log.Offset,
 	types log.Types,
-	l *lease,
+	l *memory.Lease,
 ) (log.Piece, error) {
 	p := log.Piece{Prev: after, Next: after}
-	records, err := l.records(ctx, func() ([]engine.Record, error) {
+	records, err := l.Records(ctx, func() ([]engine.Record, error) {
 		return s.Log.Read(ctx, v, after.Seq, v.Tail(), chunk)
 	})
 	if err == nil {
@@ -168,7 +171,7 @@ func (s *Server) give(
 		}
 	}
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, recordBytes(p.Records))
+	out := s.answer(r.Context(), w, memory.RecordBytes(p.Records))
 	writeRecords(out, v, p.Records)
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
@@ -182,7 +185,7 @@ func (s *Server) poll(
 	grown <-chan struct{},
 	v log.Stream,
 	after log.Offset,
-	l *lease,
+	l *memory.Lease,
 ) (err error) {
 	h := w.Header()
 	limit := time.NewTimer(s.longPoll())

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/memory"
 )
 
 // request is the kind of a request that has ended.
@@ -119,15 +120,15 @@ func (m *metrics) dropped() {
 }
 
 // ofBudget registers the measurements of the budget for requests.
-func (m *metrics) ofBudget(b *budget) {
+func (m *metrics) ofBudget(b *memory.Budget) {
 	if m == nil {
 		return
 	}
 	f := promauto.With(m.registry)
-	gauge(f, "arbe_memory_budget_bytes", "Bytes that all requests may hold at the same time.").Set(float64(b.size))
+	gauge(f, "arbe_memory_budget_bytes", "Bytes that all requests may hold at the same time.").Set(float64(b.Size()))
 	f.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "arbe_memory_budget_held_bytes", Help: "Bytes that requests hold."},
-		func() float64 { return float64(b.held()) },
+		func() float64 { return float64(b.Held()) },
 	)
 }
 

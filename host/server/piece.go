@@ -9,6 +9,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -104,7 +105,7 @@ func (a asking) bounds() log.Bounds {
 
 // readPiece serves the entries behind an offset, up to the request's limit.
 func (s *Server) readPiece(
-	w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, a asking, l *lease,
+	w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, a asking, l *memory.Lease,
 ) error {
 	b, p := a.bounds(), log.Piece{Prev: after, Next: after}
 	err := s.collect(r.Context(), l, &p, func() bool { return p.Next.Seq < v.Tail() && !p.Full(b) },
@@ -120,7 +121,7 @@ func (s *Server) readPiece(
 }
 
 // readBack serves the entries before an offset, up to the request's limit, with the offset before the first of them.
-func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, a asking, l *lease) error {
+func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, a asking, l *memory.Lease) error {
 	until, err := parseOffset(a.before, v.Tail())
 	if err != nil {
 		return err
@@ -149,20 +150,20 @@ const scanRecords = 4096
 // with the piece.
 func (s *Server) collect(
 	ctx context.Context,
-	l *lease,
+	l *memory.Lease,
 	p *log.Piece,
 	more func() bool,
 	read func(most int) ([]engine.Record, error),
 	add func([]engine.Record),
 ) error {
 	for seen, most := 0, firstPiece; more() && seen < scanBytes; most = readChunk {
-		records, err := l.records(ctx, func() ([]engine.Record, error) { return read(most) })
+		records, err := l.Records(ctx, func() ([]engine.Record, error) { return read(most) })
 		if err != nil {
 			return err
 		}
-		seen += recordBytes(records)
+		seen += memory.RecordBytes(records)
 		add(records)
-		l.keep(recordBytes(p.Records))
+		l.Keep(memory.RecordBytes(p.Records))
 	}
 	return nil
 }
@@ -176,7 +177,7 @@ func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream,
 		h.Set(headerUpToDate, "true")
 	}
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, recordBytes(p.Records))
+	out := s.answer(r.Context(), w, memory.RecordBytes(p.Records))
 	for _, rec := range p.Records {
 		writeEntry(out, rec, "\n")
 	}
@@ -205,8 +206,8 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	}
 	id, found := r.PathValue("entry"), false
 	l := s.lease(r, g)
-	defer l.free()
-	records, err := l.records(r.Context(), func() ([]engine.Record, error) {
+	defer l.Free()
+	records, err := l.Records(r.Context(), func() ([]engine.Record, error) {
 		rec, ok, err := s.Log.Entry(r.Context(), v, id)
 		found = ok
 		return []engine.Record{rec}, err
@@ -221,7 +222,7 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	}
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, recordBytes(records))
+	out := s.answer(r.Context(), w, memory.RecordBytes(records))
 	writeEntry(out, records[0], "\n")
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil

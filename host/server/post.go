@@ -22,7 +22,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g tok
 		return err
 	}
 	l := s.lease(r, g)
-	defer l.free()
+	defer l.Free()
 	if p.Body, err = readBody(w, r, thread.MaxBody, l); err == nil {
 		err = s.spend(g, len(p.Body))
 	}

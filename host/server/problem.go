@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -48,6 +49,11 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+
+	case errors.Is(err, memory.ErrBusy):
+		return refuse(http.StatusServiceUnavailable, "busy", "%v", memory.ErrBusy).with("Retry-After", 1)
+	case errors.Is(err, memory.ErrShare):
+		return refuse(http.StatusTooManyRequests, "share", "%v", memory.ErrShare).with("Retry-After", 1)
 
 	case errors.As(err, &entries):
 		p = refuse(http.StatusBadRequest, "invalid", "%v", entries)

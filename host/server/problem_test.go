@@ -9,6 +9,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -47,8 +48,8 @@ func TestProblemOf(t *testing.T) {
 		{&log.SourceError{Stream: "s", Err: log.ErrGone}, problem{409, "gone", "the stream s was deleted", nil, nil}},
 		{&log.SourceError{Stream: "s", Err: errors.New("lost")}, problem{404, "not_found", "lost", nil, nil}},
 		{&log.ForkError{Tail: 7}, problem{400, "fork", "want an offset up to 00000000000000000007, and at most 64 forks of forks", nil, nil}},
-		{errBusy, *errBusy},
-		{errShare, *errShare},
+		{memory.ErrBusy, problem{503, "busy", "the server holds as much as its memory allows: try again later", nil, map[string]string{"Retry-After": "1"}}},
+		{memory.ErrShare, problem{429, "share", "this token's requests hold their share of the server's memory: try again later", nil, map[string]string{"Retry-After": "1"}}},
 	} {
 		for _, err := range []error{tt.err, fmt.Errorf("the thread's first entries: %w", tt.err)} {
 			got := problemOf(err)

@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -189,7 +190,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ t
 }
 
 // readBody reads the body of an append.
-func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, most int64, l *memory.Lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, refuse(
 			http.StatusUnsupportedMediaType,
@@ -200,7 +201,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, l *lease) ([]b
 	}
 	body, err := readAll(w, r, most, l)
 	if err == nil {
-		err = l.turn(r.Context())
+		err = l.Turn(r.Context())
 	}
 	return body, err
 }

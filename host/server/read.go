@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -32,7 +33,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 		return err
 	}
 	l := s.lease(r, g)
-	defer l.free()
+	defer l.Free()
 	if a.before != nil {
 		return s.readBack(w, r, v, a, l)
 	}
@@ -84,7 +85,7 @@ func (s *Server) await(
 	v log.Stream,
 	after log.Offset,
 	types log.Types,
-	l *lease,
+	l *memory.Lease,
 ) (log.Stream, log.Offset, error) {
 	timer := time.NewTimer(s.longPoll())
 	defer timer.Stop()
@@ -96,7 +97,7 @@ func (s *Server) await(
 				return v, after, nil
 			}
 			p, err := s.content(ctx, v, after, types, l)
-			l.drop()
+			l.Drop()
 			if err != nil || len(p.Records) > 0 {
 				return v, after, err
 			}
@@ -127,11 +128,11 @@ const firstPiece = 64 << 10
 // send writes a thread's entries of the types behind an offset, up to the end in v. It holds one piece of them at a
 // time.
 func (s *Server) send(
-	ctx context.Context, w http.ResponseWriter, v log.Stream, after log.Offset, types log.Types, l *lease,
+	ctx context.Context, w http.ResponseWriter, v log.Stream, after log.Offset, types log.Types, l *memory.Lease,
 ) error {
 	out := s.answer(ctx, w, 0)
 	for most := firstPiece; after.Seq < v.Tail(); most = readChunk {
-		records, err := l.records(ctx, func() ([]engine.Record, error) {
+		records, err := l.Records(ctx, func() ([]engine.Record, error) {
 			return s.Log.Read(ctx, v, after.Seq, v.Tail(), most)
 		})
 		switch {
@@ -141,7 +142,7 @@ func (s *Server) send(
 			return err
 		case err != nil:
 			// The status is sent. Breaking the connection marks the answer as incomplete.
-			if !errors.As(err, new(*problem)) {
+			if !errors.Is(err, memory.ErrBusy) && !errors.Is(err, memory.ErrShare) {
 				s.Logger.Error("read interrupted", "stream", v.Name, "error", err)
 			}
 			panic(http.ErrAbortHandler)
@@ -150,7 +151,7 @@ func (s *Server) send(
 		}
 		if most == firstPiece {
 			w.WriteHeader(http.StatusOK)
-			out = s.answer(ctx, w, recordBytes(records))
+			out = s.answer(ctx, w, memory.RecordBytes(records))
 		} else if out.Size() < answerBuffer {
 			out = s.answer(ctx, w, answerBuffer)
 		}
@@ -165,7 +166,7 @@ func (s *Server) send(
 		}
 		clear(records)
 		clear(p.Records)
-		l.drop()
+		l.Drop()
 	}
 	return nil
 }

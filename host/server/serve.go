@@ -30,7 +30,7 @@ type Config struct {
 	Data     Data
 	Secrets  [][]byte // nil for one that the server makes; only on a loopback address
 	LongPoll time.Duration
-	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of MemoryLimit
+	Budget   int64 // bytes that all requests may hold at the same time; 0 is a quarter of memory.Limit
 	Insecure bool  // the Durable Streams protocol needs no token; only on a loopback address
 	Limits   Limits
 

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -38,7 +39,7 @@ type Server struct {
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
-	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of MemoryLimit. SERVE.md has the
+	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of memory.Limit. SERVE.md has the
 	// answers beyond it.
 	Budget int64
 
@@ -54,7 +55,7 @@ type Server struct {
 
 	tokens  *token.Verifier
 	posted  *limiter // nil without a quota
-	budget  *budget
+	budget  *memory.Budget
 	metrics *metrics
 }
 
@@ -73,7 +74,7 @@ func (s *Server) Handler() http.Handler {
 // handler is Handler without timeouts.
 func (s *Server) handler() http.Handler {
 	s.tokens = token.NewVerifier(s.Secrets)
-	s.budget = newBudget(cmp.Or(s.Budget, MemoryLimit()/4))
+	s.budget = memory.NewBudget(cmp.Or(s.Budget, memory.Limit()/4))
 	s.metrics.ofBudget(s.budget)
 	if s.TokenQuota > 0 {
 		s.posted = newLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
@@ -135,11 +136,11 @@ func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, tok
 }
 
 // lease returns a lease for the holder of a grant; without one, for the request's address.
-func (s *Server) lease(r *http.Request, g token.Grant) *lease {
+func (s *Server) lease(r *http.Request, g token.Grant) *memory.Lease {
 	if who := g.Holder(); who != "" {
-		return s.budget.lease(who)
+		return s.budget.Lease(who)
 	}
-	return s.budget.lease("address " + network(r.RemoteAddr).String())
+	return s.budget.Lease("address " + network(r.RemoteAddr).String())
 }
 
 // answerBuffer is how many bytes of an answer are written at once.

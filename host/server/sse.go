@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -84,7 +85,7 @@ func (s *Server) events(
 	f *log.Follower,
 	v log.Stream,
 	at *liveReader,
-	l *lease,
+	l *memory.Lease,
 ) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -153,17 +154,17 @@ func (s *Server) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream
 // sendEvent sends what follows the reader's offset, as much as one event has of it. It reports false after the last
 // event, and where the reader is gone or too slow.
 func (s *Server) sendEvent(
-	w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader, l *lease,
+	w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader, l *memory.Lease,
 ) (more bool, err error) {
 	p, err := s.content(r.Context(), v, at.after, at.types, l)
 	if err != nil {
 		return false, err
 	}
 	if at.skip(p, v.Tail()) {
-		l.drop()
+		l.Drop()
 		return true, nil
 	}
-	out := s.answer(r.Context(), w, recordBytes(p.Records)+200)
+	out := s.answer(r.Context(), w, memory.RecordBytes(p.Records)+200)
 	if len(p.Records) > 0 {
 		writeData(out, v, p.Records, at.binary)
 	}
@@ -172,7 +173,7 @@ func (s *Server) sendEvent(
 	if out.Flush() != nil || http.NewResponseController(w).Flush() != nil || c.Closed {
 		return false, nil
 	}
-	l.drop()
+	l.Drop()
 	return true, nil
 }
 

@@ -89,23 +89,3 @@ func TestLiveReaderSkips(t *testing.T) {
 		t.Errorf("sent %q", got)
 	}
 }
-
-// A lease that keeps a part of what it was charged holds just that.
-func TestLeaseKeeps(t *testing.T) {
-	b := newBudget(64 << 20)
-	l := b.lease("a")
-	for _, n := range []int{9 << 20, 1 << 10, 100 << 20, 0} {
-		if err := l.grow(10 << 20); err != nil {
-			t.Fatal(err)
-		}
-		before := b.held()
-		l.keep(n)
-		if got := b.held(); got != min(before, int64(n)) {
-			t.Errorf("of %d keeps %d: %d", before, n, got)
-		}
-	}
-	l.free()
-	if b.held() != 0 || len(b.holders) != 0 {
-		t.Errorf("%d held, %d holders", b.held(), len(b.holders))
-	}
-}

@@ -77,8 +77,8 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := s.lease(r, g)
-	defer l.free()
-	if err := l.grow(q.Limit * summaryBytes); err != nil {
+	defer l.Free()
+	if err := l.Grow(q.Limit * summaryBytes); err != nil {
 		return err
 	}
 	switch live := values.Get("live"); live {

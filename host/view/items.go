@@ -1,0 +1,274 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Items returns the items of one entry, without what other entries add to them. It returns none for an entry that is
+// not shown: most lines of a session beside its turns, heartbeats, and payloads of an unknown type.
+func Items(e thread.Entry) []Item {
+	p := thread.ParseLine(e.Payload)
+	m := maker{entry: e, line: p}
+	prefix, kind, _ := strings.Cut(p.Type, ".")
+	switch {
+	case p.Type == thread.TypeChat:
+		m.chat()
+	case prefix == "signal":
+		m.signal()
+	case kind == thread.KindAssistant:
+		m.assistant()
+	case kind == thread.KindToolResult:
+		m.result()
+	case kind == thread.KindSession:
+		m.session()
+	}
+	return m.items
+}
+
+// maker makes the items of one entry.
+type maker struct {
+	entry  thread.Entry
+	line   thread.Line
+	images int // so far
+	items  []Item
+}
+
+// add adds an item of the entry.
+func (m *maker) add(i Item) {
+	i.ID, i.Entry, i.Time = m.entry.ID, m.entry.ID, m.entry.Time()
+	if n := len(m.items); n > 0 {
+		i.ID += "/" + strconv.Itoa(n)
+	}
+	i.Cut = m.line.Truncated
+	prefix, _, dotted := strings.Cut(m.line.Type, ".")
+	if dotted && prefix != "signal" {
+		i.Harness = prefix
+		if prefix == "claude" {
+			i.Harness = "claude-code"
+		}
+		i.Model = m.line.Model
+		i.Subagent = m.subagent()
+	}
+	m.items = append(m.items, i)
+}
+
+// subagent returns the subagent that the line is of; nil for a line of the main conversation.
+func (m *maker) subagent() *Subagent {
+	if m.line.SubagentOf == "" {
+		return nil
+	}
+	s := &Subagent{Of: m.line.SubagentOf}
+	if m.line.IsSubagent() && m.line.Session != nil {
+		s.ID = m.line.Session.ID
+		return s
+	}
+	// Its lines are among those of its main agent. Claude names it in them.
+	var line struct {
+		AgentID string `json:"agentId"`
+	}
+	_ = json.Unmarshal(m.line.Line, &line) // a line without a name
+	s.ID = line.AgentID
+	return s
+}
+
+// message is what the items need of a message.
+type message struct {
+	Content      content         `json:"content"`
+	ErrorMessage string          `json:"errorMessage"`
+	DurationMs   float64         `json:"durationMs"` // of a tool's result, from pi 1.x on
+	Details      json.RawMessage `json:"details"`    // of a tool's result, from pi
+}
+
+// block is one part of the content of a message.
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	MimeType  string          `json:"mimeType"`
+	Data      string          `json:"data"`
+}
+
+// content is the content of a message: a list of blocks, or a string in place of one text.
+type content []block
+
+// UnmarshalJSON reads content of either form. Blocks of another form are left out.
+func (c *content) UnmarshalJSON(raw []byte) error {
+	*c = nil
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		*c = content{{Type: "text", Text: text}}
+		return nil
+	}
+	var list []json.RawMessage
+	_ = json.Unmarshal(raw, &list) // no content
+	for _, raw := range list {
+		var b block
+		if json.Unmarshal(raw, &b) == nil || b.Type != "" {
+			*c = append(*c, b)
+		}
+	}
+	return nil
+}
+
+func (m *maker) message() message {
+	var msg message
+	_ = json.Unmarshal(m.line.Message, &msg) // what is missing or of another type is not shown
+	return msg
+}
+
+// image returns the next image of the entry.
+func (m *maker) image(b block) Image {
+	m.images++
+	return Image{Entry: m.entry.ID, N: m.images - 1, Type: b.MimeType, Bytes: len(b.Data) / 4 * 3}
+}
+
+func (m *maker) chat() {
+	i := Item{Kind: KindChat, Author: m.entry.AuthorID}
+	if m.line.Text != nil {
+		i.Text = *m.line.Text
+	}
+	var p struct {
+		RunID string `json:"runId"`
+	}
+	_ = json.Unmarshal(m.entry.Payload, &p) // not a prompt
+	i.Run = p.RunID
+	var texts []string
+	for _, b := range m.message().Content {
+		switch b.Type {
+		case "image":
+			i.Images = append(i.Images, m.image(b))
+		case "text":
+			texts = append(texts, b.Text)
+		}
+	}
+	if whole := strings.Join(texts, "\n"); len(whole) > len(i.Text) {
+		i.Text = whole // beside a message the text is a beginning
+	}
+	m.add(i)
+}
+
+func (m *maker) assistant() {
+	msg := m.message()
+	for _, b := range msg.Content {
+		switch b.Type {
+		case "text":
+			again := m.line.StopReason == "error" && strings.HasPrefix(msg.ErrorMessage, b.Text)
+			if strings.TrimSpace(b.Text) != "" && !again {
+				m.add(Item{Kind: KindText, Text: b.Text})
+			}
+		case "thinking":
+			m.add(Item{Kind: KindThinking, Text: b.Thinking})
+		case "toolCall":
+			m.add(Item{Kind: KindCall, Call: newCall(b)})
+		case "image":
+			m.add(Item{Kind: KindImage, Images: []Image{m.image(b)}})
+		}
+	}
+	switch reason := m.line.StopReason; reason {
+	case "error", "aborted", "length":
+		m.add(Item{Kind: KindStop, Stop: &Stop{Reason: reason, Message: msg.ErrorMessage}})
+	}
+}
+
+func newCall(b block) *Call {
+	c := &Call{ID: b.ID, Name: b.Name, Arguments: bytes.Clone(b.Arguments), State: Running}
+	c.Diff = askedDiff(b.Name, c.Arguments)
+	c.Main, c.More = mainArgument(c.Arguments, c.Diff)
+	return c
+}
+
+func (m *maker) result() {
+	msg := m.message()
+	r := &Result{
+		CallID: m.line.ToolCallID, Name: m.line.ToolName, Entry: m.entry.ID, Time: m.entry.Time(),
+		Failed: m.line.IsError != nil && *m.line.IsError, Cut: m.line.Truncated,
+		Duration: milliseconds(msg.DurationMs),
+	}
+	var texts []string
+	for _, b := range msg.Content {
+		switch b.Type {
+		case "text":
+			texts = append(texts, b.Text)
+		case "image":
+			r.Images = append(r.Images, m.image(b))
+		}
+	}
+	r.Text = strings.Join(texts, "\n")
+	switch {
+	case strings.HasPrefix(m.line.Type, session.Codex.Prefix+"."):
+		dropHeader(r)
+	case strings.HasPrefix(m.line.Type, session.Claude.Prefix+"."):
+		r.Diff = claudeDiff(m.line.Line)
+	default:
+		r.Diff = piDiff(msg.Details)
+	}
+	m.add(Item{Kind: KindResult, Result: r})
+}
+
+// milliseconds returns a duration of at most some years; 0 for any other.
+func milliseconds(ms float64) time.Duration {
+	if ms > 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	return 0
+}
+
+// session makes the items of a line that is no turn.
+func (m *maker) session() {
+	switch m.line.Kind {
+	case "compaction", "compacted", "compact_boundary":
+		m.summary()
+	case thread.KindStub:
+		m.notice(Notice{
+			Kind: NoticeStub, Bad: true,
+			Text: "a line of " + Size(m.line.Bytes) + " was refused by the server: " + m.line.Reason,
+		})
+	case "user":
+		if m.line.SubagentOf == "" {
+			return // the agent itself wrote it
+		}
+		for _, d := range session.Dialects() {
+			if !strings.HasPrefix(m.line.Type, d.Prefix+".") || !json.Valid(m.line.Line) {
+				continue
+			}
+			if text := d.Decode(m.line.Line).Text; text != "" {
+				m.add(Item{Kind: KindChat, Text: text})
+			}
+		}
+	}
+}
+
+// summary makes the rule for a line that replaces the conversation before it.
+func (m *maker) summary() {
+	var line struct {
+		Summary      string  `json:"summary"` // pi
+		TokensBefore float64 `json:"tokensBefore"`
+		Payload      struct {
+			Message string `json:"message"` // codex
+		} `json:"payload"`
+		Metadata struct {
+			PreTokens float64 `json:"preTokens"` // claude
+		} `json:"compactMetadata"`
+	}
+	_ = json.Unmarshal(m.line.Line, &line) // what is missing is not shown
+	r := Rule{Kind: RuleSummary, Summary: line.Summary, Tokens: line.TokensBefore}
+	if r.Summary == "" {
+		r.Summary = line.Payload.Message
+	}
+	if r.Tokens == 0 {
+		r.Tokens = line.Metadata.PreTokens
+	}
+	m.add(Item{Kind: KindRule, Rule: &r})
+}
+
+func (m *maker) notice(n Notice) { m.add(Item{Kind: KindNotice, Notice: &n, Author: m.entry.AuthorID}) }

@@ -1,0 +1,179 @@
+package view
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// RuleKind is what a rule stands for.
+type RuleKind string
+
+// The kinds of rules.
+const (
+	RuleStarted   RuleKind = "started"   // a run starts a new session
+	RuleContinued RuleKind = "continued" // a run continues the session file that its box has
+	RuleRebuilt   RuleKind = "rebuilt"   // a run continues a session that was rebuilt from the thread
+	RuleSummary   RuleKind = "summary"   // the agent replaced the conversation so far by a summary
+	RuleBox       RuleKind = "box"       // the thread has another box in place of a dead one
+)
+
+// Rule is a line across the page: what follows has another run, conversation or box.
+type Rule struct {
+	Kind RuleKind
+
+	// Of a run's start.
+	Version string // of the agent; "" where it is not known
+	Cwd     string
+	Sandbox string // the box, "local:abc"; "" where it is not known
+	Was     string // harness of the run before, where that was another
+
+	// Of a summary.
+	Summary string  // its text; "" where it is in a line of its own
+	Tokens  float64 // of the conversation before it; 0 where they are not known
+}
+
+// Sentence returns the text of a rule, a notice or a reply's stop as one line without a full stop, in the words that
+// all painters share; "" for another item. Pass it through Visible.
+func (i Item) Sentence() string {
+	switch {
+	case i.Rule != nil:
+		return i.Rule.sentence(i.Harness, i.Run)
+	case i.Notice != nil:
+		return i.Notice.Text
+	case i.Stop != nil:
+		switch i.Stop.Reason {
+		case "aborted":
+			return "aborted"
+		case "length":
+			return "cut at the output limit"
+		}
+		return "error: " + i.Stop.Message
+	}
+	return ""
+}
+
+func (r Rule) sentence(harness, run string) string {
+	switch r.Kind {
+	case RuleSummary:
+		if r.Tokens > 0 {
+			return fmt.Sprintf("the conversation was summarised, at %.0f tokens", r.Tokens)
+		}
+		return "the conversation was summarised"
+	case RuleBox:
+		return "the thread continues in another box, " + r.Sandbox
+	}
+	agent := harness
+	if r.Version != "" {
+		agent += " " + r.Version
+	}
+	where := r.Cwd
+	if r.Sandbox != "" {
+		where += " on " + r.Sandbox
+	}
+	verb, how := "starts", ""
+	switch r.Kind {
+	case RuleContinued:
+		verb, how = "continues", ", resumed in place"
+	case RuleRebuilt:
+		verb, how = "continues", ", resumed (rebuilt)"
+	}
+	if r.Was != "" {
+		how += ", after " + r.Was
+	}
+	if run != "" {
+		how = " (run " + run + ")" + how
+	}
+	return strings.TrimSpace(agent) + " " + verb + " in " + where + how
+}
+
+// NoticeKind is what a notice reports.
+type NoticeKind string
+
+// The kinds of notices.
+const (
+	NoticeCancel  NoticeKind = "cancel"  // a request that the run end
+	NoticeEnd     NoticeKind = "end"     // a request that a live run end once it has done what is queued
+	NoticeRefused NoticeKind = "refused" // a chat that can never reach the agent
+	NoticeStub    NoticeKind = "stub"    // the server refused a line of the session
+	NoticeSetup   NoticeKind = "setup"   // a step of making the box
+	NoticePush    NoticeKind = "push"    // the run's work was pushed, or could not be
+	NoticeSync    NoticeKind = "sync"    // the run's work was copied back, or could not be
+	NoticeKept    NoticeKind = "kept"    // the box outlives its run
+	NoticeChild   NoticeKind = "child"   // a delegated run began or ended
+)
+
+// Notice is one sentence.
+type Notice struct {
+	Kind     NoticeKind
+	Text     string        // the sentence, without a full stop
+	Bad      bool          // something went wrong
+	Duration time.Duration // of a step; 0 else
+	Thread   string        // id of a child's thread; "" else
+	URL      string        // of a pull request; "" else. Not checked
+	Chat     string        // id of the entry of a refused chat; "" else
+}
+
+// Head returns the first line of a verdict in its parts, the status first: failed, provider_error, the message.
+func (v Verdict) Head() []string {
+	head := []string{v.Status}
+	for _, s := range []string{v.Reason, v.Class, v.Message} {
+		if s != "" {
+			head = append(head, s)
+		}
+	}
+	return head
+}
+
+// Figures returns the figures of a verdict: exit status or signal, duration, lines, tokens, cost. It returns nil
+// where they are not known.
+func (v Verdict) Figures() []string {
+	if !v.HasTotals {
+		return nil
+	}
+	var figures []string
+	if v.Signal != "" {
+		figures = append(figures, v.Signal)
+	} else if v.ExitCode != nil {
+		figures = append(figures, "exit "+strconv.Itoa(*v.ExitCode))
+	}
+	figures = append(figures, v.Duration.Round(100*time.Millisecond).String(), Count(v.Lines, "line"))
+	if v.Tokens > 0 {
+		figures = append(figures, fmt.Sprintf("%.0f tokens", v.Tokens))
+	}
+	if v.Cost > 0 {
+		figures = append(figures, fmt.Sprintf("$%.4f", v.Cost))
+	}
+	return figures
+}
+
+// Count returns "n things", or "1 thing".
+func Count(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// Size returns a number of bytes for people.
+func Size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20))
+	default:
+		return fmt.Sprintf("%d KiB", (n+1023)/1024)
+	}
+}
+
+// box returns the name of a sandbox, "local:abc"; "" for nil.
+func box(s *thread.Sandbox) string {
+	if s == nil {
+		return ""
+	}
+	return s.Provider + ":" + s.Ref
+}

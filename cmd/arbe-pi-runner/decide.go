@@ -27,24 +27,22 @@ With neither --exit-code nor --signal it is not known how the process ended.
 		Flags: []cli.Flag{
 			harnessFlag(),
 			&cli.StringFlag{
-				Name: "session", Usage: "the session `FILE` (required); a missing file has no lines",
-				TakesFile: true,
+				Name: "session", Usage: "read the session `FILE` (required); a missing file has no lines",
 			},
 			&cli.IntFlag{
 				Name: "from", Value: -1, DefaultText: "the last prompt",
-				Usage: "the index of the run's first `LINE`, from 0",
+				Usage: "begin at the run's first `LINE`, an index from 0",
 			},
 			&cli.StringFlag{
-				Name:      "stdout",
-				Usage:     "a `FILE` with the agent's stdout, in which codex and claude-code report how the turn ended",
-				TakesFile: true,
+				Name:  "stdout",
+				Usage: "read the agent's stdout from `FILE`; codex and claude-code report there how the turn ended",
 			},
 			&cli.StringFlag{
 				Name:  "stderr",
-				Usage: "a `FILE` with its stderr, whose last line goes into the message", TakesFile: true,
+				Usage: "read the agent's stderr from `FILE`; its last line goes into the message",
 			},
-			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with this `STATUS`, 0 to 255"},
-			&cli.StringFlag{Name: "signal", Usage: "the process died of this signal: `NAME` or number"},
+			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with `STATUS`, 0 to 255"},
+			&cli.StringFlag{Name: "signal", Usage: "the process died of `SIGNAL`, a name or number"},
 		},
 		Action: p.decideAction,
 	}

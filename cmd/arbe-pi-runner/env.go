@@ -41,16 +41,10 @@ type settings struct {
 	http      *http.Client // this process's
 }
 
-// The environment, as --help shows it.
+// envHelp has the variables without a flag.
 const envHelp = `Environment:
-  ARBE_THREAD_ID           the thread to write to (required)
-  ARBE_STREAM_URL          the thread server's base URL (required)
-  ARBE_STREAM_TOKEN        a write token for the thread (required, unless there is a file)
-  ARBE_STREAM_TOKEN_FILE   a file that holds it; it may be replaced during the run
-  ARBE_STREAM_RENEW_TOKEN  a token to get fresh write tokens with, for a run that outlives the first one
-  ARBE_AUTHOR_ID           the author of the entries
-  ARBE_REDACT              names of variables, separated by commas or spaces, whose values are secrets;
-                           those with KEY, TOKEN, SECRET or PASSWORD in their name always are`
+  ARBE_STREAM_TOKEN        a write token for the thread; required without a token file
+  ARBE_STREAM_RENEW_TOKEN  a token that renews the write token, for a run that outlives it`
 
 // readSettings reads the environment. Its error lists all problems. late is for a run that has begun: a missing token
 // file is no problem then, since it may come back.

@@ -30,21 +30,21 @@ thread does not hold of it is reported. Nothing is posted, and no agent is start
   arbe-pi-runner hydrate --out session.jsonl && pi --session session.jsonl
 
 ` + envHelp,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			harnessFlag(),
 			&cli.StringFlag{
-				Name: "out", TakesFile: true,
-				Usage: "the `FILE` to write, whole or not at all (required without --dry-run)",
+				Name:  "out",
+				Usage: "write `FILE`, whole or not at all (required without --dry-run)",
 			},
 			&cli.StringFlag{
-				Name: "cwd", TakesFile: true,
-				Usage: "the `FOLDER` in which the agent continues (default: where it worked)",
+				Name:  "cwd",
+				Usage: "let the agent continue in `FOLDER` (default: where it worked)",
 			},
-			&cli.StringFlag{Name: "until", Usage: "stop after the entry with this `ID`"},
+			&cli.StringFlag{Name: "until", Usage: "stop after the entry with the id `ENTRY`"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "report the rebuild without writing a file"},
 			&cli.BoolFlag{Name: "json", Usage: "print the report as one JSON object"},
 			cmdline.Verbose(),
-		},
+		}, variableFlags(onThread...)...),
 		Action: p.hydrateAction,
 	}
 }

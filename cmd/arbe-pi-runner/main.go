@@ -70,12 +70,20 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // run runs the command in the arguments.
 func (p *program) run(args []string) int {
+	commands := []*cli.Command{
+		p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.hydrateCommand(), p.decideCommand(),
+		p.statusCommand(), p.versionCommand(),
+	}
+	for _, c := range commands {
+		c.Before = p.outrank
+	}
 	return cmdline.Run(context.Background(), &cli.App{
 		Name:      "arbe-pi-runner",
 		Usage:     "run a coding agent, mirror its session onto a thread, and post the verdict",
 		UsageText: "arbe-pi-runner COMMAND [flags]",
 		Description: strings.TrimSpace(`
-It reads where to write from the environment: ARBE_THREAD_ID, ARBE_STREAM_URL and ARBE_STREAM_TOKEN.
+It reads where to write from the environment: ARBE_THREAD_ID, ARBE_STREAM_URL and ARBE_STREAM_TOKEN. A flag outranks
+its variable.
 By hand, with a thread server on this machine (arbe serve):
 
   export ARBE_THREAD_ID=$(arbe thread new) ARBE_STREAM_URL=http://127.0.0.1:8787
@@ -83,8 +91,8 @@ By hand, with a thread server on this machine (arbe serve):
   arbe-pi-runner run -- "Write a haiku into haiku.txt"
   arbe thread tail $ARBE_THREAD_ID`),
 		Reader: p.stdin, Writer: p.stdout, ErrWriter: p.stderr,
-		Commands: []*cli.Command{p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.hydrateCommand(), p.decideCommand(), p.statusCommand(), p.versionCommand()},
-	}, args)
+		Commands: commands, Version: version,
+	}, args, map[string]cmdline.Values{"HARNESS": cmdline.Words(harness.Names()...)})
 }
 
 func (p *program) versionCommand() *cli.Command {

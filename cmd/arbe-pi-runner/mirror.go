@@ -32,12 +32,12 @@ func (p *program) mirrorCommand() *cli.Command {
 		Description: `Posts every line of the file. With --follow it also posts lines written later, until INT or TERM.
 
 ` + envHelp,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			harnessFlag(),
-			&cli.StringFlag{Name: "session", Usage: "the session `FILE` (required)", TakesFile: true},
+			&cli.StringFlag{Name: "session", Usage: "post the session `FILE` (required)"},
 			&cli.BoolFlag{Name: "follow", Usage: "follow the file while it grows"},
 			cmdline.Verbose(),
-		},
+		}, variableFlags(onThread...)...),
 		Action: p.mirrorAction,
 	}
 }

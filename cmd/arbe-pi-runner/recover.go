@@ -19,9 +19,8 @@ func (p *program) recoverCommand() *cli.Command {
 		Description: `Ends an agent that still runs, posts the remaining lines of its session, and posts the end of the run.
 A run whose runner lives is left alone; arbe-pi-runner status shows which are lost.
 
-` + envHelp + `
-  ARBE_STATE_DIR           where runs and sessions are kept (~/.arbe)`,
-		Flags:  []cli.Flag{cmdline.Verbose()},
+` + envHelp,
+		Flags:  append(variableFlags(append(onThread, "state-dir")...), cmdline.Verbose()),
 		Action: p.recoverAction,
 	}
 }

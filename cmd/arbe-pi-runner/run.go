@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -18,7 +19,7 @@ import (
 
 func harnessFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: "harness", Value: "pi", Usage: "the kind of agent: " + strings.Join(harness.Names(), ", "),
+		Name: "harness", Value: "pi", Usage: "the agent's `HARNESS`: " + strings.Join(harness.Names(), ", "),
 	}
 }
 
@@ -31,45 +32,43 @@ func (p *program) runCommand() *cli.Command {
 Without PROMPT and --prompt-file the prompt is the chat <run id>.prompt on the thread.
 
 ` + envHelp + `
-  ARBE_RUN_ID              the run's id; without it a new one
-  ARBE_PI_TIMEOUT          the guard against an agent that hangs (72h)
-  ARBE_HEARTBEAT           time between heartbeats (5s)
-  ARBE_PI_MIRROR_NEXT_INDEX  of --session's lines those below this index are on the thread already
-  ARBE_SANDBOX             provider:ref of the box, for the thread
-  ARBE_STATE_DIR           where runs and sessions are kept (~/.arbe)
 
-Exit status: 0 when the verdict is completed, else the agent's own (128+n for signal n, 1 where it said 0).
-The runner's own troubles: 64 usage, 65 the session file is none, 69 the agent can't be started, 75 the end
-could not be delivered, 78 the environment is wrong or the server refuses the token.`,
-		Flags: []cli.Flag{
+Exit status:
+  0   the verdict is completed
+  64  the command line is wrong
+  65  the session file is none
+  69  the agent can't be started
+  75  the end of the run could not be delivered
+  78  the environment is wrong, or the server refuses the token
+  …   else the agent's own: 128+n for signal n, 1 if it was 0`,
+		Flags: slices.Concat([]cli.Flag{
 			harnessFlag(),
-			&cli.StringFlag{Name: "cwd", Usage: "where the agent works (the current folder)", TakesFile: true},
-			&cli.StringFlag{Name: "model", Usage: "the model, as the agent names it"},
+			&cli.StringFlag{Name: "cwd", Usage: "work in `FOLDER` (default: the current one)"},
+			&cli.StringFlag{Name: "model", Usage: "`MODEL` for the agent, as the agent names it"},
 			&cli.StringFlag{
-				Name: "session", Usage: "the session `FILE` to work in; made where it is missing",
-				TakesFile: true,
+				Name: "session", Usage: "work in the session `FILE`, which is created if it is missing",
 			},
 			&cli.BoolFlag{
 				Name: "resume",
-				Usage: "continue the session of the thread's last run: this box's own file, or rebuilt from the " +
+				Usage: "continue the session of the thread's last run: this box's own file, or one rebuilt from the " +
 					"thread",
 			},
-			&cli.BoolFlag{Name: "hydrate", Usage: "with --resume: rebuild it from the thread in any case"},
-			&cli.StringFlag{Name: "agent-bin", Usage: "the agent's `BINARY` (what PATH has)", TakesFile: true},
-			&cli.StringSliceFlag{Name: "agent-arg", Usage: "one more `ARGUMENT` for the agent; may be repeated"},
-			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin", TakesFile: true},
+			&cli.BoolFlag{Name: "hydrate", Usage: "with --resume, always rebuild the session from the thread"},
+			&cli.StringFlag{Name: "agent-bin", Usage: "start the agent's binary `FILE` (default: as PATH has it)"},
+			&cli.StringSliceFlag{Name: "agent-arg", Usage: "pass `ARGUMENT` to the agent; may be repeated"},
+			&cli.StringFlag{Name: "prompt-file", Usage: "read the prompt from `FILE`, - for stdin"},
 			&cli.BoolFlag{
 				Name:  "pty",
 				Usage: "show the agent's own interface in this terminal; PROMPT is optional",
 			},
 			&cli.DurationFlag{
 				Name:  "stall-timeout",
-				Usage: "end an agent without output and CPU time for this long (off)",
+				Usage: "end an agent without output and CPU time for `DURATION` (default: off)",
 			},
 			&cli.DurationFlag{
 				Name: "unreachable-timeout",
-				Usage: "end an agent that can't reach its provider for this long (codex: 10m; the others end on " +
-					"their own)",
+				Usage: "end an agent that can't reach its provider for `DURATION` (default: 10m for codex; the others " +
+					"end on their own)",
 			},
 			&cli.BoolFlag{
 				Name:  "kill-leftovers",
@@ -77,10 +76,10 @@ could not be delivered, 78 the environment is wrong or the server refuses the to
 			},
 			&cli.BoolFlag{
 				Name:  "remove-token-file",
-				Usage: "remove ARBE_STREAM_TOKEN_FILE once it is read, before the agent starts",
+				Usage: "remove the token file once it is read, before the agent starts",
 			},
 			cmdline.Verbose(),
-		},
+		}, variableFlags(append(onThread, "state-dir", "run-id", "timeout", "heartbeat", "next-index", "sandbox")...)),
 		Action: p.runAction,
 	}
 }

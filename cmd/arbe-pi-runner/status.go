@@ -19,8 +19,9 @@ func (p *program) statusCommand() *cli.Command {
 		Usage: "list the runs recorded on this machine, the newest first",
 		Description: `A run is opening, running, ending, delivered, taken (another runner has it) or lost (its runner is gone, its end is
 not on the thread).
-The runs are read from ARBE_STATE_DIR (~/.arbe).`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON array"}},
+`,
+		Flags: append(variableFlags("state-dir"),
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON array"}),
 		Action: p.statusAction,
 	}
 }

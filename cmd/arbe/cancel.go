@@ -21,7 +21,7 @@ func (p *program) cancelCommand() *cli.Command {
 		Description: `The request is an entry on the thread. The runner receives it within seconds: it stops the
 agent, posts the agent's remaining lines, and ends the run.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "`ID` of the run (default: the one that is running)"},
+			&cli.StringFlag{Name: "run", Usage: "cancel the run with the id `RUN` (default: the one that is running)"},
 			&cli.StringFlag{Name: "reason", Usage: "`TEXT` of the reason, for the run's end"},
 			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the request"},
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end, and print its status"},

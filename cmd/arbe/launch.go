@@ -54,7 +54,7 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name:  "harness",
 			Value: "pi",
-			Usage: "run the agent `NAME`: " + strings.Join(harness.Names(), ", "),
+			Usage: "run the agent `HARNESS`: " + strings.Join(harness.Names(), ", "),
 		},
 		&cli.StringFlag{Name: "model", Usage: "`MODEL` for the agent, as the agent names it"},
 		&cli.StringFlag{Name: "thread", Usage: "`ID` of the thread (default: a new one)"},
@@ -101,7 +101,7 @@ func launchFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "hydrate", Usage: "with --resume, always rebuild the session from the thread"},
 		&cli.StringSliceFlag{
 			Name:  "env",
-			Usage: "pass the variable `NAME` of this environment to the agent; may be repeated",
+			Usage: "pass the `VARIABLE` of this environment to the agent; may be repeated",
 		},
 		&cli.StringSliceFlag{
 			Name:  "file",
@@ -113,7 +113,7 @@ func launchFlags() []cli.Flag {
 		},
 		&cli.StringSliceFlag{
 			Name:  "setup-env",
-			Usage: "pass the variable `NAME` of this environment to the setup commands; may be repeated",
+			Usage: "pass the `VARIABLE` of this environment to the setup commands; may be repeated",
 		},
 		&cli.StringSliceFlag{Name: "agent-arg", Usage: "pass `ARGUMENT` to the agent; may be repeated"},
 		&cli.BoolFlag{Name: "keep", Usage: "keep the box after the run"},
@@ -124,7 +124,7 @@ func launchFlags() []cli.Flag {
 		},
 		&cli.StringFlag{
 			Name:  "resources",
-			Usage: "create a Daytona box with `cpu=2,memory=4,disk=10` (cores, GiB, GiB), instead of --snapshot",
+			Usage: "create a Daytona box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB); not with --snapshot",
 		},
 		&cli.StringFlag{
 			Name:    "house",

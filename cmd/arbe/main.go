@@ -61,7 +61,8 @@ A thread is a durable log of a coding agent's work. The first run needs no confi
 
 On the server's machine the commands find its address and secret in the data folder. For a server elsewhere set
 ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
-		Reader: stdin, Writer: stdout, ErrWriter: stderr,
+		Version: version,
+		Reader:  stdin, Writer: stdout, ErrWriter: stderr,
 		Flags: []cli.Flag{
 			&cli.StringFlag{
 				Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe",
@@ -73,7 +74,7 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 			p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.versionCommand(),
 		},
 	}
-	return cmdline.Run(ctx, app, args)
+	return cmdline.Run(ctx, app, args, values(p))
 }
 
 func (p *program) versionCommand() *cli.Command {
@@ -88,8 +89,11 @@ func (p *program) versionCommand() *cli.Command {
 }
 
 // data returns the data folder: --data, $ARBE_DATA, or the user's own.
-func data(c *cli.Context) (server.Data, error) {
-	if dir := c.String("data"); dir != "" {
+func data(c *cli.Context) (server.Data, error) { return dataFolder(c.String("data")) }
+
+// dataFolder returns the data folder where --data is dir.
+func dataFolder(dir string) (server.Data, error) {
+	if dir != "" {
 		abs, err := filepath.Abs(dir)
 		return server.Data(abs), err
 	}

@@ -36,7 +36,7 @@ func (p *program) threadCommand() *cli.Command {
 				Usage:     "post a chat, or entries from stdin (NDJSON), and print the entries' ids",
 				ArgsUsage: "ID [--] [TEXT]",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "the chat's author"},
+					&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the chat"},
 				},
 				Action: p.threadPost,
 			},

@@ -38,7 +38,7 @@ func (p *program) tokenCommand() *cli.Command {
 				Usage: "`SCOPE` of the token: write (includes reading), read, renew, delete (includes reading), or\n" +
 					"threads (the list of threads, without --thread)",
 			},
-			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run `ID` only"},
+			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run with the id `RUN` only"},
 			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {

@@ -9,7 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -39,16 +39,13 @@ func Usage(format string, args ...any) error {
 	return &Exit{StatusUsage, fmt.Errorf(format, args...)}
 }
 
-// Run runs the app's command and returns the exit status. It differs from the library's Run: flags may stand before or
-// after arguments, a wrong command line is StatusUsage, errors are printed on stderr in one place, and the process goes
-// on until main ends it.
-func Run(ctx context.Context, app *cli.App, args []string) int {
-	app.HideHelpCommand, app.HideVersion, app.EnableBashCompletion = true, true, true
-	app.OnUsageError, app.Action = usageError, noCommand
-	app.ExitErrHandler = func(*cli.Context, error) {} // without it the library ends the process
-	app.Commands = append(app.Commands, completionCommand(app.Name))
-	prepare(app.Commands)
-	err := app.RunContext(ctx, flagsFirst(app, args))
+// Run runs the app's command and returns the exit status. values has the values of placeholders, for completion. It
+// differs from the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help
+// and completion are this package's, errors are printed on stderr in one place, and the process goes on until main ends
+// it.
+func Run(ctx context.Context, app *cli.App, args []string, values map[string]Values) int {
+	prepare(app, values)
+	err := run(ctx, app, args)
 	if err == nil {
 		return 0
 	}
@@ -62,72 +59,52 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	return 1
 }
 
-func prepare(commands []*cli.Command) {
-	for _, c := range commands {
-		c.OnUsageError, c.HideHelpCommand = usageError, true
-		if c.Subcommands != nil {
-			if c.Action == nil {
-				c.Action = noCommand
-			}
-			prepare(c.Subcommands)
-		}
+func run(ctx context.Context, app *cli.App, args []string) error {
+	if len(args) > 1 && args[1] == "help" {
+		args = append(slices.Concat(args[:1], args[2:]), "--help")
+	}
+	l := parse(app, args)
+	if err := l.check(); err != nil {
+		return err
+	}
+	switch {
+	case l.has(versionFlag):
+		args = []string{args[0], "version"}
+		l = parse(app, args)
+	case l.has(helpFlag) || l.command == nil || l.command.Action == nil:
+		_, err := io.WriteString(app.Writer, pageOf(app, l.command, l.name).String())
+		return err
+	}
+	return app.RunContext(ctx, l.sorted(args))
+}
+
+// prepare adds what both programs have, and turns off the library's own.
+func prepare(app *cli.App, values map[string]Values) {
+	app.HideHelp, app.HideHelpCommand, app.HideVersion = true, true, true
+	app.OnUsageError = usageError
+	app.ExitErrHandler = func(*cli.Context, error) {} // without it the library ends the process
+	app.Flags = append(app.Flags, versionFlag, helpFlag)
+	app.Commands = append(app.Commands, completionCommand(app.Name), manualCommand(app), completeCommand(app, values))
+	for _, c := range app.Commands {
+		prepareCommand(c, app.Name)
 	}
 }
 
-// noCommand is the action of a command that only has subcommands.
-func noCommand(c *cli.Context) error {
-	if c.Args().Present() {
-		return Usage("unknown command %q; see %s --help", c.Args().First(), c.Command.HelpName)
+func prepareCommand(c *cli.Command, parent string) {
+	c.OnUsageError, c.HideHelp, c.HideHelpCommand = usageError, true, true
+	c.HelpName = parent + " " + c.Name
+	for _, sub := range c.Subcommands {
+		prepareCommand(sub, c.HelpName)
 	}
-	if len(c.Lineage()) > 2 {
-		return cli.ShowSubcommandHelp(c)
-	}
-	return cli.ShowAppHelp(c)
 }
 
+// usageError is for what the library finds wrong and check does not.
 func usageError(c *cli.Context, err error, _ bool) error {
 	name := c.App.Name
 	if c.Command != nil && c.Command.HelpName != "" {
 		name = c.Command.HelpName
 	}
 	return Usage("%w; see %s --help", err, name)
-}
-
-// completions are the completion scripts of the shells. %[1]s is the program, %[2]s its name as a function.
-var completions = map[string]string{
-	"bash": bashCompletion,
-	"zsh":  "autoload -U compinit bashcompinit && compinit && bashcompinit\n" + bashCompletion,
-	"fish": `function __%[2]s
-  set -l words (commandline -opc)
-  $words --generate-bash-completion 2>/dev/null
-end
-complete -c %[1]s -a '(__%[2]s)'
-`,
-}
-
-const bashCompletion = `_%[2]s() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}")
-  [[ $cur == -* ]] && words+=("$cur")
-  COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "$cur"))
-}
-complete -o bashdefault -o default -F _%[2]s %[1]s
-`
-
-func completionCommand(program string) *cli.Command {
-	return &cli.Command{
-		Name:        "completion",
-		Usage:       "print a shell completion script",
-		ArgsUsage:   "bash|zsh|fish",
-		Description: "For bash, in ~/.bashrc:\n\n  source <(" + program + " completion bash)",
-		Action: func(c *cli.Context) error {
-			text, ok := completions[c.Args().First()]
-			if !ok || c.NArg() != 1 {
-				return Usage("want bash, zsh or fish")
-			}
-			_, err := fmt.Fprintf(c.App.Writer, text, program, strings.ReplaceAll(program, "-", "_"))
-			return err
-		},
-	}
 }
 
 // Verbose returns the flag for a Logger that logs debug messages, too.

@@ -31,7 +31,7 @@ func testApp() *cli.App {
 	}
 }
 
-func TestFlagsFirst(t *testing.T) {
+func TestSorted(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
 		{"before the arguments", "thread status --json ID", "thread status --json ID"},
 		{"behind them", "thread status ID --json", "thread status --json ID"},
@@ -66,10 +66,6 @@ func TestFlagsFirst(t *testing.T) {
 		{"no such command", "lunch fix --resume", "lunch fix --resume"},
 		{"no subcommand", "thread --json", "thread --json"},
 		{"nothing", "", ""},
-		{
-			"completion", "thread status ID --js --generate-bash-completion",
-			"thread status ID --js --generate-bash-completion",
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := []string{"prog"}
@@ -77,14 +73,14 @@ func TestFlagsFirst(t *testing.T) {
 				args = append(args, strings.ReplaceAll(w, "~", " "))
 			}
 			before := slices.Clone(args)
-			got := flagsFirst(testApp(), args)
+			got := parse(testApp(), args).sorted(args)
 			if text := strings.ReplaceAll(strings.Join(got[1:], " "), "- item", "-~item"); text != tt.want {
 				t.Errorf("got  %s\nwant %s", text, tt.want)
 			}
 			if !slices.Equal(args, before) {
 				t.Errorf("the arguments that were given are %q now", args)
 			}
-			if again := flagsFirst(testApp(), got); !slices.Equal(again, got) {
+			if again := parse(testApp(), got).sorted(got); !slices.Equal(again, got) {
 				t.Errorf("again: %q, then %q", got, again)
 			}
 		})
@@ -107,7 +103,7 @@ func TestRunTakesFlagsAnywhere(t *testing.T) {
 		var out bytes.Buffer
 		app.Writer, app.ErrWriter = &out, &out
 		args := append([]string{"prog"}, strings.Fields(tt.args)...)
-		if status := Run(t.Context(), app, args); status != 0 || got != tt.want {
+		if status := Run(t.Context(), app, args, nil); status != 0 || got != tt.want {
 			t.Errorf("%s: %d, got %q, want %q\n%s", tt.args, status, got, tt.want, out.String())
 		}
 	}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// values returns the values of the placeholders in flags and arguments, for completion.
+func values(p *program) map[string]cmdline.Values {
+	return map[string]cmdline.Values{
+		"ID":          {List: p.listThreads},
+		"HARNESS":     cmdline.Words(harness.Names()...),
+		"PROVIDER":    cmdline.Words("local", "daytona"),
+		"PROVIDER:ID": {List: listBoxes},
+		"ENGINE":      cmdline.Words("pebble", "nats"),
+		"SCOPE":       cmdline.Words(append(slices.Sorted(maps.Keys(scopes)), scopeThreads)...),
+		"VARIABLE":    {List: listVariables},
+		"SOURCE:PATH": cmdline.Files,
+	}
+}
+
+// completionTimeout bounds the wait for a thread server while a person completes a word.
+const completionTimeout = 500 * time.Millisecond
+
+// listedThreads is how many threads completion offers, the newest.
+const listedThreads = 50
+
+// listThreads returns the newest threads of the server; none if it is not there.
+func (p *program) listThreads(flag func(string) string) (all []cmdline.Candidate) {
+	d, err := dataFolder(cmp.Or(flag("data"), os.Getenv("ARBE_DATA")))
+	if err != nil {
+		return nil
+	}
+	url, err := serverURL(d)
+	if err != nil {
+		return nil
+	}
+	key, err := secret(d)
+	if err != nil {
+		// A token in the environment is for one thread.
+		if id, is := strings.CutPrefix(subject(os.Getenv("ARBE_STREAM_TOKEN")), thread.StreamName("")); is {
+			all = append(all, cmdline.Candidate{Word: id})
+		}
+		return all
+	}
+	signed, err := token.Sign(key, token.Grant{
+		Stream: token.SubjectThreads, Scope: []string{token.ScopeThreads}, Until: time.Now().Add(time.Minute),
+	})
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	body, err := ask(ctx, http.MethodGet, url, "/api/threads?limit=50", signed)
+	if err != nil {
+		return nil
+	}
+	defer body.Close() // it was only read
+	var page thread.SummaryPage
+	if json.NewDecoder(io.LimitReader(body, listedThreads*(4<<10))).Decode(&page) != nil {
+		return nil
+	}
+	for _, v := range page.Threads {
+		text := v.Status
+		if at, err := time.Parse(time.RFC3339, v.StartedAt); err == nil {
+			text += at.Local().Format(" Jan _2 15:04")
+		}
+		if v.Title != "" {
+			text += " " + v.Title
+		}
+		all = append(all, cmdline.Candidate{Word: v.ID, Text: text})
+	}
+	return all
+}
+
+// listBoxes returns the boxes on this machine. Those of other providers would take a request.
+func listBoxes(flag func(string) string) (all []cmdline.Candidate) {
+	d, err := dataFolder(cmp.Or(flag("data"), os.Getenv("ARBE_DATA")))
+	if err != nil {
+		return nil
+	}
+	boxes, err := sandbox.NewLocal(filepath.Join(string(d), "boxes")).List(context.Background(), nil)
+	if err != nil {
+		return nil
+	}
+	for _, b := range boxes {
+		all = append(all, cmdline.Candidate{Word: b.Ref.String(), Text: "thread " + b.Labels[sandbox.LabelThread]})
+	}
+	return all
+}
+
+// listVariables returns the names of the variables of this environment.
+func listVariables(func(string) string) (all []cmdline.Candidate) {
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		all = append(all, cmdline.Candidate{Word: name})
+	}
+	slices.SortFunc(all, func(a, b cmdline.Candidate) int { return strings.Compare(a.Word, b.Word) })
+	return all
+}

@@ -1,0 +1,228 @@
+package cmdline
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+)
+
+// line is a command line, each word by what it is.
+type line struct {
+	app     *cli.App
+	name    string       // the program and its command, as help calls it
+	command *cli.Command // the innermost one; nil for none
+
+	path   []string // the names of the commands, and the flags of the outer ones
+	global []string // the program's flags, with their values
+	flags  []string // the flags of command, with their values
+	words  []string // the arguments before "--"
+	rest   []string // "--" and the words after it
+
+	typed   []typed
+	unknown string // the first flag that neither the command nor the program has
+}
+
+// typed is a flag as the command line has it.
+type typed struct {
+	flag  cli.Flag
+	word  string // with its dashes and without its value
+	value string
+	has   bool // it has a value
+}
+
+// parse sorts the words of a command line. Words after "--" stay as they are.
+func parse(app *cli.App, args []string) *line {
+	l := &line{app: app, name: app.Name}
+	commands := app.Commands
+	rest := args[min(1, len(args)):]
+	for len(rest) > 0 && rest[0] != "--" {
+		word := rest[0]
+		rest = rest[1:]
+		if isFlag(word) {
+			rest = rest[l.addFlag(word, rest):]
+			continue
+		}
+		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(word) })
+		if i < 0 || len(l.words) > 0 {
+			l.words = append(l.words, word)
+			continue
+		}
+		l.command = commands[i]
+		l.path, l.flags = slices.Concat(l.path, l.flags, []string{word}), nil
+		l.name += " " + l.command.Name
+		commands = l.command.Subcommands
+	}
+	l.rest = rest
+	return l
+}
+
+// addFlag adds a flag and its value, and returns the number of words that the value takes.
+func (l *line) addFlag(word string, rest []string) (n int) {
+	f := find(l.own(), word)
+	own := f != nil
+	if f == nil {
+		f = find(l.app.Flags, word)
+	}
+	name, value, has := strings.Cut(word, "=")
+	if !has && f != nil && takesValue(f) && len(rest) > 0 {
+		n, value, has = 1, rest[0], true
+	}
+	if f != nil {
+		l.typed = append(l.typed, typed{f, name, value, has})
+	} else if l.unknown == "" {
+		l.unknown = name
+	}
+	to := &l.flags
+	if l.path == nil || !own && f != nil {
+		to = &l.global
+	}
+	*to = append(append(*to, word), rest[:n]...)
+	return n
+}
+
+// own returns the flags of the innermost command.
+func (l *line) own() []cli.Flag {
+	if l.command == nil {
+		return l.app.Flags
+	}
+	return l.command.Flags
+}
+
+// subcommands returns the commands that may follow.
+func (l *line) subcommands() []*cli.Command {
+	if l.command == nil {
+		return l.app.Commands
+	}
+	return l.command.Subcommands
+}
+
+// has reports whether the line has a flag.
+func (l *line) has(f cli.Flag) bool {
+	return slices.ContainsFunc(l.typed, func(t typed) bool { return t.flag == f })
+}
+
+// check returns an error about the first word that can't be meant.
+func (l *line) check() error {
+	if subs := l.subcommands(); len(l.words) > 0 && (l.command == nil || l.command.Action == nil && subs != nil) {
+		var names []string
+		for _, c := range subs {
+			if !c.Hidden {
+				names = append(names, c.Name)
+			}
+		}
+		return Usage("unknown command %q%s; see %s --help", l.words[0], meant(nearest(l.words[0], names)), l.name)
+	}
+	if l.unknown != "" {
+		name := nameOf(l.unknown)
+		near := nearest(name, slices.Concat(flagNames(l.own()), flagNames(l.app.Flags)))
+		if near != "" {
+			near = "--" + near
+		}
+		return Usage("unknown flag %s%s; see %s --help", l.unknown, meant(near), l.name)
+	}
+	for _, t := range l.typed {
+		if err := t.check(); err != nil {
+			return Usage("%w; see %s --help", err, l.name)
+		}
+	}
+	return nil
+}
+
+// check returns an error if the value is none of the flag.
+func (t typed) check() error {
+	if takesValue(t.flag) && !t.has {
+		name, _ := placeholder(t.flag)
+		return Usage("%s needs a value: %[1]s %s", t.word, name)
+	}
+	var err error
+	want := ""
+	switch f := t.flag.(type) {
+	case *cli.BoolFlag:
+		if t.has {
+			_, err = strconv.ParseBool(t.value)
+			want = "true or false"
+		}
+	case *cli.DurationFlag:
+		_, err = time.ParseDuration(t.value)
+		want = "a duration like 90s or 2h30m"
+	case *cli.IntFlag:
+		_, err = strconv.Atoi(t.value)
+		want = "a whole number"
+	case *cli.Float64Flag:
+		_, err = strconv.ParseFloat(t.value, 64)
+		want = "a number"
+	case *cli.GenericFlag:
+		if _, is := f.Value.(*Size); is {
+			err = new(Size).Set(t.value)
+			want = "bytes, as 1000, 64KiB, 256MiB, 1GiB or 1TiB"
+		}
+	}
+	if err != nil {
+		return Usage("%s %q: want %s", t.word, t.value, want)
+	}
+	return nil
+}
+
+// sorted returns the line in the order that the library needs: flags of the whole program, the command, its flags, its
+// arguments. "thread status ID --json" becomes "thread status --json ID".
+func (l *line) sorted(args []string) []string {
+	if l.path == nil {
+		return args // the library reports it
+	}
+	sorted, rest := slices.Concat(args[:1], l.global, l.path, l.flags), l.rest
+	if len(rest) > 0 || slices.ContainsFunc(l.words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
+		sorted = append(sorted, "--")
+		rest = rest[min(1, len(rest)):]
+	}
+	return slices.Concat(sorted, l.words, rest)
+}
+
+// isFlag reports whether a word has the form of a flag: one or two dashes and a name that begins with a letter and has
+// no white space.
+func isFlag(word string) bool {
+	name := nameOf(word)
+	return strings.HasPrefix(word, "-") && name != "" && unicode.IsLetter(rune(name[0])) &&
+		!strings.ContainsFunc(name, unicode.IsSpace)
+}
+
+// nameOf returns the name in a word of the form of a flag.
+func nameOf(word string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
+	return name
+}
+
+// find returns the flag that a word names; nil for none.
+func find(flags []cli.Flag, word string) cli.Flag {
+	for _, f := range flags {
+		if slices.Contains(f.Names(), nameOf(word)) {
+			return f
+		}
+	}
+	return nil
+}
+
+// takesValue reports whether a flag has a value, in the same word or the next one.
+func takesValue(f cli.Flag) bool {
+	doc, is := f.(cli.DocGenerationFlag)
+	return is && doc.TakesValue()
+}
+
+// flagNames returns the long names of the flags.
+func flagNames(flags []cli.Flag) (names []string) {
+	for _, f := range flags {
+		if visible(f) {
+			names = append(names, f.Names()[0])
+		}
+	}
+	return names
+}
+
+// visible reports whether help shows a flag.
+func visible(f cli.Flag) bool {
+	v, is := f.(cli.VisibleFlag)
+	return !is || v.IsVisible()
+}

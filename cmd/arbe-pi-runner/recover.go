@@ -21,7 +21,7 @@ A run whose runner lives is left alone; arbe-pi-runner status shows which are lo
 
 ` + envHelp + `
   ARBE_STATE_DIR           where runs and sessions are kept (~/.arbe)`,
-		Flags:  []cli.Flag{cmdline.Verbose()},
+		Flags:  []cli.Flag{cmdline.Verbose(), cmdline.LogFormat()},
 		Action: p.recoverAction,
 	}
 }
@@ -30,14 +30,17 @@ func (p *program) recoverAction(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("recover takes no arguments")
 	}
+	if err := cmdline.CheckLogFormat(c); err != nil {
+		return err
+	}
 	s, err := readSettings(p.getenv, p.environ, false)
 	if err != nil {
 		return err
 	}
-	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	byHand := p.atTerminal()
+	log := p.log(c, p.stderr, byHand)
 	ctx, _, stop := untilSignal(c.Context)
 	defer stop()
-	_, byHand := cmdline.Terminal(p.stderr)
 	n := 0
 	err = runner.Recover(ctx, runner.Config{
 		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact, Version: version,

@@ -29,6 +29,7 @@ var claude = Spec{
 	Versions: []string{"2.1.329"},
 	Dialect:  session.Claude,
 	Report:   claudeReport,
+	Answer:   claudeAnswer,
 	// A complete reply is not the end of the turn: hooks and background work may follow. Interrupted then, claude exits
 	// with 0 and prints no result.
 	EndsOnStdout: true,
@@ -116,6 +117,19 @@ func claudeReport(line []byte) (s Report) {
 		s.Mark, s.StopReason = session.End, outcome.StopStop
 	}
 	return s
+}
+
+// claudeAnswer takes the answer from a result. There may be more than one: background work can begin another turn.
+func claudeAnswer(line []byte) (text string, final bool) {
+	var e struct {
+		Type    string
+		IsError bool `json:"is_error"`
+		Result  string
+	}
+	if json.Unmarshal(line, &e) != nil || e.Type != "result" || e.IsError {
+		return "", false
+	}
+	return e.Result, true
 }
 
 // claudeSubagents finds the files in the folder beside the session file that is named after the session.

@@ -29,6 +29,7 @@ var codex = Spec{
 	Versions: []string{"0.169.0"},
 	Dialect:  session.Codex,
 	Report:   codexReport,
+	Answer:   codexAnswer,
 	// On INT codex ends its tools, records the abort and exits with 1. On TERM it dies at once, its tools live on and
 	// nothing is recorded.
 	Stop: syscall.SIGINT,
@@ -125,6 +126,21 @@ func codexReport(line []byte) (s Report) {
 		s.Offline = strings.Contains(e.Message, "waiting for network")
 	}
 	return s
+}
+
+// codexAnswer takes the replies of a turn, and its end.
+func codexAnswer(line []byte) (text string, final bool) {
+	var e struct {
+		Type string
+		Item struct{ Type, Text string }
+	}
+	if json.Unmarshal(line, &e) != nil {
+		return "", false
+	}
+	if e.Type == "item.completed" && e.Item.Type == "agent_message" {
+		text = e.Item.Text
+	}
+	return text, e.Type == "turn.completed"
 }
 
 // codexSubagents finds the rollouts that name the session as their root. A rollout is in the folder of the day on

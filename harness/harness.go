@@ -33,6 +33,9 @@ type Spec struct {
 	Native []string
 	// Install is the command that installs the agent.
 	Install string
+	// Node is the least version of Node that the agent runs on, as its package.json has it (engines); "": it is a
+	// program of its own.
+	Node string
 	// Version reads the version of the agent whose binary has the given path from its files; "" if they lack it. It
 	// starts no process: pi 0.78.0 takes 0.9 s to print its version.
 	Version func(binary string) string
@@ -43,6 +46,9 @@ type Spec struct {
 	Dialect session.Dialect
 	// Report parses a line of the agent's stdout; nil: its stdout is not parsed.
 	Report func(line []byte) Report
+	// Answer parses a line of the agent's stdout for a person: text is the agent's reply so far, and final is set if a
+	// turn has ended well with the last reply. nil: the agent itself prints its answer.
+	Answer func(line []byte) (text string, final bool)
 	// EndsOnStdout: a turn ends with a line on stdout, not with the session's last line.
 	EndsOnStdout bool
 

@@ -19,6 +19,7 @@ var pi = Spec{
 	Name:     "pi",
 	Binary:   "pi",
 	Install:  "npm i -g @earendil-works/pi-coding-agent@0.78.0",
+	Node:     "22.19.0",
 	Version:  func(binary string) string { return npmVersion(binary, "/pi-coding-agent") },
 	Versions: []string{"0.78.0", "0.87.1"},
 	Dialect:  session.Pi,

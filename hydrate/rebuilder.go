@@ -46,6 +46,8 @@ type Rebuilder struct {
 	chats     []Entry  // since the last line or turn: turns, if a turn without a line follows
 	chatBytes int
 	unrelated int // chats that are no turns of a session
+	// prompts are the ids of prompts of runs whose line has not come: a session's header may stand between the two.
+	prompts map[string]bool
 }
 
 // Report describes a rebuilt session file. The JSON names are those of arbe-pi-runner hydrate --json.
@@ -127,12 +129,23 @@ func (r *Rebuilder) keepChat(e Entry) {
 // chat that this line repeats.
 func (r *Rebuilder) dropChats(repeated string) {
 	for _, chat := range r.chats {
-		if chat.ID != repeated {
+		switch {
+		case chat.ID == repeated:
+		case strings.HasSuffix(chat.ID, promptSuffix):
+			if r.prompts == nil {
+				r.prompts = map[string]bool{}
+			}
+			r.prompts[chat.ID] = true
+		default:
 			r.unrelated++
 		}
 	}
+	delete(r.prompts, repeated)
 	r.chats, r.chatBytes = nil, 0
 }
+
+// promptSuffix ends the id of a run's prompt.
+const promptSuffix = ".prompt"
 
 // addLine adds an entry that our mirror made of a line.
 func (r *Rebuilder) addLine(e Entry) error {
@@ -181,16 +194,28 @@ func (r *Rebuilder) Write(path, sessionID string, now time.Time) (Report, error)
 			return report, err
 		}
 	}
-	return report, durable.Create(path, func(w io.Writer) error {
-		if _, err := w.Write(header.line); err != nil {
-			return err
-		}
-		if _, err := d.file.Seek(d.start+header.replaces, io.SeekStart); err != nil {
-			return err
-		}
-		_, err := io.CopyN(w, d.file, d.Size-header.replaces) // by the kernel: both are files
+	return report, durable.Create(path, func(w io.Writer) error { return d.copyTo(w, header) })
+}
+
+// Copy writes the file's bytes to w. sessionID, ErrNoSession and entries afterwards are as for Plan.
+func (r *Rebuilder) Copy(w io.Writer, sessionID string, now time.Time) (Report, error) {
+	d, report, header, err := r.finish(sessionID, now)
+	if err != nil {
+		return report, err
+	}
+	return report, d.copyTo(w, header)
+}
+
+// copyTo writes the header and the draft behind it to w.
+func (d *draft) copyTo(w io.Writer, header newHeader) error {
+	if _, err := w.Write(header.line); err != nil {
 		return err
-	})
+	}
+	if _, err := d.file.Seek(d.start+header.replaces, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.CopyN(w, d.file, d.Size-header.replaces) // by the kernel: both are files
+	return err
 }
 
 // finish returns the draft that becomes the session file, all of it in its file, the session's report, and what changes
@@ -209,7 +234,7 @@ func (r *Rebuilder) finish(sessionID string, now time.Time) (d *draft, report Re
 		return d, report, header, err
 	}
 	report.Session = cmp.Or(d.Session, sessionID)
-	report.Unrelated = r.unrelated + len(r.chats)
+	report.Unrelated = r.unrelated + len(r.prompts) + len(r.chats)
 	report.Cwd = cmp.Or(r.Cwd, d.OldCwd, r.DefaultCwd)
 	header, err = d.headerFor(&report, now)
 	report.End = session.Position{Offset: report.Size, Index: report.Lines + d.breaks}

@@ -6,10 +6,7 @@
 // standard library only.
 package outcome
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "encoding/json"
 
 // Outcome is the one-word result of a run.
 type Outcome string
@@ -98,7 +95,8 @@ type Facts struct {
 	Exit   Exit
 	Action Action
 	Why    string // the reason for the action, for people: "SIGTERM", "no such file"
-	Stderr string // the end of the agent's stderr: its last line is quoted in the message of a crash
+	Stderr string // the end of the agent's stderr: its Cause is quoted in the message of a crash
+	Node   string // the least version of Node that the agent needs; "": it needs none
 
 	OOM      bool // the cgroup's counter of OOM kills grew while the agent ran
 	DiskFull bool // the agent's disk was full when it ended
@@ -128,7 +126,13 @@ func Decide(f Facts) Verdict {
 		return v
 	}
 	gone := "the agent ended with " + f.Exit.String()
-	crashed := because(gone, lastLine(f.Stderr))
+	crashed := because(gone, Cause(f.Stderr))
+	switch old := oldNode(f.Stderr, f.Node); {
+	case old != "":
+		crashed = because(gone, because(old, Cause(f.Stderr)))
+	case crashClass(f) == ClassDiskFull:
+		crashed = because(gone, because("no space left on its disk", Cause(f.Stderr)))
+	}
 
 	// A turn that ended well outranks the runner's action: the work is done and on record. It stays completed if the
 	// process then exits with 0, ends because it was asked to, or is ended because it lingers. pi 1.5.2 exits with 1
@@ -144,7 +148,7 @@ func Decide(f Facts) Verdict {
 
 	switch f.Action {
 	case ActionCancel:
-		return is(Cancelled, "", "cancelled", because("the run was cancelled", f.Why))
+		return is(Cancelled, "", "cancelled", because("cancelled", f.Why))
 	case ActionTimeout:
 		return is(Failed, ClassTimeout, "timeout", because("the runaway guard ended the agent", f.Why))
 	case ActionStall:
@@ -188,7 +192,7 @@ func Decide(f Facts) Verdict {
 
 	switch {
 	case !f.Exit.Known:
-		return is(Orphaned, "", ReasonRunnerLost, "the agent's exit is unknown, and its session records no end")
+		return is(Orphaned, "", ReasonRunnerLost, "the runner stopped without a result")
 	case f.Exit.asked():
 		return is(Cancelled, "", "signalled", gone)
 	case !f.Exit.clean():
@@ -211,12 +215,6 @@ func crashClass(f Facts) string {
 		return ClassDiskFull
 	}
 	return ClassExit
-}
-
-// lastLine is the last line of a text that is not blank.
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
 }
 
 func because(what, why string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -81,13 +82,21 @@ func (r *run) startTrim(ctx context.Context, outputs []*output) (stop func()) {
 	})
 }
 
-// startShow copies the outputs to the person who watches, until the returned func is called.
+// startShow copies the outputs to the person who watches, until the returned func is called. Of an agent that prints
+// JSON on stdout it shows the answers.
 func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
 	if !r.ByHand || outputs == nil {
 		return func() {}
 	}
-	stopStdout := show(ctx, outputs[0].path, r.Stdout)
-	stopStderr := show(ctx, outputs[1].path, r.Stderr)
+	stopStdout := show(ctx, func(ctx context.Context, done *atomic.Int64) error {
+		if r.Spec.Answer != nil {
+			return copyAnswers(ctx, outputs[0].path, r.Stdout, r.Spec.Answer, done)
+		}
+		return copyOutput(ctx, outputs[0].path, r.Stdout, done)
+	})
+	stopStderr := show(ctx, func(ctx context.Context, done *atomic.Int64) error {
+		return copyOutput(ctx, outputs[1].path, r.Stderr, done)
+	})
 	return func() {
 		stopStderr()
 		stopStdout()

@@ -37,7 +37,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	}
 	r.readToEnd(abandon)
 	sum, end := r.follower.summary(), r.mirror.Tallied()
-	facts.Turn, facts.Stderr = sum.turn, r.stderrTail()
+	facts.Turn, facts.Stderr, facts.Node = sum.turn, r.stderrTail(), r.Spec.Node
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"
@@ -49,9 +49,34 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 		r.Log.Warn("write terminal.json", "error", err)
 	}
 	r.note(runfolder.Fact{Fact: runfolder.FactDecided, Verdict: &v, End: &end})
+	tokens, cost := totalsOf(sum.usage)
 	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason,
-		"error_class", v.ErrorClass, "message", v.Message)
+		"error_class", v.ErrorClass, "message", v.Message, "exit", v.Exit.String(),
+		"duration", rounded(runfolder.Clock()-r.record.Clock).String(), "lines", sum.lines,
+		"tokens", tokens, "cost", cost)
 	return v, terminal, nil
+}
+
+// rounded returns a duration without the digits that mean nothing to people.
+func rounded(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}
+
+// totalsOf returns the tokens and the dollars of a run's usage; 0 where the agent reports none.
+func totalsOf(usage json.RawMessage) (tokens int64, cost float64) {
+	var u struct {
+		Total float64 `json:"totalTokens"`
+		Cost  struct {
+			Total float64 `json:"total"`
+		} `json:"cost"`
+	}
+	if json.Unmarshal(usage, &u) != nil { // another shape, or none
+		return 0, 0
+	}
+	return int64(u.Total), u.Cost.Total
 }
 
 // unreadFor is how long an unreadable session file delays the run's end after the agent's end.
@@ -214,7 +239,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
 		if err.Error() != logged {
-			r.Log.Warn("deliver the run's end; retrying", "error", err)
+			r.Log.Warn("the run's end is not delivered; retrying", "error", err)
 			logged = err.Error()
 		}
 		if r.unreadSince != 0 {

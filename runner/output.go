@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -200,22 +201,53 @@ const (
 	heldFor   = time.Second           // how long a stop waits for a person's terminal that takes nothing
 )
 
-// show copies an output to w until stop is called. stop waits until the rest is copied, or w has taken nothing for
-// heldFor.
-func show(ctx context.Context, path string, w io.Writer) (stop func()) {
+// copyAnswers writes the answers in the growing file to w until ctx is done, and then the rest, each with a newline at
+// its end. done counts the bytes that it has parsed.
+func copyAnswers(
+	ctx context.Context, path string, w io.Writer, answer func([]byte) (string, bool), done *atomic.Int64,
+) error {
+	lines := outputLines{path: path}
+	defer lines.close() // read only: nothing to lose
+	reply := ""
+	var werr error
+	take := func(line []byte) {
+		done.Add(int64(len(line)) + 1)
+		text, final := answer(line)
+		if text != "" {
+			reply = text
+		}
+		if final && reply != "" && werr == nil {
+			_, werr = io.WriteString(w, strings.TrimSuffix(reply, "\n")+"\n")
+		}
+		if final {
+			reply = ""
+		}
+	}
+	for {
+		last := ctx.Err() != nil
+		if err := errors.Join(lines.read(last, take), werr); err != nil || last {
+			return err
+		}
+		pause(ctx, showEvery)
+	}
+}
+
+// show runs copy, which shows an output to a person, until stop is called. stop waits until the rest is copied, or copy
+// has counted nothing for heldFor.
+func show(ctx context.Context, copy func(ctx context.Context, done *atomic.Int64) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	var wrote atomic.Int64
+	var count atomic.Int64
 	go func() {
 		defer close(done)
-		_ = copyOutput(ctx, path, w, &wrote) // w is closed: nobody reads it
+		_ = copy(ctx, &count) // an error means that nobody reads it
 	}()
 	return func() {
 		cancel()
 		for before := int64(-1); ; {
-			now := wrote.Load()
+			now := count.Load()
 			if now == before {
-				return // w is blocked: the file has the rest
+				return // the reader is blocked: the file has the rest
 			}
 			before = now
 			select {

@@ -39,7 +39,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	if err != nil {
 		return outcome.Facts{}, errors.Join(err, io.close())
 	}
-	r.Log.Info("agent started", "harness", r.Spec.Name, "pid", p.PID(),
+	r.Log.Info("agent started", "harness", r.Spec.Name, "version", r.Spec.Version(r.binary), "pid", p.PID(),
 		"session", cmp.Or(r.record.Session, r.record.SessionID))
 
 	stopPass := r.passTerminal(ctx, io.screen)

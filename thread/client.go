@@ -221,7 +221,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 			if errors.As(err, &ue) {
 				err = ue.Err // the address is in the record already
 			}
-			c.log().Warn("the thread server does not answer; trying on", "url", c.address(), "error", err)
+			c.log().Warn("no answer from the thread server; retrying", "url", c.address(), "error", err)
 		}
 		return
 	}

@@ -190,7 +190,7 @@ func (c *Client) exchange(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if r.failed++; r.failed == 1 {
-		c.log().Warn("the token could not be renewed; trying on", "error", err)
+		c.log().Warn("the token could not be renewed; retrying", "error", err)
 	}
 	r.next = time.Now().Add(min(firstRenewWait<<min(r.failed-1, 10), mostRenewWait))
 	return "", err

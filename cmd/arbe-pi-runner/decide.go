@@ -71,7 +71,7 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err := addStdout(&tally, c.String("stdout"), spec); err != nil {
 		return err
 	}
-	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: said})
+	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: said, Node: spec.Node})
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -34,8 +36,9 @@ thread does not hold of it is reported. Nothing is posted, and no agent is start
 			harnessFlag(),
 			&cli.StringFlag{
 				Name:  "out",
-				Usage: "write `FILE`, whole or not at all (required without --dry-run)",
+				Usage: "write `FILE`, whole or not at all, - for stdout (required without --dry-run)",
 			},
+			&cli.BoolFlag{Name: "force", Usage: "replace a FILE that exists"},
 			&cli.StringFlag{
 				Name:  "cwd",
 				Usage: "let the agent continue in `FOLDER` (default: where it worked)",
@@ -44,6 +47,7 @@ thread does not hold of it is reported. Nothing is posted, and no agent is start
 			&cli.BoolFlag{Name: "dry-run", Usage: "report the rebuild without writing a file"},
 			&cli.BoolFlag{Name: "json", Usage: "print the report as one JSON object"},
 			cmdline.Verbose(),
+			cmdline.LogFormat(),
 		}, variableFlags(onThread...)...),
 		Action: p.hydrateAction,
 	}
@@ -54,13 +58,22 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	if err != nil {
 		return &cmdline.Exit{Status: cmdline.StatusUsage, Cause: err}
 	}
+	if err := cmdline.CheckLogFormat(c); err != nil {
+		return err
+	}
 	out := c.String("out")
 	if out == "" && !c.Bool("dry-run") || c.Args().Present() {
 		return cmdline.Usage("want --out FILE or --dry-run, and no arguments; see arbe-pi-runner hydrate --help")
 	}
-	r := &hydrate.Rebuilder{Dialect: spec.Dialect, TempDir: filepath.Dir(out)}
 	if c.Bool("dry-run") {
-		out, r.TempDir = "", os.TempDir()
+		out = ""
+	}
+	r := &hydrate.Rebuilder{Dialect: spec.Dialect, TempDir: os.TempDir()}
+	if out != "" && out != stdoutFile {
+		if err := free(out, c.Bool("force")); err != nil {
+			return err
+		}
+		r.TempDir = filepath.Dir(out)
 	}
 	if r.DefaultCwd, err = workDir(""); err != nil {
 		return err
@@ -77,23 +90,46 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	ctx, _, stop := untilSignal(c.Context)
 	defer stop()
 	defer r.Close() // its files are temporary
-	client := s.client(cmdline.Logger(p.stderr, c.Bool("verbose")))
+	client := s.client(p.log(c, p.stderr, p.atTerminal()))
 	if err := readInto(ctx, client, r, s.thread, c.String("until")); err != nil {
 		return err
 	}
-	report, err := rebuild(r, out)
+	report, err := p.rebuild(r, out)
 	if errors.Is(err, hydrate.ErrNoSession) {
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s: %w", s.thread, err)}
 	}
 	if err != nil {
 		return err
 	}
+	w := p.stdout
+	if out == stdoutFile { // which has the session
+		w = p.stderr
+	}
 	if c.Bool("json") {
-		enc := json.NewEncoder(p.stdout)
+		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		return enc.Encode(report)
 	}
-	p.printReport(out, report)
+	printReport(w, out, report)
+	return nil
+}
+
+// stdoutFile is the value of --out for stdout.
+const stdoutFile = "-"
+
+// free reports whether --out may create the file, or replace it.
+func free(path string, replace bool) error {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return cmdline.Usage("--out: %w", err)
+	case !st.Mode().IsRegular():
+		return cmdline.Usage("--out %s is not a regular file; --out - writes to stdout", path)
+	case !replace:
+		return cmdline.Usage("--out %s exists; --force replaces it", path)
+	}
 	return nil
 }
 
@@ -127,25 +163,31 @@ func readInto(ctx context.Context, client *thread.Client, r *hydrate.Rebuilder, 
 }
 
 // rebuild writes the session to the file out, or only plans it where out is "".
-func rebuild(r *hydrate.Rebuilder, out string) (hydrate.Report, error) {
-	if out == "" {
+func (p *program) rebuild(r *hydrate.Rebuilder, out string) (hydrate.Report, error) {
+	switch out {
+	case "":
 		return r.Plan(runner.NewRunID(), time.Now())
+	case stdoutFile:
+		return r.Copy(p.stdout, runner.NewRunID(), time.Now())
 	}
 	return r.Write(out, runner.NewRunID(), time.Now())
 }
 
 // printReport prints what was rebuilt to the file out; "" for a dry run.
-func (p *program) printReport(out string, d hydrate.Report) {
-	if out == "" {
+func printReport(w io.Writer, out string, d hydrate.Report) {
+	switch out {
+	case "":
 		out = "not written"
+	case stdoutFile:
+		out = "stdout"
 	}
-	fmt.Fprintf(p.stdout, "%s: %d lines, %d bytes, session %s\n", out, d.Lines, d.Size, d.Session)
+	fmt.Fprintf(w, "%s: %d lines, %d bytes, session %s\n", out, d.Lines, d.Size, d.Session)
 	count := func(n int, one, many string) {
 		switch {
 		case n == 1:
-			fmt.Fprintf(p.stdout, "  1 %s\n", one)
+			fmt.Fprintf(w, "  1 %s\n", one)
 		case n > 1:
-			fmt.Fprintf(p.stdout, "  %d %s\n", n, many)
+			fmt.Fprintf(w, "  %d %s\n", n, many)
 		}
 	}
 	count(d.Turns, "turn", "turns")
@@ -160,12 +202,12 @@ func (p *program) printReport(out string, d hydrate.Report) {
 	count(d.Unrelated, "chat that is no part of the session", "chats that are no part of the session")
 	count(len(d.Lost), "line lost", "lines lost")
 	for _, lost := range d.Lost {
-		fmt.Fprintf(p.stdout, "    %s\n", lost)
+		fmt.Fprintf(w, "    %s\n", lost)
 	}
 	if d.Cwd == d.OldCwd || d.OldCwd == "" {
-		fmt.Fprintf(p.stdout, "  continues in %s\n", d.Cwd)
+		fmt.Fprintf(w, "  continues in %s\n", d.Cwd)
 	} else {
-		fmt.Fprintf(p.stdout, "  continues in %s (was in %s)\n", d.Cwd, d.OldCwd)
+		fmt.Fprintf(w, "  continues in %s (was in %s)\n", d.Cwd, d.OldCwd)
 	}
-	fmt.Fprintf(p.stdout, "  after line %s, entry %s\n", d.Leaf, d.Last)
+	fmt.Fprintf(w, "  after line %s, entry %s\n", d.Leaf, d.Last)
 }

@@ -26,18 +26,19 @@ import (
 // never stands in arguments or an environment, which others on the machine can read. The keeper has it in its memory,
 // and gives it to a worker that has hidden (runner.Hide).
 type job struct {
-	Args    []string // the user's command line
-	Environ []string // the user's environment
-	RunID   string
-	State   string
-	Cwd     string           // where the agent works
-	Session string           // the session file; "" for a new one
-	Prompt  string           // "" if the thread has it
-	PTY     bool             // --pty
-	Procs   int              // processors that Go would use here
-	Keeper  int              // the keeper's process id, for a worker
-	Worker  int              // number of workers before this one
-	Signals []syscall.Signal // received before this process began
+	Args      []string // the user's command line
+	Environ   []string // the user's environment
+	RunID     string
+	State     string
+	Cwd       string           // where the agent works
+	Session   string           // the session file; "" for a new one
+	Prompt    string           // "" if the thread has it
+	PTY       bool             // --pty
+	LogFormat string           // --log-format
+	Procs     int              // processors that Go would use here
+	Keeper    int              // the keeper's process id, for a worker
+	Worker    int              // number of workers before this one
+	Signals   []syscall.Signal // received before this process began
 }
 
 // The processes of a run, as the first argument names them, and the files that they inherit.
@@ -164,7 +165,8 @@ func keep(stderr io.Writer) int {
 }
 
 func keepJob(j job, stderr io.Writer) (int, error) {
-	log := cmdline.Logger(stderr, false).With("run", j.RunID)
+	_, terminal := cmdline.Terminal(os.Stderr)
+	log := cmdline.Log{Format: j.LogFormat, Terminal: terminal, Events: events}.New(stderr).With("run", j.RunID)
 	getenv := j.getenv
 	folder, err := runfolder.New(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
 	var busy *runfolder.BusyError

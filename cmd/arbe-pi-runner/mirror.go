@@ -37,6 +37,7 @@ func (p *program) mirrorCommand() *cli.Command {
 			&cli.StringFlag{Name: "session", Usage: "post the session `FILE` (required)"},
 			&cli.BoolFlag{Name: "follow", Usage: "follow the file while it grows"},
 			cmdline.Verbose(),
+			cmdline.LogFormat(),
 		}, variableFlags(onThread...)...),
 		Action: p.mirrorAction,
 	}
@@ -51,6 +52,9 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if path == "" || c.Args().Present() {
 		return cmdline.Usage("want --session FILE and no arguments; see arbe-pi-runner mirror --help")
 	}
+	if err := cmdline.CheckLogFormat(c); err != nil {
+		return err
+	}
 	s, err := readSettings(p.getenv, p.environ, false)
 	if err != nil {
 		return err
@@ -63,7 +67,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if info.ID == "" { // a file without a header is named by its path
 		info.ID = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	}
-	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	log := p.log(c, p.stderr, p.atTerminal())
 	client := s.client(log)
 	known := &mirror.Known{}
 	m := &mirror.Mirror{

@@ -20,7 +20,7 @@ func (p *program) recoverCommand() *cli.Command {
 A run whose runner lives is left alone; arbe-pi-runner status shows which are lost.
 
 ` + envHelp,
-		Flags:  append(variableFlags(append(onThread, "state-dir")...), cmdline.Verbose()),
+		Flags:  append(variableFlags(append(onThread, "state-dir")...), cmdline.Verbose(), cmdline.LogFormat()),
 		Action: p.recoverAction,
 	}
 }
@@ -29,14 +29,17 @@ func (p *program) recoverAction(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("recover takes no arguments")
 	}
+	if err := cmdline.CheckLogFormat(c); err != nil {
+		return err
+	}
 	s, err := readSettings(p.getenv, p.environ, false)
 	if err != nil {
 		return err
 	}
-	log := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	byHand := p.atTerminal()
+	log := p.log(c, p.stderr, byHand)
 	ctx, _, stop := untilSignal(c.Context)
 	defer stop()
-	_, byHand := cmdline.Terminal(p.stderr)
 	n := 0
 	err = runner.Recover(ctx, runner.Config{
 		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact, Version: version,

@@ -79,6 +79,7 @@ Exit status:
 				Usage: "remove the token file once it is read, before the agent starts",
 			},
 			cmdline.Verbose(),
+			cmdline.LogFormat(),
 		}, variableFlags(append(onThread, "state-dir", "run-id", "timeout", "heartbeat", "next-index", "sandbox")...)),
 		Action: p.runAction,
 	}
@@ -93,6 +94,9 @@ func (p *program) runAction(c *cli.Context) error {
 		return p.runWorker(c, spec)
 	}
 	// All is checked before anything is done, the command line first.
+	if err := cmdline.CheckLogFormat(c); err != nil {
+		return err
+	}
 	for _, name := range []string{"stall-timeout", "unreachable-timeout"} {
 		if d := c.Duration(name); d < 0 {
 			return cmdline.Usage("--%s %v: want more than 0", name, d)
@@ -106,7 +110,7 @@ func (p *program) runAction(c *cli.Context) error {
 			"--hydrate is for --resume; to rebuild a session and no more there is arbe-pi-runner hydrate")
 	}
 	if _, is := cmdline.Terminal(os.Stdin); c.Bool("pty") && !is {
-		return cmdline.Usage("--pty needs a terminal, and stdin is not one")
+		return cmdline.Usage("--pty needs a terminal; stdin is not one")
 	}
 	prompt, err := p.promptFrom(c)
 	if err != nil {
@@ -128,7 +132,7 @@ func (p *program) runAction(c *cli.Context) error {
 	}
 	return p.handOn(c, s, job{
 		Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd,
-		Session: session, Prompt: prompt, PTY: c.Bool("pty"),
+		Session: session, Prompt: prompt, PTY: c.Bool("pty"), LogFormat: c.String("log-format"),
 	})
 }
 
@@ -148,7 +152,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		defer f.Close() // a log
 		said = f
 	}
-	log := cmdline.Logger(said, c.Bool("verbose"))
+	log := p.log(c, said, p.byHand && !p.job.PTY)
 	client := s.client(log)
 	ctx, abandon, stop := untilSignal(c.Context, p.job.Signals...)
 	defer stop()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 
@@ -110,15 +109,6 @@ func usageError(c *cli.Context, err error, _ bool) error {
 // Verbose returns the flag for a Logger that logs debug messages, too.
 func Verbose() cli.Flag {
 	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log debug messages, too"}
-}
-
-// Logger returns the program's own log.
-func Logger(w io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
 // Terminal reports whether w is a terminal, and how many columns it has.

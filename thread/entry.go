@@ -158,10 +158,7 @@ func ParseStored(raw []byte) (Entry, error) { return parseRead(raw) }
 
 // parseRead reads an entry as a server gives it, which has checked it once. The payload is a copy.
 func parseRead(line []byte) (e Entry, err error) {
-	if !jsonscan.Whole(line) {
-		return e, fmt.Errorf("not an entry: %.80q", line)
-	}
-	jsonscan.Members(line, func(key, v []byte) {
+	whole := jsonscan.MembersWhole(line, func(key, v []byte) {
 		switch string(key) {
 		case "id":
 			e.ID = jsonscan.String(v)
@@ -172,13 +169,14 @@ func parseRead(line []byte) (e Entry, err error) {
 		case "at":
 			e.At = jsonscan.String(v)
 		case "payload":
-			e.Payload = bytes.Clone(v)
+			e.Payload = v
 		}
 	})
-	if e.ID == "" || !jsonscan.IsObject(e.Payload) {
-		err = fmt.Errorf("not an entry: %.80q", line)
+	if !whole || e.ID == "" || !jsonscan.IsObject(e.Payload) {
+		return Entry{}, fmt.Errorf("not an entry: %.80q", line)
 	}
-	return e, err
+	e.Payload = bytes.Clone(e.Payload)
+	return e, nil
 }
 
 // ParseEntries reads an array of valid entries. Its error does not identify the bad one. The payloads may be parts of

@@ -16,10 +16,23 @@ func Members(obj []byte, f func(key, value []byte)) { MembersCompact(obj, f) }
 // MembersCompact is Members. It reports whether obj has no white space between its tokens, so that each value is
 // compact.
 func MembersCompact(obj []byte, f func(key, value []byte)) (compact bool) {
+	compact, _ = members(obj, f)
+	return compact
+}
+
+// MembersWhole is Members. It reports whether obj is one object from its first byte to its last, as far as its braces
+// and quotes tell: not one that was cut off. Where it is not, f was called for what is there.
+func MembersWhole(obj []byte, f func(key, value []byte)) (whole bool) {
+	_, whole = members(obj, f)
+	return whole
+}
+
+func members(obj []byte, f func(key, value []byte)) (compact, whole bool) {
 	i := Space(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
-		return false
+		return false, false
 	}
+	first := i
 	compact = i == 0
 	// next is the index of the next token from i on.
 	next := func(i int) int {
@@ -30,11 +43,11 @@ func MembersCompact(obj []byte, f func(key, value []byte)) (compact bool) {
 	}
 	for i = next(i + 1); i < len(obj) && obj[i] == '"'; {
 		end := SkipString(obj, i)
-		key := obj[i+1 : end-1]
+		key := obj[i+1 : max(end-1, i+1)]
 		if bytes.IndexByte(key, '\\') >= 0 {
 			key = []byte(String(obj[i:end]))
 		}
-		i = next(next(end) + 1) // over the colon
+		i = min(next(next(end)+1), len(obj)) // over the colon
 		end, spaced := skip(obj, i)
 		compact = compact && !spaced
 		f(key, obj[i:end])
@@ -42,7 +55,7 @@ func MembersCompact(obj []byte, f func(key, value []byte)) (compact bool) {
 			i = next(i + 1)
 		}
 	}
-	return compact
+	return compact, first == 0 && i == len(obj)-1 && obj[i] == '}'
 }
 
 // Elements calls f for each raw element of the array arr. For anything but an array it does nothing.
@@ -157,31 +170,6 @@ func SkipString(b []byte, i int) int {
 			return i
 		}
 	}
-}
-
-// Whole reports whether obj is one object from its first byte to its last, as far as its braces and quotes tell: not
-// one that was cut off.
-func Whole(obj []byte) bool {
-	depth := 0
-	for i := 0; i < len(obj); {
-		switch obj[i] {
-		case '"':
-			end := SkipString(obj, i)
-			if end == len(obj) {
-				return false // it is still open, or nothing closes the object
-			}
-			i = end
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i == len(obj)-1 && obj[0] == '{'
-			}
-		}
-		i++
-	}
-	return false
 }
 
 // Compact returns valid JSON without the white space between its tokens, b itself where there is none.

@@ -52,3 +52,25 @@ func FuzzFind(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMembersWhole: an object is whole, none of its prefixes is, and bytes that are no JSON do no harm.
+func FuzzMembersWhole(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":1}`, `{ "a" : [{"b":"}"}] , "\u0061": "x\"" }`, ` {}`, `{} `, `[1]`, `{"`, `{"a`, `{"a"`, `{"a":`, ``} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		whole := func(b []byte) bool { return jsonscan.MembersWhole(b, func(_, _ []byte) {}) }
+		got := whole(b)
+		if !json.Valid(b) {
+			return
+		}
+		if want := b[0] == '{' && b[len(b)-1] == '}'; got != want {
+			t.Errorf("%q: got %v, want %v", b, got, want)
+		}
+		for i := range b {
+			if got && whole(b[:i]) {
+				t.Errorf("%q of %q is whole", b[:i], b)
+			}
+		}
+	})
+}

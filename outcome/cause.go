@@ -12,8 +12,8 @@ var (
 	errorLine = regexp.MustCompile(`^(?i:uncaught )?(?:[\w.]*(?i:error|exception)|fatal|panic)(?: \[\w+\])?: \S`)
 	// escapes are the terminal's escape sequences.
 	escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))`)
-	// noise are lines beside an error that are no error: stack frames, places in a source, carets below a source's line,
-	// warnings, and what codex prints whenever it starts.
+	// noise are lines beside an error that are no error: stack frames, places in a source, carets below a source's
+	// line, warnings, and what codex prints whenever it starts.
 	noise = regexp.MustCompile(`^(?:at .+|(?:file:)?/\S*|[\^~]+|\(?(?i:warning|use .node|node:\d+\)).*|` +
 		`Reading additional input from stdin\.\.\.|[{}\[\]),;]+|\w+: (?:'[^']*'|-?\d+),?)$`)
 	// nodeBanner is the last line of a Node that crashed.

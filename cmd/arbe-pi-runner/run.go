@@ -67,8 +67,8 @@ Exit status:
 			},
 			&cli.DurationFlag{
 				Name: "unreachable-timeout",
-				Usage: "end an agent that can't reach its provider for `DURATION` (default: 10m for codex; the others " +
-					"end on their own)",
+				Usage: "end an agent that can't reach its provider for `DURATION` (default: 10m for codex; " +
+					"the others end on their own)",
 			},
 			&cli.BoolFlag{
 				Name:  "kill-leftovers",

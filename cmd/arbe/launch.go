@@ -124,7 +124,8 @@ func launchFlags() []cli.Flag {
 		},
 		&cli.StringFlag{
 			Name:  "resources",
-			Usage: "create a Daytona box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB); not with --snapshot",
+			Usage: "create a Daytona box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB); " +
+				"not with --snapshot",
 		},
 		&cli.StringFlag{
 			Name:    "house",

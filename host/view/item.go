@@ -121,8 +121,8 @@ type Result struct {
 	Duration time.Duration // of the call; 0 where it is not known
 	Time     time.Time
 	Diff     *Diff // what an edit did, where the agent reports it: see Item.Diff
-	// Partial is a piece of the output of a command that a person runs in the box (arbe exec). Its Result, which ends the
-	// command, comes later.
+	// Partial is a piece of the output of a command that a person runs in the box (arbe exec). Its Result, which
+	// ends the command, comes later.
 	Partial bool
 	Cut     bool // see Item.Cut
 }

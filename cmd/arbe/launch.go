@@ -123,7 +123,7 @@ func launchFlags() []cli.Flag {
 			Usage:   "create a Daytona box from the snapshot `NAME`",
 		},
 		&cli.StringFlag{
-			Name:  "resources",
+			Name: "resources",
 			Usage: "create a Daytona box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB); " +
 				"not with --snapshot",
 		},

@@ -86,7 +86,10 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/server
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/server
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/server
-	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./host/index ./host/reconcile
+	go test -run '^$$' -bench StateAdd ./host/index
+	go test -run '^$$' -bench 'ListThreads|AppendIndexed|Fold' -benchtime 1x -timeout 30m ./host/index
+	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./host/reconcile
+	go test -run '^$$' -bench Indexed -benchtime 1x ./host/server
 	go test -run '^$$' -bench Before -benchtime 1x -timeout 30m ./host/server
 	go test -run '^$$' -bench Append -benchtime 1x ./host/log/jetstream
 	go test -run '^$$' -bench Replay -benchtime 62x -timeout 30m ./host/log/jetstream

@@ -52,15 +52,14 @@ func (f *Fold) Add(e Entry) {
 	}
 }
 
-// AddScanned is Add for a caller that has scanned the entry's payload. Of an entry that is no signal it reads the times
-// only.
+// AddScanned is Add for a caller that has scanned the entry's payload.
 func (f *Fold) AddScanned(sig Fields, e Entry) {
 	at := e.Received()
 	if at.IsZero() {
 		at = e.Time()
 	}
 	if !sig.Signal() {
-		f.line(sig.Type, at)
+		f.AddLine(sig.Type, at)
 		return
 	}
 	switch sig.Type {
@@ -119,8 +118,9 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	}
 }
 
-// line takes a mirrored line: it is a sign of life of the latest run.
-func (f *Fold) line(typ string, at time.Time) {
+// AddLine is Add for an entry that is no signal, of which it takes the type and when it came. A mirrored line is a sign
+// of life of the latest run.
+func (f *Fold) AddLine(typ string, at time.Time) {
 	if n := len(f.list); n > 0 && typ != TypeChat && f.list[n-1].Status == StatusRunning {
 		f.list[n-1].LastEntry = at
 	}

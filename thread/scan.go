@@ -74,7 +74,11 @@ var folded = func() map[string]string {
 // Scan reads the fields of a payload, which is JSON. It is what the server checks an entry and a token's run by, and
 // what Fold goes by, so that all three read the same. An error names what is ambiguous or of the wrong type. What
 // stands inside the members is free.
-func Scan(payload []byte) (f Fields, err error) {
+func Scan(payload []byte) (f Fields, err error) { return ScanMembers(payload, func(_, _ []byte) {}) }
+
+// ScanMembers is Scan. It calls visit for each member with its decoded key and raw value, also of a payload for which
+// it returns an error.
+func ScanMembers(payload []byte, visit func(key, value []byte)) (f Fields, err error) {
 	if !jsonscan.IsObject(payload) {
 		return f, errors.New("payload: want an object")
 	}
@@ -86,6 +90,7 @@ func Scan(payload []byte) (f Fields, err error) {
 	var seen [2]uint64
 	var runID, harness, status, text []byte
 	jsonscan.Members(payload, func(key, v []byte) {
+		visit(key, v)
 		i, ok := meanings[string(key)]
 		if !ok {
 			if name := variant(key); name != "" {

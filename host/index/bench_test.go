@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"arbe.0sk.ar/runner/host/index"
-	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -106,21 +107,26 @@ func BenchmarkListThreads(b *testing.B) {
 }
 
 // BenchmarkAppendIndexed appends entries of 1 KB, one at a time, on 1,000 threads from 64 writers, with and without an
-// index by turns.
+// index in turns.
 func BenchmarkAppendIndexed(b *testing.B) {
-	const turn = 3 * time.Second
+	const rounds, turn, threads = 10, 2 * time.Second, 1000
 	for range b.N {
 		l := newLog(b)
+		x, err := index.Open(b.TempDir(), "i1", l, slog.New(slog.DiscardHandler))
+		if err != nil {
+			b.Fatal(err)
+		}
+		stop := run(b, x)
 		var n atomic.Int64
-		appends := func() float64 {
-			began, first := time.Now(), n.Load()
+		appends := func() (rate, cpu float64) {
+			began, used, first := time.Now(), processorTime(b), n.Load()
 			var all sync.WaitGroup
 			for range 64 {
 				all.Go(func() {
 					for time.Since(began) < turn {
 						i := n.Add(1)
 						e := output(fmt.Sprint("pi:s:", i))
-						_, err := l.Append(context.Background(), fmt.Sprint("t", i%1000), []thread.Entry{e})
+						_, err := l.Append(context.Background(), fmt.Sprint("t", i%threads), []thread.Entry{e})
 						if err != nil {
 							b.Error(err)
 							return
@@ -129,40 +135,52 @@ func BenchmarkAppendIndexed(b *testing.B) {
 				})
 			}
 			all.Wait()
-			return float64(n.Load()-first) / time.Since(began).Seconds()
+			count := float64(n.Load() - first)
+			return count / time.Since(began).Seconds(), float64((processorTime(b) - used).Microseconds()) / count
 		}
-		appends()
-		var with, without []float64
-		for range 7 {
-			without = append(without, appends())
-			with = append(with, indexed(b, l, appends))
+		var rates, cpus [2][]float64
+		for round := range rounds {
+			for i := range 2 { // each is the first one in half of the rounds
+				k := (i + round) % 2
+				if l.Changed = nil; k == 1 {
+					for i := range threads { // what was appended without it
+						if _, err := x.Summary(b.Context(), fmt.Sprint("t", i)); round+i > 0 && err != nil {
+							b.Fatal(err)
+						}
+					}
+					l.Changed = x.Changed
+				}
+				runtime.GC()
+				rate, cpu := appends()
+				if round > 0 {
+					rates[k], cpus[k] = append(rates[k], rate), append(cpus[k], cpu)
+				}
+			}
 		}
-		slices.Sort(with)
-		slices.Sort(without)
-		b.ReportMetric(without[len(without)/2], "appends/s-without")
-		b.ReportMetric(with[len(with)/2], "appends/s-with")
-		b.ReportMetric(100*(1-with[len(with)/2]/without[len(without)/2]), "%-cost")
+		stop()
+		b.ReportMetric(middle(rates[0]), "appends/s-without")
+		b.ReportMetric(middle(rates[1]), "appends/s-with")
+		b.ReportMetric(middle(cpus[0]), "µs-cpu-without")
+		b.ReportMetric(middle(cpus[1]), "µs-cpu-with")
+		b.ReportMetric(100*(1-middle(rates[1])/middle(rates[0])), "%-fewer")
+		b.ReportMetric(100*(middle(cpus[1])/middle(cpus[0])-1), "%-cpu")
 	}
 	b.ReportMetric(0, "ns/op")
 }
 
-// kept is the index of indexed, which is opened again for each turn.
-var kept string // of the process: a benchmark runs once
-
-// indexed calls appends with an index that runs.
-func indexed(b *testing.B, l *log.Log, appends func() float64) float64 {
-	if kept == "" {
-		kept = b.TempDir()
-	}
-	x, err := index.Open(kept, "i1", l, slog.New(slog.DiscardHandler))
-	if err != nil {
+// processorTime is the time on processors that this process has had.
+func processorTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
 	}
-	stop := run(b, x)
-	defer stop()
-	l.Changed = x.Changed
-	defer func() { l.Changed = nil }()
-	return appends()
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// middle returns the median.
+func middle(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // BenchmarkFold folds entries of 1 KB.

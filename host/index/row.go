@@ -67,9 +67,22 @@ func compare(a, b *row) int {
 	return cmp.Or(cmp.Compare(a.started, b.started), strings.Compare(a.id, b.id))
 }
 
-// put replaces the row of a thread, and stores it with its summary and state.
-func (x *Index) put(r row, s *state) error {
+// sameAs reports whether two rows of a thread are folded up to the same record.
+func (r row) sameAs(other row) bool {
+	return r.offset == other.offset && r.last == other.last && r.born == other.born
+}
+
+// put replaces the row of a thread, and stores it with its summary and state. The caller holds h.mu.
+func (x *Index) put(h *hot) error {
+	r, s := h.row, h.state
+	r.started, r.status, r.harness = s.started().UnixMilli(), statusOf(s.Fold.Status()), ""
+	if run, ok := s.Fold.Latest(); ok {
+		r.harness = run.Harness[:min(len(run.Harness), mostHarness)]
+	}
 	state := s.encode()
+	if len(state) > mostHotState {
+		h.state = nil
+	}
 	if len(state) > mostState {
 		state = nil
 	}
@@ -78,15 +91,7 @@ func (x *Index) put(r row, s *state) error {
 	at, err := x.store.write(r.id, value)
 	if err == nil {
 		r.place = at
-		if was := x.rows[r.id]; was != nil && was.harness == r.harness {
-			r.harness = was.harness
-		}
-		x.drop(r.id)
-		x.rows[r.id] = &r
-		if x.ready.Load() {
-			i, _ := slices.BinarySearchFunc(x.sorted, &r, compare)
-			x.sorted = slices.Insert(x.sorted, i, &r)
-		}
+		x.replace(&r)
 		x.store.live += int64(at.size)
 	}
 	x.mu.Unlock()
@@ -94,6 +99,28 @@ func (x *Index) put(r row, s *state) error {
 		x.tell(r.id)
 	}
 	return err
+}
+
+// replace replaces the row of a thread, or adds it. The caller holds mu.
+func (x *Index) replace(r *row) {
+	was := x.rows[r.id]
+	if was != nil && was.harness == r.harness {
+		r.harness = was.harness // one copy of each
+	} else {
+		r.harness = strings.Clone(r.harness)
+	}
+	if was != nil && x.ready.Load() && was.started == r.started {
+		i, _ := slices.BinarySearchFunc(x.sorted, was, compare)
+		x.sorted[i], x.rows[r.id] = r, r
+		x.store.live -= int64(was.place.size)
+		return
+	}
+	x.drop(r.id)
+	x.rows[r.id] = r
+	if x.ready.Load() {
+		i, _ := slices.BinarySearchFunc(x.sorted, r, compare)
+		x.sorted = slices.Insert(x.sorted, i, r)
+	}
 }
 
 // remove removes a thread.

@@ -2,6 +2,7 @@ package index
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -45,31 +46,77 @@ func (s *state) add(r engine.Record) {
 		s.First = at
 	}
 	s.Last = at
-	var id, ts string
-	var payload []byte
-	jsonscan.Members(r.Data, func(key, v []byte) {
-		switch string(key) {
-		case "id":
-			id = jsonscan.String(v)
-		case "ts":
-			ts = jsonscan.String(v)
-		case "payload":
-			payload = v
-		}
-	})
-	sig, err := thread.Scan(payload)
+	payload := payloadOf(r.Data)
+	var m members
+	sig, err := thread.ScanMembers(payload, m.set)
 	if err != nil {
 		return // the current server refuses it, and thread.Fold leaves it out
 	}
-	e := thread.Entry{ID: id, TS: ts, Payload: payload, At: thread.Stamp(at)}
-	if !sig.Signal() {
+	if sig.Signal() {
+		e := thread.Entry{Payload: short(payload), At: thread.Stamp(at)}
+		jsonscan.Members(r.Data, func(key, v []byte) {
+			switch string(key) {
+			case "id":
+				e.ID = jsonscan.String(v)
+			case "ts":
+				e.TS = jsonscan.String(v)
+			}
+		})
 		s.Fold.AddScanned(sig, e)
-		s.line(sig, payload)
+		s.signal(sig, m, at)
 		return
 	}
-	e.Payload = short(payload)
-	s.Fold.AddScanned(sig, e)
-	s.signal(sig, e.Payload, at)
+	s.Fold.AddLine(sig.Type, at)
+	s.line(sig, m)
+}
+
+// members are those members of a payload that a state has something of, raw; nil for those that the payload lacks.
+type members struct{ text, session, subagentOf, model, usage, nextMs []byte }
+
+func (m *members) set(key, v []byte) {
+	switch string(key) {
+	case "text":
+		m.text = v
+	case "session":
+		m.session = v
+	case "subagentOf":
+		m.subagentOf = v
+	case "model":
+		m.model = v
+	case "usage":
+		m.usage = v
+	case "nextMs":
+		m.nextMs = v
+	}
+}
+
+// ref returns the session of a line: its id, and whether it has any.
+func (m *members) ref() (id string, ok bool) {
+	jsonscan.Members(m.session, func(key, v []byte) {
+		ok = true
+		if string(key) == "id" {
+			id = jsonscan.String(v)
+		}
+	})
+	return id, ok
+}
+
+// isSubagent is thread.Line.IsSubagent.
+func (m *members) isSubagent() bool {
+	of := jsonscan.String(m.subagentOf)
+	if of == "" {
+		return false
+	}
+	id, ok := m.ref()
+	return !ok || id != of
+}
+
+// payloadOf returns the payload of a stored entry.
+func payloadOf(data []byte) []byte {
+	if i := jsonscan.Find(data, "payload"); i >= 0 {
+		return data[i:jsonscan.Skip(data, i)]
+	}
+	return nil
 }
 
 // Bounds of what a state keeps of a signal: the index needs no messages and outputs.
@@ -97,30 +144,30 @@ func short(payload []byte) []byte {
 }
 
 // line adds a chat or a mirrored line.
-func (s *state) line(sig thread.Fields, payload []byte) {
-	p := thread.ParseLine(payload)
+func (s *state) line(sig thread.Fields, m members) {
 	if sig.Type == thread.TypeChat {
-		if s.Title == "" && p.Text != nil {
-			s.Title = title(*p.Text)
+		if s.Title == "" && jsonscan.IsString(m.text) {
+			s.Title = title(jsonscan.String(m.text))
 		}
-		if p.Session == nil {
+		if _, ok := m.ref(); !ok {
 			return
 		}
 	}
 	s.Lines++
-	if p.IsSubagent() {
-		s.use(p.Usage)
+	s.use(m.usage)
+	if m.isSubagent() {
 		return
 	}
 	s.Waiting = false
-	if p.Model != "" && strings.HasSuffix(sig.Type, "."+thread.KindAssistant) {
-		s.Model = clip(p.Model)
+	if strings.HasSuffix(sig.Type, "."+thread.KindAssistant) {
+		if model := jsonscan.String(m.model); model != "" {
+			s.Model = clip(model)
+		}
 	}
-	s.use(p.Usage)
 }
 
 // signal adds a signal, which the fold has.
-func (s *state) signal(sig thread.Fields, payload []byte, at time.Time) {
+func (s *state) signal(sig thread.Fields, m members, at time.Time) {
 	run, ok := s.Fold.Latest()
 	if n := s.Fold.Len(); n != s.Runs {
 		s.Runs, s.Model, s.Waiting, s.Beat, s.NextMs = n, "", false, time.Time{}, 0
@@ -134,10 +181,8 @@ func (s *state) signal(sig thread.Fields, payload []byte, at time.Time) {
 	case sig.Type == typeWaiting:
 		s.Waiting = true
 	case sig.Type == thread.TypeHeartbeat:
-		var p thread.Heartbeat
-		if json.Unmarshal(payload, &p) == nil {
-			s.Beat, s.NextMs = at, p.NextMs
-		}
+		s.Beat = at
+		s.NextMs, _ = strconv.ParseInt(string(m.nextMs), 10, 64) // 0 where it is no whole number
 	}
 }
 
@@ -153,8 +198,11 @@ func (s *state) use(raw []byte) {
 		s.Usage = &usage{}
 	}
 	u := s.Usage
-	number := func(v []byte) (f float64) {
-		_ = json.Unmarshal(v, &f) // 0 where it is no number
+	number := func(v []byte) float64 {
+		f, err := strconv.ParseFloat(string(v), 64)
+		if err != nil { // it is no number, or too large for one
+			return 0
+		}
 		return f
 	}
 	jsonscan.Members(raw, func(key, v []byte) {

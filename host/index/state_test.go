@@ -179,3 +179,27 @@ func TestWaiting(t *testing.T) {
 	add(status("r1", "end.0", "completed"), false)
 	add(signalled("r1", "waiting.2", "signal.dispatch.pi_waiting", ""), false)
 }
+
+// BenchmarkStateAdd folds records of 1 KB: a tool's result, a reply and a heartbeat.
+func BenchmarkStateAdd(b *testing.B) {
+	text := strings.Repeat("a tool's output. ", 55)
+	for name, payload := range map[string]string{
+		"result": `{"type":"pi.tool_result","toolCallId":"c1","toolName":"bash","isError":false,"message":{"role":"tool",` +
+			`"content":[{"type":"text","text":"` + text + `"}]},"session":{"id":"s1","entry":"e1","parent":"e0","index":7}}`,
+		"reply": `{"type":"pi.assistant","stopReason":"stop","provider":"p","model":"m","usage":{"input":1,"output":2,` +
+			`"totalTokens":3,"cost":{"total":0.01}},"message":{"role":"assistant","content":[{"type":"text","text":"` +
+			text + `"}]},"session":{"id":"s1","entry":"e1","parent":"e0","index":7}}`,
+		"beat": `{"type":"signal.dispatch.heartbeat","runId":"r1","harness":"pi","beat":1,"posted":5,"pending":0,` +
+			`"uptimeMs":1000,"nextMs":5000,"agent":{"pid":7,"rssBytes":1,"cpuMs":1,"quietMs":0}}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			e := thread.Entry{ID: "pi:s1:e1", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)}
+			r := engine.Record{At: time.Now(), Data: e.AppendJSON(nil)}
+			var s index.State
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Add(r)
+			}
+		})
+	}
+}

@@ -30,9 +30,10 @@ type Log struct {
 	// Observer receives what the log counts. It must not change while the log is in use.
 	Observer Observer
 
-	// Changed is called after each change of a stream by this server, and by others while Watch runs. It must not
-	// block. It must not change while the log is in use; nil for none.
-	Changed func(stream string)
+	// Changed is called after each change of a stream by this server, and by others while Watch runs. The changes of a
+	// stream by this server come in their order, before the call that made them returns. It must not block. It must
+	// not change while the log is in use; nil for none.
+	Changed func(c Change)
 
 	engine Engine
 	uses   uses
@@ -42,6 +43,17 @@ type Log struct {
 
 	streams *engine.Pool[live] // in use, and up to maxIdle others
 	waits   sync.Mutex         // guards live.grown of all streams
+}
+
+// Change is a change of a stream. Of an append by this server it has the records; of other changes the name alone.
+type Change struct {
+	Stream string
+
+	// Records are those of the append, in order. Their Seq and Key are not for the receiver, who may keep the Data and
+	// must not change it.
+	Records []engine.Record
+	Before  uint64 // seq of the last record before the append: the offset there, in a stream that is no fork
+	After   uint64 // seq of the last of Records
 }
 
 // live is what this process caches about a stream.
@@ -124,10 +136,11 @@ func (l *Log) update(
 			if l.Quota > 0 && s.sizedAt == s.head.Last {
 				s.size, s.sizedAt = size, head.Last
 			}
+			before := s.head.Data
 			s.head = head
 			l.wake(s)
 			if l.Changed != nil {
-				l.Changed(name)
+				l.Changed(Change{Stream: name, Records: a.Records, Before: before, After: head.Data})
 			}
 			return head, nil
 		}
@@ -168,7 +181,7 @@ func (f *Follower) Stat(ctx context.Context) (Stream, <-chan struct{}, error) {
 // changed wakes those who wait for a change of a stream, and calls Changed.
 func (l *Log) changed(name string) {
 	if l.Changed != nil {
-		l.Changed(name)
+		l.Changed(Change{Stream: name})
 	}
 	if used := l.streams.Peek(name); used != nil {
 		l.wake(&used.Value)

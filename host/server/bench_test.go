@@ -69,7 +69,7 @@ func startServer(b testing.TB, engine string) *benchServer {
 
 // startServerBy is startServer with a command that runs this program.
 func startServerBy(b testing.TB, engine string, cmd *exec.Cmd) *benchServer {
-	cmd.Env = append(os.Environ(), "ARBE_BENCH_SERVE="+b.TempDir())
+	cmd.Env = slices.Concat(os.Environ(), []string{"ARBE_BENCH_SERVE=" + b.TempDir()}, cmd.Env)
 	if engine == "nats" {
 		s, err := natsserver.Start(b.TempDir())
 		if err != nil {

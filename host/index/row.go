@@ -91,7 +91,7 @@ func (x *Index) put(r row, s *state) error {
 	}
 	x.mu.Unlock()
 	if err == nil {
-		x.tell(r.id)
+		x.notify(r.id)
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (x *Index) remove(id string) error {
 	}
 	x.mu.Unlock()
 	if known && err == nil {
-		x.tell(id)
+		x.notify(id)
 	}
 	return err
 }

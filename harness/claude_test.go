@@ -58,8 +58,8 @@ func TestClaudeReport(t *testing.T) {
 	}
 }
 
-// The session's last line and the result on stdout are heard together.
-func TestClaudeHeard(t *testing.T) {
+// The turn counts the session's last line and the result on stdout together.
+func TestClaudeEnds(t *testing.T) {
 	s := spec(t, "claude-code")
 	init, fine, bad := `{"type":"system","subtype":"init"}`, `{"type":"result","is_error":false}`, `{"type":"result","is_error":true,"result":"no"}`
 	prompt := `{"type":"user","message":{"content":"x"}}`

@@ -71,7 +71,7 @@ func TestCodexCommand(t *testing.T) {
 			}
 		})
 	}
-	// What the box's own configuration says stays in force.
+	// The box's own configuration stays in force.
 	write(
 		t,
 		home,
@@ -95,7 +95,7 @@ func TestCodexReport(t *testing.T) {
 		`{"type":"thread.started","thread_id":"t1"}`:                                                                              {SessionID: "t1"},
 		`{"type":"turn.failed","error":{"message":"no"}}`:                                                                         {Mark: session.Failure, StopReason: "error", Message: "no"},
 		`{"type":"turn.failed","error":{"message":"Incomplete response returned, reason: max_output_tokens"}}`:                    {Mark: session.Failure, StopReason: "length", Message: "Incomplete response returned, reason: max_output_tokens"},
-		`{"type":"turn.completed","usage":{}}`:                                                                                    {}, // for the session to say
+		`{"type":"turn.completed","usage":{}}`:                                                                                    {}, // the session has it
 		`{"type":"error","message":"Reconnecting... 1/5 (x)"}`:                                                                    {},
 		`{"type":"error","message":"Reconnecting... waiting for network (Connection failed: x)"}`:                                 {Offline: true},
 		`{"type":"item.completed","item":{"id":"item_0","type":"error","message":"waiting for network"}}`:                         {},
@@ -121,7 +121,7 @@ func TestCodexSessions(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local)
 	const root, sub, old, other = "019aa114-3e30-7a27-b9b2-0123456789ab", "019aa115-3e30-7a27-b9b2-0123456789ab",
 		"018aa114-3e30-7a27-b9b2-0123456789ab", "019aa116-3e30-7a27-b9b2-0123456789ab"
-	began := time.UnixMilli(0x019aa1143e30).Local() // as the id says
+	began := time.UnixMilli(0x019aa1143e30).Local() // the time in the id
 	path := s.SessionFile(b, root, began)
 	if want := filepath.Join(home, "sessions", began.Format("2006/01/02"),
 		"rollout-"+began.Format("2006-01-02T15-04-05")+"-"+root+".jsonl"); path != want {

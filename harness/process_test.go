@@ -132,7 +132,7 @@ func TestTree(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		child string // what the agent starts; $out is where it says its pid
+		child string // what the agent starts; it writes its pid to $out
 		tree  func(agent int) harness.Tree
 	}{
 		{"by descent", "setsid sh -c 'trap \"\" TERM; echo $$ >> $out; sleep 60 & wait; wait' &", func(agent int) harness.Tree { return harness.Tree{Roots: []int{agent}} }},
@@ -207,7 +207,7 @@ func TestTreeExcepts(t *testing.T) {
 	wait(p)
 }
 
-// A process that is not our child can be waited for, and its end is learned from who knows it.
+// A process that is not our child can be waited for. Its parent passes its exit on.
 func TestAdopt(t *testing.T) {
 	p, _ := start(t, "sleep 0.3; exit 7", "")
 	st, err := procfs.Read(p.PID())
@@ -262,7 +262,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// What can't be run is said as such, and leaves no process and no other error behind.
+// A program that can't be run is an error that names it, and leaves no process.
 func TestStartRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent")
 	if err := os.WriteFile(path, []byte("\x00no program"), 0o700); err != nil {

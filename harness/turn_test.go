@@ -71,7 +71,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// Every recorded case comes to what it came to.
+// Every recorded case has its verdict.
 func TestRecordedVerdicts(t *testing.T) {
 	cases, err := filepath.Glob("../testdata/sessions/*/*/case.json")
 	if err != nil || len(cases) < len(harness.Names()) {

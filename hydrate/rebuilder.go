@@ -3,7 +3,7 @@
 // It is the way back of package mirror. The two share no code but the vocabulary of session and thread: a Line's
 // payload (thread.Line) and an agent's dialect. A thread that our mirror wrote gives the file back line by line, equal
 // as JSON but for text that was redacted or cut. Turns that another harness or another mirror wrote become lines that
-// the agent can load. The package reads no thread and knows no network: its caller feeds it the entries. It writes the
+// the agent can load. The package reads no thread and uses no network: its caller feeds it the entries. It writes the
 // file that Write names, and temporary files in one folder until Close.
 package hydrate
 

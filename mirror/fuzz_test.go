@@ -158,8 +158,8 @@ func FuzzResume(f *testing.F) {
 
 var cut = regexp.MustCompile(`^((?s).*)\[cut: ([0-9]+) bytes, sha256 ([0-9a-f]{64})\]$`)
 
-// FuzzShorten: what is left of a line is JSON, small enough, and without secrets; what was cut says how long it was and
-// what.
+// FuzzShorten holds that a shortened line is JSON, small enough, and without secrets, and that each cut has its length
+// and hash.
 func FuzzShorten(f *testing.F) {
 	for _, content := range recorded.Sessions(f, "../testdata") {
 		for line := range bytes.Lines(content) {

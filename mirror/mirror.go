@@ -50,8 +50,8 @@ type Mirror struct {
 	// and "" while there is no file.
 	Path string
 	Find func() (path, sessionID string)
-	// Named reports that a person named the file. No line is posted before the dialect knows one of them: a file that
-	// is no session is not posted.
+	// Named reports that a person named the file. No line is posted before the dialect understands one of them: a file
+	// that is no session is not posted.
 	Named bool
 	// From is the position behind the lines that earlier Mirrors of the same file have posted; the zero value is the
 	// start.

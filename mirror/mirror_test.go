@@ -181,7 +181,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A pass that fails is made again from where the server had said yes, by the same mirror or by the next one.
+// A pass that fails is repeated from the last acknowledged line, by the same mirror or by the next one.
 func TestResume(t *testing.T) {
 	content := lines(1300)
 	path := writeFile(t, content)

@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// encoded is the entry of one line of another harness than pi, and what its payload says.
+// encoded returns the entry of one line of another harness than pi, and its payload.
 func encoded(t *testing.T, e *mirror.Encoder, line string) (thread.Entry, thread.Line) {
 	t.Helper()
 	entry, fresh := e.Encode(session.Line{Data: []byte(line)})
@@ -25,8 +25,7 @@ func encoded(t *testing.T, e *mirror.Encoder, line string) (thread.Entry, thread
 	return entry, p
 }
 
-// A message that is made of a line says nothing that the line must not say: a secret in arguments that are JSON in a
-// text.
+// A message that is made of a line has no secret of the line, even one in arguments that are JSON in a text.
 func TestMadeMessageHasNoSecret(t *testing.T) {
 	const secret = `pa"ss\word-0123456789`
 	inner := string(thread.Marshal(map[string]string{"cmd": "login " + secret}))

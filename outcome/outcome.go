@@ -31,7 +31,7 @@ const (
 	ClassDiskFull      = "disk_full"
 	ClassSpawn         = "spawn"          // it could not be started
 	ClassLaunch        = "launch"         // the box or the runner could not be started
-	ClassUnknownFormat = "unknown_format" // the dialect knows none of its session's lines
+	ClassUnknownFormat = "unknown_format" // the dialect understands none of its session's lines
 	ClassUnknown       = "unknown"
 )
 
@@ -66,7 +66,7 @@ const (
 // Turn is this run's last turn, from the session and the agent's stdout. The zero value is a session without lines.
 type Turn struct {
 	Lines      int // lines of this run, the file's header not counted
-	Understood int // those of them that the dialect knows
+	Understood int // those of them that the dialect understands
 	State      State
 	StopReason string // one of the Stop constants; "" is StopNone
 	Class      string // the class of an Errored turn, where finer than provider_error

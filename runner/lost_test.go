@@ -80,7 +80,7 @@ func ids(entries []thread.Entry) (all []string) {
 	return all
 }
 
-// endOf is the end of a run, and what is said of it.
+// endOf returns the verdict and the totals of a run's end.
 func endOf(t *testing.T, entries []thread.Entry, run string) (word string, totals *thread.Totals) {
 	t.Helper()
 	for i, e := range entries {

@@ -11,8 +11,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// obey follows the thread, and ends the agent when an entry asks for it. While the thread can't be read, the run goes
-// on.
+// obey follows the thread, and ends the agent when an entry asks for it. While the thread can't be read, the run
+// continues.
 func (r *run) obey(ctx context.Context) error {
 	select {
 	case <-r.opened:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// However entries come, the thread hears of a live run as often as its heartbeats promise: every few seconds, and once
-// a minute while the end is on its way. There is no heartbeat too many.
+// The thread gets entries of a live run as often as its heartbeats promise: every few seconds, and once a minute while
+// the end is being delivered. There is no heartbeat beyond that.
 func TestPulse(t *testing.T) {
 	const every = 5 * time.Second
 	random := rand.New(rand.NewPCG(1, 2))

@@ -141,7 +141,7 @@ func (r *run) ownFile(lines *threadLines) ownFile {
 	return ownFile{path: r.Spec.FindSession(r.box(), lines.last)}
 }
 
-// runsHere returns the runs that this box knows, the newest first, as far as they can be read.
+// runsHere returns the runs whose folders are in this box, the newest first, as far as they can be read.
 func (r *run) runsHere() []runfolder.Known {
 	runs, err := runfolder.List(r.State)
 	if err != nil {

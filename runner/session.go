@@ -149,12 +149,12 @@ type SessionInfo struct {
 	End  session.Position // of the file
 	Torn bool             // the last line has no newline, and is not JSON
 
-	known bool // there is a header, or a line that the dialect knows
+	known bool // there is a header, or a line that the dialect understands
 	open  bool // the last line has no newline
 }
 
 // ReadSession reads a whole session file. Its error is fs.ErrNotExist if there is none, and ErrNoSession if it is not a
-// regular file, or has no header and no line that the dialect knows.
+// regular file, or has no header and no line that the dialect understands.
 func ReadSession(path string, d session.Dialect) (SessionInfo, error) {
 	var info SessionInfo
 	err := info.read(path, d, func(line session.Line) bool {

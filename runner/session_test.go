@@ -46,7 +46,7 @@ func TestContinuedSession(t *testing.T) {
 	}
 }
 
-// The session file changes in mid-run: what the run came to is decided from its lines, each counted once.
+// The session file changes in mid-run: the verdict is decided from its lines, each counted once.
 func TestChangedSession(t *testing.T) {
 	for _, verb := range []string{"replace", "delete", "truncate"} {
 		t.Run(verb, func(t *testing.T) {

@@ -170,7 +170,7 @@ func prompted(t *testing.T, server *fakethread.Server, plan ...string) runner.Co
 	return cfg
 }
 
-// words are the entries in short, but for heartbeats: how many there are is for the machine to say.
+// words returns the entries in short, without heartbeats, whose number depends on the machine.
 func words(entries []thread.Entry) string {
 	heartbeat := func(e thread.Entry) bool { return strings.Contains(e.ID, ".beat.") }
 	return strings.Join(types(slices.DeleteFunc(entries, heartbeat)), " ")
@@ -249,7 +249,7 @@ func TestPromptCannotBeRead(t *testing.T) {
 	}
 }
 
-// A run that is told to stop while it reads its prompt, or the thread that it resumes, ends as a cancelled one.
+// A run that is stopped while it reads its prompt, or the thread that it resumes, ends as cancelled.
 func TestStoppedWhileReading(t *testing.T) {
 	for name, resume := range map[string]bool{"the prompt": false, "the session": true} {
 		t.Run(name, func(t *testing.T) {

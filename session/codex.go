@@ -12,8 +12,8 @@ import (
 )
 
 // Codex is the dialect of codex, as 0.169.0 writes it: {timestamp, ordinal, type, payload} in the "paginated" form, the
-// same without ordinal in the older one. What is said stands in response_item lines, one for each part of a reply; how
-// a turn ended stands in event_msg lines. Lines have no ids.
+// same without ordinal in the older one. The conversation is in response_item lines, one for each part of a reply; the
+// end of a turn is in event_msg lines. Lines have no ids.
 var Codex = Dialect{Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn}
 
 // codexTypes are the line types of codex 0.169.0 without part in a turn.
@@ -121,7 +121,7 @@ func codexError(raw []byte) string {
 	return said + " (" + kind + ")"
 }
 
-// codexItem decodes what somebody said.
+// codexItem decodes a part of the conversation.
 func codexItem(e *Entry, p map[string]json.RawMessage) {
 	e.Known = true
 	call := func(name string, arguments []byte) {
@@ -234,8 +234,8 @@ func codexText(raw []byte) string { return codexContent(raw).text() }
 // codexExit matches a command's exit status in the output that codex gives the model.
 var codexExit = regexp.MustCompile(`(?m)^(?:Process exited with code|Exit code:) (-?\d+)$`)
 
-// codexOutput is a tool's result: a text, a list of items, or an object with the text in it. It failed where the text
-// says so: codex has no other mark for it.
+// codexOutput decodes a tool's result: a text, a list of items, or an object with the text in it. It failed where the
+// text reports a failure: codex has no other mark for it.
 func codexOutput(raw []byte) (content blocks, failed bool) {
 	if jsonscan.IsObject(raw) {
 		f := fields(raw)

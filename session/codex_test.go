@@ -101,7 +101,7 @@ func TestCodexDecode(t *testing.T) {
 	}
 }
 
-// What is made of a turn says the same when it is read again, in each harness's own words.
+// A turn that is written in a harness's form has the same content when it is read again.
 func TestTurns(t *testing.T) {
 	text := "said"
 	for _, d := range session.Dialects() {
@@ -179,7 +179,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A line's tool and model are those that the lines before it say.
+// A line's tool and model follow from the lines before it.
 func TestDecoder(t *testing.T) {
 	dec := session.Decoder{Dialect: session.Codex}
 	for _, line := range []string{

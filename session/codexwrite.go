@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What codex's session files are made of where we make them: what codex 0.169.0 needs to go on in its own form, and no
-// more. In a file that says "paginated" each line has its ordinal.
+// Codex session files that hydrate writes have what codex 0.169.0 needs to resume in its own form, and no more. In a
+// "paginated" file each line has its ordinal.
 
 // codexWriter is whom a header that we make names as its writer.
 const codexWriter = "0.169.0"
@@ -21,7 +21,7 @@ func codexLine(at time.Time, ordinal *int, typ string, payload any) []byte {
 	return b
 }
 
-// codexHeader names no provider: codex refuses to go on with another one than the header's.
+// codexHeader names no provider: codex refuses to resume with another one than the header's.
 func codexHeader(sessionID, cwd string, at time.Time) []byte {
 	return codexLine(at, new(int), "session_meta", struct {
 		ID          string `json:"id"`

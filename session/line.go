@@ -63,7 +63,7 @@ type Reader struct {
 	path string
 	pos  Position
 
-	known func(line []byte) bool // of a session reader: reports whether the dialect knows a line; nil for any file
+	known func(line []byte) bool // of a session reader: the dialect understands a line; nil for any file
 	proof *proof                 // nil while no line is known
 	gate  *Reader                // searches for the first known line; shares f
 
@@ -81,7 +81,7 @@ func NewReader(path string, from Position) *Reader {
 }
 
 // NewSessionReader returns a Reader of a file that should be a session of dialect d, from its start. It returns no line
-// before the dialect knows one of them, and the same after the file has changed: any other file is empty for it.
+// before the dialect understands one of them, and the same after the file has changed: any other file is empty for it.
 func NewSessionReader(path string, d Dialect) *Reader {
 	return &Reader{path: path, known: func(line []byte) bool { return d.Decode(line).Known }}
 }
@@ -138,7 +138,7 @@ func (r *Reader) Reset() error {
 }
 
 // Resume moves the Reader to a position that another Reader of the file has reached. It returns false where the file is
-// missing or shorter; the Reader is at its start then. Compare Prints to tell whether it is the same file.
+// missing or shorter; the Reader is at its start then. Equal Prints mean that it is the same file.
 func (r *Reader) Resume(at Position) (bool, error) {
 	if err := r.open(); errors.Is(err, io.EOF) {
 		return false, nil

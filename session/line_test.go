@@ -243,8 +243,7 @@ func FuzzFraming(f *testing.F) {
 	})
 }
 
-// recorded are the session files of real runs, of the harness whose folder that is ("*": of all). There must be some: a
-// test that found none would say nothing.
+// recorded returns the session files of real runs of a harness ("*": of all). It fails the test where there is none.
 func recorded(t testing.TB, harness string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("../testdata/sessions/" + harness + "/*/session.jsonl")

@@ -171,8 +171,8 @@ func (t Turn) spoken() message {
 	return m
 }
 
-// usage is what a reply cost, in the names that all harnesses share: tokens that were read anew, read from the cache,
-// written to it, and said.
+// usage is the cost of a reply, in the names that all harnesses share: tokens that were read anew, read from the cache,
+// written to it, and generated.
 type usage struct {
 	Input       int64 `json:"input"`
 	Output      int64 `json:"output"`

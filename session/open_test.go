@@ -61,8 +61,8 @@ const (
 	notes  = "dear diary\n{\"my\":\"notes\"}\n"
 )
 
-// A session's reader gives no line of a file in which the dialect knows none, also where the file becomes one after
-// it was opened.
+// A session's reader returns no line of a file in which the dialect understands none, also where the file becomes such
+// a one after it was opened.
 func TestSessionReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.jsonl")
 	r := session.NewSessionReader(path, session.Pi)

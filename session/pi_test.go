@@ -272,7 +272,7 @@ func FuzzRewrite(f *testing.F) {
 		if got := new(session.Rewriter).Rewrite(line, func([]byte) []byte { return nil }); !bytes.Equal(got, line) {
 			t.Fatalf("nothing was changed, and yet %q became %q", line, got)
 		}
-		// Each string as it is: decoding and quoting it again must say the same.
+		// Each string unchanged: decoding and quoting it again must give the same text.
 		same := new(session.Rewriter).Rewrite(line, func(s []byte) []byte { return append([]byte{}, s...) })
 		if !sameJSON(t, line, same) {
 			t.Fatalf("%s\nbecame %s", line, same)

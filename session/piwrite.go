@@ -194,7 +194,7 @@ func piMessage(t Turn) (json.RawMessage, bool) {
 	return b, err == nil
 }
 
-// piContent is a message's content as a list of blocks, whatever it was.
+// piContent returns a message's content as a list of blocks.
 func piContent(content []byte) json.RawMessage {
 	blocks := []json.RawMessage{}
 	add := func(raw []byte) {

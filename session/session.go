@@ -43,7 +43,7 @@ const (
 type Entry struct {
 	Kind  Kind
 	Type  string // the line's own type, "model_change"; for a message its role
-	Known bool   // the dialect knows this type of line
+	Known bool   // the dialect understands this type of line
 	Mark  Mark
 
 	ID        string    // the line's own id, "" where it has none

@@ -29,7 +29,7 @@ func TestWatch(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, w, time.Minute) // it begins to watch, and says so by returning
+	wait(t, w, time.Minute) // returns once it watches
 	for i := range 3 {
 		done := make(chan time.Duration, 1)
 		go func() { done <- wait(t, w, time.Minute) }()
@@ -59,7 +59,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// More events than the kernel keeps: the watch says that something happened, and continues.
+// With more events than the kernel keeps, the watch reports a change, and continues.
 func TestWatchOverflow(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.jsonl")

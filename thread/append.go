@@ -47,7 +47,7 @@ func (c *Client) post(ctx context.Context, p policy, entries []Entry) (Ack, erro
 	}
 	if len(entries) == 1 {
 		ack, err := c.do(ctx, p, entries[0].AppendJSON(nil))
-		return ack, blame(err, entries[0])
+		return ack, withEntry(err, entries[0])
 	}
 	if c.single.Load() {
 		return c.postSingly(ctx, p, entries)
@@ -155,8 +155,8 @@ func fromProxy(err error) bool {
 	return errors.As(err, &se) && se.page && se.Status != http.StatusRequestEntityTooLarge
 }
 
-// blame lists e as the refused entry of an error that names none.
-func blame(err error, e Entry) error {
+// withEntry lists e as the refused entry of an error that names none.
+func withEntry(err error, e Entry) error {
 	if status := unlisted(err); refuses(status) && !fromProxy(err) {
 		var se *StatusError
 		errors.As(err, &se)

@@ -55,7 +55,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// The login page of a network is no acknowledgement, whatever it calls itself. What the older servers answer is one.
+// A network's login page is no acknowledgement, with any content type. An older server's answer is one.
 func TestPageIsNoAcknowledgement(t *testing.T) {
 	const page = "<!DOCTYPE html>\n<html><body>Log in to the network</body></html>"
 	for _, tt := range []struct {
@@ -139,7 +139,7 @@ func TestAppendFindsTheRefused(t *testing.T) {
 	}
 }
 
-// A proxy that takes small posts only gets small posts, whatever it says of large ones, and the order stays.
+// Behind a proxy that refuses large posts the client sends small ones, with any status of the refusal, in order.
 func TestAppendTooLargeTogether(t *testing.T) {
 	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
 		if len(c.Entries) > 3 {

@@ -147,7 +147,7 @@ func drain(body io.ReadCloser) {
 
 // statusError reads the answer's error, whatever shape it has.
 func statusError(resp *http.Response) error {
-	se := &StatusError{Status: resp.StatusCode, page: saysHTML(resp)}
+	se := &StatusError{Status: resp.StatusCode, page: claimsHTML(resp)}
 	if resp.StatusCode/100 == 3 {
 		se.Message = redirectMessage(resp)
 		return se

@@ -116,7 +116,7 @@ func ExampleFold() {
 	// pushed agent/one
 }
 
-// oneThread is a thread server with one thread in memory. It knows as much as the examples need.
+// oneThread is a thread server with one thread in memory, and the routes that the examples need.
 type oneThread struct {
 	mu      sync.Mutex
 	entries []string

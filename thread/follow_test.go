@@ -48,7 +48,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A follower whose place the thread no longer has is told so, whether it is held or polls.
+// A follower whose offset the thread no longer has returns an error, with live reads and with polls.
 func TestFollowRewound(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprintf("polled %v", deaf), func(t *testing.T) {

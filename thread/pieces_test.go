@@ -109,8 +109,8 @@ func TestReadCutEverywhere(t *testing.T) {
 	}
 }
 
-// One connection breaks off, at each 64 KiB of the thread in turn, and each entry arrives once, also from a server
-// that knows no pieces.
+// One connection breaks off, at each 64 KiB of the thread in turn. Each entry arrives once, also from a server without
+// pieces.
 func TestLargeReadCutOnce(t *testing.T) {
 	all := long(12, 100<<10)
 	for name, kind := range kinds {

@@ -118,8 +118,8 @@ func TestReaderPauses(t *testing.T) {
 	})
 }
 
-// A read that breaks off goes on where it broke off, and each entry is passed on once.
-func TestReadGoesOn(t *testing.T) {
+// A read that breaks off is resumed at its last entry: each entry is passed on once.
+func TestReadResumes(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		t.Run(fmt.Sprintf("all %v", all), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

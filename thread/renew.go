@@ -13,43 +13,43 @@ import (
 	"time"
 )
 
-// renewal keeps a Client's token good. The Client is given a write token, which its source may replace at any time,
-// and perhaps a renew token. With one the write token is exchanged at half its life, by KeepToken, and when the
-// server refuses it. How old the first token is follows from the server's clock, once; the life of those that it was
-// exchanged for is counted from their coming, by the monotonic clock. No clock that is wrong or jumps does harm.
+// renewal keeps a Client's token valid. The Client has a write token, which its source may replace at any time, and
+// perhaps a renew token. With a renew token the write token is exchanged at half its life, by KeepToken, and when the
+// server refuses it. The first token's age follows from the server's clock, read once; the life of exchanged tokens is
+// counted from their arrival, by the monotonic clock. So a wrong or jumping clock does no harm.
 type renewal struct {
 	flight sync.Mutex // held while a token is requested
 
 	mu      sync.Mutex
-	given   string        // what the source gave last
-	token   string        // what to show: given, or what it was exchanged for
+	given   string        // the source's newest token
+	token   string        // the current one: given, or the one it was exchanged for
 	issued  time.Time     // by the server's clock; zero if the token has none
 	until   time.Time     // by the server's clock; zero if the token has none
-	due     time.Time     // when to exchange it; zero where that is not known
+	due     time.Time     // when to exchange it; zero if unknown
 	aged    bool          // due takes the token's age into account
 	next    time.Time     // no exchange before this
 	failed  int           // renewals in a row
-	inVain  int           // tokens in a row that were got and not taken
+	inVain  int           // fresh tokens in a row that the server refused
 	refused string        // the token that the server refuses; "" for none
 	missing bool          // the server is an older one that renews no tokens
-	bad     bool          // the token was refused, and that was said
-	good    bool          // the server has taken a token
-	keeper  chan struct{} // wakes KeepToken; nil where it doesn't run
-	changed chan struct{} // closed at the next change of token; nil where nobody waits for it
+	bad     bool          // the token was refused, and that was logged
+	good    bool          // the server has accepted a token
+	keeper  chan struct{} // wakes KeepToken; nil while it doesn't run
+	changed chan struct{} // closed at the next change of token; nil while no call waits for it
 }
 
 // Waits between renewals.
 const (
 	firstRenewWait = time.Second
-	mostRenewWait  = time.Minute      // after ones that failed, or whose token the server refused
+	mostRenewWait  = time.Minute      // after exchanges that failed, or whose token the server refused
 	missingWait    = 10 * time.Minute // for a server that renews no tokens
-	freshWait      = 3 * time.Second  // of a call whose token was refused, for a fresh one
+	freshWait      = 3 * time.Second  // a call whose token was refused waits so long for a fresh one
 	defaultLife    = 10 * time.Minute // of a token without a lifetime, once the server has refused one
 )
 
 // KeepToken exchanges the write token for a fresh one at half its life, and when the server refuses it, until ctx is
-// done; it returns nil then. While it runs no other call waits for the exchange, but for a moment where the server has
-// refused its token. Without a renew token there is nothing to do.
+// done; it returns nil then. While it runs, no other call waits for the exchange, but for freshWait where the server
+// has refused its token. Without a renew token it only waits for ctx.
 func (c *Client) KeepToken(ctx context.Context) error {
 	if c.Renew == "" {
 		<-ctx.Done()
@@ -75,14 +75,14 @@ func (c *Client) KeepToken(ctx context.Context) error {
 		timer.Stop()
 		if ctx.Err() == nil && r.wait() <= 0 {
 			r.flight.Lock()
-			_, _ = c.exchange(ctx) // a failure is logged, and there is another try
+			_, _ = c.exchange(ctx) // a failure is logged, and the loop tries again
 			r.flight.Unlock()
 		}
 	}
 	return nil
 }
 
-// wait is the time until the token is to be exchanged.
+// wait returns the time until the next exchange.
 func (r *renewal) wait() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,22 +91,22 @@ func (r *renewal) wait() time.Duration {
 	case r.refused != "" && r.refused == r.token:
 		at = r.next
 	case at.IsZero():
-		return time.Hour // until something wakes the loop
+		return time.Hour // wake ends it earlier
 	case at.Before(r.next):
 		at = r.next
 	}
 	return max(0, time.Until(at))
 }
 
-// wake lets KeepToken look again. The caller holds mu.
+// wake makes KeepToken check the token again. The caller holds mu.
 func (r *renewal) wake() {
 	select {
 	case r.keeper <- struct{}{}:
-	default: // it doesn't run, or is about to look
+	default: // it doesn't run, or is about to check
 	}
 }
 
-// current is the token to show now.
+// current returns the token for a request now.
 func (c *Client) current() (string, error) {
 	given, err := c.Token()
 	r := &c.renewal
@@ -122,11 +122,11 @@ func (c *Client) current() (string, error) {
 	return r.token, nil
 }
 
-// another is a token to show instead of one that the server has refused; false where there is none.
+// another returns a token in place of one that the server has refused; false where there is none.
 func (c *Client) another(ctx context.Context, refused string) (string, bool) {
 	r := &c.renewal
 	if token, err := c.current(); err == nil && token != refused {
-		return token, true // its source has a new one
+		return token, true // the source has a new one
 	}
 	if c.Renew == "" {
 		return "", false
@@ -134,7 +134,7 @@ func (c *Client) another(ctx context.Context, refused string) (string, bool) {
 	r.mu.Lock()
 	if token := r.token; token != refused {
 		r.mu.Unlock()
-		return token, true // it was exchanged meanwhile
+		return token, true // another call has exchanged it
 	}
 	r.refused = refused
 	kept := r.keeper != nil
@@ -180,7 +180,7 @@ func (c *Client) exchange(ctx context.Context) (string, error) {
 		return fresh, nil
 	}
 	if ctx.Err() != nil {
-		return "", err // the caller's own end
+		return "", err // the caller was cancelled
 	}
 	if status := statusOf(err); status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
 		if r.next = time.Now().Add(missingWait); !r.missing {
@@ -198,7 +198,7 @@ func (c *Client) exchange(ctx context.Context) (string, error) {
 
 // askToken returns a fresh token, and the server's clock where the answer has it.
 func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err error) {
-	unseen := func(*http.Response, error) {} // the exchange logs what goes wrong with it
+	unseen := func(*http.Response, error) {} // the exchange logs its failures
 	resp, err := c.send(ctx, renewPolicy, http.MethodPost, "/token", nil, c.Renew, unseen)
 	if err != nil {
 		return "", now, err
@@ -207,7 +207,7 @@ func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err
 	if resp.StatusCode/100 != 2 {
 		return "", now, statusError(resp)
 	}
-	now, _ = http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
+	now, _ = http.ParseTime(resp.Header.Get("Date")) // a malformed one is the zero time
 	var answer struct {
 		JWT string `json:"jwt"`
 	}
@@ -221,7 +221,7 @@ func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err
 	return answer.JWT, now, nil
 }
 
-// learn takes the server's clock, and whether it accepts the token, from an answer.
+// learn takes the server's clock from an answer, and whether the server accepts the token.
 func (c *Client) learn(resp *http.Response, token string) {
 	r := &c.renewal
 	r.mu.Lock()
@@ -266,7 +266,7 @@ func (r *renewal) take(token string) {
 	b, err := base64.RawURLEncoding.DecodeString(body)
 	var claims struct{ Exp, Iat float64 } // seconds, in a JWT
 	if err != nil || json.Unmarshal(b, &claims) != nil || claims.Exp <= 0 {
-		return // nobody knows how long it lives
+		return // its lifetime is unknown
 	}
 	r.until = time.Unix(int64(claims.Exp), 0)
 	if claims.Iat > 0 {
@@ -282,7 +282,7 @@ func (r *renewal) life(now time.Time) time.Duration {
 	case !r.issued.IsZero() && r.until.After(r.issued):
 		return r.until.Sub(r.issued)
 	case !now.IsZero() && r.until.After(now):
-		return max(r.until.Sub(now), 2*mostRenewWait) // for the clock may be wrong
+		return max(r.until.Sub(now), 2*mostRenewWait) // because the clock may be wrong
 	}
 	return defaultLife
 }

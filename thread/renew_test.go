@@ -40,7 +40,7 @@ var note = thread.Entry{ID: "e", TS: "2026-01-01T00:00:00.000Z", Payload: []byte
 
 func (o *office) now() time.Time { return time.Now().Add(o.skew) }
 
-// mint is a token that says when it was issued and how long it is good, by the office's clock.
+// mint returns a token with its time of issue and its lifetime, by the office's clock.
 func (o *office) mint(n int) string {
 	now := o.now()
 	claims := fmt.Sprintf(`{"n":%d,"iat":%d,"exp":%d}`, n, now.Unix(), now.Add(o.ttl).Unix())
@@ -98,7 +98,7 @@ func (o *office) expired(token string) bool {
 	return !o.now().Before(time.Unix(exp, 0))
 }
 
-// A run of three days with tokens of two hours, whatever the box's clock says: no post is refused.
+// A run of three days with tokens of two hours, under a wrong clock in the box: no post is refused.
 func TestRenewal(t *testing.T) {
 	for _, skew := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
 		t.Run(skew.String(), func(t *testing.T) {
@@ -139,7 +139,7 @@ func keepToken(t *testing.T, c *thread.Client) (stop func()) {
 	})
 }
 
-// Whatever the Date of an answer says, a proxy's word among them, tokens are not renewed faster than they age.
+// Under any Date in an answer, even a proxy's, tokens are not renewed faster than they age.
 func TestRenewalWithAWrongDate(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, tt := range []struct {
@@ -237,8 +237,8 @@ func TestRenewalHangs(t *testing.T) {
 	})
 }
 
-// A token that expired while nobody could renew it is renewed when the server says so, and the post that met it goes
-// through.
+// A token that expired while no renewal was possible is renewed when the server refuses it, and the refused post
+// succeeds.
 func TestRenewalAfterPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, refuses: 2} // one failed renewal: two tries
@@ -315,8 +315,8 @@ func TestTokenFileRenewed(t *testing.T) {
 	}
 }
 
-// A call that is told to stop while it waits for a fresh token does not report that the token is refused: that is not
-// known yet.
+// A call that is cancelled while it waits for a fresh token does not report a refused token: a fresh one may still
+// come.
 func TestStoppedWhileRenewing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{ttl: 2 * time.Hour, shown: map[string]bool{}, hangs: true}

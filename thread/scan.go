@@ -11,11 +11,12 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// MaxDepth is how deep an entry may nest, itself included. Readers in some languages take less than a thousand.
+// MaxDepth is the deepest nesting of an entry, the entry itself included. Readers in some languages accept less than a
+// thousand.
 const MaxDepth = 512
 
-// CheckJSON returns what is wrong with b as a JSON text that anyone can read: a *json.SyntaxError, bytes that are not
-// UTF-8, which JSON's grammar as Go checks it lets pass, or more than depth values within each other.
+// CheckJSON returns an error where b is no JSON text that all readers accept: a *json.SyntaxError, bytes that are not
+// UTF-8, which Go's grammar accepts, or more than depth nested values.
 func CheckJSON(b []byte, depth int) error {
 	if !json.Valid(b) {
 		var v json.RawMessage
@@ -44,8 +45,8 @@ type Fields struct {
 // Signal reports whether the entry is a signal.
 func (f Fields) Signal() bool { return strings.HasPrefix(f.Type, "signal.") }
 
-// meanings are the names that have a meaning at a payload's top level. A payload has each at most once, and none in
-// another case: readers differ in which of two equal members they take, and whether case counts.
+// meanings are the names with a meaning at a payload's top level. A payload has each at most once, and none in another
+// case: JSON readers differ in which of two equal members they take, and in whether case counts.
 var meanings = func() map[string]uint {
 	m := map[string]uint{}
 	for i, name := range strings.Fields(`
@@ -62,7 +63,7 @@ var meanings = func() map[string]uint {
 	return m
 }()
 
-// folded is meanings in lower case, with each name as it is to be written.
+// folded has each of meanings by its lower case.
 var folded = func() map[string]string {
 	m := map[string]string{}
 	for name := range meanings {
@@ -71,9 +72,9 @@ var folded = func() map[string]string {
 	return m
 }()
 
-// Scan reads the fields of a payload, which is JSON. It is what the server checks an entry and a token's run by, and
-// what Fold goes by, so that all three read the same. An error names what is ambiguous or of the wrong type. What
-// stands inside the members is free.
+// Scan reads the fields of a payload, which is JSON. The server checks entries by it, and a token's run; Fold uses it,
+// too, so that all read the same. An error names an ambiguous member or one of the wrong type. The content of the
+// members is not checked.
 func Scan(payload []byte) (f Fields, err error) { return ScanMembers(payload, func(_, _ []byte) {}) }
 
 // ScanMembers is Scan. It calls visit for each member with its decoded key and raw value, also of a payload for which
@@ -127,7 +128,7 @@ func ScanMembers(payload []byte, visit func(key, value []byte)) (f Fields, err e
 	case f.Type == TypeChat && text != nil && !jsonscan.IsString(text):
 		return Fields{}, errors.New("payload.text: want a string")
 	case f.Type != TypeChat && !f.Signal():
-		return f, nil // a mirrored line is of no run's making: these names are the harness's there
+		return f, nil // in a mirrored line these names are the harness's
 	}
 	for _, m := range []struct {
 		name string
@@ -142,15 +143,14 @@ func ScanMembers(payload []byte, visit func(key, value []byte)) (f Fields, err e
 	return f, nil
 }
 
-// variant is the name with a meaning that a key differs from in nothing but its case, as encoding/json compares; ""
-// for none.
+// variant returns the name with a meaning that key equals but for case, as encoding/json compares; "" for none.
 func variant(key []byte) string {
 	var lower [32]byte
 	if len(key) > 2*len(lower) {
 		return ""
 	}
 	for i, c := range key {
-		if c >= utf8.RuneSelf { // some characters beyond ASCII fold to letters
+		if c >= utf8.RuneSelf { // some characters beyond ASCII fold to ASCII letters
 			for name := range meanings {
 				if strings.EqualFold(name, string(key)) {
 					return name

@@ -136,7 +136,7 @@ func TestEntrySize(t *testing.T) {
 		if err := e.Check(); err != nil {
 			t.Error(err)
 		}
-		// What a mirror takes for small enough is, whoever writes it.
+		// An entry that is small enough for the mirror is small enough for every writer.
 		fill := thread.MaxEntry - 1<<10 - len(e.Payload) - len(`,"x":""`)
 		e.Payload = []byte(strings.TrimSuffix(string(e.Payload), "}") + `,"x":"` + strings.Repeat("x", fill) + `"}`)
 		if err := e.Check(); err != nil {

@@ -13,13 +13,13 @@ import (
 
 // Limits of connections to a server.
 const (
-	idlePerHost = 16 // connections that are kept for the next request
-	// pingAfter is the silence of an HTTP/2 connection after which it is pinged, and the time that it has to answer.
+	idlePerHost = 16 // idle connections that are kept for the next request
+	// pingAfter is the silence of an HTTP/2 connection after which it is pinged, and the time for the ping's answer.
 	pingAfter = 15 * time.Second
 )
 
-// NewHTTP returns an HTTP client for thread servers. A process makes one and gives it to all its Clients, so that
-// they share connections.
+// NewHTTP returns an HTTP client for thread servers. A process makes one for all its Clients, so that they share
+// connections.
 func NewHTTP() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = idlePerHost
@@ -27,14 +27,14 @@ func NewHTTP() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// noRedirect follows no redirect: of a POST that is redirected net/http makes a GET, whose 200 acknowledges nothing.
+// noRedirect follows no redirect: net/http turns a redirected POST into a GET, whose 200 acknowledges nothing.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// errPage is an answer of something between the client and the server, such as the login page of a network.
+// errPage is the error of an answer that does not come from the thread server, such as the login page of a network.
 var errPage = errors.New("the answer is a page of HTML, not the thread server's: " +
 	"check ARBE_STREAM_URL, and whether the network wants a login")
 
-// pageless is a transport that turns a success with a page of HTML into an error: it is not the thread server's answer.
+// pageless is a transport that turns a success with a page of HTML into errPage.
 type pageless struct{ next http.RoundTripper }
 
 func (t pageless) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -46,9 +46,9 @@ func (t pageless) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode/100 != 2 {
 		return resp, err
 	}
-	page := saysHTML(resp)
+	page := claimsHTML(resp)
 	if !page && r.Method == http.MethodPost && resp.Body != http.NoBody {
-		// The answer to a post is short, whatever type it claims.
+		// The answer to a post is short. Its content type may be false.
 		body := bufio.NewReader(resp.Body)
 		page = beginsHTML(body)
 		resp.Body = struct {
@@ -63,21 +63,20 @@ func (t pageless) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// saysHTML reports whether an answer claims to be HTML.
-func saysHTML(resp *http.Response) bool {
+// claimsHTML reports whether an answer claims to be HTML.
+func claimsHTML(resp *http.Response) bool {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && (kind == "text/html" || kind == "application/xhtml+xml")
 }
 
-// beginsHTML reports whether an answer's first character other than white space is that of a tag. It reads nothing
-// away.
+// beginsHTML reports whether an answer's first character after white space begins a tag. It consumes nothing.
 func beginsHTML(body *bufio.Reader) bool {
 	for n := 1; n <= 512; n++ {
 		b, err := body.Peek(n)
 		if err != nil {
-			return false // shorter than that, or broken off: its reader gets the error
+			return false // too short, or broken off: its reader gets the error
 		}
-		if c := b[n-1]; c > ' ' && c < 0x80 { // no white space, and no mark of the byte order
+		if c := b[n-1]; c > ' ' && c < 0x80 { // neither white space nor a byte order mark
 			return c == '<'
 		}
 	}
@@ -90,8 +89,7 @@ func Redirected(err error) bool {
 	return errors.As(err, &se) && se.Status/100 == 3
 }
 
-// redirectMessage names the address that a redirect leads to, as a base URL where it is one, without user, password
-// and query.
+// redirectMessage names the target of a redirect, as a base URL where it is one, without user, password and query.
 func redirectMessage(resp *http.Response) string {
 	const unfollowed = "redirects are not followed"
 	to, err := resp.Location()

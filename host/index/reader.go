@@ -51,8 +51,8 @@ func (r *Reader) Close() {
 // News receives when there are changes to take.
 func (r *Reader) News() <-chan struct{} { return r.news }
 
-// tell passes a change to the readers.
-func (x *Index) tell(id string) {
+// notify passes a change to the readers.
+func (x *Index) notify(id string) {
 	x.readers.Lock()
 	defer x.readers.Unlock()
 	for r := range x.live {

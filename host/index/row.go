@@ -96,7 +96,7 @@ func (x *Index) put(h *hot) error {
 	}
 	x.mu.Unlock()
 	if err == nil {
-		x.tell(r.id)
+		x.notify(r.id)
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (x *Index) remove(id string) error {
 	}
 	x.mu.Unlock()
 	if known && err == nil {
-		x.tell(id)
+		x.notify(id)
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func prompt(run, text string) thread.Entry {
 	}
 }
 
-// runsOf returns the thread of a recorded session: a run that fails to the host and ends, and one that goes on.
+// runsOf returns the thread of a recorded session: a run that fails to the host and ends, and one that is still open.
 func runsOf(t testing.TB, name string, content []byte) (entries []thread.Entry) {
 	t.Helper()
 	entries = append(

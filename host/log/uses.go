@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// uses holds the uses of streams with a TTL that the log could not store, because it takes no appends. Reads go on
+// uses holds the uses of streams with a TTL that the log could not store, because it takes no appends. Reads succeed
 // meanwhile, and these streams do not expire while this process runs. The zero value is ready.
 type uses struct {
 	mu sync.Mutex

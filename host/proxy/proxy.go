@@ -1,5 +1,5 @@
-// Package proxy forwards requests to a thread server, for clients that can't reach it. It knows the API's path and the
-// shape of its errors, and nothing of tokens, streams and logs.
+// Package proxy forwards requests to a thread server, for clients that can't reach it. It uses the API's path and the
+// shape of its errors, and has no tokens, streams or logs.
 package proxy
 
 import (

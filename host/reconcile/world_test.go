@@ -125,7 +125,7 @@ func (w *world) reconciler() *reconcile.Reconciler {
 	}
 }
 
-// known is what the index has of a thread, as a reconciler beside its server is told.
+// known returns the index's row of a thread, as a reconciler beside its server gets it.
 func (w *world) known(ctx context.Context, id string) (reconcile.Known, bool) {
 	fold, next, err := w.index.Fold(ctx, id)
 	return reconcile.Known{Fold: fold, Next: next, Now: time.Now().Add(time.Duration(w.ahead.Load()))}, err == nil

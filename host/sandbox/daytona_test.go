@@ -268,7 +268,7 @@ func TestListPages(t *testing.T) {
 	}
 }
 
-// TestErrors is how the shapes that errors have are said.
+// TestErrors has the messages of all shapes of Daytona's errors.
 func TestErrors(t *testing.T) {
 	for name, test := range map[string]struct{ kind, body, want string }{
 		"control plane": {"application/json", `{"path":"/x","statusCode":422,"error":"Unprocessable","message":"no such thing"}`, "422 no such thing"},

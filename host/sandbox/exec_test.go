@@ -85,7 +85,7 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// live is an input of which nobody knows how long it is.
+// live is an input of unknown length.
 type live struct{ io.Reader }
 
 // endless is an input without an end.
@@ -211,7 +211,7 @@ func TestExecStreams(t *testing.T) {
 			defer mu.Unlock()
 			said[s].Write(p)
 			if said[sandbox.Stdout].String() == "one\n" && said[sandbox.Stderr].String() == "uno\n" {
-				// Only because this was told while the command runs, it comes to its end.
+				// The command ends only if this output arrived while it ran.
 				if err := os.WriteFile(goOn, nil, 0o644); err != nil {
 					t.Error(err)
 				}
@@ -262,7 +262,7 @@ func TestDetach(t *testing.T) {
 		if group, err := syscall.Getpgid(p.PID); err != nil || group != p.PID {
 			t.Errorf("its group is %d, %v", group, err)
 		}
-		// It hears of an interrupt, as an agent wants to.
+		// It gets an interrupt, which agents need for a clean end.
 		if err := syscall.Kill(p.PID, syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}

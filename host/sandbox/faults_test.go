@@ -69,8 +69,8 @@ func TestCreateFaults(t *testing.T) {
 	}
 }
 
-// TestStartFails is about boxes that never start: one of which the order's answer says so, one that falls into error
-// later, one that vanishes.
+// TestStartFails has boxes that never start: one whose creation fails, one that falls into error later, one that
+// vanishes.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	t.Run("at once", func(t *testing.T) {
@@ -129,8 +129,7 @@ func TestCreateGivenUp(t *testing.T) {
 	}
 }
 
-// TestExecFaults cuts a command off at each request that it takes. However that goes, Exec says so, in time, and
-// leaves no session.
+// TestExecFaults cuts a command off at each of its requests. Exec reports it in time, and leaves no session.
 func TestExecFaults(t *testing.T) {
 	for name, test := range map[string]struct {
 		method, in string

@@ -16,7 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// token is what the git server wants of who reads org/private, or pushes anywhere.
+// token is the token that the git server requires for org/private, and for any push.
 const token = "ghp_the-token-of-the-test"
 
 // gitServer is git's own server on loopback.
@@ -150,8 +150,7 @@ func TestDefaultBranch(t *testing.T) {
 	})
 }
 
-// TestCloneFails sees to it that nothing is left of a box whose repository can't be had, and that the token is not
-// told.
+// TestCloneFails holds that no box is left where its repository can't be cloned, and that no error has the token.
 func TestCloneFails(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		for _, o := range []sandbox.Options{

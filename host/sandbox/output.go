@@ -5,9 +5,9 @@ import "sync"
 // output keeps a command's output up to a limit and passes it to the caller.
 type output struct {
 	limit int
-	tell  func(Stream, []byte)
+	pass  func(Stream, []byte) // nil where the caller wants no output
 
-	mu   sync.Mutex // one call of tell at a time
+	mu   sync.Mutex // one call of pass at a time
 	kept [2][]byte
 	cut  bool
 }
@@ -17,7 +17,7 @@ func newOutput(c Command) *output {
 	if limit <= 0 {
 		limit = DefaultMaxOutput
 	}
-	return &output{limit: limit, tell: c.Output}
+	return &output{limit: limit, pass: c.Output}
 }
 
 func (o *output) add(s Stream, b []byte) {
@@ -30,8 +30,8 @@ func (o *output) add(s Stream, b []byte) {
 	room := min(o.limit-len(*kept), len(b))
 	*kept = append(*kept, b[:room]...)
 	o.cut = o.cut || room < len(b)
-	if o.tell != nil {
-		o.tell(s, b)
+	if o.pass != nil {
+		o.pass(s, b)
 	}
 }
 

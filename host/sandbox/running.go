@@ -54,7 +54,7 @@ func (r *running) begin(ctx context.Context) (run context.Context, limit func(ti
 	}
 }
 
-// Stop ends the commands that Exec runs, here and in the box. Detached processes go on.
+// Stop ends the commands that Exec runs, here and in the box. Detached processes keep running.
 func (r *running) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

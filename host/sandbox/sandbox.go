@@ -85,8 +85,8 @@ type Result struct {
 	Duration  time.Duration
 }
 
-// Process identifies a process in a box. Its start, in the kernel's clock ticks since boot, and the id of the boot tell
-// it from a later process with the same number.
+// Process identifies a process in a box. Its start, in the kernel's clock ticks since boot, and the id of the boot
+// distinguish it from a later process with the same number.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"`

@@ -44,7 +44,7 @@ func TestExecInteractive(t *testing.T) {
 	})
 }
 
-// TestExecInputBreaks is an input that can't be read to its end: the command does not go on as if that were the end.
+// TestExecInputBreaks has an input whose read fails: the command does not see that as the input's end.
 func TestExecInputBreaks(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})

@@ -19,16 +19,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// said is what is written to it, a line at a time.
-type said chan string
+// lines is a log whose lines a test reads one by one.
+type lines chan string
 
-func (s said) Write(b []byte) (int, error) {
+func (s lines) Write(b []byte) (int, error) {
 	s <- string(b)
 	return len(b), nil
 }
 
-// line is the next line, read.
-func (s said) line(t *testing.T) map[string]any {
+// next returns the next line, parsed.
+func (s lines) next(t *testing.T) map[string]any {
 	t.Helper()
 	select {
 	case text := <-s:
@@ -39,12 +39,12 @@ func (s said) line(t *testing.T) map[string]any {
 		}
 		return v
 	case <-time.After(30 * time.Second):
-		t.Fatal("nothing was said")
+		t.Fatal("nothing was logged")
 		return nil
 	}
 }
 
-// served is a server with h behind front, that ends with the test.
+// served returns a server of h behind front, that ends with the test.
 func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(front(h, m, l, access, nobody))
@@ -55,14 +55,14 @@ func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer
 }
 
 func TestAccessLog(t *testing.T) {
-	log := make(said, 10)
+	log := make(lines, 10)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
 		if r.Method == "PATCH" {
-			return // a handler that says nothing
+			return // without a status and a body
 		}
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusTeapot)
@@ -82,10 +82,10 @@ func TestAccessLog(t *testing.T) {
 		{"line breaks", "GET", "/a%0d%0a%22%1b%5b2J%c2%9b?offset=1%0A2", "", nil, map[string]any{"path": "/a%0d%0a%22%1b%5b2J%c2%9b"}},
 		{"a long path", "GET", "/" + strings.Repeat("a", 5000), "", nil, map[string]any{"path": "/" + strings.Repeat("a", 499)}},
 		{"HEAD", "HEAD", "/a", "", nil, map[string]any{"bytes_out": 0.}},
-		{"nothing said", "PATCH", "/a", "", nil, map[string]any{"status": 200., "bytes_out": 0.}},
-		{"a name of its own", "GET", "/a", "", []string{"X-Request-Id", "job-7.Try_2"}, map[string]any{"request_id": "job-7.Try_2"}},
-		{"a bad name", "GET", "/a", "", []string{"X-Request-Id", "a b"}, nil},
-		{"a long name", "GET", "/a", "", []string{"X-Request-Id", strings.Repeat("a", 65)}, nil},
+		{"no status and no body", "PATCH", "/a", "", nil, map[string]any{"status": 200., "bytes_out": 0.}},
+		{"a request id", "GET", "/a", "", []string{"X-Request-Id", "job-7.Try_2"}, map[string]any{"request_id": "job-7.Try_2"}},
+		{"a bad request id", "GET", "/a", "", []string{"X-Request-Id", "a b"}, nil},
+		{"a long request id", "GET", "/a", "", []string{"X-Request-Id", strings.Repeat("a", 65)}, nil},
 		{"a user agent", "GET", "/a", "", []string{"User-Agent", "x\t\xff\u009b" + strings.Repeat("y", 300)}, map[string]any{"user_agent": "x???" + strings.Repeat("y", 195)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestAccessLog(t *testing.T) {
 			if err := resp.Body.Close(); err != nil {
 				t.Error(err)
 			}
-			got := log.line(t)
+			got := log.next(t)
 			if text := fmt.Sprint(got); strings.Contains(text, "eyJ") || strings.Contains(text, "Bearer") {
 				t.Errorf("a secret is in the log: %s", text)
 			}
@@ -121,7 +121,7 @@ func TestAccessLog(t *testing.T) {
 			}
 			id := fmt.Sprint(got["request_id"])
 			if resp.Header.Get("X-Request-Id") != id || len(id) > 64 || strings.ContainsAny(id, " \n") || id == "" {
-				t.Errorf("the request is called %q, and %q to the client", id, resp.Header.Get("X-Request-Id"))
+				t.Errorf("the request id is %q, and %q in the answer", id, resp.Header.Get("X-Request-Id"))
 			}
 			want := map[string]any{
 				"method":     tt.method,
@@ -148,9 +148,9 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// A reader that waits is logged when it ends, and gets what there is at once; how it ends is in the line.
+// A waiting reader is logged when it ends, with its kind of end. It gets each write at once.
 func TestAccessLogOfEnds(t *testing.T) {
-	log := make(said, 10)
+	log := make(lines, 10)
 	arrived := make(chan struct{}, 10)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived <- struct{}{}
@@ -219,7 +219,7 @@ func TestAccessLogOfEnds(t *testing.T) {
 			}
 		}
 		cancel()
-		got := log.line(t)
+		got := log.next(t)
 		status := fmt.Sprint(got["status"])
 		if got["aborted"] == true {
 			status += " aborted"
@@ -233,9 +233,9 @@ func TestAccessLogOfEnds(t *testing.T) {
 	}
 }
 
-// A client that waits to be told to send its body is refused without it, as without the layers between.
+// A client that sends Expect: 100-continue is refused before it sends its body: the layers keep that of net/http.
 func TestAccessLogExpectContinue(t *testing.T) {
-	log := make(said, 1)
+	log := make(lines, 1)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").write(w)
 	}), newMetrics("test", nil, ""), Limits{Rate: 100}, log)
@@ -255,14 +255,14 @@ func TestAccessLogExpectContinue(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Fatalf("got %v, %v", resp, err)
 	}
-	if got := log.line(t); got["status"] != 401. || got["bytes_in"] != 0. {
+	if got := log.next(t); got["status"] != 401. || got["bytes_in"] != 0. {
 		t.Errorf("got %v", got)
 	}
 }
 
-// Two lines never mix, and no line is written for one who does not want any.
+// Lines of requests at the same time never mix.
 func TestAccessLogConcurrently(t *testing.T) {
-	var b bytes.Buffer // the log takes care that it has one writer
+	var b bytes.Buffer // the log writes one line at a time
 	srv := served(t, http.NotFoundHandler(), nil, Limits{}, &b)
 	done := make(chan error)
 	for range 8 {

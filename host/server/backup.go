@@ -21,7 +21,7 @@ import (
 // BackupPath is where a server serves a backup of its log.
 const BackupPath = "/v1/admin/backup"
 
-// Errors of backups that callers tell apart.
+// Errors of backups that callers handle differently.
 var (
 	ErrDamagedBackup = pebble.ErrBackup
 	ErrLogExists     = pebble.ErrExists

@@ -223,8 +223,8 @@ func kilobyte(r *rand.Rand, id string) []byte {
 	)
 }
 
-// during calls f as often as it can, from several writers, for some time, and tells how often a second, and how long
-// each took.
+// during calls f as often as it can, from several writers, for some time. It returns the calls a second and the
+// duration of each.
 func during(b *testing.B, writers int, f func(w, i int) error) (perSecond float64, took []time.Duration) {
 	var all sync.WaitGroup
 	lat := make([][]time.Duration, writers)
@@ -358,7 +358,7 @@ func appends(b *testing.B, engine string, writers int) {
 	}
 }
 
-// noLog keeps Pebble from telling.
+// noLog drops what Pebble logs.
 type noLog struct{}
 
 func (noLog) Infof(string, ...any)           {}
@@ -387,7 +387,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut has 200 readers listen to one thread, and tells how long an entry takes from its post to all of them.
+// BenchmarkFanOut has 200 readers of one thread. It measures the time of an entry from its post to the last of them.
 func BenchmarkFanOut(b *testing.B) {
 	for _, engine := range []string{"pebble", "nats"} {
 		b.Run(engine, func(b *testing.B) {

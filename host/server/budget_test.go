@@ -132,8 +132,7 @@ func (b *besieged) until(what string, f func() bool) {
 	}
 }
 
-// Posts that do not end hold what has come of them, up to the budget and no further, whoever they are of. Others get
-// through.
+// Unfinished posts are charged for what has arrived, at most the budget, across tokens. Other requests succeed.
 func TestUnfinishedPosts(t *testing.T) {
 	b := besiege(t)
 	refused := make(chan string, 64)

@@ -120,7 +120,7 @@ func node(t *testing.T, files map[string]string, args, env []string) []byte {
 	cmd.Env = append([]string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "NO_COLOR=1"}, env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Logf("node: %v", err) // what it says decides
+		t.Logf("node: %v", err) // its output decides
 	}
 	return out
 }

@@ -24,7 +24,7 @@ func TestContract(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			u := newUpstream(t, time.Second)
-			base, said := f.start(t, u.URL)
+			base, output := f.start(t, u.URL)
 			write := writer(t, "t1")
 			t.Run("requests", func(t *testing.T) { requests(t, base, write, !f.again) })
 			t.Run("long-poll", func(t *testing.T) { longPoll(t, u, base, write) })
@@ -33,10 +33,10 @@ func TestContract(t *testing.T) {
 			t.Run("gone", func(t *testing.T) { gone(t, u, base) })
 			t.Run("threads", func(t *testing.T) { listed(t, base) })
 			t.Run("verbatim", func(t *testing.T) { verbatim(t, base) })
-			if log := said.String(); strings.Contains(log, "eyJ") || strings.Contains(log, "Bearer") ||
+			if log := output.String(); strings.Contains(log, "eyJ") || strings.Contains(log, "Bearer") ||
 				strings.Contains(log, "offset=") ||
 				strings.Contains(log, "nothing-to-log") {
-				t.Errorf("what is not to be said is in the log:\n%s", log)
+				t.Errorf("a secret or an entry's text is in the log:\n%s", log)
 			} else if f.name != "direct" && !strings.Contains(log, "/arbe-thread-t1") {
 				t.Errorf("the requests are not in the log:\n%s", log)
 			}
@@ -130,7 +130,7 @@ func requests(t *testing.T, base, write string, large bool) {
 		base); a.status != 200 {
 		t.Errorf("with the fresh token: %+v", a)
 	}
-	// A body whose length is not said beforehand is taken, and has its limit.
+	// A body of unannounced length is accepted, within the limit.
 	for body, want := range map[string]int{
 		chat("f", strings.Repeat("x", 1<<20)):       200,
 		strings.Repeat(" ", thread.MaxBody+1<<20+1): 413,
@@ -351,7 +351,7 @@ func hopByHop(t *testing.T, u *upstream, base string) {
 			"User-Agent",
 			"Accept-Encoding",
 			"Accept",
-			"Accept-Language": // fetch says that it takes any
+			"Accept-Language": // fetch accepts any
 		default:
 			t.Errorf("the upstream got %s: %q", name, got.Header[name])
 		}
@@ -401,7 +401,7 @@ func smuggling(t *testing.T, u *upstream, base string) {
 		t.Fatal(err)
 	}
 	cases := 0
-	// CASE is the request line's end, by which the upstream tells the cases apart.
+	// CASE is the end of the request line, by which the upstream distinguishes the cases.
 	inner := "GET " + at.Path + "/odd/echo?case=CASE HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, header := range map[string]string{
 		"both lengths": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner,

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// told are the names of all that /metrics tells of a server that has done everything once, with their labels.
-func told(t *testing.T) map[string][]string {
+// exposed returns the names of all metrics of a server that has done everything once, with their labels.
+func exposed(t *testing.T) map[string][]string {
 	t.Helper()
 	m := newMetrics("test", func(context.Context) error { return nil }, t.TempDir())
-	tellAll(m)
+	countAll(m)
 	asks(front(http.NotFoundHandler(), m, Limits{}, nil, nobody), http.MethodGet, "/", "192.0.2.1:1", "")
 	series := regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
 	label := regexp.MustCompile(`(\w+)="`)
@@ -46,7 +46,7 @@ var (
 	promLabel    = regexp.MustCompile(`(\w+) *(?:=~|!~|!=|=)`)
 )
 
-// unknown are the metrics and labels in a PromQL expression that nobody tells of, and how many metrics there are in it.
+// unknown returns the metrics and labels in a PromQL expression that no server exposes, and how many metrics it has.
 func unknown(expr string, names map[string][]string) (bad []string, metrics int) {
 	expr = promString.ReplaceAllString(expr, "")
 	for _, s := range promSelector.FindAllStringSubmatch(expr, -1) {
@@ -103,7 +103,7 @@ func TestDashboardExpressions(t *testing.T) {
 	}
 }
 
-// Each panel of the dashboard shows what a server tells.
+// TestDashboard holds each panel of the dashboard against the metrics that a server exposes.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/grafana/arbe-threads.json")
 	if err != nil {
@@ -134,7 +134,7 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(b, &d); err != nil {
 		t.Fatal(err)
 	}
-	names := told(t)
+	names := exposed(t)
 	want := source{"prometheus", "${datasource}"}
 	ids, cells, shown := map[int]bool{}, map[[2]int]string{}, map[string]bool{}
 	for _, p := range d.Panels {
@@ -158,7 +158,7 @@ func TestDashboard(t *testing.T) {
 		}
 		for _, target := range p.Targets {
 			if bad, n := unknown(target.Expr, names); len(bad) > 0 || n == 0 || target.Datasource != want {
-				t.Errorf("panel %q: nobody tells of %q in %s", p.Title, bad, target.Expr)
+				t.Errorf("panel %q: no server exposes %q in %s", p.Title, bad, target.Expr)
 			}
 			for _, name := range promName.FindAllString(target.Expr, -1) {
 				shown[name] = true
@@ -178,13 +178,13 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// Each alert looks at what a server tells, and says what to do.
+// TestDashboardAlerts holds each alert against the metrics that a server exposes. Each has a text with the next step.
 func TestDashboardAlerts(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := told(t)
+	names := exposed(t)
 	seen := map[string]bool{}
 	rules := strings.Split(string(b), "      - alert: ")[1:]
 	for _, rule := range rules {
@@ -193,7 +193,7 @@ func TestDashboardAlerts(t *testing.T) {
 		expr, _, ended := strings.Cut(expr, "\n        for: ")
 		expr = strings.TrimPrefix(expr, "|\n")
 		if bad, n := unknown(expr, names); !found || !ended || len(bad) > 0 || n == 0 {
-			t.Errorf("%s: nobody tells of %q in %s", name, bad, expr)
+			t.Errorf("%s: no server exposes %q in %s", name, bad, expr)
 		}
 		for _, part := range []string{
 			"\n        labels: {severity: ", "\n          summary: \"",

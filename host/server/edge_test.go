@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/agents"
 )
 
-// An upstream that does not answer in time is told from one that is not there.
+// The answer for an upstream that is too slow differs from that for one that is not there.
 func TestFrontsSlow(t *testing.T) {
 	for name, start := range map[string]func(*testing.T, string) (string, *output){
 		"proxy": func(t *testing.T, upstream string) (string, *output) {

@@ -99,7 +99,7 @@ func TestRunIsExact(t *testing.T) {
 			if status < 400 {
 				continue
 			}
-			// Who is bound to no run may take these ids.
+			// A token without a run may use these ids.
 			free := s.do("POST", "/api/stream/arbe-thread-free", writer(t, "free"), tt.entry)
 			if ok := free.status == 200 || free.status == 409; ok != (tt.want == 403) {
 				t.Errorf("%s, without a run: %d %s", tt.name, free.status, free.body)

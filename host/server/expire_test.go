@@ -21,7 +21,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// watched is an engine that tells what is done with it, and can fail.
+// watched is an engine that reports each call, and can fail.
 type watched struct {
 	log.Engine
 	reads, appends atomic.Int64
@@ -295,7 +295,7 @@ func TestExpireHeartbeatsOnCluster(t *testing.T) {
 	}
 }
 
-// firstEvents reads an event stream until it has said something.
+// firstEvents reads an event stream until it has received an event.
 func firstEvents(t *testing.T, s *testServer, path, until string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -85,7 +85,7 @@ func (stale) Head(context.Context, string) (engine.Head, error) {
 	return engine.Head{}, engine.ErrStale
 }
 
-// Where the log can't tell whether it has all, no offset is called wrong, and no answer is one of the tail.
+// While the log can't know whether it has all entries, each read gets 503, with no offset that looks like the tail.
 func TestStaleReads(t *testing.T) {
 	s := on(t, func(e log.Engine) log.Engine { return stale{e} }, t.Context())
 	token := writer(t, "t1")

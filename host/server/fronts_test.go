@@ -27,7 +27,7 @@ import (
 type front struct {
 	name  string
 	again bool // one that was there before, by another address: it is spared the largest bodies
-	start func(t *testing.T, upstream string) (base string, said *output)
+	start func(t *testing.T, upstream string) (base string, log *output)
 }
 
 var fronts = []front{
@@ -37,41 +37,41 @@ var fronts = []front{
 		func(_ *testing.T, upstream string) (string, *output) { return upstream + "/api/stream", &output{} },
 	},
 	{"proxy", false, func(t *testing.T, upstream string) (string, *output) {
-		url, said := goProxy(t, upstream, proxy.Proxy{})
-		return url + "/api/stream", said
+		url, log := goProxy(t, upstream, proxy.Proxy{})
+		return url + "/api/stream", log
 	}},
 	{"proxy, short", true, func(t *testing.T, upstream string) (string, *output) {
 		return goProxy(t, upstream+"/api/stream/", proxy.Proxy{})
 	}},
 	{"edge", false, func(t *testing.T, upstream string) (string, *output) {
-		url, said := edge(t, upstream)
-		return url + "/stream-proxy/api/stream", said
+		url, log := edge(t, upstream)
+		return url + "/stream-proxy/api/stream", log
 	}},
 	{"edge, short", true, func(t *testing.T, upstream string) (string, *output) {
-		url, said := edge(t, upstream+"/api/stream/")
-		return url + "/functions/v1/stream-proxy", said
+		url, log := edge(t, upstream+"/api/stream/")
+		return url + "/functions/v1/stream-proxy", log
 	}},
 }
 
 // goProxy is a Proxy to upstream.
-func goProxy(t *testing.T, upstream string, p proxy.Proxy) (url string, said *output) {
+func goProxy(t *testing.T, upstream string, p proxy.Proxy) (url string, log *output) {
 	t.Helper()
 	u, err := proxy.ParseUpstream(upstream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	said = &output{}
-	p.Upstream, p.Logger = u, slog.New(slog.NewTextHandler(said, nil))
+	log = &output{}
+	p.Upstream, p.Logger = u, slog.New(slog.NewTextHandler(log, nil))
 	if p.Closing == nil {
 		p.Closing = context.Background()
 	}
 	srv := httptest.NewServer(p.Handler())
 	t.Cleanup(srv.Close)
-	return srv.URL, said
+	return srv.URL, log
 }
 
 // edge is the edge function, under the real deno, with what it needs and nothing else.
-func edge(t *testing.T, upstream string, flags ...string) (url string, said *output) {
+func edge(t *testing.T, upstream string, flags ...string) (url string, log *output) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("deno is left out")
@@ -102,8 +102,8 @@ func edge(t *testing.T, upstream string, flags ...string) (url string, said *out
 		"DENO_SERVE_ADDRESS=tcp:127.0.0.1:0",
 		"ARBE_WORKER_URL=" + upstream,
 	}
-	said = &output{}
-	cmd.Stdout, cmd.Stderr = said, said
+	log = &output{}
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,26 +113,26 @@ func edge(t *testing.T, upstream string, flags ...string) (url string, said *out
 		_ = cmd.Process.Kill() // it may have ended
 		<-ended
 		if t.Failed() {
-			t.Logf("the edge function said:\n%s", said)
+			t.Logf("the edge function logged:\n%s", log)
 		}
 	})
 	listening := regexp.MustCompile(`Listening on (http://127\.0\.0\.1:\d+)`)
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Millisecond) { // between two looks
-		if m := listening.FindStringSubmatch(said.String()); m != nil {
-			return m[1], said
+		if m := listening.FindStringSubmatch(log.String()); m != nil {
+			return m[1], log
 		}
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("the edge function ended: %v\n%s", err, said)
+			t.Fatalf("the edge function ended: %v\n%s", err, log)
 		default:
 		}
 	}
-	t.Fatalf("the edge function does not listen: %s", said)
+	t.Fatalf("the edge function does not listen: %s", log)
 	return "", nil
 }
 
-// output is what a front says of itself.
+// output is the log of a front.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -157,7 +157,7 @@ type upstream struct {
 	cases sync.Map     // how many of them, by their ?case
 	waits chan struct{}
 	seen  chan string   // what has come of an upload so far
-	more  chan struct{} // lets a slow answer go on
+	more  chan struct{} // lets a slow answer continue
 	gone  chan struct{} // a client is known to be gone
 }
 
@@ -280,7 +280,7 @@ func (u *upstream) oddly(t *testing.T, w http.ResponseWriter, r *http.Request, w
 	case "redirect":
 		w.Header().Set("Location", u.URL+"/api/stream/odd/echo")
 		w.WriteHeader(http.StatusTemporaryRedirect)
-	case "gzip": // says so and is not: whoever unpacks it fails
+	case "gzip": // the header is false: unpacking fails
 		w.Header().Set("Content-Type", "application/json")
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			w.Header().Set("Content-Encoding", "gzip")

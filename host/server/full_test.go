@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// On a disk that others fill, appends are refused in time, reads go on, and when there is room again all goes on.
+// While another program fills the disk, appends are refused in time and reads succeed. Appends succeed again once there
+// is room.
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {

@@ -19,8 +19,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Whatever is asked of the server, it neither falls nor says that it is at fault, and what it has taken can be read, as
-// it reads: a thread as lines of entries, a JSON stream as an array.
+// No request makes the server fail with a panic or a 5xx. What it has taken can be read in its form: a thread as lines
+// of entries, a JSON stream as an array.
 func FuzzHandlers(f *testing.F) {
 	for _, s := range []struct{ method, target, header, body string }{
 		{"POST", "/api/stream/arbe-thread-t1", "Content-Type: application/json", chat("a", "x")},
@@ -88,7 +88,7 @@ func FuzzHandlers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, method, target, header string, body []byte) {
 		if strings.Contains(target, "live=sse") {
-			return // it would go on for a minute
+			return // it would wait for a minute
 		}
 		w := do(method, target, header, body)
 		if w == nil {

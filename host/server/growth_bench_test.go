@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// BenchmarkGrowth appends to one server's threads over HTTP, from 64 writers, and tells what an append costs as its
-// store grows to 10^7 entries, or GROWTH.
+// BenchmarkGrowth appends to one server's threads over HTTP, from 64 writers. It measures an append's cost as the store
+// grows to 10^7 entries, or GROWTH.
 func BenchmarkGrowth(b *testing.B) {
 	total := 10_000_000
 	if g := os.Getenv("GROWTH"); g != "" {

@@ -109,7 +109,7 @@ func writer(t testing.TB, id string) string {
 	return mint(t, token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}})
 }
 
-// answer is what a request came to.
+// answer is a response, read whole.
 type answer struct {
 	status int
 	header http.Header

@@ -16,7 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/httpd"
 )
 
-// asks sends a request to h and returns the status.
+// asks sends a request to h and returns the answer.
 func asks(h http.Handler, method, target, remote, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.RemoteAddr = remote
@@ -28,17 +28,17 @@ func asks(h http.Handler, method, target, remote, token string) *httptest.Respon
 	return w
 }
 
-// guarded is a handler that takes tokens that begin with "good".
+// guarded is a handler that accepts tokens that begin with "good".
 var guarded = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer good") {
 		w.WriteHeader(http.StatusUnauthorized)
 	}
 })
 
-// whose is the holder of a token that guarded takes.
+// whose returns the holder of a token that guarded accepts.
 func whose(token string) (string, bool) { return token, strings.HasPrefix(token, "good") }
 
-// nobody has a token.
+// nobody accepts no token.
 func nobody(string) (string, bool) { return "", false }
 
 func TestLimitRate(t *testing.T) {
@@ -83,7 +83,7 @@ func TestLimitRate(t *testing.T) {
 			{target: "/", from: "[2001:db8::2]:1", times: 1, retry: "1"},
 			{target: "/", from: "[2001:db8:0:1::1]:1", times: 1, passed: 1},
 		}},
-		{"those that are made up are one", Limits{Rate: 1, Burst: 3}, []ask{
+		{"invalid tokens count for their address", Limits{Rate: 1, Burst: 3}, []ask{
 			{target: "/", from: a, with: "good", times: 1, passed: 1},
 			{target: "/", from: a, with: "bad#", times: 10, passed: 3, retry: "1"},
 			{target: "/", from: a, with: "good", times: 3, passed: 2, retry: "1"}, // a valid token
@@ -126,13 +126,12 @@ func TestLimitRate(t *testing.T) {
 	}
 }
 
-// A page of another site can see that it was too fast, and is told so by its question, not by the one that the browser
-// asks before.
+// A page of another origin can read the 429 of its request. Its preflight is not limited.
 func TestLimitRateBrowser(t *testing.T) {
 	h := front(guarded, nil, Limits{Rate: 1, Burst: 1}, nil, whose)
 	for range 5 {
 		if w := asks(h, http.MethodOptions, "/v1/stream/a", "192.0.2.1:1", ""); w.Code == http.StatusTooManyRequests {
-			t.Error("the browser's own question is refused")
+			t.Error("a preflight is refused")
 		}
 	}
 	asks(h, http.MethodGet, "/v1/stream/a", "192.0.2.1:1", "good")
@@ -143,7 +142,7 @@ func TestLimitRateBrowser(t *testing.T) {
 	}
 }
 
-// However many come, so many are kept in mind, and those who are idle are forgotten first.
+// However many callers come, the number of buckets is bounded. Those of idle callers are deleted first.
 func TestLimitRateMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLimiter(1, 2)
@@ -160,24 +159,24 @@ func TestLimitRateMemory(t *testing.T) {
 				p.take(busy, 1, time.Now())
 				p.take(busy, 1, time.Now())
 				if p.take(busy, 1, time.Now()) == 0 {
-					t.Errorf("after %d: who is busy was forgotten", i)
+					t.Errorf("after %d: the busy caller's bucket was deleted", i)
 				}
 			}
 			p.take(caller(1<<41+i), 1, time.Now())
 			if len(p.buckets) > maxBuckets {
-				t.Fatalf("%d are kept in mind", len(p.buckets))
+				t.Fatalf("%d buckets are kept", len(p.buckets))
 			}
 		}
 		for i := range 3 * maxBuckets { // nobody is idle
 			p.take(caller(1<<42+i), 1, time.Now())
 		}
 		if len(p.buckets) > maxBuckets {
-			t.Fatalf("%d are kept in mind", len(p.buckets))
+			t.Fatalf("%d buckets are kept", len(p.buckets))
 		}
 	})
 }
 
-// Those above the limit are turned away at once, and there is room again when one leaves.
+// Connections above the limit are closed at once. When one closes, another is accepted.
 func TestLimitConnections(t *testing.T) {
 	m := newMetrics("test", nil, "")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -237,7 +236,7 @@ func TestLimitConnections(t *testing.T) {
 	}
 }
 
-// A client that is still sending when it is refused can read why.
+// A client that is refused while it sends its body can read the answer.
 func TestLimitConnectionsLastWord(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -28,7 +28,7 @@ type events struct {
 	t     *testing.T
 	resp  *http.Response
 	lines *bufio.Scanner
-	next  string // the offset that the last control event told
+	next  string // the offset of the last control event
 }
 
 func listen(t *testing.T, ctx context.Context, url, token string, header ...string) *events {
@@ -99,8 +99,8 @@ func (e *events) until(id string) string {
 	return ""
 }
 
-// A thread's entries come as events, those that are there and those that come; who breaks off goes on from the offset
-// that he was told.
+// Entries arrive as events, present and new ones. A reader that reconnects continues from the last offset that it
+// received.
 func TestEvents(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestEvents(t *testing.T) {
 			if got := listen(t, t.Context(), base+"/arbe-thread-t1?live=sse", token).until(""); got != "a b c d" {
 				t.Errorf("without an offset: %q", got)
 			}
-			// As a browser does that comes again by itself.
+			// As a browser that reconnects.
 			if got := listen(t, t.Context(), base+p+"0", token, "Last-Event-ID", first.next).until(""); got != "d" {
 				t.Errorf("after event %s: %q", first.next, got)
 			}
@@ -154,7 +154,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A reader who does not take what he is given is dropped. Nobody waits for him, and he goes on where he was.
+// A reader that accepts no data is disconnected, delays no one else, and continues from its offset.
 func TestLargeSlowReader(t *testing.T) {
 	dropped := make(chan struct{})
 	base := serveBehind(
@@ -271,7 +271,7 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// Many readers wait at the same time, each on a connection of its own, and all hear of what comes. make bench has
+// Many readers wait at the same time, each on a connection of its own, and all receive each entry. make bench has
 // 10,000 of them.
 func TestIdleReaders(t *testing.T) {
 	readers := 500
@@ -356,8 +356,7 @@ func TestServeEndsEvents(t *testing.T) {
 	}
 }
 
-// Several servers stand before one cluster: what is written by one is heard of by the other, and ids are good for all
-// of them.
+// Several servers share one cluster: readers of one receive what was posted to another, and ids are unique across all.
 func TestServersOnOneCluster(t *testing.T) {
 	s, err := natsserver.Start(t.TempDir())
 	if err != nil {
@@ -430,8 +429,8 @@ func TestServersOnOneCluster(t *testing.T) {
 	}
 }
 
-// With few descriptors left, connections are closed, not the log: it goes on while more clients come than there are
-// descriptors.
+// With few file descriptors left, connections are closed, not the log: it takes appends while more clients connect than
+// there are descriptors.
 func TestLargeLogOnFewDescriptors(t *testing.T) {
 	s := startServerBy(t, "pebble", exec.Command("sh", "-c", `ulimit -n 256 && exec "$0"`, os.Args[0]))
 	post := newWriter(t, s.url)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load sends requests on several connections, on each the next one when the last is answered, until more says that it
-// is enough, and tells how long each took. It is one loop around epoll: clients of the usual kind would take as much of
-// two cores as the server does. request makes the nth request.
+// load sends requests on several connections, on each the next one when the last is answered, until more returns false.
+// It returns the duration of each. It is one loop around epoll: an ordinary client would take as much of two cores as
+// the server does. request makes the nth request.
 func load(
 	addr string,
 	conns int,

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// scraped are the lines of what m tells that begin with one of the prefixes.
+// scraped returns the lines of m's metrics that begin with one of the prefixes.
 func scraped(t *testing.T, m *metrics, prefixes ...string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -104,7 +104,7 @@ func TestMetricsOfRequests(t *testing.T) {
 		func() {
 			defer func() {
 				if e := recover(); (e == http.ErrAbortHandler) != (tt.status == "206") {
-					t.Errorf("%s %s: the panic came through as %v", tt.method, tt.target, e)
+					t.Errorf("%s %s: panicked with %v", tt.method, tt.target, e)
 				}
 			}()
 			h.ServeHTTP(httptest.NewRecorder(), r)
@@ -131,7 +131,7 @@ func TestMetricsOfRequests(t *testing.T) {
 	}
 }
 
-// What is refused for its rate is counted, and so is who waits, as long as he does.
+// Requests that exceed the rate are counted, and waiting readers while they wait.
 func TestMetricsOfWaits(t *testing.T) {
 	m := newMetrics("test", nil, "")
 	waits, end := make(chan struct{}), make(chan struct{})
@@ -174,8 +174,8 @@ func TestMetricsOfWaits(t *testing.T) {
 	}
 }
 
-// tellAll tells m of each thing that there is to tell.
-func tellAll(m *metrics) {
+// countAll counts one of each event in m.
+func countAll(m *metrics) {
 	m.Appended(2, 1, 300, 3*time.Millisecond)
 	m.Conflicted(4)
 	m.sent(500)
@@ -193,9 +193,9 @@ func tellAll(m *metrics) {
 }
 
 func TestMetricsOfLog(t *testing.T) {
-	tellAll(nil) // which is to nobody
+	countAll(nil) // does nothing
 	m := newMetrics("v1.2.3", nil, "")
-	tellAll(m)
+	countAll(m)
 	want := []string{
 		"arbe_append_bytes_total 300", "arbe_append_conflicts_total 4", `arbe_append_duration_seconds_bucket{le="0.0025"} 0`,
 		`arbe_append_duration_seconds_bucket{le="0.005"} 1`, "arbe_append_duration_seconds_count 1", "arbe_append_duplicates_total 1", "arbe_append_entries_total 2",
@@ -235,15 +235,15 @@ func TestMetricsOfLog(t *testing.T) {
 		"process_max_fds ",
 	} {
 		if len(scraped(t, m, name)) != 1 {
-			t.Errorf("%s is not told", name)
+			t.Errorf("%s is not exposed", name)
 		}
 	}
 	if with := scraped(t, m, "arbe_engine", "arbe_disk"); len(with) != 0 {
-		t.Errorf("told of what is not there: %q", with)
+		t.Errorf("metrics of an engine or disk that is not there: %q", with)
 	}
 }
 
-// The engine is asked when the measurements are, not more than once a second, and one that does not answer is not up.
+// The engine is checked by a scrape, at most once a second. One that does not answer counts as down.
 func TestMetricsOfEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, hangs := 0, false
@@ -297,14 +297,14 @@ func TestMetricsOfDisk(t *testing.T) {
 	}
 }
 
-// silent is a writer of answers that costs nothing.
+// silent is a http.ResponseWriter that drops all.
 type silent struct{ h http.Header }
 
 func (s silent) Header() http.Header         { return s.h }
 func (s silent) Write(b []byte) (int, error) { return len(b), nil }
 func (s silent) WriteHeader(int)             {}
 
-// BenchmarkCare is what the care for the service costs a request.
+// BenchmarkCare measures the cost of metrics, the rate limit and the access log for a request.
 func BenchmarkCare(b *testing.B) {
 	answer := []byte(`{"nextOffset":"00000000000000000001","appended":1,"duplicates":0}`)
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })

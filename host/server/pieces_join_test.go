@@ -428,7 +428,7 @@ func TestPieceBytes(t *testing.T) {
 	}
 }
 
-// A piece of rare types ends after 32 MiB of others, with an offset that goes on.
+// A piece of rare types ends after 32 MiB of others, with the offset to read on from.
 func TestLargePieceOfRareTypes(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")

@@ -15,8 +15,8 @@ import (
 	"arbe.0sk.ar/runner/host/httpd"
 )
 
-// Clients that ask for one thing after the other and read nothing are let go, whatever they ask for, and the
-// measurements are there for others.
+// A client that sends requests and reads no answers is disconnected, whatever it requests. Others can read the metrics
+// meanwhile.
 func TestPipelinedReadsNothing(t *testing.T) {
 	b := besiege(t)
 	m := newMetrics("test", nil, "")

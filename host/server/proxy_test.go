@@ -19,7 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/proxy"
 )
 
-// Who comes when there are as many requests as there may be is told to come again.
+// A request beyond the limit of simultaneous ones gets 503 with Retry-After.
 func TestProxyBusy(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, time.Second)
@@ -57,7 +57,7 @@ func TestProxyBusy(t *testing.T) {
 func TestProxyUploadBreaks(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, time.Second)
-	url, said := goProxy(t, u.URL, proxy.Proxy{})
+	url, log := goProxy(t, u.URL, proxy.Proxy{})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -75,12 +75,12 @@ func TestProxyUploadBreaks(t *testing.T) {
 	if got := <-u.seen; got == "EOF" {
 		t.Error("half a body is whole")
 	}
-	for began := time.Now(); !strings.Contains(said.String(), "path=/odd/upload"); time.Sleep(time.Millisecond) {
+	for began := time.Now(); !strings.Contains(log.String(), "path=/odd/upload"); time.Sleep(time.Millisecond) {
 		if time.Since(began) > 20*time.Second {
-			t.Fatalf("the request's end is not in the log: %s", said)
+			t.Fatalf("the request's end is not in the log: %s", log)
 		}
 	}
-	if log := said.String(); strings.Contains(log, "WARN") ||
+	if log := log.String(); strings.Contains(log, "WARN") ||
 		!strings.Contains(log, "status=400") && !strings.Contains(log, "status=499") {
 		t.Error(log)
 	}
@@ -110,7 +110,7 @@ func serveProxy(ctx context.Context, p proxy.Proxy, ready chan<- string) error {
 	return httpd.Serve(ctx, "127.0.0.1:0", 100, p.Handler(), p.Logger, func(url string) { ready <- url })
 }
 
-// A proxy that is told to end lets go of those who wait for something new, and lets those finish who send something.
+// A proxy that ends disconnects waiting readers, and lets posts finish.
 func TestServeProxy(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, time.Hour)
@@ -119,10 +119,10 @@ func TestServeProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	said := &output{}
+	log := &output{}
 	ready, served := make(chan string, 1), make(chan error, 1)
 	go func() {
-		served <- serveProxy(ctx, proxy.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(said, nil))}, ready)
+		served <- serveProxy(ctx, proxy.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(log, nil))}, ready)
 	}()
 	url := <-ready
 	token := writer(t, "t1")
@@ -170,7 +170,7 @@ func TestServeProxy(t *testing.T) {
 	}
 }
 
-// deadlines notes until when what is written must be accepted.
+// deadlines is a http.ResponseWriter that records its write deadlines.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	write time.Time

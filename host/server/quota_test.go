@@ -53,8 +53,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// A stream takes no more than its quota, but for small posts at its end, and says so by 507. What was there when the
-// quota came counts.
+// A stream takes no more than its quota, but for small posts at its end. Beyond it is 507. Entries from before the
+// quota count.
 func TestStreamQuota(t *testing.T) {
 	b := besiege(t)
 	signed, path := b.token(token.Grant{Stream: "s"}), "/v1/stream/s"
@@ -90,7 +90,7 @@ func TestStreamQuota(t *testing.T) {
 	}
 }
 
-// A token's holder posts so much in an hour, and is told to come again.
+// One token's holder may post its quota within an hour, and gets 429 beyond it. Another holder has a quota of its own.
 func TestLargeTokenQuota(t *testing.T) {
 	b := besiege(t)
 	b.TokenQuota = 1

@@ -80,7 +80,7 @@ func TestLiveReaderSkips(t *testing.T) {
 	if !l.skip(log.Piece{Next: log.Offset{Seq: 8}}, 9) || l.after.Seq != 8 {
 		t.Errorf("others before the tail: %+v", l)
 	}
-	// The moved offset is sent once, by itself.
+	// The moved offset is sent once, in an event of its own.
 	s, w, r := &Server{}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	if !s.tellOffset(w, r, log.Stream{}, &l) || s.tellOffset(w, r, log.Stream{}, &l) {
 		t.Errorf("%+v", l)

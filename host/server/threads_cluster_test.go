@@ -76,7 +76,7 @@ func TestIndexesOnOneCluster(t *testing.T) {
 	}
 	same := func(a, b string, n int) {
 		t.Helper()
-		for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // until the other server has heard of all
+		for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // until the other server has received all
 			one, other := threads(a), threads(b)
 			d := cmp.Diff(one, other)
 			if d == "" && len(one) == n {

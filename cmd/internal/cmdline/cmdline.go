@@ -40,8 +40,8 @@ func Usage(format string, args ...any) error {
 
 // Run runs the app's command and returns the exit status. values has the values of placeholders, for completion. It
 // differs from the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help
-// and completion are this package's, errors are printed on stderr in one place, and the process goes on until main ends
-// it.
+// and completion are this package's, errors are printed on stderr in one place, and the process continues until main
+// ends it.
 func Run(ctx context.Context, app *cli.App, args []string, values map[string]Values) int {
 	prepare(app, values)
 	err := run(ctx, app, args)

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 )
 
-// held is a terminal that nobody lets write until it is let go.
+// held is a terminal whose writes block until release.
 type held struct {
 	bytes.Buffer
 	free chan struct{}
@@ -56,7 +56,7 @@ func TestRelay(t *testing.T) {
 	})
 }
 
-// A terminal that is never let go does not keep a program from its end.
+// A terminal that blocks for ever does not keep a program from its end.
 func TestRelayHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &held{free: make(chan struct{})}

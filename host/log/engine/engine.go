@@ -1,5 +1,5 @@
 // Package engine is the vocabulary of the log's engines: streams of records, durable and ordered, each append as a
-// whole or not at all. It knows no threads, tokens or HTTP.
+// whole or not at all. It has no threads, tokens or HTTP.
 //
 // Two packages implement Engine by the same rules and under the same tests (internal/test/enginetest): host/log/pebble
 // in a folder of this machine, and host/log/jetstream on a NATS cluster that several servers share. An append is

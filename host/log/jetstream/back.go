@@ -13,10 +13,10 @@ const (
 	mostWindow  = 4096
 )
 
-// ReadBack reads windows of the shard forward, the last one first: JetStream reads no subject backwards. Each window is
-// found by the leader, which alone knows whether it is empty, and is wider than the one before. An empty window costs
-// one request and doubles the next one without a limit, so that a stream's long gaps take few requests. One with
-// messages is halved down to mostWindow, which bounds what is read in vain.
+// ReadBack reads windows of the shard forward, the last one first: JetStream reads no subject backwards. The leader
+// finds each window, since a replica may lag, and each is wider than the one before. An empty window costs one request
+// and doubles the next one without a limit, so that a stream's long gaps take few requests. One with messages is halved
+// down to mostWindow, which bounds the messages that are read in vain.
 func (n *Engine) ReadBack(
 	ctx context.Context, stream string, upTo uint64, count, most int,
 ) ([]engine.Record, error) {

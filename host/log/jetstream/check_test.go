@@ -107,12 +107,12 @@ func TestLimitsAreNoticed(t *testing.T) {
 	}
 }
 
-// TestMajority has leaders that have heard from their replicas some time ago. One has a majority if that is less than
-// two seconds for so many replicas, itself included.
+// TestMajority has leaders with heartbeats of their replicas some time ago. One has a majority if that is less than two
+// seconds for so many replicas, itself included.
 func TestMajority(t *testing.T) {
 	for _, tt := range []struct {
 		replicas int
-		heard    []time.Duration // time since; 0 for never
+		ago      []time.Duration // time since; 0 for never
 		want     bool
 	}{
 		{1, nil, true},
@@ -125,8 +125,8 @@ func TestMajority(t *testing.T) {
 		{5, []time.Duration{time.Second, 0, 0, 0}, false},
 		{5, []time.Duration{time.Second, time.Second, 3 * time.Second, 0}, true},
 	} {
-		if got := jetstream.HasMajority(tt.replicas, tt.heard...); got != tt.want {
-			t.Errorf("%d replicas, heard of %v ago: %v", tt.replicas, tt.heard, got)
+		if got := jetstream.HasMajority(tt.replicas, tt.ago...); got != tt.want {
+			t.Errorf("%d replicas, contacts %v ago: %v", tt.replicas, tt.ago, got)
 		}
 	}
 }

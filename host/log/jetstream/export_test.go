@@ -18,13 +18,13 @@ func (n *Engine) Kept() int {
 	return n.cache.kept
 }
 
-// HasMajority is hasMajority for a leader that heard from its replicas so long ago.
-func HasMajority(replicas int, heard ...time.Duration) bool {
+// HasMajority is hasMajority for a leader whose contacts with its replicas are so long ago.
+func HasMajority(replicas int, ago ...time.Duration) bool {
 	info := &streamInfo{StreamInfo: natsjs.StreamInfo{
 		Config: natsjs.StreamConfig{Replicas: replicas}, Cluster: &natsjs.ClusterInfo{},
 	}}
-	for _, ago := range heard {
-		info.Cluster.Replicas = append(info.Cluster.Replicas, &natsjs.PeerInfo{Active: ago})
+	for _, since := range ago {
+		info.Cluster.Replicas = append(info.Cluster.Replicas, &natsjs.PeerInfo{Active: since})
 	}
 	return hasMajority(info)
 }

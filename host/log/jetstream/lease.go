@@ -9,14 +9,14 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// A leader that has heard from a majority within leaseHeard was the only leader until then, and stays so for at least
-// leaseHeard+leaseKept: a replica waits 4 s for its leader's heartbeat, which comes every second, before it votes for
+// A leader with heartbeats of a majority within leaseRecent was the only leader until then, and stays so for at least
+// leaseRecent+leaseKept: a replica waits 4 s for its leader's heartbeat, which comes every second, before it votes for
 // another (nats-server 2.15, minElectionTimeoutDefault and hbIntervalDefault in raft.go). A read from such a leader
 // within that time returns all that the cluster has acknowledged.
 const (
-	leaseHeard = 2 * time.Second
-	leaseKept  = time.Second // a confirmation is valid for reads that begin within it
-	leaseTry   = 2 * time.Second
+	leaseRecent = 2 * time.Second
+	leaseKept   = time.Second // a confirmation is valid for reads that begin within it
+	leaseTry    = 2 * time.Second
 )
 
 // lease is the time at which a shard's leader last had a majority.
@@ -51,16 +51,17 @@ func (n *Engine) confirm(ctx context.Context, s *shard) error {
 	}
 }
 
-// hasMajority reports whether a leader has heard from a majority of the replicas, itself included, within leaseHeard.
+// hasMajority reports whether a leader had contact with a majority of the replicas, itself included, within
+// leaseRecent.
 func hasMajority(info *streamInfo) bool {
 	if info.Cluster == nil || info.Config.Replicas < 2 {
 		return true // a single server
 	}
-	heard := 1
+	active := 1
 	for _, r := range info.Cluster.Replicas {
-		if r.Active > 0 && r.Active < leaseHeard { // 0: never
-			heard++
+		if r.Active > 0 && r.Active < leaseRecent { // 0: never
+			active++
 		}
 	}
-	return 2*heard > info.Config.Replicas
+	return 2*active > info.Config.Replicas
 }

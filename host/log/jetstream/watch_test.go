@@ -12,30 +12,30 @@ import (
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
-// heard collects the streams that a watch reports.
-type heard struct {
+// seen collects the streams that a watch reports.
+type seen struct {
 	mu    sync.Mutex
 	names map[string]int
 }
 
-func (h *heard) add(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.names == nil {
-		h.names = map[string]int{}
+func (s *seen) add(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = map[string]int{}
 	}
-	h.names[name]++
+	s.names[name]++
 }
 
-func (h *heard) of(name string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.names[name]
+func (s *seen) of(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name]
 }
 
 // watch watches an engine until the test's end.
-func watch(t testing.TB, e *jetstream.Engine) *heard {
-	var h heard
+func watch(t testing.TB, e *jetstream.Engine) *seen {
+	var h seen
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- e.Watch(ctx, h.add) }()
@@ -81,6 +81,6 @@ func TestWatch(t *testing.T) {
 	enginetest.Add(t, writer, "after", "x") // waits for the server
 	enginetest.Until(t, func() bool { return h.of("after") > 0 })
 	if h.of("before") != 0 || h.of("away") != 2 || h.of("opened") != 1 {
-		t.Errorf("heard %v", h.names)
+		t.Errorf("seen %v", h.names)
 	}
 }

@@ -15,12 +15,17 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A whole launch at Daytona, with the real pi, which npm installs into the box: nothing of the host lives while it
-// works, no secret stands in a command line, and the box goes when the run has ended. One whose box vanishes is given
-// up.
-func TestDaytonaLaunch(t *testing.T) {
+// A whole launch at Daytona, with the real pi: nothing of the host lives while it works, no secret stands in a command
+// line, and the box goes when the run has ended. One whose box vanishes is given up. In TestFullDaytonaLaunch npm
+// installs pi into the box.
+func TestDaytonaLaunch(t *testing.T) { daytonaLaunch(t, true) }
+
+func TestFullDaytonaLaunch(t *testing.T) { daytonaLaunch(t, false) }
+
+// daytonaLaunch launches pi into a box that has it, or into one where it is to be installed.
+func daytonaLaunch(t *testing.T, installed bool) {
 	h := newHost(t, bash("echo in-the-box > made.txt; pwd"), say("Done in the box."))
-	// What a box of Daytona's has: Node and npm, and no agent.
+	// What a box of Daytona's has: Node and npm.
 	tools := filepath.Join(t.TempDir(), "tools")
 	if err := os.Mkdir(tools, 0o700); err != nil {
 		t.Fatal(err)
@@ -33,11 +38,17 @@ func TestDaytonaLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"node": filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin",
-		"node"), "npm": npm} {
+	give := func(name, target string) {
+		t.Helper()
 		if err := os.Symlink(target, filepath.Join(tools, name)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	agent := filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin")
+	give("node", filepath.Join(agent, "node"))
+	give("npm", npm)
+	if installed {
+		give("pi", filepath.Join(agent, "pi"))
 	}
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
 	// npm asks where and as this machine's does, and takes what "make agents" has fetched.
@@ -67,7 +78,7 @@ func TestDaytonaLaunch(t *testing.T) {
 	began := time.Now()
 	l, _ := h.launch("--sandbox", "daytona", "--file", rc+":.npmrc", "--", "work in a box")
 	t.Logf("launched in %v", time.Since(began))
-	until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+	h.ends(l.ThreadID)
 	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCompleted {
 		t.Errorf("the run is %s: %s", got, textOf(h.entries()))
 	}
@@ -100,9 +111,8 @@ func TestDaytonaLaunch(t *testing.T) {
 	}
 
 	// The next one has the agent already, and vanishes in mid-run.
-	if err := os.Symlink(filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin", "pi"),
-		filepath.Join(tools, "pi")); err != nil {
-		t.Fatal(err)
+	if !installed {
+		give("pi", filepath.Join(agent, "pi"))
 	}
 	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
 	n := len(h.model.Requests())

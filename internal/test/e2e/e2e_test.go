@@ -328,16 +328,32 @@ func (s *scene) complete(entries []thread.Entry) {
 	}
 }
 
-// until waits for something, within reason.
+// ends waits until the newest run of a thread has ended, without starts of arbe.
+func (s *scene) ends(id string) {
+	s.t.Helper()
+	was := s.thread
+	s.thread = id
+	until(s.t, "the run's end", func() bool {
+		var f thread.Fold
+		for _, e := range s.entries() {
+			f.Add(e)
+		}
+		runs := f.Runs()
+		return len(runs) > 0 && runs[len(runs)-1].Status != thread.StatusRunning
+	})
+	s.thread = was
+}
+
+// until waits for something, within reason. It looks less often the longer it waits: many a look is work.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	for !f() {
+	for began := time.Now(); !f(); {
 		if ctx.Err() != nil {
 			t.Fatalf("waited in vain: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond) // between two looks
+		time.Sleep(max(5*time.Millisecond, time.Since(began)/8)) // between two looks
 	}
 }
 

@@ -28,7 +28,7 @@ func TestLaunch(t *testing.T) {
 	if l.Sandbox.Provider != "local" || l.Sandbox.Ref == "" || l.Process.PID == 0 || l.Resume != "none" {
 		t.Errorf("launched %+v", l)
 	}
-	until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+	h.ends(l.ThreadID)
 	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCompleted {
 		t.Errorf("the run is %s", got)
 	}
@@ -92,7 +92,7 @@ func TestLaunchesAtOnce(t *testing.T) {
 	if statuses[0] != 1 || statuses[75] != 3 {
 		t.Errorf("exit statuses, and how many had each: %v", statuses)
 	}
-	until(t, "the run's end", func() bool { return h.arbe("thread", "status", h.thread) != thread.StatusRunning })
+	h.ends(h.thread)
 	runs := 0
 	for _, e := range h.entries() {
 		if strings.HasSuffix(e.ID, ".running") {
@@ -114,8 +114,7 @@ func TestLaunchResume(t *testing.T) {
 	first, _ := h.launch("--keep", "--", "the first question")
 	ended := func() {
 		t.Helper()
-		until(t, "the run's end",
-			func() bool { return h.arbe("thread", "status", first.ThreadID) != thread.StatusRunning })
+		h.ends(first.ThreadID)
 		if got := h.arbe("thread", "status", first.ThreadID); got != thread.StatusCompleted {
 			t.Fatalf("the run is %s", got)
 		}
@@ -147,10 +146,14 @@ func TestLaunchResume(t *testing.T) {
 }
 
 // An attached run shows what happens, and ends as the run does; it can be interrupted, and the run continues without
-// it.
-func TestAttachedRun(t *testing.T) {
+// it. Every third case runs, TestFullAttachedRun has the rest.
+func TestAttachedRun(t *testing.T) { attachedRun(t, every(3)) }
+
+func TestFullAttachedRun(t *testing.T) { attachedRun(t, but(every(3))) }
+
+func attachedRun(t *testing.T, in part) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
-	for _, tt := range []struct {
+	for row, tt := range []struct {
 		name    string
 		replies []model.Reply
 		sig     syscall.Signal
@@ -163,6 +166,9 @@ func TestAttachedRun(t *testing.T) {
 		{"interrupted", []model.Reply{slow}, syscall.SIGINT, 143, "cancelled", "cancelled"},
 		{"left", []model.Reply{slow}, syscall.SIGTERM, 1, "the run continues", "running"},
 	} {
+		if !in(row, 0, 1) {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, tt.replies...)
@@ -347,7 +353,7 @@ func TestLaunchProvides(t *testing.T) {
 	}
 	h.env = append(h.env, "WANTED=wanted-value-0001", "FOR_SETUP=only-for-setup")
 	results := func(l launched) string {
-		until(t, "the run's end", func() bool { return h.arbe("thread", "status", l.ThreadID) != thread.StatusRunning })
+		h.ends(l.ThreadID)
 		h.thread = l.ThreadID
 		all := ""
 		for _, e := range h.entries() {

@@ -27,9 +27,13 @@ func bash(command string) model.Reply {
 
 func say(text string) model.Reply { return model.Reply{Text: text} }
 
-// TestPi: the real pi, to its end on its own.
-func TestPi(t *testing.T) {
-	for _, tt := range []struct {
+// TestPi: the real pi, to its end on its own. Every third case runs, TestFullPi has the rest.
+func TestPi(t *testing.T) { pi(t, every(3)) }
+
+func TestFullPi(t *testing.T) { pi(t, but(every(3))) }
+
+func pi(t *testing.T, in part) {
+	for row, tt := range []struct {
 		name    string
 		replies []model.Reply
 		change  func(*scene)
@@ -64,6 +68,9 @@ func TestPi(t *testing.T) {
 		},
 		{"missing key", nil, func(s *scene) { s.without(agents.KeyVar) }, "failed pi_exit none", 1, "exit status 1"},
 	} {
+		if !in(row, 0, 1) {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, pi078, tt.replies...)
@@ -138,18 +145,27 @@ func TestPiWritesFile(t *testing.T) {
 	}
 }
 
-// The prompt gets to pi as it is, whatever it begins with and however long it is.
-func TestPiPrompt(t *testing.T) {
-	for name, prompt := range map[string]string{
-		"a dash":           "-p --model nonsense",
-		"two dashes":       "-- and more",
-		"an at":            "@file is what I mean",
-		"white space":      "  \n\tbefore and after \n\n",
-		"a dash and space": "- one\n- two\n\n",
-		"quotes":           "it's \"so\" $HOME `ls` \\n \u2028 é",
-		"a long one":       "long " + strings.Repeat("0123456789abcdef", 20_000) + " \n",
+// The prompt gets to pi as it is, whatever it begins with and however long it is. Every third case runs,
+// TestFullPiPrompt has the rest.
+func TestPiPrompt(t *testing.T) { piPrompt(t, every(3)) }
+
+func TestFullPiPrompt(t *testing.T) { piPrompt(t, but(every(3))) }
+
+func piPrompt(t *testing.T, in part) {
+	for row, tt := range []struct{ name, prompt string }{
+		{"a dash", "-p --model nonsense"},
+		{"two dashes", "-- and more"},
+		{"an at", "@file is what I mean"},
+		{"white space", "  \n\tbefore and after \n\n"},
+		{"a dash and space", "- one\n- two\n\n"},
+		{"quotes", "it's \"so\" $HOME `ls` \\n \u2028 é"},
+		{"a long one", "long " + strings.Repeat("0123456789abcdef", 20_000) + " \n"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		if !in(row, 0, 1) {
+			continue
+		}
+		prompt := tt.prompt
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, pi078, say("ok"))
 			s.prompt = prompt

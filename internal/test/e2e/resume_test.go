@@ -128,7 +128,7 @@ func (s *scene) hydrate(args ...string) string {
 // TestFullPiResume has the rest.
 func TestPiResume(t *testing.T) { piResume(t, first) }
 
-func TestFullPiResume(t *testing.T) { piResume(t, notFirst) }
+func TestFullPiResume(t *testing.T) { piResume(t, but(first)) }
 
 func piResume(t *testing.T, in part) {
 	tools := []model.Reply{bash("echo the-tool-says-this"), say("I have seen it.")}
@@ -302,11 +302,11 @@ func (s *scene) again(run, prompt string) {
 	}
 }
 
-// Where this box's own file differs from the thread, the run continues with the thread. Every other case runs here,
-// TestFullPiResumeFallsBack has the rest.
-func TestPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, quick) }
+// Where this box's own file differs from the thread, the run continues with the thread. Every fourth case runs
+// here, TestFullPiResumeFallsBack has the rest.
+func TestPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, every(4)) }
 
-func TestFullPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, rest) }
+func TestFullPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, but(every(4))) }
 
 func piResumeFallsBack(t *testing.T, in part) {
 	for row, tt := range []struct {
@@ -359,7 +359,7 @@ func piResumeFallsBack(t *testing.T, in part) {
 			s.args = append(s.args, "--cwd", other)
 		}, "hydrate", "is to go on in"},
 	} {
-		if !in(row, 0, 2) {
+		if !in(row, 0, 1) {
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {
@@ -392,8 +392,13 @@ func piResumeFallsBack(t *testing.T, in part) {
 }
 
 // A thread that another mirror wrote, which knows turns and nothing of the session file, continues anyway: pi
-// loads what is made of it, and of all that is posted then nothing was on the thread before.
-func TestPiResumeForeign(t *testing.T) {
+// loads what is made of it, and of all that is posted then nothing was on the thread before. One version runs,
+// TestFullPiResumeForeign has the other.
+func TestPiResumeForeign(t *testing.T) { piResumeForeign(t, first) }
+
+func TestFullPiResumeForeign(t *testing.T) { piResumeForeign(t, but(first)) }
+
+func piResumeForeign(t *testing.T, in part) {
 	const foreign = `{"id":"f1","ts":"2026-01-01T00:00:01.000Z","payload":{"type":"chat","text":"the first question"}}
 {"id":"f2","ts":"2026-01-01T00:00:02.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}]}}}
 {"id":"f3","ts":"2026-01-01T00:00:03.000Z","payload":{"type":"pi.tool_result","toolCallId":"c1","toolName":"bash","message":{"role":"toolResult","content":"a-file.txt"}}}
@@ -401,7 +406,10 @@ func TestPiResumeForeign(t *testing.T) {
 {"id":"f5","ts":"2026-01-01T00:00:05.000Z","payload":{"type":"pi.assistant","message":{"role":"assistant","content":"There is one file."}}}
 {"id":"f6","ts":"2026-01-01T00:00:06.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"toolCall","id":"c2","name":"bash","arguments":{"command":"never-answered"}}]}}}
 `
-	for _, version := range versions {
+	for row, version := range versions {
+		if !in(row, 0, 1) {
+			continue
+		}
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, version, say("I know it all."))
@@ -444,10 +452,17 @@ func TestPiResumeForeign(t *testing.T) {
 }
 
 // Whatever other mirrors have written, pi loads what is made of it. (A sample of threads of chance; the seed is in
-// the test's name.)
-func TestPiResumeForeignOfChance(t *testing.T) {
-	for _, version := range versions {
-		for range 2 {
+// the test's name.) Each version gets one thread, and another in TestFullPiResumeForeignOfChance.
+func TestPiResumeForeignOfChance(t *testing.T) { piResumeForeignOfChance(t, every(1)) }
+
+func TestFullPiResumeForeignOfChance(t *testing.T) { piResumeForeignOfChance(t, but(every(1))) }
+
+func piResumeForeignOfChance(t *testing.T, in part) {
+	for row, version := range versions {
+		for sample := range 2 {
+			if !in(row, sample, 2) {
+				continue
+			}
 			seed := rand.Uint64()
 			t.Run(fmt.Sprintf("%s/%d", version, seed), func(t *testing.T) {
 				t.Parallel()

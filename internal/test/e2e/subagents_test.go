@@ -27,9 +27,14 @@ func delegating(name string) model.Reply {
 }
 
 // A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what
-// continues.
-func TestSubagents(t *testing.T) {
-	for name, version := range others(t) {
+// continues. Each agent runs once, TestFullSubagents has the rest.
+func TestSubagents(t *testing.T) { subagents(t, every(1)) }
+
+func TestFullSubagents(t *testing.T) { subagents(t, but(every(1))) }
+
+func subagents(t *testing.T, in part) {
+	for column, name := range otherNames(t) {
+		version := others(t)[name]
 		// codex continues while its subagent works, and ends it when it ends itself: the main agent waits until the
 		// test has seen the subagent's last line.
 		wait := calling(name, "while [ ! -e subagent.seen ]; do sleep 0.05; done")
@@ -39,7 +44,7 @@ func TestSubagents(t *testing.T) {
 		more := model.Reply{Text: "There is no more.", When: "the main question", Times: -1}
 		main := []model.Reply{delegating(name), wait, done, more}
 		work := []model.Reply{calling(name, "echo > subagent.done; echo by-the-subagent"), say("My part is done.")}
-		for _, tt := range []struct {
+		for row, tt := range []struct {
 			name    string
 			replies []model.Reply
 			fails   bool
@@ -47,6 +52,9 @@ func TestSubagents(t *testing.T) {
 			{"fine", append(main, work...), false},
 			{"failed", append(main, work[0], model.Reply{Status: 400, Message: "not for subagents", Times: -1}), true},
 		} {
+			if !in(row, column, len(otherNames(t))) {
+				continue
+			}
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				s := newSceneOf(t, name, version, tt.replies...)

@@ -82,12 +82,10 @@ func TestResumeTraffic(t *testing.T) {
 	}
 	h := newHost(t, say("One."), say("Two."))
 	first, _ := h.launch("--", "the first question")
-	ended := func() {
-		t.Helper()
-		until(t, "the run's end",
-			func() bool { return h.arbe("thread", "status", first.ThreadID) == thread.StatusCompleted })
+	h.ends(first.ThreadID)
+	if got := h.arbe("thread", "status", first.ThreadID); got != thread.StatusCompleted {
+		t.Fatalf("the run is %s", got)
 	}
-	ended()
 	c := &thread.Client{
 		Base: thread.BaseURL(server), Thread: first.ThreadID,
 		Token: thread.StaticToken(h.arbe("token", "mint", "--thread", first.ThreadID)),

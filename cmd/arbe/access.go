@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -179,6 +180,15 @@ func noThread(id string) error {
 
 // foreign is the error of a server that is no thread server.
 func foreign(client *thread.Client, err error) error {
-	const text = "%s answers, but is no thread server: check ARBE_STREAM_URL (%w)"
-	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(text, client.Address(), err)}
+	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
+		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", client.Address(), foreignAnswer(err))}
+}
+
+// foreignAnswer describes the answer of another server, without the page that it may be.
+func foreignAnswer(err error) string {
+	var status *thread.StatusError
+	if errors.As(err, &status) {
+		return fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status))
+	}
+	return "a page of HTML"
 }

@@ -84,7 +84,7 @@ func (p *program) resolve(c *cli.Context, prefix string, least int) (string, err
 
 // candidates returns the threads whose ids begin with prefix.
 func candidates(ctx context.Context, l thread.List, prefix string) (found []thread.Summary, err error) {
-	for page, err := range l.Pages(ctx, thread.Filter{Since: bornAfter(prefix)}) {
+	for page, err := range l.Pages(ctx, thread.Filter{Since: bornAfter(prefix, time.Now())}) {
 		if err != nil {
 			return nil, err
 		}
@@ -127,19 +127,23 @@ func uuidPrefix(s string) bool {
 // clockSkew is how far the clock of a machine that makes ids may be ahead of the server's.
 const clockSkew = 48 * time.Hour
 
+// firstUUID is a time before any UUID of version 7.
+var firstUUID = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // bornAfter returns a time before any thread whose id begins with this prefix of a UUID of version 7 was written; the
-// zero time where the prefix is too short, or another text.
-func bornAfter(prefix string) time.Time {
+// zero time where the prefix is too short, or is another text: a UUID of another version has no plausible time.
+func bornAfter(prefix string, now time.Time) time.Time {
 	digits := strings.ReplaceAll(prefix, "-", "")
 	if !uuidPrefix(prefix) || len(digits) < 8 || len(digits) > 12 && digits[12] != '7' {
 		return time.Time{}
 	}
 	digits = (digits + "0000")[:12] // the first 48 bits are milliseconds
 	ms, err := strconv.ParseInt(digits, 16, 64)
-	if err != nil {
+	born := time.UnixMilli(ms)
+	if err != nil || born.Before(firstUUID) || born.After(now.Add(clockSkew)) {
 		return time.Time{}
 	}
-	return time.UnixMilli(ms).Add(-clockSkew)
+	return born.Add(-clockSkew)
 }
 
 // Short ids.

@@ -75,7 +75,7 @@ func (p *program) listAction(c *cli.Context) error {
 func (p *program) reachList(l thread.List, err error) error {
 	if errors.Is(err, thread.ErrNoList) && thread.Foreign(err) {
 		err = fmt.Errorf("%s answers, but is no thread server, or an older one without a list of threads: "+
-			"check ARBE_STREAM_URL (%w)", l.Address(), err)
+			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
 	}
 	return reach(err)
 }

@@ -85,9 +85,11 @@ func (p *program) threadTail(c *cli.Context) error {
 	if err != nil {
 		return reachThread(client, err)
 	}
-	if c.Bool("no-wait") {
+	switch {
+	case n > 0 && t.over() && !c.Bool("follow"): // nothing to wait for
+	case c.Bool("no-wait"):
 		_, err = client.Read(c.Context, t.from, false, t.each)
-	} else {
+	default:
 		err = client.Follow(c.Context, t.from, t.each, func() bool { return t.over() && !c.Bool("follow") })
 	}
 	if err != nil || !c.Bool("exit-status") {

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	live "arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -30,7 +31,7 @@ dollars, and title. Age, time, harness and model are of the latest run, cost and
 Marks:
   ●  running
   ○  running, and waiting for a chat
-  !  running, and silent: three heartbeats are missing
+  !  no answer from the run: three heartbeats are missing
   ✔  completed
   ✘  failed
   -  cancelled
@@ -212,36 +213,21 @@ func printRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
 
 // States of a thread that are no status.
 const (
-	stateWaiting = "waiting" // a live run waits for a chat
-	stateSilent  = "silent"  // three heartbeats of the run are missing
+	stateWaiting = string(live.Waiting) // a live run waits for a chat
+	stateSilent  = string(live.Silent)  // a heartbeat of the run is missing
+	stateDead    = string(live.Dead)    // three heartbeats of the run are missing
 	stateDeleted = "deleted"
 )
 
-// startDue is the time within which the next signal of a run comes before its first heartbeat: the host posts one
-// every 30 s while it makes the box.
-const startDue = 30 * time.Second
-
-// stateOf returns a thread's status, or waiting or silent where that is more exact; and of an open run how long ago
-// its last entry came. now is by the server's clock.
+// stateOf returns a thread's status, or waiting, silent or dead where that is more exact; and of an open run how long
+// ago its last entry came. now is by the server's clock.
 func stateOf(v thread.Summary, now time.Time) (state string, silence time.Duration) {
-	if v.Status != thread.StatusRunning {
-		return v.Status, 0
+	l := live.PulseOf(v).At(now)
+	switch l.State {
+	case live.Waiting, live.Silent, live.Dead:
+		return string(l.State), l.Silence
 	}
-	due := time.Duration(v.NextMs) * time.Millisecond
-	if due <= 0 {
-		due = startDue
-	}
-	last := max(v.LastEntryAt, v.LastBeatAt)
-	if at, err := time.Parse(time.RFC3339, last); err == nil {
-		silence = max(0, now.Sub(at))
-	}
-	switch {
-	case silence > 3*due:
-		return stateSilent, silence
-	case v.Waiting:
-		return stateWaiting, silence
-	}
-	return v.Status, silence
+	return v.Status, l.Silence
 }
 
 // durationOf returns how long a thread's latest run has lasted; false before any.

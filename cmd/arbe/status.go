@@ -104,7 +104,7 @@ func (p *program) threadStatus(c *cli.Context) error {
 		line = strings.Join(s.words(), " · ")
 	}
 	fmt.Fprintln(p.stdout, line)
-	if state, silence := stateOf(s.Summary, s.now); state == stateSilent && s.LastEntryAt != "" {
+	if state, silence := stateOf(s.Summary, s.now); state == stateDead && s.LastEntryAt != "" {
 		fmt.Fprintf(p.stderr, "arbe: no entry of the run for %s, and three heartbeats are missing: its box may be dead; "+
 			"arbe reconcile %s gives it up if so\n", shortDuration(silence), id)
 	}
@@ -129,8 +129,9 @@ func (s seen) words() []string {
 	state, silence := stateOf(s.Summary, s.now)
 	switch {
 	case s.Status != thread.StatusRunning || s.LastEntryAt == "":
-	case state == stateSilent:
-		add("silent for " + shortDuration(silence))
+	case state == stateSilent, state == stateDead:
+		add(state)
+		add("no entry for " + shortDuration(silence))
 	default:
 		if state == stateWaiting {
 			add("waiting for a chat")
@@ -169,7 +170,7 @@ func (p *program) printStatus(s seen) error {
 	out := struct {
 		ThreadID string          `json:"threadId"`
 		Status   string          `json:"status"`
-		State    string          `json:"state"`              // the status, or waiting or silent
+		State    string          `json:"state"`              // the status, or waiting, silent or dead
 		SilentMs int64           `json:"silentMs,omitempty"` // of an open run, since its last entry
 		Summary  *thread.Summary `json:"summary,omitempty"`
 		Runs     []jsonRun       `json:"runs"`

@@ -71,7 +71,8 @@ var marks = map[string]struct{ mark, style string }{
 	thread.StatusIdle:      {"·", dim},
 	thread.StatusRunning:   {"●", cyan},
 	stateWaiting:           {"○", cyan},
-	stateSilent:            {"!", red},
+	stateSilent:            {"●", yellow},
+	stateDead:              {"!", red},
 	thread.StatusCompleted: {"✔", green},
 	thread.StatusFailed:    {"✘", red},
 	thread.StatusCancelled: {"-", yellow},
@@ -91,8 +92,8 @@ func (t table) columns() []column {
 			switch {
 			case !wide:
 				return mark
-			case r.state == stateSilent:
-				return mark + " silent for " + shortDuration(r.silence)
+			case r.state == stateSilent, r.state == stateDead:
+				return mark + " " + r.state + ", " + shortDuration(r.silence)
 			case r.ErrorClass != "" && r.state == thread.StatusFailed:
 				return mark + " failed " + r.ErrorClass
 			}

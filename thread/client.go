@@ -82,6 +82,23 @@ func NotFound(err error) bool {
 	return errors.As(err, &se) && se.Status == http.StatusNotFound
 }
 
+// NoThread reports whether err is a thread server's answer that there is no such thread.
+func NoThread(err error) bool { return NotFound(err) && codeOf(err) == codeNotFound }
+
+// Foreign reports whether err is an answer that no thread server gives: a page of HTML, or a refusal of the route
+// without the error of a thread server. Some other server has the address, or a proxy in front of the thread server.
+func Foreign(err error) bool {
+	var se *StatusError
+	if !errors.As(err, &se) {
+		return errors.Is(err, errPage)
+	}
+	switch se.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return se.Code == ""
+	}
+	return se.page
+}
+
 // request sends one request within p's times, and once more with another token where the server refuses this one. The
 // caller closes the answer's body.
 func (c *Client) request(ctx context.Context, p policy, method, query string, body []byte) (*http.Response, error) {
@@ -180,8 +197,8 @@ func (c *Client) log() *slog.Logger {
 	return c.Log
 }
 
-// address returns the server's URL for logs, without user and password.
-func (c *Client) address() string {
+// Address returns the server's URL for logs and messages, without user and password.
+func (c *Client) Address() string {
 	u, err := url.Parse(c.Base)
 	if err != nil {
 		return ""
@@ -221,7 +238,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 			if errors.As(err, &ue) {
 				err = ue.Err // the address is in the record already
 			}
-			c.log().Warn("no answer from the thread server; retrying", "url", c.address(), "error", err)
+			c.log().Warn("no answer from the thread server; retrying", "url", c.Address(), "error", err)
 		}
 		return
 	}

@@ -25,8 +25,9 @@ const (
 
 // Codes of the server's errors.
 const (
-	codeBeyond  = "beyond_tail" // an older server answers such an offset with 400 and another code
-	codeRemoved = "removed"     // the entry was there; the server deletes those that nobody needs after a run
+	codeBeyond   = "beyond_tail" // an older server answers such an offset with 400 and another code
+	codeNotFound = "not_found"   // there is no such thread or entry
+	codeRemoved  = "removed"     // the entry was there; the server deletes those that nobody needs after a run
 )
 
 // wholeReads counts the reads that a server refused in pieces and answered in whole.
@@ -320,9 +321,8 @@ func (c *Client) open(ctx context.Context, query string) (Page, io.ReadCloser, e
 	}
 	page := Page{
 		Next: resp.Header.Get(headerNext), UpToDate: resp.Header.Get(headerUpToDate) == "true",
-		prev: resp.Header.Get(headerPrev),
+		prev: resp.Header.Get(headerPrev), Now: clockOf(resp),
 	}
-	page.Now, _ = http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
 	return page, resp.Body, nil
 }
 

@@ -31,7 +31,7 @@ agent, posts the agent's remaining lines, and ends the run.`,
 }
 
 func (p *program) cancelAction(c *cli.Context) error {
-	id, err := one(c)
+	id, err := p.oneToChange(c)
 	if err != nil {
 		return err
 	}
@@ -42,8 +42,8 @@ func (p *program) cancelAction(c *cli.Context) error {
 	var fold thread.Fold
 	signals := client.Only("signal.")
 	page, err := signals.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil && !thread.NotFound(err) {
-		return reach(err)
+	if err != nil {
+		return reachThread(client, err)
 	}
 	run, harness := c.String("run"), ""
 	for _, r := range fold.Runs() {

@@ -29,7 +29,7 @@ mint --scope delete; the token of a run is refused, so no agent can delete its o
 }
 
 func (p *program) deleteAction(c *cli.Context) error {
-	id, err := one(c)
+	id, err := p.oneToChange(c)
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,9 @@ func (p *program) deleteAction(c *cli.Context) error {
 	}
 	if !c.Bool("force") {
 		var fold thread.Fold
-		_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-		if err != nil {
-			return reach(err)
+		add := func(e thread.Entry) error { fold.Add(e); return nil }
+		if _, err = client.Only("signal.").Read(c.Context, "0", false, add); err != nil {
+			return reachThread(client, err)
 		}
 		for _, r := range fold.Runs() {
 			if r.Status == thread.StatusRunning {
@@ -64,7 +64,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	tokens, err := tokenFor(d, id, token.ScopeDelete)
+	tokens, err := tokensFor(d, thread.StreamName(id), token.ScopeDelete)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	}
 	body, err := ask(c.Context, http.MethodDelete, url, "/v1/stream/"+thread.StreamName(id), token)
 	if err != nil {
-		return reach(err)
+		return reachThread(client, err)
 	}
 	host{data: d}.forget(id)
 	return body.Close()

@@ -30,7 +30,7 @@ has the number of entries and a SHA-256 over their lines without that time. An i
 }
 
 func (p *program) exportAction(c *cli.Context) error {
-	id, err := one(c)
+	id, err := p.one(c)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,10 @@ func (p *program) exportAction(c *cli.Context) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	if err != nil {
+	switch {
+	case err != nil && sum.n == 0:
+		return reachThread(client, err)
+	case err != nil:
 		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, sum.n)}
 	}
 	fmt.Fprintf(p.stderr, "%d entries, sha256 %x\n", sum.n, sum.hash.Sum(nil))
@@ -85,7 +88,11 @@ func (p *program) importAction(c *cli.Context) error {
 	if c.NArg() < 1 || c.NArg() > 2 {
 		return cmdline.Usage("want a thread id, and a file at most; see %s --help", c.Command.HelpName)
 	}
-	client, err := p.client(c, c.Args().First(), token.ScopeWrite)
+	id, err := p.toChange(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, token.ScopeWrite)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -27,6 +24,8 @@ type host struct {
 	client    func(threadID string) (*thread.Client, error) // for writing any thread
 	providers map[string]reconcile.Provider                 // those that are configured here
 	folders   folders
+
+	resolve func(id string) (string, error) // of a command line: the whole id for a unique prefix of a UUID
 }
 
 // provider is a provider of boxes, as launches and the reconciler use it.
@@ -42,33 +41,10 @@ func (p *program) host(c *cli.Context) (host, error) {
 		return host{}, err
 	}
 	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
-	h.client = func(id string) (*thread.Client, error) {
-		client, err := p.client(c, id, token.ScopeWrite)
-		if err != nil {
-			return nil, err
-		}
-		// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
-		if token, err := client.Token(); err == nil && subject(token) == thread.StreamName(id) {
-			return client, nil
-		}
-		if key, err := secret(d); err == nil {
-			return h.minting(client.Base, key, client)(id)
-		}
-		return client, nil
-	}
+	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
+	h.client = func(id string) (*thread.Client, error) { return p.client(c, id, token.ScopeWrite) }
+	h.resolve = func(id string) (string, error) { return p.toChange(c, id) }
 	return h, nil
-}
-
-// subject returns the stream of a token, unverified; "" if the token can't be parsed.
-func subject(token string) string {
-	_, rest, _ := strings.Cut(token, ".")
-	claims, _, _ := strings.Cut(rest, ".")
-	b, err := base64.RawURLEncoding.DecodeString(claims)
-	var c struct{ Sub string }
-	if err != nil || json.Unmarshal(b, &c) != nil {
-		return ""
-	}
-	return c.Sub
 }
 
 // minting returns clients whose tokens are signed here, even if the environment has a token.

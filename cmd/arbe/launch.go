@@ -300,6 +300,11 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, e
 	case c.Bool("push") && (t.Box.Repo == "" || t.Box.Branch == ""):
 		return t, spec, cmdline.Usage("--push needs --repo and --branch")
 	}
+	if t.Thread != "" {
+		if t.Thread, err = h.resolve(t.Thread); err != nil {
+			return t, spec, err
+		}
+	}
 	if t.Box.Resources, err = sandbox.ParseResources(c.String("resources")); err != nil {
 		return t, spec, cmdline.Usage("--resources: %w", err)
 	}
@@ -318,6 +323,9 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, e
 	if parent := c.String("parent"); parent != "" {
 		if !thread.ValidThread(parent) {
 			return t, spec, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
+		}
+		if parent, err = h.resolve(parent); err != nil {
+			return t, spec, err
 		}
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}
 	}

@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -27,9 +26,10 @@ import (
 
 // Exit statuses beside 0, 1 and cmdline.StatusUsage.
 const (
-	exitNoReach = 69 // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
-	exitDisk    = 74 // the server's log has failed, mostly because of its disk (EX_IOERR)
-	exitConfig  = 78 // the environment is wrong or incomplete (EX_CONFIG)
+	exitNoThread = 66 // there is no such thread (EX_NOINPUT)
+	exitNoReach  = 69 // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
+	exitDisk     = 74 // the server's log has failed, mostly because of its disk (EX_IOERR)
+	exitConfig   = 78 // the environment is wrong or incomplete (EX_CONFIG)
 )
 
 // version is set by the linker.
@@ -71,7 +71,7 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		},
 		Commands: []*cli.Command{
 			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
-			p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.versionCommand(),
+			p.cancelCommand(), p.reconcileCommand(), p.sandboxCommand(), p.listCommand("ls"), p.versionCommand(),
 		},
 	}
 	return cmdline.Run(ctx, app, args, values(p))
@@ -150,44 +150,4 @@ func serverURL(d server.Data) (string, error) {
 			"or start arbe serve on this machine (data folder %s)", d)}
 	}
 	return url, err
-}
-
-// client returns a client of one thread, whose tokens have this scope.
-func (p *program) client(c *cli.Context, threadID string, scope string) (*thread.Client, error) {
-	if !thread.ValidThread(threadID) {
-		return nil, cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", threadID)
-	}
-	d, err := data(c)
-	if err != nil {
-		return nil, err
-	}
-	url, err := serverURL(d)
-	if err != nil {
-		return nil, err
-	}
-	token, err := tokenFor(d, threadID, scope)
-	if err != nil {
-		return nil, err
-	}
-	log := cmdline.Logger(p.stderr, false)
-	return &thread.Client{Base: thread.BaseURL(url), Thread: threadID, Token: token, Log: log, HTTP: p.http}, nil
-}
-
-// tokenFor returns a source of tokens for the thread: the one in the environment, or one signed for each call.
-func tokenFor(d server.Data, threadID, scope string) (func() (string, error), error) {
-	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
-		return thread.FileToken(file), nil
-	}
-	if token := os.Getenv("ARBE_STREAM_TOKEN"); token != "" {
-		return thread.StaticToken(token), nil
-	}
-	key, err := secret(d)
-	if err != nil {
-		return nil, err
-	}
-	return func() (string, error) {
-		return token.Sign(key, token.Grant{
-			Stream: thread.StreamName(threadID), Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
-		})
-	}, nil
 }

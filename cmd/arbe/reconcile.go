@@ -64,10 +64,22 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	if c.Bool("all") {
 		return p.settleAll(c, h, p.stdout)
 	}
-	id := c.Args().First()
+	id, err := p.toChange(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	client, err := h.client(id)
+	if err != nil {
+		return err
+	}
 	s, err := h.reconciler(c).Thread(c.Context, id)
 	p.print(c, h, p.stdout, id, s)
-	return reach(err)
+	if err == nil && s.Status == thread.StatusIdle && len(s.Actions) == 0 {
+		if _, missing := exists(c.Context, client); thread.NoThread(missing) {
+			err = missing
+		}
+	}
+	return reachThread(client, err)
 }
 
 // settleAll settles all threads that were launched from here or have boxes.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,9 +27,10 @@ func (p *program) threadCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name:   "new",
-				Usage:  "print the id of a new thread",
+				Usage:  "create a thread without entries, and print its id",
 				Action: p.threadNew,
 			},
+			p.listCommand("list"),
 			{
 				Name:      "post",
 				Usage:     "post a chat, or entries from stdin (NDJSON), and print the entries' ids",
@@ -46,44 +46,13 @@ func (p *program) threadCommand() *cli.Command {
 				ArgsUsage: "ID",
 				Action:    p.threadRead,
 			},
-			{
-				Name:      "tail",
-				Usage:     "show a thread for people, live, until its run has ended",
-				ArgsUsage: "ID",
-				Flags: []cli.Flag{
-					&cli.BoolFlag{
-						Name:    "follow",
-						Aliases: []string{"f"},
-						Usage:   "keep following after the run's end",
-					},
-					&cli.BoolFlag{Name: "no-wait", Usage: "show the present entries and exit"},
-					&cli.BoolFlag{Name: "full", Usage: "show long outputs whole"},
-					&cli.BoolFlag{Name: "json", Usage: "print the entries as NDJSON"},
-				},
-				Action: p.threadTail,
-			},
-			{
-				Name:      "status",
-				Usage:     "print a thread's status: idle, running, completed, failed or cancelled",
-				ArgsUsage: "ID",
-				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "json", Usage: "print one JSON object with the thread's runs"},
-				},
-				Action: p.threadStatus,
-			},
+			p.tailCommand(),
+			p.statusCommand(),
 			p.exportCommand(),
 			p.importCommand(),
 			p.deleteCommand(),
 		},
 	}
-}
-
-// one returns the command's only argument, a thread's id.
-func one(c *cli.Context) (string, error) {
-	if c.NArg() != 1 {
-		return "", cmdline.Usage("want one thread id; see %s --help", c.Command.HelpName)
-	}
-	return c.Args().First(), nil
 }
 
 func (p *program) threadNew(c *cli.Context) error {
@@ -94,15 +63,54 @@ func (p *program) threadNew(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := awaitServer(c); err != nil {
+		return err
+	}
+	client, err := p.client(c, id.String(), token.ScopeWrite)
+	if err != nil {
+		return err
+	}
+	if err := client.Create(c.Context); err != nil {
+		return reachThread(client, err)
+	}
 	fmt.Fprintln(p.stdout, id)
 	return nil
+}
+
+// serverStart bounds the wait for a server on this machine that is starting, as in: arbe serve & arbe thread new.
+const serverStart = 3 * time.Second
+
+// awaitServer waits a moment for the address of a server on this machine.
+func awaitServer(c *cli.Context) error {
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context, serverStart)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := serverURL(d); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil // the next step reports what is missing
+		}
+	}
 }
 
 func (p *program) threadPost(c *cli.Context) error {
 	if c.NArg() < 1 {
 		return cmdline.Usage("want a thread id; see %s --help", c.Command.HelpName)
 	}
-	client, err := p.client(c, c.Args().First(), token.ScopeWrite)
+	id, err := p.toChange(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, token.ScopeWrite)
 	if err != nil {
 		return err
 	}
@@ -146,7 +154,7 @@ func (p *program) post(ctx context.Context, client *thread.Client, entries []thr
 		if errors.As(err, &se) && len(se.Entries) > 0 {
 			err = fmt.Errorf("%w (%s: %s)", err, se.Entries[0].ID, se.Entries[0].Reason)
 		}
-		return reach(err)
+		return reachThread(client, err)
 	}
 	for _, e := range entries {
 		fmt.Fprintln(p.stdout, e.ID)
@@ -154,16 +162,8 @@ func (p *program) post(ctx context.Context, client *thread.Client, entries []thr
 	return nil
 }
 
-// reach gives an error of the thread server its exit status.
-func reach(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return nil // the user ended it
-	}
-	return &cmdline.Exit{Status: exitNoReach, Cause: err}
-}
-
 func (p *program) threadRead(c *cli.Context) error {
-	id, err := one(c)
+	id, err := p.one(c)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (p *program) threadRead(c *cli.Context) error {
 	}
 	out := bufio.NewWriter(p.stdout)
 	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { return printEntry(out, e) })
-	return errors.Join(reach(err), out.Flush())
+	return errors.Join(reachThread(client, err), out.Flush())
 }
 
 // printEntry writes an entry as the server returns it.
@@ -184,103 +184,6 @@ func printEntry(w io.Writer, e thread.Entry) error {
 	}
 	_, err := w.Write(append(b, '\n'))
 	return err
-}
-
-func (p *program) threadStatus(c *cli.Context) error {
-	id, err := one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
-	if err != nil {
-		return err
-	}
-	if !c.Bool("json") {
-		v, err := client.Summary(c.Context)
-		switch {
-		case err == nil:
-			fmt.Fprintln(p.stdout, v.Status)
-			return nil
-		case thread.NotFound(err) && !errors.Is(err, thread.ErrNoSummary):
-			fmt.Fprintln(p.stdout, thread.StatusIdle)
-			return nil
-		case !errors.Is(err, thread.ErrNoSummary):
-			return reach(err)
-		}
-	}
-	var fold thread.Fold
-	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil && !thread.NotFound(err) {
-		return reach(err)
-	}
-	if !c.Bool("json") {
-		fmt.Fprintln(p.stdout, fold.Status())
-		return nil
-	}
-	type jsonRun struct {
-		RunID       string           `json:"runId"`
-		Harness     string           `json:"harness"`
-		Status      string           `json:"status"`
-		Provisional bool             `json:"provisional"` // posted by a host; the runner's own end replaces it
-		LastSignal  string           `json:"lastSignalAt"`
-		Cause       *thread.Failed   `json:"cause,omitempty"`
-		Orphaned    *thread.Orphaned `json:"orphaned,omitempty"`
-		Totals      *thread.Totals   `json:"totals,omitempty"`
-		Sandbox     *thread.Sandbox  `json:"sandbox,omitempty"`
-	}
-	runs := []jsonRun{}
-	for _, r := range fold.Runs() {
-		runs = append(
-			runs,
-			jsonRun{
-				r.ID,
-				r.Harness,
-				r.Status,
-				r.Provisional,
-				thread.Stamp(r.LastSignal),
-				r.Cause,
-				r.Orphaned,
-				r.Totals,
-				r.Sandbox,
-			},
-		)
-	}
-	enc := json.NewEncoder(p.stdout)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(struct {
-		ThreadID string    `json:"threadId"`
-		Status   string    `json:"status"`
-		Runs     []jsonRun `json:"runs"`
-	}{id, fold.Status(), runs})
-}
-
-func (p *program) threadTail(c *cli.Context) error {
-	id, err := one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
-	if err != nil {
-		return err
-	}
-	show := p.show(c.Bool("full"))
-	if c.Bool("json") {
-		show = func(e thread.Entry) error { return printEntry(p.stdout, e) }
-	}
-	var fold thread.Fold
-	each := func(e thread.Entry) error {
-		fold.Add(e)
-		return show(e)
-	}
-	if c.Bool("no-wait") {
-		_, err := client.Read(c.Context, "0", false, each)
-		return reach(err)
-	}
-	return reach(client.Follow(c.Context, "0", each, func() bool {
-		r, any := fold.Latest()
-		return any && r.Status != thread.StatusRunning && !c.Bool("follow")
-	}))
 }
 
 // show returns a func that shows a thread's entries on the terminal.

@@ -113,13 +113,19 @@ func Verbose() cli.Flag {
 
 // Terminal reports whether w is a terminal, and how many columns it has.
 func Terminal(w io.Writer) (columns int, is bool) {
+	columns, _, is = TerminalSize(w)
+	return columns, is
+}
+
+// TerminalSize reports whether w is a terminal, and how many columns and rows it has.
+func TerminalSize(w io.Writer) (columns, rows int, is bool) {
 	f, ok := w.(*os.File)
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
-	return int(size.Col), true
+	return int(size.Col), int(size.Row), true
 }

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// client returns a client of one thread, whose tokens have this scope.
+func (p *program) client(c *cli.Context, threadID string, scope string) (*thread.Client, error) {
+	if !thread.ValidThread(threadID) {
+		return nil, badThread(threadID)
+	}
+	client, err := p.clientOf(c, thread.StreamName(threadID), scope)
+	if err == nil {
+		client.Thread = threadID
+	}
+	return client, err
+}
+
+func badThread(id string) error {
+	return cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", id)
+}
+
+// list returns the list of the server's threads.
+func (p *program) list(c *cli.Context) (thread.List, error) {
+	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
+	return thread.NewList(client), err
+}
+
+// clientOf returns a client of no thread, whose tokens have this subject and scope.
+func (p *program) clientOf(c *cli.Context, subject, scope string) (*thread.Client, error) {
+	d, err := data(c)
+	if err != nil {
+		return nil, err
+	}
+	url, err := serverURL(d)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := tokensFor(d, subject, scope)
+	if err != nil {
+		return nil, err
+	}
+	log := cmdline.Logger(p.stderr, false)
+	return &thread.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: p.http}, nil
+}
+
+// tokensFor returns a source of tokens for a subject: a stream, or the list of threads. The token of the environment
+// serves if it is for the subject and has not expired. Else tokens are signed here, one for each call.
+func tokensFor(d server.Data, subject, scope string) (func() (string, error), error) {
+	sign := func(key []byte) (string, error) {
+		return token.Sign(key, token.Grant{
+			Stream: subject, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
+		})
+	}
+	name, given := givenToken()
+	if given == nil {
+		key, err := secret(d)
+		return func() (string, error) { return sign(key) }, err
+	}
+	first, err := given()
+	if err != nil {
+		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s: %w", name, err)}
+	}
+	key, err := secret(d)
+	if unfit := unfitFor(first, subject, time.Now()); unfit != "" && err != nil {
+		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s %s, and no other can be signed: "+
+			"set it to a token of arbe token mint, or unset it and set DURABLE_STREAMS_SECRET", name, unfit)}
+	}
+	return func() (string, error) {
+		token, fail := given()
+		if err == nil && fail == nil && unfitFor(token, subject, time.Now()) != "" {
+			return sign(key)
+		}
+		return token, fail
+	}, nil
+}
+
+// givenToken returns the name of the variable with the user's token, and a source of that token; nil for none.
+func givenToken() (name string, token func() (string, error)) {
+	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
+		return "ARBE_STREAM_TOKEN_FILE", thread.FileToken(file)
+	}
+	if token := os.Getenv("ARBE_STREAM_TOKEN"); token != "" {
+		return "ARBE_STREAM_TOKEN", thread.StaticToken(token)
+	}
+	return "", nil
+}
+
+// unfitFor returns why a token, unverified, does not serve a subject; "" if it may. The server decides on one that
+// can't be parsed.
+func unfitFor(token, want string, now time.Time) string {
+	claims := claimsOf(token)
+	if claims.Sub == "" {
+		return ""
+	}
+	if claims.Sub != want {
+		return fmt.Sprintf("is for %s, not for %s", subjectName(claims.Sub), subjectName(want))
+	}
+	if until := time.Unix(int64(claims.Exp), 0); claims.Exp > 0 && !now.Before(until) {
+		return "expired at " + until.Local().Format(time.DateTime)
+	}
+	return ""
+}
+
+// claims are the members of a token, unverified; zero if the token can't be parsed.
+type claims struct {
+	Sub string
+	Exp float64
+}
+
+func claimsOf(token string) (c claims) {
+	_, rest, _ := strings.Cut(token, ".")
+	part, _, _ := strings.Cut(rest, ".")
+	b, err := base64.RawURLEncoding.DecodeString(part)
+	if err != nil || json.Unmarshal(b, &c) != nil {
+		return claims{}
+	}
+	return c
+}
+
+// subject returns the stream of a token, unverified; "" if the token can't be parsed.
+func subject(token string) string { return claimsOf(token).Sub }
+
+// subjectName returns a token's subject for people.
+func subjectName(subject string) string {
+	if id, is := thread.OfStream(subject); is {
+		return "thread " + id
+	}
+	if subject == token.SubjectThreads {
+		return "the list of threads"
+	}
+	return fmt.Sprintf("%.100q", subject)
+}
+
+// reach gives an error of the thread server its exit status.
+func reach(err error) error {
+	var exit *cmdline.Exit
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return nil // the user ended it
+	case errors.As(err, &exit):
+		return err
+	}
+	return &cmdline.Exit{Status: exitNoReach, Cause: err}
+}
+
+// reachThread is reach for a command about one thread. It tells a thread that does not exist apart from an address
+// with another server.
+func reachThread(client *thread.Client, err error) error {
+	switch {
+	case thread.NoThread(err):
+		return noThread(client.Thread)
+	case thread.Foreign(err):
+		return foreign(client, err)
+	}
+	return reach(err)
+}
+
+// noThread is the error of a thread that does not exist.
+func noThread(id string) error {
+	return &cmdline.Exit{
+		Status: exitNoThread, Cause: fmt.Errorf("no such thread: %s; arbe ls lists the threads", id),
+	}
+}
+
+// foreign is the error of a server that is no thread server.
+func foreign(client *thread.Client, err error) error {
+	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
+		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", client.Address(), foreignAnswer(err))}
+}
+
+// foreignAnswer describes the answer of another server, without the page that it may be.
+func foreignAnswer(err error) string {
+	var status *thread.StatusError
+	if errors.As(err, &status) {
+		return fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status))
+	}
+	return "a page of HTML"
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	live "arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// terminalThreads is how many threads a table has without -n.
+const terminalThreads = 50
+
+// listCommand returns the command that lists threads: arbe ls, which is arbe thread list.
+func (p *program) listCommand(name string) *cli.Command {
+	return &cli.Command{
+		Name:  name,
+		Usage: "list the threads, newest start first",
+		Description: `A terminal gets a table as wide as it is. Its ids are shortened; commands take any unique prefix
+of an id. A pipe gets one line for each thread, with tabs between id, status, start, seconds, harness, model, cost in
+dollars, and title. Age, time, harness and model are of the latest run, cost and title of the whole thread.
+
+Marks:
+  ●  running
+  ○  running, and waiting for a chat
+  !  no answer from the run: three heartbeats are missing
+  ✔  completed
+  ✘  failed
+  -  cancelled
+  ·  idle, without a run`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "running", Usage: "list threads whose latest run is open"},
+			&cli.BoolFlag{Name: "failed", Usage: "list threads whose latest run has failed; with --running, both"},
+			&cli.StringFlag{Name: "since", Usage: "list threads whose latest run began within `DURATION`, as 12h or 7d"},
+			&cli.StringFlag{Name: "harness", Usage: "list threads whose latest run has `HARNESS`"},
+			&cli.IntFlag{
+				Name: "n", DefaultText: strconv.Itoa(terminalThreads) + " in a table, else all",
+				Usage: "list the newest `N` threads; 0 for all",
+			},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each thread"},
+			&cli.BoolFlag{
+				Name: "watch", Aliases: []string{"w"},
+				Usage: "keep the table up to date; in a pipe, print a line for each change",
+			},
+		},
+		Action: p.listAction,
+	}
+}
+
+func (p *program) listAction(c *cli.Context) error {
+	filter, err := listFilter(c, time.Now())
+	if err != nil {
+		return err
+	}
+	l, err := p.list(c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("watch") {
+		return p.reachList(l, p.watchList(c, l, filter))
+	}
+	out := bufio.NewWriter(p.stdout)
+	err = p.printList(c, l, filter, out)
+	return errors.Join(p.reachList(l, err), out.Flush())
+}
+
+// reachList is reach for the list of threads.
+func (p *program) reachList(l thread.List, err error) error {
+	if errors.Is(err, thread.ErrNoList) && thread.Foreign(err) {
+		err = fmt.Errorf("%s answers, but is no thread server, or an older one without a list of threads: "+
+			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
+	}
+	return reach(err)
+}
+
+// listFilter returns the filter of the command line.
+func listFilter(c *cli.Context, now time.Time) (f thread.Filter, err error) {
+	if c.Args().Present() {
+		return f, cmdline.Usage("%s takes no arguments; arbe thread status ID is about one thread", c.Command.Name)
+	}
+	if c.Int("n") < 0 {
+		return f, cmdline.Usage("-n: want at least 0")
+	}
+	if c.Bool("running") {
+		f.Statuses = append(f.Statuses, thread.StatusRunning)
+	}
+	if c.Bool("failed") {
+		f.Statuses = append(f.Statuses, thread.StatusFailed)
+	}
+	if name := c.String("harness"); name != "" {
+		f.Harnesses = []string{name}
+	}
+	if given := c.String("since"); given != "" {
+		d, err := parseSince(given)
+		if err != nil {
+			return f, err
+		}
+		f.Since = now.Add(-d)
+	}
+	return f, nil
+}
+
+// parseSince parses a duration as Go writes it, or a number of days, as 7d.
+func parseSince(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if days, is := strings.CutSuffix(text, "d"); is {
+		var n float64
+		n, err = strconv.ParseFloat(days, 64)
+		d = time.Duration(n * float64(24*time.Hour))
+	}
+	if err != nil || d <= 0 {
+		return 0, cmdline.Usage("--since %q: want a duration, as 90m, 12h or 7d", text)
+	}
+	return d, nil
+}
+
+// printList prints the list as it is now.
+func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out io.Writer) error {
+	table := newTable(p.stdout)
+	most := c.Int("n")
+	if !c.IsSet("n") && table.width > 0 && !c.Bool("json") {
+		most = terminalThreads
+	}
+	var rows []thread.Summary
+	var now time.Time
+	n, more := 0, false
+	for page, err := range l.Pages(c.Context, f) {
+		if err != nil {
+			return err
+		}
+		if most > 0 && n+len(page.Threads) > most {
+			page.Threads, more = page.Threads[:most-n], true
+		}
+		n += len(page.Threads)
+		if now = page.Now; now.IsZero() {
+			now = time.Now()
+		}
+		if table.width > 0 && !c.Bool("json") {
+			rows = append(rows, page.Threads...)
+		} else if err := printRows(out, page.Threads, now, c.Bool("json")); err != nil {
+			return err
+		}
+		if more || most > 0 && n == most && page.Cursor != "" {
+			more = true
+			break
+		}
+	}
+	if table.width > 0 && !c.Bool("json") {
+		for _, line := range table.lines(rows, now) {
+			fmt.Fprintln(out, line)
+		}
+		if more {
+			fmt.Fprintln(out, table.paint(dim, fmt.Sprintf("  older threads are left out: -n 0 lists all")))
+		}
+	}
+	if n == 0 {
+		fmt.Fprintln(p.stderr, emptyList(f))
+	}
+	return nil
+}
+
+// emptyList is the message in place of an empty list.
+func emptyList(f thread.Filter) string {
+	if len(f.Statuses)+len(f.Harnesses) == 0 && f.Since.IsZero() {
+		return "no threads yet: arbe run -- TASK starts a run on a new one"
+	}
+	return "no such threads: arbe ls lists all"
+}
+
+// printRows prints threads as lines for programs.
+func printRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
+	for _, v := range rows {
+		if err := printRow(w, v, now, asJSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
+	state, silence := stateOf(v, now)
+	if asJSON {
+		row := struct {
+			thread.Summary
+			State    string `json:"state"`
+			SilentMs int64  `json:"silentMs,omitempty"`
+		}{v, state, silence.Milliseconds()}
+		_, err := w.Write(append(thread.Marshal(row), '\n'))
+		return err
+	}
+	cost, seconds := "", ""
+	if v.Cost != nil {
+		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
+	}
+	if d, ok := durationOf(v, now); ok {
+		seconds = strconv.FormatInt(int64(d/time.Second), 10)
+	}
+	fields := []string{v.ID, state, v.StartedAt, seconds, v.Harness, v.Model, cost, v.Title}
+	for i, f := range fields {
+		fields[i] = clean(strings.ReplaceAll(f, "\t", " "))
+	}
+	_, err := fmt.Fprintln(w, strings.Join(fields, "\t"))
+	return err
+}
+
+// States of a thread that are no status.
+const (
+	stateWaiting = string(live.Waiting) // a live run waits for a chat
+	stateSilent  = string(live.Silent)  // a heartbeat of the run is missing
+	stateDead    = string(live.Dead)    // three heartbeats of the run are missing
+	stateDeleted = "deleted"
+)
+
+// stateOf returns a thread's status, or waiting, silent or dead where that is more exact; and of an open run how long
+// ago its last entry came. now is by the server's clock.
+func stateOf(v thread.Summary, now time.Time) (state string, silence time.Duration) {
+	l := live.PulseOf(v).At(now)
+	switch l.State {
+	case live.Waiting, live.Silent, live.Dead:
+		return string(l.State), l.Silence
+	}
+	return v.Status, l.Silence
+}
+
+// durationOf returns how long a thread's latest run has lasted; false before any.
+func durationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
+	start, err := time.Parse(time.RFC3339, v.StartedAt)
+	if err != nil || v.Status == thread.StatusIdle {
+		return 0, false
+	}
+	if end, err := time.Parse(time.RFC3339, v.EndedAt); err == nil {
+		now = end
+	}
+	return max(0, now.Sub(start)), true
+}

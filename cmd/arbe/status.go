@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) statusCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "status",
+		Usage:     "print a thread's status: idle, running, completed, failed or cancelled",
+		ArgsUsage: "ID",
+		Description: `In a pipe the status is one word. A terminal gets the rest of the line, too: harness, model,
+time, and for an open run when its last entry came. Where three heartbeats are missing, stderr has a warning.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with the thread's summary and its runs"},
+		},
+		Action: p.threadStatus,
+	}
+}
+
+// exists returns whether the thread has entries. A thread that does not exist is an error for thread.NoThread.
+func exists(ctx context.Context, client *thread.Client) (entries bool, err error) {
+	_, err = client.Summary(ctx)
+	if !thread.NoThread(err) {
+		return err == nil, err
+	}
+	// The list has no threads without entries.
+	_, err = client.Read(ctx, "0", false, func(thread.Entry) error { entries = true; return thread.ErrStop })
+	if errors.Is(err, thread.ErrStop) {
+		err = nil
+	}
+	return entries, err
+}
+
+// seen is what the server has of a thread.
+type seen struct {
+	thread.Summary           // Status alone where the server has no summaries, and of a thread without entries
+	now            time.Time // by the server's clock
+	fold           *thread.Fold
+}
+
+// runSignals are the types that make up a thread's runs, without their heartbeats.
+var runSignals = []string{"signal.thread.", "signal.dispatch.session_started", "signal.dispatch.sandbox"}
+
+// see reads a thread's summary, and with runs its runs. A server without summaries gives the whole thread.
+func see(ctx context.Context, client *thread.Client, runs bool) (s seen, err error) {
+	s.fold = &thread.Fold{}
+	s.Summary, s.now, err = client.SummaryNow(ctx)
+	if s.now.IsZero() {
+		s.now = time.Now()
+	}
+	only := runSignals
+	switch {
+	case errors.Is(err, thread.ErrNoSummary) && !thread.Foreign(err), thread.NoThread(err):
+		only, runs = nil, true
+	case err != nil:
+		return s, err
+	}
+	known := err == nil
+	if runs {
+		add := func(e thread.Entry) error { s.fold.Add(e); return nil }
+		if _, err = client.Only(only...).Read(ctx, "0", false, add); err != nil {
+			return s, err
+		}
+	}
+	if !known {
+		s.Summary = thread.Summary{ID: client.Thread, Status: s.fold.Status()}
+		if run, ok := s.fold.Latest(); ok {
+			s.Run, s.Harness = run.ID, run.Harness
+		}
+	}
+	return s, nil
+}
+
+func (p *program) threadStatus(c *cli.Context) error {
+	id, err := p.one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, token.ScopeRead)
+	if err != nil {
+		return err
+	}
+	s, err := see(c.Context, client, c.Bool("json"))
+	if err != nil {
+		return reachThread(client, err)
+	}
+	if c.Bool("json") {
+		return p.printStatus(s)
+	}
+	line := s.Status
+	if _, terminal := cmdline.Terminal(p.stdout); terminal {
+		line = strings.Join(s.words(), " · ")
+	}
+	fmt.Fprintln(p.stdout, line)
+	if state, silence := stateOf(s.Summary, s.now); state == stateDead && s.LastEntryAt != "" {
+		fmt.Fprintf(p.stderr, "arbe: no entry of the run for %s, and three heartbeats are missing: its box may be dead; "+
+			"arbe reconcile %s gives it up if so\n", shortDuration(silence), id)
+	}
+	return nil
+}
+
+// words returns the status and what is known of the latest run, for people.
+func (s seen) words() []string {
+	words := []string{s.Status}
+	add := func(word string) {
+		if word != "" {
+			words = append(words, clean(word))
+		}
+	}
+	add(s.ErrorClass)
+	add(s.Harness)
+	add(s.Model)
+	if d, ok := durationOf(s.Summary, s.now); ok {
+		add(shortDuration(d))
+	}
+	add(dollars(s.Cost))
+	state, silence := stateOf(s.Summary, s.now)
+	switch {
+	case s.Status != thread.StatusRunning || s.LastEntryAt == "":
+	case state == stateSilent, state == stateDead:
+		add(state)
+		add("no entry for " + shortDuration(silence))
+	default:
+		if state == stateWaiting {
+			add("waiting for a chat")
+		}
+		add("last entry " + shortDuration(silence) + " ago")
+	}
+	return words
+}
+
+// jsonRun is a run as status --json prints it.
+type jsonRun struct {
+	RunID       string           `json:"runId"`
+	Harness     string           `json:"harness"`
+	Status      string           `json:"status"`
+	Provisional bool             `json:"provisional"` // posted by a host; the runner's own end replaces it
+	LastSignal  string           `json:"lastSignalAt"`
+	Cause       *thread.Failed   `json:"cause,omitempty"`
+	Orphaned    *thread.Orphaned `json:"orphaned,omitempty"`
+	Totals      *thread.Totals   `json:"totals,omitempty"`
+	Sandbox     *thread.Sandbox  `json:"sandbox,omitempty"`
+}
+
+// printStatus prints a thread as JSON.
+func (p *program) printStatus(s seen) error {
+	runs := []jsonRun{}
+	for _, r := range s.fold.Runs() {
+		last := thread.Stamp(r.LastSignal)
+		if r.ID == s.Run && r.Status == thread.StatusRunning {
+			last = max(last, s.LastBeatAt) // heartbeats were not read
+		}
+		runs = append(runs, jsonRun{
+			r.ID, r.Harness, r.Status, r.Provisional, last, r.Cause, r.Orphaned, r.Totals, r.Sandbox,
+		})
+	}
+	state, silence := stateOf(s.Summary, s.now)
+	out := struct {
+		ThreadID string          `json:"threadId"`
+		Status   string          `json:"status"`
+		State    string          `json:"state"`              // the status, or waiting, silent or dead
+		SilentMs int64           `json:"silentMs,omitempty"` // of an open run, since its last entry
+		Summary  *thread.Summary `json:"summary,omitempty"`
+		Runs     []jsonRun       `json:"runs"`
+	}{s.ID, s.Status, state, silence.Milliseconds(), nil, runs}
+	if s.LastEntryAt != "" {
+		out.Summary = &s.Summary
+	}
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}

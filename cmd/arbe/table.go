@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-runewidth"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// table paints threads as lines of one width.
+type table struct {
+	width int // columns; 0 where there is no terminal to fit
+	color bool
+}
+
+// newTable returns a table for w: as wide as the terminal, or as COLUMNS where w is none.
+func newTable(w io.Writer) table {
+	width, terminal := cmdline.Terminal(w)
+	if !terminal {
+		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // 0 for no table
+		return table{width: width}
+	}
+	if width == 0 {
+		width = defaultWidth
+	}
+	return table{width: width, color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+func (t table) paint(style, text string) string {
+	if !t.color || text == "" || style == "" {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}
+
+// wideTable is the width from which a table has words for the states, and wider columns.
+const wideTable = 110
+
+// leastTitle is the width of the last column below which others are left out.
+const leastTitle = 12
+
+// column is one column of a table.
+type column struct {
+	head  string
+	right bool // aligned
+	most  int  // columns of the terminal
+	drop  int  // in this order columns are left out of a narrow table; 0 for never
+	text  func(r listRow) string
+	style func(r listRow) string
+}
+
+// listRow is a thread of a table.
+type listRow struct {
+	thread.Summary
+	state   string
+	silence time.Duration
+	now     time.Time
+	short   string // the id
+	depth   int    // below its parent
+}
+
+// marks are a state's mark and colour.
+var marks = map[string]struct{ mark, style string }{
+	thread.StatusIdle:      {"·", dim},
+	thread.StatusRunning:   {"●", cyan},
+	stateWaiting:           {"○", cyan},
+	stateSilent:            {"●", yellow},
+	stateDead:              {"!", red},
+	thread.StatusCompleted: {"✔", green},
+	thread.StatusFailed:    {"✘", red},
+	thread.StatusCancelled: {"-", yellow},
+}
+
+// columns returns the table's columns but the title.
+func (t table) columns() []column {
+	wide := t.width >= wideTable
+	model, status := 14, 1
+	if wide {
+		model, status = 26, 18
+	}
+	stateStyle := func(r listRow) string { return marks[r.state].style }
+	return []column{
+		{most: status, style: stateStyle, text: func(r listRow) string {
+			mark := marks[r.state].mark
+			switch {
+			case !wide:
+				return mark
+			case r.state == stateSilent, r.state == stateDead:
+				return mark + " " + r.state + ", " + shortDuration(r.silence)
+			case r.ErrorClass != "" && r.state == thread.StatusFailed:
+				return mark + " failed " + r.ErrorClass
+			}
+			return mark + " " + r.state
+		}},
+		{head: "AGE", right: true, most: 4, text: func(r listRow) string { return age(r.StartedAt, r.now) }},
+		{head: "HARNESS", most: 11, drop: 3, text: func(r listRow) string {
+			if !wide {
+				return strings.TrimSuffix(r.Harness, "-code")
+			}
+			return r.Harness
+		}},
+		{head: "MODEL", most: model, drop: 2, text: func(r listRow) string { return r.Model }},
+		{head: "TIME", right: true, most: 6, drop: 4, style: stateStyle, text: func(r listRow) string {
+			d, ok := durationOf(r.Summary, r.now)
+			if !ok {
+				return ""
+			}
+			return shortDuration(d)
+		}},
+		{head: "COST", right: true, most: 8, drop: 1, text: func(r listRow) string { return dollars(r.Cost) }},
+		{head: "ID", most: 36, style: func(listRow) string { return yellow }, text: func(r listRow) string {
+			return r.short
+		}},
+	}
+}
+
+// lines returns the table's lines, the first with the names of the columns; none for no threads.
+func (t table) lines(threads []thread.Summary, now time.Time) []string {
+	if len(threads) == 0 {
+		return nil
+	}
+	rows := family(threads)
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	short := shortIDs(ids)
+	for i := range rows {
+		r := &rows[i]
+		r.now, r.short = now, short[r.ID]
+		r.state, r.silence = stateOf(r.Summary, now)
+	}
+	columns := t.columns()
+	widths := make([]int, len(columns))
+	sum := func() (total int) {
+		for _, w := range widths {
+			if w > 0 {
+				total += w + 1
+			}
+		}
+		return total
+	}
+	for i, col := range columns {
+		for _, r := range rows {
+			widths[i] = max(widths[i], min(col.most, runewidth.StringWidth(col.text(r))))
+		}
+		if widths[i] > 0 {
+			widths[i] = max(widths[i], min(len(col.head), col.most))
+		}
+	}
+	for next := 1; t.width-sum() < leastTitle && next <= 4; next++ {
+		for i, col := range columns {
+			if col.drop == next {
+				widths[i] = 0
+			}
+		}
+	}
+	line := func(cell func(col column) (text, style string), title string) string {
+		var b strings.Builder
+		left := t.width
+		for i, col := range columns {
+			if widths[i] == 0 {
+				continue
+			}
+			text, style := cell(col)
+			text = clip(clean(text), min(widths[i], max(left, 0)))
+			fill := strings.Repeat(" ", max(0, min(widths[i], left)-runewidth.StringWidth(text)))
+			if text = t.paint(style, text); col.right {
+				text = fill + text
+			} else {
+				text += fill
+			}
+			b.WriteString(text)
+			if left -= widths[i] + 1; left > 0 {
+				b.WriteByte(' ')
+			}
+		}
+		if left > 0 {
+			b.WriteString(clip(clean(title), left))
+		}
+		return strings.TrimRight(b.String(), " ")
+	}
+	lines := []string{t.paint(dim, line(func(col column) (string, string) { return col.head, "" }, "TITLE"))}
+	for _, r := range rows {
+		title := r.Title
+		if r.depth > 0 {
+			title = strings.Repeat("  ", min(r.depth, 5)-1) + "└ " + title
+		}
+		lines = append(lines, line(func(col column) (string, string) {
+			if col.style == nil {
+				return col.text(r), ""
+			}
+			return col.text(r), col.style(r)
+		}, title))
+	}
+	return lines
+}
+
+// family puts each thread behind its parent, if that is in the list. The order of the others stays.
+func family(threads []thread.Summary) []listRow {
+	there := map[string]bool{}
+	for _, v := range threads {
+		there[v.ID] = true
+	}
+	children := map[string][]thread.Summary{}
+	var roots []thread.Summary
+	for _, v := range threads {
+		if v.Parent != nil && there[v.Parent.ThreadID] && v.Parent.ThreadID != v.ID {
+			children[v.Parent.ThreadID] = append(children[v.Parent.ThreadID], v)
+		} else {
+			roots = append(roots, v)
+		}
+	}
+	rows := make([]listRow, 0, len(threads))
+	shown := map[string]bool{}
+	var add func(v thread.Summary, depth int)
+	add = func(v thread.Summary, depth int) {
+		if shown[v.ID] {
+			return
+		}
+		shown[v.ID] = true
+		rows = append(rows, listRow{Summary: v, depth: depth})
+		for _, child := range children[v.ID] {
+			add(child, depth+1)
+		}
+	}
+	for _, v := range roots {
+		add(v, 0)
+	}
+	for _, v := range threads { // those whose parents form a circle
+		add(v, 0)
+	}
+	return rows
+}
+
+// age returns how long ago a time was, in at most 4 characters.
+func age(at string, now time.Time) string {
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return ""
+	}
+	d := max(0, now.Sub(t))
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d < 1000*day:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return fmt.Sprintf("%dy", d/(365*day))
+}
+
+// shortDuration returns a duration in at most 6 characters.
+func shortDuration(d time.Duration) string {
+	s := int64(d / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 100*3600:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%dd", s/86400)
+}
+
+// dollars returns an amount of money; "" where it is not known.
+func dollars(cost *float64) string {
+	switch {
+	case cost == nil:
+		return ""
+	case *cost < 1:
+		return fmt.Sprintf("$%.4f", *cost)
+	case *cost < 1000:
+		return fmt.Sprintf("$%.2f", *cost)
+	}
+	return fmt.Sprintf("$%.0f", *cost)
+}

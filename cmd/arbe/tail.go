@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// mostTail bounds -n, whose entries are held in memory.
+const mostTail = 10_000
+
+func (p *program) tailCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "tail",
+		Usage:     "show a thread for people, live, until its run has ended",
+		ArgsUsage: "ID",
+		Description: `Waits for a thread that does not exist yet. Exit status with --exit-status: as that of arbe run;
+75 if the run is still open.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "keep following after the run's end"},
+			&cli.BoolFlag{Name: "no-wait", Usage: "show the present entries and exit"},
+			&cli.IntFlag{Name: "n", Usage: "begin with the last `N` entries; heartbeats do not count"},
+			&cli.StringFlag{Name: "run", Usage: "show the run with the id `RUN` only; latest is the newest one"},
+			&cli.BoolFlag{Name: "exit-status", Usage: "end with the exit status of the run"},
+			&cli.BoolFlag{Name: "full", Usage: "show long outputs whole"},
+			&cli.BoolFlag{Name: "json", Usage: "print the entries as NDJSON"},
+		},
+		Action: p.threadTail,
+	}
+}
+
+// tailing is a tail under way.
+type tailing struct {
+	*program
+	client *thread.Client
+	show   func(thread.Entry) error
+	run    string // shown alone; "" for all
+	part   part   // of run
+	fold   thread.Fold
+	from   string // the offset to follow from
+}
+
+func (p *program) threadTail(c *cli.Context) error {
+	n := c.Int("n")
+	switch {
+	case c.IsSet("n") && (n < 1 || n > mostTail):
+		return cmdline.Usage("-n: want 1 to %d", mostTail)
+	case n > 0 && c.String("run") != "":
+		return cmdline.Usage("-n and --run exclude each other")
+	case c.Bool("follow") && c.Bool("no-wait"):
+		return cmdline.Usage("--follow and --no-wait exclude each other")
+	}
+	id, err := p.one(c)
+	if err != nil {
+		return err
+	}
+	client, err := p.client(c, id, token.ScopeRead)
+	if err != nil {
+		return err
+	}
+	t := &tailing{program: p, client: client, show: p.show(c.Bool("full")), from: "0"}
+	if c.Bool("json") {
+		t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }
+	}
+	if err := t.wait(c.Context, c.Bool("no-wait")); err != nil {
+		return reachThread(client, err)
+	}
+	switch {
+	case n > 0:
+		err = t.last(c.Context, n)
+	case c.String("run") != "":
+		err = t.choose(c.Context, c.String("run"))
+	}
+	if thread.NotFound(err) && !c.Bool("no-wait") {
+		err = nil // it is waited for
+	}
+	if err != nil {
+		return reachThread(client, err)
+	}
+	switch {
+	case n > 0 && t.over() && !c.Bool("follow"): // nothing to wait for
+	case c.Bool("no-wait"):
+		_, err = client.Read(c.Context, t.from, false, t.each)
+	default:
+		err = client.Follow(c.Context, t.from, t.each, func() bool { return t.over() && !c.Bool("follow") })
+	}
+	if err != nil || !c.Bool("exit-status") {
+		return reachThread(client, err)
+	}
+	return t.exit()
+}
+
+// wait reports on stderr that a thread does not exist yet. Another server's answer is an error; one that is away is
+// not, for Follow waits for it.
+func (t *tailing) wait(ctx context.Context, noWait bool) error {
+	if noWait {
+		return nil
+	}
+	_, err := exists(ctx, t.client)
+	switch {
+	case thread.NoThread(err):
+		fmt.Fprintf(t.stderr, "arbe: no such thread yet: %s; waiting for its first entry\n", t.client.Thread)
+		return nil
+	case thread.Foreign(err) && !errors.Is(err, thread.ErrNoSummary):
+		return err
+	case thread.Foreign(err): // an older server has no summaries; another server has no threads either
+		if _, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return thread.ErrStop }); thread.Foreign(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// each takes the thread's next entry.
+func (t *tailing) each(e thread.Entry) error {
+	t.fold.Add(e)
+	if t.run != "" && !t.part.has(e) {
+		return nil
+	}
+	return t.show(e)
+}
+
+// over reports whether the run has ended: the chosen one, or the thread's latest.
+func (t *tailing) over() bool {
+	r, any := t.latest()
+	return any && r.Status != thread.StatusRunning
+}
+
+func (t *tailing) latest() (thread.Run, bool) {
+	if t.run != "" {
+		return t.fold.Run(t.run)
+	}
+	return t.fold.Latest()
+}
+
+// exit returns the run's exit status as an error.
+func (t *tailing) exit() error {
+	r, any := t.latest()
+	if !any || r.Status == thread.StatusRunning {
+		return &cmdline.Exit{
+			Status: exitBusy, Cause: fmt.Errorf("thread %s is %s: no exit status yet", t.client.Thread, t.fold.Status()),
+		}
+	}
+	return ended(&t.fold, r.ID)
+}
+
+// runs folds the runs that the thread has, without their heartbeats. It returns the offset up to which it has read.
+func (t *tailing) runs(ctx context.Context, fold *thread.Fold) (next string, err error) {
+	page, err := t.client.Only(runSignals...).Read(ctx, "0", false, func(e thread.Entry) error {
+		fold.Add(e)
+		return nil
+	})
+	return page.Next, err
+}
+
+// last shows the thread's last n entries that are no heartbeats, and follows from there.
+func (t *tailing) last(ctx context.Context, n int) error {
+	before, err := t.runs(ctx, &t.fold)
+	if err != nil {
+		return err
+	}
+	var entries []thread.Entry
+	back := func(e thread.Entry) error {
+		if f, err := thread.Scan(e.Payload); err == nil && f.Type == thread.TypeHeartbeat {
+			return nil
+		}
+		if entries = append(entries, e); len(entries) == n {
+			return thread.ErrStop
+		}
+		return nil
+	}
+	next := ""
+	if before != "" {
+		next, err = t.client.ReadBack(ctx, before, back)
+	}
+	if err != nil {
+		return err
+	}
+	if next == "" { // an older server reads forwards alone
+		entries, t.fold = nil, thread.Fold{}
+		page, err := t.client.Read(ctx, "0", false, func(e thread.Entry) error {
+			t.fold.Add(e)
+			if f, err := thread.Scan(e.Payload); err == nil && f.Type == thread.TypeHeartbeat {
+				return nil
+			}
+			entries = append(entries, e)
+			if len(entries) > 2*n {
+				entries = slices.Delete(entries, 0, len(entries)-n)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		entries, next = entries[max(0, len(entries)-n):], page.Next
+		slices.Reverse(entries)
+	}
+	for _, e := range slices.Backward(entries) {
+		if err := t.show(e); err != nil {
+			return err
+		}
+	}
+	if t.from = next; next == "" {
+		return errors.New("-n: an older thread server can't be followed from an offset")
+	}
+	return nil
+}
+
+// choose sets the run to show: latest, or the one whose id begins with name.
+func (t *tailing) choose(ctx context.Context, name string) error {
+	var fold thread.Fold
+	if _, err := t.runs(ctx, &fold); err != nil {
+		return err
+	}
+	var found []string
+	if r, ok := fold.Latest(); ok && name == "latest" {
+		found = append(found, r.ID)
+	} else if r, ok := fold.Run(name); ok {
+		found = append(found, r.ID)
+	} else if len(name) >= leastPrefix {
+		for _, r := range fold.Runs() {
+			if strings.HasPrefix(r.ID, name) {
+				found = append(found, r.ID)
+			}
+		}
+	}
+	switch {
+	case len(found) == 0 && name == "latest": // it is waited for
+		return nil
+	case len(found) == 1:
+		t.run, t.part = found[0], part{run: found[0]}
+		return nil
+	case len(found) > 1:
+		return cmdline.Usage("--run %q is ambiguous: %s", name, strings.Join(found, ", "))
+	}
+	return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
+		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)}
+}
+
+// part selects the entries of one run. A mirrored line, and a chat from elsewhere, has no run's id: it is of the run
+// that began last before it.
+type part struct {
+	run  string
+	in   bool
+	seen map[string]bool // runs that have begun
+}
+
+func (p *part) has(e thread.Entry) bool {
+	f, err := thread.Scan(e.Payload)
+	if err != nil || f.RunID == "" {
+		return p.in
+	}
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	if !p.seen[f.RunID] {
+		p.seen[f.RunID] = true
+		p.in = f.RunID == p.run
+	}
+	return f.RunID == p.run
+}

@@ -19,12 +19,32 @@ FUZZTIME   ?= 20s
 
 .PHONY: help
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## both binaries, static, into bin/
 	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
+
+.PHONY: man
+man: build ## the manual pages, into bin/man
+	@mkdir -p $(BIN)/man
+	$(BIN)/arbe manual >$(BIN)/man/arbe.1
+	$(BIN)/arbe-pi-runner manual >$(BIN)/man/arbe-pi-runner.1
+
+PREFIX ?= /usr/local
+
+# DESTDIR is for packages.
+.PHONY: install
+install: build runners man ## programs, manual pages and completion, below PREFIX (/usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	install $(BIN)/arbe $(BIN)/arbe-pi-runner $(BIN)/arbe-pi-runner-linux-* $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(BIN)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	@set -e; to() { mkdir -p $$(dirname $(DESTDIR)$(PREFIX)/share/$$1); cat >$(DESTDIR)$(PREFIX)/share/$$1; }; \
+	for p in arbe arbe-pi-runner; do \
+		$(BIN)/$$p completion bash | to bash-completion/completions/$$p; \
+		$(BIN)/$$p completion zsh | to zsh/site-functions/_$$p; \
+		$(BIN)/$$p completion fish | to fish/vendor_completions.d/$$p.fish; done
 
 .PHONY: runners
 runners: ## the box's binary for each architecture, for arbe to find beside itself, into bin/
@@ -57,8 +77,23 @@ test: build agents ## all packages with the race detector, the fault table, each
 		"$(GOTEST) -run $(LARGE) $$large"
 
 .PHONY: test-full
-test-full: build runners agents ## what make test leaves out
+test-full: build runners agents shells cross ## what make test leaves out
 	@$(REPORT) "$(GOTEST) -run $(FULL) -parallel 4 $$($(subst TestX,TestFull,$(WITH)))"
+
+# Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that.
+.PHONY: shells
+shells: ## the shells that completion is tested in
+	@for p in zsh fish groff; do command -v $$p >/dev/null || missing="$$missing $${p/groff/groff-base}"; done; \
+	[ -z "$$missing" ] || { sudo=; [ $$(id -u) = 0 ] || sudo="sudo -n"; \
+		$$sudo apt-get -qq update && $$sudo apt-get -qq install -y --no-install-recommends $$missing >/dev/null; } || true
+
+# The client's commands and the launch at Daytona work on these, too.
+.PHONY: cross
+cross: ## arbe for macOS and Windows
+	@set -e; for os in darwin windows; do for arch in amd64 arm64; do \
+		echo "GOOS=$$os GOARCH=$$arch go build, go vet ./cmd/arbe"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/arbe; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go vet ./cmd/arbe; done; done
 
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt

@@ -69,7 +69,7 @@ _FUNCTION() {
   case $add in
   :files|:folders)
     [[ $PREFIX == -*=* ]] && compset -P 1 '*='
-    if [[ $add == :files ]]; then _files; else _files -/; fi ;;
+    if [[ $add == :files ]]; then _files; else _path_files -/; fi ;;
   esac
 }
 if [[ $funcstack[1] == _PROGRAM ]]; then

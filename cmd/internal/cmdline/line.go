@@ -114,7 +114,7 @@ func (l *line) check() error {
 				names = append(names, c.Name)
 			}
 		}
-		return Usage("unknown command %q%s; see %s --help", l.words[0], meant(nearest(l.words[0], names)), l.name)
+		return Usage("unknown command %q%s", l.words[0], next(nearest(l.words[0], names), l.name))
 	}
 	if l.unknown != "" {
 		name := nameOf(l.unknown)
@@ -122,7 +122,7 @@ func (l *line) check() error {
 		if near != "" {
 			near = "--" + near
 		}
-		return Usage("unknown flag %s%s; see %s --help", l.unknown, meant(near), l.name)
+		return Usage("unknown flag %s%s", l.unknown, next(near, l.name))
 	}
 	for _, t := range l.typed {
 		if err := t.check(); err != nil {

@@ -2,12 +2,13 @@ package cmdline
 
 import "strings"
 
-// meant returns the question whether a name was meant; "" for no name.
-func meant(name string) string {
+// next returns the end of a message about an unknown word: the name that was probably meant, "" for none, and the help
+// of the command.
+func next(name, command string) string {
 	if name == "" {
-		return ""
+		return "; see " + command + " --help"
 	}
-	return ", did you mean " + name + "?"
+	return ", did you mean " + name + "? See " + command + " --help"
 }
 
 // nearest returns the name that a mistyped word stands for; "" if none is near. Near is a name with the word as its

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 )
@@ -62,6 +64,11 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 			&cli.StringFlag{
 				Name:  "access-log",
 				Usage: "log each request as one line of JSON to `FILE`, - for stderr", TakesFile: true,
+			},
+			&cli.StringSliceFlag{
+				Name: "page-host",
+				Usage: "let browsers reach the page as `NAME`; a server on a loopback address answers to localhost and\n" +
+					"loopback addresses, another one to every name as long as none is given",
 			},
 			&cli.StringFlag{Name: "debug-addr", Usage: "serve profiles (pprof) on `HOST:PORT`, a loopback address"},
 			&cli.DurationFlag{
@@ -162,6 +169,12 @@ func (p *program) serve(c *cli.Context) (err error) {
 		defer func() { err = errors.Join(err, access.Close()) }()
 	}
 	cfg.Settle = p.settling(c, d, cfg)
+	cfg.Page = func(s server.Serving) http.Handler {
+		return page.Handler(page.Config{
+			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
+			Names: c.StringSlice("page-host"), Closing: s.Closing, Logger: logger,
+		})
+	}
 	if c.Bool("reconcile") {
 		cfg.Beside = p.reconciling(c, d, cfg)
 	}

@@ -1,11 +1,10 @@
 package server
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"strings"
+
+	"arbe.0sk.ar/runner/host/httpd"
 )
 
 // localOnly refuses requests that neither programs nor pages of this machine have made. A server without tokens has no
@@ -29,7 +28,7 @@ func localOnly(next http.Handler) http.Handler {
 // isLocal reports whether a request has a loopback name as its host, and no origin or one with such a name. A preflight
 // may come from any page: it changes nothing, and the request after it is refused.
 func isLocal(r *http.Request) bool {
-	if !loopbackName(r.Host) {
+	if !httpd.LoopbackName(r.Host) {
 		return false
 	}
 	if r.Method == http.MethodOptions {
@@ -39,22 +38,9 @@ func isLocal(r *http.Request) bool {
 		return false
 	}
 	for _, origin := range r.Header.Values("Origin") {
-		if u, err := url.Parse(origin); err != nil || !loopbackName(u.Host) { // "null" has no host
+		if u, err := url.Parse(origin); err != nil || !httpd.LoopbackName(u.Host) { // "null" has no host
 			return false
 		}
 	}
 	return true
-}
-
-// loopbackName reports whether a host, with or without a port, is a loopback address, localhost or a name below it.
-func loopbackName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // always loopback (RFC 6761)
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }

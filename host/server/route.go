@@ -21,12 +21,13 @@ const (
 	routeStream        // the Durable Streams protocol
 	routeThreads       // the list of threads, and summaries
 	routeAdmin         // about the server, as a backup
+	routePage          // the page for people
 	routeHealth        // health, readiness and measurements
 	routes
 )
 
 var routeNames = [routes]string{
-	"other", "append", "read", "entry", "make", "live", "token", "stream", "threads", "admin", "health",
+	"other", "append", "read", "entry", "make", "live", "token", "stream", "threads", "admin", "page", "health",
 }
 
 func (r route) String() string { return routeNames[r] }
@@ -43,6 +44,12 @@ func routeOf(r *http.Request) route {
 			return routeLive
 		}
 		return routeThreads
+	}
+	if ofPage(path) {
+		if strings.HasSuffix(path, "/live") {
+			return routeLive
+		}
+		return routePage
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	name, thread := strings.CutPrefix(path, "/api/stream/")
@@ -68,6 +75,16 @@ func routeOf(r *http.Request) route {
 	default:
 		return routeOther
 	}
+}
+
+// ofPage reports whether a path is one of the page for people.
+func ofPage(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "", "login", "logout", "share", "live", "t", "assets":
+		return true
+	}
+	return false
 }
 
 // isLive reports whether a query asks to wait.

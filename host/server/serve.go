@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -49,15 +50,20 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// Page returns the page that shows threads to people; nil for a server without one.
+	Page func(s Serving) http.Handler
+
 	engine log.Engine // for tests; nil for the one that the fields above name
 }
 
 // Serving is a server that runs, for what works beside it.
 type Serving struct {
-	URL     string // the base
-	Secret  []byte // signs tokens
+	URL     string   // the base
+	Secret  []byte   // signs tokens
+	Secrets [][]byte // verify them
 	Streams *log.Log
-	Threads *index.Index // nil where it can't be opened
+	Threads *index.Index    // nil where it can't be opened
+	Closing context.Context // done when waits have to end
 }
 
 // check returns why a server must not start.
@@ -186,9 +192,14 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 			"files", openfiles.Limit())
 	}
 	url := scheme + "://" + ln.Addr().String()
-	serving := Serving{url, secrets[0], streams, s.Index}
+	serving := Serving{
+		URL: url, Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
+	}
 	if cfg.Settle != nil {
 		s.Settle = cfg.Settle(serving)
+	}
+	if cfg.Page != nil {
+		s.Page = cfg.Page(serving)
 	}
 	if err := durable.WriteFile(cfg.Data.addressFile(), []byte(url+"\n")); err != nil {
 		return errors.Join(err, ln.Close())

@@ -53,6 +53,9 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
+	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
+	Page http.Handler
+
 	tokens  *token.Verifier
 	posted  *limiter // nil without a quota
 	budget  *memory.Budget
@@ -95,6 +98,10 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.ready)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff") // no entry is taken for a page
+		if s.Page != nil && ofPage(r.URL.Path) {
+			s.Page.ServeHTTP(w, r)
+			return
+		}
 		if !s.Insecure || !strings.HasPrefix(r.URL.Path, protocolRoot) {
 			w.Header().Set("Vary", "Authorization")
 		}

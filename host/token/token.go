@@ -25,6 +25,10 @@ const (
 	// ScopeThreads reads the list of threads and their summaries. Its token's subject is SubjectThreads.
 	ScopeThreads = "threads:read"
 
+	// ScopePage opens the page: it makes login codes, and makes, lists and revokes share links. So its holder may see
+	// all threads and act on them. Its token's subject is SubjectPage.
+	ScopePage = "page:open"
+
 	// ScopeBackup copies the whole log. Its token's subject is SubjectAdmin.
 	ScopeBackup = "server:backup"
 )
@@ -34,6 +38,9 @@ const SubjectAdmin = "arbe-admin"
 
 // SubjectThreads is the subject of tokens for the list of threads.
 const SubjectThreads = "threads"
+
+// SubjectPage is the subject of tokens for the page.
+const SubjectPage = "page"
 
 // Lifetimes and limits of tokens.
 const (

@@ -34,7 +34,7 @@ type Pulse struct {
 
 // PulseOf returns the pulse of a thread in a list.
 func PulseOf(s thread.Summary) Pulse {
-	p := Pulse{Status: s.Status, Waiting: s.Waiting, Next: time.Duration(s.NextMs) * time.Millisecond}
+	p := Pulse{Status: s.Status, Waiting: s.Waiting, Next: time.Duration(min(max(s.NextMs, 0), 1e9)) * time.Millisecond}
 	p.Last, _ = time.Parse(time.RFC3339, s.LastEntryAt) // zero where there is none
 	return p
 }
@@ -61,21 +61,36 @@ func (p Pulse) At(now time.Time) Live {
 	if !p.Last.IsZero() {
 		l.Silence = max(0, now.Sub(p.Last))
 	}
-	next := p.Next
-	if next <= 0 {
-		next = unknownBeat
-	}
+	silent, dead := p.limits()
 	switch {
-	case l.Silence >= 3*next:
+	case l.Silence >= dead:
 		l.State = Dead
-	case l.Silence >= next+next/2: // an entry needs time to get here
-		l.State, l.DeadIn = Silent, 3*next-l.Silence
+	case l.Silence >= silent:
+		l.State, l.DeadIn = Silent, dead-l.Silence
 	case p.Waiting:
 		l.State = Waiting
 	default:
 		l.State = Working
 	}
 	return l
+}
+
+// limits returns how long after its newest entry an open run is silent, and dead.
+func (p Pulse) limits() (silent, dead time.Duration) {
+	next := p.Next
+	if next <= 0 {
+		next = unknownBeat
+	}
+	return next + next/2, 3 * next // an entry needs time to get here
+}
+
+// Limits returns when an open run is silent, and dead, unless another entry comes; zero times for another run.
+func (p Pulse) Limits() (silent, dead time.Time) {
+	if p.Status != thread.StatusRunning || p.Last.IsZero() {
+		return time.Time{}, time.Time{}
+	}
+	s, d := p.limits()
+	return p.Last.Add(s), p.Last.Add(d)
 }
 
 // Watch follows the life of a thread's runs. Add every entry in the thread's order; it may begin anywhere. The zero

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/page"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) openCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "open",
+		Usage:     "open the page that shows threads, or one thread, in the browser",
+		ArgsUsage: "[ID]",
+		Description: `The browser is logged in by a code that is good for a minute and for one login. Where
+no browser can be started, as over SSH, the link is printed; with a forwarded port it works on your machine.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "print-url", Usage: "print the link, and start no browser"},
+			&cli.StringFlag{
+				Name:  "url",
+				Usage: "address of the server as the browser reaches it, `URL` (default: the server's own)",
+			},
+		},
+		Action: p.openAction,
+	}
+}
+
+func (p *program) openAction(c *cli.Context) error {
+	id := ""
+	if c.NArg() > 0 {
+		var err error
+		if id, err = p.one(c); err != nil {
+			return err
+		}
+	}
+	site, err := p.site(c)
+	if err != nil {
+		return err
+	}
+	var link page.Link
+	if err := site.ask(c.Context, http.MethodPost, "/login/codes", map[string]string{"thread": id}, &link); err != nil {
+		return err
+	}
+	address := site.browser + "/login#" + link.Code
+	command := browser()
+	if c.Bool("print-url") || command == nil {
+		fmt.Fprintln(p.stdout, address)
+		return nil
+	}
+	if err := browse(c.Context, site.data, command, address); err != nil {
+		fmt.Fprintf(p.stderr, "arbe: start the browser: %v; open this link within a minute:\n", err)
+		fmt.Fprintln(p.stdout, address)
+		return nil
+	}
+	fmt.Fprintf(p.stderr, "opened %s in the browser\n", site.browser)
+	return nil
+}
+
+func (p *program) shareCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "share",
+		Usage:     "print a link by which everyone who has it can read one thread",
+		ArgsUsage: "ID",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "ttl", Value: 24 * time.Hour, Usage: "let the link expire after `DURATION`"},
+			&cli.BoolFlag{Name: "list", Usage: "list the thread's links instead"},
+			&cli.BoolFlag{Name: "revoke", Usage: "revoke all links of the thread instead"},
+			&cli.StringFlag{
+				Name:  "url",
+				Usage: "address of the server as its readers reach it, `URL` (default: the server's own)",
+			},
+		},
+		Action: p.shareAction,
+	}
+}
+
+func (p *program) shareAction(c *cli.Context) error {
+	id, err := p.oneToChange(c)
+	switch {
+	case err != nil:
+		return err
+	case c.Bool("list") && c.Bool("revoke"):
+		return cmdline.Usage("want one of --list and --revoke")
+	case c.Duration("ttl") < time.Second:
+		return cmdline.Usage("--ttl: want 1s or more")
+	}
+	site, err := p.site(c)
+	if err != nil {
+		return err
+	}
+	of := "/share/codes?thread=" + id
+	switch {
+	case c.Bool("revoke"):
+		var answer struct{ Revoked int }
+		if err := site.ask(c.Context, http.MethodDelete, of, nil, &answer); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stderr, "revoked %d links of thread %s\n", answer.Revoked, id)
+		return nil
+	case c.Bool("list"):
+		var answer struct{ Shares []page.Shared }
+		if err := site.ask(c.Context, http.MethodGet, of, nil, &answer); err != nil {
+			return err
+		}
+		for _, s := range answer.Shares {
+			state := "open"
+			if until, err := time.Parse(time.RFC3339, s.ExpiresAt); err == nil && time.Now().After(until) {
+				state = "expired"
+			}
+			if s.Revoked {
+				state = "revoked"
+			}
+			fmt.Fprintf(p.stdout, "%.8s  made %s  expires %s  %s\n", s.ID, s.MadeAt, s.ExpiresAt, state)
+		}
+		return nil
+	}
+	var link page.Link
+	asked := map[string]any{"thread": id, "ttlSeconds": int64(c.Duration("ttl") / time.Second)}
+	if err := site.ask(c.Context, http.MethodPost, "/share/codes", asked, &link); err != nil {
+		return err
+	}
+	fmt.Fprintln(p.stdout, site.browser+"/share#"+link.Code)
+	fmt.Fprintf(p.stderr, "everyone with this link can read thread %s until %s; arbe share --revoke %[1]s ends it\n",
+		id, link.ExpiresAt)
+	return nil
+}
+
+// site is the page of a thread server.
+type site struct {
+	data    server.Data
+	base    string // where this program reaches it
+	browser string // where a browser does
+	token   string
+	http    *http.Client
+}
+
+// site returns the page of the configured server, with a token that may make links.
+func (p *program) site(c *cli.Context) (*site, error) {
+	d, err := data(c)
+	if err != nil {
+		return nil, err
+	}
+	base, err := serverURL(d)
+	if err != nil {
+		return nil, err
+	}
+	base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/api/stream")
+	shown := base
+	if given := strings.TrimRight(c.String("url"), "/"); given != "" {
+		shown = given
+	}
+	u, err := url.Parse(shown)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, cmdline.Usage("address %q: want http://HOST or https://HOST", shown)
+	}
+	// A server that listens on all addresses has a name of this machine.
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+		u.Host = net.JoinHostPort("localhost", u.Port())
+	}
+	signed, err := pageToken(d)
+	if err != nil {
+		return nil, err
+	}
+	client := *p.http
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.Timeout = 30 * time.Second
+	return &site{d, base, u.String(), signed, &client}, nil
+}
+
+// pageToken returns a token of the scope page:open: the one in the environment, or one that is signed here.
+func pageToken(d server.Data) (string, error) {
+	given := os.Getenv("ARBE_STREAM_TOKEN")
+	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
+		var err error
+		if given, err = thread.FileToken(file)(); err != nil {
+			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
+		}
+	}
+	if subject(given) == token.SubjectPage {
+		return given, nil
+	}
+	key, err := secret(d) // a thread's token opens no page
+	if err != nil {
+		return "", err
+	}
+	return token.Sign(key, token.Grant{
+		Stream: token.SubjectPage, Scope: []string{token.ScopePage}, Until: time.Now().Add(time.Minute),
+	})
+}
+
+// mostAnswer bounds an answer of the page, in bytes.
+const mostAnswer = 1 << 20
+
+// ask sends a request of the page's own and parses the answer into out.
+func (s *site) ask(ctx context.Context, method, path string, body, out any) error {
+	var sent io.Reader
+	if body != nil {
+		sent = bytes.NewReader(thread.Marshal(body))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.base+path, sent)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("reach the thread server: %w", err)}
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if err != nil {
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("read the thread server's answer: %w", err)}
+	}
+	if resp.StatusCode >= 300 {
+		var refused struct{ Error struct{ Message string } }
+		if json.Unmarshal(b, &refused) != nil || refused.Error.Message == "" {
+			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
+				"%s answers %s: it serves no page; ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy",
+				s.base, resp.Status)}
+		}
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %s", s.base, refused.Error.Message)}
+	}
+	return json.Unmarshal(b, out)
+}
+
+// browser returns the command that opens a file in the browser; nil where none can be started.
+func browser() []string {
+	names := []string{os.Getenv("BROWSER")}
+	switch {
+	case runtime.GOOS == "darwin":
+		names = append(names, "open")
+	case os.Getenv("DISPLAY") != "" || os.Getenv("WAYLAND_DISPLAY") != "": // else xdg-open starts one in the terminal
+		names = append(names, "xdg-open")
+	}
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		if found, err := exec.LookPath(name); err == nil {
+			return []string{found}
+		}
+	}
+	return nil
+}
+
+// browse opens an address in the browser. The address has a code, so no command line has it: the browser opens a file
+// that only this user can read, which leads there.
+func browse(ctx context.Context, d server.Data, command []string, address string) error {
+	text := fmt.Sprintf("<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\n"+
+		"<meta http-equiv=\"refresh\" content=\"0; url=%[1]s\">\n<a href=\"%[1]s\">Open arbe</a>\n", html.EscapeString(address))
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return err
+	}
+	file := filepath.Join(string(d), "open.html")
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	cmd := exec.Command(command[0], append(command[1:], file)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "ARBE_") || strings.HasPrefix(v, "DURABLE_") || strings.HasPrefix(v, "DAYTONA_")
+	})
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives this program and its terminal
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(browserStarts): // the command is the browser itself
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// browserStarts is how long the command that opens the browser may take to fail.
+const browserStarts = 5 * time.Second

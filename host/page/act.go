@@ -1,0 +1,72 @@
+package page
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// author is the author of entries that are posted from the page.
+const author = "page"
+
+// mostText bounds a chat and a reason, in bytes.
+const mostText = 64 << 10
+
+// cancel asks the running run of a thread to end, as `arbe cancel` does.
+func (p *page) cancel(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	if _, err := p.actor(w, r, id); err != nil {
+		return err
+	}
+	var asked struct{ Reason string }
+	if err := parseBody(w, r, &asked); err != nil {
+		return err
+	}
+	if len(asked.Reason) > mostText {
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "reason: want at most %d bytes", mostText)
+	}
+	v, err := p.summary(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if v.Status != thread.StatusRunning {
+		return refuse(http.StatusConflict, "not_running", "No run is running: the thread is %s.", v.Status)
+	}
+	return p.post(w, r, id, thread.Marshal(thread.Cancel{
+		Signal: thread.Signal{Type: thread.TypeCancel, RunID: v.Run, Harness: v.Harness}, Reason: asked.Reason,
+	}))
+}
+
+// chat posts a chat to a thread.
+func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	if _, err := p.actor(w, r, id); err != nil {
+		return err
+	}
+	var sent struct{ Text string }
+	if err := parseBody(w, r, &sent); err != nil {
+		return err
+	}
+	if strings.TrimSpace(sent.Text) == "" || len(sent.Text) > mostText {
+		return refuse(http.StatusBadRequest, "text", "text: want 1 to %d bytes", mostText)
+	}
+	if _, err := p.summary(r.Context(), id); err != nil {
+		return err
+	}
+	return p.post(w, r, id, thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: sent.Text}))
+}
+
+// post appends an entry to a thread that exists.
+func (p *page) post(w http.ResponseWriter, r *http.Request, id string, payload []byte) error {
+	e := thread.Entry{
+		ID: "page." + strings.ToLower(rand.Text()), TS: thread.Stamp(time.Now()), AuthorID: author, Payload: payload,
+	}
+	if _, err := p.Log.Append(r.Context(), id, []thread.Entry{e}); err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusCreated, map[string]string{"id": e.ID})
+	return nil
+}

@@ -1,0 +1,170 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Bounds of a list.
+const (
+	listThreads = 100    // on a page
+	mostScanned = 20_000 // threads that are looked at for one page
+	scanAtOnce  = 500
+	mostQuery   = 200 // bytes of a search
+)
+
+// filter is what a list shows: the threads whose title or id has Text, in any case, and whose state is State; "" for
+// all.
+type filter struct{ Text, State string }
+
+func parseFilter(values url.Values) (f filter, err error) {
+	f = filter{Text: strings.TrimSpace(values.Get("q")), State: values.Get("state")}
+	if len(f.Text) > mostQuery {
+		return f, refuse(http.StatusBadRequest, "q", "q: want at most %d bytes", mostQuery)
+	}
+	if f.State != "" && !slices.Contains(states, f.State) {
+		return f, refuse(http.StatusBadRequest, "state", "state: want one of %s", strings.Join(states, ", "))
+	}
+	return f, nil
+}
+
+// has reports whether a list shows a thread.
+func (f filter) has(v thread.Summary, now time.Time) bool {
+	if f.State != "" {
+		if name, _ := stateOf(v, now); name != f.State {
+			return false
+		}
+	}
+	text := strings.ToLower(f.Text)
+	return text == "" || strings.Contains(strings.ToLower(v.Title), text) || strings.Contains(strings.ToLower(v.ID), text)
+}
+
+// statuses returns the statuses of the threads in a state, for the index; nil for all.
+func (f filter) statuses() []string {
+	switch f.State {
+	case string(view.Working), string(view.Waiting), string(view.Silent), string(view.Dead):
+		return []string{thread.StatusRunning}
+	case stateDone:
+		return []string{thread.StatusCompleted}
+	case stateFailed:
+		return []string{thread.StatusFailed}
+	case stateCancelled:
+		return []string{thread.StatusCancelled}
+	case string(view.Idle):
+		return []string{thread.StatusIdle}
+	}
+	return nil
+}
+
+// query returns the filter as the query of a URL.
+func (f filter) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"q": f.Text, "state": f.State} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+var errNoIndex = refuse(http.StatusNotImplemented, "no_index", "This server has no list of threads.")
+
+// load returns a page of the list, newest start first, and the cursor of the next one; "" on the last one. A filter may
+// pass few of the threads that are scanned for a page, so a page may be short, or empty.
+func (p *page) load(ctx context.Context, f filter, cursor string) (all []thread.Summary, next string, err error) {
+	if p.Threads == nil {
+		return nil, "", errNoIndex
+	}
+	q := index.Query{Statuses: f.statuses(), Limit: listThreads, Cursor: cursor}
+	if f.Text != "" || f.State != "" {
+		q.Limit = scanAtOnce
+	}
+	now := now()
+	for scanned := 0; scanned < mostScanned; {
+		page, err := p.Threads.List(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, v := range page.Threads {
+			if f.has(v, now) {
+				all = append(all, v)
+			}
+		}
+		scanned += len(page.Threads)
+		if q.Cursor = page.Cursor; q.Cursor == "" || len(all) >= listThreads {
+			break
+		}
+	}
+	return all, q.Cursor, nil
+}
+
+// summary returns the summary of a thread. It returns index.ErrAbsent.
+func (p *page) summary(ctx context.Context, id string) (thread.Summary, error) {
+	if !thread.ValidThread(id) {
+		return thread.Summary{}, index.ErrAbsent
+	}
+	if p.Threads == nil {
+		return thread.Summary{}, errNoIndex
+	}
+	return p.Threads.Summary(ctx, id)
+}
+
+// listPage is the data of the list.
+type listPage struct {
+	frame
+	Filter filter
+	States []string
+	Live   string // path of the live changes
+	part
+}
+
+// part is a part of the list: what a script adds to it.
+type part struct {
+	Rows []*row
+	More string // path of the next part; "" for none
+}
+
+// list serves the list, or its next part.
+func (p *page) list(w http.ResponseWriter, r *http.Request) error {
+	if _, err := p.viewer(w, r, ""); err != nil {
+		return err
+	}
+	values := r.URL.Query()
+	f, err := parseFilter(values)
+	if err != nil {
+		return err
+	}
+	all, next, err := p.load(r.Context(), f, values.Get("cursor"))
+	if err != nil {
+		return err
+	}
+	now := now()
+	rows := make([]*row, len(all))
+	for i, v := range all {
+		rows[i] = newRow(v, now)
+	}
+	found := part{Rows: tree(rows)}
+	if next != "" {
+		q := f.query()
+		q.Set("cursor", next)
+		found.More = "/?" + q.Encode()
+	}
+	if values.Has("part") {
+		p.render(w, http.StatusOK, "part", found)
+		return nil
+	}
+	live := "/live"
+	if q := f.query(); len(q) > 0 {
+		live += "?" + q.Encode()
+	}
+	p.render(w, http.StatusOK, "list", listPage{newFrame(tabTitle(rows)), f, states, live, found})
+	return nil
+}

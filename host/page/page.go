@@ -1,0 +1,215 @@
+// Package page is the page of `arbe serve`: threads for people, in a browser.
+//
+// Everything is rendered here, with html/template; page.js shows what it is sent, keeps ages and the tab's title
+// current, and folds nothing. Style and script are embedded and served by their hash. Nothing is loaded from elsewhere.
+//
+// # Access
+//
+// `arbe open` gets a login code from POST /login/codes with a token of the scope page:open, and opens
+// /login#CODE in the browser. A fragment reaches no server, log or referrer. The script takes it out of the address and
+// posts it to /login, which spends the code and answers with a session as a cookie: HttpOnly, SameSite=Strict, Secure
+// over TLS. A share link is /share#CODE; its session is a cookie of the path /t/ID alone. Package access has the codes
+// and sessions.
+//
+//	anybody          /login, /share, /assets/…
+//	page:open        /login/codes, /share/codes
+//	login            every path
+//	share            GET below /t/ID of its thread
+//
+// Each request passes the same checks first: a Host that this server has (a page of another site can give its own name
+// a loopback address), and for POST and DELETE an origin that is this server's (http.CrossOriginProtection). GET changes
+// nothing. Every answer has a Content-Security-Policy that allows no script or style but those of /assets/, no HTML
+// from a script but through the policy "arbe", no other origin, and no frame.
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/access"
+	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Config is the configuration of a page.
+type Config struct {
+	Log     *log.Log
+	Threads *index.Index // nil where it can't be opened
+	Secrets [][]byte     // open sessions and verify tokens, and the first one seals; at least one
+	// Local is set for a server that only this machine reaches: it answers to loopback names and to Names. Another one
+	// answers to any name where Names is empty.
+	Local   bool
+	Names   []string        // host names, without ports, by which browsers reach the server
+	Closing context.Context // ends live answers when it is done
+	Logger  *slog.Logger
+}
+
+// page serves the page.
+type page struct {
+	Config
+	store  access.Store
+	tokens *token.Verifier
+}
+
+// Handler returns the handler of the page's paths.
+func Handler(c Config) http.Handler {
+	if c.Closing == nil {
+		c.Closing = context.Background()
+	}
+	p := &page{Config: c, store: access.Store{Log: c.Log}, tokens: token.NewVerifier(c.Secrets)}
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /assets/{hash}/{name}": p.asset,
+
+		"GET /login":        p.loginPage,
+		"POST /login":       p.login,
+		"GET /login/state":  p.loginState,
+		"POST /login/codes": p.loginCode,
+		"POST /logout":      p.logout,
+
+		"GET /share":          p.loginPage,
+		"POST /share":         p.openShare,
+		"GET /share/codes":    p.shares,
+		"POST /share/codes":   p.share,
+		"DELETE /share/codes": p.revoke,
+
+		"GET /{$}":  p.list,
+		"GET /live": p.listLive,
+
+		"GET /t/{thread}":         p.thread,
+		"POST /t/{thread}/cancel": p.cancel,
+		"POST /t/{thread}/chat":   p.chat,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answerError(w, r, h(w, r)) })
+	}
+	origin := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header())
+		switch {
+		case !p.has(r.Host):
+			p.answerError(w, r, refuse(http.StatusForbidden, "host",
+				"this server does not answer to this name: start it with --page-host NAME to add one"))
+		case origin.Check(r) != nil:
+			p.answerError(w, r, refuse(http.StatusForbidden, "cross_origin", "a page of another origin sent this"))
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// policy is the Content-Security-Policy of each answer.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; " +
+	"trusted-types arbe"
+
+// secure sets the headers of each answer.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store") // the default
+}
+
+// has reports whether a request's Host is a name of this server.
+func (p *page) has(host string) bool {
+	if !p.Local && len(p.Names) == 0 || httpd.LoopbackName(host) {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return slices.ContainsFunc(p.Names, func(name string) bool { return strings.EqualFold(name, host) })
+}
+
+// problem is an answer to a request that failed.
+type problem struct {
+	status        int
+	code, message string
+}
+
+// Error is error's.
+func (p *problem) Error() string { return p.message }
+
+func refuse(status int, code, format string, args ...any) *problem {
+	return &problem{status, code, fmt.Sprintf(format, args...)}
+}
+
+// problemOf returns the answer to an error; nil for one of the log.
+func problemOf(err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, access.ErrUnknown), errors.Is(err, access.ErrUsed), errors.Is(err, access.ErrExpired),
+		errors.Is(err, access.ErrRevoked):
+		return &problem{http.StatusUnauthorized, "link", err.Error()}
+	case errors.Is(err, access.ErrFull):
+		return &problem{http.StatusTooManyRequests, "full", err.Error()}
+	case errors.Is(err, access.ErrEnded):
+		return &problem{http.StatusUnauthorized, "expired", "Your login has expired."}
+	case errors.Is(err, access.ErrForeign):
+		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
+	case errors.Is(err, index.ErrAbsent):
+		return &problem{http.StatusNotFound, "not_found", "There is no such thread."}
+	case errors.Is(err, index.ErrBuilding):
+		return &problem{http.StatusServiceUnavailable, "building", "The list of threads is being made. Come again."}
+	case errors.Is(err, index.ErrCursor):
+		return &problem{http.StatusBadRequest, "cursor", "cursor: want the one of the page before"}
+	case errors.Is(err, engine.ErrFull):
+		return &problem{http.StatusInsufficientStorage, "full", "The log's disk is full."}
+	}
+	return nil
+}
+
+// answerError answers a request with this error; nil is none. A browser that asks for a page gets one, others JSON.
+func (p *page) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	if err == nil {
+		return
+	}
+	answer := problemOf(err)
+	if answer == nil {
+		if r.Context().Err() != nil {
+			return // the client is gone
+		}
+		p.Logger.Error("page failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		answer = &problem{http.StatusServiceUnavailable, "unavailable", "The log can't do this now."}
+	}
+	if answer.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		p.render(w, answer.status, "problem", problemPage{
+			frame: newFrame("arbe"), Message: answer.message, Login: answer.status == http.StatusUnauthorized,
+		})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.status)
+	_, _ = w.Write(append(thread.Marshal(map[string]any{ // the client may be gone
+		"error": map[string]string{"code": answer.code, "message": answer.message},
+	}), '\n'))
+}
+
+// answerJSON answers with a value. The client may be gone.
+func answerJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(thread.Marshal(v), '\n'))
+}
+
+// now is the time of a request, in the precision of the log.
+func now() time.Time { return time.Now().Truncate(time.Millisecond) }

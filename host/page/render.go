@@ -1,0 +1,123 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"net/http"
+	"path"
+
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+//go:embed html assets
+var files embed.FS
+
+// templates are the pages, by their names.
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"asset": assetPath, "visible": view.Visible,
+}).ParseFS(files, "html/*.html"))
+
+// frame is what each page has.
+type frame struct {
+	Title string
+	Now   int64 // the server's time, ms since 1970
+}
+
+func newFrame(title string) frame { return frame{title, now().UnixMilli()} }
+
+// render answers with a page.
+func (p *page) render(w http.ResponseWriter, status int, name string, data any) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+		p.Logger.Error("render page", "page", name, "error", err)
+		status = http.StatusInternalServerError
+		b.Reset()
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client may be gone
+}
+
+// problemPage is the data of a refusal.
+type problemPage struct {
+	frame
+	Message string
+	Login   bool // a login helps
+}
+
+// asset is an embedded file that browsers keep.
+type asset struct {
+	hash, kind string
+	body       []byte
+}
+
+// assets are the embedded files by their names.
+var assets = readAssets()
+
+// kinds are the content types of embedded files.
+var kinds = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+func readAssets() map[string]asset {
+	all := map[string]asset{}
+	entries, err := files.ReadDir("assets")
+	if err != nil {
+		panic(err) // they are in the program
+	}
+	for _, e := range entries {
+		b, err := files.ReadFile(path.Join("assets", e.Name()))
+		if err != nil {
+			panic(err) // as above
+		}
+		sum := sha256.Sum256(b)
+		all[e.Name()] = asset{hex.EncodeToString(sum[:8]), kinds[path.Ext(e.Name())], b}
+	}
+	return all
+}
+
+// assetPath returns the path of an embedded file.
+func assetPath(name string) string { return "/assets/" + assets[name].hash + "/" + name }
+
+// asset serves an embedded file.
+func (p *page) asset(w http.ResponseWriter, r *http.Request) error {
+	a, ok := assets[r.PathValue("name")]
+	if !ok || a.hash != r.PathValue("hash") {
+		return refuse(http.StatusNotFound, "not_found", "There is no such file.")
+	}
+	w.Header().Set("Content-Type", a.kind)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(a.body) // the client may be gone
+	return nil
+}
+
+// threadPage is the data of a thread's page.
+type threadPage struct {
+	frame
+	Row      *row
+	ReadOnly bool // by a share
+}
+
+// thread serves the page of a thread.
+func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	if !thread.ValidThread(id) {
+		return errNoThread
+	}
+	s, err := p.viewer(w, r, id)
+	if err != nil {
+		return err
+	}
+	v, err := p.summary(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	one := newRow(v, now())
+	title := one.State + " · " + one.Name()
+	p.render(w, http.StatusOK, "thread", threadPage{newFrame(title), one, s.Share != ""})
+	return nil
+}

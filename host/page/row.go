@@ -1,0 +1,147 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// row is a thread in the list.
+type row struct {
+	thread.Summary
+	State    string
+	Label    string // the state for people
+	Started  int64  // ms since 1970
+	Ended    int64  // 0 for an open run
+	Heard    int64  // the last entry
+	Silent   int64  // when the run is silent unless another entry comes; 0 for none
+	Dead     int64  // and dead
+	Duration string
+	Age      string // of the last entry
+	Children []*row // only in a tree
+}
+
+func newRow(v thread.Summary, now time.Time) *row {
+	r := &row{
+		Summary: v, Started: millis(parseTime(v.StartedAt)), Ended: millis(parseTime(v.EndedAt)),
+		Heard: millis(parseTime(v.LastEntryAt)),
+	}
+	r.State, r.Label = stateOf(v, now)
+	silent, dead := view.PulseOf(v).Limits()
+	r.Silent, r.Dead = millis(silent), millis(dead)
+	until := now
+	if r.Ended > 0 {
+		until = time.UnixMilli(r.Ended)
+	}
+	if v.Run != "" && r.Started > 0 {
+		r.Duration = span(until.Sub(time.UnixMilli(r.Started)))
+	}
+	r.Age = span(now.Sub(time.UnixMilli(r.Heard)))
+	return r
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// Name returns the title; the id for a thread without one.
+func (r *row) Name() string { return cmp.Or(r.Title, r.ID) }
+
+// ParentID returns the id of the parent; "" for none.
+func (r *row) ParentID() string {
+	if r.Parent == nil {
+		return ""
+	}
+	return r.Parent.ThreadID
+}
+
+// Money returns the cost in US dollars; "" where the harness reports none.
+func (r *row) Money() string {
+	if r.Cost == nil {
+		return ""
+	}
+	if *r.Cost < 0.01 && *r.Cost > 0 {
+		return fmt.Sprintf("$%.4f", *r.Cost)
+	}
+	return fmt.Sprintf("$%.2f", *r.Cost)
+}
+
+// Box returns the run's box; "" for none.
+func (r *row) Box() string {
+	if r.Sandbox == nil {
+		return ""
+	}
+	return r.Sandbox.Provider + " " + strings.ToValidUTF8(r.Sandbox.Ref[:min(len(r.Sandbox.Ref), 12)], "")
+}
+
+// span returns a duration for people, in its two largest units. page.js has the same rules.
+func span(d time.Duration) string {
+	s := int64(max(d, 0) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm %ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh %dm", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%dd %dh", s/86400, s%86400/3600)
+}
+
+// mostDepth bounds the depth of a tree. Deeper threads stand at its top.
+const mostDepth = 20
+
+// tree puts children below their parents, and returns the rest. Rows that are their own ancestors stand at the top.
+func tree(rows []*row) (top []*row) {
+	byID := make(map[string]*row, len(rows))
+	for _, r := range rows {
+		byID[r.ID] = r
+	}
+	for _, r := range rows {
+		parent := byID[r.ParentID()]
+		if parent == nil || !rooted(r, byID) {
+			top = append(top, r)
+			continue
+		}
+		parent.Children = append(parent.Children, r)
+	}
+	return top
+}
+
+// rooted reports whether the ancestors of a row end within mostDepth.
+func rooted(r *row, byID map[string]*row) bool {
+	for range mostDepth {
+		if r = byID[r.ParentID()]; r == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// tabTitle returns the title of the list's tab: how many threads are in the states that call for attention. page.js has
+// the same rules.
+func tabTitle(rows []*row) string {
+	var parts []string
+	for _, name := range []view.LiveState{view.Working, view.Waiting, view.Silent, view.Dead} {
+		n := 0
+		for _, r := range rows {
+			if r.State == string(name) {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	if len(parts) == 0 {
+		return "arbe"
+	}
+	return strings.Join(parts, ", ") + " · arbe"
+}

@@ -39,7 +39,10 @@ Marks:
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "running", Usage: "list threads whose latest run is open"},
 			&cli.BoolFlag{Name: "failed", Usage: "list threads whose latest run has failed; with --running, both"},
-			&cli.StringFlag{Name: "since", Usage: "list threads whose latest run began within `DURATION`, as 12h or 7d"},
+			&cli.StringFlag{
+				Name:  "since",
+				Usage: "list threads whose latest run began within `DURATION`, as 12h or 7d",
+			},
 			&cli.StringFlag{Name: "harness", Usage: "list threads whose latest run has `HARNESS`"},
 			&cli.IntFlag{
 				Name: "n", DefaultText: strconv.Itoa(terminalThreads) + " in a table, else all",

@@ -239,7 +239,9 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 		if json.Unmarshal(b, &refused) != nil || refused.Error.Message == "" {
 			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
 				"%s answers %s: it serves no page; ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy",
-				s.base, resp.Status)}
+				s.base,
+				resp.Status,
+			)}
 		}
 		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %s", s.base, refused.Error.Message)}
 	}

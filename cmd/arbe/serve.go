@@ -120,7 +120,9 @@ func (p *program) serve(c *cli.Context) (err error) {
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
 	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
-		return cmdline.Usage("want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1")
+		return cmdline.Usage(
+			"want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1",
+		)
 	case engine != "pebble" && engine != "nats":
 		return cmdline.Usage("--engine %q: want pebble or nats", engine)
 	case (engine == "nats") != (c.String("nats-url") != "") && (engine == "nats" || c.IsSet("nats-url")):
@@ -141,9 +143,16 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := server.Config{
-		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
-		Insecure:  c.Bool("insecure-loopback"),
-		Limits:    server.Limits{Rate: c.Float64("rate"), Connections: c.Int("max-connections"), StreamBytes: cmdline.SizeOf(c, "quota"), TokenBytes: cmdline.SizeOf(c, "token-quota")},
+		Addr: c.String(
+			"addr",
+		), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
+		Insecure: c.Bool("insecure-loopback"),
+		Limits: server.Limits{
+			Rate:        c.Float64("rate"),
+			Connections: c.Int("max-connections"),
+			StreamBytes: cmdline.SizeOf(c, "quota"),
+			TokenBytes:  cmdline.SizeOf(c, "token-quota"),
+		},
 		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
 		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version,
 		Logger: logger,

@@ -105,8 +105,13 @@ func (p *program) threadStatus(c *cli.Context) error {
 	}
 	fmt.Fprintln(p.stdout, line)
 	if state, silence := stateOf(s.Summary, s.now); state == stateDead && s.LastEntryAt != "" {
-		fmt.Fprintf(p.stderr, "arbe: no entry of the run for %s, and three heartbeats are missing: its box may be dead; "+
-			"arbe reconcile %s gives it up if so\n", shortDuration(silence), id)
+		fmt.Fprintf(
+			p.stderr,
+			"arbe: no entry of the run for %s, and three heartbeats are missing: its box may be dead; "+
+				"arbe reconcile %s gives it up if so\n",
+			shortDuration(silence),
+			id,
+		)
 	}
 	return nil
 }

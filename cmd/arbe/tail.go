@@ -112,7 +112,9 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 	case thread.Foreign(err) && !errors.Is(err, thread.ErrNoSummary):
 		return err
 	case thread.Foreign(err): // an older server has no summaries; another server has no threads either
-		if _, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return thread.ErrStop }); thread.Foreign(err) {
+		if _, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return thread.ErrStop }); thread.Foreign(
+			err,
+		) {
 			return err
 		}
 	}

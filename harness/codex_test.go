@@ -179,7 +179,7 @@ func TestFindNative(t *testing.T) {
 	}{
 		{"beside", "lib/node_modules/@openai/codex/bin/codex.js", "lib/node_modules/" + native, "bin/codex", "program"},
 		{"inside", "lib/node_modules/@openai/codex/bin/codex.js", "lib/node_modules/@openai/codex/node_modules/" + native, "bin/codex", "program"},
-		{"by itself", "", "opt/codex", "bin/codex", "link"},
+		{"alone", "", "opt/codex", "bin/codex", "link"},
 		{"somebody's script", "home/codex", "", "bin/codex", "link"},
 		{"not in PATH", "home/.npm-global/lib/node_modules/@openai/codex/bin/codex.js", "home/.npm-global/lib/node_modules/@openai/codex/node_modules/" + native, "", "program"},
 	} {

@@ -109,12 +109,12 @@ func TestProcessStop(t *testing.T) {
 				}
 				time.Sleep(5 * time.Millisecond) // until the trap is set
 			}
-			var said []syscall.Signal
+			var sent []syscall.Signal
 			p.Stop(
-				t.Context(), syscall.SIGTERM, 500*time.Millisecond, func(s syscall.Signal) { said = append(said, s) },
+				t.Context(), syscall.SIGTERM, 500*time.Millisecond, func(s syscall.Signal) { sent = append(sent, s) },
 			)
-			if got := wait(p); got != tt.want || len(said) != tt.signals {
-				t.Errorf("got %v after %v", got, said)
+			if got := wait(p); got != tt.want || len(sent) != tt.signals {
+				t.Errorf("got %v after %v", got, sent)
 			}
 			p.Stop(
 				t.Context(), syscall.SIGTERM, time.Second,

@@ -46,12 +46,12 @@ func TestUnkillable(t *testing.T) {
 	p, _ := start(t, "exec sleep 60", "")
 	put(t, filepath.Join(dir, "cgroup.procs"), strconv.Itoa(p.PID()))
 	put(t, filepath.Join(dir, "freezer.state"), "FROZEN")
-	var said []syscall.Signal
-	note := func(s syscall.Signal) { said = append(said, s) }
+	var sent []syscall.Signal
+	note := func(s syscall.Signal) { sent = append(sent, s) }
 	ended := p.Stop(t.Context(), syscall.SIGTERM, 50*time.Millisecond, note)
 	p.Release() // does not wait
-	if ended || p.Exit().Known || len(said) != 2 {
-		t.Errorf("ended %v with %v after %v", ended, p.Exit(), said)
+	if ended || p.Exit().Known || len(sent) != 2 {
+		t.Errorf("ended %v with %v after %v", ended, p.Exit(), sent)
 	}
 	put(t, filepath.Join(dir, "freezer.state"), "THAWED")
 	if got := wait(p); !got.Known || got.Signal == 0 {

@@ -273,7 +273,7 @@ func TestRebuildForeign(t *testing.T) {
 		t.Fatalf("the mirror added %d entries", len(added))
 	}
 	more, done := hydrated(t, append(entries[:10:10], added...), "")
-	if done.Session != "made-1" || done.Converted != 7 { // the last chat was answered by nobody, so it was aside
+	if done.Session != "made-1" || done.Converted != 7 { // the last chat has no answer, so it was aside
 		t.Errorf("got %+v", done)
 	}
 	_ = more

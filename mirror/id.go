@@ -106,15 +106,15 @@ func (n *Namer) Name(l session.Line, e session.Entry) Name {
 		return name
 	}
 	if n.old {
-		said := n.hash(string(n.Dialect.Essence(l.Data)))
+		essence := n.hash(string(n.Dialect.Essence(l.Data)))
 		if n.essences == nil {
 			n.essences = map[uint64][]string{}
 		}
-		n.essences[said] = append(n.essences[said], id)
+		n.essences[essence] = append(n.essences[essence], id)
 	} else if len(n.migrated) > 0 && !name.Again {
-		said := n.hash(string(n.Dialect.Essence(l.Data)))
-		if ids := n.migrated[said]; len(ids) > 0 {
-			name.Supersedes, n.migrated[said] = ids[0], ids[1:]
+		essence := n.hash(string(n.Dialect.Essence(l.Data)))
+		if ids := n.migrated[essence]; len(ids) > 0 {
+			name.Supersedes, n.migrated[essence] = ids[0], ids[1:]
 		}
 	}
 	return name

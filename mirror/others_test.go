@@ -64,14 +64,14 @@ func TestLargeLineBesideItsMessage(t *testing.T) {
 // A subagent's lines are marked, and are no chats; what the main session holds of one stays in it.
 func TestSubagentLines(t *testing.T) {
 	task := `{"isSidechain":true,"type":"user","uuid":"u1","sessionId":"s1","message":{"content":"a part"}}`
-	said := `{"isSidechain":true,"type":"assistant","parentUuid":"u1","uuid":"u2","sessionId":"s1","message":{"content":[{"type":"text","text":"x"}],"stop_reason":"end_turn"}}`
+	assistant := `{"isSidechain":true,"type":"assistant","parentUuid":"u1","uuid":"u2","sessionId":"s1","message":{"content":[{"type":"text","text":"x"}],"stop_reason":"end_turn"}}`
 	for _, tt := range []struct{ name, session, subagent string }{{"in a file of its own", "agent-a1", "s1"}, {"in the session", "s1", ""}} {
 		e := &mirror.Encoder{
 			Namer:    mirror.Namer{Dialect: session.Claude, Session: tt.session},
 			Redact:   &thread.Redactor{},
 			Subagent: tt.subagent,
 		}
-		for line, typ := range map[string]string{task: "claude.session", said: "claude.assistant"} {
+		for line, typ := range map[string]string{task: "claude.session", assistant: "claude.assistant"} {
 			entry, p := encoded(t, e, line)
 			if p.Type != typ || p.SubagentOf != "s1" ||
 				thread.ParseLine(entry.Payload).IsSubagent() != (tt.subagent != "") {

@@ -67,13 +67,13 @@ func TestCancel(t *testing.T) {
 			if res.Verdict.Outcome != tt.want || res.Verdict.ExitStatus() != tt.status {
 				t.Errorf("got %+v, status %d", res.Verdict, res.Verdict.ExitStatus())
 			}
-			if waited := took >= ordered; waited && !tt.killed { // nobody waits for the grace of one that ends
+			if waited := took >= ordered; waited && !tt.killed { // an agent that ends at once needs no grace
 				t.Errorf("took %v", took)
 			}
 			end := last[thread.StatusChanged](t, server.Entries())
 			if tt.want == outcome.Cancelled &&
 				(end.Totals.Reason != "the run was cancelled: SIGTERM" || end.Status != "cancelled") {
-				t.Errorf("the thread says %+v", end.Totals)
+				t.Errorf("the end on the thread is %+v", end.Totals)
 			}
 		})
 	}

@@ -240,7 +240,7 @@ func show(ctx context.Context, copy func(ctx context.Context, done *atomic.Int64
 	var count atomic.Int64
 	go func() {
 		defer close(done)
-		_ = copy(ctx, &count) // an error means that nobody reads it
+		_ = copy(ctx, &count) // an error means that its reader is gone
 	}()
 	return func() {
 		cancel()

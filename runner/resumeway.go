@@ -112,7 +112,7 @@ func (s resumeState) objection() string {
 	case missing > 0:
 		return fmt.Sprintf("the thread has %d lines that the session file does not have", missing)
 	case s.Dir == dirOther:
-		return fmt.Sprintf("the session is of %s, and is to go on in %s", s.OldCwd, s.Cwd)
+		return fmt.Sprintf("the session is of %s, and is to continue in %s", s.OldCwd, s.Cwd)
 	case s.Dir == dirGone:
 		return "the session's directory is gone: " + s.OldCwd
 	}

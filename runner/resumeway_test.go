@@ -42,7 +42,7 @@ func TestWayToResume(t *testing.T) {
 		{
 			"of another directory than `--cwd`",
 			with(usable(false, 0, 0), func(s *resumeState) { s.Dir, s.OldCwd, s.Cwd = dirOther, "/old", "/new" }),
-			"the session is of /old, and is to go on in /new",
+			"the session is of /old, and is to continue in /new",
 		},
 		{
 			"of a directory that is gone",

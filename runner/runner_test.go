@@ -123,9 +123,9 @@ func TestOutcomes(t *testing.T) {
 		{"terminated by somebody", []string{"prompt", "die TERM"}, "pi.session:prompt" + cancelled, 143},
 		{"terminated after a good end", []string{"prompt", "say done", "die TERM"}, "pi.session:prompt pi.assistant" + completed, 0},
 		{"ends in mid-turn with 0", []string{"prompt", "call bash"}, "pi.session:prompt pi.assistant" + failed("pi_exit"), 1},
-		{"says nothing", []string{"prompt"}, "pi.session:prompt" + orphaned("no_output"), 1},
+		{"has no output", []string{"prompt"}, "pi.session:prompt" + orphaned("no_output"), 1},
 		{"does nothing", nil, strings.TrimSpace(orphaned("no_output")), 1},
-		{"writes what nobody knows", []string{`line {"what":"is this"}`, "line ???"}, "pi.session:other pi.session:text" + failed("unknown_format"), 1},
+		{"writes lines of no known form", []string{`line {"what":"is this"}`, "line ???"}, "pi.session:other pi.session:text" + failed("unknown_format"), 1},
 		{"a torn line at the end", []string{"prompt", "say done", `half {"type":"mess`}, "pi.session:prompt pi.assistant pi.session:text" + completed, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestRenewalHangs(t *testing.T) {
 	server.SetToken("another one")
 	for began := time.Now(); asked.Load() == 0; time.Sleep(2 * time.Millisecond) { // between two looks
 		if time.Since(began) > 30*time.Second {
-			t.Fatal("nobody asked for a fresh token")
+			t.Fatal("no fresh token was requested")
 		}
 	}
 	server.SetToken(old) // as of a server that was confused: the token is good, and the renewal still hangs
@@ -73,7 +73,7 @@ func TestTokenExpiresInMidRun(t *testing.T) {
 	server.SetToken("rotated once")
 	for began := time.Now(); server.Renewals() == 0; time.Sleep(2 * time.Millisecond) { // between two looks
 		if time.Since(began) > 30*time.Second {
-			t.Fatal("nobody asked for a fresh token")
+			t.Fatal("no fresh token was requested")
 		}
 	}
 	server.SetToken("rotated twice")

@@ -90,14 +90,14 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 		return
 	}
 	content := claudeContent(m["content"])
-	said := strings.TrimSpace(content.text())
+	text := strings.TrimSpace(content.text())
 	switch {
-	case strings.HasPrefix(said, "[Request interrupted by user"):
+	case strings.HasPrefix(text, "[Request interrupted by user"):
 		e.Mark, e.StopReason = Abort, "aborted"
 	case yes(f["isMeta"]), yes(f["isCompactSummary"]), yes(f["isVisibleInTranscriptOnly"]):
 	case str(f["promptSource"]) == "system":
 	case f["promptSource"] == nil && slices.ContainsFunc(claudeTags, func(tag string) bool {
-		return strings.HasPrefix(said, tag)
+		return strings.HasPrefix(text, tag)
 	}):
 	default:
 		e.Kind, e.Mark, e.Cwd = User, Prompt, str(f["cwd"])
@@ -134,11 +134,11 @@ func claudeAssistant(e *Entry, f, m map[string]json.RawMessage) {
 }
 
 // claudeError returns the message of a failure, with its kind.
-func claudeError(said, kind string) string {
+func claudeError(text, kind string) string {
 	if kind == "" || kind == "unknown" {
-		return said
+		return text
 	}
-	return said + " (" + kind + ")"
+	return text + " (" + kind + ")"
 }
 
 // claudeContent is a message's content, or that of a tool's result.

@@ -80,7 +80,7 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	if len(content) == 0 {
 		return nil, m.Content.omitted()
 	}
-	said := struct {
+	message := struct {
 		Role    string `json:"role"`
 		ID      string `json:"id,omitempty"`
 		Type    string `json:"type,omitempty"`
@@ -90,16 +90,16 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	}{Role: "user", Content: content}
 	typ := "user"
 	if t.Kind == Assistant {
-		typ, said.Role, said.Type, said.Model = "assistant", "assistant", "message", m.Model
-		said.ID, said.Stop = "msg_"+at.Reply, "end_turn"
+		typ, message.Role, message.Type, message.Model = "assistant", "assistant", "message", m.Model
+		message.ID, message.Stop = "msg_"+at.Reply, "end_turn"
 		if len(m.Content.calls()) > 0 {
-			said.Stop = "tool_use"
+			message.Stop = "tool_use"
 		}
 	}
 	b, _ := marshal(struct {
 		claudePlace
 		Message any `json:"message"`
-	}{claudeAt(typ, at.ID, at.Parent, t.Time), said})
+	}{claudeAt(typ, at.ID, at.Parent, t.Time), message})
 	return [][]byte{b}, m.Content.omitted()
 }
 

@@ -107,7 +107,7 @@ func codexEvent(e *Entry, p map[string]json.RawMessage) {
 // codexError returns the message of a failure, with its kind if that adds anything.
 func codexError(raw []byte) string {
 	failed := fields(raw)
-	said, info := str(failed["message"]), failed["codex_error_info"]
+	text, info := str(failed["message"]), failed["codex_error_info"]
 	kind := str(info)
 	jsonscan.Members(info, func(name, v []byte) {
 		kind = string(name)
@@ -116,9 +116,9 @@ func codexError(raw []byte) string {
 		}
 	})
 	if kind == "" || kind == "other" {
-		return said
+		return text
 	}
-	return said + " (" + kind + ")"
+	return text + " (" + kind + ")"
 }
 
 // codexItem decodes a part of the conversation.
@@ -159,7 +159,7 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 		result(content)
 	case "tool_search_output":
 		result(blocks{textBlock(string(p["tools"]))})
-	case "web_search_call", "image_generation_call": // the provider's own tools: nobody else answers
+	case "web_search_call", "image_generation_call": // the provider's own tools, which answer themselves
 		e.Mark = Output
 	default:
 		e.Known = codexItems[e.Type]
@@ -204,8 +204,8 @@ func codexInjected(p map[string]json.RawMessage, content blocks) bool {
 		jsonscan.Elements(kinds, func(kind []byte) { real = real || strings.HasPrefix(str(kind), "user.") })
 		return !real
 	}
-	said := strings.TrimSpace(content.text())
-	return slices.ContainsFunc(codexTags, func(tag string) bool { return strings.HasPrefix(said, tag) })
+	text := strings.TrimSpace(content.text())
+	return slices.ContainsFunc(codexTags, func(tag string) bool { return strings.HasPrefix(text, tag) })
 }
 
 // codexContent is the content of a message or of a result.
@@ -242,19 +242,19 @@ func codexOutput(raw []byte) (content blocks, failed bool) {
 		return codexContent(f["content"]), string(f["success"]) == "false"
 	}
 	content = codexContent(raw)
-	said := content.text()
-	if strings.HasPrefix(said, "{") { // what the shell tool of older versions gave
-		if f := fields([]byte(said)); json.Valid([]byte(said)) && jsonscan.IsObject(f["metadata"]) {
+	text := content.text()
+	if strings.HasPrefix(text, "{") { // what the shell tool of older versions gave
+		if f := fields([]byte(text)); json.Valid([]byte(text)) && jsonscan.IsObject(f["metadata"]) {
 			code := fields(f["metadata"])["exit_code"]
 			return content, len(code) > 0 && string(code) != "0"
 		}
 	}
-	head := said[:min(len(said), 1<<10)] // above the command's own output
+	head := text[:min(len(text), 1<<10)] // above the command's own output
 	if i := strings.Index(head, "\nOutput:"); i >= 0 {
 		head = head[:i]
 	}
 	code := codexExit.FindStringSubmatch(head)
-	return content, code != nil && code[1] != "0" || said == "aborted" || strings.HasPrefix(said, "aborted by user")
+	return content, code != nil && code[1] != "0" || text == "aborted" || strings.HasPrefix(text, "aborted by user")
 }
 
 func codexUsage(raw []byte) json.RawMessage {

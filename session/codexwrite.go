@@ -44,18 +44,18 @@ func codexTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 		}
 		lines = append(lines, codexLine(t.Time, ordinal, "response_item", payload))
 	}
-	type said struct {
+	type part struct {
 		Type     string `json:"type"`
 		Text     string `json:"text,omitempty"`
 		ImageURL string `json:"image_url,omitempty"`
 	}
-	content := func(kind string) (all []said) {
+	content := func(kind string) (all []part) {
 		for _, b := range m.Content {
 			switch {
 			case b.Type == "text" && b.Text != nil && *b.Text != "":
-				all = append(all, said{Type: kind, Text: *b.Text})
+				all = append(all, part{Type: kind, Text: *b.Text})
 			case b.Type == "image" && b.Data != "":
-				all = append(all, said{Type: "input_image", ImageURL: "data:" + b.MimeType + ";base64," + b.Data})
+				all = append(all, part{Type: "input_image", ImageURL: "data:" + b.MimeType + ";base64," + b.Data})
 			}
 		}
 		return all
@@ -63,7 +63,7 @@ func codexTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	type spoken struct {
 		Type    string `json:"type"`
 		Role    string `json:"role"`
-		Content []said `json:"content"`
+		Content []part `json:"content"`
 	}
 	switch t.Kind {
 	case User:

@@ -206,17 +206,17 @@ func piText(content []byte) string {
 	}
 	var parts []string
 	jsonscan.Elements(content, func(block []byte) {
-		var typ, said string
+		var typ, text string
 		jsonscan.Members(block, func(key, v []byte) {
 			switch string(key) {
 			case "type":
 				typ = jsonscan.String(v)
 			case "text":
-				said = jsonscan.String(v)
+				text = jsonscan.String(v)
 			}
 		})
 		if typ == "text" {
-			parts = append(parts, said)
+			parts = append(parts, text)
 		}
 	})
 	return strings.Join(parts, "\n")

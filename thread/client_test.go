@@ -244,7 +244,7 @@ func TestClientSaysAnOutageOnce(t *testing.T) {
 		if len(lines) != 2 || !strings.Contains(lines[0], "no answer from the thread server; retrying") ||
 			!strings.Contains(lines[1], "answers again") ||
 			!strings.Contains(lines[1], "failed_tries=19") {
-			t.Errorf("the log says:\n%s", log)
+			t.Errorf("the log is:\n%s", log)
 		}
 	})
 }

@@ -21,14 +21,14 @@ func (c *Client) Entry(ctx context.Context, id string) (e Entry, ok bool, err er
 // EntryWithin is Entry, and tries again where the server can't be reached or fails, until nothing has come for the time
 // patience.
 func (c *Client) EntryWithin(ctx context.Context, id string, patience time.Duration) (e Entry, ok bool, err error) {
-	heard := time.Now()
+	arrived := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, time.Second) {
 		l := &lookup{c: c, id: id}
 		l.reading = c.Only().reading("0", l.add)
-		l.silence, l.patience, l.heard = patience, patience, heard
-		e, ok, err = l.entry(ctx, patience-time.Since(heard))
-		heard = l.heard
-		left := patience - time.Since(heard)
+		l.silence, l.patience, l.arrived = patience, patience, arrived
+		e, ok, err = l.entry(ctx, patience-time.Since(arrived))
+		arrived = l.arrived
+		left := patience - time.Since(arrived)
 		if err == nil || final(err) || ctx.Err() != nil || left <= 0 {
 			return e, ok, err
 		}

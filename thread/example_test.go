@@ -63,8 +63,8 @@ func ExampleClient_Follow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	said := thread.Chat{Type: thread.TypeChat, Text: "hello"}
-	entry := thread.Entry{ID: "note.1", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(said)}
+	chat := thread.Chat{Type: thread.TypeChat, Text: "hello"}
+	entry := thread.Entry{ID: "note.1", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(chat)}
 	if _, err := client.Append(ctx, []thread.Entry{entry}); err != nil {
 		fmt.Println(err)
 		return

@@ -58,7 +58,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 			}
 		}
 		began, from := time.Now(), r.offset
-		r.wait, r.heard = live, time.Time{}
+		r.wait, r.arrived = live, time.Time{}
 		page, err := r.toTail(ctx)
 		took := time.Since(began)
 		switch {

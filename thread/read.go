@@ -27,7 +27,7 @@ const (
 const (
 	codeBeyond   = "beyond_tail" // an older server answers such an offset with 400 and another code
 	codeNotFound = "not_found"   // there is no such thread or entry
-	codeRemoved  = "removed"     // the entry was there; the server deletes those that nobody needs after a run
+	codeRemoved  = "removed"     // the entry was there; the server deletes heartbeats and the like after a run
 )
 
 // wholeReads counts the reads that a server refused in pieces and answered in whole.
@@ -93,7 +93,7 @@ func (c *Client) ReadAll(ctx context.Context, patience time.Duration, f func(Ent
 // ReadAll is Client.ReadAll for the selected entries. It returns the end of the read, too.
 func (s Selection) ReadAll(ctx context.Context, patience time.Duration, f func(Entry) error) (Page, error) {
 	r := s.reading("0", f)
-	r.silence, r.patience, r.heard = patience, patience, time.Now()
+	r.silence, r.patience, r.arrived = patience, patience, time.Now()
 	return r.toTail(ctx)
 }
 
@@ -118,12 +118,12 @@ type reading struct {
 	silence  time.Duration // of the server in an answer, after which the request fails
 	patience time.Duration // without anything new, after which the read fails
 
-	offset string    // where the answer that is being read began
-	limit  int       // entries of the next answer
-	past   past      // entries behind offset that f has
-	far    int       // bytes behind offset that came in one answer, at most
-	own    error     // of f
-	heard  time.Time // when something new came last; zero if nothing has come
+	offset  string    // where the answer that is being read began
+	limit   int       // entries of the next answer
+	past    past      // entries behind offset that f has
+	far     int       // bytes behind offset that came in one answer, at most
+	own     error     // of f
+	arrived time.Time // when something new came last; zero if nothing has come
 }
 
 func (s Selection) reading(offset string, f func(Entry) error) *reading {
@@ -170,7 +170,7 @@ func (p *past) move(n int, fresh bool) {
 func (r *reading) toTail(ctx context.Context) (Page, error) {
 	first, wait := r.silence, firstWait
 	for {
-		heard := r.heard
+		arrived := r.arrived
 		page, err := r.answer(ctx, first)
 		if err == nil {
 			if r.next(page) {
@@ -179,15 +179,15 @@ func (r *reading) toTail(ctx context.Context) (Page, error) {
 			first, wait = r.silence, firstWait
 			continue
 		}
-		left := r.patience - time.Since(r.heard)
-		if r.own != nil || ctx.Err() != nil || final(err) || r.heard.IsZero() || left <= 0 {
+		left := r.patience - time.Since(r.arrived)
+		if r.own != nil || ctx.Err() != nil || final(err) || r.arrived.IsZero() || left <= 0 {
 			return page, err
 		}
-		if r.heard != heard {
+		if r.arrived != arrived {
 			wait = firstWait
 		}
 		pause(ctx, min(wait, left))
-		first, wait = min(r.silence, r.patience-time.Since(r.heard)), min(2*wait, time.Second)
+		first, wait = min(r.silence, r.patience-time.Since(r.arrived)), min(2*wait, time.Second)
 	}
 }
 
@@ -305,7 +305,7 @@ func (r *reading) receive(ctx context.Context, query string, body *patientBody) 
 	case n < r.past.n:
 		return page, ErrRewound
 	}
-	r.heard = time.Now()
+	r.arrived = time.Now()
 	return page, nil
 }
 
@@ -361,7 +361,7 @@ func (p *patientBody) Read(b []byte) (int, error) {
 	defer timer.Stop()
 	n, err := p.body.Read(b)
 	if p.n += n; p.n > p.r.far { // what came before, and comes again, is nothing new
-		p.r.far, p.r.heard = p.n, time.Now()
+		p.r.far, p.r.arrived = p.n, time.Now()
 	}
 	return n, err
 }

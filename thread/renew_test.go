@@ -257,18 +257,18 @@ func TestRenewalAfterPartition(t *testing.T) {
 		}
 		time.Sleep(5 * time.Hour) // the bubble's time
 		if err := post(); !thread.Refused(err) {
-			t.Errorf("the renewal fails, and the post says %v", err)
+			t.Errorf("the renewal fails, and the post returns %v", err)
 		}
 		time.Sleep(2 * time.Second) // the bubble's time
 		if err := post(); err != nil {
-			t.Errorf("the renewal works, and the post says %v", err)
+			t.Errorf("the renewal works, and the post returns %v", err)
 		}
 		for _, want := range []string{
 			"refuses the token", "could not be renewed", "was renewed",
 			"takes the token again",
 		} {
 			if strings.Count(log.String(), want) != 1 {
-				t.Errorf("not said once: %s in\n%s", want, log.String())
+				t.Errorf("not logged once: %s in\n%s", want, log.String())
 			}
 		}
 	})
@@ -308,7 +308,7 @@ func TestTokenFileRenewed(t *testing.T) {
 	}
 	write(o.mint(1))
 	if err := post(); err != nil {
-		t.Errorf("the file has a new token, and the post says %v", err)
+		t.Errorf("the file has a new token, and the post returns %v", err)
 	}
 	if o.refused != 2 || o.posts != 2 {
 		t.Errorf("%d refused, %d taken", o.refused, o.posts)

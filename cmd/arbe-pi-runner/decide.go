@@ -64,14 +64,14 @@ func (p *program) decideAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	said, err := readMaybe(c.String("stderr"))
+	stderr, err := readMaybe(c.String("stderr"))
 	if err != nil {
 		return err
 	}
 	if err := addStdout(&tally, c.String("stdout"), spec); err != nil {
 		return err
 	}
-	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: said, Node: spec.Node})
+	v := outcome.Decide(outcome.Facts{Turn: tally.Turn(), Exit: ended, Stderr: stderr, Node: spec.Node})
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)

@@ -38,7 +38,7 @@ func TestPasswordInTheAddress(t *testing.T) {
 		c.HTTP = &http.Client{Transport: unreachable{}}
 		entry := thread.Entry{ID: "e", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat"}`)}
 		if err = c.Heartbeat(t.Context(), entry); err == nil {
-			t.Fatal("posted to nobody")
+			t.Fatal("a post to no server")
 		}
 		if want := "url=http://127.0.0.1:1/api/stream "; !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not in %s", want, log.String())

@@ -142,7 +142,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	if err != nil {
 		return err
 	}
-	said := p.stderr
+	logTo := p.stderr
 	if p.job.PTY { // the terminal is the agent's
 		f, err := os.OpenFile(filepath.Join(runfolder.Path(p.job.State, s.thread, p.job.RunID), "log"),
 			os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -150,9 +150,9 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 			return err
 		}
 		defer f.Close() // a log
-		said = f
+		logTo = f
 	}
-	log := p.log(c, said, p.byHand && !p.job.PTY)
+	log := p.log(c, logTo, p.byHand && !p.job.PTY)
 	client := s.client(log)
 	ctx, abandon, stop := untilSignal(c.Context, p.job.Signals...)
 	defer stop()

@@ -159,7 +159,7 @@ func reach(err error) error {
 	return &cmdline.Exit{Status: exitNoReach, Cause: err}
 }
 
-// reachThread is reach for a command about one thread. It tells a thread that does not exist apart from an address
+// reachThread is reach for a command about one thread. It distinguishes a thread that does not exist from an address
 // with another server.
 func reachThread(client *thread.Client, err error) error {
 	switch {

@@ -43,7 +43,7 @@ func (p *program) reconcileCommand() *cli.Command {
 		ArgsUsage: "ID | --all",
 		Description: `An open run gets an end on its thread if its box is gone, its runner's process is gone, or
 it was silent for too long. That end is provisional: the runner's own end replaces it if it still arrives.
-Pending work after a run (--push, --sync) is done if this host can do it. Boxes that nobody needs are released.
+Pending work after a run (--push, --sync) is done if this host can do it. Boxes without a holder are released.
 arbe serve --reconcile does the same once a minute.`,
 		Flags: append(reconcileFlags(),
 			&cli.BoolFlag{Name: "all", Usage: "settle all threads that were launched from here or have boxes"},

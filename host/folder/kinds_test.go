@@ -173,7 +173,7 @@ func TestBesideTaken(t *testing.T) {
 		write(t, s.work(), "a", "box", "b", "box", "c", "box", "c.box", "made by the box")
 		base := s.Base
 		var trees []string
-		for range 2 { // as if the first had not been heard of
+		for range 2 { // as if the first answer had been lost
 			s.Base = base
 			res := s.pull(t)
 			if got := strings.Join(res.Conflicts, " "); got != "a b c" {

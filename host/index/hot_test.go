@@ -39,7 +39,7 @@ func TestAppendsInHand(t *testing.T) {
 		}
 	})
 	w.open()
-	for _, made := range []bool{false, true} { // by its first entry, or by itself
+	for _, made := range []bool{false, true} { // by its first entry, or without one
 		id := fmt.Sprint("made-", made)
 		if made {
 			must2(w.log.Create(t.Context(), thread.StreamName(id), log.Want{Type: "application/json"}))(t)

@@ -173,7 +173,7 @@ func TestRedirect(t *testing.T) {
 		name   string
 		when   func(r *http.Request) bool
 		status int
-		says   string
+		reason string
 	}{
 		{"the first request", func(*http.Request) bool { return true }, 302, "redirected to another host"},
 		{"git's requests", func(r *http.Request) bool { return r.UserAgent() != "git/arbe" }, 302, "302"},
@@ -197,7 +197,7 @@ func TestRedirect(t *testing.T) {
 			defer front.Close()
 			o := h.options("work/1")
 			o.Remote.URL = front.URL + "/git/org/repo.git"
-			if got := push.Push(t.Context(), b, o); got.Pushed || !strings.Contains(got.Error, tt.says) {
+			if got := push.Push(t.Context(), b, o); got.Pushed || !strings.Contains(got.Error, tt.reason) {
 				t.Errorf("got %+v", got)
 			}
 			evil.untouched(t)

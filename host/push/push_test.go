@@ -39,7 +39,7 @@ func TestPush(t *testing.T) {
 		name   string
 		setup  func(*gitHub, *push.Options)
 		want   push.Outcome // Error is how it begins
-		says   string       // and what else is in it
+		reason string       // and what else is in it
 		onGit  bool         // the branch is on the server
 		asked  []string
 		noPull bool
@@ -51,20 +51,20 @@ func TestPush(t *testing.T) {
 		},
 		{
 			name: "a token that git refuses", setup: func(_ *gitHub, o *push.Options) { o.Token = "ghp_wrong" },
-			want: push.Outcome{Error: "git push failed: http://"}, says: "the token was refused (401)", noPull: true,
+			want: push.Outcome{Error: "git push failed: http://"}, reason: "the token was refused (401)", noPull: true,
 		},
 		{
 			name: "a token that may not push", setup: func(_ *gitHub, o *push.Options) {
 				o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "closed.git", 1)
 			},
-			want: push.Outcome{Error: "git push failed: http://"}, says: "the token may not push here (403)",
+			want: push.Outcome{Error: "git push failed: http://"}, reason: "the token may not push here (403)",
 			noPull: true,
 		},
 		{
 			name: "a repository that isn't there", setup: func(_ *gitHub, o *push.Options) {
 				o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "none.git", 1)
 			},
-			want: push.Outcome{Error: "git push failed: http://"}, says: "no such repository", noPull: true,
+			want: push.Outcome{Error: "git push failed: http://"}, reason: "no such repository", noPull: true,
 		},
 		{
 			name: "a page",
@@ -73,7 +73,7 @@ func TestPush(t *testing.T) {
 			) {
 				o.Remote.URL = strings.Replace(o.Remote.URL, "repo.git", "page", 1)
 			},
-			want: push.Outcome{Error: "git push failed: http://"}, says: "the answer is not a git server's",
+			want: push.Outcome{Error: "git push failed: http://"}, reason: "the answer is not a git server's",
 			noPull: true,
 		},
 		{
@@ -94,8 +94,8 @@ func TestPush(t *testing.T) {
 					g.t.Fatal(err)
 				}
 			},
-			want: push.Outcome{Error: "git push failed: git push: exit status 1: "},
-			says: "GH006: Protected branch update failed", noPull: true,
+			want:   push.Outcome{Error: "git push failed: git push: exit status 1: "},
+			reason: "GH006: Protected branch update failed", noPull: true,
 		},
 		{
 			name: "one is open already", setup: func(g *gitHub, _ *push.Options) {
@@ -114,16 +114,16 @@ func TestPush(t *testing.T) {
 			name: "no permission", setup: func(g *gitHub, _ *push.Options) {
 				g.fault = status("POST", 403, `{"message":"Resource not accessible by personal access token `+token+`"}`)
 			},
-			want: push.Outcome{Pushed: true, Error: "PR creation failed: POST "}, says: "403 Resource not accessible by personal access token [redacted:GITHUB_TOKEN]",
+			want: push.Outcome{Pushed: true, Error: "PR creation failed: POST "}, reason: "403 Resource not accessible by personal access token [redacted:GITHUB_TOKEN]",
 			onGit: true, asked: []string{"GET ", "POST /pulls", "GET /pulls"}, noPull: true,
 		},
 		{
 			name: "no such repository", setup: func(g *gitHub, _ *push.Options) { g.fault = status("GET", 404, `{"message":"Not Found"}`) },
-			want: push.Outcome{Pushed: true, Error: "PR creation failed: GET "}, says: "404 Not Found", onGit: true, asked: []string{"GET "}, noPull: true,
+			want: push.Outcome{Pushed: true, Error: "PR creation failed: GET "}, reason: "404 Not Found", onGit: true, asked: []string{"GET "}, noPull: true,
 		},
 		{
 			name: "no GitHub", setup: func(_ *gitHub, o *push.Options) { o.BaseURL = "http://127.0.0.1:1" },
-			want: push.Outcome{Pushed: true, Error: "PR creation failed: Get "}, says: "refused", onGit: true, noPull: true,
+			want: push.Outcome{Pushed: true, Error: "PR creation failed: Get "}, reason: "refused", onGit: true, noPull: true,
 		},
 		{
 			name: "an address that is none", setup: func(_ *gitHub, o *push.Options) { o.BaseURL = "http://%" },
@@ -145,7 +145,7 @@ func TestPush(t *testing.T) {
 				g.t.Cleanup(other.Close)
 				g.moved = other.URL
 			},
-			want: push.Outcome{Pushed: true, Error: "PR creation failed: "}, says: "redirected to another host", onGit: true, noPull: true,
+			want: push.Outcome{Pushed: true, Error: "PR creation failed: "}, reason: "redirected to another host", onGit: true, noPull: true,
 		},
 		{
 			name:  "an answer without an address",
@@ -166,9 +166,9 @@ func TestPush(t *testing.T) {
 			run(t, b, "git commit --quiet --allow-empty -m work")
 			got := push.Push(t.Context(), b, o)
 			message := got.Error
-			bad := !strings.HasPrefix(message, tt.want.Error) || !strings.Contains(message, tt.says)
+			bad := !strings.HasPrefix(message, tt.want.Error) || !strings.Contains(message, tt.reason)
 			if bad || tt.want.Error == "" && message != "" {
-				t.Errorf("the error is %q, want %q and %q", message, tt.want.Error, tt.says)
+				t.Errorf("the error is %q, want %q and %q", message, tt.want.Error, tt.reason)
 			}
 			for _, form := range append(tokenForms, "ghp_wrong", encoded("x-access-token:"+o.Token)) {
 				if strings.Contains(message, form) {

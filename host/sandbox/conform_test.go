@@ -133,7 +133,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if len(steps) == 0 {
-			t.Error("nobody was told of any step")
+			t.Error("no step was reported")
 		}
 		boxes, err := h.List(t.Context(), map[string]string{sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true"})
 		if err != nil || len(boxes) != 1 || boxes[0].Ref != b.Ref() ||
@@ -158,7 +158,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s %s, want %s %s", again.WorkDir(), again.Home(), b.WorkDir(), b.Home())
 		}
 		if res := run(t, again, "echo $A; cat README"); string(res.Stdout) != "b\nread me\n" {
-			t.Errorf("said %q, %q", res.Stdout, res.Stderr)
+			t.Errorf("printed %q, %q", res.Stdout, res.Stderr)
 		}
 		for _, id := range []string{"", "..", "../x", "a/b"} {
 			if _, err := h.Open(t.Context(), id); err == nil {

@@ -145,11 +145,12 @@ func TestProbe(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	b := f.create(t, sandbox.Options{})
-	probe := func(want sandbox.Health, says string) {
+	probe := func(want sandbox.Health, reason string) {
 		t.Helper()
 		health, why, err := f.Probe(t.Context(), b.Ref().ID)
-		if health != want || (err != nil) != (want == sandbox.Unknown) || !strings.Contains(why+fmt.Sprint(err), says) {
-			t.Errorf("%v, %s, %v; want %v, %s", health, why, err, want, says)
+		if health != want || (err != nil) != (want == sandbox.Unknown) ||
+			!strings.Contains(why+fmt.Sprint(err), reason) {
+			t.Errorf("%v, %s, %v; want %v, %s", health, why, err, want, reason)
 		}
 	}
 	probe(sandbox.Live, "started")

@@ -172,7 +172,7 @@ func TestExecEnds(t *testing.T) {
 					t.Errorf("error %v, want %v", err, way.err)
 				}
 				if res.ExitCode != -1 || res.TimedOut != way.late || string(res.Stdout) != "before\n" {
-					t.Errorf("exit %d, timed out %v, said %q, took %v", res.ExitCode, res.TimedOut, res.Stdout,
+					t.Errorf("exit %d, timed out %v, got %q, took %v", res.ExitCode, res.TimedOut, res.Stdout,
 						res.Duration)
 				}
 				soon(t, "what it started is gone", func() bool { return !living(t, read(pidFile)) })
@@ -180,7 +180,7 @@ func TestExecEnds(t *testing.T) {
 		}
 		// What is left is a box that works.
 		if res := run(t, b, "echo fine"); string(res.Stdout) != "fine\n" {
-			t.Errorf("said %q", res.Stdout)
+			t.Errorf("printed %q", res.Stdout)
 		}
 		if left, err := filepath.Glob(filepath.Join(b.Home(), ".arbe-exec", "*")); err != nil || len(left) > 0 {
 			t.Errorf("left in the box: %v, %v", left, err)
@@ -199,7 +199,7 @@ func TestExecStreams(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})
 		var mu sync.Mutex
-		said := map[sandbox.Stream]*bytes.Buffer{sandbox.Stdout: {}, sandbox.Stderr: {}}
+		got := map[sandbox.Stream]*bytes.Buffer{sandbox.Stdout: {}, sandbox.Stderr: {}}
 		goOn := filepath.Join(b.WorkDir(), "go on")
 		c := script(`echo one; echo uno >&2; while [ ! -e "go on" ]; do sleep 0.05; done; echo two; seq 1 2000`)
 		c.MaxOutput = 10
@@ -209,8 +209,8 @@ func TestExecStreams(t *testing.T) {
 				return
 			}
 			defer mu.Unlock()
-			said[s].Write(p)
-			if said[sandbox.Stdout].String() == "one\n" && said[sandbox.Stderr].String() == "uno\n" {
+			got[s].Write(p)
+			if got[sandbox.Stdout].String() == "one\n" && got[sandbox.Stderr].String() == "uno\n" {
 				// The command ends only if this output arrived while it ran.
 				if err := os.WriteFile(goOn, nil, 0o644); err != nil {
 					t.Error(err)
@@ -223,8 +223,8 @@ func TestExecStreams(t *testing.T) {
 			t.Fatalf("exit %d, %v", res.ExitCode, err)
 		}
 		want := "one\ntwo\n" + string(run(t, b, "seq 1 2000").Stdout)
-		if said[sandbox.Stdout].String() != want || said[sandbox.Stderr].String() != "uno\n" {
-			t.Errorf("told %d bytes, %q; want %d", said[sandbox.Stdout].Len(), said[sandbox.Stderr], len(want))
+		if got[sandbox.Stdout].String() != want || got[sandbox.Stderr].String() != "uno\n" {
+			t.Errorf("passed on %d bytes, %q; want %d", got[sandbox.Stdout].Len(), got[sandbox.Stderr], len(want))
 		}
 		if string(res.Stdout) != want[:10] || !res.Truncated {
 			t.Errorf("kept %q, truncated %v", res.Stdout, res.Truncated)
@@ -245,7 +245,7 @@ func TestDetach(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := filepath.Join(b.Home(), "logs", "run.log")
-		soon(t, "it says so", func() bool { return read(log) == "box it's $x "+b.WorkDir()+"/sub\nerr" })
+		soon(t, "its output", func() bool { return read(log) == "box it's $x "+b.WorkDir()+"/sub\nerr" })
 		if fi, err := os.Stat(log); err != nil || fi.Mode().Perm() != 0o600 {
 			t.Errorf("the log: %v, %v", fi, err)
 		}

@@ -22,7 +22,7 @@ func TestCreateFaults(t *testing.T) {
 		method, in string
 		times      int
 		fault      fakedaytona.Fault
-		says       string // "" where a box is made all the same
+		want       string // in the error; "" where a box is made nevertheless
 	}{
 		"refused":             {http.MethodPost, "/sandbox", 1, fakedaytona.Fault{Status: 403, Body: `{"statusCode":403,"message":"Forbidden resource"}`}, "daytona: create a box: 403 Forbidden resource"},
 		"quota":               {http.MethodPost, "/sandbox", 1, fakedaytona.Fault{Status: 400, Body: `{"message":["Total CPU limit exceeded.","Maximum allowed: 4"]}`}, "400 Total CPU limit exceeded.; Maximum allowed: 4"},
@@ -46,10 +46,10 @@ func TestCreateFaults(t *testing.T) {
 			f := newFaulty(t)
 			f.fail(test.times, test.method, test.in, test.fault)
 			b, err := f.Create(t.Context(), sandbox.Options{Repo: "org/repo", Branch: "work", Token: token})
-			if test.says != "" {
-				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), token) ||
+			if test.want != "" {
+				if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), token) ||
 					strings.Contains(err.Error(), f.fake.Key) {
-					t.Errorf("error %v, want %q", err, test.says)
+					t.Errorf("error %v, want %q", err, test.want)
 				}
 				f.left(t, 0)
 				return
@@ -59,7 +59,7 @@ func TestCreateFaults(t *testing.T) {
 			}
 			f.left(t, 1)
 			if res := run(t, b, "cat README"); string(res.Stdout) != "read me\n" {
-				t.Errorf("said %q", res.Stdout)
+				t.Errorf("printed %q", res.Stdout)
 			}
 			if err := b.(box).Destroy(t.Context()); err != nil {
 				t.Error(err)
@@ -160,7 +160,7 @@ func TestExecFaults(t *testing.T) {
 			res, err := b.Exec(t.Context(), c)
 			if (err == nil) != test.well || test.well != (string(res.Stdout) == "value\n" && res.ExitCode == 0) ||
 				hits.Load() == 0 {
-				t.Errorf("exit %d, said %q, %v", res.ExitCode, res.Stdout, err)
+				t.Errorf("exit %d, printed %q, %v", res.ExitCode, res.Stdout, err)
 			}
 			f.hook.Store(nil)
 			if left, err := filepath.Glob(b.Home() + "/.daytona/sessions/*"); err != nil || len(left) > 0 {

@@ -269,7 +269,7 @@ func gone(t *testing.T, u *upstream, base string) {
 		select {
 		case <-u.gone:
 		case <-time.After(30 * time.Second):
-			t.Errorf("%s: the upstream was not told", path)
+			t.Errorf("%s: the upstream did not see the end", path)
 		}
 		<-done
 	}

@@ -71,7 +71,7 @@ func TestServeEndsWhenTheLogFails(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("it goes on")
+		t.Fatal("the server keeps serving")
 	}
 	if _, err := data.Address(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the address is still there: %v", err)

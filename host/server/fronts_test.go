@@ -156,7 +156,7 @@ type upstream struct {
 	odd   atomic.Int64 // requests there
 	cases sync.Map     // how many of them, by their ?case
 	waits chan struct{}
-	seen  chan string   // what has come of an upload so far
+	seen  chan string   // the part of an upload that has arrived
 	more  chan struct{} // lets a slow answer continue
 	gone  chan struct{} // a client is known to be gone
 }

@@ -95,7 +95,7 @@ func TestDiskFull(t *testing.T) {
 		// while the log deletes old files
 		for began := time.Now(); s.do("GET", "/readyz", "", "").status != 503; fill() {
 			if time.Since(began) > 20*time.Second {
-				t.Fatal("it is full, and says that it is ready")
+				t.Fatal("the disk is full, and /readyz is 200")
 			}
 		}
 		check("full")

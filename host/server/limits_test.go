@@ -167,7 +167,7 @@ func TestLimitRateMemory(t *testing.T) {
 				t.Fatalf("%d buckets are kept", len(p.buckets))
 			}
 		}
-		for i := range 3 * maxBuckets { // nobody is idle
+		for i := range 3 * maxBuckets { // no caller is idle
 			p.take(caller(1<<42+i), 1, time.Now())
 		}
 		if len(p.buckets) > maxBuckets {

@@ -43,7 +43,7 @@ type liveReader struct {
 // due reports whether there is an event to send about a stream that ends at tail.
 //
 //	begun   after     stream   result
-//	no      any       any      an event, without data where there is none, so that the reader knows its offset
+//	no      any       any      an event, without data where there is none, so that the reader gets its offset
 //	yes     < tail    any      an event with data
 //	yes     = tail    closed   the last event
 //	yes     = tail    open     none: wait

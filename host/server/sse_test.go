@@ -65,7 +65,7 @@ func TestLiveReaderSkips(t *testing.T) {
 		records []engine.Record
 		want    bool
 	}{
-		"others at the tail, which it knows":     {liveReader{types: signals, begun: true, tail: true}, nil, true},
+		"others at the tail, which it has":       {liveReader{types: signals, begun: true, tail: true}, nil, true},
 		"others at the tail, after earlier data": {liveReader{types: signals, begun: true}, nil, false},
 		"others, nothing sent yet":               {liveReader{types: signals}, nil, false},
 		"one of its types":                       {liveReader{types: signals, begun: true, tail: true}, some, false},

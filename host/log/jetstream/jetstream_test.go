@@ -182,9 +182,9 @@ func TestDoubt(t *testing.T) {
 			after bool // another append follows before its writer can read the stream
 		}{
 			{"answer", loseAnswer, false},
-			{"answer, others go on", loseAnswer, true},
+			{"answer, others append", loseAnswer, true},
 			{"request", loseRequest, false},
-			{"request, others go on", loseRequest, true},
+			{"request, others append", loseRequest, true},
 		} {
 			t.Run(fmt.Sprint(tt.name, "/", size), func(t *testing.T) {
 				t.Parallel()

@@ -132,7 +132,7 @@ func TestBackup(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-done; err == nil {
-		t.Error("a backup that nobody took is good")
+		t.Error("an interrupted backup is valid")
 	}
 	if err := <-closed; err != nil {
 		t.Error(err)

@@ -236,7 +236,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("%s: an append after it: %v", when, err)
 		}
 		if err := f.Check(t.Context()); !errors.Is(err, engine.ErrFailed) {
-			t.Errorf("%s: all is said to be well: %v", when, err)
+			t.Errorf("%s: the check reports no error: %v", when, err)
 		}
 		d.left.Store(-1)
 		reopen(when + ", opened again")

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// Cache is the folder that the agents are installed in: $ARBE_CACHE, else arbe-runner in the user's cache folder. The
-// Makefile says the same.
+// Cache returns the folder that the agents are installed in: $ARBE_CACHE, else arbe-runner in the user's cache folder.
+// The Makefile has the same rule.
 func Cache() (string, error) {
 	if dir := os.Getenv("ARBE_CACHE"); dir != "" {
 		return dir, nil
@@ -25,7 +25,7 @@ func Cache() (string, error) {
 type Agent struct {
 	Harness string // as harness names it: pi, codex or claude-code
 	Version string
-	Model   string // to ask for, where one has to be said
+	Model   string // to ask for; "" where the agent needs none
 	KeyVar  string // the variable that holds the provider's key
 
 	programs []string // that are in bin
@@ -58,12 +58,12 @@ func Find(harness, version string) (Agent, error) {
 	return a, nil
 }
 
-// Bin is the folder of the agent's programs.
+// Bin returns the folder of the agent's programs.
 func (a Agent) Bin() string { return a.bin }
 
-// Home makes home a home folder in which the agent knows one provider, the server at modelURL. It tries a failed
-// request again a few times; where the agent lets one say how soon, that is after retry milliseconds, then twice
-// that, and so on.
+// Home makes home a home folder in which the agent has one provider, the server at modelURL. It tries a failed request
+// again a few times; where the agent lets one configure how soon, that is after retry milliseconds, then twice that,
+// and so on.
 func (a Agent) Home(home, modelURL string, retry int) error {
 	for name, content := range a.files(modelURL, retry) {
 		path := filepath.Join(home, name)

@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/model"
 )
 
-// Each agent, in a home that Home has made, asks the scripted model with its key, and says what the model says.
+// Each agent, in a home that Home has made, sends its key to the scripted model and prints its reply.
 func TestHome(t *testing.T) {
 	for _, tt := range []struct {
 		harness, version, program string
@@ -71,7 +71,7 @@ func TestHome(t *testing.T) {
 	}
 }
 
-// What is not there is said, with what to do about it.
+// A missing agent is an error with the next step.
 func TestFind(t *testing.T) {
 	if _, err := agents.Find("codex", "0.0.1"); err == nil || !strings.Contains(err.Error(), "make agents") {
 		t.Error(err)

@@ -82,7 +82,7 @@ func (w *world) serve(calm <-chan struct{}) {
 	}
 }
 
-// user launches on a thread: one run, and maybe more that go on in its box, and others at the same time.
+// user launches on a thread: one run, and maybe more that continue in its box, and others at the same time.
 func (w *world) user(id string) {
 	sleepIn(w.ctx, time.Duration(w.rand(int(10*time.Minute))))
 	tree := [...]string{"", sandbox.TreeRepository}[w.rand(2)]
@@ -141,11 +141,11 @@ func (w *world) weather(calm chan struct{}) {
 			w.note("the thread server is back")
 		case 1:
 			if lying {
-				continue // or nothing could tell a live run from a dead one
+				continue // or nothing could distinguish a live run from a dead one
 			}
 			w.note("the boxes are cut off")
 			w.set(func() { w.cut = true })
-			// Shorter than it takes to give up a run that neither its runner nor its provider can be heard of.
+			// Shorter than the time to give up a run whose runner and provider are both silent.
 			sleepIn(w.ctx, time.Duration(w.rand(int(55*time.Minute))))
 			w.set(func() { w.cut = false })
 			w.note("the boxes are back")

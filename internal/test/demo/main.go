@@ -185,7 +185,7 @@ func end(cmd *exec.Cmd) error {
 	return nil
 }
 
-// waitFor returns what a file says once it is there.
+// waitFor returns a file's content once it is there.
 func waitFor(ctx context.Context, path string) (string, error) {
 	limit := time.NewTimer(10 * time.Second)
 	defer limit.Stop()

@@ -119,7 +119,7 @@ var neverTested = []struct {
 	},
 }
 
-// pkg is what go list says of a package.
+// pkg is a package as go list describes it.
 type pkg struct {
 	ImportPath string
 	Standard   bool
@@ -160,7 +160,7 @@ func TestImports(t *testing.T) {
 		name := strings.TrimPrefix(path, module)
 		allowed, known := may[name]
 		if !known {
-			t.Errorf("%s is not in the table: say whom it may import", name)
+			t.Errorf("%s is not in the table: add what it may import", name)
 		}
 		for _, imp := range p.Imports {
 			if own, is := strings.CutPrefix(imp, module); is && !slices.Contains(allowed, own) {
@@ -171,12 +171,12 @@ func TestImports(t *testing.T) {
 	for _, rule := range neverImported {
 		p, there := ours[module+rule.from]
 		if !there || slices.Contains(p.Imports, rule.what) {
-			t.Errorf("%s is not in the house, or imports %s: %s", rule.from, rule.what, rule.why)
+			t.Errorf("%s is not in the repository, or imports %s: %s", rule.from, rule.what, rule.why)
 		}
 	}
 	for name := range may {
 		if _, there := ours[module+name]; !there {
-			t.Errorf("%s is in the table and not in the house", name)
+			t.Errorf("%s is in the table and not in the repository", name)
 		}
 	}
 }

@@ -41,8 +41,8 @@ func TestRunnerBinary(t *testing.T) {
 	t.Logf("%d bytes", st.Size())
 }
 
-// runPeak runs cmd and returns the most memory that it had, in bytes: its own and, of a run, its worker's. (What
-// wait4 tells is at least what this process had when it forked.)
+// runPeak runs cmd and returns the most memory that it had, in bytes: its own and, of a run, its worker's. (wait4
+// returns at least what this process had when it forked.)
 func runPeak(cmd *exec.Cmd) (peak int64, err error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -170,7 +170,7 @@ func memory(t *testing.T, in part) {
 			}
 			most := tt.most + 8_000_000 // its keeper is counted with the program's pages, which the worker has, too
 			if most < 48*mib {
-				most += tt.most / 2 // a run knows its lines twice: what is posted, and what they say
+				most += tt.most / 2 // a run holds its lines twice: the entries, and the session's totals
 			}
 			t.Logf("run: %d MiB at most", peak/mib)
 			if peak > most {
@@ -210,7 +210,7 @@ func BenchmarkStart(b *testing.B) {
 		}
 		began := time.Now()
 		if err := cmd.Run(); cmd.ProcessState == nil ||
-			cmd.ProcessState.ExitCode() != 1 { // /bin/true says nothing: orphaned
+			cmd.ProcessState.ExitCode() != 1 { // /bin/true has no output: orphaned
 			b.Fatal(err)
 		}
 		facts := readFacts(b, filepath.Join(dir, ".arbe", "runs", id, "r1", "facts.jsonl"))

@@ -14,7 +14,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/model"
 )
 
-// onFrom is a run in the scene's box, which is to go on with what was before.
+// onFrom starts a run in the scene's box that resumes the run before.
 func (s *scene) onFrom(run, how string, told ...string) *runner {
 	s.t.Helper()
 	s.without("ARBE_RUN_ID")

@@ -1,6 +1,6 @@
 // Package e2e runs the real agents through both built binaries: arbe serve has the threads, arbe-pi-runner runs the
-// agent, and a scripted model stands in for the provider. "make agents" must have been here; where it has not, the
-// tests fail and say so.
+// agent, and a scripted model stands in for the provider. The agents are installed by "make agents"; without them the
+// tests fail with that hint.
 package e2e_test
 
 import (
@@ -160,7 +160,7 @@ func (s *scene) dialect() session.Dialect {
 	return spec.Dialect
 }
 
-// known is what the box knows of its run.
+// known returns the box's record of its run.
 func (s *scene) known(run string) (k runfolder.Known) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "arbe-pi-runner"), "status", "--json")
@@ -260,7 +260,7 @@ func (s *scene) reader() string {
 	return s.readToken
 }
 
-// end is what the thread says of the run.
+// end is the end of a run on the thread.
 type end struct {
 	Status string
 	Cause  thread.Failed
@@ -367,7 +367,7 @@ func payload[P any](t *testing.T, e thread.Entry) (p P) {
 	return p
 }
 
-// agentPID is the agent's process id, as the runner's status tells it.
+// agentPID returns the agent's process id, from the runner's status.
 func agentPID(t *testing.T, s *scene) int {
 	t.Helper()
 	k := s.known("r1")

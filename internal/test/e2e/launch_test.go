@@ -268,7 +268,7 @@ func TestRunSync(t *testing.T) {
 	})
 }
 
-// A launch that fails says why, here and on the thread, and leaves no box.
+// A launch that fails reports why, here and on the thread, and leaves no box.
 func TestLaunchFails(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -227,7 +227,7 @@ func BenchmarkIdleTurns(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// idleRun is a runner whose agent says nothing for 15 s.
+// idleRun runs a runner whose agent is silent for 15 s.
 func idleRun(b *testing.B, runner string) (c cost) {
 	b.Helper()
 	server := httptest.NewServer(&acks{})

@@ -260,8 +260,8 @@ func piMatrix(t *testing.T, in part) {
 			}
 		}},
 		{name: "a fork", replies: []model.Reply{say("First."), say("Second.")}, change: func(t *testing.T, s *scene) {
-			// pi forks on its own, not where it is told the session's path: the fork is made first, and then continues
-			// as this run's session.
+			// pi makes the fork itself where it is not given the session's path: the fork is made first, and then
+			// continues as this run's session.
 			from := filepath.Join(s.dir, "from.jsonl")
 			s.pi("--session", from, "-p", "first question")
 			forks := filepath.Join(s.dir, "forks")

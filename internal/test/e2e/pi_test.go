@@ -106,7 +106,7 @@ func (s *scene) without(name string) {
 	s.env = env
 }
 
-// What is in the file that a tool wrote is what pi was told to write: the run did something.
+// The file that a tool wrote has the content that pi was asked to write.
 func TestPiWritesFile(t *testing.T) {
 	t.Parallel()
 	s := newScene(
@@ -145,8 +145,8 @@ func TestPiWritesFile(t *testing.T) {
 	}
 }
 
-// The prompt gets to pi as it is, whatever it begins with and however long it is. Every third case runs,
-// TestFullPiPrompt has the rest.
+// pi gets the prompt unchanged, with any beginning and of any length. Every third case runs, TestFullPiPrompt has the
+// rest.
 func TestPiPrompt(t *testing.T) { piPrompt(t, every(3)) }
 
 func TestFullPiPrompt(t *testing.T) { piPrompt(t, but(every(3))) }
@@ -304,7 +304,7 @@ func TestPiSecret(t *testing.T) {
 	}
 }
 
-// A thread server that knows single posts only.
+// An older thread server, with single posts only.
 func TestPiOldServer(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078, bash("echo hi"), say("Done."))

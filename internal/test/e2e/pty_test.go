@@ -125,8 +125,8 @@ func columns(t *testing.T, s *scene) int {
 	return int(size.Col)
 }
 
-// A person has pi's own interface on the session of the run before, and all that is said there is on the thread.
-// Each version runs once, TestFullPiPTY has the rest.
+// A person uses pi's own interface on the session of the run before, and the whole conversation is on the thread. Each
+// version runs once, TestFullPiPTY has the rest.
 func TestPiPTY(t *testing.T) { piPTY(t, every(1)) }
 
 func TestFullPiPTY(t *testing.T) { piPTY(t, but(every(1))) }

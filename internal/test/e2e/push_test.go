@@ -117,9 +117,9 @@ func TestSandboxPush(t *testing.T) {
 	}
 }
 
-// The work of an agent that rewrites git's configuration is pushed to where its launch said, and the token goes nowhere
-// else; after a run that was watched, and by reconcile after one that was not. Each provider and each command runs
-// once, TestFullRunPush has the rest.
+// The work of an agent that rewrites git's configuration is pushed to the launch's repository, and the token is sent
+// nowhere else; after a run that was watched, and by reconcile after one that was not. Each provider and each command
+// runs once, TestFullRunPush has the rest.
 func TestRunPush(t *testing.T) { runPush(t, every(3)) }
 
 func TestFullRunPush(t *testing.T) { runPush(t, but(every(3))) }

@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// What dies where nobody is left to say so is settled: the box, with all in it; and who asked for the work is told.
+// Reconcile settles runs whose box died with all in it, and posts the result to the parent.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
@@ -26,7 +26,7 @@ func TestReconcile(t *testing.T) {
 	if out, err := h.try("sandbox", "rm", "--force", "local:"+l.Sandbox.Ref); err != nil {
 		t.Fatalf("sandbox rm: %v\n%s", err, out)
 	}
-	// Heard of a moment ago: a box that seems gone is no evidence yet.
+	// The newest entry is recent: a missing box is no evidence yet.
 	if out, err := h.try("reconcile", l.ThreadID); err != nil || out != "" {
 		t.Errorf("reconcile at once: %v\n%s", err, out)
 	}

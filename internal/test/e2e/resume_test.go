@@ -40,7 +40,7 @@ func (s *scene) nextOf(name, version, run string, replies ...model.Reply) *scene
 	return n
 }
 
-// started is what the run says of its start.
+// started returns the run's session_started.
 func (s *scene) started(run string) (p thread.Started) {
 	s.t.Helper()
 	for _, e := range s.entries() {
@@ -123,9 +123,9 @@ func (s *scene) hydrate(args ...string) string {
 	return out
 }
 
-// A conversation continues in a fresh box, whatever became of the run before: the model is told all of it, ids stay as
-// they are, and nothing is on the thread twice. One version takes over from the other in the first case,
-// TestFullPiResume has the rest.
+// A conversation continues in a fresh box after each end of the run before: the model gets all of it, ids stay as they
+// are, and nothing is on the thread twice. One version takes over from the other in the first case, TestFullPiResume
+// has the rest.
 func TestPiResume(t *testing.T) { piResume(t, first) }
 
 func TestFullPiResume(t *testing.T) { piResume(t, but(first)) }
@@ -391,9 +391,8 @@ func piResumeFallsBack(t *testing.T, in part) {
 	}
 }
 
-// A thread that another mirror wrote, which knows turns and nothing of the session file, continues anyway: pi
-// loads what is made of it, and of all that is posted then nothing was on the thread before. One version runs,
-// TestFullPiResumeForeign has the other.
+// A thread that another mirror wrote, with turns and without the session file, continues: pi loads what is made of it,
+// and no line that was on the thread before is posted again. One version runs, TestFullPiResumeForeign has the other.
 func TestPiResumeForeign(t *testing.T) { piResumeForeign(t, first) }
 
 func TestFullPiResumeForeign(t *testing.T) { piResumeForeign(t, but(first)) }

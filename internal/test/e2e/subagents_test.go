@@ -106,7 +106,7 @@ func subagents(t *testing.T, in part) {
 					len(found) != 1 {
 					t.Errorf("the subagent did not work: %v", err)
 				}
-				// And on, in a fresh box: with the conversation, and without what only the subagent said.
+				// And once more, in a fresh box: with the conversation, and without the subagent's own.
 				n := s.next(version, "r2")
 				n.onFrom("r2", "hydrate", "the main question", "I delegate.", "All is done.")
 				n.whole("r2")

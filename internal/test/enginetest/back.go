@@ -54,7 +54,7 @@ func (s suite) readBack(t *testing.T) {
 		all := ReadAll(t, e, "s", 1<<20)
 		for _, most := range []int{1, 500, 5 << 20} {
 			for _, n := range []int{1, 3, 70, 10_000} {
-				if most*n < 1000 && n == 1 { // each append by itself is slow, and is what n = 3 does as well
+				if most*n < 1000 && n == 1 { // single appends are slow, and n = 3 has them, too
 					continue
 				}
 				checkBack(t, e, "s", all, h.Data, n, most)

@@ -1,5 +1,5 @@
 // Package fakeagent is an agent for tests of timing and faults. It takes pi's command line, writes a session in pi's
-// format, and does what a plan file says, one instruction a line:
+// format, and follows a plan file, one instruction a line:
 //
 //	user TEXT                                           a user's turn
 //	say TEXT, cut TEXT, fail TEXT, abort                a reply that ends with stop, length, error, aborted
@@ -85,7 +85,7 @@ func (a *agent) run(args []string, plan string) error {
 	}
 	defer f.Close()
 	a.parent = "start"
-	if b, err := os.ReadFile(a.session); err == nil { // one that it goes on with
+	if b, err := os.ReadFile(a.session); err == nil { // a session to resume
 		for _, id := range regexp.MustCompile(`"id":"m([0-9]+)"`).FindAllStringSubmatch(string(b), -1) {
 			if n, err := strconv.Atoi(id[1]); err == nil {
 				a.n, a.parent = n, "m"+id[1]

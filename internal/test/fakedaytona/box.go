@@ -78,7 +78,7 @@ func (s *Server) SetState(id, state, errorReason string) {
 		case destroyed:
 			s.destroy(b)
 		default:
-			b.State, b.ready = state, s.now().AddDate(100, 0, 0) // until the test says otherwise
+			b.State, b.ready = state, s.now().AddDate(100, 0, 0) // until the test changes it
 		}
 	})
 }

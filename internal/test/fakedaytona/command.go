@@ -100,7 +100,7 @@ func (c *command) add(mark string, line []byte) {
 	c.grew = make(chan struct{})
 }
 
-// release lets go of the pipes.
+// release closes the pipes.
 func (c *command) release() {
 	c.freed.Do(func() {
 		for _, f := range append(c.holders, c.input) {
@@ -109,7 +109,7 @@ func (c *command) release() {
 	})
 }
 
-// finish waits until nobody holds the outputs, and then says how the command ended.
+// finish waits until no process holds the outputs, and then records how the command ended.
 func (c *command) finish(code int) {
 	c.release()
 	c.readers.Wait()
@@ -121,7 +121,7 @@ func (c *command) finish(code int) {
 		filepath.Join(c.dir, "exit_code"),
 		[]byte(strconv.Itoa(code)),
 		0o644,
-	) // for whoever looks into the box
+	) // for a person in the box
 	c.files.Unlock()
 	c.exit = &code
 	close(c.done)

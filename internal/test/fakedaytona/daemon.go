@@ -99,7 +99,7 @@ func (d *daemon) path(p string) string {
 	return filepath.Join(d.home, p)
 }
 
-// shell is that of the boxes. What the tests say is for bash.
+// shell returns the shell of the boxes. The tests' commands are for bash.
 func shell() string {
 	if path, err := exec.LookPath("bash"); err == nil {
 		return path

@@ -57,7 +57,7 @@ type Server struct {
 	requests []Request
 }
 
-// Fault says how a request goes wrong. The zero value is that it doesn't.
+// Fault is how a request fails. With the zero value it succeeds.
 type Fault struct {
 	Status int // the answer, instead of the right one
 	Body   string

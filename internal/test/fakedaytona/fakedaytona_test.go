@@ -51,7 +51,7 @@ func (c *client) with(key, value string) *client {
 	return &client{c.t, c.s, h}
 }
 
-// do sends a request, with a body that is JSON or, where it is a reader, what kind says.
+// do sends a request, with a body that is JSON or, where it is a reader, of the content type kind.
 func (c *client) do(method, url string, body any, kind ...string) answer {
 	c.t.Helper()
 	a, err := c.try(method, url, body, kind...)

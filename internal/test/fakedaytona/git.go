@@ -68,7 +68,7 @@ func (d *daemon) gitDo(status int, q gitQuestion, args ...string) (int, any, err
 	return status, nil, err
 }
 
-// git runs git in the repository, and says its output. Credentials are in its environment.
+// git runs git in the repository, and returns its output. Credentials are in its environment.
 func (d *daemon) git(q gitQuestion, args ...string) (string, error) {
 	env := []string{
 		"GIT_TERMINAL_PROMPT=0",
@@ -136,8 +136,8 @@ func gitError(complaint string, err error) error {
 	return fmt.Errorf("%w: %s", err, strings.TrimSpace(complaint))
 }
 
-// gitClone clones one branch. Where none is named, it is the repository's default one, and the clone knows its
-// remote's HEAD only.
+// gitClone clones one branch. Without a name that is the repository's default one, and the clone has its remote's HEAD
+// only.
 func (d *daemon) gitClone(_ *http.Request, q gitQuestion) (int, any, error) {
 	if u, err := url.Parse(q.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return 0, nil, fmt.Errorf("waitid: no child processes")
@@ -157,7 +157,7 @@ func (d *daemon) gitClone(_ *http.Request, q gitQuestion) (int, any, error) {
 		return 0, nil, err
 	}
 	if err := d.gitFetch(q); err != nil {
-		_ = os.RemoveAll(litter) // there is an error to tell already
+		_ = os.RemoveAll(litter) // there is an error to return already
 		return 0, nil, err
 	}
 	return http.StatusOK, nil, nil

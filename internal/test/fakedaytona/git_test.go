@@ -103,7 +103,7 @@ func TestGit(t *testing.T) {
 		m{"name": "new", "extra": "", "staging": "Untracked", "worktree": "Untracked"},
 	}
 	got, _ := status.json["fileStatus"].([]any)
-	if len(got) == 3 { // git says what is untracked last
+	if len(got) == 3 { // git lists untracked files last
 		got[1], got[2] = byName(got, "added"), byName(got, "new")
 	}
 	if !cmp.Equal(got, want) {

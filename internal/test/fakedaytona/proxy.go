@@ -77,7 +77,7 @@ func (s *Server) pass(r *http.Request) (d *daemon, release func(), err error) {
 				b.last = s.now()
 			})
 		}
-		context.AfterFunc(r.Context(), release) // a command goes on without its client, and does not keep the box awake
+		context.AfterFunc(r.Context(), release) // a command outlives its client, and keeps no box awake
 	}
 	return b.d, release, nil
 }

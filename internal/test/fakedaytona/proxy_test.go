@@ -28,7 +28,7 @@ func TestProxy(t *testing.T) {
 		name, id, url, auth string
 		status              int
 		message             string
-		state               int // what the control plane says
+		state               int // the answer of the control plane
 	}{
 		{"no key", id, url, "", 401, "missing authentication", 200},
 		{"wrong key", id, url, "Bearer x", 401, "authentication failed: Bearer token is invalid", 200},

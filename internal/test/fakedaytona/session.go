@@ -19,15 +19,15 @@ import (
 // changed stays changed, an exit is the shell's, and a command sees the variables that the session has set for
 // itself, as with the original: dir, log, sp, ep and ip, in place of those that the box has by these names.
 //
-// A command's outputs are pipes with names, whose lines go into its log; it is done when the shell says so and nobody
-// holds them any more.
+// A command's outputs are pipes with names, whose lines are added to its log; it is done when the shell has reported
+// its end and no process holds the pipes any more.
 type session struct {
 	id    string
 	d     *daemon
 	dir   string
 	shell *exec.Cmd
 	stdin *os.File
-	next  *os.File      // a line on it lets the shell go on to its next command
+	next  *os.File      // a line on it starts the shell's next command
 	gone  chan struct{} // closed when the session is deleted
 
 	files sync.Mutex // is held while a file of a command is made, and while they are removed
@@ -37,7 +37,7 @@ type session struct {
 	cmds  map[string]*command
 }
 
-// errBroken is what the original says when a session's shell has ended.
+// errBroken is the original's error where a session's shell has ended.
 var errBroken = errors.New("bad request: failed to write command: write |1: broken pipe")
 
 func (d *daemon) newSession(id string) (*session, error) {
@@ -76,11 +76,11 @@ func (d *daemon) newSession(id string) (*session, error) {
 	return s, nil
 }
 
-// watch hears the shell say which of its commands have ended, until it has itself.
+// watch reads from the shell which of its commands have ended, until the shell ends.
 func (s *session) watch(status *os.File) {
 	exited := make(chan struct{})
 	go func() {
-		_ = s.shell.Wait() // its status tells nobody anything
+		_ = s.shell.Wait() // its status is not needed
 		close(exited)
 		_ = status.Close() // a child may hold the other end
 	}()

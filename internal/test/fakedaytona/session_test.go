@@ -91,7 +91,7 @@ func TestSessionOrder(t *testing.T) {
 	}
 }
 
-// An exit ends the shell, and nobody is told.
+// An exit ends the shell, and no client is notified.
 func TestSessionExit(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -174,7 +174,7 @@ func TestSessionDelete(t *testing.T) {
 	}
 }
 
-// What a daemon knows of sessions dies with it.
+// A daemon's sessions end with it.
 func TestSessionForgotten(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -190,7 +190,7 @@ func TestSessionForgotten(t *testing.T) {
 	}
 }
 
-// A session id that is a path would be a folder that Daytona makes and removes: that is held against whoever sends it.
+// A session id that is a path is refused: Daytona would make and remove that folder.
 func TestSessionPath(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"../../evil", "/etc", "..", "a/b"} {

@@ -177,7 +177,7 @@ func (d *daemon) sessionExec(w http.ResponseWriter, r *http.Request) {
 	case <-d.dead:
 		w.WriteHeader(http.StatusBadGateway)
 		return
-	case <-r.Context().Done(): // it goes on without the client
+	case <-r.Context().Done(): // it keeps running without the client
 		return
 	}
 	log, _ := c.since(0)

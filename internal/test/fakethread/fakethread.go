@@ -1,6 +1,6 @@
-// Package fakethread is a thread server for tests. It keeps entries in memory, can be told to fail each call, applied
-// or not applied, and fails the test on its own when a client does what must not happen: a gap or a wrong order in a
-// session's lines, an id with another payload, an entry after a run's end.
+// Package fakethread is a thread server for tests. It keeps entries in memory, can fail each call, applied or not
+// applied, and fails the test when a client does what must not happen: a gap or a wrong order in a session's lines, an
+// id with another payload, an entry after a run's end.
 package fakethread
 
 import (
@@ -36,14 +36,14 @@ type Call struct {
 	had int // entries of the thread when the call came
 }
 
-// Fault says how a call goes wrong. The zero value is that it doesn't.
+// Fault is how a call fails. With the zero value it succeeds.
 type Fault struct {
 	Status  int               // the answer, instead of a success
 	Header  map[string]string // of the answer
 	Body    string            // of the answer
 	Drop    bool              // no answer: the connection breaks off
 	Hang    bool              // no answer, until the client gives up or the test ends
-	Applied bool              // the entries are kept all the same
+	Applied bool              // the entries are kept, although the call fails
 	Late    time.Duration     // a success is answered so late
 	Pace    time.Duration     // of a read: the time before each entry
 	Cut     int               // of a read: bytes of the answer after which the connection breaks off; 0 for none
@@ -102,7 +102,7 @@ func New(t testing.TB, hook func(Call) Fault) *Server {
 	return s
 }
 
-// Old makes the server one that knows single posts only.
+// Old makes the server an older one, with single posts only.
 func (s *Server) Old() *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *Server) Restore(n int) {
 	}
 	s.list = s.list[:n:n]
 	s.anew = true
-	close(s.grew) // who waits is answered
+	close(s.grew) // waiting readers are answered
 	s.grew = make(chan struct{})
 }
 

@@ -109,7 +109,7 @@ func (s *scene) arm(m moment) {
 		})
 		s.failWith(func(c fakethread.Call) fakethread.Fault {
 			if slices.ContainsFunc(c.Entries, s.terminal) {
-				return fakethread.Fault{Applied: true, Drop: true} // until the fault says otherwise
+				return fakethread.Fault{Applied: true, Drop: true} // until the fault sets another
 			}
 			return fakethread.Fault{}
 		})
@@ -139,7 +139,7 @@ func (s *scene) awaitHeld() {
 	}
 }
 
-// release lets the run go on.
+// release lets the run continue.
 func (s *scene) release(m moment) {
 	s.loose.Do(func() {
 		switch m {
@@ -153,7 +153,7 @@ func (s *scene) release(m moment) {
 	})
 }
 
-// cell is what came of one fault at one moment.
+// cell is the result of one fault at one moment.
 type cell struct {
 	verdict string
 	took    time.Duration // from the agent's end, or the fault's where that is later, to the terminal on the thread
@@ -172,7 +172,7 @@ func (c cell) String() string {
 	return text
 }
 
-// play lets a fault happen at a moment and looks at what came of it.
+// play injects a fault at a moment and checks the result.
 func play(t *testing.T, machine *control, f fault, m moment, id string) cell {
 	began := time.Now()
 	s := newScene(t, id)
@@ -310,8 +310,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A worker that dies again and again is given up in the end: the agent is ended, and the run waits for whoever calls
-// recover.
+// A worker that dies again and again is given up in the end: the agent is ended, and the run waits for recover.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, fmt.Sprintf("givenup-%d", os.Getpid()))

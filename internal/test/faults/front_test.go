@@ -82,7 +82,7 @@ func (f *front) hold(text string, held, freed chan struct{}) {
 	f.trap, f.held, f.freed = []byte(text), held, freed
 }
 
-// freeze lets nothing through and says nothing, as a network does that has lost its way.
+// freeze passes nothing on and closes nothing, as a network does that loses all packets.
 func (f *front) freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -30,7 +30,7 @@ type hostile struct {
 // hostileVar is the variable that makes this program a hostile one. It holds the server's address and the tokens.
 const hostileVar = "ARBE_SIEGE_HOSTILE"
 
-// hostileMain attacks until its stdin ends, and prints what came of each attack.
+// hostileMain attacks until its stdin ends, and prints the result of each attack.
 func hostileMain() int {
 	h := &hostile{tokens: map[string]string{}}
 	for field := range strings.FieldsSeq(os.Getenv(hostileVar)) {

@@ -44,7 +44,7 @@ type fault struct {
 	on   func(moment) bool        // at which moments it can; nil for all
 	prep func(*scene)             // before the run starts
 	hit  func(*scene, moment)     // at the moment
-	mend func(*scene)             // when the run goes on
+	mend func(*scene)             // when the run continues
 	then func(*scene)             // when it is through
 	want func(moment) string      // the verdict; nil: as if nothing had happened
 	left int                      // processes of the agent's that stay
@@ -68,7 +68,7 @@ func signalKeeper(sig syscall.Signal) func(*scene, moment) {
 	return func(s *scene, _ moment) { kill(s.keeper(), sig) }
 }
 
-// cancelled is the verdict of a run whose runner was told to stop.
+// cancelled returns the verdict of a run whose runner got TERM.
 func cancelled(m moment) string {
 	if m < beforeExit {
 		return "cancelled"

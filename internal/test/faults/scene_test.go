@@ -93,7 +93,7 @@ type scene struct {
 	mu    sync.Mutex
 	trap  func(fakethread.Call) bool // calls that are held
 	held  chan struct{}              // closed when one is
-	freed chan struct{}              // closed when they go on
+	freed chan struct{}              // closed when they continue
 	fails func(fakethread.Call) fakethread.Fault
 	reads func(fakethread.Call) fakethread.Fault // of reads; nil for none
 
@@ -422,8 +422,8 @@ func (s *scene) recover() string {
 	return string(out)
 }
 
-// verdict is what the thread says of the run: its outcome, and where it failed of what. The second value is when the
-// last word of that was said, by the server's clock.
+// verdict returns the run's outcome on the thread, with the class of a failure, and when its last entry was received,
+// by the server's clock.
 func (s *scene) verdict() (word string, at time.Time) {
 	s.t.Helper()
 	ends := 0
@@ -494,7 +494,7 @@ func (s *scene) lines() (lines [][]byte) {
 	return lines
 }
 
-// digest is what the terminal must say of the lines on the thread.
+// digest returns the digest that the terminal must have of the lines on the thread.
 func (s *scene) digest() string {
 	h := sha256.New()
 	for _, e := range s.entries() {

@@ -36,7 +36,7 @@ env >>seen
 	cmd := s.command("run")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil ||
-		cmd.ProcessState.ExitCode() != 1 { // such an agent says nothing
+		cmd.ProcessState.ExitCode() != 1 { // such an agent has no output
 		t.Fatalf("%v\n%s", err, out)
 	}
 	b, err := os.ReadFile(s.path("seen"))

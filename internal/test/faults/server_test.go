@@ -77,7 +77,7 @@ func (v *service) start(t *testing.T) {
 		t.Error(err)
 		return
 	}
-	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // until it says where it is
+	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // until it prints its address
 		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
 			return
 		}
@@ -127,7 +127,7 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 	const writers = 4
 	v := newService(t)
 	v.start(t)
-	acked := make([]int, writers) // how many each writer knows to be durable
+	acked := make([]int, writers) // how many entries of each writer are acknowledged
 	down := make([]time.Duration, 0, rounds)
 	for range rounds {
 		ctx, stop := t.Context(), make(chan struct{})

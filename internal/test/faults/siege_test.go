@@ -107,7 +107,7 @@ func (v *service) honest(t *testing.T, ctx context.Context, phase string, long t
 					len(took), strings.Repeat("x", 1000))
 				for posted(ctx, client, "http://"+v.addr+"/api/stream/arbe-thread-"+id, token, entry) != nil &&
 					ctx.Err() == nil {
-					time.Sleep(100 * time.Millisecond) // as a client that was told to come again
+					time.Sleep(100 * time.Millisecond) // as a client does after Retry-After
 				}
 				if ctx.Err() != nil {
 					break // it may be there, or not

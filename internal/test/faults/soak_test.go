@@ -18,8 +18,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// TestSoak lets random runs meet random faults at random times. ARBE_SOAK says how many; a run that goes wrong prints
-// its seed, and ARBE_SOAK_SEED plays the schedule of that one again.
+// TestSoak plays random faults at random times on random runs. ARBE_SOAK is their number. A run that fails the test
+// prints its seed, and ARBE_SOAK_SEED plays that schedule again.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("ARBE_SOAK_SEED"); text != "" {
@@ -95,8 +95,8 @@ var faultsOfChance = []struct {
 	{"413 without a list", 3},
 }
 
-// soak plays the schedule of a seed: what the agent does, what goes wrong and when follow from it. (How the two meet
-// is for the machine to say.)
+// soak plays the schedule of a seed, which decides what the agent does, what fails and when. How the two meet depends
+// on the machine.
 func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := newScene(t, fmt.Sprintf("s%d", seed))
@@ -170,7 +170,7 @@ func soak(t *testing.T, seed uint64) (word string, took time.Duration) {
 	}
 	s.struck = time.Now()
 	s.finish()
-	// What nobody was left to finish is found by whoever comes next.
+	// Recover finishes what no process was left to finish.
 	s.failCalls(0, fakethread.Fault{})
 	s.recover()
 	word, at := s.verdict()
@@ -208,7 +208,7 @@ func (s *scene) begun() bool {
 	return slices.ContainsFunc(s.entries(), func(e thread.Entry) bool { return e.ID == s.run+".running" })
 }
 
-// totals checks what the terminal says of the run's lines.
+// totals checks the terminal's totals of the run's lines.
 func (s *scene) totals(word string) {
 	s.t.Helper()
 	for _, e := range s.entries() {
@@ -226,7 +226,7 @@ func (s *scene) totals(word string) {
 	}
 }
 
-// plans makes the agent's plan, and tells what it comes to and how many lines it writes.
+// plans writes the agent's plan, and returns the verdict that it has without faults and its number of lines.
 func (s *scene) plans(r *rand.Rand) (natural string, lines int) {
 	s.plan = []string{"prompt"}
 	lines = 1

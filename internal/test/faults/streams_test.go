@@ -28,7 +28,7 @@ type producing struct {
 	token string
 	acked atomic.Int64 // messages, each of which is its number
 
-	seen []string // by who reads live, before and after each kill
+	seen []string // by the live reader, before and after each kill
 }
 
 func (p *producing) request(
@@ -73,7 +73,7 @@ func (p *producing) write(t *testing.T, stop <-chan struct{}) {
 			time.Sleep(time.Millisecond) // it was killed: between two tries
 			continue
 		}
-		body, _ := io.ReadAll(resp.Body) // what came of it is said
+		body, _ := io.ReadAll(resp.Body) // for the error
 		_ = resp.Body.Close()            // nothing was written through it
 		switch {
 		case resp.StatusCode/100 == 2:
@@ -100,12 +100,12 @@ func (p *producing) all(written context.Context) bool {
 	return written.Err() != nil && len(p.seen) >= int(p.acked.Load())
 }
 
-// events reads one event stream, and returns where to go on.
+// events reads one event stream, and returns the offset to read on from.
 func (p *producing) events(t *testing.T, written context.Context, offset string) string {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // one that says nothing more is left as well
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // leaves a silent stream, too
 	defer cancel()
 	if written.Err() == nil {
-		defer context.AfterFunc(written, cancel)() // who waits for more than there will be looks again
+		defer context.AfterFunc(written, cancel)() // at the writers' end the reader checks again
 	}
 	resp, err := p.request(ctx, http.MethodGet, "?live=sse&offset="+offset, "")
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *producing) events(t *testing.T, written context.Context, offset string)
 		return offset
 	}
 	defer resp.Body.Close() // it was only read
-	var data []string       // which counts once it is known where to go on
+	var data []string       // counts once its offset has arrived
 	event := ""
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 16<<20)
@@ -169,9 +169,9 @@ func (p *producing) read(t *testing.T) (all []string) {
 	}
 }
 
-// The same for streams of the Durable Streams protocol: what a numbering writer was told to be there is there once,
-// in order, however often he has said it; and who reads live, from where he was, misses nothing, sees nothing twice,
-// and nothing that is not there in the end.
+// The same for streams of the Durable Streams protocol. What a numbering writer got acknowledged is there once, in
+// order, however often it was sent. A live reader that resumes from its offset misses nothing and reads nothing twice,
+// and all that it read is there in the end.
 func TestServerKeepsStreams(t *testing.T) {
 	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv("ARBE_SERVER_KILLS"))

@@ -38,7 +38,7 @@ var table = []fault{
 			case beforeAgent:
 				return "failed: spawn"
 			case beforeLine, midStream, midTool:
-				return "orphaned: runner_lost" // nobody can tell how its agent ended
+				return "orphaned: runner_lost" // the agent's exit is unknown
 			}
 			return undisturbed(m)
 		},

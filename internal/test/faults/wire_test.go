@@ -61,7 +61,7 @@ func (s *scene) hangRenewals(n int, wait time.Duration) {
 	})
 }
 
-// refuseTogether answers the next n posts of several entries with 413, as a proxy does that knows nothing of entries.
+// refuseTogether answers the next n posts of several entries with 413, as a proxy with a limit on bodies does.
 func (s *scene) refuseTogether(n int) {
 	s.failWith(func(c fakethread.Call) fakethread.Fault {
 		if len(c.Entries) < 2 || n == 0 {
@@ -223,7 +223,7 @@ func TestKilledWhileReading(t *testing.T) {
 	}
 }
 
-// A run that is told to stop while it reads its prompt is a cancelled one.
+// A run that is stopped while it reads its prompt ends as cancelled.
 func TestStoppedWhileReading(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, fmt.Sprintf("stopped-%d", os.Getpid()))

@@ -15,7 +15,7 @@ type answer struct {
 	text, thinking string
 	tools          []string // name and arguments
 	end            string   // why it ended, in the API's words; "" is that it did not
-	err            string   // that was said, with the status where it is not 200
+	err            string   // the error in the answer, with the status where it is not 200
 	broken         bool     // the connection broke off
 }
 

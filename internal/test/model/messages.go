@@ -95,7 +95,7 @@ func sayMessages(s *stream, r Reply) bool {
 
 func (s *stream) toolID(i int) string { return fmt.Sprintf("toolu_%s_%d", s.id, i) }
 
-// wholeMessage is the reply to a request that wants no stream. claude makes one where a stream has said an error.
+// wholeMessage is the reply to a request without a stream. claude sends one after a stream with an error.
 func wholeMessage(s *stream, r Reply) any {
 	content := []any{}
 	if r.Thinking != "" {

@@ -25,7 +25,7 @@ func serve(t *testing.T, replies ...model.Reply) (*model.Server, string) {
 	return m, srv.URL
 }
 
-// Each reply is said in each API.
+// Each reply is sent in each API.
 func TestReply(t *testing.T) {
 	const text = "one two three four"
 	tools := []model.Tool{{Name: "look", Arguments: map[string]any{"at": "it"}}, {Name: "wait"}}
@@ -118,7 +118,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// Replies are taken in their order, as often as they say; those that are for others are passed over.
+// Replies are used in their order, as often as their count; those with another condition are skipped.
 func TestTake(t *testing.T) {
 	m, url := serve(
 		t,

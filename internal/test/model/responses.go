@@ -29,7 +29,7 @@ func responsesFault(status int, message string) any {
 	return object{"error": object{"message": message, "type": kind, "param": nil, "code": code}}
 }
 
-// response is the response itself, which the first event and the last tell of.
+// response returns the response object, which the first event and the last have.
 func (s *stream) response(status string, more object) object {
 	resp := object{
 		"id":                 "resp_" + s.id,
@@ -91,7 +91,7 @@ type items struct {
 	done []any
 }
 
-// open tells of a new item, and returns what the events about it have in common.
+// open sends the event of a new item, and returns what the events about it have in common.
 func (o *items) open(item object) func(more object) object {
 	index := len(o.done)
 	o.event("response.output_item.added", object{"output_index": index, "item": item})

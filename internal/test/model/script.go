@@ -1,8 +1,8 @@
-// Package model is a model server that says what a script tells it to. Agents under test and the demo talk to it as
-// they would to a provider: each request takes a reply of the script, which can be text, tool calls, an error, a
-// delay or a connection that breaks off.
+// Package model is a model server that answers by a script. Agents under test and the demo use it as a provider: each
+// request takes a reply of the script, which can be text, tool calls, an error, a delay or a connection that breaks
+// off.
 //
-// A Reply knows nothing of any wire format; a file for each API writes it: chat.go is chat-completions, responses.go
+// A Reply is independent of any wire format; a file for each API writes it: chat.go is chat-completions, responses.go
 // is OpenAI's Responses, messages.go is Anthropic's Messages.
 package model
 
@@ -22,8 +22,8 @@ type Script struct {
 
 // Reply is one answer. With neither text nor tools it is an empty one.
 type Reply struct {
-	// When is a text that a request has in its JSON, "" for any: it tells the requests of agents that ask at the same
-	// time apart.
+	// When is a text that a request has in its JSON, "" for any: it distinguishes the requests of agents that send them
+	// at the same time.
 	When string `json:"when,omitempty"`
 
 	Text     string `json:"text,omitempty"`
@@ -38,7 +38,7 @@ type Reply struct {
 	Wait Duration `json:"wait,omitempty"` // before the first byte
 	Pace Duration `json:"pace,omitempty"` // between two words of the text
 	Cut  int      `json:"cut,omitempty"`  // the connection breaks off after so many words, of the thinking and the text; 0 is never
-	// instead of ending well or breaking off, the stream says this error: after Cut words, 0 is at once
+	// Error is an error event in the stream, in place of its end: after Cut words, 0 is at once.
 	Error string `json:"error,omitempty"`
 	Times int    `json:"times,omitempty"` // the reply serves so many requests; 0 is one, -1 is all that are left
 
@@ -92,7 +92,7 @@ func (r Reply) finish() string {
 	}
 }
 
-// tokens are what the reply is said to have cost, the n-th of its server.
+// tokens returns the reply's reported cost, as the n-th of its server.
 func (r Reply) tokens(n int) (in, out int) {
 	in, out = r.InputTokens, r.OutputTokens
 	if in == 0 {

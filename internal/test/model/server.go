@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Server answers requests as a Script says. The zero value with a Script is ready; it is safe for concurrent use.
+// Server answers requests by a Script. The zero value with a Script is ready; it is safe for concurrent use.
 type Server struct {
 	Script Script
 
@@ -68,10 +68,9 @@ func (s *Server) take(r Request) (Reply, int) {
 // object is a JSON object.
 type object = map[string]any
 
-// api is how a wire format says a reply.
+// api writes a reply in a wire format.
 type api struct {
-	// say writes a reply as a stream, and reports whether it came to its end. Where it did not, nothing of an end is
-	// written.
+	// say writes a reply as a stream, and reports whether it is complete. The stream of an incomplete one has no end.
 	say func(*stream, Reply) bool
 	// the reply where no stream is asked for; nil is an API of which only streams are asked
 	whole  func(*stream, Reply) any
@@ -86,7 +85,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"/v1/messages": messages,
 	}[r.URL.Path]
 	switch {
-	// claude asks so whether it is online, unless it is told to ask nothing but its model
+	// claude checks so that it is online, unless it is configured to send nothing but model requests
 	case r.Method == http.MethodHead:
 		return
 	// codex's own provider asks for a websocket first; this status, and no other, it takes for an answer

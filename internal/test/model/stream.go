@@ -34,7 +34,7 @@ func newStream(w http.ResponseWriter, r *http.Request, reply Reply, n int, body 
 		pace: time.Duration(reply.Pace),
 		left: reply.Cut,
 	}
-	_ = json.Unmarshal(body, &s.asked) // what is not said is as good as empty
+	_ = json.Unmarshal(body, &s.asked) // missing fields stay empty
 	if reply.Cut == 0 && reply.Error == "" {
 		s.left = -1
 	}
@@ -64,8 +64,8 @@ func (s *stream) raw(text string) {
 	_ = http.NewResponseController(s.w).Flush() // an agent that is gone is seen at the next write
 }
 
-// words calls f for each word of text, with the pace of the reply, and reports false where the script says that the
-// answer breaks off.
+// words calls f for each word of text, with the pace of the reply, and returns false where the script breaks the answer
+// off.
 func (s *stream) words(text string, f func(word string)) bool {
 	if text == "" {
 		return s.left != 0

@@ -9,7 +9,7 @@ import (
 )
 
 // Deny makes the given system calls fail with errno on the calling thread and in all that it starts. The caller has
-// locked its goroutine to the thread. The filter stays until the thread ends. An error says that this kernel has no
+// locked its goroutine to the thread. The filter stays until the thread ends. An error means that this kernel has no
 // such filter.
 func Deny(errno unix.Errno, calls ...int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Reserve returns an address of this machine with a port that is the test's until it ends. A socket is bound to it and
-// does not listen: connections are refused, the kernel gives the port to nobody who asks for any, and a program that
+// does not listen: connections are refused, the kernel hands the port out to no listener on port 0, and a program that
 // names it may listen there, as both sockets have SO_REUSEADDR (Go sets it on every listener).
 func Reserve(t testing.TB) string {
 	t.Helper()

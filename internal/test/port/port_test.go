@@ -9,8 +9,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/port"
 )
 
-// A reserved port refuses connections, is given to nobody who asks for any port, and takes listeners one after the
-// other.
+// A reserved port refuses connections, is never handed out by the kernel, and takes listeners one after the other.
 func TestReserve(t *testing.T) {
 	addr := port.Reserve(t)
 	for range 3 {

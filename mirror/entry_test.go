@@ -192,8 +192,8 @@ func TestLargeLine(t *testing.T) {
 	}
 }
 
-// Nothing but structure: no string to cut.
-func TestLargeLineOfNothing(t *testing.T) {
+// A large line with structure alone has no string to cut.
+func TestLargeLineWithoutStrings(t *testing.T) {
 	line := `{"type":"custom","data":[` + strings.Repeat("1,", 5<<20) + `1]}`
 	entry := encode(newEncoder(), line)[0]
 	if n := len(entry.AppendJSON(nil)); n > thread.MaxEntry {

@@ -54,8 +54,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Every id of a million is known again, and hardly another one.
-func TestNamerKnowsAgain(t *testing.T) {
+// The Namer recognizes each of a million ids, and hardly any other.
+func TestNamerRecognizes(t *testing.T) {
 	n := &mirror.Namer{Dialect: session.Pi, Session: "s1"}
 	name := func(i int, id string) mirror.Name {
 		return n.Name(session.Line{Start: session.Position{Index: i}}, session.Entry{ID: id})

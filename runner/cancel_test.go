@@ -80,7 +80,7 @@ func TestCancel(t *testing.T) {
 }
 
 // A cancel over the thread is obeyed whatever the server makes of those who wait for it.
-func TestCancelIsHeard(t *testing.T) {
+func TestCancelAfterRestore(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		server func(*fakethread.Server)             // before the run

@@ -70,7 +70,7 @@ func TestListOddPath(t *testing.T) {
 	}
 }
 
-// A fact that a full disk has cut off takes only itself with it.
+// A fact that a full disk has cut off damages no other.
 func TestNoteAfterCutFact(t *testing.T) {
 	cfg, _, _ := lostRun(t, "prompt", "exit 0")
 	dir := runfolder.Path(cfg.State, cfg.ThreadID, cfg.RunID)

@@ -69,8 +69,8 @@ func TestStartedNamesTheProcess(t *testing.T) {
 	}
 }
 
-// What the host has posted is delivered, whatever its payload.
-func TestHostWasFirst(t *testing.T) {
+// An entry that the host has posted counts as delivered, with any payload.
+func TestPostedByTheHost(t *testing.T) {
 	for name, old := range map[string]bool{"arrays": false, "single posts": true} {
 		t.Run(name, func(t *testing.T) {
 			server := fakethread.New(t, nil)
@@ -128,7 +128,7 @@ func TestServerAwayAtTheStart(t *testing.T) {
 	}
 }
 
-// A run whose beginning comes through late, and turns out to be another runner's, is ended without a word.
+// A run whose start arrives late, on a thread where another runner has it, ends and posts nothing.
 func TestTakenLate(t *testing.T) {
 	t.Parallel()
 	there := filepath.Join(t.TempDir(), "there")

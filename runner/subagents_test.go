@@ -10,8 +10,8 @@ import (
 	"arbe.0sk.ar/runner/runner"
 )
 
-// A clock that is set back during the run hides no subagent, and one that is set ahead none that was there before.
-func TestBeganByAnotherClock(t *testing.T) {
+// A clock that is set back during the run hides no subagent. A clock that is set ahead adds no older one.
+func TestSubagentsAfterClockChange(t *testing.T) {
 	spec, err := harness.Lookup("claude-code")
 	if err != nil {
 		t.Fatal(err)

@@ -225,7 +225,7 @@ func TestClientRetryAfter(t *testing.T) {
 }
 
 // A server that is away for a while is two lines in the log: that it is, and that it was.
-func TestClientSaysAnOutageOnce(t *testing.T) {
+func TestClientLogsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		c, log := tripClient(func(*http.Request) (*http.Response, error) {

@@ -32,7 +32,7 @@ func (c *Client) Follow(ctx context.Context, offset string, f func(Entry) error,
 func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) error, tail func() bool) error {
 	last := "" // the id of an entry that the thread has unless it was deleted or restored to an earlier state
 	r := s.reading(offset, func(e Entry) error {
-		if typeOf(e.Payload) != TypeHeartbeat { // heartbeats are thinned out
+		if typeOf(e.Payload) != TypeHeartbeat { // old heartbeats are deleted
 			last = e.ID
 		}
 		return f(e)

@@ -181,12 +181,12 @@ func TestReadServerRestarts(t *testing.T) {
 	})
 }
 
-// Entries that were passed on are thinned out before their piece is read again: none of the others is left out.
-func TestReadThinnedOut(t *testing.T) {
+// Entries that were passed on are deleted before their piece is read again: none of the others is left out.
+func TestReadCompacted(t *testing.T) {
 	var server *fakethread.Server
 	server = fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
 		if c.N == 2 {
-			server.Thin(func(e thread.Entry) bool { return e.ID == chats(2)[0].ID || e.ID == chats(2)[1].ID })
+			server.Compact(func(e thread.Entry) bool { return e.ID == chats(2)[0].ID || e.ID == chats(2)[1].ID })
 		}
 		return fakethread.Fault{Cut: 10_000 * (2 - c.N)}
 	})
@@ -215,7 +215,7 @@ func signals(n int) (all, some []thread.Entry) {
 }
 
 // Only the selected entries are passed on, and only they are sent by a server that can select.
-func TestOnly(t *testing.T) {
+func TestReadOnlyTypes(t *testing.T) {
 	all, some := signals(30)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {

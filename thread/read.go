@@ -133,8 +133,8 @@ func (s Selection) reading(offset string, f func(Entry) error) *reading {
 	}
 }
 
-// past is what was passed on of the entries behind an offset. The server may have thinned them out when they come
-// again, so they are known by their ids. Of a server that sends more than a piece only their number is known.
+// past records which entries behind an offset were passed on. They are recognized by id, since the server may have
+// deleted some when they are read again. Of a server that sends more than a piece only their number is kept.
 type past struct {
 	ids map[string]bool // nil where only n counts
 	n   int

@@ -56,7 +56,7 @@ func TestScan(t *testing.T) {
 }
 
 // Every member at the top level of a payload that this package writes or reads is one whose name has to be exact.
-func TestScanKnowsAllPayloads(t *testing.T) {
+func TestScanCoversAllPayloads(t *testing.T) {
 	inner := map[string]bool{ // stand inside members
 		"Sandbox": true, "Box": true, "Parent": true, "SessionRef": true, "AgentProgress": true,
 		"After": true, "AfterPush": true, "AfterSync": true,

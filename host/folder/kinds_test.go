@@ -163,7 +163,7 @@ func TestLinksOut(t *testing.T) {
 	})
 }
 
-// TestBesideTaken: a name that is taken is left alone, and one that has the box's version already is used again.
+// TestBesideTaken: a name that is in use stays as it is, and one that has the box's version already is used again.
 func TestBesideTaken(t *testing.T) {
 	each(t, func(t *testing.T, p sandbox.Provider) {
 		s := newScene(t, p)

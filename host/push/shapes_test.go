@@ -208,8 +208,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// A run continues with a branch that the remote has: what it adds is pushed, and what somebody else added is not lost.
-func TestGoesOn(t *testing.T) {
+// A run that continues a branch of the remote pushes what it added, and loses no commit that others added.
+func TestContinuesBranch(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.clone()
 		if state, err := push.Check(t.Context(), h.options("work/1")); err != nil || state.Exists {

@@ -92,7 +92,7 @@ func TestSettle(t *testing.T) {
 }
 
 // An outage of the server is no silence of the runs: it counts from when the log could be written again.
-func TestOutageOrphansNobody(t *testing.T) {
+func TestOutageOrphansNoRun(t *testing.T) {
 	w := newWorld(t)
 	w.health["b1"] = sandbox.Unknown
 	w.post("t1", running, inBox("b1", true, ""))

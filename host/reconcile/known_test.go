@@ -13,9 +13,8 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// A reconciler that has an index does what one does that reads every thread, and reads those only of which it needs a
-// text.
-func TestKnown(t *testing.T) {
+// A reconciler with an index acts as one that reads every thread. It reads only the threads of which it needs a text.
+func TestReconcileByIndex(t *testing.T) {
 	var did [2][]string
 	for i := range did {
 		w := newWorld(t)

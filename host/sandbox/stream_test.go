@@ -100,8 +100,9 @@ func TestExecSlowReader(t *testing.T) {
 	})
 }
 
-// TestExecLeavesTalker: a process that was left behind and never stops to print does not hold the command's end up.
-func TestExecLeavesTalker(t *testing.T) {
+// TestExecLeavesPrintingProcess: a process that was left behind and prints without end does not delay the command's
+// end.
+func TestExecLeavesPrintingProcess(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})
 		c := script("setsid yes & echo $! >talker")

@@ -21,8 +21,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// TestServeWithCare runs a server with TLS, a limit on requests, the access log and the measurements.
-func TestServeWithCare(t *testing.T) {
+// TestServeWithEverything runs a server with TLS, a limit on requests, the access log and the measurements.
+func TestServeWithEverything(t *testing.T) {
 	dir := t.TempDir()
 	roots := certify(t, filepath.Join(dir, "cert"), filepath.Join(dir, "key"))
 	secret := []byte("0123456789abcdef0123456789abcdef")

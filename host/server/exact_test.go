@@ -280,8 +280,8 @@ func TestMessagesAreExact(t *testing.T) {
 	}
 }
 
-// No answer is taken for a page, and a cache gives none to another token's bearer.
-func TestAnswersSayWhatTheyAre(t *testing.T) {
+// A browser renders no answer as a page, and a cache serves none to the bearer of another token.
+func TestAnswersAreNoPages(t *testing.T) {
 	s := newServer(t)
 	token := writer(t, "t1")
 	for _, tt := range []struct {

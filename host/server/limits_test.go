@@ -237,7 +237,7 @@ func TestLimitConnections(t *testing.T) {
 }
 
 // A client that is refused while it sends its body can read the answer.
-func TestLimitConnectionsLastWord(t *testing.T) {
+func TestLimitConnectionsRefusal(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

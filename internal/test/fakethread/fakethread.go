@@ -144,8 +144,8 @@ func (s *Server) Sent() int {
 // Delete removes the thread.
 func (s *Server) Delete() { s.Restore(0) }
 
-// Thin removes the entries that are meant, as a server does with old heartbeats. The offsets stay.
-func (s *Server) Thin(meant func(thread.Entry) bool) {
+// Compact removes the entries that are meant, as a server does with old heartbeats. The offsets stay.
+func (s *Server) Compact(meant func(thread.Entry) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = slices.Clone(s.list)

@@ -7,8 +7,9 @@ import (
 	"arbe.0sk.ar/runner/session"
 )
 
-// Passage names the lines of a session file before a Mirror continues it. It notes those at the beginning that the
-// thread has: a Mirror with the same Notes reads none of them again. Close it when done.
+// Passage decodes and names the lines of a session file that a resume compares with its thread, before a Mirror
+// continues the file. It writes the Mirror's notes about the lines at the file's beginning that the thread has: a
+// Mirror with the same Notes reads none of them again. Close it when done.
 type Passage struct {
 	m      Mirror          // for its Encoder and notes
 	reader *session.Reader // identifies the file in the notes

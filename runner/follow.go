@@ -68,7 +68,7 @@ func (f *follower) readStdout(last bool) error {
 	})
 }
 
-// sessionID is the session's id from stdout; "": the agent has not printed it yet.
+// sessionID returns the session's id from stdout; "" until the agent has printed it.
 func (f *follower) sessionID() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,14 +76,14 @@ func (f *follower) sessionID() string {
 	return f.id
 }
 
-// offlineSince is since when the agent waits for its provider (clock); 0: it does not.
+// offlineSince returns since when the agent waits for its provider (clock); 0 if it does not.
 func (f *follower) offlineSince() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.offline
 }
 
-// take counts the run's next line.
+// take counts the run's next line. It is the Tally of the run's Mirror.
 func (f *follower) take(id string, e session.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

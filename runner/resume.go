@@ -35,7 +35,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 		}
 		state.File, state.FileErr = fileUnusable, err
 		way, why = wayToResume(state)
-		own.read = false // its last line may be another now
+		own.read = false // continueFile may have changed its last line
 	}
 	if err := os.Remove(r.mirrorNotes()); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a file that is not used
 		return sessionFile{}, err
@@ -69,7 +69,7 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 	return lines, rebuilder, nil
 }
 
-// ownFile is this box's own session file of the thread.
+// ownFile is this box's own session file of the thread, and what resumeFacts has found out about it.
 type ownFile struct {
 	path   string
 	posted session.Position // the lines before it are on the thread
@@ -99,11 +99,11 @@ func (r *run) resumeFacts(lines *threadLines, rebuilder *hydrate.Rebuilder, read
 		state.File = fileUnknown
 		return own, state
 	}
-	known, converted, notes := &threadLines{}, map[string]bool(nil), ""
+	onThread, converted, notes := &threadLines{}, map[string]bool(nil), ""
 	if lines != nil {
-		known, converted, notes = lines, rebuilder.Converted(), r.mirrorNotes()
+		onThread, converted, notes = lines, rebuilder.Converted(), r.mirrorNotes()
 	}
-	c, err := known.compare(own.path, r.Spec.Dialect, converted, notes)
+	c, err := onThread.compare(own.path, r.Spec.Dialect, converted, notes)
 	own.read, own.lines, own.readErr = true, c, err
 	state.OldCwd, state.Lines = c.cwd, c.comparison
 	if lines != nil {

@@ -17,7 +17,7 @@ type threadLines struct {
 	ids  map[string]map[uint64]bool // hashes of the ids, by session
 	last string                     // the session of the last line
 
-	known mirror.Known
+	known mirror.Known // ids that do not follow from the lines of a rebuilt file, for the mirror
 }
 
 // add adds the thread's next entry.
@@ -59,7 +59,7 @@ func (l *threadLines) has(sid, entryID string) bool {
 	return ids != nil && ids[maphash.String(l.seed, entryID)]
 }
 
-// compared is a session file beside the lines of its thread.
+// compared is the result of compare.
 type compared struct {
 	comparison
 	info   SessionInfo

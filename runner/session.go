@@ -36,11 +36,12 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 			return s, err
 		}
 	}
+	// A new session, a named one, or a resume of a thread that has none.
 	s := sessionFile{path: r.Session, id: newID()}
 	if made, err := r.newSession(&s); made || err != nil {
 		return s, err
 	}
-	if r.Resume || !info.known { // the check may be long ago, or had no session to read
+	if r.Resume || !info.known { // checkNamed has not read it, or found no session in it
 		info, err = ReadSession(s.path, r.Spec.Dialect)
 	}
 	if err == nil {

@@ -61,7 +61,7 @@ func (c *Client) post(ctx context.Context, p policy, entries []Entry) (Ack, erro
 		return ack, err
 	}
 	if _, one := c.post(ctx, p, entries[:1]); one != nil && !lists(one) {
-		return ack, err // it is not the array that the server minds
+		return ack, err // the array is not the reason
 	}
 	c.takesSingles()
 	return c.postSingly(ctx, p, entries)
@@ -90,7 +90,7 @@ func (c *Client) postSingly(ctx context.Context, p policy, entries []Entry) (Ack
 	return Ack{}, nil
 }
 
-// postHalves posts entries that were refused together, without a word on which of them it is about.
+// postHalves posts entries that were refused together, by an answer that does not list the bad ones.
 func (c *Client) postHalves(ctx context.Context, p policy, entries []Entry, status int) (Ack, error) {
 	mid := len(entries) / 2
 	first, err := c.post(ctx, p, entries[:mid])
@@ -107,7 +107,7 @@ func (c *Client) postHalves(ctx context.Context, p policy, entries []Entry, stat
 	return Ack{Next: second.Next, Duplicates: first.Duplicates + second.Duplicates}, nil
 }
 
-// refuses reports whether a status speaks of entries.
+// refuses reports whether a status is about entries.
 func refuses(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge:
@@ -125,7 +125,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// statusOf is the status of a *StatusError, 0 for any other error.
+// statusOf returns the status of a *StatusError, 0 for any other error.
 func statusOf(err error) int {
 	var se *StatusError
 	if errors.As(err, &se) {
@@ -140,7 +140,7 @@ func lists(err error) bool {
 	return errors.As(err, &se) && len(se.Entries) > 0
 }
 
-// unlisted is the status of an answer that names no entries; 0 for any other error.
+// unlisted returns the status of an answer that names no entries; 0 for any other error.
 func unlisted(err error) int {
 	if lists(err) {
 		return 0

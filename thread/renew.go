@@ -17,6 +17,19 @@ import (
 // perhaps a renew token. With a renew token the write token is exchanged at half its life, by KeepToken, and when the
 // server refuses it. The first token's age follows from the server's clock, read once; the life of exchanged tokens is
 // counted from their arrival, by the monotonic clock. So a wrong or jumping clock does no harm.
+//
+// The calls of a post, from the outside:
+//
+//	Append, Heartbeat, Finish   entries in arrays, or singly for an older server (append.go)
+//	  do                        one post and its answer
+//	    request                 with the current token; where the server refuses it, once more with another
+//	      current               the source's token, or the one it was exchanged for
+//	      send                  tries and waits by the call's policy (policy.go)
+//	      learn                 the token's age, and whether the server accepts it
+//	      another               a fresh token; none after freshWait
+//	KeepToken                   the loop that exchanges tokens
+//	  exchange                  one exchange, and when the next one is due
+//	    askToken                the renew token for a write token
 type renewal struct {
 	flight sync.Mutex // held while a token is requested
 

@@ -55,30 +55,40 @@ runners: ## the box's binary for each architecture, for arbe to find beside itse
 demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, against a scripted model
 	@go run ./internal/test/demo $(BIN)
 
-# make test leaves out the tests whose names begin with TestFull, and make test-full runs them alone: every version of each
-# agent in every case, long load. Both go through internal/test/report, which counts skips.
-FULL   = ^TestFull
-# The race detector makes a test that moves megabytes through one goroutine ten times as slow, and finds nothing there.
-LARGE  = ^TestLarge
+# make test leaves out the tests whose names begin with TestFull or TestLarge, and make test-full runs them alone. Both
+# go through internal/test/report, which counts skips.
+#
+# TestFull: the cells of a matrix for which make test has no time, long load.
+FULL    = ^TestFull
+# TestLarge: the race detector makes a test that moves megabytes through one goroutine ten times as slow, and finds
+# nothing there.
+LARGE   = ^TestLarge
 # Nor does it look into the built programs, which these packages drive.
 DRIVERS = ./internal/test/e2e ./internal/test/faults ./internal/test/scripts
-GOTEST = go test -json -vet=off -shuffle=on -timeout 20m
-REPORT = ARBE_BIN=$(abspath $(BIN)) go run ./internal/test/report
-# The packages that have tests of a name.
-WITH   = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | tr '\n' ' '
+# With -trimpath each checkout of the same code shares what is compiled; without cgo "make build" does, too.
+GOTEST  = go test -json -vet=off -trimpath -shuffle=on -timeout 20m
+PLAIN   = env CGO_ENABLED=0 $(GOTEST)
+# Three packages at once: many tests wait. At the end of a program the race detector would sleep for a second.
+RACED   = env GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 3
+REPORT  = ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/report
+# The packages that have tests of a name, and those of them that do not drive the built programs.
+WITH    = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | tr '\n' ' '
+OTHERS  = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | \
+	grep -vxF "$$(printf '%s\n' $(DRIVERS))" | tr '\n' ' '
 
 .PHONY: test
 test: build agents ## all packages with the race detector, the fault table, each real agent
 	@raced=$$(go list ./... | grep -vFx "$$(go list $(DRIVERS))" | tr '\n' ' '); \
-	large=$$($(subst TestX,TestLarge,$(WITH))); \
-	$(REPORT) "$(GOTEST) -skip \"$(FULL)|$(LARGE)\" -race -parallel 8 $$raced" \
-		'$(GOTEST) -skip $(FULL) -parallel 16 ./internal/test/faults ./internal/test/scripts' \
-		'$(GOTEST) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
-		"$(GOTEST) -run $(LARGE) $$large"
+	$(REPORT) "$(RACED) -skip \"$(FULL)|$(LARGE)\" -parallel 8 $$raced" \
+		'$(PLAIN) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
+		'$(PLAIN) -skip $(FULL) -parallel 16 ./internal/test/faults ./internal/test/scripts'
 
 .PHONY: test-full
 test-full: build runners agents shells cross ## what make test leaves out
-	@$(REPORT) "$(GOTEST) -run $(FULL) -parallel 4 $$($(subst TestX,TestFull,$(WITH)))"
+	@raced=$$($(subst TestX,TestFull,$(OTHERS))); large=$$($(subst TestX,TestLarge,$(WITH))); \
+	$(REPORT) '$(PLAIN) -run $(FULL) -parallel 4 $(DRIVERS)' \
+		"$(RACED) -run $(FULL) -parallel 4 $$raced" \
+		"$(PLAIN) -run $(LARGE) $$large"
 
 # Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that.
 .PHONY: shells
@@ -133,7 +143,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 
 .PHONY: conformance
 conformance: agents ## the Durable Streams protocol's own suite, all of it, on both engines
-	ARBE_CONFORMANCE=1 go test -count=1 -v -run 'TestConformance|TestOfficialClient' ./host/server | grep -vE '^=== |level='
+	ARBE_CONFORMANCE=1 go test -count=1 -v -run 'Test(Full)?Conformance|TestOfficialClient' ./host/server | grep -vE '^=== |level='
 
 N    ?= 500
 SEED ?=

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
-	"time"
 
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/mirror"
@@ -40,9 +39,7 @@ func shipFrom(
 			return err
 		},
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := m.Sync(ctx); err != nil {
+	if err := m.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Close(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -159,11 +158,7 @@ func TestRunWithoutEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	<-arrived
-	if d := time.Since(began); d > 10*time.Second {
-		t.Errorf("it took %v", d)
-	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

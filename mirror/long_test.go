@@ -14,7 +14,7 @@ import (
 
 // A line that is cut as it is read keeps what it is, its ids and its short strings; each cut is marked; and no half
 // of a secret is left at one.
-func TestLongLine(t *testing.T) {
+func TestLargeLineIsCut(t *testing.T) {
 	const secret = "secret-value-0123456789"
 	for _, tt := range []struct {
 		name, head string // the long string's first bytes, up to where it is cut

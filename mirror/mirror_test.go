@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
@@ -51,9 +50,7 @@ func newMirrorOf(t testing.TB, d session.Dialect, path, sid string, server *fake
 
 func sync(t testing.TB, m *mirror.Mirror) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := m.Sync(ctx); err != nil {
+	if err := m.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

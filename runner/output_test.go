@@ -20,7 +20,7 @@ import (
 
 // An agent that prints at full speed, and whose stdout counts, fills no disk and holds no line up: its lines come to
 // the thread while it prints.
-func TestGush(t *testing.T) {
+func TestLargeGush(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
 	dir := t.TempDir()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -126,19 +127,32 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestRetryAfter: a client waits as long as it is told, and tries again at once then.
 func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t)
-	b := f.create(t, sandbox.Options{})
-	f.fail(1, http.MethodGet, "/api/sandbox/",
-		fakedaytona.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}}})
-	began := time.Now()
-	if health, _, err := f.Probe(t.Context(), b.Ref().ID); health != sandbox.Live || err != nil {
-		t.Errorf("%v, %v", health, err)
-	}
-	if took := time.Since(began); took < time.Second || took > 10*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		p, err := sandbox.NewDaytona(sandbox.Config{
+			Key: "k", URL: "http://daytona.test",
+			Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+				resp := &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"1"}}, Body: http.NoBody}
+				if asked++; asked > 1 {
+					body := `{"id":"box","state":"started"}`
+					resp.StatusCode, resp.Body = 200, io.NopCloser(strings.NewReader(body))
+				}
+				return resp, nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if health, _, err := p.Probe(t.Context(), "box"); health != sandbox.Live || err != nil {
+			t.Errorf("%v, %v", health, err)
+		}
+		if took := time.Since(began); took != time.Second || asked != 2 {
+			t.Errorf("it took %v and %d requests", took, asked)
+		}
+	})
 }
 
 func TestProbe(t *testing.T) {

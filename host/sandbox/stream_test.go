@@ -57,7 +57,7 @@ func TestExecInputBreaks(t *testing.T) {
 }
 
 // TestExecLong: the output has no limit where it is streamed, and is kept up to the limit where it is not.
-func TestExecLong(t *testing.T) {
+func TestLargeExec(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})
 		const size = 17 << 20

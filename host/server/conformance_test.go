@@ -129,8 +129,13 @@ func node(t *testing.T, files map[string]string, args, env []string) []byte {
 // conformance.
 const slow = `^(?!.*(TTL|Expir|expir|Property-Based)).*$`
 
-// The protocol's own suite finds nothing wrong: all of its 332 tests, or those that do not wait, on each engine.
-func TestConformance(t *testing.T) {
+// The protocol's own suite finds nothing wrong: all of its 332 tests, or those that do not wait, on Pebble, and in
+// TestFullConformance on JetStream.
+func TestConformance(t *testing.T) { conformance(t, "pebble") }
+
+func TestFullConformance(t *testing.T) { conformance(t, "nats") }
+
+func conformance(t *testing.T, name string) {
 	all := os.Getenv("ARBE_CONFORMANCE") != ""
 	least := 270
 	args := []string{"node_modules/vitest/vitest.mjs", "run", "--reporter=json", "--outputFile=result.json"}
@@ -139,44 +144,40 @@ func TestConformance(t *testing.T) {
 	} else {
 		args = append(args, "-t", slow)
 	}
-	for name, open := range engines {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := serveOn(t, open(t), func(s *server.Server) { s.Insecure = true })
-			out := node(t, map[string]string{
-				"conformance.test.mjs": `import { runConformanceTests } from "@durable-streams/server-conformance-tests"
+	t.Parallel()
+	url := serveOn(t, engines[name](t), func(s *server.Server) { s.Insecure = true })
+	out := node(t, map[string]string{
+		"conformance.test.mjs": `import { runConformanceTests } from "@durable-streams/server-conformance-tests"
 runConformanceTests({ baseUrl: process.env.SERVER_URL, longPollTimeoutMs: 500, subscriptions: false })`,
-				"vitest.config.mjs": `export default { test: { include: ["*.test.mjs"], testTimeout: 30000 } }`,
-			}, append([]string{"-e", `
-				const { spawnSync } = require("node:child_process"), fs = require("node:fs")
-				const r = spawnSync(process.execPath, process.argv.slice(1), { stdio: ["ignore", "ignore", "pipe"] })
-				process.stderr.write(r.stderr)
-				process.stdout.write("\nRESULT" + fs.readFileSync("result.json", "utf8"))
-			`}, args...), []string{"SERVER_URL=" + url})
-			_, result, _ := strings.Cut(string(out), "\nRESULT")
-			var report struct {
-				NumPassedTests, NumFailedTests int
-				TestResults                    []struct {
-					AssertionResults []struct {
-						FullName, Status string
-						FailureMessages  []string
-					}
-				}
+		"vitest.config.mjs": `export default { test: { include: ["*.test.mjs"], testTimeout: 30000 } }`,
+	}, append([]string{"-e", `
+		const { spawnSync } = require("node:child_process"), fs = require("node:fs")
+		const r = spawnSync(process.execPath, process.argv.slice(1), { stdio: ["ignore", "ignore", "pipe"] })
+		process.stderr.write(r.stderr)
+		process.stdout.write("\nRESULT" + fs.readFileSync("result.json", "utf8"))
+	`}, args...), []string{"SERVER_URL=" + url})
+	_, result, _ := strings.Cut(string(out), "\nRESULT")
+	var report struct {
+		NumPassedTests, NumFailedTests int
+		TestResults                    []struct {
+			AssertionResults []struct {
+				FullName, Status string
+				FailureMessages  []string
 			}
-			if err := json.Unmarshal([]byte(result), &report); err != nil {
-				t.Fatalf("%v in %s", err, out)
+		}
+	}
+	if err := json.Unmarshal([]byte(result), &report); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	t.Logf("%d tests passed", report.NumPassedTests)
+	if report.NumFailedTests > 0 || report.NumPassedTests < least {
+		t.Errorf("%d tests passed, %d failed; want %d", report.NumPassedTests, report.NumFailedTests, least)
+	}
+	for _, file := range report.TestResults {
+		for _, a := range file.AssertionResults {
+			if a.Status == "failed" {
+				t.Errorf("%s: %s", a.FullName, a.FailureMessages)
 			}
-			t.Logf("%d tests passed", report.NumPassedTests)
-			if report.NumFailedTests > 0 || report.NumPassedTests < least {
-				t.Errorf("%d tests passed, %d failed; want %d", report.NumPassedTests, report.NumFailedTests, least)
-			}
-			for _, file := range report.TestResults {
-				for _, a := range file.AssertionResults {
-					if a.Status == "failed" {
-						t.Errorf("%s: %s", a.FullName, a.FailureMessages)
-					}
-				}
-			}
-		})
+		}
 	}
 }

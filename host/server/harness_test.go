@@ -20,6 +20,19 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
+// patience is how long anything may take that must come. It is no promise of the server's.
+const patience = 5 * time.Minute
+
+// until waits for a condition that must come.
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for began := time.Now(); !f(); time.Sleep(2 * time.Millisecond) { // between two looks
+		if time.Since(began) > patience {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
 type testLog struct{ t testing.TB }
 
 func (l testLog) Write(b []byte) (int, error) {

@@ -375,7 +375,7 @@ func TestPiecesOfAnotherThread(t *testing.T) {
 }
 
 // A piece has 8 MiB at most, also where its entries are one append that NATS keeps in many messages.
-func TestPieceBytes(t *testing.T) {
+func TestLargePieceBytes(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

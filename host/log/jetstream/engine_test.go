@@ -16,4 +16,6 @@ func startEngine(t testing.TB) func() (log.Engine, error) {
 
 func TestEngine(t *testing.T) { enginetest.Suite(t, startEngine) }
 
+func TestLargeAppends(t *testing.T) { enginetest.Large(t, startEngine) }
+
 func BenchmarkGrowth(b *testing.B) { enginetest.Growth(b, startEngine, 1_000_000) }

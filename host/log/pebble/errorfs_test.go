@@ -107,7 +107,8 @@ func (d *faulty) inject(op errorfs.Op) error {
 
 // source is a stream under test, with the result of each append to it.
 type source struct {
-	name string
+	name    string
+	appends chan struct{} // holds one token while an append has begun since the last read
 
 	mu      sync.Mutex
 	acked   []string // in order
@@ -132,6 +133,10 @@ func (s *source) write(t *testing.T, p *pebble.Engine, rng *rand.Rand, n int) {
 		s.mu.Lock()
 		s.pending = texts
 		s.mu.Unlock()
+		select {
+		case s.appends <- struct{}{}:
+		default:
+		}
 		var after engine.Head
 		after, err = p.Append(t.Context(), s.name, a)
 		s.mu.Lock()
@@ -151,17 +156,20 @@ func (s *source) write(t *testing.T, p *pebble.Engine, rng *rand.Rand, n int) {
 	}
 }
 
-// read reads the stream again and again until the store fails or stop is closed.
+// read reads the stream beside its appends until the store fails or stop is closed: what is new, and now and then all.
 func (s *source) read(t *testing.T, p *pebble.Engine, stop <-chan struct{}) {
-	for {
+	n, after := 0, uint64(0)
+	for round := 0; ; round++ {
 		select {
 		case <-stop:
 			return
-		default:
+		case <-s.appends:
+		}
+		if round%16 == 0 {
+			n, after = 0, 0
 		}
 		h, err := p.Head(t.Context(), s.name)
-		n := 0
-		for after := uint64(0); err == nil && after < h.Data; {
+		for err == nil && after < h.Data {
 			var rs []engine.Record
 			if rs, err = p.Read(t.Context(), s.name, after, h.Last, 1<<20); err == nil && len(rs) > 0 {
 				after, n = rs[len(rs)-1].Seq, n+len(rs)
@@ -238,7 +246,10 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 	t.Logf("%s, at open: %v", what, atOpen)
 	log := slog.New(slog.DiscardHandler)
 
-	sources := []*source{{name: "a"}, {name: "arbe-thread-b"}, {name: "c"}}
+	var sources []*source
+	for _, name := range []string{"a", "arbe-thread-b", "c"} {
+		sources = append(sources, &source{name: name, appends: make(chan struct{}, 1)})
+	}
 	reopen := func(d *faulty) *pebble.Engine {
 		t.Helper()
 		p, err := pebble.OpenOn(d, dir, log)
@@ -356,9 +367,13 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 
 // TestDiskErrors fails one write of the store after another. The store returns an error or fails for good; opened again
 // it has all acknowledged appends, and none that was refused. ARBE_DISK_ERRORS is the number of errors to try,
-// ARBE_DISK_ERRORS_SEED the seed of the first.
-func TestDiskErrors(t *testing.T) {
-	n, seed := 15, uint64(1)
+// ARBE_DISK_ERRORS_SEED the seed of the first. TestFullDiskErrors tries others.
+func TestDiskErrors(t *testing.T) { manyDiskErrors(t, 7, 1) }
+
+func TestFullDiskErrors(t *testing.T) { manyDiskErrors(t, 15, 11) }
+
+// manyDiskErrors tries n errors, from a seed on.
+func manyDiskErrors(t *testing.T, n int, seed uint64) {
 	for name, to := range map[string]func(int){
 		"ARBE_DISK_ERRORS":      func(i int) { n = i },
 		"ARBE_DISK_ERRORS_SEED": func(i int) { seed = uint64(i) },

@@ -16,4 +16,6 @@ func start(t testing.TB) func() (log.Engine, error) {
 
 func TestEngine(t *testing.T) { enginetest.Suite(t, start) }
 
+func TestLargeAppends(t *testing.T) { enginetest.Large(t, start) }
+
 func BenchmarkGrowth(b *testing.B) { enginetest.Growth(b, start, 10_000_000) }

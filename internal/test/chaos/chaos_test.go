@@ -214,8 +214,12 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 }
 
 // TestSchedules plays ARBE_CHAOS (10) schedules from the seed ARBE_CHAOS_SEED on.
-func TestSchedules(t *testing.T) {
-	n, seed := 10, uint64(1)
+func TestSchedules(t *testing.T) { schedules(t, 4, 1) }
+
+func TestFullSchedules(t *testing.T) { schedules(t, 16, 5) }
+
+// schedules plays n schedules, from a seed on.
+func schedules(t *testing.T, n int, seed uint64) {
 	for name, to := range map[string]func(uint64){
 		"ARBE_CHAOS":      func(v uint64) { n = int(v) },
 		"ARBE_CHAOS_SEED": func(v uint64) { seed = v },

@@ -26,7 +26,7 @@ func (s suite) readBack(t *testing.T) {
 			rs := make([]engine.Record, random.IntN(4))
 			size := 20
 			if i == 70 {
-				rs, size = make([]engine.Record, 1), 3<<20
+				rs, size = make([]engine.Record, 1), 5<<18
 			}
 			for j := range rs {
 				data := fmt.Sprintf("%d %s", number, strings.Repeat("x", size))

@@ -1,4 +1,4 @@
-// Package enginetest holds the tests that both engines of the log pass. Each engine's own tests call Suite.
+// Package enginetest holds the tests that both engines of the log pass. Each engine's own tests call Suite and Large.
 package enginetest
 
 import (
@@ -28,7 +28,6 @@ func Suite(t *testing.T, start Start) {
 	t.Run("Conflict", s.conflict)
 	t.Run("Race", s.race)
 	t.Run("Control", s.control)
-	t.Run("Large", s.large)
 	t.Run("ReadByBytes", s.readByBytes)
 	t.Run("ReadBack", s.readBack)
 	t.Run("Lookup", s.lookup)
@@ -43,6 +42,9 @@ func Suite(t *testing.T, start Start) {
 	t.Run("Cancelled", s.cancelled)
 	t.Run("Goroutines", s.goroutines)
 }
+
+// Large tests appends of up to 32 MiB.
+func Large(t *testing.T, start Start) { suite{start}.large(t) }
 
 type suite struct{ start Start }
 

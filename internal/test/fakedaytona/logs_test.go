@@ -65,8 +65,8 @@ func TestSessionBytes(t *testing.T) {
 	}
 }
 
-// follow reads a log to its end.
-func (c *client) follow(url string) (log string, frames int, err error) {
+// follow reads a log to its end, and calls seen with what there is of it after each frame.
+func (c *client) follow(url string, seen func(log string)) (log string, frames int, err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	ws, resp, err := websocket.Dial(
@@ -91,6 +91,7 @@ func (c *client) follow(url string) (log string, frames int, err error) {
 		}
 		log += string(b)
 		frames++
+		seen(log)
 	}
 }
 
@@ -100,17 +101,27 @@ func TestFollow(t *testing.T) {
 	_, url := c.box()
 	s := c.session(url, "s1")
 	marked := c.with("X-Daytona-SDK-Version", "0.218.0")
+	// A command that goes on once its follower has read a letter, so that the next piece comes by itself.
+	read := func(letter string) string {
+		return "while [ ! -e read-" + letter + " ]; do sleep 0.01; done; rm read-" + letter
+	}
 	for _, tt := range []struct {
 		as            *client
 		command, want string
 	}{
-		{marked, "echo a; sleep 0.1; echo b >&2; sleep 0.1; printf ü", "\x01\x01\x01a\n\x02\x02\x02b\n\x01\x01\x01ü\n"},
-		{c, "echo a; sleep 0.1; echo b >&2", "a\nb\n"},
+		{marked, "echo a; " + read("a") + "; echo b >&2; " + read("b") + "; printf ü", "\x01\x01\x01a\n\x02\x02\x02b\n\x01\x01\x01ü\n"},
+		{c, "echo a; " + read("a") + "; echo b >&2", "a\nb\n"},
 		{c, "seq 30000", ""},
 		{c, "true", ""},
 	} {
 		a := c.exec(s, tt.command, true)
-		got, frames, err := tt.as.follow(s + "/command/" + a.str("cmdId"))
+		got, frames, err := tt.as.follow(s+"/command/"+a.str("cmdId"), func(log string) {
+			for _, letter := range []string{"a", "b"} {
+				if strings.HasSuffix(log, letter+"\n") {
+					c.run(url, "touch read-"+letter)
+				}
+			}
+		})
 		if websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 			t.Errorf("%s: %v", tt.command, err)
 		}
@@ -125,7 +136,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("the marks were not cut: %d frames", frames)
 		}
 	}
-	if _, _, err := c.follow(s + "/command/none"); err == nil || err.Error() != "404" {
+	if _, _, err := c.follow(s+"/command/none", func(string) {}); err == nil || err.Error() != "404" {
 		t.Errorf("a command that there is not: %v", err)
 	}
 
@@ -134,17 +145,23 @@ func TestFollow(t *testing.T) {
 		log string
 		err error
 	}
-	done := make(chan followed)
+	done, seen := make(chan followed, 1), make(chan struct{})
 	go func() {
-		log, _, err := c.follow(s + "/command/" + a.str("cmdId"))
+		log, _, err := c.follow(s+"/command/"+a.str("cmdId"), func(log string) {
+			if log == "here\n" {
+				close(seen)
+			}
+		})
 		done <- followed{log, err}
 	}()
-	await(
-		t,
-		"it says something",
-		func() bool { return c.do("GET", s+"/command/"+a.str("cmdId")+"/logs", nil).body == "here\n" },
-	)
-	time.Sleep(50 * time.Millisecond) // for the follower to have read it
+	select {
+	case <-seen:
+	case f := <-done:
+		t.Fatalf("the log ended early: %q, %v", f.log, f.err)
+	}
+	if got := c.do("GET", s+"/command/"+a.str("cmdId")+"/logs", nil).body; got != "here\n" {
+		t.Errorf("the log has %q", got)
+	}
 	c.do("DELETE", s, nil)
 	if f := <-done; f.log != "here\n" || websocket.CloseStatus(f.err) != websocket.StatusNormalClosure {
 		t.Errorf("the session was deleted: %q, %v", f.log, f.err)

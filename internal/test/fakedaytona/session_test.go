@@ -60,13 +60,12 @@ func TestSessionOrder(t *testing.T) {
 	c := newClient(t)
 	_, url := c.box()
 	s := c.session(url, "s1")
-	first := c.exec(s, "while [ ! -e go ]; do sleep 0.01; done; echo first", true)
-	second := c.exec(s, "echo second", true)
+	first := c.exec(s, "while [ ! -e go ]; do sleep 0.01; done; echo first | tee -a order", true)
+	second := c.exec(s, "echo second | tee -a order", true)
 	state := func(a answer) answer { return c.do("GET", s+"/command/"+a.str("cmdId"), nil) }
-	if a := state(second); a.status != 200 || a.str("command") != "echo second" || a.json["exitCode"] != nil {
+	if a := state(second); a.status != 200 || a.str("command") != "echo second | tee -a order" || a.json["exitCode"] != nil {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
-	time.Sleep(20 * time.Millisecond)
 	if a := c.do("GET", s+"/command/"+second.str("cmdId")+"/logs", nil); a.body != "" {
 		t.Errorf("the second did not wait: %s", a.body)
 	}
@@ -76,6 +75,9 @@ func TestSessionOrder(t *testing.T) {
 		"both have ended",
 		func() bool { return state(first).json["exitCode"] == 0. && state(second).json["exitCode"] == 0. },
 	)
+	if order := c.run(url, "cat order").str("result"); order != "first\nsecond\n" {
+		t.Errorf("they ran in the order %q", order)
+	}
 	if a := first; a.status != 202 || a.str("cmdId") == "" || len(a.json) != 5 || a.json["output"] != nil ||
 		a.json["exitCode"] != nil {
 		t.Errorf("got %d %s", a.status, a.body)

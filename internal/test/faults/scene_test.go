@@ -259,13 +259,15 @@ func (s *scene) write(name, content string) {
 	}
 }
 
-// until waits for something that must come.
+// until waits for something that must come. It looks less often the longer it waits, 20 times a second at least.
 func (s *scene) until(what string, f func() bool) {
 	s.t.Helper()
-	for began := time.Now(); !f(); time.Sleep(2 * time.Millisecond) { // between two looks
-		if time.Since(began) > patience {
+	for began := time.Now(); !f(); {
+		waited := time.Since(began)
+		if waited > patience {
 			s.t.Fatalf("waited in vain: %s", what)
 		}
+		time.Sleep(min(max(2*time.Millisecond, waited/8), 50*time.Millisecond)) // between two looks
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 // Codes of the server's errors.
 const (
 	codeBeyond  = "beyond_tail" // an older server answers such an offset with 400 and another code
+	codeNoEntry = "no_entry"    // the thread is there, and has no such entry
 	codeRemoved = "removed"     // the entry was there; the server deletes those that nobody needs after a run
 )
 

@@ -70,7 +70,7 @@ func (l *lookup) entry(ctx context.Context, first time.Duration) (e Entry, ok bo
 		case errors.Is(err, ErrStop) && e.ID == l.id:
 			return e, true, nil
 		case err == nil || errors.Is(err, ErrStop): // the answer to another request
-		case codeOf(err) == codeRemoved:
+		case codeOf(err) == codeRemoved || codeOf(err) == codeNoEntry:
 			return Entry{}, false, nil
 		case !NotFound(err) && !unwaited(err):
 			return Entry{}, false, err

@@ -26,7 +26,8 @@ const (
 // Codes of the server's errors.
 const (
 	codeBeyond   = "beyond_tail" // an older server answers such an offset with 400 and another code
-	codeNotFound = "not_found"   // there is no such thread or entry
+	codeNotFound = "not_found"   // there is no such thread
+	codeNoEntry  = "no_entry"    // the thread is there, and has no such entry
 	codeRemoved  = "removed"     // the entry was there; the server deletes heartbeats and the like after a run
 )
 

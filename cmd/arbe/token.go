@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/urfave/cli/v2"
 
@@ -39,6 +40,7 @@ func (p *program) tokenCommand() *cli.Command {
 					"threads (the list of threads, without --thread)",
 			},
 			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run with the id `RUN` only"},
+			&cli.StringFlag{Name: "author", Usage: "allow entries of the author `AUTHOR`, or of none, only"},
 			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {
@@ -48,8 +50,9 @@ func (p *program) tokenCommand() *cli.Command {
 				scope, ok = []string{token.ScopeThreads}, true
 			}
 			switch {
-			case list && (c.IsSet("thread") || c.IsSet("stream") || c.IsSet("run")):
-				return cmdline.Usage("--scope threads is for the list of threads: want no --thread, --stream or --run")
+			case list && (c.IsSet("thread") || c.IsSet("stream") || c.IsSet("run") || c.IsSet("author")):
+				return cmdline.Usage(
+					"--scope threads is for the list of threads: want no --thread, --stream, --run or --author")
 			case c.Args().Present():
 				return cmdline.Usage("token mint takes no arguments")
 			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
@@ -62,6 +65,8 @@ func (p *program) tokenCommand() *cli.Command {
 				return cmdline.Usage("--scope %q: want write, read, renew, delete or threads", c.String("scope"))
 			case c.String("run") != "" && !thread.ValidRun(c.String("run")):
 				return cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", c.String("run"))
+			case len(c.String("author")) > thread.MaxAuthor || strings.ContainsFunc(c.String("author"), unicode.IsControl):
+				return cmdline.Usage("--author: want at most %d bytes without control characters", thread.MaxAuthor)
 			case c.Duration("ttl") <= 0:
 				return cmdline.Usage("--ttl: want more than 0")
 			}
@@ -81,7 +86,8 @@ func (p *program) tokenCommand() *cli.Command {
 				name = thread.StreamName(c.String("thread"))
 			}
 			token, err := token.Sign(key, token.Grant{
-				Stream: name, Scope: scope, Run: c.String("run"), Until: time.Now().Add(c.Duration("ttl")),
+				Stream: name, Scope: scope, Run: c.String("run"), Author: c.String("author"),
+				Until: time.Now().Add(c.Duration("ttl")),
 			})
 			if err != nil {
 				return err

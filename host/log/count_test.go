@@ -82,7 +82,7 @@ func TestLargeBodyInLittleMemory(t *testing.T) {
 	for i := range thread.MaxEntries {
 		many = append(many, entry(i, fmt.Sprintf("%q", strings.Repeat("x", 16<<10))))
 	}
-	asEntries := func(b []byte) error { _, err := ParseEntries(b, ""); return err }
+	asEntries := func(b []byte) error { _, err := ParseEntries(b, Writer{}); return err }
 	asMessages := func(b []byte) error { _, err := cut(typeJSON, b, false); return err }
 	asBytes := func(b []byte) error { _, err := cut("text/plain", b, false); return err }
 	for _, tt := range []struct {

@@ -22,7 +22,7 @@ type Want struct {
 	At      *uint64 // offset to fork at; nil for the source's end
 	Sub     uint64  // messages, or bytes, behind At to copy from the source
 	Body    []byte  // its first content
-	Run     string  // entries of a thread may be signals of this run only; "" for any
+	Writer  Writer  // of a thread's entries
 }
 
 // MaxForkDepth bounds how many streams a read goes through.
@@ -67,7 +67,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
 		if _, is := thread.OfStream(name); is {
 			a.Records = nil
-			entries, err := parseInitial(want.Body, want.Run)
+			entries, err := parseInitial(want.Body, want.Writer)
 			if err != nil {
 				return nil, err
 			}
@@ -268,11 +268,11 @@ func (l *Log) copySub(ctx context.Context, source Stream, f *Fork) ([]engine.Rec
 }
 
 // parseInitial parses the entries that a thread is made with.
-func parseInitial(body []byte, run string) ([]thread.Entry, error) {
+func parseInitial(body []byte, w Writer) ([]thread.Entry, error) {
 	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "[]" {
 		return nil, nil
 	}
-	entries, err := ParseEntries(body, run)
+	entries, err := ParseEntries(body, w)
 	if err != nil {
 		return nil, fmt.Errorf("the thread's first entries: %w", err)
 	}

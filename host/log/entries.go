@@ -12,10 +12,15 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// ParseEntries reads the JSON of one entry, or of an array of entries, from a writer who may post the signals of one
-// run only; "" for any. It returns a *SyntaxError, ErrEmpty, a *CountError, or an *EntriesError with the entries that
-// are refused for the reason of the first one.
-func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
+// Writer is what a token binds the writer of a thread's entries to. The zero value is not bound.
+type Writer struct {
+	Run    string // its entries may be signals of this run only; "" for any
+	Author string // its entries may have this author or none; "" for any
+}
+
+// ParseEntries reads the JSON of one entry, or of an array of entries, from a writer. It returns a *SyntaxError,
+// ErrEmpty, a *CountError, or an *EntriesError with the entries that are refused for the reason of the first one.
+func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 	body = bytes.TrimSpace(body)
 	raws := []json.RawMessage{body}
 	if len(body) > 0 && body[0] == '[' {
@@ -23,7 +28,7 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 			return nil, err
 		}
 		entries, err := thread.ParseEntries(body)
-		if err == nil && fit(entries, run) {
+		if err == nil && w.may(entries) {
 			return entries, nil
 		}
 		// An entry is bad: check each on its own.
@@ -55,8 +60,10 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 		case err != nil:
 			refuse(i, Invalid, err.Error())
 		default:
-			if reason := foreign(e, run); reason != "" {
-				refuse(i, WrongRun, reason)
+			if why := w.foreign(e); why != "" {
+				refuse(i, WrongRun, why)
+			} else if !w.authored(e) {
+				refuse(i, WrongAuthor, "the token is for the author "+w.Author+": it may post no entry of another author")
 			}
 		}
 	}
@@ -66,20 +73,26 @@ func ParseEntries(body []byte, run string) ([]thread.Entry, error) {
 	return entries, nil
 }
 
-// fit reports whether a token for run may post all entries.
-func fit(entries []thread.Entry, run string) bool {
+// may reports whether the writer may post all entries.
+func (w Writer) may(entries []thread.Entry) bool {
 	for _, e := range entries {
-		if foreign(e, run) != "" {
+		if !w.authored(e) || w.foreign(e) != "" {
 			return false
 		}
 	}
 	return true
 }
 
-// foreign returns why a token for run may not post a valid entry; "" where it may. It may post the run's signals and
-// entries that are no signals. It may not post an id of another run, or one that claims the thread for its next run.
-// Without a run it may post anything.
-func foreign(e thread.Entry, run string) string {
+// authored reports whether the writer may post an entry of this author.
+func (w Writer) authored(e thread.Entry) bool {
+	return w.Author == "" || e.AuthorID == "" || e.AuthorID == w.Author
+}
+
+// foreign returns why a writer of one run may not post a valid entry; "" where it may. It may post the run's signals
+// and entries that are no signals. It may not post an id of another run, or one that claims the thread for its next
+// run.
+func (w Writer) foreign(e thread.Entry) string {
+	run := w.Run
 	if run == "" {
 		return ""
 	}

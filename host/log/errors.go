@@ -42,9 +42,10 @@ type Reason int
 
 // Reasons to refuse an entry.
 const (
-	Invalid  Reason = iota // the entry is malformed
-	TooLarge               // the entry is larger than thread.MaxEntry
-	WrongRun               // the entry belongs to another run than the writer's
+	Invalid     Reason = iota // the entry is malformed
+	TooLarge                  // the entry is larger than thread.MaxEntry
+	WrongRun                  // the entry belongs to another run than the writer's
+	WrongAuthor               // the entry has another author than the writer's
 )
 
 // EntriesError lists entries that are refused for one reason. Nothing of their post was appended.

@@ -18,7 +18,7 @@ type Post struct {
 	Producer *Producer // nil without one
 	Seq      string    // has to sort after the last one; "" for none
 	Close    bool
-	Run      string // entries of a thread may be signals of this run only; "" for any
+	Writer   Writer // of a thread's entries
 }
 
 // Posted is the result of a Post.
@@ -173,7 +173,7 @@ func (p Post) next(m Meta, now time.Time) (Meta, error) {
 // addBody adds the records of a Post's body to an append: those of a thread's new entries.
 func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (err error) {
 	if _, is := thread.OfStream(v.Name); is {
-		entries, err := ParseEntries(p.Body, p.Run)
+		entries, err := ParseEntries(p.Body, p.Writer)
 		if err != nil {
 			return err
 		}

@@ -100,7 +100,11 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		}
 	}
 	if push {
-		errs = append(errs, t.pushed(ctx, run, t.r.Host.Push(ctx, box, t.id, run, t.prompts[run.ID])))
+		intent, err := t.prompt(ctx, run.ID)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, t.pushed(ctx, run, t.r.Host.Push(ctx, box, t.id, run, intent)))
 	}
 	return errors.Join(append(errs, t.read(ctx))...)
 }

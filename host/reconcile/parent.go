@@ -35,48 +35,65 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 		return err
 	}
 	base := t.id + "." + run.ID
-	fresh, err := t.post(ctx, parent, t.result(run, base+".finished", base+".result", false)...)
+	had, err := status(ctx, parent, base+".finished")
+	switch {
+	case err != nil:
+		return err
+	case had == run.Status || had != "" && run.Provisional:
+		return nil
+	case had == "":
+		return t.deliver(ctx, parent, run, base, false)
+	}
+	if had, err = status(ctx, parent, base+".finished.corrected"); err != nil || had != "" {
+		return err
+	}
+	return t.deliver(ctx, parent, run, base, true)
+}
+
+// status returns the status in the entry with which a run's end was delivered; "" where there is none.
+func status(ctx context.Context, parent *thread.Client, id string) (string, error) {
+	e, ok, err := parent.Entry(ctx, id)
+	if err != nil && !thread.NotFound(err) {
+		return "", fmt.Errorf("read thread %s: %w", parent.Thread, err)
+	}
+	if !ok || err != nil {
+		return "", nil
+	}
+	var p thread.ChildFinished
+	if json.Unmarshal(e.Payload, &p) != nil || p.Status == "" {
+		return "unknown", nil // it is there
+	}
+	return p.Status, nil
+}
+
+// deliver posts the end of a run, or a correction of one that was posted. Another reconciler may have posted it
+// meanwhile.
+func (t *settling) deliver(
+	ctx context.Context, parent *thread.Client, run thread.Run, base string, corrected bool,
+) error {
+	text, err := t.text(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	suffix, did := "", Notified
+	if corrected {
+		suffix, did = ".corrected", Corrected
+	}
+	fresh, err := t.post(ctx, parent, t.result(run, text, base+".finished"+suffix, base+".result"+suffix, corrected)...)
 	switch {
 	case err == nil && fresh:
-		t.record(run.ID, Notified, "thread "+run.Parent.ThreadID)
-	case errors.Is(err, errTaken) && !run.Provisional:
-		return t.correct(ctx, parent, run, base)
+		t.record(run.ID, did, "thread "+run.Parent.ThreadID)
+	case errors.Is(err, errTaken) && !corrected:
+		t.pending = true // the next pass compares what is there
+		return nil
 	case errors.Is(err, errTaken):
 		return nil
 	}
 	return err
 }
 
-// correct posts a correction if the parent has another end of the run.
-func (t *settling) correct(ctx context.Context, parent *thread.Client, run thread.Run, base string) error {
-	finished, _, err := parent.Entry(ctx, base+".finished")
-	if err != nil {
-		return fmt.Errorf("read thread %s: %w", parent.Thread, err)
-	}
-	var p thread.ChildFinished
-	had := ""
-	if json.Unmarshal(finished.Payload, &p) == nil { // an entry that is not there has no payload
-		had = p.Status
-	}
-	if had == run.Status {
-		return nil // the same status
-	}
-	fresh, err := t.post(ctx, parent, t.result(run, base+".finished.corrected", base+".result.corrected", true)...)
-	if errors.Is(err, errTaken) {
-		return nil
-	}
-	if err == nil && fresh {
-		t.record(run.ID, Corrected, "thread "+run.Parent.ThreadID)
-	}
-	return err
-}
-
 // result returns the entries for the parent.
-func (t *settling) result(run thread.Run, finished, result string, corrected bool) []thread.Entry {
-	text := t.texts[run.ID]
-	if run.Cause != nil {
-		text = run.Cause.Message
-	}
+func (t *settling) result(run thread.Run, text, finished, result string, corrected bool) []thread.Entry {
 	if len(text) > maxResult {
 		text = strings.ToValidUTF8(text[:maxResult], "") + "…"
 	}

@@ -15,13 +15,13 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -130,7 +130,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 	t, err := p.open(ctx, id)
 	if thread.NotFound(err) {
 		// The thread was deleted, or its launch died before its first entry. Its boxes are released by age.
-		t, err = &settling{pass: p, id: id, texts: map[string]string{}, prompts: map[string]string{}}, nil
+		t, err = &settling{pass: p, id: id}, nil
 		if t.client, err = p.r.Client(id); err != nil {
 			return State{}, err
 		}
@@ -169,62 +169,53 @@ type settling struct {
 	id     string
 
 	fold    thread.Fold
-	texts   map[string]string // the last text of each run's agent
-	prompts map[string]string // the beginning of each run's prompt
-	now     time.Time         // the server's clock
-	next    string            // the offset to read on from
-	partial bool              // texts and prompts lack those of entries that were not read
-	pending bool              // a later pass has work to do
+	now     time.Time // the server's clock
+	next    string    // the offset to read on from
+	pending bool      // a later pass has work to do
 	actions []Action
 }
 
-// open reads a thread: all of it, or the new entries of one in memory.
+// open takes a thread's fold from what is known, or reads the thread's signals: all, or the new ones of a thread in
+// memory.
 func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 	var known Known
 	is := false
 	if p.r.Known != nil {
 		known, is = p.r.Known(ctx, id)
 	}
-	if t := p.memory.take(id); t != nil {
+	t := p.memory.take(id)
+	if t != nil {
 		t.pass, t.pending, t.actions = p, false, nil
-		if is && known.Next == t.next {
-			t.now = known.Now
-			return t, nil
-		}
-		if t.read(ctx) == nil && !t.lacks() {
+		if !is && t.read(ctx) == nil {
 			return t, nil
 		}
 		// The log may have been restored from a backup: read the thread from its start.
-	}
-	client, err := p.r.Client(id)
-	if err != nil {
-		return nil, err
-	}
-	t := &settling{pass: p, client: client, id: id, texts: map[string]string{}, prompts: map[string]string{}}
-	if is {
-		t.fold, t.next, t.now, t.partial = known.Fold, known.Next, known.Now, true
-		if !t.lacks() {
-			return t, nil
+	} else {
+		client, err := p.r.Client(id)
+		if err != nil {
+			return nil, err
 		}
-		t.next, t.partial = "", false
+		t = &settling{pass: p, client: client, id: id}
 	}
+	if is {
+		t.fold, t.next, t.now = known.Fold, known.Next, known.Now
+		return t, nil
+	}
+	t.next = ""
 	if err := t.read(ctx); err != nil {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
 	return t, nil
 }
 
-// lacks reports whether there may be work to do for which a text or a prompt is needed that was not read.
-func (t *settling) lacks() bool {
-	return t.partial && slices.ContainsFunc(t.fold.Runs(), func(run thread.Run) bool {
-		return run.Parent != nil || run.After != nil && run.After.Push != nil && (run.Push == nil || !run.Push.Pushed)
-	})
-}
+// Prefixes of the types of a thread's entries.
+var (
+	signals = []string{"signal."}
+	lines   = []string{"pi.", "codex.", "claude."}
+	replies = []string{"signal.", "pi.assistant", "codex.assistant", "claude.assistant"}
+)
 
-// maxIntent bounds the part of a prompt that is kept, in bytes.
-const maxIntent = 1 << 10
-
-// read reads the new entries of the thread.
+// read reads the new signals of the thread, and when the last line of an open run came.
 func (t *settling) read(ctx context.Context) error {
 	from := t.next
 	if from == "" {
@@ -234,22 +225,13 @@ func (t *settling) read(ctx context.Context) error {
 		return err
 	}
 	defer t.reading.release()
-	page, err := t.client.Read(ctx, from, false, func(e thread.Entry) error {
+	page, err := t.client.Only(signals...).Read(ctx, from, false, func(e thread.Entry) error {
 		t.fold.Add(e)
-		run, ok := t.fold.Latest()
-		if ok {
-			if text := assistantText(e); text != "" {
-				t.texts[run.ID] = text
-			}
-		}
-		if id, is := strings.CutSuffix(e.ID, ".prompt"); is {
-			var chat thread.Chat
-			if json.Unmarshal(e.Payload, &chat) == nil && chat.RunID == id {
-				t.prompts[id] = strings.ToValidUTF8(chat.Text[:min(len(chat.Text), maxIntent)], "")
-			}
-		}
 		return nil
 	})
+	if err == nil && t.fold.Status() == thread.StatusRunning {
+		err = t.lastLine(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -258,6 +240,68 @@ func (t *settling) read(ctx context.Context) error {
 		t.now = time.Now()
 	}
 	return nil
+}
+
+// lastLine adds the thread's last line to the fold: a sign of life of its latest run.
+func (t *settling) lastLine(ctx context.Context) error {
+	var last thread.Entry
+	next, err := t.client.Only(lines...).ReadBack(ctx, "now", func(e thread.Entry) error {
+		last = e
+		return thread.ErrStop
+	})
+	if err == nil && next == "" { // an older server
+		_, err = t.client.Only(lines...).Read(ctx, "0", false, func(e thread.Entry) error {
+			last = e
+			return nil
+		})
+	}
+	at := last.Received()
+	if at.IsZero() {
+		at = last.Time()
+	}
+	if run, _ := t.fold.Latest(); err == nil && at.After(run.LastEntry) {
+		t.fold.AddLine("line", at)
+	}
+	return err
+}
+
+// maxIntent bounds the part of a prompt that is kept, in bytes.
+const maxIntent = 1 << 10
+
+// prompt returns the beginning of a run's prompt; "" where the thread has none.
+func (t *settling) prompt(ctx context.Context, run string) (string, error) {
+	e, ok, err := t.client.Entry(ctx, run+".prompt")
+	if err != nil || !ok {
+		return "", err
+	}
+	var chat thread.Chat
+	if json.Unmarshal(e.Payload, &chat) != nil || chat.RunID != run {
+		return "", nil
+	}
+	return strings.ToValidUTF8(chat.Text[:min(len(chat.Text), maxIntent)], ""), nil
+}
+
+// text returns the text of a run's end: why it failed, or the last text of its agent. It reads the thread's replies.
+func (t *settling) text(ctx context.Context, id string) (text string, err error) {
+	if err := t.reading.acquire(ctx); err != nil {
+		return "", err
+	}
+	defer t.reading.release()
+	var fold thread.Fold
+	_, err = t.client.Only(replies...).Read(ctx, "0", false, func(e thread.Entry) error {
+		fold.Add(e)
+		if run, ok := fold.Latest(); ok && run.ID == id {
+			text = cmp.Or(assistantText(e), text)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("read thread %s: %w", t.id, err)
+	}
+	if run, ok := fold.Run(id); ok && run.Cause != nil {
+		text = run.Cause.Message
+	}
+	return text, nil
 }
 
 // run returns the run with the id; the zero Run if there is none.

@@ -30,6 +30,7 @@ type world struct {
 	own   string // the installation's id
 	index *index.Index
 	reads atomic.Int64 // of threads, from their start
+	whole atomic.Int64 // of these, for entries of every type
 	sent  atomic.Int64 // bytes of all answers
 	log   *log.Log
 }
@@ -67,6 +68,9 @@ func newWorld(t testing.TB) *world {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.ahead.Load())).UTC().Format(http.TimeFormat))
 		if r.Method == http.MethodGet && r.URL.Query().Get("offset") == "0" {
 			w.reads.Add(1)
+			if q := r.URL.Query(); q.Get("types") == "" && q.Get("limit") != "1" && !strings.Contains(r.URL.Path, "_box_") {
+				w.whole.Add(1)
+			}
 		}
 		handler.ServeHTTP(counted{rw, &w.sent}, r)
 	}))

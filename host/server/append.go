@@ -27,7 +27,7 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) e
 	if err != nil {
 		return err
 	}
-	entries, err := log.ParseEntries(body, g.Run)
+	entries, err := log.ParseEntries(body, writerOf(g))
 	if err != nil {
 		return err
 	}

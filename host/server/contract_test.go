@@ -31,6 +31,7 @@ func TestContract(t *testing.T) {
 			t.Run("pieces", func(t *testing.T) { pieces(t, base) })
 			t.Run("streams", func(t *testing.T) { streams(t, u, base) })
 			t.Run("gone", func(t *testing.T) { gone(t, u, base) })
+			t.Run("authors", func(t *testing.T) { authored(t, base) })
 			t.Run("threads", func(t *testing.T) { listed(t, base) })
 			t.Run("verbatim", func(t *testing.T) { verbatim(t, base) })
 			if log := output.String(); strings.Contains(log, "eyJ") || strings.Contains(log, "Bearer") ||

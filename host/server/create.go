@@ -45,7 +45,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 	if err != nil {
 		return err
 	}
-	want.Body, want.Run = body, g.Run
+	want.Body, want.Writer = body, writerOf(g)
 	v, made, err := s.Log.Create(r.Context(), name, want)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *Server) makeThread(w http.ResponseWriter, r *http.Request, g token.Gran
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		return refuse(http.StatusBadRequest, "body", "PUT makes a thread without entries: want no body, and post them")
 	}
-	v, made, err := s.Log.Create(r.Context(), g.Stream, log.Want{Type: jsonType, Run: g.Run})
+	v, made, err := s.Log.Create(r.Context(), g.Stream, log.Want{Type: jsonType})
 	if err != nil {
 		return err
 	}

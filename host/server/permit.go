@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -64,6 +65,9 @@ func threadOf(g token.Grant) string {
 	return id
 }
 
+// writerOf returns what a grant binds the writer of its thread to.
+func writerOf(g token.Grant) log.Writer { return log.Writer{Run: g.Run, Author: g.Author} }
+
 // bearer returns the token of an Authorization header; "" for none.
 func bearer(authorization string) string {
 	kind, token, _ := strings.Cut(authorization, " ")
@@ -117,7 +121,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	until := time.Now().Add(token.WriteTTL)
 	token, err := token.Sign(
 		s.Secrets[0],
-		token.Grant{Stream: g.Stream, Scope: []string{token.ScopeWrite}, Run: g.Run, House: g.House, Until: until},
+		token.Grant{
+			Stream: g.Stream, Scope: []string{token.ScopeWrite}, Run: g.Run, House: g.House, Author: g.Author,
+			Until: until,
+		},
 	)
 	if err != nil {
 		return err

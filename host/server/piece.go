@@ -216,7 +216,7 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	case err != nil:
 		return err
 	case !found:
-		return refuse(http.StatusNotFound, "not_found", "the thread has no entry %.200q", id)
+		return refuse(http.StatusNotFound, "no_entry", "the thread has no entry %.200q", id)
 	case len(records[0].Data) == 0:
 		return refuse(http.StatusNotFound, "removed", "the entry %.200q was removed from the thread", id)
 	}

@@ -69,7 +69,7 @@ func pieces(t *testing.T, base string) {
 		{name: "before the start", call: call{method: "GET", path: p + "?before=0&limit=1", token: read}, status: 200, next: at(0), prev: at(0), notTail: true},
 		{name: "one entry", call: call{method: "GET", path: p + "/entries/c", token: read}, status: 200, ids: "c", notTail: true},
 
-		{name: "an entry that is not there", call: call{method: "GET", path: p + "/entries/z", token: read}, status: 404, code: "not_found"},
+		{name: "an entry that is not there", call: call{method: "GET", path: p + "/entries/z", token: read}, status: 404, code: "no_entry"},
 		{name: "another thread's token, an entry", call: call{method: "GET", path: p + "/entries/a", token: writer(t, "t2")}, status: 403, code: "wrong_thread"},
 		{name: "another thread's token, a piece", call: call{method: "GET", path: p + "?limit=1", token: writer(t, "t2")}, status: 403, code: "wrong_thread"},
 		{name: "a renew token, an entry", call: call{method: "GET", path: p + "/entries/a", token: renew}, status: 403, code: "missing_scope"},

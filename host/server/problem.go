@@ -62,6 +62,8 @@ func problemOf(err error) *problem {
 			p.status, p.code = http.StatusRequestEntityTooLarge, "too_large"
 		case log.WrongRun:
 			p.status, p.code = http.StatusForbidden, "wrong_run"
+		case log.WrongAuthor:
+			p.status, p.code = http.StatusForbidden, "wrong_author"
 		}
 		p.entries = entries.Entries
 		return p

@@ -16,7 +16,7 @@ import (
 // Each error of the log has one answer on the wire.
 func TestProblemOf(t *testing.T) {
 	bad := []thread.BadEntry{{Index: 1, ID: "a", Reason: "x"}}
-	_, syntax := log.ParseEntries([]byte("{"), "")
+	_, syntax := log.ParseEntries([]byte("{"), log.Writer{})
 	for _, tt := range []struct {
 		err  error
 		want problem
@@ -33,6 +33,7 @@ func TestProblemOf(t *testing.T) {
 		{&log.ConflictError{Entries: bad}, problem{409, "conflict", "1 of the ids are taken by other payloads", bad, nil}},
 		{&log.EntriesError{Reason: log.Invalid, Entries: bad}, problem{400, "invalid", "entries are refused, and none was appended", bad, nil}},
 		{&log.EntriesError{Reason: log.TooLarge, Entries: bad}, problem{413, "too_large", "entries are refused, and none was appended", bad, nil}},
+		{&log.EntriesError{Reason: log.WrongAuthor, Entries: bad}, problem{403, "wrong_author", "entries are refused, and none was appended", bad, nil}},
 		{&log.EntriesError{Reason: log.WrongRun, Entries: bad}, problem{403, "wrong_run", "entries are refused, and none was appended", bad, nil}},
 		{syntax, problem{400, "json", "the body is no JSON: not an entry: unexpected end of JSON input", nil, nil}},
 		{&log.CountError{Most: 3}, problem{413, "too_many", "the array has more than 3 elements", nil, nil}},

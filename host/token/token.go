@@ -54,6 +54,7 @@ type Grant struct {
 	Scope  []string
 	Run    string // it may post signals of this run only; "" for any
 	House  string
+	Author string // it may post entries of this author or of none; "" for any
 	Until  time.Time
 
 	holder string // what Holder returns, for a token that was verified
@@ -69,15 +70,16 @@ func (g Grant) Holder() string {
 	if g.holder != "" || g.Stream == "" {
 		return g.holder
 	}
-	return strings.Join([]string{g.Stream, strings.Join(g.Scope, " "), g.Run, g.House}, "\x00")
+	return strings.Join([]string{g.Stream, strings.Join(g.Scope, " "), g.Run, g.House, g.Author}, "\x00")
 }
 
 // claims is a token's payload.
 type claims struct {
 	jwt.RegisteredClaims
-	Scope string `json:"scope"`
-	House string `json:"house,omitempty"`
-	Run   string `json:"run,omitempty"`
+	Scope  string `json:"scope"`
+	House  string `json:"house,omitempty"`
+	Run    string `json:"run,omitempty"`
+	Author string `json:"author,omitempty"`
 }
 
 // ErrSubject is the error of a token whose subject is not the name of a stream.
@@ -95,7 +97,7 @@ func Sign(secret []byte, g Grant) (string, error) {
 		RegisteredClaims: jwt.RegisteredClaims{
 			Subject: g.Stream, IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
 		},
-		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run,
+		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run, Author: g.Author,
 	}
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
 }
@@ -162,6 +164,7 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 		Scope:  strings.Fields(c.Scope),
 		Run:    c.Run,
 		House:  c.House,
+		Author: c.Author,
 		Until:  c.ExpiresAt.Time,
 	}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -133,8 +135,9 @@ func replayBare(b *testing.B, conn *nats.Conn, name string, last uint64) (read i
 const benchStreams = 1000
 
 // BenchmarkAppend appends records of 1 KB, each alone, to 1,000 streams in the 16 shards of a server that syncs each
-// write. The control publishes as many bytes to as many subjects of the same shards, by the same number of writers over
-// one connection, in turns.
+// write. The controls take turns with it, with the same number of writers. The first publishes as many bytes to as many
+// subjects of the same shards over one connection; the second does so on a server that syncs nothing; the third appends
+// as many bytes to 16 files, each write with a sync and one at a time for a file.
 func BenchmarkAppend(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
@@ -145,8 +148,15 @@ func BenchmarkAppend(b *testing.B) {
 			conn := enginetest.Must(nats.Connect(s.ClientURL()))(b)
 			b.Cleanup(conn.Close)
 			var heads [benchStreams]engine.Head
-			var bareLasts [benchStreams]uint64
-			var rate, bareRate float64
+			var bareLasts, looseLasts [benchStreams]uint64
+			var rate, bareRate, looseRate, fileRate float64
+			loose := start(b, func(o *server.Options) { o.SyncAlways = false })
+			looseConfig := configOf(b, loose)
+			looseConfig.Shards = 16
+			open(b, looseConfig)
+			looseConn := enginetest.Must(nats.Connect(loose.ClientURL()))(b)
+			b.Cleanup(looseConn.Close)
+			files := syncedFiles(b)
 			for range b.N {
 				rate += appendRate(b, writers, func(k int, r *rand.Rand) (err error) {
 					a := enginetest.One(heads[k].Last, fmt.Sprintf("pi:%d", r.Uint64()), kilobyte(r))
@@ -162,13 +172,45 @@ func BenchmarkAppend(b *testing.B) {
 					)
 					return err
 				})
+				looseRate += appendRate(b, writers, func(k int, r *rand.Rand) (err error) {
+					subject := fmt.Sprintf("arbe.%d.bare-%d", k%16, k)
+					looseLasts[k], err = appendBare(looseConn, subject, looseLasts[k], kilobyte(r))
+					return err
+				})
+				fileRate += appendRate(b, writers, func(k int, r *rand.Rand) error { return files[k%16].append(kilobyte(r)) })
 			}
 			b.ReportMetric(rate/float64(b.N), "appends/s")
+			b.ReportMetric(looseRate/float64(b.N), "appends/s-nats-server-unsynced")
+			b.ReportMetric(fileRate/float64(b.N), "appends/s-files-synced")
 			b.ReportMetric(bareRate/float64(b.N), "appends/s-nats-server-alone")
 			b.ReportMetric(rate/bareRate, "of-nats-server-alone")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// syncedFile is a file to which writers append one at a time.
+type syncedFile struct {
+	mu sync.Mutex
+	f  *os.File
+}
+
+func syncedFiles(b *testing.B) *[16]syncedFile {
+	var files [16]syncedFile
+	for i := range files {
+		files[i].f = enginetest.Must(os.Create(filepath.Join(b.TempDir(), "log")))(b)
+		b.Cleanup(func() { _ = files[i].f.Close() }) // a file of the benchmark's
+	}
+	return &files
+}
+
+func (s *syncedFile) append(data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.f.Write(data); err != nil {
+		return err
+	}
+	return s.f.Sync()
 }
 
 // appendBare publishes a message without this package, and returns its seq.

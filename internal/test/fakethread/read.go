@@ -37,7 +37,11 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, id string) {
 	ok = ok && !s.old && !s.whole && !s.refuses
 	s.mu.Unlock()
 	if !ok {
-		http.Error(w, `{"error":{"code":"not_found","message":"no such page"}}`, http.StatusNotFound)
+		code := "not_found"
+		if !s.old && !s.whole && !s.refuses && len(s.Entries()) > 0 {
+			code = "no_entry"
+		}
+		http.Error(w, `{"error":{"code":"`+code+`","message":"no such entry"}}`, http.StatusNotFound)
 		return
 	}
 	s.write(w, e)

@@ -172,6 +172,9 @@ func (w *watcher) look() signs {
 	w.notePause(lost)
 	w.run.look()
 	cur := w.see()
+	if cur.offline != 0 && w.sight.offline == 0 {
+		w.Log.Warn("the agent can't reach its provider and waits", "at_most", w.Unreachable.String())
+	}
 	w.signs = w.signs.after(w.sight, cur, seen, seen-before)
 	w.sight = cur
 	last := cur.line // when it came is known exactly

@@ -30,10 +30,13 @@ func (p *program) atTerminal() bool {
 
 // events are the messages of a run that people see in a form of their own.
 var events = map[string]cmdline.Event{
-	"agent started": startedLine,
-	"agent ended":   func(func(string) string) cmdline.Line { return cmdline.Line{} }, // the verdict has it
-	"verdict":       verdictLine,
+	"agent started":      startedLine,
+	"session file found": noLine, // of interest where something is wrong
+	"agent ended":        noLine, // the verdict has it
+	"verdict":            verdictLine,
 }
+
+func noLine(func(string) string) cmdline.Line { return cmdline.Line{} }
 
 // startedLine is "▸ pi 0.78.0 · thread ID · pid 2290".
 func startedLine(value func(string) string) cmdline.Line {

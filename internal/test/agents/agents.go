@@ -58,6 +58,9 @@ func Find(harness, version string) (Agent, error) {
 	return a, nil
 }
 
+// Bin is the folder of the agent's programs.
+func (a Agent) Bin() string { return a.bin }
+
 // Home makes home a home folder in which the agent knows one provider, the server at modelURL. It tries a failed
 // request again a few times; where the agent lets one say how soon, that is after retry milliseconds, then twice
 // that, and so on.

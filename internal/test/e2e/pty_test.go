@@ -40,6 +40,16 @@ func (s *seen) String() string {
 // atTerminal starts the runner in a terminal of its own, and returns the terminal's two ends and what it shows.
 func (s *scene) atTerminal(args ...string) (cmd *exec.Cmd, keys, tty *os.File, screen *seen) {
 	s.t.Helper()
+	cmd, keys, tty, screen = s.forTerminal(args...)
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	return cmd, keys, tty, screen
+}
+
+// forTerminal is atTerminal before the start.
+func (s *scene) forTerminal(args ...string) (cmd *exec.Cmd, keys, tty *os.File, screen *seen) {
+	s.t.Helper()
 	master, tty, err := pty.Open()
 	if err != nil {
 		s.t.Fatal(err)
@@ -51,9 +61,6 @@ func (s *scene) atTerminal(args ...string) (cmd *exec.Cmd, keys, tty *os.File, s
 	cmd.Env = append(s.env, "TERM=xterm-256color", "PI_OFFLINE=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
 	screen = &seen{}
 	done := make(chan struct{})
 	go func() {

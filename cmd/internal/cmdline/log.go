@@ -209,8 +209,11 @@ func (h *textHandler) paint(style, text string) string {
 	if !h.color {
 		return text
 	}
-	return "\x1b[" + style + "m" + text + "\x1b[0m"
+	return Paint(style, text)
 }
+
+// Paint returns text in a style, an argument of the terminal's SGR sequence.
+func Paint(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 
 // clean returns text as one line without what a terminal obeys.
 func clean(s string) string {

@@ -175,8 +175,11 @@ const enough = 3
 
 // untilSignal returns two contexts. The first ends with the first TERM, INT or HUP; the second with a second INT, from
 // a person who presses Ctrl-C again, or with a third signal of any kind, from a supervisor. stop ends both and waits
-// for the goroutine. The signals in before count as received now.
-func untilSignal(parent context.Context, before ...syscall.Signal) (first, second context.Context, stop func()) {
+// for the goroutine. The signals in before count as received now. Each later one is logged: the kernel may deliver
+// several that come at once as one.
+func untilSignal(
+	parent context.Context, log *slog.Logger, before ...syscall.Signal,
+) (first, second context.Context, stop func()) {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	if signal.Ignored(syscall.SIGHUP) {
 		signals = signals[:2] // under nohup
@@ -202,6 +205,14 @@ func untilSignal(parent context.Context, before ...syscall.Signal) (first, secon
 			select {
 			case sig := <-came:
 				take(sig)
+				left := enough - n
+				if sig == syscall.SIGINT {
+					left = min(left, 1)
+				}
+				if second.Err() != nil {
+					left = 0
+				}
+				log.Info("signal received", "signal", signalled{sig}.Error(), "more_to_give_up", left)
 			case <-quit:
 				return
 			}

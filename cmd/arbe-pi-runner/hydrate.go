@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -87,7 +88,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, _, stop := untilSignal(c.Context)
+	ctx, _, stop := untilSignal(c.Context, slog.New(slog.DiscardHandler))
 	defer stop()
 	defer r.Close() // its files are temporary
 	client := s.client(p.log(c, p.stderr, p.atTerminal()))

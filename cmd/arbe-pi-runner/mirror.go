@@ -83,7 +83,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 		},
 	}
 	defer m.Close() // read only: nothing to lose
-	ctx, abandon, stop := untilSignal(c.Context)
+	ctx, abandon, stop := untilSignal(c.Context, log)
 	defer stop()
 	if follow {
 		if err := m.Run(ctx); err != nil {

@@ -31,6 +31,8 @@ func (p *program) atTerminal() bool {
 // events are the messages of a run that people see in a form of their own.
 var events = map[string]cmdline.Event{
 	"agent started":      startedLine,
+	"signal received":    signalLine,
+	"stopping the agent": stoppingLine,
 	"session file found": noLine, // of interest where something is wrong
 	"agent ended":        noLine, // the verdict has it
 	"verdict":            verdictLine,
@@ -42,6 +44,20 @@ func noLine(func(string) string) cmdline.Line { return cmdline.Line{} }
 func startedLine(value func(string) string) cmdline.Line {
 	agent := strings.TrimSpace(value("harness") + " " + value("version"))
 	return cmdline.Line{Text: fmt.Sprintf("%s · thread %s · pid %s", agent, value("thread"), value("pid"))}
+}
+
+// signalLine is "▸ SIGTERM: ending the run (2 more: give up at once)".
+func signalLine(value func(string) string) cmdline.Line {
+	text := value("signal") + ": giving up; arbe-pi-runner recover finishes the run"
+	if more := value("more_to_give_up"); more != "0" {
+		text = fmt.Sprintf("%s: ending the run (%s more: give up at once)", value("signal"), more)
+	}
+	return cmdline.Line{Text: text}
+}
+
+// stoppingLine is "▸ stopping the agent: it ran for 72h0m0s".
+func stoppingLine(value func(string) string) cmdline.Line {
+	return cmdline.Line{Text: "stopping the agent: " + value("why")}
 }
 
 // verdictLine is "✔ completed · exit 0 · 6s · 7 lines · 237 tokens · $0.0003", or the verdict with its reason, and

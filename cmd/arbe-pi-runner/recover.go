@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/urfave/cli/v2"
 
@@ -38,7 +39,7 @@ func (p *program) recoverAction(c *cli.Context) error {
 	}
 	byHand := p.atTerminal()
 	log := p.log(c, p.stderr, byHand)
-	ctx, _, stop := untilSignal(c.Context)
+	ctx, _, stop := untilSignal(c.Context, slog.New(slog.DiscardHandler))
 	defer stop()
 	n := 0
 	err = runner.Recover(ctx, runner.Config{

@@ -154,7 +154,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	}
 	log := p.log(c, logTo, p.byHand && !p.job.PTY)
 	client := s.client(log)
-	ctx, abandon, stop := untilSignal(c.Context, p.job.Signals...)
+	ctx, abandon, stop := untilSignal(c.Context, log.With("thread", s.thread, "run", p.job.RunID), p.job.Signals...)
 	defer stop()
 	folder, err := runfolder.Open(runfolder.Path(p.job.State, s.thread, p.job.RunID), p.lock)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -17,14 +18,14 @@ import (
 // It makes its session file itself, in a folder named after the working directory, under the id that the runner
 // chooses.
 var claude = Spec{
-	Name:   "claude-code",
-	Binary: "claude",
+	Name:   catalog.Claude.Name,
+	Binary: catalog.Claude.Binary,
 	// If npm runs no install scripts, its link leads to a text file with an error message.
 	Native: []string{
 		"@anthropic-ai/claude-code-linux-" + arch() + "/claude",
 		"@anthropic-ai/claude-code-linux-" + arch() + "-musl/claude",
 	},
-	Install:  "npm i -g @anthropic-ai/claude-code@2.1.329",
+	Install:  catalog.Claude.Install(),
 	Version:  func(binary string) string { return npmVersion(binary, "@anthropic-ai/claude-code") },
 	Versions: []string{"2.1.329"},
 	Dialect:  session.Claude,

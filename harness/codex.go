@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -20,11 +21,11 @@ import (
 //
 // It makes its session file itself and chooses the session's id, a version 7 UUID, which its first line on stdout has.
 var codex = Spec{
-	Name:   "codex",
-	Binary: "codex",
+	Name:   catalog.Codex.Name,
+	Binary: catalog.Codex.Binary,
 	// The npm link is a Node script that stays as codex's parent. Killed, it leaves codex and its tools running.
 	Native:   []string{"@openai/codex-linux-" + arch() + "/vendor/*/bin/codex"},
-	Install:  "npm i -g @openai/codex@0.169.0",
+	Install:  catalog.Codex.Install(),
 	Version:  func(binary string) string { return npmVersion(binary, "@openai/codex") },
 	Versions: []string{"0.169.0"},
 	Dialect:  session.Codex,

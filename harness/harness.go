@@ -9,16 +9,15 @@ package harness
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"os"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -178,19 +177,9 @@ var specs = map[string]Spec{pi.Name: pi, codex.Name: codex, claude.Name: claude}
 
 // Lookup returns the Spec named name.
 func Lookup(name string) (Spec, error) {
-	s, ok := specs[name]
-	if !ok {
-		return Spec{}, fmt.Errorf("unknown harness %q: use one of %s", name, strings.Join(Names(), ", "))
-	}
-	return s, nil
+	a, err := catalog.Lookup(name)
+	return specs[a.Name], err
 }
 
 // Names returns the names of all harnesses, sorted.
-func Names() []string {
-	var names []string
-	for n := range specs {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func Names() []string { return catalog.Names() }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -16,9 +17,9 @@ import (
 // 0.78.0 writes each line at once; without it pi writes nothing before the first complete reply, and a run that is
 // killed earlier leaves no session. pi runs in the header's cwd.
 var pi = Spec{
-	Name:     "pi",
-	Binary:   "pi",
-	Install:  "npm i -g @earendil-works/pi-coding-agent@0.78.0",
+	Name:     catalog.Pi.Name,
+	Binary:   catalog.Pi.Binary,
+	Install:  catalog.Pi.Install(),
 	Node:     "22.19.0",
 	Version:  func(binary string) string { return npmVersion(binary, "/pi-coding-agent") },
 	Versions: []string{"0.78.0", "0.87.1"},

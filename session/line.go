@@ -9,9 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // MaxLine is the length in bytes up to which a line is read whole: about the size of an entry. A longer one is cut
@@ -123,11 +120,10 @@ func (r *Reader) Fork() (*Reader, error) {
 	if r.f == nil {
 		return fork, nil
 	}
-	fd, err := unix.FcntlInt(r.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
+	var err error
+	if fork.f, err = duplicate(r.f); err != nil {
 		return nil, fmt.Errorf("duplicate %s: %w", r.path, err)
 	}
-	fork.f = os.NewFile(uintptr(fd), r.path)
 	return fork, nil
 }
 
@@ -159,11 +155,7 @@ func (r *Reader) Print() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	mark := bytes.Clone(r.anchor)
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		mark = fmt.Appendf(mark, "\n%d %d", sys.Dev, sys.Ino)
-	}
-	return mark, nil
+	return append(bytes.Clone(r.anchor), identity(st)...), nil
 }
 
 // forget drops the window: what was not consumed is read again.

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // ErrNotFile is the error for a path that names no regular file: a folder, a FIFO, a device, a socket or a loop of
@@ -25,7 +24,7 @@ func open(path string, flag int) (*os.File, error) {
 	}
 	// Another file may have taken the name since: the open itself must not block either, and what it gave is looked
 	// at.
-	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, flag|neverBlock, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +36,7 @@ func open(path string, flag int) (*os.File, error) {
 
 func regular(st os.FileInfo, err error) error {
 	switch {
-	case errors.Is(err, unix.ELOOP):
+	case errors.Is(err, syscall.ELOOP):
 		return fmt.Errorf("%w: %w", ErrNotFile, err)
 	case err != nil:
 		return err

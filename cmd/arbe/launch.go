@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/push"
@@ -54,7 +55,7 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name:  "harness",
 			Value: "pi",
-			Usage: "run the agent `HARNESS`: " + strings.Join(harness.Names(), ", "),
+			Usage: "run the agent `HARNESS`: " + strings.Join(catalog.Names(), ", "),
 		},
 		&cli.StringFlag{Name: "model", Usage: "`MODEL` for the agent, as the agent names it"},
 		&cli.StringFlag{Name: "thread", Usage: "`ID` of the thread (default: a new one)"},
@@ -177,7 +178,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	task, spec, err := p.taskFrom(c, h)
+	task, agent, err := p.taskFrom(c, h)
 	if err != nil {
 		return fail(err)
 	}
@@ -209,7 +210,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			box, _ := mint(id) // never fails
 			return box
 		},
-		Agent: launch.Agent{Program: spec.Binary, Package: spec.Install[strings.LastIndexByte(spec.Install, ' ')+1:]},
+		Agent: launch.Agent{Program: agent.Binary, Package: agent.Package},
 		Tokens: func(threadID, runID string) (write, renew string, err error) {
 			write, err = token.Sign(key, token.Grant{
 				Stream: thread.StreamName(threadID), Scope: []string{token.ScopeWrite}, Run: runID,
@@ -257,8 +258,8 @@ func (p *program) checkPush(c *cli.Context) error {
 }
 
 // taskFrom returns the task of the command line.
-func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, harness.Spec, error) {
-	spec, err := harness.Lookup(c.String("harness"))
+func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, error) {
+	spec, err := catalog.Lookup(c.String("harness"))
 	if err != nil {
 		return launch.Task{}, spec, cmdline.Usage("%w", err)
 	}
@@ -393,6 +394,12 @@ func variables(flag string, names []string) (map[string]string, error) {
 func providerNamed(d server.Data, name string) (provider, error) {
 	switch name {
 	case "local":
+		if runtime.GOOS != "linux" {
+			return nil, &cmdline.Exit{
+				Status: exitConfig,
+				Cause:  fmt.Errorf("local boxes need Linux, and this is %s: use --sandbox daytona", runtime.GOOS),
+			}
+		}
 		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
 	case "daytona":
 		provider, err := sandbox.NewDaytona(sandbox.Config{

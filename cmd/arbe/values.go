@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -24,7 +24,7 @@ import (
 func values(p *program) map[string]cmdline.Values {
 	return map[string]cmdline.Values{
 		"ID":          {List: p.listThreads},
-		"HARNESS":     cmdline.Words(harness.Names()...),
+		"HARNESS":     cmdline.Words(catalog.Names()...),
 		"PROVIDER":    cmdline.Words("local", "daytona"),
 		"PROVIDER:ID": {List: listBoxes},
 		"ENGINE":      cmdline.Words("pebble", "nats"),

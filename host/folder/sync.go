@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
+	"arbe.0sk.ar/runner/internal/filelock"
 )
 
 // Sync merges the box's copy of a folder back into it.
@@ -131,23 +131,13 @@ func lock(path string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := filelock.Lock(f); err != nil {
+		if errors.Is(err, filelock.ErrLocked) {
 			err = ErrBusy
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	// Closing the file is not enough: a child of this process that is being started has it, too.
-	return func() error { return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close()) }, nil
-}
-
-// flush writes the folder's filesystem to disk with one call. One call for each of many files takes minutes.
-func flush(folder string) error {
-	f, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+	return func() error { return errors.Join(filelock.Unlock(f), f.Close()) }, nil
 }
 
 // any reports whether the base has a path that is not excluded.

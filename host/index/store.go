@@ -10,9 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/internal/filelock"
 )
 
 // store is a file of values by key, to which each new value is appended. It is a cache: nothing is synced, and after a
@@ -64,7 +63,7 @@ func openStore(dir, head string, found func(key string, value []byte, at place))
 		if s.lock, err = os.OpenFile(s.name("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 			return nil, false, err
 		}
-		if err = unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if err = filelock.Lock(s.lock); err == nil {
 			break
 		}
 		err = errors.Join(fmt.Errorf("lock %s: %w", s.lock.Name(), err), s.lock.Close())

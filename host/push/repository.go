@@ -13,8 +13,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/procgroup"
 )
 
 // repository is a bare repository in a temporary folder of the host, from which a branch is pushed. Its git reads no
@@ -213,8 +214,8 @@ func (r *repository) git(ctx context.Context, c command) (string, error) {
 	cmd.Env = append(environment(r.dir), r.access(c.remote)...)
 	out, complaint := tail{most: c.most}, tail{}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // git's helpers end with it
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	procgroup.Lead(cmd) // git's helpers end with it
+	cmd.Cancel = func() error { return procgroup.Kill(cmd) }
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/procfs"
@@ -36,8 +35,8 @@ func (f *family) end(ctx context.Context) error {
 		}
 		for _, p := range alive {
 			f.known[p] = true
-			if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("kill %d: %w", p.PID, err)
+			if err := kill(p.PID); err != nil {
+				return err
 			}
 		}
 		select {
@@ -46,6 +45,18 @@ func (f *family) end(ctx context.Context) error {
 			return fmt.Errorf("%d processes are still running after SIGKILL: %w", len(alive), ctx.Err())
 		}
 	}
+}
+
+// kill kills a process; one that is gone is no error.
+func kill(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %d: %w", pid, err)
+	}
+	return nil
 }
 
 // alive returns the processes of the family that are alive.

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"syscall"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/procgroup"
 )
 
 func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
@@ -38,14 +38,11 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
 	}
 	cmd.Stdout, cmd.Stderr = pipes.write[0], pipes.write[1]
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	procgroup.Lead(cmd)
 	var cause error // written by Cancel, which Wait waits for
 	cmd.Cancel = func() error {
 		cause = context.Cause(run)
-		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		return os.ErrProcessDone
+		return procgroup.Kill(cmd)
 	}
 	cmd.WaitDelay = outputGrace
 	began := time.Now()
@@ -57,7 +54,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	limit(c.Timeout)
 	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that it left in its group
+	_ = procgroup.Kill(cmd) // processes that it left in its group
 	pipes.end()
 	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
 	out.fill(&res)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -200,15 +199,6 @@ func probe(check func(context.Context) error) func() float64 {
 		asked = time.Now()
 		return up
 	}
-}
-
-// diskRoom returns the free bytes and the size of the disk with dir; -1 where the system does not report them.
-func diskRoom(dir string) (free, size float64) {
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(dir, &st); err != nil {
-		return -1, -1
-	}
-	return float64(st.Bavail) * float64(st.Bsize), float64(st.Blocks) * float64(st.Bsize)
 }
 
 // handler serves the measurements. It gathers them for two requests at a time, since that is expensive; others wait. A

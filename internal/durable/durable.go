@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 )
 
@@ -81,6 +82,9 @@ func MkdirAll(path string) error {
 // Sync syncs a folder, that is, the names in it. It returns nil for a folder that can't be synced: one without the
 // right to read it, or one on a file system that has no sync for folders (EINVAL).
 func Sync(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // it syncs files alone
+	}
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil

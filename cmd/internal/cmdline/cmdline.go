@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 )
 
 // StatusUsage is the exit status for a wrong command line (EX_USAGE).
@@ -123,9 +122,5 @@ func TerminalSize(w io.Writer) (columns, rows int, is bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, 0, false
-	}
-	return int(size.Col), int(size.Row), true
+	return terminalSize(f.Fd())
 }

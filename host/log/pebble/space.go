@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -69,8 +68,8 @@ func (s *space) refill() error {
 	if err != nil {
 		return err
 	}
-	err = syscall.Fallocate(int(f.Fd()), 0, 0, s.ballast)
-	if errors.Is(err, syscall.EOPNOTSUPP) {
+	err = allocate(f, s.ballast)
+	if errors.Is(err, errors.ErrUnsupported) {
 		err = f.Truncate(s.ballast) // a file without blocks frees no room: then there is the reserve alone
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

@@ -1,0 +1,46 @@
+// Package catalog names the coding agents. It is the part of a harness.Spec that a host needs, which starts none: it
+// builds on every system.
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Agent is a coding agent.
+type Agent struct {
+	Name    string // the value of --harness and of the field harness of a run's signals
+	Binary  string // the program's name in PATH
+	Package string // the npm package, with the version that is tested most
+}
+
+// Install returns the command that installs the agent.
+func (a Agent) Install() string { return "npm i -g " + a.Package }
+
+// The agents.
+var (
+	Pi     = Agent{"pi", "pi", "@earendil-works/pi-coding-agent@0.78.0"}
+	Codex  = Agent{"codex", "codex", "@openai/codex@0.169.0"}
+	Claude = Agent{"claude-code", "claude", "@anthropic-ai/claude-code@2.1.329"}
+)
+
+// agents are all of them, sorted by name.
+var agents = []Agent{Claude, Codex, Pi}
+
+// Lookup returns the agent named name.
+func Lookup(name string) (Agent, error) {
+	i := slices.IndexFunc(agents, func(a Agent) bool { return a.Name == name })
+	if i < 0 {
+		return Agent{}, fmt.Errorf("unknown harness %q: use one of %s", name, strings.Join(Names(), ", "))
+	}
+	return agents[i], nil
+}
+
+// Names returns the names of all agents, sorted.
+func Names() (names []string) {
+	for _, a := range agents {
+		names = append(names, a.Name)
+	}
+	return names
+}

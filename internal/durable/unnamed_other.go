@@ -1,0 +1,24 @@
+//go:build !linux
+
+package durable
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrCopy is the error of Name for a file that can't get that name: the bytes have to be copied.
+var ErrCopy = errors.New("a file can't get a name on this file system")
+
+// Unnamed creates a temporary file in the folder dir, for reading and writing. Where the system lets go of the name of
+// an open file, it is gone once it is closed.
+func Unnamed(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, ".unnamed-")
+	if err == nil {
+		_ = os.Remove(f.Name()) // Windows refuses
+	}
+	return f, err
+}
+
+// Name returns ErrCopy.
+func Name(*os.File, string) error { return ErrCopy }

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package procgroup
+
+import "os/exec"
+
+// Lead does nothing.
+func Lead(*exec.Cmd) {}
+
+// Kill kills a command; os.ErrProcessDone if it has ended.
+func Kill(cmd *exec.Cmd) error { return cmd.Process.Kill() }

@@ -21,7 +21,8 @@ func (p *program) statusCommand() *cli.Command {
 		Usage:     "print a thread's status: idle, running, completed, failed or cancelled",
 		ArgsUsage: "ID",
 		Description: `In a pipe the status is one word. A terminal gets the rest of the line, too: harness, model,
-time, and for an open run when its last entry came. Where three heartbeats are missing, stderr has a warning.`,
+time, and for an open run when its last entry came. Where three heartbeats are missing, a warning goes
+to stderr.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with the thread's summary and its runs"},
 		},
@@ -105,13 +106,8 @@ func (p *program) threadStatus(c *cli.Context) error {
 	}
 	fmt.Fprintln(p.stdout, line)
 	if state, silence := stateOf(s.Summary, s.now); state == stateDead && s.LastEntryAt != "" {
-		fmt.Fprintf(
-			p.stderr,
-			"arbe: no entry of the run for %s, and three heartbeats are missing: its box may be dead; "+
-				"arbe reconcile %s gives it up if so\n",
-			shortDuration(silence),
-			id,
-		)
+		fmt.Fprintf(p.stderr, "arbe: no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run\n",
+			shortDuration(silence), id)
 	}
 	return nil
 }

@@ -166,11 +166,11 @@ func (t table) lines(threads []thread.Summary, now time.Time) []string {
 		var b strings.Builder
 		left := t.width
 		for i, col := range columns {
-			if widths[i] == 0 {
+			if widths[i] == 0 || left <= 0 {
 				continue
 			}
 			text, style := cell(col)
-			text = clip(clean(text), min(widths[i], max(left, 0)))
+			text = clip(clean(text), min(widths[i], left))
 			fill := strings.Repeat(" ", max(0, min(widths[i], left)-runewidth.StringWidth(text)))
 			if text = t.paint(style, text); col.right {
 				text = fill + text

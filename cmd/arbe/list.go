@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	live "arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -40,8 +41,7 @@ Marks:
 			&cli.BoolFlag{Name: "running", Usage: "list threads whose latest run is open"},
 			&cli.BoolFlag{Name: "failed", Usage: "list threads whose latest run has failed; with --running, both"},
 			&cli.StringFlag{
-				Name:  "since",
-				Usage: "list threads whose latest run began within `DURATION`, as 12h or 7d",
+				Name: "since", Usage: "list threads whose latest run began within `DURATION`, as 12h or 7d",
 			},
 			&cli.StringFlag{Name: "harness", Usage: "list threads whose latest run has `HARNESS`"},
 			&cli.IntFlag{
@@ -129,7 +129,7 @@ func parseSince(text string) (time.Duration, error) {
 func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out io.Writer) error {
 	table := newTable(p.stdout)
 	most := c.Int("n")
-	if !c.IsSet("n") && table.width > 0 && !c.Bool("json") {
+	if !c.IsSet("n") && table.Width > 0 && !c.Bool("json") {
 		most = terminalThreads
 	}
 	var rows []thread.Summary
@@ -146,9 +146,9 @@ func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out 
 		if now = page.Now; now.IsZero() {
 			now = time.Now()
 		}
-		if table.width > 0 && !c.Bool("json") {
+		if table.Width > 0 && !c.Bool("json") {
 			rows = append(rows, page.Threads...)
-		} else if err := printRows(out, page.Threads, now, c.Bool("json")); err != nil {
+		} else if err := listing.WriteRows(out, page.Threads, now, c.Bool("json")); err != nil {
 			return err
 		}
 		if more || most > 0 && n == most && page.Cursor != "" {
@@ -156,12 +156,12 @@ func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out 
 			break
 		}
 	}
-	if table.width > 0 && !c.Bool("json") {
-		for _, line := range table.lines(rows, now) {
+	if table.Width > 0 && !c.Bool("json") {
+		for _, line := range table.Lines(rows, now) {
 			fmt.Fprintln(out, line)
 		}
 		if more {
-			fmt.Fprintln(out, table.paint(dim, fmt.Sprintf("  older threads are left out: -n 0 lists all")))
+			fmt.Fprintln(out, "  older threads are left out: -n 0 lists all")
 		}
 	}
 	if n == 0 {
@@ -178,69 +178,15 @@ func emptyList(f thread.Filter) string {
 	return "no such threads: arbe ls lists all"
 }
 
-// printRows prints threads as lines for programs.
-func printRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
-	for _, v := range rows {
-		if err := printRow(w, v, now, asJSON); err != nil {
-			return err
-		}
+// newTable returns a table for w: as wide as the terminal, or as COLUMNS where w is none; 0 for no table.
+func newTable(w io.Writer) listing.Table {
+	width, terminal := cmdline.Terminal(w)
+	if !terminal {
+		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // 0 for no table
+		return listing.Table{Width: width}
 	}
-	return nil
-}
-
-func printRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
-	state, silence := stateOf(v, now)
-	if asJSON {
-		row := struct {
-			thread.Summary
-			State    string `json:"state"`
-			SilentMs int64  `json:"silentMs,omitempty"`
-		}{v, state, silence.Milliseconds()}
-		_, err := w.Write(append(thread.Marshal(row), '\n'))
-		return err
+	if width == 0 {
+		width = 80
 	}
-	cost, seconds := "", ""
-	if v.Cost != nil {
-		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
-	}
-	if d, ok := durationOf(v, now); ok {
-		seconds = strconv.FormatInt(int64(d/time.Second), 10)
-	}
-	fields := []string{v.ID, state, v.StartedAt, seconds, v.Harness, v.Model, cost, v.Title}
-	for i, f := range fields {
-		fields[i] = clean(strings.ReplaceAll(f, "\t", " "))
-	}
-	_, err := fmt.Fprintln(w, strings.Join(fields, "\t"))
-	return err
-}
-
-// States of a thread that are no status.
-const (
-	stateWaiting = string(live.Waiting) // a live run waits for a chat
-	stateSilent  = string(live.Silent)  // a heartbeat of the run is missing
-	stateDead    = string(live.Dead)    // three heartbeats of the run are missing
-	stateDeleted = "deleted"
-)
-
-// stateOf returns a thread's status, or waiting, silent or dead where that is more exact; and of an open run how long
-// ago its last entry came. now is by the server's clock.
-func stateOf(v thread.Summary, now time.Time) (state string, silence time.Duration) {
-	l := live.PulseOf(v).At(now)
-	switch l.State {
-	case live.Waiting, live.Silent, live.Dead:
-		return string(l.State), l.Silence
-	}
-	return v.Status, l.Silence
-}
-
-// durationOf returns how long a thread's latest run has lasted; false before any.
-func durationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
-	start, err := time.Parse(time.RFC3339, v.StartedAt)
-	if err != nil || v.Status == thread.StatusIdle {
-		return 0, false
-	}
-	if end, err := time.Parse(time.RFC3339, v.EndedAt); err == nil {
-		now = end
-	}
-	return max(0, now.Sub(start)), true
+	return listing.Table{Width: width, Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }

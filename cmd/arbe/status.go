@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -21,7 +22,8 @@ func (p *program) statusCommand() *cli.Command {
 		Usage:     "print a thread's status: idle, running, completed, failed or cancelled",
 		ArgsUsage: "ID",
 		Description: `In a pipe the status is one word. A terminal gets the rest of the line, too: harness, model,
-time, and for an open run when its last entry came. Where three heartbeats are missing, stderr has a warning.`,
+time, and for an open run when its last entry came. Where three heartbeats are missing, a warning goes
+to stderr.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with the thread's summary and its runs"},
 		},
@@ -104,14 +106,9 @@ func (p *program) threadStatus(c *cli.Context) error {
 		line = strings.Join(s.words(), " · ")
 	}
 	fmt.Fprintln(p.stdout, line)
-	if state, silence := stateOf(s.Summary, s.now); state == stateDead && s.LastEntryAt != "" {
-		fmt.Fprintf(
-			p.stderr,
-			"arbe: no entry of the run for %s, and three heartbeats are missing: its box may be dead; "+
-				"arbe reconcile %s gives it up if so\n",
-			shortDuration(silence),
-			id,
-		)
+	if state, silence := listing.StateOf(s.Summary, s.now); state == listing.Dead && s.LastEntryAt != "" {
+		const text = "arbe: no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run\n"
+		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), id)
 	}
 	return nil
 }
@@ -121,27 +118,27 @@ func (s seen) words() []string {
 	words := []string{s.Status}
 	add := func(word string) {
 		if word != "" {
-			words = append(words, clean(word))
+			words = append(words, listing.Clip(word, 80))
 		}
 	}
 	add(s.ErrorClass)
 	add(s.Harness)
 	add(s.Model)
-	if d, ok := durationOf(s.Summary, s.now); ok {
-		add(shortDuration(d))
+	if d, ok := listing.DurationOf(s.Summary, s.now); ok {
+		add(listing.ShortDuration(d))
 	}
-	add(dollars(s.Cost))
-	state, silence := stateOf(s.Summary, s.now)
+	add(listing.Dollars(s.Cost))
+	state, silence := listing.StateOf(s.Summary, s.now)
 	switch {
 	case s.Status != thread.StatusRunning || s.LastEntryAt == "":
-	case state == stateSilent, state == stateDead:
+	case state == listing.Silent, state == listing.Dead:
 		add(state)
-		add("no entry for " + shortDuration(silence))
+		add("no entry for " + listing.ShortDuration(silence))
 	default:
-		if state == stateWaiting {
+		if state == listing.Waiting {
 			add("waiting for a chat")
 		}
-		add("last entry " + shortDuration(silence) + " ago")
+		add("last entry " + listing.ShortDuration(silence) + " ago")
 	}
 	return words
 }
@@ -171,7 +168,7 @@ func (p *program) printStatus(s seen) error {
 			r.ID, r.Harness, r.Status, r.Provisional, last, r.Cause, r.Orphaned, r.Totals, r.Sandbox,
 		})
 	}
-	state, silence := stateOf(s.Summary, s.now)
+	state, silence := listing.StateOf(s.Summary, s.now)
 	out := struct {
 		ThreadID string          `json:"threadId"`
 		Status   string          `json:"status"`

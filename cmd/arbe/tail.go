@@ -112,9 +112,8 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 	case thread.Foreign(err) && !errors.Is(err, thread.ErrNoSummary):
 		return err
 	case thread.Foreign(err): // an older server has no summaries; another server has no threads either
-		if _, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return thread.ErrStop }); thread.Foreign(
-			err,
-		) {
+		_, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return thread.ErrStop })
+		if thread.Foreign(err) {
 			return err
 		}
 	}
@@ -147,9 +146,8 @@ func (t *tailing) latest() (thread.Run, bool) {
 func (t *tailing) exit() error {
 	r, any := t.latest()
 	if !any || r.Status == thread.StatusRunning {
-		return &cmdline.Exit{
-			Status: exitBusy, Cause: fmt.Errorf("thread %s is %s: no exit status yet", t.client.Thread, t.fold.Status()),
-		}
+		const text = "thread %s is %s: no exit status yet"
+		return &cmdline.Exit{Status: exitBusy, Cause: fmt.Errorf(text, t.client.Thread, t.fold.Status())}
 	}
 	return ended(&t.fold, r.ID)
 }

@@ -7,118 +7,38 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// board is a watched list: its threads, and what was printed of them.
-type board struct {
-	filter  thread.Filter
-	limit   int
-	rows    map[string]thread.Summary
-	skew    time.Duration // of the server's clock
-	printed map[string]string
-}
-
-// mostBoard bounds the threads of a board.
-const mostBoard = 1000
-
-// replace takes the page with which a connection begins. gone are the threads that are no longer in it.
-func (b *board) replace(page thread.ListPage) (gone []string) {
-	if !page.Now.IsZero() {
-		b.skew = time.Until(page.Now)
-	}
-	oldest := ""
-	if len(page.Threads) >= b.limit { // older ones may have no place in it
-		oldest = page.Threads[len(page.Threads)-1].StartedAt
-	}
-	in := map[string]bool{}
-	for _, v := range page.Threads {
-		in[v.ID] = true
-		b.rows[v.ID] = v
-	}
-	for id, v := range b.rows {
-		if !in[id] && v.StartedAt >= oldest {
-			delete(b.rows, id)
-			gone = append(gone, id)
-		}
-	}
-	slices.Sort(gone)
-	return gone
-}
-
-// change takes a change, and reports whether the thread is on the board now.
-func (b *board) change(v thread.Change) bool {
-	id := v.Summary.ID
-	if v.Deleted || len(b.filter.Statuses) > 0 && !slices.Contains(b.filter.Statuses, v.Summary.Status) {
-		delete(b.rows, id)
-		return false
-	}
-	b.rows[id] = v.Summary
-	if len(b.rows) > mostBoard {
-		delete(b.rows, b.sorted()[len(b.rows)-1].ID)
-	}
-	return true
-}
-
-// sorted returns the board's threads, newest start first.
-func (b *board) sorted() []thread.Summary {
-	rows := make([]thread.Summary, 0, len(b.rows))
-	for _, v := range b.rows {
-		rows = append(rows, v)
-	}
-	slices.SortFunc(rows, func(x, y thread.Summary) int {
-		if d := strings.Compare(y.StartedAt, x.StartedAt); d != 0 {
-			return d
-		}
-		return strings.Compare(y.ID, x.ID)
-	})
-	return rows
-}
-
-func (b *board) now() time.Time { return time.Now().Add(b.skew) }
-
-// news reports whether a thread differs from what was printed of it, and notes it as printed.
-func (b *board) news(v thread.Summary) bool {
-	state, _ := stateOf(v, b.now())
-	cost := ""
-	if v.Cost != nil {
-		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
-	}
-	key := strings.Join([]string{state, v.Run, v.Harness, v.Model, cost, v.Title, v.ErrorClass}, "\x00")
-	if b.printed[v.ID] == key {
-		return false
-	}
-	if len(b.printed) > 10*mostBoard {
-		clear(b.printed)
-	}
-	b.printed[v.ID] = key
-	return true
-}
-
 // watchList shows the list as it changes.
 func (p *program) watchList(c *cli.Context, l thread.List, f thread.Filter) error {
-	b := &board{
-		filter: f, limit: thread.ListLimit, rows: map[string]thread.Summary{}, printed: map[string]string{},
-	}
+	w := watched{list: l, filter: f, limit: thread.ListLimit}
 	if _, live := cmdline.Terminal(p.stdout); live && os.Getenv("TERM") != "dumb" && !c.Bool("json") {
-		return p.watchTable(c.Context, l, b, c.Int("n"))
+		return p.watchTable(c.Context, w, c.Int("n"))
 	}
 	if n := c.Int("n"); n > 0 {
-		b.limit = min(n, b.limit)
+		w.limit = min(n, w.limit)
 	}
-	return p.watchLines(c.Context, l, b, c.Bool("json"))
+	return p.watchLines(c.Context, w, c.Bool("json"))
+}
+
+// watched is a list to watch.
+type watched struct {
+	list   thread.List
+	filter thread.Filter
+	limit  int
 }
 
 // follow passes what a watch receives to f, one at a time, and calls it once a second besides, until ctx is done or
 // the watch or f fails.
-func (b *board) follow(ctx context.Context, l thread.List, f func(event any) error) error {
+func (w watched) follow(ctx context.Context, f func(event any) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	events, ended := make(chan any), make(chan error, 1)
 	send := func(e any) error {
@@ -130,7 +50,7 @@ func (b *board) follow(ctx context.Context, l thread.List, f func(event any) err
 		}
 	}
 	go func() {
-		ended <- l.Watch(ctx, b.filter, b.limit,
+		ended <- w.list.Watch(ctx, w.filter, w.limit,
 			func(page thread.ListPage) error { return send(page) },
 			func(v thread.Change) error { return send(v) })
 	}()
@@ -155,28 +75,29 @@ func (b *board) follow(ctx context.Context, l thread.List, f func(event any) err
 
 // watchLines prints a line for each change: the threads of the first page, the oldest start first, and then each one
 // of which a shown field has changed. A thread that the filter no longer covers gets a last line.
-func (p *program) watchLines(ctx context.Context, l thread.List, b *board, asJSON bool) error {
+func (p *program) watchLines(ctx context.Context, w watched, asJSON bool) error {
+	b := listing.NewBoard(w.filter, w.limit)
 	deleted := func(id string) error {
-		delete(b.printed, id)
+		b.Forget(id)
 		if asJSON {
 			_, err := fmt.Fprintf(p.stdout, "{\"id\":%q,\"deleted\":true}\n", id)
 			return err
 		}
-		_, err := fmt.Fprintf(p.stdout, "%s\t%s\t\t\t\t\t\t\n", id, stateDeleted)
+		_, err := fmt.Fprintf(p.stdout, "%s\t%s\t\t\t\t\t\t\n", id, listing.Deleted)
 		return err
 	}
 	left := func(v thread.Summary) error {
-		delete(b.printed, v.ID)
-		return printRow(p.stdout, v, b.now(), asJSON)
+		b.Forget(v.ID)
+		return listing.WriteRow(p.stdout, v, b.Now(), asJSON)
 	}
-	return b.follow(ctx, l, func(event any) error {
+	return w.follow(ctx, func(event any) error {
 		switch e := event.(type) {
 		case thread.ListPage:
-			for _, id := range b.replace(e) {
-				if b.printed[id] == "" {
+			for _, id := range b.Replace(e) {
+				if !b.Printed(id) {
 					continue
 				}
-				v, err := l.Thread(ctx, id)
+				v, err := w.list.Thread(ctx, id)
 				switch {
 				case thread.NotFound(err):
 					err = deleted(id)
@@ -188,17 +109,17 @@ func (p *program) watchLines(ctx context.Context, l thread.List, b *board, asJSO
 				}
 			}
 		case thread.Change:
-			known := b.printed[e.Summary.ID] != ""
-			switch on := b.change(e); {
+			known := b.Printed(e.Summary.ID)
+			switch on := b.Change(e); {
 			case e.Deleted && known:
 				return deleted(e.Summary.ID)
 			case !on && known:
 				return left(e.Summary)
 			}
 		}
-		for _, v := range slices.Backward(b.sorted()) {
-			if b.news(v) {
-				if err := printRow(p.stdout, v, b.now(), asJSON); err != nil {
+		for _, v := range slices.Backward(b.Sorted()) {
+			if b.News(v) {
+				if err := listing.WriteRow(p.stdout, v, b.Now(), asJSON); err != nil {
 					return err
 				}
 			}
@@ -214,7 +135,8 @@ const (
 )
 
 // watchTable draws the table again with each change, and once a second.
-func (p *program) watchTable(ctx context.Context, l thread.List, b *board, most int) (err error) {
+func (p *program) watchTable(ctx context.Context, w watched, most int) (err error) {
+	b := listing.NewBoard(w.filter, w.limit)
 	if _, err := io.WriteString(p.stdout, enterScreen); err != nil {
 		return err
 	}
@@ -223,24 +145,24 @@ func (p *program) watchTable(ctx context.Context, l thread.List, b *board, most 
 		err = errors.Join(err, restore)
 	}()
 	begun := false
-	return b.follow(ctx, l, func(event any) error {
+	return w.follow(ctx, func(event any) error {
 		switch e := event.(type) {
 		case thread.ListPage:
-			b.replace(e)
+			b.Replace(e)
 			begun = true
 		case thread.Change:
-			b.change(e)
+			b.Change(e)
 		}
 		_, height, _ := cmdline.TerminalSize(p.stdout)
 		lines := []string{"waiting for the thread server"}
 		if begun {
-			rows := b.sorted()
+			rows := b.Sorted()
 			if most > 0 && len(rows) > most {
 				rows = rows[:most]
 			}
-			lines = newTable(p.stdout).lines(rows, b.now())
+			lines = newTable(p.stdout).Lines(rows, b.Now())
 			if len(rows) == 0 {
-				lines = []string{emptyList(b.filter)}
+				lines = []string{emptyList(w.filter)}
 			}
 		}
 		if height > 0 && len(lines) > height {

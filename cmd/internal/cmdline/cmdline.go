@@ -85,6 +85,7 @@ func prepare(app *cli.App, values map[string]Values) {
 	app.Commands = append(app.Commands, completionCommand(app.Name), manualCommand(app), completeCommand(app, values))
 	for _, c := range app.Commands {
 		prepareCommand(c, app.Name)
+		c.HelpName = c.Name // the library puts the program's name before it
 	}
 }
 

@@ -45,12 +45,9 @@ var may = map[string][]string{
 	"host/reconcile":            {"host/lease", "host/sandbox", "thread", "outcome", "session"},
 	"host/push":                 {"host/sandbox", "internal/procgroup", "thread", "outcome", "session"},
 	"cmd/internal/cmdline":      {},
+	"cmd/internal/listing":      {"host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-<<<<<<< HEAD
-	"cmd/arbe":                  {"cmd/internal/cmdline", "harness", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "internal/durable", "outcome", "session", "thread"},
-=======
-	"cmd/arbe":                  {"cmd/internal/cmdline", "harness/catalog", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/memory", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "internal/durable", "outcome", "session", "thread"},
->>>>>>> c197de2 (arbe builds for macOS and Windows, guarded by make cross)
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "harness/catalog", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "internal/durable", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},

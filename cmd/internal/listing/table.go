@@ -1,40 +1,33 @@
-package main
+package listing
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/mattn/go-runewidth"
 
-	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// table paints threads as lines of one width.
-type table struct {
-	width int // columns; 0 where there is no terminal to fit
-	color bool
+// Table paints threads as lines of one width.
+type Table struct {
+	Width int // columns
+	Color bool
 }
 
-// newTable returns a table for w: as wide as the terminal, or as COLUMNS where w is none.
-func newTable(w io.Writer) table {
-	width, terminal := cmdline.Terminal(w)
-	if !terminal {
-		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // 0 for no table
-		return table{width: width}
-	}
-	if width == 0 {
-		width = defaultWidth
-	}
-	return table{width: width, color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
-}
+// Colours, as arguments of the terminal's SGR sequence.
+const (
+	dim    = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
 
-func (t table) paint(style, text string) string {
-	if !t.color || text == "" || style == "" {
+func (t Table) paint(style, text string) string {
+	if !t.Color || text == "" || style == "" {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
@@ -70,17 +63,17 @@ type listRow struct {
 var marks = map[string]struct{ mark, style string }{
 	thread.StatusIdle:      {"·", dim},
 	thread.StatusRunning:   {"●", cyan},
-	stateWaiting:           {"○", cyan},
-	stateSilent:            {"●", yellow},
-	stateDead:              {"!", red},
+	Waiting:                {"○", cyan},
+	Silent:                 {"●", yellow},
+	Dead:                   {"!", red},
 	thread.StatusCompleted: {"✔", green},
 	thread.StatusFailed:    {"✘", red},
 	thread.StatusCancelled: {"-", yellow},
 }
 
 // columns returns the table's columns but the title.
-func (t table) columns() []column {
-	wide := t.width >= wideTable
+func (t Table) columns() []column {
+	wide := t.Width >= wideTable
 	model, status := 14, 1
 	if wide {
 		model, status = 26, 18
@@ -92,8 +85,8 @@ func (t table) columns() []column {
 			switch {
 			case !wide:
 				return mark
-			case r.state == stateSilent, r.state == stateDead:
-				return mark + " " + r.state + ", " + shortDuration(r.silence)
+			case r.state == Silent, r.state == Dead:
+				return mark + " " + r.state + ", " + ShortDuration(r.silence)
 			case r.ErrorClass != "" && r.state == thread.StatusFailed:
 				return mark + " failed " + r.ErrorClass
 			}
@@ -108,21 +101,21 @@ func (t table) columns() []column {
 		}},
 		{head: "MODEL", most: model, drop: 2, text: func(r listRow) string { return r.Model }},
 		{head: "TIME", right: true, most: 6, drop: 4, style: stateStyle, text: func(r listRow) string {
-			d, ok := durationOf(r.Summary, r.now)
+			d, ok := DurationOf(r.Summary, r.now)
 			if !ok {
 				return ""
 			}
-			return shortDuration(d)
+			return ShortDuration(d)
 		}},
-		{head: "COST", right: true, most: 8, drop: 1, text: func(r listRow) string { return dollars(r.Cost) }},
+		{head: "COST", right: true, most: 8, drop: 1, text: func(r listRow) string { return Dollars(r.Cost) }},
 		{head: "ID", most: 36, style: func(listRow) string { return yellow }, text: func(r listRow) string {
 			return r.short
 		}},
 	}
 }
 
-// lines returns the table's lines, the first with the names of the columns; none for no threads.
-func (t table) lines(threads []thread.Summary, now time.Time) []string {
+// Lines returns the table's lines, the first with the names of the columns; none for no threads.
+func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 	if len(threads) == 0 {
 		return nil
 	}
@@ -131,11 +124,11 @@ func (t table) lines(threads []thread.Summary, now time.Time) []string {
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	short := shortIDs(ids)
+	short := Short(ids)
 	for i := range rows {
 		r := &rows[i]
 		r.now, r.short = now, short[r.ID]
-		r.state, r.silence = stateOf(r.Summary, now)
+		r.state, r.silence = StateOf(r.Summary, now)
 	}
 	columns := t.columns()
 	widths := make([]int, len(columns))
@@ -155,7 +148,7 @@ func (t table) lines(threads []thread.Summary, now time.Time) []string {
 			widths[i] = max(widths[i], min(len(col.head), col.most))
 		}
 	}
-	for next := 1; t.width-sum() < leastTitle && next <= 4; next++ {
+	for next := 1; t.Width-sum() < leastTitle && next <= 4; next++ {
 		for i, col := range columns {
 			if col.drop == next {
 				widths[i] = 0
@@ -164,13 +157,13 @@ func (t table) lines(threads []thread.Summary, now time.Time) []string {
 	}
 	line := func(cell func(col column) (text, style string), title string) string {
 		var b strings.Builder
-		left := t.width
+		left := t.Width
 		for i, col := range columns {
-			if widths[i] == 0 {
+			if widths[i] == 0 || left <= 0 {
 				continue
 			}
 			text, style := cell(col)
-			text = clip(clean(text), min(widths[i], max(left, 0)))
+			text = Clip(text, min(widths[i], left))
 			fill := strings.Repeat(" ", max(0, min(widths[i], left)-runewidth.StringWidth(text)))
 			if text = t.paint(style, text); col.right {
 				text = fill + text
@@ -183,7 +176,7 @@ func (t table) lines(threads []thread.Summary, now time.Time) []string {
 			}
 		}
 		if left > 0 {
-			b.WriteString(clip(clean(title), left))
+			b.WriteString(Clip(title, left))
 		}
 		return strings.TrimRight(b.String(), " ")
 	}
@@ -261,8 +254,8 @@ func age(at string, now time.Time) string {
 	return fmt.Sprintf("%dy", d/(365*day))
 }
 
-// shortDuration returns a duration in at most 6 characters.
-func shortDuration(d time.Duration) string {
+// ShortDuration returns a duration in at most 6 characters.
+func ShortDuration(d time.Duration) string {
 	s := int64(d / time.Second)
 	switch {
 	case s < 60:
@@ -275,8 +268,8 @@ func shortDuration(d time.Duration) string {
 	return fmt.Sprintf("%dd", s/86400)
 }
 
-// dollars returns an amount of money; "" where it is not known.
-func dollars(cost *float64) string {
+// Dollars returns an amount of money; "" where it is not known.
+func Dollars(cost *float64) string {
 	switch {
 	case cost == nil:
 		return ""
@@ -286,4 +279,9 @@ func dollars(cost *float64) string {
 		return fmt.Sprintf("$%.2f", *cost)
 	}
 	return fmt.Sprintf("$%.0f", *cost)
+}
+
+// Clip returns a text in one line of at most width columns, with what a reader would not see made visible.
+func Clip(text string, width int) string {
+	return runewidth.Truncate(strings.ReplaceAll(view.Visible(text), "\t", " "), width, "…")
 }

@@ -1,0 +1,107 @@
+package listing
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Board is a watched list: its threads, and what was printed of them.
+type Board struct {
+	filter  thread.Filter
+	limit   int
+	rows    map[string]thread.Summary
+	skew    time.Duration // of the server's clock
+	printed map[string]string
+}
+
+// NewBoard returns the board of a list with this filter, whose page has at most limit threads.
+func NewBoard(f thread.Filter, limit int) *Board {
+	return &Board{filter: f, limit: limit, rows: map[string]thread.Summary{}, printed: map[string]string{}}
+}
+
+// mostBoard bounds the threads of a board.
+const mostBoard = 1000
+
+// Replace takes the page with which a connection begins. gone are the threads that are no longer in it.
+func (b *Board) Replace(page thread.ListPage) (gone []string) {
+	if !page.Now.IsZero() {
+		b.skew = time.Until(page.Now)
+	}
+	oldest := ""
+	if len(page.Threads) >= b.limit { // older ones may have no place in it
+		oldest = page.Threads[len(page.Threads)-1].StartedAt
+	}
+	in := map[string]bool{}
+	for _, v := range page.Threads {
+		in[v.ID] = true
+		b.rows[v.ID] = v
+	}
+	for id, v := range b.rows {
+		if !in[id] && v.StartedAt >= oldest {
+			delete(b.rows, id)
+			gone = append(gone, id)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// Change takes a change, and reports whether the thread is on the board now.
+func (b *Board) Change(v thread.Change) bool {
+	id := v.Summary.ID
+	if v.Deleted || len(b.filter.Statuses) > 0 && !slices.Contains(b.filter.Statuses, v.Summary.Status) {
+		delete(b.rows, id)
+		return false
+	}
+	b.rows[id] = v.Summary
+	if len(b.rows) > mostBoard {
+		delete(b.rows, b.Sorted()[len(b.rows)-1].ID)
+	}
+	return true
+}
+
+// Sorted returns the board's threads, newest start first.
+func (b *Board) Sorted() []thread.Summary {
+	rows := make([]thread.Summary, 0, len(b.rows))
+	for _, v := range b.rows {
+		rows = append(rows, v)
+	}
+	slices.SortFunc(rows, func(x, y thread.Summary) int {
+		if d := strings.Compare(y.StartedAt, x.StartedAt); d != 0 {
+			return d
+		}
+		return strings.Compare(y.ID, x.ID)
+	})
+	return rows
+}
+
+// Now returns the server's clock.
+func (b *Board) Now() time.Time { return time.Now().Add(b.skew) }
+
+// News reports whether a thread differs from what was printed of it, and notes it as printed.
+func (b *Board) News(v thread.Summary) bool {
+	state, _ := StateOf(v, b.Now())
+	cost := ""
+	if v.Cost != nil {
+		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
+	}
+	key := strings.Join([]string{state, v.Run, v.Harness, v.Model, cost, v.Title, v.ErrorClass}, "\x00")
+	if b.printed[v.ID] == key {
+		return false
+	}
+	if len(b.printed) > 10*mostBoard {
+		clear(b.printed)
+	}
+	b.printed[v.ID] = key
+	return true
+}
+
+// Printed reports whether a thread was printed.
+func (b *Board) Printed(id string) bool { return b.printed[id] != "" }
+
+// Forget forgets what was printed of a thread.
+func (b *Board) Forget(id string) { delete(b.printed, id) }

@@ -1,0 +1,82 @@
+// Package listing is the list of threads as the command line shows it: the state of each thread, shortened ids, a table
+// for people, lines for programs, and a board of a list that changes.
+package listing
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// States of a thread that are no status.
+const (
+	Waiting = string(view.Waiting) // a live run waits for a chat
+	Silent  = string(view.Silent)  // a heartbeat of the run is missing
+	Dead    = string(view.Dead)    // three heartbeats of the run are missing
+	Deleted = "deleted"
+)
+
+// StateOf returns a thread's status, or waiting, silent or dead where that is more exact; and of an open run how long
+// ago its last entry came. now is by the server's clock.
+func StateOf(v thread.Summary, now time.Time) (state string, silence time.Duration) {
+	l := view.PulseOf(v).At(now)
+	switch l.State {
+	case view.Waiting, view.Silent, view.Dead:
+		return string(l.State), l.Silence
+	}
+	return v.Status, l.Silence
+}
+
+// DurationOf returns how long a thread's latest run has lasted; false before any.
+func DurationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
+	start, err := time.Parse(time.RFC3339, v.StartedAt)
+	if err != nil || v.Status == thread.StatusIdle {
+		return 0, false
+	}
+	if end, err := time.Parse(time.RFC3339, v.EndedAt); err == nil {
+		now = end
+	}
+	return max(0, now.Sub(start)), true
+}
+
+// WriteRows writes threads as lines for programs, as WriteRow does.
+func WriteRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
+	for _, v := range rows {
+		if err := WriteRow(w, v, now, asJSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteRow writes a thread as a line for programs: its fields with tabs between them, or one JSON object.
+func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
+	state, silence := StateOf(v, now)
+	if asJSON {
+		row := struct {
+			thread.Summary
+			State    string `json:"state"`
+			SilentMs int64  `json:"silentMs,omitempty"`
+		}{v, state, silence.Milliseconds()}
+		_, err := w.Write(append(thread.Marshal(row), '\n'))
+		return err
+	}
+	cost, seconds := "", ""
+	if v.Cost != nil {
+		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
+	}
+	if d, ok := DurationOf(v, now); ok {
+		seconds = strconv.FormatInt(int64(d/time.Second), 10)
+	}
+	fields := []string{v.ID, state, v.StartedAt, seconds, v.Harness, v.Model, cost, v.Title}
+	for i, f := range fields {
+		fields[i] = view.Visible(strings.ReplaceAll(f, "\t", " "))
+	}
+	_, err := fmt.Fprintln(w, strings.Join(fields, "\t"))
+	return err
+}

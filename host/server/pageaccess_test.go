@@ -479,7 +479,8 @@ func TestPageHeaders(t *testing.T) {
 	for path, status := range map[string]int{
 		"/": 200, "/?part": 200, "/?state=nonsense": 400, "/live": 200, "/login": 200, "/share": 200,
 		"/login/state": 204,
-		"/t/one":       200, "/t/none": 404, "/t/not..valid": 404, "/t/one/none": 404, script: 200, "/assets/x/page.js": 404,
+		"/t/one":       200, "/t/none": 404, "/t/not..valid": 404, "/t/one/none": 404, script: 200,
+		"/assets/x/page.js":       404,
 		"/share/codes?thread=one": 401,
 	} {
 		for _, kind := range []string{"text/html", "*/*"} {

@@ -77,7 +77,7 @@ test: build agents ## all packages with the race detector, the fault table, each
 		"$(GOTEST) -run $(LARGE) $$large"
 
 .PHONY: test-full
-test-full: build runners agents shells cross ## what make test leaves out
+test-full: build runners agents browser shells cross ## what make test leaves out
 	@$(REPORT) "$(GOTEST) -run $(FULL) -parallel 4 $$($(subst TestX,TestFull,$(WITH)))"
 
 # Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that.

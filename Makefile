@@ -64,7 +64,7 @@ FULL    = ^TestFull
 # nothing there.
 LARGE   = ^TestLarge
 # Nor does it look into the built programs, which these packages drive.
-DRIVERS = ./internal/test/e2e ./internal/test/faults ./internal/test/scripts
+DRIVERS = ./internal/test/e2e ./internal/test/faults ./internal/test/page ./internal/test/scripts
 # With -trimpath each checkout of the same code shares what is compiled; without cgo "make build" does, too.
 GOTEST  = go test -json -vet=off -trimpath -shuffle=on -timeout 20m
 PLAIN   = env CGO_ENABLED=0 $(GOTEST)
@@ -84,7 +84,7 @@ test: build agents ## all packages with the race detector, the fault table, each
 		'$(PLAIN) -skip $(FULL) -parallel 16 ./internal/test/faults ./internal/test/scripts'
 
 .PHONY: test-full
-test-full: build runners agents shells cross ## what make test leaves out
+test-full: build runners agents browser shells cross ## what make test leaves out
 	@raced=$$($(subst TestX,TestFull,$(OTHERS))); large=$$($(subst TestX,TestLarge,$(WITH))); \
 	$(REPORT) '$(PLAIN) -run $(FULL) -parallel 4 $(DRIVERS)' \
 		"$(RACED) -run $(FULL) -parallel 4 $$raced" \
@@ -185,10 +185,20 @@ siege: build ## hostile and honest load on a thread server of 512 MiB for MINUTE
 vuln: ## known vulnerabilities in what we link; needs the Go vulnerability database
 	go run $(GOVULNCHECK) ./...
 
+# A Chromium for the tests of the page, and the libraries and fonts that it needs. One on PATH is as good.
+CHROMIUM = $(CACHE)/chromium-147.0.2
+FOUND    = $(or $(ARBE_CHROMIUM),$(shell command -v chromium-headless-shell chromium chromium-browser google-chrome))
+.PHONY: browser
+browser: $(if $(FOUND),,$(CHROMIUM)/unpacked/.done) ## a Chromium for the tests of the page, where none is on PATH
+$(CHROMIUM)/unpacked/.done: $(CHROMIUM)/.installed
+	@set -e; rm -rf $(@D); mkdir -p $(@D); \
+	node internal/test/browser/unpack.js $(CHROMIUM)/node_modules/@sparticuz/chromium/bin $(@D); \
+	cd $(@D); for f in *.tar; do tar -xf $$f; rm $$f; done; mv fonts.xml fonts.conf; chmod 755 chromium; touch $(@F)
+
 # The real agents, and a Node that can run them, at the versions of their lock files. An installed one of the same lock
 # stays.
 .PHONY: agents
-agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(wildcard testdata/npm/*/package-lock.json)) ## all that the tests run: agents, SDKs
+agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(filter-out testdata/npm/chromium-%,$(wildcard testdata/npm/*/package-lock.json))) ## all that the tests run: agents, SDKs
 $(CACHE)/%/.installed: testdata/npm/%/package-lock.json
 	@set -e; if [ -e $@ ] && cmp -s $< $(@D)/package-lock.json; then touch $@; exit; fi; \
 	echo "installing $* into $(CACHE)"; \

@@ -271,8 +271,7 @@ func browser() []string {
 // browse opens an address in the browser. The address has a code, so no command line has it: the browser opens a file
 // that only this user can read, which leads there.
 func browse(ctx context.Context, d server.Data, command []string, address string) error {
-	text := fmt.Sprintf("<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\n"+
-		"<meta http-equiv=\"refresh\" content=\"0; url=%[1]s\">\n<a href=\"%[1]s\">Open arbe</a>\n", html.EscapeString(address))
+	text := fmt.Sprintf(redirect, html.EscapeString(address))
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
 	}
@@ -301,6 +300,14 @@ func browse(ctx context.Context, d server.Data, command []string, address string
 	}
 	return nil
 }
+
+// redirect is a page that leads to an address.
+const redirect = `<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url=%[1]s">
+<a href="%[1]s">Open arbe</a>
+`
 
 // browserStarts is how long the command that opens the browser may take to fail.
 const browserStarts = 5 * time.Second

@@ -20,13 +20,16 @@ var scopes = map[string][]string{
 	}, "write": {token.ScopeWrite}, "renew": {token.ScopeRenew}, "delete": {token.ScopeRead, token.ScopeDelete},
 }
 
-// scopeThreads is the scope, as --scope names it, of a token for the list of threads.
-const scopeThreads = "threads"
+// serverScopes are the scopes, as --scope names them, of tokens that are for no stream.
+var serverScopes = map[string]token.Grant{
+	"threads": {Stream: token.SubjectThreads, Scope: []string{token.ScopeThreads}},
+	"page":    {Stream: token.SubjectPage, Scope: []string{token.ScopePage}},
+}
 
 func (p *program) tokenCommand() *cli.Command {
 	mint := &cli.Command{
 		Name:  "mint",
-		Usage: "print a token for one thread, another stream, or the list of threads",
+		Usage: "print a token for one thread, another stream, the list of threads, or the page",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "thread", Usage: "`ID` of the thread"},
 			&cli.StringFlag{
@@ -36,8 +39,8 @@ func (p *program) tokenCommand() *cli.Command {
 			&cli.StringFlag{
 				Name:  "scope",
 				Value: "write",
-				Usage: "`SCOPE` of the token: write (includes reading), read, renew, delete (includes reading), or\n" +
-					"threads (the list of threads, without --thread)",
+				Usage: "`SCOPE` of the token: write (includes reading), read, renew, delete (includes reading);\n" +
+					"without --thread: threads (the list of threads), page (arbe open and arbe share)",
 			},
 			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run with the id `RUN` only"},
 			&cli.StringFlag{Name: "author", Usage: "allow entries of the author `AUTHOR`, or of none, only"},
@@ -45,24 +48,24 @@ func (p *program) tokenCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			scope, ok := scopes[c.String("scope")]
-			list := c.String("scope") == scopeThreads
-			if list {
-				scope, ok = []string{token.ScopeThreads}, true
+			grant, whole := serverScopes[c.String("scope")]
+			if whole {
+				scope, ok = grant.Scope, true
 			}
 			switch {
-			case list && (c.IsSet("thread") || c.IsSet("stream") || c.IsSet("run") || c.IsSet("author")):
-				return cmdline.Usage(
-					"--scope threads is for the list of threads: want no --thread, --stream, --run or --author")
+			case whole && (c.IsSet("thread") || c.IsSet("stream") || c.IsSet("run") || c.IsSet("author")):
+				return cmdline.Usage("--scope %s is for all threads: want no --thread, --stream, --run or --author",
+					c.String("scope"))
 			case c.Args().Present():
 				return cmdline.Usage("token mint takes no arguments")
 			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
 				strings.HasPrefix(c.String("stream"), thread.StreamName("")) ||
 				c.String("stream") == token.SubjectAdmin):
 				return cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
-			case !list && !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
+			case !whole && !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
 			case !ok:
-				return cmdline.Usage("--scope %q: want write, read, renew, delete or threads", c.String("scope"))
+				return cmdline.Usage("--scope %q: want write, read, renew, delete, threads or page", c.String("scope"))
 			case c.String("run") != "" && !thread.ValidRun(c.String("run")):
 				return cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", c.String("run"))
 			case len(c.String("author")) > thread.MaxAuthor || strings.ContainsFunc(c.String("author"), unicode.IsControl):
@@ -80,8 +83,8 @@ func (p *program) tokenCommand() *cli.Command {
 			}
 			name := c.String("stream")
 			switch {
-			case list:
-				name = token.SubjectThreads
+			case whole:
+				name = grant.Stream
 			case name == "":
 				name = thread.StreamName(c.String("thread"))
 			}

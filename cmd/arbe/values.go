@@ -28,11 +28,13 @@ func values(p *program) map[string]cmdline.Values {
 		"PROVIDER":    cmdline.Words("local", "daytona"),
 		"PROVIDER:ID": {List: listBoxes},
 		"ENGINE":      cmdline.Words("pebble", "nats"),
-		"SCOPE":       cmdline.Words(append(slices.Sorted(maps.Keys(scopes)), scopeThreads)...),
+		"SCOPE":       cmdline.Words(slices.Concat(names(scopes), names(serverScopes))...),
 		"VARIABLE":    {List: listVariables},
 		"SOURCE:PATH": cmdline.Files,
 	}
 }
+
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // completionTimeout bounds the wait for a thread server while a person completes a word.
 const completionTimeout = 500 * time.Millisecond

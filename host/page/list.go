@@ -43,8 +43,11 @@ func (f filter) has(v thread.Summary, now time.Time) bool {
 			return false
 		}
 	}
+	if f.Text == "" {
+		return true
+	}
 	text := strings.ToLower(f.Text)
-	return text == "" || strings.Contains(strings.ToLower(v.Title), text) || strings.Contains(strings.ToLower(v.ID), text)
+	return strings.Contains(strings.ToLower(v.Title), text) || strings.Contains(strings.ToLower(v.ID), text)
 }
 
 // statuses returns the statuses of the threads in a state, for the index; nil for all.

@@ -1,0 +1,293 @@
+// Package browser drives a real Chromium through the page, for tests, and records what a page must not do: break its
+// Content-Security-Policy, throw, open a dialog, ask another origin for anything.
+//
+// The browser is $ARBE_CHROMIUM, else one on PATH, else the one that "make browser" has installed.
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"arbe.0sk.ar/runner/internal/test/agents"
+)
+
+// Version is the version of the Chromium that "make browser" installs.
+const Version = "147.0.2"
+
+// find returns the path of a Chromium and the environment that it needs beside the test's own.
+func find() (path string, env []string, err error) {
+	if path := os.Getenv("ARBE_CHROMIUM"); path != "" {
+		return path, nil, nil
+	}
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil, nil
+		}
+	}
+	cache, err := agents.Cache()
+	if err != nil {
+		return "", nil, err
+	}
+	dir := filepath.Join(cache, "chromium-"+Version, "unpacked")
+	path = filepath.Join(dir, "chromium")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil, fmt.Errorf("no Chromium on PATH, in $ARBE_CHROMIUM or in %s: run make browser", dir)
+	} else if err != nil {
+		return "", nil, err
+	}
+	return path, []string{
+		"LD_LIBRARY_PATH=" + filepath.Join(dir, "lib"), "FONTCONFIG_PATH=" + dir, "XDG_CACHE_HOME=" + os.TempDir(),
+	}, nil
+}
+
+// patience bounds each wait for the browser.
+const patience = time.Minute
+
+// Tab is a tab of a browser of its own, with a profile of its own.
+type Tab struct {
+	t   testing.TB
+	ctx context.Context
+
+	mu       sync.Mutex // guards the fields below
+	requests []request
+	problems []string
+}
+
+// request is a request of the page.
+type request struct {
+	id  network.RequestID
+	url string
+}
+
+// Open starts a browser, which ends with the test. The test fails where the page did what it must not do, and where it
+// asked for anything but addresses that begin with one of the origins.
+func Open(t testing.TB, origins ...string) *Tab {
+	t.Helper()
+	path, env, err := find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.Env(env...), chromedp.UserDataDir(t.TempDir()))
+	if os.Geteuid() == 0 {
+		opts = append(opts, chromedp.NoSandbox) // it refuses to start with one
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	b := &Tab{t: t, ctx: ctx}
+	t.Cleanup(func() {
+		err := chromedp.Cancel(ctx)
+		cancel()
+		stop()
+		if err != nil {
+			t.Errorf("end the browser: %v", err)
+		}
+		b.check(origins)
+	})
+	if err := chromedp.Do(ctx); err != nil { // starts the browser
+		t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, b.see); err != nil {
+		t.Fatal(err)
+	}
+	for _, enable := range []func() error{
+		func() error { _, err := chromedp.Call(ctx, audits.Enable, cdp.Empty{}); return err },
+		func() error { _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); return err },
+	} {
+		if err := enable(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// see records an event.
+func (b *Tab) see(ev any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch ev := ev.(type) {
+	case *network.EventRequestWillBeSent:
+		b.requests = append(b.requests, request{ev.RequestID, ev.Request.URL})
+	case *network.EventLoadingFailed:
+		if ev.BlockedReason == network.BlockedReasonCsp { // it was not sent; the violation is a problem
+			b.requests = slices.DeleteFunc(b.requests, func(r request) bool { return r.id == ev.RequestID })
+		}
+	case *network.EventWebSocketCreated:
+		b.requests = append(b.requests, request{ev.RequestID, ev.URL})
+	case *page.EventJavascriptDialogOpening:
+		b.problems = append(b.problems, "dialog: "+ev.Message)
+	case *runtime.EventExceptionThrown:
+		text, err := json.Marshal(ev.ExceptionDetails)
+		b.problems = append(b.problems, fmt.Sprintf("exception: %s %v", text, err))
+	case *audits.EventIssueAdded:
+		if ev.Issue != nil && ev.Issue.Details != nil && ev.Issue.Details.ContentSecurityPolicyIssueDetails != nil {
+			text, err := json.Marshal(ev.Issue.Details.ContentSecurityPolicyIssueDetails)
+			b.problems = append(b.problems, fmt.Sprintf("CSP violation: %s %v", text, err))
+		}
+	}
+}
+
+// check fails the test for what the page must not have done.
+func (b *Tab) check(origins []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.problems {
+		b.t.Error(p)
+	}
+	for _, r := range b.requests {
+		ours := strings.HasPrefix(r.url, "about:")
+		for _, origin := range origins {
+			ours = ours || r.url == origin || strings.HasPrefix(r.url, origin+"/")
+		}
+		if !ours {
+			b.t.Errorf("a request to %s", r.url)
+		}
+	}
+}
+
+// Problems returns what the page did that it must not do, and forgets it.
+func (b *Tab) Problems() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.problems
+	b.problems = nil
+	return was
+}
+
+// Await waits until the page has done something that it must not do, with this in its description.
+func (b *Tab) Await(problem string) {
+	b.t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks
+		b.mu.Lock()
+		all := strings.Join(b.problems, "\n")
+		b.mu.Unlock()
+		if strings.Contains(all, problem) {
+			return
+		}
+		if time.Since(began) > patience {
+			b.t.Fatalf("waited in vain for %q, got %q", problem, all)
+		}
+	}
+}
+
+// Do runs steps of chromedp.
+func (b *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		b.t.Fatalf("%v\n%s", err, b.shown())
+	}
+}
+
+// Go opens an address.
+func (b *Tab) Go(url string) {
+	b.t.Helper()
+	b.Do(chromedp.Navigate(url))
+}
+
+// Click clicks on the element with this selector.
+func (b *Tab) Click(css string) {
+	b.t.Helper()
+	b.Do(chromedp.Click(chromedp.CSS(css)))
+}
+
+// Type types into the element with this selector.
+func (b *Tab) Type(css, text string) {
+	b.t.Helper()
+	b.Do(chromedp.SendKeys(chromedp.CSS(css), text))
+}
+
+// Eval returns the value of a JavaScript expression.
+func Eval[T any](b *Tab, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// Wait waits until a JavaScript expression is true.
+func (b *Tab) Wait(expression string) {
+	b.t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		cancel()
+		if err == nil && is {
+			return
+		}
+		if time.Since(began) > patience {
+			b.t.Fatalf("waited in vain for %s (%v)\n%s", expression, err, b.shown())
+		}
+	}
+}
+
+// shown returns the address and the text of the page, for a failure.
+func (b *Tab) shown() string {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](
+		"location.href + '\\n' + document.title + '\\n' + document.body.innerText"))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// Cookie sets a cookie for an address, which scripts can't read.
+func (b *Tab) Cookie(url, name, value string) {
+	b.t.Helper()
+	httpOnly := true
+	_, err := chromedp.Call(b.ctx, network.SetCookie, network.SetCookieParams{
+		Name: name, Value: value, URL: url, HTTPOnly: &httpOnly, SameSite: network.CookieSameSiteStrict,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Size makes the tab's view so many pixels wide and high, as a phone's for mobile.
+func (b *Tab) Size(width, height int64, mobile bool) {
+	b.t.Helper()
+	var opts []chromedp.EmulateViewportOption
+	if mobile {
+		opts = append(opts, chromedp.EmulateMobile)
+	}
+	b.Do(chromedp.EmulateViewport(width, height, opts...))
+}
+
+// Shot writes a picture of the whole page to a file (PNG).
+func (b *Tab) Shot(file string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err == nil {
+		err = os.WriteFile(file, png, 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

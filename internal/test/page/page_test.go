@@ -1,0 +1,312 @@
+// Package page clicks through the page of the built arbe in a real Chromium, on both engines of the log.
+package page_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/access"
+	"arbe.0sk.ar/runner/internal/test/browser"
+	"arbe.0sk.ar/runner/internal/test/built"
+	"arbe.0sk.ar/runner/internal/test/natsserver"
+	"arbe.0sk.ar/runner/internal/test/port"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// arbe is the path of the built program.
+var arbe string
+
+func TestMain(m *testing.M) {
+	status, err := built.Run("../../..", func(bin string) int {
+		arbe = filepath.Join(bin, "arbe")
+		return m.Run()
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "page:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+// host is a machine with a server.
+type host struct {
+	t    testing.TB
+	data string
+	addr string
+	args []string // of arbe serve
+	stop func()
+}
+
+// newHost starts a server, which ends with the test.
+func newHost(t testing.TB, args ...string) *host {
+	t.Helper()
+	h := &host{t: t, data: t.TempDir(), addr: port.Reserve(t), args: args}
+	h.start()
+	t.Cleanup(func() { h.stop() })
+	return h
+}
+
+func (h *host) url() string { return "http://" + h.addr }
+
+// command is a command of the program on the host.
+func (h *host) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(arbe, args...)
+	cmd.Env = []string{"HOME=" + h.data, "ARBE_DATA=" + filepath.Join(h.data, "arbe"), "PATH=" + os.Getenv("PATH")}
+	return cmd
+}
+
+// start starts the server, and waits until it serves.
+func (h *host) start() {
+	h.t.Helper()
+	cmd := h.command(append([]string{"serve", "--addr", h.addr}, h.args...)...)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stopped := false
+	h.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		if err := <-ended; err != nil || h.t.Failed() {
+			h.t.Errorf("arbe serve: %v\n%s", err, log.String())
+		}
+	}
+	address := filepath.Join(h.data, "arbe", "address")
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks
+		if b, err := os.ReadFile(address); err == nil && len(b) > 0 {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			h.t.Fatal("arbe serve does not start")
+		}
+	}
+}
+
+// run runs a command of the program and returns what it prints.
+func (h *host) run(stdin string, args ...string) string {
+	h.t.Helper()
+	cmd := h.command(args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var errors bytes.Buffer
+	cmd.Stderr = &errors
+	out, err := cmd.Output()
+	if err != nil {
+		h.t.Fatalf("arbe %s: %v\n%s", strings.Join(args, " "), err, errors.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// post posts entries to a thread.
+func (h *host) post(id string, entries ...string) {
+	h.t.Helper()
+	h.run(strings.Join(entries, "\n")+"\n", "thread", "post", id)
+}
+
+// signal is an entry of a run with more members.
+func signal(run, id, kind, more string) string {
+	return fmt.Sprintf(`{"id":"%s.%s","ts":%q,"payload":{"type":%q,"runId":%q,"harness":"pi"%s}}`,
+		run, id, thread.Stamp(time.Now()), kind, run, more)
+}
+
+// begin is the first entries of a run with a prompt.
+func begin(run, prompt, more string) []string {
+	return []string{
+		signal(run, "running", thread.TypeStatus, `,"status":"running"`+more),
+		fmt.Sprintf(`{"id":"%s.prompt","ts":%q,"payload":{"type":"chat","text":%q,"runId":%q}}`,
+			run, thread.Stamp(time.Now()), prompt, run),
+	}
+}
+
+// end is a run's verdict.
+func end(run, status string) string {
+	return signal(run, "end.0", thread.TypeStatus, fmt.Sprintf(`,"status":%q`, status))
+}
+
+// engines calls f with a server on each engine.
+func engines(t *testing.T, f func(t *testing.T, h *host)) {
+	t.Run("pebble", func(t *testing.T) { f(t, newHost(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s, err := natsserver.Start(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { natsserver.Stop(s) })
+		f(t, newHost(t, "--engine", "nats", "--nats-url", s.ClientURL(), "--nats-shards", "2",
+			"--nats-replicas", "1", "--nats-allow-unsafe"))
+	})
+}
+
+// login opens the page in a browser of its own by the link of arbe open.
+func (h *host) login(t testing.TB, id ...string) *browser.Tab {
+	t.Helper()
+	b := browser.Open(t, h.url())
+	b.Go(h.run("", append([]string{"open", "--print-url"}, id...)...))
+	b.Wait("document.getElementById('threads')")
+	return b
+}
+
+// shows is an expression: an element with this selector has this text in it.
+func shows(css, text string) string {
+	return fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))", css, text)
+}
+
+// The link of arbe open logs in once, leaves no code behind, and everything else is asked to log in.
+func TestFullPageLogin(t *testing.T) {
+	engines(t, func(t *testing.T, h *host) {
+		h.post("t1", begin("r1", "fix the parser", "")...)
+		link := h.run("", "open", "--print-url", "t1")
+		b := browser.Open(t, h.url())
+		b.Go(link)
+		b.Wait("location.pathname === '/t/t1'")
+		b.Wait(shows("h1", "fix the parser"))
+		if got := browser.Eval[string](b, "location.hash + document.cookie + document.referrer"); got != "" {
+			t.Errorf("the page can read %q", got)
+		}
+		if n := browser.Eval[int](b, "history.length"); n > 2 {
+			t.Errorf("%d pages in the history", n)
+		}
+		b.Go(h.url() + "/")
+		b.Wait(shows("#t-t1", "working"))
+
+		other := browser.Open(t, h.url())
+		other.Go(link)
+		other.Wait(shows("#status", "used already"))
+		other.Go(h.url() + "/t/t1")
+		other.Wait(shows("#status", "You are not logged in."))
+		if got := browser.Eval[string](other, "document.body.innerText"); strings.Contains(got, "parser") {
+			t.Errorf("without a login: %s", got)
+		}
+
+		b.Click("form[action='/logout'] button")
+		b.Wait("location.pathname === '/login'")
+		b.Go(h.url() + "/")
+		b.Wait(shows("#status", "You are not logged in."))
+	})
+}
+
+// The list shows runs as they go, without a reload: state, title, tree, results that were not seen, the tab's title.
+func TestFullPageList(t *testing.T) {
+	engines(t, func(t *testing.T, h *host) {
+		b := h.login(t)
+		b.Wait(shows("#none", "No thread"))
+		beat := func(n int, ms int64) string {
+			return signal("r1", fmt.Sprint("beat.", n), thread.TypeHeartbeat, fmt.Sprintf(`,"nextMs":%d`, ms))
+		}
+		h.post("parent", append(begin("r1", "fix the parser", ""), beat(1, 3_600_000))...)
+		b.Wait(shows("#t-parent > article .title", "fix the parser"))
+		b.Wait(shows("#t-parent > article .state", "working"))
+		b.Wait("document.title === '1 working · arbe'")
+		h.post("child", begin("r2", "write a test", `,"parent":{"threadId":"parent","authorId":"a"}`)...)
+		b.Wait("document.querySelector('#t-parent > ul > #t-child')")
+
+		// A heartbeat is missing, and nothing comes that would say so.
+		h.post("parent", beat(2, 200))
+		b.Wait(shows("#t-parent > article .state", "dead"))
+		b.Wait("document.title.includes('1 dead')")
+		h.post("parent", beat(3, 3_600_000))
+		b.Wait(shows("#t-parent > article .state", "working"))
+
+		h.post("parent", end("r1", "completed"))
+		b.Wait(shows("#t-parent > article .state", "done"))
+		b.Wait("document.querySelector('#t-parent.unseen')")
+		b.Wait("document.title.startsWith('1 new')")
+		if browser.Eval[bool](b, "!!document.querySelector('#t-child.unseen')") {
+			t.Error("a run that goes on is marked as new")
+		}
+		b.Click("#t-parent > article .title")
+		b.Wait("location.pathname === '/t/parent' && document.title.startsWith('done')")
+		b.Go(h.url() + "/")
+		b.Wait("document.querySelector('#t-parent:not(.unseen)')")
+
+		b.Type("input[name=q]", "TEST")
+		b.Click("form[role=search] button")
+		b.Wait("location.search.includes('q=TEST') && document.querySelector('#t-child')")
+		if browser.Eval[bool](b, "!!document.getElementById('t-parent')") {
+			t.Error("the search shows another thread")
+		}
+		h.post("more", begin("r3", "another test", "")...)
+		b.Wait("document.querySelector('#t-more')")
+		h.post("hidden", begin("r4", "something else", "")...)
+		h.post("last", begin("r5", "last test", "")...)
+		b.Wait("document.querySelector('#t-last') && !document.querySelector('#t-hidden')")
+	})
+}
+
+// A server that is started again mid-stream: the page reports it, and goes on.
+func TestFullPageRestart(t *testing.T) {
+	h := newHost(t)
+	b := h.login(t)
+	h.post("before", begin("r1", "before", "")...)
+	b.Wait("document.querySelector('#t-before')")
+	h.stop()
+	b.Wait(shows("#status", "The server is away"))
+	h.start()
+	h.post("after", begin("r2", "after", "")...)
+	b.Wait("document.querySelector('#t-after')")
+	b.Wait("document.getElementById('status').innerText === ''")
+}
+
+// A login that expires while the page is open: the page reports it.
+func TestFullPageExpires(t *testing.T) {
+	h := newHost(t)
+	secret, err := os.ReadFile(filepath.Join(h.data, "arbe", "secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(h.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(2 * time.Second)
+	b := browser.Open(t, h.url())
+	b.Cookie(h.url(), "arbe-"+u.Port(), access.Seal(bytes.TrimSpace(secret), access.Session{Until: until, Most: until}))
+	b.Go(h.url() + "/")
+	b.Wait(shows("#status", "Your login has expired."))
+	b.Go(h.url() + "/")
+	b.Wait(shows("#status", "Your login has expired."))
+	b.Wait("document.body.innerText.includes('arbe open')")
+}
+
+// A share link shows one thread to a browser without a login, without acts, until it is revoked.
+func TestFullPageShare(t *testing.T) {
+	engines(t, func(t *testing.T, h *host) {
+		h.post("t1", begin("r1", "fix the parser", "")...)
+		h.post("t2", begin("r2", "a secret", "")...)
+		link := h.run("", "share", "t1")
+		for range 2 {
+			b := browser.Open(t, h.url())
+			b.Go(link)
+			b.Wait("location.pathname === '/t/t1'")
+			b.Wait(shows("h1", "fix the parser"))
+			if browser.Eval[bool](b, "!!document.querySelector('form, a[href=\"/\"]')") {
+				t.Error("a shared thread can be acted on")
+			}
+			for _, path := range []string{"/", "/t/t2"} {
+				b.Go(h.url() + path)
+				b.Wait(shows("#status", "You are not logged in."))
+			}
+		}
+		b := browser.Open(t, h.url())
+		b.Go(link)
+		b.Wait("location.pathname === '/t/t1'")
+		h.run("", "share", "--revoke", "t1")
+		b.Go(h.url() + "/t/t1")
+		b.Wait(shows("#status", "this link was revoked"))
+		b.Go(link)
+		b.Wait(shows("#status", "this link was revoked"))
+	})
+}

@@ -56,7 +56,7 @@ func TestExecInputBreaks(t *testing.T) {
 	})
 }
 
-// TestExecLong: the output has no limit where it is streamed, and is kept up to the limit where it is not.
+// TestLargeExec: the output has no limit where it is streamed, and is kept up to the limit where it is not.
 func TestLargeExec(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.create(t, sandbox.Options{})

@@ -118,7 +118,7 @@ var neverTested = []struct {
 	{"github.com/google/go-github/", "112,000 lines to compile for three requests", []string{"host/push"}},
 	{
 		"github.com/nats-io/nats-server/", "a whole NATS server is for those who test on NATS",
-		[]string{"host/log/jetstream", "host/server", "internal/test/page", "internal/test/scripts"},
+		[]string{"host/log/jetstream", "host/server", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",

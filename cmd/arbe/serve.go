@@ -67,8 +67,8 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 			},
 			&cli.StringSliceFlag{
 				Name: "page-host",
-				Usage: "let browsers reach the page as `NAME`; a server on a loopback address answers to localhost and\n" +
-					"loopback addresses, another one to every name as long as none is given",
+				Usage: "let browsers reach the page as `NAME`; a server on a loopback address answers to localhost\n" +
+					"and loopback addresses, another one to every name as long as none is given",
 			},
 			&cli.StringFlag{Name: "debug-addr", Usage: "serve profiles (pprof) on `HOST:PORT`, a loopback address"},
 			&cli.DurationFlag{

@@ -148,7 +148,8 @@ func (t *tailing) exit() error {
 	r, any := t.latest()
 	if !any || r.Status == thread.StatusRunning {
 		return &cmdline.Exit{
-			Status: exitBusy, Cause: fmt.Errorf("thread %s is %s: no exit status yet", t.client.Thread, t.fold.Status()),
+			Status: exitBusy,
+			Cause:  fmt.Errorf("thread %s is %s: no exit status yet", t.client.Thread, t.fold.Status()),
 		}
 	}
 	return ended(&t.fold, r.ID)

@@ -35,7 +35,8 @@ func (l *Log) Note(ctx context.Context, name string) (json.RawMessage, error) {
 // another server has written meanwhile. Its error ends SetNote and changes nothing; after an error of the engine the
 // note may have changed.
 //
-// The log keeps the last value alone: a note is the state of its stream, and the record of the append before is removed.
+// The log keeps the last value alone: a note is the state of its stream, and the record of the append before is
+// removed.
 func (l *Log) SetNote(
 	ctx context.Context, name string, change func(was json.RawMessage) (json.RawMessage, error),
 ) error {

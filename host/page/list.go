@@ -44,7 +44,8 @@ func (f filter) has(v thread.Summary, now time.Time) bool {
 		}
 	}
 	text := strings.ToLower(f.Text)
-	return text == "" || strings.Contains(strings.ToLower(v.Title), text) || strings.Contains(strings.ToLower(v.ID), text)
+	return text == "" || strings.Contains(strings.ToLower(v.Title), text) ||
+		strings.Contains(strings.ToLower(v.ID), text)
 }
 
 // statuses returns the statuses of the threads in a state, for the index; nil for all.

@@ -17,9 +17,9 @@
 //	share            GET below /t/ID of its thread
 //
 // Each request passes the same checks first: a Host that this server has (a page of another site can give its own name
-// a loopback address), and for POST and DELETE an origin that is this server's (http.CrossOriginProtection). GET changes
-// nothing. Every answer has a Content-Security-Policy that allows no script or style but those of /assets/, no HTML
-// from a script but through the policy "arbe", no other origin, and no frame.
+// a loopback address), and for POST and DELETE an origin that is this server's (http.CrossOriginProtection). GET
+// changes nothing. Every answer has a Content-Security-Policy that allows no script or style but those of /assets/, no
+// HTML from a script but through the policy "arbe", no other origin, and no frame.
 package page
 
 import (

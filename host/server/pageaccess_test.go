@@ -331,7 +331,8 @@ func TestPageAccess(t *testing.T) {
 			{"links listed by a reader", visit{method: "GET", path: "/share/codes?thread=one", cookies: login}, 401, "no_token"},
 			{"links revoked by a reader", visit{method: "DELETE", path: "/share/codes?thread=one", cookies: share}, 401, "no_token"},
 			{"a session as a token", visit{
-				method: "GET", path: "/api/threads", header: map[string]string{"Authorization": "Bearer " + login[0].Value},
+				method: "GET", path: "/api/threads",
+				header: map[string]string{"Authorization": "Bearer " + login[0].Value},
 			}, 401, "invalid_token"},
 			{"a session at the API", visit{method: "GET", path: "/api/threads", cookies: login}, 401, "no_token"},
 			{"the page's token at the API", visit{method: "GET", path: "/api/threads", header: opener(t)}, 403, "wrong_thread"},
@@ -471,13 +472,14 @@ func TestPageHeaders(t *testing.T) {
 		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 			"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; " +
 			"require-trusted-types-for 'script'; trusted-types arbe",
-		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
-		"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-store",
 	}
 	for path, status := range map[string]int{
-		"/": 200, "/?part": 200, "/?state=nonsense": 400, "/live": 200, "/login": 200, "/share": 200, "/login/state": 204,
-		"/t/one": 200, "/t/none": 404, "/t/not..valid": 404, "/t/one/none": 404, script: 200, "/assets/x/page.js": 404,
-		"/share/codes?thread=one": 401,
+		"/": 200, "/?part": 200, "/?state=nonsense": 400, "/live": 200, "/login": 200, "/share": 200,
+		"/login/state": 204, "/t/one": 200, "/t/none": 404, "/t/not..valid": 404, "/t/one/none": 404, script: 200,
+		"/assets/x/page.js": 404, "/share/codes?thread=one": 401,
 	} {
 		for _, kind := range []string{"text/html", "*/*"} {
 			got := visit{

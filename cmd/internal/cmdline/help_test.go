@@ -14,12 +14,14 @@ import (
 func helpApp() *cli.App {
 	return &cli.App{
 		Name: "prog", Usage: "do things", Version: "1.0",
-		Description: "The first paragraph is wrapped\nwherever its lines end in the source, as it is longer than a line.\n\n" +
+		Description: "The first paragraph is wrapped\n" +
+			"wherever its lines end in the source, as it is longer than a line.\n\n" +
 			"As it stands:\n\n  prog keep --addr A\n\nRows:\n  NAME    of one\n  A-LONG-NAME-OF-ANOTHER-ONE  its text",
 		Flags: []cli.Flag{&cli.StringFlag{Name: "data", Usage: "keep all in `FOLDER`", EnvVars: []string{"PROG_DATA"}}},
 		Commands: []*cli.Command{
 			{
-				Name: "keep", Usage: "keep .things", ArgsUsage: "ID [FILE]", Action: func(*cli.Context) error { return nil },
+				Name: "keep", Usage: "keep .things", ArgsUsage: "ID [FILE]",
+				Action: func(*cli.Context) error { return nil },
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print nothing"},
 					&cli.DurationFlag{Name: "wait", Value: 72 * time.Hour, Usage: "give up"},
@@ -152,8 +154,9 @@ func TestCheck(t *testing.T) {
 func TestNearest(t *testing.T) {
 	names := []string{"launch", "run", "reconcile", "completion", "ls"}
 	for word, want := range map[string]string{
-		"lunch": "launch", "lanuch": "launch", "runn": "run", "rn": "run", "reconcil": "reconcile", "comp": "completion",
-		"rec": "reconcile", "sl": "ls", "x": "", "open": "", "deploy": "", "": "",
+		"lunch": "launch", "lanuch": "launch", "runn": "run", "rn": "run", "reconcil": "reconcile",
+		"comp": "completion",
+		"rec":  "reconcile", "sl": "ls", "x": "", "open": "", "deploy": "", "": "",
 	} {
 		if got := nearest(word, names); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)
@@ -179,8 +182,8 @@ func TestManual(t *testing.T) {
 		}
 	}
 	requests := map[string]bool{
-		".TH": true, ".SH": true, ".SS": true, ".TP": true, ".PP": true, ".B": true, ".nf": true, ".fi": true, ".nh": true,
-		".ad": true,
+		".TH": true, ".SH": true, ".SS": true, ".TP": true, ".PP": true, ".B": true, ".nf": true, ".fi": true,
+		".nh": true, ".ad": true,
 	}
 	for line := range strings.Lines(out.String()) {
 		request, _, _ := strings.Cut(strings.TrimSpace(line), " ")

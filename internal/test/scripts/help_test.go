@@ -69,7 +69,9 @@ func TestFullManual(t *testing.T) {
 		if err != nil || warnings.Len() > 0 {
 			t.Errorf("%s: %v\n%s", program, err, warnings.String())
 		}
-		for _, want := range []string{"\nNAME\n", "\nSYNOPSIS\n", "\nDESCRIPTION\n", "\nCOMMANDS\n", "--harness HARNESS"} {
+		for _, want := range []string{
+			"\nNAME\n", "\nSYNOPSIS\n", "\nDESCRIPTION\n", "\nCOMMANDS\n", "--harness HARNESS",
+		} {
 			if !strings.Contains(string(page), want) {
 				t.Errorf("%s: no %q in the page", program, want)
 			}

@@ -74,8 +74,10 @@ func TestCause(t *testing.T) {
 		{"\x1b[31mError: Model \"nope/none\" not found.\x1b[39m\n", `Error: Model "nope/none" not found.`},
 		{codexFlag, "error: unexpected argument '--nope' found"},
 		{codexStart, ""},
-		{"Error: No such tool\n(node:12) ExperimentalWarning: SQLite\n(Use `node --trace-warnings ...`)\n",
-			"Error: No such tool"},
+		{
+			"Error: No such tool\n(node:12) ExperimentalWarning: SQLite\n(Use `node --trace-warnings ...`)\n",
+			"Error: No such tool",
+		},
 		{"TypeError [ERR_X]: no\nlater\n", "TypeError [ERR_X]: no"},
 		{"Uncaught Error: no\n", "Uncaught Error: no"},
 		{"/lib/a.js:20\n    at f (/lib/a.js:1:1)\n\nNode.js v24.1.0\n", ""},
@@ -94,29 +96,35 @@ func TestCrashMessage(t *testing.T) {
 		want  string
 	}{
 		{
-			"old Node", outcome.Facts{Stderr: piOldNode, Node: "22.19.0"},
+			"old Node",
+			outcome.Facts{Stderr: piOldNode, Node: "22.19.0"},
 			"the agent ended with exit status 1: it needs Node 22.19.0 or newer, and runs on Node 20.20.2: " +
 				"TypeError: webidl.util.markAsUncloneable is not a function",
 		},
 		{
-			"Node of the same major version", outcome.Facts{Stderr: "Error: x\nNode.js v22.18.9\n", Node: "22.19.0"},
+			"Node of the same major version",
+			outcome.Facts{Stderr: "Error: x\nNode.js v22.18.9\n", Node: "22.19.0"},
 			"the agent ended with exit status 1: it needs Node 22.19.0 or newer, and runs on Node 22.18.9: Error: x",
 		},
 		{
-			"new Node", outcome.Facts{Stderr: "Error: x\nNode.js v22.19.0\n", Node: "22.19.0"},
+			"new Node",
+			outcome.Facts{Stderr: "Error: x\nNode.js v22.19.0\n", Node: "22.19.0"},
 			"the agent ended with exit status 1: Error: x",
 		},
 		{
-			"no Node needed", outcome.Facts{Stderr: "Error: x\nNode.js v20.0.0\n"},
+			"no Node needed",
+			outcome.Facts{Stderr: "Error: x\nNode.js v20.0.0\n"},
 			"the agent ended with exit status 1: Error: x",
 		},
 		{
-			"disk full", outcome.Facts{Stderr: nodeDiskFull, DiskFull: true},
+			"disk full",
+			outcome.Facts{Stderr: nodeDiskFull, DiskFull: true},
 			"the agent ended with exit status 1: no space left on its disk: " +
 				"Error: ENOSPC: no space left on device, write",
 		},
 		{
-			"disk full, silent", outcome.Facts{DiskFull: true},
+			"disk full, silent",
+			outcome.Facts{DiskFull: true},
 			"the agent ended with exit status 1: no space left on its disk",
 		},
 		{"silent", outcome.Facts{}, "the agent ended with exit status 1"},

@@ -25,7 +25,7 @@ func TestPulse(t *testing.T) {
 			if due < now {
 				t.Fatalf("round %d: a heartbeat was due at %v, and it is %v", round, due, now)
 			}
-			newest, due := p.spoke, promised
+			newest, beat := p.spoke, promised
 			switch {
 			case entry <= due && !closing: // of a run at its end nothing else is acknowledged
 				now, p.spoke = entry, entry
@@ -40,7 +40,7 @@ func TestPulse(t *testing.T) {
 				}
 				promised, beaten = p.beat(now, closing), now
 			}
-			if gap := now - newest; !closing && gap > every || gap > silentBeats*due {
+			if gap := now - newest; !closing && gap > every || gap > silentBeats*beat {
 				t.Fatalf("round %d: nothing for %v before %v, closing %v", round, gap, now, closing)
 			}
 		}

@@ -7,7 +7,7 @@
 //	          traded by everyone who has the link
 //	session   what a code is traded for: sealed with the server's secret and kept by the browser as a cookie. It lasts
 //	          IdleTTL, is renewed while it is used, and ends for good MostTTL after its beginning; a share's session
-//	          ends with its share, too
+//	          also ends with its share
 //
 // Codes and shares stand in a note of the log (log.Note), by the SHA-256 of their code: a reader of the log, or of a
 // backup, can trade none of them. Each trade of a login code is a compare-and-append, so of several servers on one log

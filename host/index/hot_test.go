@@ -75,7 +75,8 @@ func TestConcurrent(t *testing.T) {
 				if i%7 == 0 {
 					e = signalled("r1", fmt.Sprint("beat.", k, ".", i), thread.TypeHeartbeat, `,"nextMs":5000`)
 				}
-				if _, err := w.log.Append(t.Context(), id, []thread.Entry{e}); err != nil && !errors.Is(err, log.ErrGone) {
+				_, err := w.log.Append(t.Context(), id, []thread.Entry{e})
+				if err != nil && !errors.Is(err, log.ErrGone) {
 					t.Error(err) // ErrGone: while it is deleted
 				}
 				if k == 0 && i%20 == 19 {

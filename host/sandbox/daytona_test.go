@@ -127,7 +127,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: a client waits as long as it is told, and tries again at once then.
+// TestRetryAfter: a client waits as long as Retry-After asks for, and tries again at once then.
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

@@ -414,7 +414,7 @@ func TestPageLoginOnce(t *testing.T) {
 	})
 }
 
-// A session's cookie is the browser's alone, is renewed while it is used, and says where it came over TLS.
+// A session's cookie is the browser's alone, is renewed while it is used, and is Secure over TLS.
 func TestPageCookie(t *testing.T) {
 	s := startSite(t, nil)
 	u, err := url.Parse(s.url)

@@ -43,7 +43,9 @@ func TestAnswerByHand(t *testing.T) {
 			}
 			began := regexp.MustCompile(`▸ ` + name + ` ` + regexp.QuoteMeta(version) + ` · thread ` + s.thread +
 				` · pid \d+\x1b`)
-			until(t, "the closing line", func() bool { return strings.Contains(screen.String(), "✔ completed · exit 0 · ") })
+			until(t, "the closing line", func() bool {
+				return strings.Contains(screen.String(), "✔ completed · exit 0 · ")
+			})
 			if !began.MatchString(screen.String()) || strings.Contains(screen.String(), "level=") {
 				t.Errorf("the terminal shows %q", screen)
 			}
@@ -97,7 +99,8 @@ func TestFailuresByHand(t *testing.T) {
 				`\d+\.\d+\.\d+: \w*Error: .*[^0-9]$`, "next: put a newer Node first in PATH",
 		},
 		{
-			"disk full", "pi", []model.Reply{say(strings.Repeat("0123456789abcdef", 20_000))},
+			"disk full", "pi",
+			[]model.Reply{say(strings.Repeat("0123456789abcdef", 20_000))},
 			func(*testing.T, *scene) {},
 			`^the agent ended with exit status 1: no space left on its disk: `, "next: free space on the disk",
 		},

@@ -101,7 +101,7 @@ func TestFollow(t *testing.T) {
 	_, url := c.box()
 	s := c.session(url, "s1")
 	marked := c.with("X-Daytona-SDK-Version", "0.218.0")
-	// A command that goes on once its follower has read a letter, so that the next piece comes by itself.
+	// A command that continues once its follower has read a letter, so that the next piece comes alone.
 	read := func(letter string) string {
 		return "while [ ! -e read-" + letter + " ]; do sleep 0.01; done; rm read-" + letter
 	}

@@ -63,7 +63,8 @@ func TestSessionOrder(t *testing.T) {
 	first := c.exec(s, "while [ ! -e go ]; do sleep 0.01; done; echo first | tee -a order", true)
 	second := c.exec(s, "echo second | tee -a order", true)
 	state := func(a answer) answer { return c.do("GET", s+"/command/"+a.str("cmdId"), nil) }
-	if a := state(second); a.status != 200 || a.str("command") != "echo second | tee -a order" || a.json["exitCode"] != nil {
+	if a := state(second); a.status != 200 || a.str("command") != "echo second | tee -a order" ||
+		a.json["exitCode"] != nil {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
 	if a := c.do("GET", s+"/command/"+second.str("cmdId")+"/logs", nil); a.body != "" {

@@ -65,6 +65,10 @@ func (p *program) tokenCommand() *cli.Command {
 			case c.Duration("ttl") <= 0:
 				return cmdline.Usage("--ttl: want more than 0")
 			}
+			id, err := p.toChange(c, c.String("thread"))
+			if err != nil {
+				return err
+			}
 			d, err := data(c)
 			if err != nil {
 				return err
@@ -78,7 +82,7 @@ func (p *program) tokenCommand() *cli.Command {
 			case list:
 				name = token.SubjectThreads
 			case name == "":
-				name = thread.StreamName(c.String("thread"))
+				name = thread.StreamName(id)
 			}
 			token, err := token.Sign(key, token.Grant{
 				Stream: name, Scope: scope, Run: c.String("run"), Until: time.Now().Add(c.Duration("ttl")),

@@ -35,12 +35,6 @@ func badThread(id string) error {
 	return cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", id)
 }
 
-// list returns the list of the server's threads.
-func (p *program) list(c *cli.Context) (thread.List, error) {
-	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
-	return thread.NewList(client), err
-}
-
 // clientOf returns a client of no thread, whose tokens have this subject and scope.
 func (p *program) clientOf(c *cli.Context, subject, scope string) (*thread.Client, error) {
 	d, err := data(c)

@@ -14,6 +14,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
+	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -63,12 +64,13 @@ func (p *program) listAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := p.list(c)
+	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return err
 	}
+	l := thread.NewList(client)
 	if c.Bool("watch") {
-		return p.reachList(l, p.watchList(c, l, filter))
+		return p.reachList(l, p.watchList(c, client, filter))
 	}
 	out := bufio.NewWriter(p.stdout)
 	err = p.printList(c, l, filter, out)

@@ -73,6 +73,10 @@ func (p *program) tokenCommand() *cli.Command {
 			case c.Duration("ttl") <= 0:
 				return cmdline.Usage("--ttl: want more than 0")
 			}
+			id, err := p.toChange(c, c.String("thread"))
+			if err != nil {
+				return err
+			}
 			d, err := data(c)
 			if err != nil {
 				return err
@@ -86,7 +90,7 @@ func (p *program) tokenCommand() *cli.Command {
 			case whole:
 				name = grant.Stream
 			case name == "":
-				name = thread.StreamName(c.String("thread"))
+				name = thread.StreamName(id)
 			}
 			token, err := token.Sign(key, token.Grant{
 				Stream: name, Scope: scope, Run: c.String("run"), Author: c.String("author"),

@@ -18,9 +18,10 @@ import (
 )
 
 // watchList shows the list as it changes.
-func (p *program) watchList(c *cli.Context, l thread.List, f thread.Filter) error {
-	w := watched{list: l, filter: f, limit: thread.ListLimit}
+func (p *program) watchList(c *cli.Context, client *thread.Client, f thread.Filter) error {
+	w := watched{list: thread.NewList(client), filter: f, limit: thread.ListLimit}
 	if _, live := cmdline.Terminal(p.stdout); live && os.Getenv("TERM") != "dumb" && !c.Bool("json") {
+		client.Log = nil // it would write into the table, which has a line for a server that is away
 		return p.watchTable(c.Context, w, c.Int("n"))
 	}
 	if n := c.Int("n"); n > 0 {
@@ -134,6 +135,10 @@ const (
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 )
 
+// mostAway is the time without a page after which a table is an old one: a connection lasts a minute, and begins with
+// a page.
+const mostAway = 90 * time.Second
+
 // watchTable draws the table again with each change, and once a second.
 func (p *program) watchTable(ctx context.Context, w watched, most int) (err error) {
 	b := listing.NewBoard(w.filter, w.limit)
@@ -144,25 +149,31 @@ func (p *program) watchTable(ctx context.Context, w watched, most int) (err erro
 		_, restore := io.WriteString(p.stdout, leaveScreen)
 		err = errors.Join(err, restore)
 	}()
-	begun := false
+	var last time.Time // when the server sent a page last
 	return w.follow(ctx, func(event any) error {
 		switch e := event.(type) {
 		case thread.ListPage:
 			b.Replace(e)
-			begun = true
+			last = time.Now()
 		case thread.Change:
 			b.Change(e)
 		}
 		_, height, _ := cmdline.TerminalSize(p.stdout)
-		lines := []string{"waiting for the thread server"}
-		if begun {
+		lines := []string{"waiting for an answer from " + w.list.Address()}
+		if !last.IsZero() {
 			rows := b.Sorted()
 			if most > 0 && len(rows) > most {
 				rows = rows[:most]
 			}
-			lines = newTable(p.stdout).Lines(rows, b.Now())
+			t := newTable(p.stdout)
+			lines = t.Lines(rows, b.Now())
 			if len(rows) == 0 {
 				lines = []string{emptyList(w.filter)}
+			}
+			if away := time.Since(last); away > mostAway {
+				const text = "no answer from %s for %s: this is an old state"
+				line := listing.Clip(fmt.Sprintf(text, w.list.Address(), listing.ShortDuration(away)), t.Width)
+				lines = append([]string{line}, lines...)
 			}
 		}
 		if height > 0 && len(lines) > height {

@@ -140,13 +140,14 @@ func (h helps) read(t *testing.T, words ...string) {
 	}
 	flags := map[string]bool{}
 	h[strings.Join(words, " ")] = flags
-	head, options, _ := strings.Cut(string(out), "OPTIONS:\n")
+	head, options, _ := strings.Cut(string(out), "\nFlags")
 	for _, name := range option.FindAllString(options, -1) {
 		flags[name] = true
 	}
-	_, commands, _ := strings.Cut(head, "COMMANDS:\n")
+	_, commands, _ := strings.Cut(head, "\nCommands:\n")
 	for line := range strings.Lines(commands) {
-		if name, _, is := strings.Cut(strings.TrimSpace(line), "  "); is && strings.HasPrefix(line, "   ") {
+		name, _, is := strings.Cut(strings.TrimSpace(line), "  ")
+		if is && strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ") {
 			h.read(t, append(slices.Clone(words), name)...)
 		}
 	}

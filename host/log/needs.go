@@ -24,6 +24,12 @@ type backReader interface {
 	ReadBack(ctx context.Context, stream string, upTo uint64, n, most int) ([]engine.Record, error)
 }
 
+// finder is an engine on which a look-up for a reader can be cheaper than one for a writer.
+type finder interface {
+	// Find is Lookup for a caller that appends nothing.
+	Find(ctx context.Context, stream, key string) (engine.Record, bool, error)
+}
+
 // pruner lists and deletes streams and records, for retention.
 type pruner interface {
 	// Streams calls f for each stream that exists. It stops at f's first error and returns it.

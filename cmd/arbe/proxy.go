@@ -38,9 +38,10 @@ unchanged. It needs the server's address and no secret: the server alone verifie
 			front := proxy.Proxy{Upstream: upstream, Closing: c.Context, Logger: log}
 			// A request may need a second connection, to the server.
 			most := server.Limits{}.MostConnections(2)
-			return httpd.Serve(c.Context, c.String("addr"), most, front.Handler(), log, func(url string) {
+			err = httpd.Serve(c.Context, c.String("addr"), most, front.Handler(), log, func(url string) {
 				log.Info("forwarding to a thread server", "url", url, "upstream", upstream.String())
 			})
+			return inUse(err, "")
 		},
 	}
 }

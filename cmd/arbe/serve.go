@@ -190,7 +190,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	err = server.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
-	return serveExit(err)
+	return serveExit(inUse(err, d))
 }
 
 // serveExit gives a server's error its exit status.

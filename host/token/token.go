@@ -85,6 +85,10 @@ type claims struct {
 // ErrSubject is the error of a token whose subject is not the name of a stream.
 var ErrSubject = errors.New("token has no stream as its subject")
 
+// ErrSecret is the error of a token with another secret's signature.
+var ErrSecret = errors.New("the token's secret is not this server's secret: sign it with the data folder (--data) or " +
+	"the DURABLE_STREAMS_SECRET of the server that runs")
+
 // ErrShortSecret is the error of a secret that can be guessed.
 var ErrShortSecret = fmt.Errorf("the secret has less than %d bytes", MinSecret)
 
@@ -150,7 +154,10 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return keys, nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(),
 		jwt.WithStrictDecoding()) // the last character of a signature has unused bits
-	if err != nil {
+	switch {
+	case errors.Is(err, jwt.ErrSignatureInvalid):
+		return Grant{}, ErrSecret
+	case err != nil:
 		return Grant{}, err
 	}
 	if c.Scope == "" {

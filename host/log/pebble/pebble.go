@@ -38,7 +38,8 @@ type Engine struct {
 // maxIdle is how many heads are cached of streams that are not in use.
 const maxIdle = 10_000
 
-// Open opens the store in dir, and creates it if there is none. ErrFormat: a later program has written it.
+// Open opens the store in dir, and creates it if there is none. ErrFormat: a later program has written it. A *BusyError:
+// another process has it open.
 func Open(dir string, log *slog.Logger) (*Engine, error) {
 	return open(vfs.Default, dir, log)
 }
@@ -62,7 +63,7 @@ func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Engine, 
 	guarded := &guardedFS{FS: vfs.OnDiskFull(fs, space.full), dir: dir, failure: f}
 	db, err := pebbledb.Open(dir, options(guarded, committing, space, f))
 	if err != nil {
-		return nil, err
+		return nil, busy(dir, err)
 	}
 	err = migrate(db)
 	if err == nil { // an unfinished backup may have left its folder

@@ -65,10 +65,14 @@ func (p *program) tokenCommand() *cli.Command {
 			case !whole && !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
 			case !ok:
-				return cmdline.Usage("--scope %q: want write, read, renew, delete, threads or page", c.String("scope"))
+				return cmdline.Usage(
+					"--scope %q: want write, read, renew, delete, threads or page",
+					c.String("scope"),
+				)
 			case c.String("run") != "" && !thread.ValidRun(c.String("run")):
 				return cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", c.String("run"))
-			case len(c.String("author")) > thread.MaxAuthor || strings.ContainsFunc(c.String("author"), unicode.IsControl):
+			case len(c.String("author")) > thread.MaxAuthor ||
+				strings.ContainsFunc(c.String("author"), unicode.IsControl):
 				return cmdline.Usage("--author: want at most %d bytes without control characters", thread.MaxAuthor)
 			case c.Duration("ttl") <= 0:
 				return cmdline.Usage("--ttl: want more than 0")

@@ -63,7 +63,7 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 			if why := w.foreign(e); why != "" {
 				refuse(i, WrongRun, why)
 			} else if !w.authored(e) {
-				refuse(i, WrongAuthor, "the token is for the author "+w.Author+": it may post no entry of another author")
+				refuse(i, WrongAuthor, "the token is for the author "+w.Author+", and the entry has another author")
 			}
 		}
 	}

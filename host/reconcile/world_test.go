@@ -68,7 +68,8 @@ func newWorld(t testing.TB) *world {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.ahead.Load())).UTC().Format(http.TimeFormat))
 		if r.Method == http.MethodGet && r.URL.Query().Get("offset") == "0" {
 			w.reads.Add(1)
-			if q := r.URL.Query(); q.Get("types") == "" && q.Get("limit") != "1" && !strings.Contains(r.URL.Path, "_box_") {
+			if q := r.URL.Query(); q.Get("types") == "" && q.Get("limit") != "1" &&
+				!strings.Contains(r.URL.Path, "_box_") {
 				w.whole.Add(1)
 			}
 		}

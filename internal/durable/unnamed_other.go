@@ -10,7 +10,7 @@ import (
 // ErrCopy is the error of Name for a file that can't get that name: the bytes have to be copied.
 var ErrCopy = errors.New("a file can't get a name on this file system")
 
-// Unnamed creates a temporary file in the folder dir, for reading and writing. Where the system lets go of the name of
+// Unnamed creates a temporary file in the folder dir, for reading and writing. Where the system can remove the name of
 // an open file, it is gone once it is closed.
 func Unnamed(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, ".unnamed-")

@@ -177,7 +177,11 @@ func BenchmarkAppend(b *testing.B) {
 					looseLasts[k], err = appendBare(looseConn, subject, looseLasts[k], kilobyte(r))
 					return err
 				})
-				fileRate += appendRate(b, writers, func(k int, r *rand.Rand) error { return files[k%16].append(kilobyte(r)) })
+				fileRate += appendRate(
+					b,
+					writers,
+					func(k int, r *rand.Rand) error { return files[k%16].append(kilobyte(r)) },
+				)
 			}
 			b.ReportMetric(rate/float64(b.N), "appends/s")
 			b.ReportMetric(looseRate/float64(b.N), "appends/s-nats-server-unsynced")

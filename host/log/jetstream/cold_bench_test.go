@@ -22,14 +22,16 @@ func BenchmarkColdLookup(b *testing.B) {
 			for range 5 {
 				e := open(b, config)
 				began := time.Now()
-				if _, ok, err := e.Find(b.Context(), benchStream(0), fmt.Sprint("pi:0:", records-5)); !ok || err != nil {
+				if _, ok, err := e.Find(b.Context(), benchStream(0), fmt.Sprint("pi:0:", records-5)); !ok ||
+					err != nil {
 					b.Fatal(ok, err)
 				}
 				near = append(near, time.Since(began))
 				e = open(b, config)
 				for _, took := range []*[]time.Duration{&cold, &warm} {
 					began := time.Now()
-					if _, ok, err := e.Lookup(b.Context(), benchStream(0), fmt.Sprint("pi:0:", records/2)); !ok || err != nil {
+					if _, ok, err := e.Lookup(b.Context(), benchStream(0), fmt.Sprint("pi:0:", records/2)); !ok ||
+						err != nil {
 						b.Fatal(ok, err)
 					}
 					*took = append(*took, time.Since(began))

@@ -38,8 +38,8 @@ type Engine struct {
 // maxIdle is how many heads are cached of streams that are not in use.
 const maxIdle = 10_000
 
-// Open opens the store in dir, and creates it if there is none. ErrFormat: a later program has written it. A *BusyError:
-// another process has it open.
+// Open opens the store in dir, and creates it if there is none. ErrFormat: a later program has written it. A
+// *BusyError: another process has it open.
 func Open(dir string, log *slog.Logger) (*Engine, error) {
 	return open(vfs.Default, dir, log)
 }

@@ -225,7 +225,7 @@ func TestFullPageList(t *testing.T) {
 		b.Wait("document.querySelector('#t-parent.unseen')")
 		b.Wait("document.title.startsWith('1 new')")
 		if browser.Eval[bool](b, "!!document.querySelector('#t-child.unseen')") {
-			t.Error("a run that goes on is marked as new")
+			t.Error("a run that has not ended is marked as new")
 		}
 		b.Click("#t-parent > article .title")
 		b.Wait("location.pathname === '/t/parent' && document.title.startsWith('done')")
@@ -246,7 +246,7 @@ func TestFullPageList(t *testing.T) {
 	})
 }
 
-// A server that is started again mid-stream: the page reports it, and goes on.
+// A server that is started again mid-stream: the page reports it, and resumes.
 func TestFullPageRestart(t *testing.T) {
 	h := newHost(t)
 	b := h.login(t)

@@ -53,7 +53,7 @@ runners: ## the box's binary for each architecture, for arbe to find beside itse
 
 .PHONY: demo
 demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, against a scripted model
-	@go run ./internal/test/demo $(BIN)
+	@go run -trimpath ./internal/test/demo $(BIN)
 
 # make test leaves out the tests whose names begin with TestFull or TestLarge, and make test-full runs them alone. Both
 # go through internal/test/report, which counts skips.

@@ -193,7 +193,7 @@ func (h helps) holds(command string) bool {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "run", "../demo", bin)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../demo", bin)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

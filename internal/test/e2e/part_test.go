@@ -4,9 +4,14 @@ package e2e_test
 // cells, make test-full the others (TestFull…).
 type part func(row, column, columns int) bool
 
-// every has one cell of each nth row, and the columns in turn.
-func every(n int) part {
-	return func(row, column, columns int) bool { return row%n == 0 && column == row/n%columns }
+// every has one cell of each nth row, from the first one on, and the columns in turn.
+func every(n int) part { return everyFrom(0, n) }
+
+// everyFrom has one cell of each nth row, from a row on, and the columns in turn.
+func everyFrom(from, n int) part {
+	return func(row, column, columns int) bool {
+		return row >= from && (row-from)%n == 0 && column == (row-from)/n%columns
+	}
 }
 
 // first has the first cell of the first row alone.

@@ -161,7 +161,7 @@ func awaitFile(t *testing.T, path string) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
-		if time.Since(began) > 30*time.Second {
+		if time.Since(began) > 2*time.Minute {
 			t.Fatalf("waited in vain for %s", path)
 		}
 	}

@@ -80,7 +80,7 @@ func withServer(run func() int) (status int, err error) {
 		err = errors.Join(err, described(data))
 	}()
 	// until the server is there
-	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
 		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil && len(b) > 0 {
 			server = strings.TrimSpace(string(b))
 			return run(), nil

@@ -137,7 +137,7 @@ func alive(pid string) bool {
 // await waits until something is so.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for late := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
+	for late := time.Now().Add(2 * time.Minute); !so(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatalf("%s: it did not come to that", what)
 		}

@@ -47,7 +47,7 @@ var may = map[string][]string{
 	"cmd/internal/cmdline":      {},
 	"cmd/internal/listing":      {"host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "harness/catalog", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "internal/durable", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "harness/catalog", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "internal/durable", "internal/procfs", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},

@@ -61,7 +61,8 @@ func BenchmarkBefore(b *testing.B) {
 				}
 				percentiles(b, took, tt.name)
 			}
-			var took []time.Duration // of as much work as 50 entries take, without a server: how long one waits for a processor
+			// As much work as 50 entries take, without a server, shows how long one waits for a processor.
+			var took []time.Duration
 			work, sum := make([]byte, 1<<20), uint32(0)
 			for range 300 {
 				began := time.Now()

@@ -323,10 +323,11 @@ var statuses = map[string]int{
 	"GatewayTimeout": 504, "InsufficientStorage": 507,
 }
 
-// TestPageErrors holds that docs/PROTOCOL.md has each status and code that host/server and host/proxy answer with.
+// TestPageErrors holds that docs/PROTOCOL.md has each status and code with which host/server, host/proxy and
+// host/httpd answer.
 func TestPageErrors(t *testing.T) {
 	want := map[string]bool{}
-	for _, dir := range []string{"host/server", "host/proxy"} {
+	for _, dir := range []string{"host/server", "host/proxy", "host/httpd"} {
 		names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -338,6 +339,9 @@ func TestPageErrors(t *testing.T) {
 			}
 			if strings.HasSuffix(name, "_test.go") {
 				continue
+			}
+			if strings.Contains(string(b), `const panicAnswer = `+"`"+`{"error":{"code":"internal"`) {
+				want["500 internal"] = true
 			}
 			for _, form := range errorForms {
 				for _, m := range form.FindAllStringSubmatch(string(b), -1) {

@@ -190,6 +190,11 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
+	if task.Resume {
+		if _, err := exists(c.Context, client); thread.NoThread(err) {
+			return fail(noThread(task.Thread))
+		}
+	}
 	key, err := secret(h.data)
 	if err != nil {
 		return fail(err)

@@ -104,8 +104,11 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 	if noWait {
 		return nil
 	}
-	_, err := exists(ctx, t.client)
+	entries, err := exists(ctx, t.client)
 	switch {
+	case err == nil && !entries:
+		fmt.Fprintf(t.stderr, "arbe: thread %s has no entries yet; waiting for the first one\n", t.client.Thread)
+		return nil
 	case thread.NoThread(err):
 		fmt.Fprintf(t.stderr, "arbe: no such thread yet: %s; waiting for its first entry\n", t.client.Thread)
 		return nil

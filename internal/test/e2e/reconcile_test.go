@@ -49,8 +49,8 @@ func TestReconcile(t *testing.T) {
 	}
 	// The parent gets a provisional end when that has stood for a while, and the end of a run that is cancelled at
 	// once.
-	if out, err := h.try("thread", "read", parent); err == nil {
-		t.Errorf("the parent has %s", out)
+	if out, err := h.try("thread", "read", parent); err != nil || out != "" {
+		t.Errorf("the parent has %s, %v", out, err)
 	}
 	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
 	n := len(h.model.Requests())

@@ -72,7 +72,7 @@ func TestCancel(t *testing.T) {
 			}
 			end := last[thread.StatusChanged](t, server.Entries())
 			if tt.want == outcome.Cancelled &&
-				(end.Totals.Reason != "the run was cancelled: SIGTERM" || end.Status != "cancelled") {
+				(end.Totals.Reason != "cancelled: SIGTERM" || end.Status != "cancelled") {
 				t.Errorf("the thread says %+v", end.Totals)
 			}
 		})

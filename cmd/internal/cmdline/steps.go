@@ -89,7 +89,7 @@ func (s *Steps) draw() {
 func (s *Steps) line(took time.Duration) string {
 	text, end := []rune("· "+clean(s.step)), ""
 	if took > 0 {
-		end = " " + took.String()
+		end = " (" + took.String() + ")"
 	}
 	if room := s.columns - 1 - len(end); len(text) > room && room > 0 {
 		text = append(text[:room-1], '…')

@@ -19,13 +19,13 @@ func TestStepsOnTerminal(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		s.End()
 		want := "\r\x1b[K· making a box" +
-			"\r\x1b[K· making a box 1s" +
-			"\r\x1b[K· making a box 2s" +
+			"\r\x1b[K· making a box (1s)" +
+			"\r\x1b[K· making a box (2s)" +
 			"\r\x1b[K  a line\n" +
-			"\r\x1b[K· making a box 2s" +
-			"\r\x1b[K· making a box 2.5s\n" +
+			"\r\x1b[K· making a box (2s)" +
+			"\r\x1b[K· making a box (2.5s)\n" +
 			"\r\x1b[K· uploading something with a…" +
-			"\r\x1b[K· uploading something … 100ms\n"
+			"\r\x1b[K· uploading somethin… (100ms)\n"
 		if got := screen.String(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}

@@ -226,7 +226,7 @@ func TestPiTerminated(t *testing.T) {
 	if up, d := began.Sub(started), time.Since(began); d > 8*up {
 		t.Errorf("took %v, %v from the start to the model", d, up)
 	}
-	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "the run was cancelled: SIGTERM" ||
+	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "cancelled: SIGTERM" ||
 		*e.Totals.ExitCode != 143 {
 		t.Errorf("got %+v", e)
 	}

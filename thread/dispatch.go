@@ -85,7 +85,8 @@ type Pushed struct {
 type Synced struct {
 	Signal
 	Copied    int      `json:"copied"`
-	Conflicts []string `json:"conflicts"` // paths that changed on both sides: the box's version is NAME.box
+	Bytes     int64    `json:"bytes,omitempty"` // of the copied files
+	Conflicts []string `json:"conflicts"`       // paths that changed on both sides: the box's version is NAME.box
 	Deleted   int      `json:"deleted"`
 	Skipped   []string `json:"skipped,omitempty"` // paths that the box changed and that never come back, as hooks of git
 	Error     string   `json:"error,omitempty"`

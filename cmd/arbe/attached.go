@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -68,6 +69,7 @@ func (p *program) runAction(c *cli.Context) error {
 			if err != nil || status == thread.StatusRunning || status == "" {
 				return errors.Join(reach(err), p.left(done))
 			}
+			p.advise(&fold, done)
 			return errors.Join(ended(&fold, done.Run), p.after(ctx, c, h, done, attached))
 		case sig := <-signals:
 			if asked || sig != syscall.SIGINT {
@@ -102,14 +104,7 @@ func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch
 	if r == nil {
 		return nil
 	}
-	fmt.Fprintf(
-		p.stderr,
-		"· %s: %d copied back, %d deleted, %d changed on both sides\n",
-		c.String("dir"),
-		r.Copied,
-		r.Deleted,
-		len(r.Conflicts),
-	)
+	fmt.Fprintf(p.stderr, "· %s: %s\n", c.String("dir"), synced(*r))
 	report(p.stderr, *r)
 	if r.Error != "" {
 		return &cmdline.Exit{
@@ -122,6 +117,26 @@ func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch
 		}
 	}
 	return nil
+}
+
+// advise prints the next step after a run that did not complete.
+func (p *program) advise(fold *thread.Fold, done launch.Launched) {
+	run, _ := fold.Run(done.Run)
+	if run.Status == thread.StatusCompleted {
+		return
+	}
+	if run.Cause != nil {
+		if advice := outcome.Advice(run.Cause.ErrorClass, run.Cause.Message); advice != "" {
+			fmt.Fprintf(p.stderr, "  next: %s\n", advice)
+		}
+	}
+	fmt.Fprintf(p.stderr, "  resume: arbe run --thread %s --resume -- TASK\n", done.Thread)
+}
+
+// synced describes a copy back: "2 files copied back (12 KiB), 1 deleted, 1 conflict".
+func synced(r thread.Synced) string {
+	return fmt.Sprintf("%s copied back (%s), %d deleted, %s",
+		count(int64(r.Copied), "file"), size(r.Bytes), r.Deleted, count(int64(len(r.Conflicts)), "conflict"))
 }
 
 // pushResult is a push as the commands print it.

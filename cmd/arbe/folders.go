@@ -115,6 +115,7 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 	out, err := s.Pull(ctx, box)
 	result = thread.Synced{
 		Copied:    out.Copied,
+		Bytes:     out.Bytes,
 		Deleted:   out.Deleted,
 		Conflicts: capped(out.Conflicts),
 		Skipped:   capped(out.Skipped),

@@ -209,6 +209,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		}
 	}
 	mint := h.minting(client.Base, key, client)
+	steps := cmdline.NewSteps(p.stderr)
+	defer steps.End()
 	l := &launch.Launcher{
 		Provider: provider, Client: client, StreamURL: boxURL, Runner: runnerFor, Attached: attached,
 		Boxes: func(id string) *thread.Client {
@@ -229,12 +231,20 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			}
 			return write, renew, err
 		},
-		Progress: func(step string) { fmt.Fprintf(p.stderr, "· %s\n", step) },
+		Progress: func(step string) {
+			if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
+				steps.Note(note)
+				return
+			}
+			steps.Begin(step)
+		},
 	}
 	if err := remember(h.data, task.Thread); err != nil {
 		return fail(err) // noted before the run exists, so reconcile --all finds it
 	}
+	p.comeBack(task.Thread)
 	done, err := l.Launch(c.Context, task)
+	steps.End()
 	var open *launch.BusyError
 	switch {
 	case errors.As(err, &open):
@@ -243,6 +253,11 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		return done, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	}
 	return done, nil
+}
+
+// comeBack prints the thread's id, and the commands that show its run and end it.
+func (p *program) comeBack(id string) {
+	fmt.Fprintf(p.stderr, "▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n", id)
 }
 
 // checkPush refuses a launch whose work could not be pushed.

@@ -379,13 +379,7 @@ func (p *program) sandboxPull(c *cli.Context) error {
 		if result.Error != "" {
 			return errors.Join(errors.New(result.Error), err)
 		}
-		fmt.Fprintf(
-			p.stdout,
-			"%d copied, %d deleted, %d changed on both sides\n",
-			result.Copied,
-			result.Deleted,
-			len(result.Conflicts),
-		)
+		fmt.Fprintln(p.stdout, synced(result))
 		report(p.stdout, result)
 		return err
 	})

@@ -170,6 +170,7 @@ func (m *merge) put(c change) error {
 			}
 			if err == nil && c.box.Type != Dir {
 				m.res.Copied++
+				m.res.Bytes += c.box.Size
 			}
 			if !errors.Is(err, errFull) {
 				return err

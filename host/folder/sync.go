@@ -25,8 +25,9 @@ type Sync struct {
 
 // Result is the result of a Pull.
 type Result struct {
-	Copied  int `json:"copied"`  // files and links that have the box's version now
-	Deleted int `json:"deleted"` // files, links and folders that were deleted here
+	Copied  int   `json:"copied"`  // files and links that have the box's version now
+	Bytes   int64 `json:"bytes"`   // of these files
+	Deleted int   `json:"deleted"` // files, links and folders that were deleted here
 	// Conflicts are the paths that the host and the box changed differently. PATH is the host's version, PATH.box the
 	// box's, or PATH.box-HASH if that was taken or too long. A path that was deleted in the box has none.
 	Conflicts []string `json:"conflicts,omitempty"`

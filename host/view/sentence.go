@@ -117,8 +117,12 @@ type Notice struct {
 	Chat     string        // id of the entry of a refused chat; "" else
 }
 
-// Head returns the first line of a verdict in its parts, the status first: failed, provider_error, the message.
+// Head returns the first line of a verdict in its parts, the status first: failed, provider_error, the message. A
+// message that begins with the status, as "cancelled: SIGTERM", is the only part.
 func (v Verdict) Head() []string {
+	if strings.HasPrefix(v.Message, v.Status+": ") {
+		return []string{v.Message}
+	}
 	head := []string{v.Status}
 	for _, s := range []string{v.Reason, v.Class, v.Message} {
 		if s != "" {

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -193,6 +194,15 @@ func attachedRun(t *testing.T, in part) {
 				t.Fatalf("launched: %v, %v", known, err)
 			}
 			h.thread = known[0].Name()
+			back := fmt.Sprintf("▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s "+
+				"       ends it\n· making a local sandbox\n", h.thread)
+			if !strings.HasPrefix(said.String(), back) {
+				t.Errorf("it does not begin with\n%s", back)
+			}
+			resume := "\n  resume: arbe run --thread " + h.thread + " --resume -- TASK\n"
+			if got := strings.Contains(said.String(), resume); got != (tt.status > 0 && tt.verdict != "running") {
+				t.Errorf("how to resume is printed: %v", got)
+			}
 			if got := h.arbe("thread", "status", h.thread); got != tt.verdict {
 				t.Errorf("the thread is %s", got)
 			}
@@ -233,7 +243,8 @@ func TestRunSync(t *testing.T) {
 	)
 	out, err := h.try(
 		h.with("run", []string{"--keep", "--dir", folder, "--exclude", "*.log", "--sync", "--", "answer"})...)
-	if err != nil || !strings.Contains(out, "both") {
+	if err != nil || !strings.Contains(out, "both") ||
+		!strings.Contains(out, "· "+folder+": 1 file copied back (1 KiB), 0 deleted, 1 conflict\n") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	check := func(want map[string]string) {

@@ -257,7 +257,11 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 
 // comeBack prints the thread's id, and the commands that show its run and end it.
 func (p *program) comeBack(id string) {
-	fmt.Fprintf(p.stderr, "▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n", id)
+	fmt.Fprintf(
+		p.stderr,
+		"▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n",
+		id,
+	)
 }
 
 // checkPush refuses a launch whose work could not be pushed.

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -45,7 +47,7 @@ func (p *program) clientOf(c *cli.Context, subject, scope string) (*thread.Clien
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := tokensFor(d, subject, scope)
+	tokens, err := tokensFor(d, url, subject, scope)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +55,11 @@ func (p *program) clientOf(c *cli.Context, subject, scope string) (*thread.Clien
 	return &thread.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: p.http}, nil
 }
 
-// tokensFor returns a source of tokens for a subject: a stream, or the list of threads. The token of the environment
-// serves if it is for the subject and has not expired. Else tokens are signed here, one for each call.
-func tokensFor(d server.Data, subject, scope string) (func() (string, error), error) {
+// tokensFor returns a source of tokens for a subject on the server at url: a stream, or the list of threads. The token
+// of the environment serves if it is for the subject and has not expired. Else tokens are signed here, one for each
+// call. Beside a token of the environment, which may be another server's, the data folder's secret signs for a server
+// on this machine alone.
+func tokensFor(d server.Data, url, subject, scope string) (func() (string, error), error) {
 	sign := func(key []byte) (string, error) {
 		return token.Sign(key, token.Grant{
 			Stream: subject, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
@@ -70,7 +74,10 @@ func tokensFor(d server.Data, subject, scope string) (func() (string, error), er
 	if err != nil {
 		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s: %w", name, err)}
 	}
-	key, err := secret(d)
+	var key []byte
+	if err = errElsewhere; os.Getenv("DURABLE_STREAMS_SECRET") != "" || onThisMachine(url) {
+		key, err = secret(d)
+	}
 	if unfit := unfitFor(first, subject, time.Now()); unfit != "" && err != nil {
 		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s %s, and no other can be signed: "+
 			"set it to a token of arbe token mint, or unset it and set DURABLE_STREAMS_SECRET", name, unfit)}
@@ -82,6 +89,18 @@ func tokensFor(d server.Data, subject, scope string) (func() (string, error), er
 		}
 		return token, fail
 	}, nil
+}
+
+var errElsewhere = errors.New("the data folder's secret is of a server on this machine")
+
+// onThisMachine reports whether a server's address is a loopback one.
+func onThisMachine(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // givenToken returns the name of the variable with the user's token, and a source of that token; nil for none.

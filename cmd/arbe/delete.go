@@ -64,7 +64,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	tokens, err := tokensFor(d, thread.StreamName(id), token.ScopeDelete)
+	tokens, err := tokensFor(d, url, thread.StreamName(id), token.ScopeDelete)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -448,12 +446,10 @@ func boxStreamURL(d server.Data, provider string) (string, error) {
 	if err != nil || provider == "local" {
 		return at, err
 	}
-	if u, err := url.Parse(at); err == nil {
-		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
-			const want = "a box elsewhere can't reach the thread server at %s: " +
-				"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
-			return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(want, at)}
-		}
+	if onThisMachine(at) {
+		const want = "a box elsewhere can't reach the thread server at %s: " +
+			"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
+		return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(want, at)}
 	}
 	return at, nil
 }

@@ -91,24 +91,31 @@ func (p *program) watchLines(ctx context.Context, w watched, asJSON bool) error 
 		b.Forget(v.ID)
 		return listing.WriteRow(p.stdout, v, b.Now(), asJSON)
 	}
+	var gone []string // threads that have left the list while the connection was lost
+	ask := func() error {
+		for ; len(gone) > 0; gone = gone[1:] {
+			if !b.Printed(gone[0]) || b.Has(gone[0]) {
+				continue
+			}
+			v, err := w.list.Thread(ctx, gone[0])
+			switch {
+			case thread.NoThread(err):
+				err = deleted(gone[0])
+			case err == nil:
+				err = left(v)
+			default:
+				return nil // the server is away again: later
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	return w.follow(ctx, func(event any) error {
 		switch e := event.(type) {
 		case thread.ListPage:
-			for _, id := range b.Replace(e) {
-				if !b.Printed(id) {
-					continue
-				}
-				v, err := w.list.Thread(ctx, id)
-				switch {
-				case thread.NotFound(err):
-					err = deleted(id)
-				case err == nil:
-					err = left(v)
-				}
-				if err != nil {
-					return err
-				}
-			}
+			gone = append(gone, b.Replace(e)...)
 		case thread.Change:
 			known := b.Printed(e.Summary.ID)
 			switch on := b.Change(e); {
@@ -117,6 +124,9 @@ func (p *program) watchLines(ctx context.Context, w watched, asJSON bool) error 
 			case !on && known:
 				return left(e.Summary)
 			}
+		}
+		if err := ask(); err != nil {
+			return err
 		}
 		for _, v := range slices.Backward(b.Sorted()) {
 			if b.News(v) {

@@ -85,6 +85,9 @@ func (b *Board) Now() time.Time { return time.Now().Add(b.skew) }
 // News reports whether a thread differs from what was printed of it, and notes it as printed.
 func (b *Board) News(v thread.Summary) bool {
 	state, _ := StateOf(v, b.Now())
+	if state == Silent { // the list is a little late, and a heartbeat may be
+		state = v.Status
+	}
 	cost := ""
 	if v.Cost != nil {
 		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
@@ -98,6 +101,12 @@ func (b *Board) News(v thread.Summary) bool {
 	}
 	b.printed[v.ID] = key
 	return true
+}
+
+// Has reports whether a thread is on the board.
+func (b *Board) Has(id string) bool {
+	_, has := b.rows[id]
+	return has
 }
 
 // Printed reports whether a thread was printed.

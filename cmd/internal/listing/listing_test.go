@@ -72,7 +72,8 @@ func TestTableWidth(t *testing.T) {
 		{
 			ID: "01a1fe57-27a9-7058-90a6-9a5db6aeb559", Status: "odd", Parent: &thread.Parent{ThreadID: parent},
 		},
-		{ID: "a", Parent: &thread.Parent{ThreadID: "b"}}, {ID: "b", Parent: &thread.Parent{ThreadID: "a"}},
+		{ID: "a", Parent: &thread.Parent{ThreadID: "b"}},
+		{ID: "b", Parent: &thread.Parent{ThreadID: "a"}},
 	}
 	for width := 1; width < 250; width++ {
 		lines := Table{Width: width}.Lines(threads, noon)
@@ -94,7 +95,10 @@ func TestFamily(t *testing.T) {
 	}
 	var got []string
 	for _, r := range family([]thread.Summary{
-		below("grandchild", "child"), {ID: "other"}, below("child", "parent"), below("orphan", "gone"), {ID: "parent"},
+		below("grandchild", "child"),
+		{ID: "other"},
+		below("child", "parent"), below("orphan", "gone"),
+		{ID: "parent"},
 		below("second", "parent"), below("self", "self"), below("a", "b"), below("b", "a"),
 	}) {
 		got = append(got, fmt.Sprint(r.depth, r.ID))

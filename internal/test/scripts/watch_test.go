@@ -2,10 +2,12 @@ package scripts
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,7 +51,8 @@ func (s *screen) await(t *testing.T, n int, want string) string {
 	}
 }
 
-// On a terminal arbe ls --watch draws its table again, within the size of the terminal, and leaves it as it was.
+// On a terminal arbe ls --watch draws its table again, within the size of the terminal, and leaves it as it was. arbe
+// thread status has more than a word there.
 func TestWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	env := append(os.Environ(), "ARBE_DATA="+t.TempDir(), "ARBE_STREAM_URL=", "ARBE_STREAM_TOKEN=", "TERM=xterm")
@@ -87,6 +90,16 @@ func TestWatchOnATerminal(t *testing.T) {
 		`{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}}`
 	for _, id := range []string{"one", "two", "three", "four"} {
 		do(running, "thread", "post", id)
+	}
+	status := command("thread", "status", "one")
+	once, err := pty.StartWithSize(status, &pty.Winsize{Rows: 4, Cols: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _ := io.ReadAll(once) // EIO at its end
+	if err := errors.Join(status.Wait(), once.Close()); err != nil ||
+		!regexp.MustCompile(`^running · pi · [0-9]+s · last entry [0-9]+s ago\r\n$`).Match(line) {
+		t.Errorf("status: %v, %q", err, line)
 	}
 	watch := command("ls", "--watch", "--running")
 	terminal, err := pty.StartWithSize(watch, &pty.Winsize{Rows: 4, Cols: 40})

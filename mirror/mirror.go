@@ -175,7 +175,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 			break
 		}
 		if err.Error() != failed { // the same error is logged once
-			m.Log.Warn("post session lines; trying again", "error", err)
+			m.Log.Warn("post session lines; retrying", "error", err)
 			failed = err.Error()
 		}
 		pause(ctx, wait/2+rand.N(wait/2))

@@ -13,7 +13,7 @@ func ExampleDecide() {
 	for _, facts := range []outcome.Facts{
 		{Turn: done, Exit: outcome.ExitCode(0)},
 		{Turn: working, Exit: outcome.Signalled(9), OOM: true},
-		{Turn: working, Exit: outcome.ExitCode(143), Action: outcome.ActionCancel, Why: "asked for on the thread"},
+		{Turn: working, Exit: outcome.ExitCode(143), Action: outcome.ActionCancel, Why: "requested on the thread"},
 		{Exit: outcome.ExitCode(0)}, // no output at all
 	} {
 		v := outcome.Decide(facts)

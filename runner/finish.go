@@ -216,7 +216,7 @@ func encodeEntries(entries []thread.Entry) []byte {
 func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 	ctx := abandon
 	if r.ByHand {
-		limited, cancel := context.WithTimeout(abandon, byHandFor)
+		limited, cancel := context.WithTimeoutCause(abandon, byHandFor, fmt.Errorf("no success for %v", byHandFor))
 		defer cancel()
 		ctx = limited
 	}
@@ -235,7 +235,10 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 			r.note(runfolder.Fact{Fact: runfolder.FactDelivered})
 			return nil
 		}
-		if ctx.Err() != nil || r.passing && thread.Refused(err) {
+		if ctx.Err() != nil {
+			return undelivered(ctx, err, logged)
+		}
+		if r.passing && thread.Refused(err) {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
 		if err.Error() != logged {
@@ -250,6 +253,18 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 	}
+}
+
+// undelivered returns the error of a delivery that is given up because ctx is done. err is the error of the last try,
+// before the one before it.
+func undelivered(ctx context.Context, err error, before string) error {
+	if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+		before = err.Error()
+	}
+	if before == "" {
+		return fmt.Errorf("%w: %w", ErrUndelivered, context.Cause(ctx))
+	}
+	return fmt.Errorf("%w: %w; the last error: %s", ErrUndelivered, context.Cause(ctx), before)
 }
 
 // finish posts the terminal. A conflict means that the thread has a terminal of this run's runner, which stands. A

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"arbe.0sk.ar/runner/outcome"
@@ -112,14 +113,15 @@ const (
 	maxRetryRead = time.Minute
 )
 
-// cancelWhy is the reason of a cancel request, for people.
+// cancelWhy is the reason of a cancel request, for people: "too dear (requested by ada)".
 func cancelWhy(author, reason string) string {
-	why := "asked for on the thread"
-	if author != "" {
-		why += " by " + author
+	switch {
+	case author == "" && reason == "":
+		return "requested on the thread"
+	case author == "":
+		return reason
+	case reason == "":
+		return "requested by " + author
 	}
-	if reason != "" {
-		why += ": " + reason
-	}
-	return why
+	return fmt.Sprintf("%s (requested by %s)", reason, author)
 }

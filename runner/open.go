@@ -91,7 +91,7 @@ func (r *run) openThread(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil // stopped: the run ends as cancelled
 		case limited.Err() != nil:
-			r.Log.Warn("no answer from the thread server; starting the agent, entries wait",
+			r.Log.Warn("no answer from the thread server; starting the agent, its entries wait",
 				"waited", r.Timeout, "error", err)
 			return nil
 		}

@@ -169,6 +169,13 @@ func reach(err error) error {
 	case errors.As(err, &exit):
 		return err
 	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		if u, parseErr := url.Parse(failed.URL); parseErr == nil {
+			const next = "start it with arbe serve, or check ARBE_STREAM_URL"
+			err = fmt.Errorf("no answer from %s://%s: %w; %s", u.Scheme, u.Host, failed.Err, next)
+		}
+	}
 	return &cmdline.Exit{Status: exitNoReach, Cause: err}
 }
 

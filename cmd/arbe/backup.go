@@ -175,7 +175,7 @@ func (p *program) restoreAction(c *cli.Context) error {
 	if file := c.Args().First(); file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return err
+			return fmt.Errorf("read the backup: %w", err)
 		}
 		defer f.Close() // it was only read
 		in = f

@@ -101,7 +101,7 @@ func (p *program) importAction(c *cli.Context) error {
 	if file := c.Args().Get(1); file != "" && file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return err
+			return fmt.Errorf("read the export: %w", err)
 		}
 		defer f.Close() // it was only read
 		i.name, in = file, f

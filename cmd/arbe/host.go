@@ -68,7 +68,7 @@ func providers(d server.Data) map[string]reconcile.Provider {
 	all := map[string]reconcile.Provider{}
 	for _, name := range []string{"local", "daytona"} {
 		// A provider that is not configured has no boxes of this host.
-		if provider, err := providerNamed(d, name); err == nil {
+		if provider, err := providerNamed(d, "provider", name); err == nil {
 			all[name] = provider
 		}
 	}

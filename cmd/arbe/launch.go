@@ -180,7 +180,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	provider, err := providerNamed(h.data, c.String("sandbox"))
+	provider, err := providerNamed(h.data, "--sandbox", c.String("sandbox"))
 	if err != nil {
 		return fail(err)
 	}
@@ -412,8 +412,8 @@ func variables(flag string, names []string) (map[string]string, error) {
 	return env, nil
 }
 
-// providerNamed returns the provider of boxes with the name.
-func providerNamed(d server.Data, name string) (provider, error) {
+// providerNamed returns the provider of boxes with the name, which the command line has in a place, such as --sandbox.
+func providerNamed(d server.Data, place, name string) (provider, error) {
 	switch name {
 	case "local":
 		if runtime.GOOS != "linux" {
@@ -434,7 +434,7 @@ func providerNamed(d server.Data, name string) (provider, error) {
 		}
 		return provider, nil
 	}
-	return nil, cmdline.Usage("--sandbox %q: want local or daytona", name)
+	return nil, cmdline.Usage("%s %q: want local or daytona", place, name)
 }
 
 // boxStreamURL returns the address at which a box reaches the thread server.

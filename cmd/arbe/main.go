@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -82,7 +83,10 @@ func (p *program) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
 		Usage: "print the version",
-		Action: func(*cli.Context) error {
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return cmdline.Usage("version takes no arguments")
+			}
 			fmt.Fprintf(p.stdout, "arbe %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
@@ -142,13 +146,19 @@ func secret(d server.Data) ([]byte, error) {
 
 // serverURL returns the address of the thread server.
 func serverURL(d server.Data) (string, error) {
-	if url := os.Getenv("ARBE_STREAM_URL"); url != "" {
-		return url, nil
+	if base := os.Getenv("ARBE_STREAM_URL"); base != "" {
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			// It may have a password.
+			err = errors.New("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
+			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
+		}
+		return base, nil
 	}
-	url, err := d.Address()
+	address, err := d.Address()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("no thread server: set ARBE_STREAM_URL, "+
 			"or start arbe serve on this machine (data folder %s)", d)}
 	}
-	return url, err
+	return address, err
 }

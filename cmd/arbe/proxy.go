@@ -27,6 +27,9 @@ unchanged. It needs the server's address and no secret: the server alone verifie
 			if c.Args().Present() {
 				return cmdline.Usage("proxy takes no arguments")
 			}
+			if notAddress(c.String("addr")) {
+				return cmdline.Usage("--addr %q: want HOST:PORT", c.String("addr"))
+			}
 			if c.String("upstream") == "" {
 				return cmdline.Usage("no thread server: use --upstream, or set ARBE_WORKER_URL")
 			}

@@ -105,7 +105,7 @@ func (p *program) sandboxList(c *cli.Context) error {
 		return err
 	}
 	if name := c.String("runtime"); name != "" {
-		if _, err := providerNamed(h.data, name); err != nil {
+		if _, err := providerNamed(h.data, "--runtime", name); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 	if !ok || name == "" || id == "" {
 		return sandbox.Ref{}, nil, cmdline.Usage("%q: want PROVIDER:ID, as arbe sandbox list prints it", arg)
 	}
-	provider, err := providerNamed(h.data, name)
+	provider, err := providerNamed(h.data, "provider", name)
 	return sandbox.Ref{Provider: name, ID: id}, provider, err
 }
 

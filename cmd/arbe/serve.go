@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -117,6 +118,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	switch engine := c.String("engine"); {
 	case c.Args().Present():
 		return cmdline.Usage("serve takes no arguments")
+	case notAddress(c.String("addr")):
+		return cmdline.Usage("--addr %q: want HOST:PORT", c.String("addr"))
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
 	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
@@ -214,6 +217,12 @@ func serveExit(err error) error {
 	return err
 }
 
+// notAddress reports whether a flag has no host and port.
+func notAddress(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	return err != nil || port == ""
+}
+
 // accessLog opens the log of requests; nil for none.
 func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	switch name {
@@ -222,7 +231,11 @@ func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	case "-":
 		return keptOpen{p.stderr}, nil
 	}
-	return os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--access-log: %w", err)}
+	}
+	return f, nil
 }
 
 // keptOpen is a writer that others still use.

@@ -93,7 +93,7 @@ func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) 
 		return err
 	}
 	if err := durable.MkdirAll(string(cfg.Data)); err != nil {
-		return err
+		return fmt.Errorf("data folder: %w; name another one with --data", err)
 	}
 	streams, err := cfg.open(ctx)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -43,25 +44,26 @@ func Usage(format string, args ...any) error {
 // ends it.
 func Run(ctx context.Context, app *cli.App, args []string, values map[string]Values) int {
 	prepare(app, values)
-	err := run(ctx, app, args)
-	if err == nil {
-		return 0
-	}
-	if err.Error() != "" {
-		fmt.Fprintf(app.ErrWriter, "%s: %v\n", app.Name, err)
-	}
-	var e *Exit
-	if errors.As(err, &e) {
-		return e.Status
-	}
-	return 1
-}
-
-func run(ctx context.Context, app *cli.App, args []string) error {
 	if len(args) > 1 && args[1] == "help" {
 		args = append(slices.Concat(args[:1], args[2:]), "--help")
 	}
 	l := parse(app, args)
+	err := run(ctx, app, args, l)
+	if err == nil {
+		return 0
+	}
+	e := &Exit{Status: 1}
+	errors.As(err, &e)
+	if text := err.Error(); text != "" {
+		if e.Status == StatusUsage && !strings.Contains(text, " --help") {
+			text += "; see " + l.name + " --help"
+		}
+		fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, text)
+	}
+	return e.Status
+}
+
+func run(ctx context.Context, app *cli.App, args []string, l *line) error {
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -79,7 +81,6 @@ func run(ctx context.Context, app *cli.App, args []string) error {
 // prepare adds what both programs have, and turns off the library's own.
 func prepare(app *cli.App, values map[string]Values) {
 	app.HideHelp, app.HideHelpCommand, app.HideVersion = true, true, true
-	app.OnUsageError = usageError
 	app.ExitErrHandler = func(*cli.Context, error) {} // without it the library ends the process
 	app.Flags = append(app.Flags, versionFlag, helpFlag)
 	app.Commands = append(app.Commands, completionCommand(app.Name), manualCommand(app), completeCommand(app, values))

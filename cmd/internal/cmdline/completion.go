@@ -113,7 +113,7 @@ func completionCommand(program string) *cli.Command {
 		Action: func(c *cli.Context) error {
 			text, ok := scripts[c.Args().First()]
 			if !ok || c.NArg() != 1 {
-				return Usage("want bash, zsh or fish; see %s completion --help", program)
+				return Usage("want bash, zsh or fish")
 			}
 			_, err := fmt.Fprint(c.App.Writer, strings.NewReplacer(
 				"FUNCTION", strings.ReplaceAll(program, "-", "_"), "PROGRAM", program,

@@ -24,6 +24,7 @@ type line struct {
 
 	typed   []typed
 	unknown string // the first flag that neither the command nor the program has
+	early   bool   // it stands before the arguments, one of which may be its value
 }
 
 // typed is a flag as the command line has it.
@@ -74,7 +75,7 @@ func (l *line) addFlag(word string, rest []string) (n int) {
 	if f != nil {
 		l.typed = append(l.typed, typed{f, name, value, has})
 	} else if l.unknown == "" {
-		l.unknown = name
+		l.unknown, l.early = name, len(l.words) == 0
 	}
 	to := &l.flags
 	if l.path == nil || !own && f != nil {
@@ -107,7 +108,7 @@ func (l *line) has(f cli.Flag) bool {
 
 // check returns an error about the first word that can't be meant.
 func (l *line) check() error {
-	if subs := l.subcommands(); len(l.words) > 0 && (l.command == nil || l.command.Action == nil && subs != nil) {
+	if subs := l.subcommands(); len(l.words) > 0 && !l.early && (l.command == nil || l.command.Action == nil && subs != nil) {
 		var names []string
 		for _, c := range subs {
 			if !c.Hidden {
@@ -126,7 +127,7 @@ func (l *line) check() error {
 	}
 	for _, t := range l.typed {
 		if err := t.check(); err != nil {
-			return Usage("%w; see %s --help", err, l.name)
+			return err
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ func manualCommand(app *cli.App) *cli.Command {
 		Name: "manual", Usage: "print the manual page, for man -l -",
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return Usage("manual takes no arguments; see %s --help", c.Command.HelpName)
+				return Usage("manual takes no arguments")
 			}
 			_, err := io.WriteString(app.Writer, manual(app))
 			return err

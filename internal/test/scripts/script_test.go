@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 // TestScript runs the program as a user would. Beside testscript's own commands the scripts have
 //
 //	status N CMD …   the command ends with N
+//	wrong N RE CMD … it ends with N, prints nothing on stdout, and a message that matches on stderr
 //	await FILE       wait until FILE has content
 //	nats             start a nats-server for the script, with its address in ARBE_NATS_URL
 func TestScript(t *testing.T) {
@@ -70,6 +72,20 @@ func TestScript(t *testing.T) {
 				}
 				if got != want {
 					ts.Fatalf("%s ended with %d, want %d", strings.Join(args[1:], " "), got, want)
+				}
+			},
+			"wrong": func(ts *testscript.TestScript, _ bool, args []string) {
+				err := ts.Exec(args[2], args[3:]...)
+				var ee *exec.ExitError
+				if !errors.As(err, &ee) || strconv.Itoa(ee.ExitCode()) != args[0] {
+					ts.Fatalf("%s: %v, want exit status %s", strings.Join(args[2:], " "), err, args[0])
+				}
+				text := ts.ReadFile("stderr")
+				if !regexp.MustCompile(args[1]).MatchString(text) || strings.Contains(text, "goroutine ") {
+					ts.Fatalf("%s: %s\nwant %s", strings.Join(args[2:], " "), text, args[1])
+				}
+				if out := ts.ReadFile("stdout"); out != "" {
+					ts.Fatalf("%s: stdout has %s", strings.Join(args[2:], " "), out)
 				}
 			},
 			"nats": func(ts *testscript.TestScript, _ bool, _ []string) {

@@ -52,12 +52,13 @@ func (p *program) runAction(c *cli.Context) error {
 		defer lease.Lease{Client: client}.Keep(ctx, hold)() // the launch got it
 	}
 	var fold thread.Fold
-	show := p.show(c.Bool("full"))
+	screen := p.show(done.Thread, c.Bool("full"))
+	defer screen.stop()
 	over := make(chan error, 1)
 	go func() {
 		over <- client.Follow(ctx, done.Offset, func(e thread.Entry) error {
 			fold.Add(e)
-			return show(e)
+			return screen.entry(e)
 		}, func() bool {
 			return statusOf(&fold, done.Run) != thread.StatusRunning && statusOf(&fold, done.Run) != ""
 		})

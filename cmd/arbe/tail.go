@@ -66,12 +66,15 @@ func (p *program) threadTail(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	t := &tailing{program: p, client: client, show: p.show(c.Bool("full")), from: "0"}
-	if c.Bool("json") {
-		t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }
-	}
+	t := &tailing{program: p, client: client, from: "0"}
 	if err := t.wait(c.Context, c.Bool("no-wait")); err != nil {
 		return reachThread(client, err)
+	}
+	check := func() {}
+	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
+		screen := p.show(id, c.Bool("full"))
+		defer screen.stop()
+		t.show, check = screen.entry, screen.check
 	}
 	switch {
 	case n > 0:
@@ -88,7 +91,9 @@ func (p *program) threadTail(c *cli.Context) error {
 	switch {
 	case n > 0 && t.over() && !c.Bool("follow"): // nothing to wait for
 	case c.Bool("no-wait"):
-		_, err = client.Read(c.Context, t.from, false, t.each)
+		if _, err = client.Read(c.Context, t.from, false, t.each); err == nil {
+			check()
+		}
 	default:
 		err = client.Follow(c.Context, t.from, t.each, func() bool { return t.over() && !c.Bool("follow") })
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -184,16 +182,4 @@ func printEntry(w io.Writer, e thread.Entry) error {
 	}
 	_, err := w.Write(append(b, '\n'))
 	return err
-}
-
-// show returns a func that shows a thread's entries on the terminal.
-func (p *program) show(full bool) func(thread.Entry) error {
-	width, terminal := cmdline.Terminal(p.stdout)
-	if !terminal {
-		width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // 0 for the default
-	}
-	return newView(p.stdout, viewOptions{
-		live: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		full: full, width: width,
-	}).entry
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// tick is how often the live line is written anew, mostDraws how soon an entry does.
+const (
+	tick      = time.Second
+	mostDraws = tick / 10
+)
+
+// pulse is what a screen has seen of the run's life, and of the server's clock.
+type pulse struct {
+	line   bool          // the last line on the screen is the live line
+	silent time.Duration // of the last heartbeat that was written as a line of its own
+	beat   time.Time     // when the last heartbeat came, by the local clock; zero where another run has begun
+	quiet  time.Time     // when the last line of the session came, by the local clock
+	came   time.Time     // when the last entry came, by the local clock
+	ahead  time.Duration // of the local clock, before the server's
+	dead   bool          // it was written that the run is dead
+	drawn  time.Time     // when the live line was written
+
+	quit, done chan struct{} // of the goroutine that start starts
+}
+
+// start writes the live line each second, until stop.
+func (s *screen) start() {
+	s.quit, s.done = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(s.done)
+		t := time.NewTicker(tick)
+		defer t.Stop()
+		for {
+			select {
+			case <-s.quit:
+				return
+			case <-t.C:
+				s.mu.Lock()
+				s.flush()
+				s.breathe(time.Now())
+				s.mu.Unlock()
+			}
+		}
+	}()
+}
+
+// stop ends what start began, and leaves nothing but items on the screen. Call it once, after the last entry.
+func (s *screen) stop() {
+	close(s.quit)
+	<-s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flush()
+	s.clear()
+}
+
+// check writes that the run is dead, if it is. It is for a reader that has read all entries and does not wait.
+func (s *screen) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flush()
+	if l := s.watch.Pulse().At(time.Now().Add(-s.ahead)); l.State == view.Dead {
+		s.deadLine(l)
+	}
+}
+
+// clear removes the live line.
+func (s *screen) clear() {
+	if s.line && s.err == nil {
+		_, s.err = io.WriteString(s.w, "\r\x1b[K")
+	}
+	s.line = false
+}
+
+// received takes what an entry shows of the run's life.
+func (s *screen) received(e thread.Entry) {
+	now := time.Now()
+	if at := e.Received(); !at.IsZero() {
+		// An entry that comes after a pause was not read with older ones: it is new.
+		if d := now.Sub(at); d < s.ahead || !s.came.IsZero() && now.Sub(s.came) > tick {
+			s.ahead = d
+		}
+	}
+	s.came = now
+	switch p, _ := thread.ParseMirrored(e.Payload); {
+	case p.Type == thread.TypeHeartbeat:
+		s.beat = now
+		if !s.live {
+			s.beaten()
+		}
+		return
+	case p.Type == thread.TypeStarted:
+		s.beat, s.quiet = time.Time{}, time.Time{}
+	case p.Session != nil:
+		s.quiet = now
+	}
+	s.silent = 0
+}
+
+// beaten writes a heartbeat as a line of its own, fewer of them the longer nothing else comes.
+func (s *screen) beaten() {
+	up := time.Duration(s.watch.Beat().UptimeMs) * time.Millisecond
+	if s.silent == 0 || up >= 2*s.silent {
+		s.silent = max(up, tick)
+		s.printf("%s\n", clip(s.progress(time.Now()), s.width))
+	}
+}
+
+// breathe writes how the run does: its progress as a line that changes in place, and when it is dead.
+func (s *screen) breathe(now time.Time) {
+	pulse := s.watch.Pulse()
+	live := pulse.At(now.Add(-s.ahead))
+	if now.Sub(s.came) < max(3*tick, pulse.Next*3/2) && live.Silence > 0 {
+		// The entries may be old ones that are still being read, and the clocks may differ: the next heartbeat shows it.
+		live = pulse.At(pulse.Last)
+	}
+	switch {
+	case live.State == view.Dead && !s.dead:
+		s.dead = true
+		s.deadLine(live)
+	case live.State != view.Dead && s.dead:
+		s.dead = false
+		if live.State != view.Ended {
+			s.lines(green, "", "the runner posts entries again")
+		}
+	}
+	if !s.live {
+		return
+	}
+	style, line := dim, ""
+	switch live.State {
+	case view.Idle, view.Ended:
+		s.clear()
+		return
+	case view.Waiting:
+		line = s.progress(now) + " · waiting for a chat"
+	case view.Dead:
+		style, line = red, "✗ no entry from the runner for "+live.Silence.Round(tick).String()
+	default:
+		if line = s.progress(now); live.State == view.Silent {
+			style, line = yellow, line+" · silent for "+live.Silence.Round(tick).String()
+		}
+	}
+	s.measure()
+	s.clear()
+	if s.err == nil {
+		_, s.err = io.WriteString(s.w, s.paint(style, clip(line, s.room(1))))
+		s.line, s.drawn = true, now
+	}
+}
+
+// deadLine writes that the run is dead, and what to do.
+func (s *screen) deadLine(l view.Live) {
+	s.lines(red, "", fmt.Sprintf("✗ no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
+		l.Silence.Round(tick), s.thread))
+}
+
+// progress returns how far the run is: its age, the tool that runs, and the figures of the last heartbeat.
+func (s *screen) progress(now time.Time) string {
+	run, _ := s.watch.Run()
+	b := s.watch.Beat()
+	var since time.Duration // the heartbeat
+	up := now.Add(-s.ahead).Sub(run.FirstSignal)
+	if !s.beat.IsZero() {
+		since = now.Sub(s.beat)
+		up = time.Duration(b.UptimeMs)*time.Millisecond + since
+	}
+	line := "… " + max(0, up).Round(tick).String()
+	if step := s.watch.Step(); step != "" {
+		line += " · " + view.Visible(step)
+	}
+	if calls := s.builder.Running(); len(calls) > 0 {
+		line += " · " + view.Visible(labelOf(*calls[0].Call))
+		if len(calls) > 1 {
+			line += fmt.Sprintf(" and %d more", len(calls)-1)
+		}
+	}
+	if s.beat.IsZero() {
+		return line
+	}
+	if a := b.Agent; a != nil {
+		quiet := time.Duration(a.QuietMs)*time.Millisecond + since
+		if s.quiet.After(s.beat) {
+			quiet = now.Sub(s.quiet)
+		}
+		line += fmt.Sprintf(" · quiet for %s · cpu %s · %s", quiet.Round(tick),
+			(time.Duration(a.CPUMs) * time.Millisecond).Round(100*time.Millisecond), view.Size(a.RSSBytes))
+	}
+	if b.Pending > 0 {
+		line += " · " + view.Count(b.Pending, "line") + " not posted yet"
+	}
+	return line
+}

@@ -157,8 +157,12 @@ func (s *screen) breathe(now time.Time) {
 
 // deadLine writes that the run is dead, and what to do.
 func (s *screen) deadLine(l view.Live) {
-	s.lines(red, "", fmt.Sprintf("✗ no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
-		l.Silence.Round(tick), s.thread))
+	s.lines(
+		red,
+		"",
+		fmt.Sprintf("✗ no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
+			l.Silence.Round(tick), s.thread),
+	)
 }
 
 // progress returns how far the run is: its age, the tool that runs, and the figures of the last heartbeat.

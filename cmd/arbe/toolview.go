@@ -89,10 +89,7 @@ func (s *screen) result(r view.Result, d *view.Diff, tool, label string) {
 	case strings.TrimSpace(r.Text) == "" && len(r.Images) == 0:
 		s.row("  ", append(head, piece{dim, "(no output)"}), s.full)
 	default:
-		s.fold(head, s.output(dim, r.Text), foldLines/2, foldLines/2) // mostly it ends in what counts
-	}
-	for _, m := range r.Images {
-		s.row("  ", row{{dim, imageText(m)}}, s.full)
+		s.fold(head, s.outputs(r), foldLines/2, foldLines/2) // the end of an output is mostly what counts
 	}
 	var figures []string
 	if r.ExitCode != nil && *r.ExitCode != 0 {
@@ -103,6 +100,22 @@ func (s *screen) result(r view.Result, d *view.Diff, tool, label string) {
 	}
 	if figures != nil {
 		s.row("  ", row{{dim, strings.Join(figures, " · ")}}, s.full)
+	}
+}
+
+// outputs returns the lines of a result, and a line for each of its images.
+func (s *screen) outputs(r view.Result) iter.Seq[row] {
+	return func(yield func(row) bool) {
+		for line := range s.output(dim, r.Text) {
+			if !yield(line) {
+				return
+			}
+		}
+		for _, m := range r.Images {
+			if !yield(row{{dim, imageText(m)}}) {
+				return
+			}
+		}
 	}
 }
 

@@ -156,7 +156,7 @@ func (s *screen) change(c view.Change) {
 			return
 		}
 		s.verdict = &i
-		if i.Verdict.HasTotals {
+		if failed := i.Verdict.Class != "" || i.Verdict.Reason != ""; !failed || i.Verdict.HasTotals {
 			s.flush()
 		}
 	}

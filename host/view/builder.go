@@ -1,6 +1,10 @@
 package view
 
-import "arbe.0sk.ar/runner/thread"
+import (
+	"strings"
+
+	"arbe.0sk.ar/runner/thread"
+)
 
 // Bounds of the calls that a Builder waits for: how many, and the bytes of their arguments. The oldest ones are
 // forgotten beyond that, and their results are items of their own.
@@ -130,6 +134,9 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 		if r.Failed {
 			call.State = Failed
 		}
+		if i.Harness == "codex" && !strings.Contains(r.Text, codexPatched) {
+			call.Diff = nil // codex marks no patch that it could not apply as an error
+		}
 		i.Call = &call
 		i.Cut = i.Cut || r.Cut
 		b.forget(at)
@@ -172,15 +179,16 @@ func (b *Builder) unanswered() []Change {
 // of the runner replaces a provisional one of a host.
 func (b *Builder) end(i Item) []Change {
 	v, last := *i.Verdict, b.verdict
-	if last == nil || last.Run != i.Run || i.Run == "" && last.Verdict.HasTotals {
+	if last == nil || last.Run != i.Run || i.Run == "" && last.Verdict.second {
 		last = nil
 	}
 	var changes []Change
 	switch {
 	case last == nil:
-	case v.half && !last.Verdict.HasTotals && last.Verdict.Provisional == v.Provisional:
+	case v.half && !last.Verdict.second && last.Verdict.Provisional == v.Provisional:
 		whole := *last.Verdict
-		whole.HasTotals, whole.ExitCode, whole.Signal, whole.Duration = true, v.ExitCode, v.Signal, v.Duration
+		whole.second, whole.HasTotals = true, v.HasTotals
+		whole.ExitCode, whole.Signal, whole.Duration = v.ExitCode, v.Signal, v.Duration
 		whole.Lines, whole.Tokens, whole.Cost = v.Lines, v.Tokens, v.Cost
 		last.Verdict = &whole
 		return []Change{{*last, true}}

@@ -3,7 +3,6 @@ package view
 import (
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -18,16 +17,20 @@ var (
 	codexWall = regexp.MustCompile(`(?m)^Wall time: ([\d.]+) seconds?$`)
 )
 
+// codexPatched is in the result of each patch that codex applied.
+const codexPatched = "Success. Updated the following files"
+
 // mostHeader bounds codex's header, in bytes.
 const mostHeader = 1 << 10
 
-// dropHeader takes codex's header off a result, and sets what it has: exit status and duration.
+// dropHeader takes codex's header off a result, and sets what it has: exit status and duration. A patch that a command
+// applied has two headers.
 func dropHeader(r *Result) {
-	header := codexHeader.FindString(r.Text[:min(len(r.Text), mostHeader)])
-	if header == "" {
-		return
+	header := ""
+	for range 2 {
+		next := codexHeader.FindString(r.Text[:min(len(r.Text), mostHeader)])
+		header, r.Text = header+next, r.Text[len(next):]
 	}
-	r.Text = strings.TrimPrefix(r.Text, header)
 	if m := codexExit.FindStringSubmatch(header); m != nil {
 		if code, err := strconv.Atoi(m[1]); err == nil {
 			r.ExitCode = &code

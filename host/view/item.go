@@ -142,7 +142,8 @@ type Verdict struct {
 	Message     string // why it failed, or who cancelled it and why; "" where that is not known
 	Reason      string // of an orphaned run: no_output, runner_lost, silent or box_gone
 	Stderr      string // the last lines of the agent's stderr, of a failed run, where Message does not have them
-	// HasTotals reports that the figures below are known. They come with the second entry of a verdict.
+	// HasTotals reports that the figures below are known. Those of a failed or orphaned run come with the verdict's
+	// second entry, in a Change that replaces the item.
 	HasTotals bool
 	ExitCode  *int
 	Signal    string // that ended the agent; "" for none
@@ -151,7 +152,8 @@ type Verdict struct {
 	Tokens    float64 // 0 where they are not known
 	Cost      float64 // US dollars; 0 where it is not known
 
-	half bool // made from the second entry alone
+	second bool // the second entry, or the only one, has come
+	half   bool // made from the second entry alone
 }
 
 // Diff returns what the item's call did to files; nil where it is no edit, or failed.

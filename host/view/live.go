@@ -34,7 +34,11 @@ type Pulse struct {
 
 // PulseOf returns the pulse of a thread in a list.
 func PulseOf(s thread.Summary) Pulse {
-	p := Pulse{Status: s.Status, Waiting: s.Waiting, Next: time.Duration(min(max(s.NextMs, 0), 1e9)) * time.Millisecond}
+	p := Pulse{
+		Status:  s.Status,
+		Waiting: s.Waiting,
+		Next:    time.Duration(min(max(s.NextMs, 0), 1e9)) * time.Millisecond,
+	}
 	p.Last, _ = time.Parse(time.RFC3339, s.LastEntryAt) // zero where there is none
 	return p
 }

@@ -86,11 +86,11 @@ func (m *maker) verdict(sig thread.Fields) {
 		default:
 			return // it runs
 		}
-		v.Status, v.half = sig.Status, sig.Status == thread.StatusFailed
+		v.Status, v.second, v.half = sig.Status, true, sig.Status == thread.StatusFailed
 		if t := read[thread.StatusChanged](m).Totals; t != nil {
+			v.HasTotals = true
 			v.total(*t)
 		}
-		v.HasTotals = true
 	}
 	m.add(Item{Kind: KindVerdict, Verdict: &v})
 }

@@ -33,29 +33,32 @@ type viewOptions struct {
 	columns func() int // the width at a time; nil, or 0 for no wrapping
 }
 
-// terminalView returns the options for stdout, from what it is and the environment.
-func terminalView(stdout io.Writer, id string, full bool) viewOptions {
-	o := viewOptions{thread: id, full: full}
-	_, terminal := cmdline.Terminal(stdout)
-	if !terminal {
-		columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 for no wrapping
-		o.columns = func() int { return columns }
-		return o
+// viewFor returns the options for an output, from what it is and the environment. columns returns its width where it is
+// a terminal; nil where it is none.
+func viewFor(columns func() int, env func(string) string) viewOptions {
+	if columns == nil {
+		fixed, _ := strconv.Atoi(env("COLUMNS")) // 0 for no wrapping
+		return viewOptions{columns: func() int { return fixed }}
 	}
-	o.columns = func() int {
-		columns, _ := cmdline.Terminal(stdout) // 0 where it is gone
-		return columns
+	plain := env("TERM") == "dumb"
+	return viewOptions{
+		live: !plain, color: !plain && env("NO_COLOR") == "", columns: columns,
+		rgb: env("COLORTERM") == "truecolor" || env("COLORTERM") == "24bit",
 	}
-	plain := os.Getenv("TERM") == "dumb"
-	o.live = !plain
-	o.color = !plain && os.Getenv("NO_COLOR") == ""
-	o.rgb = os.Getenv("COLORTERM") == "truecolor" || os.Getenv("COLORTERM") == "24bit"
-	return o
 }
 
 // show returns a screen that shows a thread's entries on stdout, from any one on. Stop it after the last one.
 func (p *program) show(id string, full bool) *screen {
-	s := newScreen(p.stdout, terminalView(p.stdout, id, full))
+	width := func() int {
+		columns, _ := cmdline.Terminal(p.stdout) // 0 where it is gone
+		return columns
+	}
+	if _, terminal := cmdline.Terminal(p.stdout); !terminal {
+		width = nil
+	}
+	o := viewFor(width, os.Getenv)
+	o.thread, o.full = id, full
+	s := newScreen(p.stdout, o)
 	s.start()
 	return s
 }

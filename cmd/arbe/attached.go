@@ -53,12 +53,12 @@ func (p *program) runAction(c *cli.Context) error {
 	}
 	var fold thread.Fold
 	screen := p.show(done.Thread, c.Bool("full"))
-	defer screen.stop()
+	defer screen.Stop()
 	over := make(chan error, 1)
 	go func() {
 		over <- client.Follow(ctx, done.Offset, func(e thread.Entry) error {
 			fold.Add(e)
-			return screen.entry(e)
+			return screen.Entry(e)
 		}, func() bool {
 			return statusOf(&fold, done.Run) != thread.StatusRunning && statusOf(&fold, done.Run) != ""
 		})

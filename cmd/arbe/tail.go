@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/screen"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -72,9 +74,9 @@ func (p *program) threadTail(c *cli.Context) error {
 	}
 	check := func() {}
 	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
-		screen := p.show(id, c.Bool("full"))
-		defer screen.stop()
-		t.show, check = screen.entry, screen.check
+		s := p.show(id, c.Bool("full"))
+		defer s.Stop()
+		t.show, check = s.Entry, s.Check
 	}
 	switch {
 	case n > 0:
@@ -274,4 +276,13 @@ func (p *part) has(e thread.Entry) bool {
 		p.in = f.RunID == p.run
 	}
 	return f.RunID == p.run
+}
+
+// show returns a screen that shows a thread's entries on stdout, from any one on. Stop it after the last one.
+func (p *program) show(id string, full bool) *screen.Screen {
+	o := screen.For(p.stdout, os.Getenv)
+	o.Thread, o.Full = id, full
+	s := screen.New(p.stdout, o)
+	s.Start()
+	return s
 }

@@ -22,7 +22,7 @@ const testdata = "../../testdata"
 func threads(t testing.TB) map[string][]thread.Entry {
 	t.Helper()
 	all := map[string][]thread.Entry{}
-	paths, err := filepath.Glob(filepath.Join(testdata, "threads/*.ndjson"))
+	paths, err := filepath.Glob(filepath.Join(testdata, "t[ho]*s/*.ndjson")) // threads and tools
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no recorded threads: %v", err)
 	}

@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"fmt"
@@ -19,13 +19,13 @@ const (
 )
 
 // call shows a tool call: the tool and its main argument, or all arguments as JSON.
-func (s *screen) call(c view.Call) {
+func (s *Screen) call(c view.Call) {
 	head := "› " + view.Visible(c.Name)
 	text := c.Main
-	if text == "" || s.full && c.More && c.Diff == nil {
+	if text == "" || s.Full && c.More && c.Diff == nil {
 		text = string(c.Arguments)
 	}
-	if s.full {
+	if s.Full {
 		s.printf("%s\n", s.paint(yellow, head))
 		s.lines("", "  ", text)
 		return
@@ -44,7 +44,7 @@ func (s *screen) call(c view.Call) {
 
 // answered shows what is new of a call that has been shown: its result. apart reports that something else was written
 // since the call.
-func (s *screen) answered(i view.Item, apart bool) {
+func (s *Screen) answered(i view.Item, apart bool) {
 	label := ""
 	if apart {
 		label = labelOf(*i.Call)
@@ -71,7 +71,7 @@ func isShell(tool string) bool {
 }
 
 // result shows the result of a call, below its call or with a label.
-func (s *screen) result(r view.Result, d *view.Diff, tool, label string) {
+func (s *Screen) result(r view.Result, d *view.Diff, tool, label string) {
 	var head row
 	if r.Failed {
 		head = append(head, piece{red, "✗ "})
@@ -80,14 +80,14 @@ func (s *screen) result(r view.Result, d *view.Diff, tool, label string) {
 		head = append(head, piece{dim, view.Visible(label) + ": "})
 	}
 	if d != nil {
-		s.row("  ", append(head, counts(d)...), s.full)
+		s.row("  ", append(head, counts(d)...), s.Full)
 		s.fold(nil, diffRows(d), foldLines, 0)
 		head = nil
 	}
 	switch {
 	case d != nil && (!isShell(tool) || strings.TrimSpace(r.Text) == ""):
 	case strings.TrimSpace(r.Text) == "" && len(r.Images) == 0:
-		s.row("  ", append(head, piece{dim, "(no output)"}), s.full)
+		s.row("  ", append(head, piece{dim, "(no output)"}), s.Full)
 	default:
 		s.fold(head, s.outputs(r), foldLines/2, foldLines/2) // the end of an output is mostly what counts
 	}
@@ -99,12 +99,12 @@ func (s *screen) result(r view.Result, d *view.Diff, tool, label string) {
 		figures = append(figures, "took "+brief(r.Duration))
 	}
 	if figures != nil {
-		s.row("  ", row{{dim, strings.Join(figures, " · ")}}, s.full)
+		s.row("  ", row{{dim, strings.Join(figures, " · ")}}, s.Full)
 	}
 }
 
 // outputs returns the lines of a result, and a line for each of its images.
-func (s *screen) outputs(r view.Result) iter.Seq[row] {
+func (s *Screen) outputs(r view.Result) iter.Seq[row] {
 	return func(yield func(row) bool) {
 		for line := range s.output(dim, r.Text) {
 			if !yield(line) {
@@ -131,23 +131,23 @@ func brief(d time.Duration) string {
 
 // fold writes rows behind a head: on its line where they are one line or the head is a mark, else below it. Without
 // --full, of more than foldLines it writes the first and the last ones.
-func (s *screen) fold(head row, rows iter.Seq[row], first, last int) {
+func (s *Screen) fold(head row, rows iter.Seq[row], first, last int) {
 	var kept []row // up to foldLines, then the last ones only
 	n := 0
 	begin := func(r row) {
 		switch {
 		case head == nil:
-			s.row("  ", r, s.full)
+			s.row("  ", r, s.Full)
 			return
 		case len(head) > 1 || head[0].style != red: // it has a label
 			if n > 1 {
-				s.row("  ", head, s.full)
-				s.row("  ", r, s.full)
+				s.row("  ", head, s.Full)
+				s.row("  ", r, s.Full)
 				break
 			}
 			fallthrough
 		default:
-			s.row("  ", append(head, r...), s.full)
+			s.row("  ", append(head, r...), s.Full)
 		}
 		head = nil
 	}
@@ -159,10 +159,10 @@ func (s *screen) fold(head row, rows iter.Seq[row], first, last int) {
 	}
 	for r := range rows {
 		n++
-		if kept = append(kept, r); s.full && n > 1 {
+		if kept = append(kept, r); s.Full && n > 1 {
 			flush()
 		}
-		if n <= foldLines || s.full {
+		if n <= foldLines || s.Full {
 			continue
 		}
 		if n == foldLines+1 {
@@ -175,7 +175,7 @@ func (s *screen) fold(head row, rows iter.Seq[row], first, last int) {
 			kept = kept[len(kept)-last:]
 		}
 	}
-	if more := n - first - last; n > foldLines && !s.full {
+	if more := n - first - last; n > foldLines && !s.Full {
 		s.row("  ", row{{dim, "… " + view.Count(int64(more), "more line") + " (--full shows them)"}}, false)
 	}
 	flush()

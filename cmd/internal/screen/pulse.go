@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"fmt"
@@ -26,11 +26,11 @@ type pulse struct {
 	dead   bool          // it was written that the run is dead
 	drawn  time.Time     // when the live line was written
 
-	quit, done chan struct{} // of the goroutine that start starts
+	quit, done chan struct{} // of the goroutine that Start starts
 }
 
-// start writes the live line each second, until stop.
-func (s *screen) start() {
+// Start writes the live line each second, until Stop.
+func (s *Screen) Start() {
 	s.quit, s.done = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(s.done)
@@ -50,8 +50,8 @@ func (s *screen) start() {
 	}()
 }
 
-// stop ends what start began, and leaves nothing but items on the screen. Call it once, after the last entry.
-func (s *screen) stop() {
+// Stop ends what Start began, and leaves nothing but items on the screen. Call it once, after the last entry.
+func (s *Screen) Stop() {
 	close(s.quit)
 	<-s.done
 	s.mu.Lock()
@@ -60,8 +60,8 @@ func (s *screen) stop() {
 	s.clear()
 }
 
-// check writes that the run is dead, if it is. It is for a reader that has read all entries and does not wait.
-func (s *screen) check() {
+// Check writes that the run is dead, if it is. It is for a reader that has read all entries and does not wait.
+func (s *Screen) Check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush()
@@ -71,7 +71,7 @@ func (s *screen) check() {
 }
 
 // clear removes the live line.
-func (s *screen) clear() {
+func (s *Screen) clear() {
 	if s.line && s.err == nil {
 		_, s.err = io.WriteString(s.w, "\r\x1b[K")
 	}
@@ -79,7 +79,7 @@ func (s *screen) clear() {
 }
 
 // received takes what an entry shows of the run's life.
-func (s *screen) received(e thread.Entry) {
+func (s *Screen) received(e thread.Entry) {
 	now := time.Now()
 	if at := e.Received(); !at.IsZero() {
 		// An entry that comes after a pause was not read with older ones: it is new.
@@ -91,7 +91,7 @@ func (s *screen) received(e thread.Entry) {
 	switch p, _ := thread.ParseMirrored(e.Payload); {
 	case p.Type == thread.TypeHeartbeat:
 		s.beat = now
-		if !s.live {
+		if !s.Live {
 			s.beaten()
 		}
 		return
@@ -104,7 +104,7 @@ func (s *screen) received(e thread.Entry) {
 }
 
 // beaten writes a heartbeat as a line of its own, fewer of them the longer nothing else comes.
-func (s *screen) beaten() {
+func (s *Screen) beaten() {
 	up := time.Duration(s.watch.Beat().UptimeMs) * time.Millisecond
 	if s.silent == 0 || up >= 2*s.silent {
 		s.silent = max(up, tick)
@@ -113,11 +113,12 @@ func (s *screen) beaten() {
 }
 
 // breathe writes how the run does: its progress as a line that changes in place, and when it is dead.
-func (s *screen) breathe(now time.Time) {
+func (s *Screen) breathe(now time.Time) {
 	pulse := s.watch.Pulse()
 	live := pulse.At(now.Add(-s.ahead))
 	if now.Sub(s.came) < max(3*tick, pulse.Next*3/2) && live.Silence > 0 {
-		// The entries may be old ones that are still being read, and the clocks may differ: the next heartbeat shows it.
+		// The entries may be old ones that are still being read, and the clocks may differ. The next heartbeat
+		// shows it.
 		live = pulse.At(pulse.Last)
 	}
 	switch {
@@ -130,7 +131,7 @@ func (s *screen) breathe(now time.Time) {
 			s.lines(green, "", "the runner posts entries again")
 		}
 	}
-	if !s.live {
+	if !s.Live {
 		return
 	}
 	style, line := dim, ""
@@ -156,17 +157,17 @@ func (s *screen) breathe(now time.Time) {
 }
 
 // deadLine writes that the run is dead, and what to do.
-func (s *screen) deadLine(l view.Live) {
+func (s *Screen) deadLine(l view.Live) {
 	s.lines(
 		red,
 		"",
 		fmt.Sprintf("✗ no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
-			l.Silence.Round(tick), s.thread),
+			l.Silence.Round(tick), s.Thread),
 	)
 }
 
 // progress returns how far the run is: its age, the tool that runs, and the figures of the last heartbeat.
-func (s *screen) progress(now time.Time) string {
+func (s *Screen) progress(now time.Time) string {
 	run, _ := s.watch.Run()
 	b := s.watch.Beat()
 	var since time.Duration // the heartbeat

@@ -1,9 +1,11 @@
-package main
+// Package screen writes a thread's items for people: on a terminal in colour, with a last line that shows how the run
+// does, and elsewhere as plain lines. Package view decides what an item is. What has been written stays; of an item that
+// changes only the new part is written.
+package screen
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,49 +25,44 @@ const (
 	mostSeen   = 1000
 )
 
-// viewOptions are how a view writes. The zero value is for a pipe.
-type viewOptions struct {
-	thread  string     // its id, for the commands in hints
-	live    bool       // the last line changes in place: how the run does, each second
-	color   bool       // styles are written
-	rgb     bool       // and colours beyond a palette of 256
-	full    bool       // nothing is folded
-	columns func() int // the width at a time; nil, or 0 for no wrapping
+// Options are how a Screen writes. The zero value is for a pipe.
+type Options struct {
+	Thread  string     // its id, for the commands in hints
+	Full    bool       // nothing is folded
+	Live    bool       // the last line changes in place: how the run does, each second
+	Color   bool       // styles are written
+	RGB     bool       // and colours beyond a palette of 256
+	Columns func() int // the width at a time; nil, or 0 for no wrapping
 }
 
-// viewFor returns the options for an output, from what it is and the environment. columns returns its width where it is
-// a terminal; nil where it is none.
-func viewFor(columns func() int, env func(string) string) viewOptions {
-	if columns == nil {
-		fixed, _ := strconv.Atoi(env("COLUMNS")) // 0 for no wrapping
-		return viewOptions{columns: func() int { return fixed }}
-	}
-	plain := env("TERM") == "dumb"
-	return viewOptions{
-		live: !plain, color: !plain && env("NO_COLOR") == "", columns: columns,
-		rgb: env("COLORTERM") == "truecolor" || env("COLORTERM") == "24bit",
-	}
-}
-
-// show returns a screen that shows a thread's entries on stdout, from any one on. Stop it after the last one.
-func (p *program) show(id string, full bool) *screen {
+// For returns the options for an output, from what it is and the environment.
+func For(w io.Writer, env func(string) string) Options {
 	width := func() int {
-		columns, _ := cmdline.Terminal(p.stdout) // 0 where it is gone
+		columns, _ := cmdline.Terminal(w) // 0 where it is gone
 		return columns
 	}
-	if _, terminal := cmdline.Terminal(p.stdout); !terminal {
+	if _, terminal := cmdline.Terminal(w); !terminal {
 		width = nil
 	}
-	o := viewFor(width, os.Getenv)
-	o.thread, o.full = id, full
-	s := newScreen(p.stdout, o)
-	s.start()
-	return s
+	return optionsFor(width, env)
 }
 
-// screen writes a thread's items for people.
-type screen struct {
-	viewOptions
+// optionsFor is For. columns returns the width of a terminal; nil where the output is none.
+func optionsFor(columns func() int, env func(string) string) Options {
+	if columns == nil {
+		fixed, _ := strconv.Atoi(env("COLUMNS")) // 0 for no wrapping
+		return Options{Columns: func() int { return fixed }}
+	}
+	plain := env("TERM") == "dumb"
+	return Options{
+		Live: !plain, Color: !plain && env("NO_COLOR") == "", Columns: columns,
+		RGB: env("COLORTERM") == "truecolor" || env("COLORTERM") == "24bit",
+	}
+}
+
+// Screen writes a thread's items for people.
+type Screen struct {
+	Options
 	w io.Writer
 
 	mu      sync.Mutex // guards all below
@@ -85,12 +82,13 @@ type screen struct {
 	pulse
 }
 
-func newScreen(w io.Writer, o viewOptions) *screen {
-	return &screen{w: w, viewOptions: o, date: day(time.Now()), seen: map[string]bool{}}
+// New returns a Screen that writes to w. Start it for an output that is watched.
+func New(w io.Writer, o Options) *Screen {
+	return &Screen{w: w, Options: o, date: day(time.Now()), seen: map[string]bool{}}
 }
 
-// entry shows what the thread's next entry changes.
-func (s *screen) entry(e thread.Entry) error {
+// Entry shows what the thread's next entry changes.
+func (s *Screen) Entry(e thread.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.measure()
@@ -106,17 +104,17 @@ func (s *screen) entry(e thread.Entry) error {
 }
 
 // measure reads the width of the terminal, which may have changed.
-func (s *screen) measure() {
-	if s.width = 0; s.columns == nil {
+func (s *Screen) measure() {
+	if s.width = 0; s.Columns == nil {
 		return
 	}
-	if s.width = s.columns(); s.width > 0 {
+	if s.width = s.Columns(); s.width > 0 {
 		s.width = max(s.width, leastWidth)
 	}
 }
 
 // room returns the columns that are left beside an indent; 0 for no limit.
-func (s *screen) room(indent int) int {
+func (s *Screen) room(indent int) int {
 	if s.width == 0 {
 		return 0
 	}
@@ -124,7 +122,7 @@ func (s *screen) room(indent int) int {
 }
 
 // change shows a change. What has been written stays: of an item that is replaced only the new part is written.
-func (s *screen) change(c view.Change) {
+func (s *Screen) change(c view.Change) {
 	i := c.Item
 	if s.verdict != nil {
 		if c.Replaces && i.ID == s.verdict.ID {
@@ -134,7 +132,7 @@ func (s *screen) change(c view.Change) {
 		}
 		s.flush()
 	}
-	if i.Subagent != nil && !s.full {
+	if i.Subagent != nil && !s.Full {
 		s.named(i)
 		return
 	}
@@ -167,7 +165,7 @@ func (s *screen) change(c view.Change) {
 }
 
 // flush shows a verdict whose second half has not come.
-func (s *screen) flush() {
+func (s *Screen) flush() {
 	if v := s.verdict; v != nil {
 		s.verdict = nil
 		s.ended(*v.Verdict)
@@ -175,7 +173,7 @@ func (s *screen) flush() {
 }
 
 // named shows that a subagent works: its task, once.
-func (s *screen) named(i view.Item) {
+func (s *Screen) named(i view.Item) {
 	if s.seen[i.Subagent.ID] {
 		return
 	}
@@ -192,7 +190,7 @@ func (s *screen) named(i view.Item) {
 }
 
 // turn shows a part of a turn.
-func (s *screen) turn(i view.Item) {
+func (s *Screen) turn(i view.Item) {
 	if i.Kind == view.KindChat {
 		s.ruled(i.Run)
 		who := i.Author
@@ -229,7 +227,7 @@ func (s *screen) turn(i view.Item) {
 }
 
 // speaker writes who speaks, unless it is as before: some agents write a line for each part of a reply.
-func (s *screen) speaker(i view.Item) {
+func (s *Screen) speaker(i view.Item) {
 	who := i.Model
 	if who == "" {
 		who = "assistant"
@@ -243,7 +241,7 @@ func (s *screen) speaker(i view.Item) {
 	s.who = who
 }
 
-func (s *screen) heading(style, who string, at time.Time) {
+func (s *Screen) heading(style, who string, at time.Time) {
 	s.who = ""
 	clock := ""
 	if !at.IsZero() {
@@ -259,7 +257,7 @@ func (s *screen) heading(style, who string, at time.Time) {
 func day(at time.Time) string { return at.Local().Format(time.DateOnly) }
 
 // ruled draws a line where another run begins.
-func (s *screen) ruled(run string) {
+func (s *Screen) ruled(run string) {
 	if run == "" || run == s.run {
 		return
 	}
@@ -273,17 +271,17 @@ func (s *screen) ruled(run string) {
 	}
 }
 
-func (s *screen) rule(i view.Item) {
+func (s *Screen) rule(i view.Item) {
 	if i.Rule.Kind != view.RuleSummary && i.Rule.Kind != view.RuleBox {
 		s.ruled(i.Run)
 	}
 	s.lines(dim, "", i.Sentence())
-	if s.full && i.Rule.Summary != "" {
+	if s.Full && i.Rule.Summary != "" {
 		s.lines(dim, "  ", i.Rule.Summary)
 	}
 }
 
-func (s *screen) notice(n view.Notice) {
+func (s *Screen) notice(n view.Notice) {
 	style := dim
 	switch {
 	case n.Bad:
@@ -297,7 +295,7 @@ func (s *screen) notice(n view.Notice) {
 }
 
 // ended shows the verdict of a run.
-func (s *screen) ended(v view.Verdict) {
+func (s *Screen) ended(v view.Verdict) {
 	style, mark := red, "✘"
 	switch v.Status {
 	case thread.StatusCompleted:
@@ -318,7 +316,7 @@ func (s *screen) ended(v view.Verdict) {
 		return
 	}
 	lines := strings.Split(v.Stderr, "\n")
-	if !s.full && len(lines) > foldLines {
+	if !s.Full && len(lines) > foldLines {
 		lines = lines[len(lines)-foldLines:]
 	}
 	for r := range s.output(dim, strings.Join(lines, "\n")) {
@@ -327,7 +325,7 @@ func (s *screen) ended(v view.Verdict) {
 }
 
 // printf writes, in place of the live line if that is there.
-func (s *screen) printf(format string, args ...any) {
+func (s *Screen) printf(format string, args ...any) {
 	if s.err != nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"fmt"
@@ -28,22 +28,22 @@ type piece struct{ style, text string }
 // row is a line of pieces.
 type row []piece
 
-func (s *screen) paint(style, text string) string {
-	if !s.color || style == "" || text == "" {
+func (s *Screen) paint(style, text string) string {
+	if !s.Color || style == "" || text == "" {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
 // lines writes a text, wrapped, each line with the indent and in the style.
-func (s *screen) lines(style, indent, text string) {
+func (s *Screen) lines(style, indent, text string) {
 	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
 		s.row(indent, row{{style, view.Visible(strings.TrimRight(line, "\n"))}}, true)
 	}
 }
 
 // output returns the lines of a tool's output, in its own styles on top of one.
-func (s *screen) output(style, text string) iter.Seq[row] {
+func (s *Screen) output(style, text string) iter.Seq[row] {
 	return func(yield func(row) bool) {
 		for spans := range view.Lines(text) {
 			r := make(row, len(spans))
@@ -58,7 +58,7 @@ func (s *screen) output(style, text string) iter.Seq[row] {
 }
 
 // row writes a line with an indent: wrapped, or cut at the width.
-func (s *screen) row(indent string, r row, wrapped bool) {
+func (s *Screen) row(indent string, r row, wrapped bool) {
 	var plain strings.Builder
 	for i := range r {
 		r[i].text = untab(r[i].text)
@@ -78,7 +78,7 @@ func (s *screen) row(indent string, r row, wrapped bool) {
 }
 
 // put writes one line. The indent has the style of the first piece.
-func (s *screen) put(indent string, r row) {
+func (s *Screen) put(indent string, r row) {
 	if len(r) == 0 {
 		r = row{{}}
 	}
@@ -120,7 +120,7 @@ func clipped(r row, columns int) row {
 }
 
 // sgr returns the arguments of the SGR sequence for a style on top of another one.
-func (s *screen) sgr(base string, st view.Style) string {
+func (s *Screen) sgr(base string, st view.Style) string {
 	var args []string
 	if base != "" {
 		args = append(args, base)
@@ -145,8 +145,8 @@ func (s *screen) sgr(base string, st view.Style) string {
 }
 
 // tone returns the arguments for a colour; none for the terminal's own. base is 30 for text, 40 for the background.
-func (s *screen) tone(c view.Color, base int) []string {
-	if r, g, b, ok := c.RGB(); ok && s.rgb {
+func (s *Screen) tone(c view.Color, base int) []string {
+	if r, g, b, ok := c.RGB(); ok && s.RGB {
 		return []string{fmt.Sprintf("%d;2;%d;%d;%d", base+8, r, g, b)}
 	}
 	switch n, ok := c.Palette(); {

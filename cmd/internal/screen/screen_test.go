@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-const testdata = "../../testdata"
+const testdata = "../../../testdata"
 
 // recordings returns recorded threads, and the recorded sessions as a runner mirrors them, by name.
 func recordings(t *testing.T) map[string][]thread.Entry {
@@ -89,12 +89,12 @@ func painted(t *testing.T, all []thread.Entry, columns int, env map[string]strin
 	if columns == 0 {
 		width = nil
 	}
-	o := viewFor(width, func(name string) string { return env[name] })
-	o.live, o.full, o.thread = false, full, "t1"
+	o := optionsFor(width, func(name string) string { return env[name] })
+	o.Live, o.Full, o.Thread = false, full, "t1"
 	var out bytes.Buffer
-	s := newScreen(&out, o)
+	s := New(&out, o)
 	for _, e := range all {
-		if err := s.entry(e); err != nil {
+		if err := s.Entry(e); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -212,8 +212,10 @@ func FuzzItems(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		all := []thread.Entry{
-			reply("before", 1, call("c", "x")), {ID: "fuzzed", Payload: payload},
-			result("after", 2, "c", "y"), {ID: "again", Payload: payload},
+			reply("before", 1, call("c", "x")),
+			{ID: "fuzzed", Payload: payload},
+			result("after", 2, "c", "y"),
+			{ID: "again", Payload: payload},
 		}
 		var w view.Watch
 		seen := map[string]bool{}

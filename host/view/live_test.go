@@ -39,7 +39,8 @@ func TestLive(t *testing.T) {
 		{"ended", view.Pulse{Status: thread.StatusFailed, Last: last}, time.Hour, "ended 0s 0s"},
 	} {
 		l := tt.pulse.At(last.Add(tt.after))
-		if got := fmt.Sprintln(l.State, l.Silence.Round(time.Second), l.DeadIn.Round(time.Second)); got != tt.want+"\n" {
+		got := fmt.Sprintln(l.State, l.Silence.Round(time.Second), l.DeadIn.Round(time.Second))
+		if got != tt.want+"\n" {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -116,7 +116,7 @@ func (s *Screen) beaten() {
 func (s *Screen) breathe(now time.Time) {
 	pulse := s.watch.Pulse()
 	live := pulse.At(now.Add(-s.ahead))
-	if now.Sub(s.came) < max(3*tick, pulse.Next*3/2) && live.Silence > 0 {
+	if silent, _ := pulse.Limits(); now.Sub(s.came) < silent.Sub(pulse.Last) {
 		// The entries may be old ones that are still being read, and the clocks may differ. The next heartbeat
 		// shows it.
 		live = pulse.At(pulse.Last)
@@ -142,10 +142,10 @@ func (s *Screen) breathe(now time.Time) {
 	case view.Waiting:
 		line = s.progress(now) + " · waiting for a chat"
 	case view.Dead:
-		style, line = red, "✗ no entry from the runner for "+live.Silence.Round(tick).String()
+		style, line = red, "✗ no entry from the runner for "+live.Silence.Truncate(tick).String()
 	default:
 		if line = s.progress(now); live.State == view.Silent {
-			style, line = yellow, line+" · silent for "+live.Silence.Round(tick).String()
+			style, line = yellow, line+" · silent for "+live.Silence.Truncate(tick).String()
 		}
 	}
 	s.measure()
@@ -162,7 +162,7 @@ func (s *Screen) deadLine(l view.Live) {
 		red,
 		"",
 		fmt.Sprintf("✗ no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
-			l.Silence.Round(tick), s.Thread),
+			l.Silence.Truncate(tick), s.Thread),
 	)
 }
 

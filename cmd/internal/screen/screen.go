@@ -1,6 +1,6 @@
 // Package screen writes a thread's items for people: on a terminal in colour, with a last line that shows how the run
-// does, and elsewhere as plain lines. Package view decides what an item is. What has been written stays; of an item that
-// changes only the new part is written.
+// does, and elsewhere as plain lines. Package view decides what an item is. What has been written stays: of an item
+// that changes only the new part is written.
 package screen
 
 import (
@@ -36,7 +36,7 @@ type Options struct {
 }
 
 // For returns the options for an output, from what it is and the environment.
-func For(w io.Writer, env func(string) string) Options {
+func For(w io.Writer, getenv func(string) string) Options {
 	width := func() int {
 		columns, _ := cmdline.Terminal(w) // 0 where it is gone
 		return columns
@@ -44,19 +44,19 @@ func For(w io.Writer, env func(string) string) Options {
 	if _, terminal := cmdline.Terminal(w); !terminal {
 		width = nil
 	}
-	return optionsFor(width, env)
+	return optionsFor(width, getenv)
 }
 
 // optionsFor is For. columns returns the width of a terminal; nil where the output is none.
-func optionsFor(columns func() int, env func(string) string) Options {
+func optionsFor(columns func() int, getenv func(string) string) Options {
 	if columns == nil {
-		fixed, _ := strconv.Atoi(env("COLUMNS")) // 0 for no wrapping
+		fixed, _ := strconv.Atoi(getenv("COLUMNS")) // 0 for no wrapping
 		return Options{Columns: func() int { return fixed }}
 	}
-	plain := env("TERM") == "dumb"
+	plain := getenv("TERM") == "dumb"
 	return Options{
-		Live: !plain, Color: !plain && env("NO_COLOR") == "", Columns: columns,
-		RGB: env("COLORTERM") == "truecolor" || env("COLORTERM") == "24bit",
+		Live: !plain, Color: !plain && getenv("NO_COLOR") == "", Columns: columns,
+		RGB: getenv("COLORTERM") == "truecolor" || getenv("COLORTERM") == "24bit",
 	}
 }
 

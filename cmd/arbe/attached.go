@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -137,7 +138,7 @@ func (p *program) advise(fold *thread.Fold, done launch.Launched) {
 // synced describes a copy back: "2 files copied back (12 KiB), 1 deleted, 1 conflict".
 func synced(r thread.Synced) string {
 	return fmt.Sprintf("%s copied back (%s), %d deleted, %s",
-		count(int64(r.Copied), "file"), size(r.Bytes), r.Deleted, count(int64(len(r.Conflicts)), "conflict"))
+		view.Count(int64(r.Copied), "file"), view.Size(r.Bytes), r.Deleted, view.Count(int64(len(r.Conflicts)), "conflict"))
 }
 
 // pushResult is a push as the commands print it.

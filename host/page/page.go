@@ -87,7 +87,12 @@ func Handler(c Config) http.Handler {
 		"GET /{$}":  p.list,
 		"GET /live": p.listLive,
 
-		"GET /t/{thread}":         p.thread,
+		"GET /t/{thread}":                   p.thread,
+		"GET /t/{thread}/older":             p.older,
+		"GET /t/{thread}/live":              p.threadLive,
+		"GET /t/{thread}/raw/{entry}":       p.raw,
+		"GET /t/{thread}/image/{entry}/{n}": p.image,
+
 		"POST /t/{thread}/cancel": p.cancel,
 		"POST /t/{thread}/chat":   p.chat,
 	} {
@@ -163,7 +168,7 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusUnauthorized, "expired", "Your login has expired."}
 	case errors.Is(err, access.ErrForeign):
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
-	case errors.Is(err, index.ErrAbsent):
+	case errors.Is(err, index.ErrAbsent), errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
 		return &problem{http.StatusNotFound, "not_found", "There is no such thread."}
 	case errors.Is(err, index.ErrBuilding):
 		return &problem{http.StatusServiceUnavailable, "building", "The list of threads is being made. Come again."}

@@ -38,6 +38,7 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -52,6 +53,7 @@ type Config struct {
 	Local   bool
 	Names   []string        // host names, without ports, by which browsers reach the server
 	Closing context.Context // ends live answers when it is done
+	Budget  *memory.Budget  // of the memory of all requests; nil for one of the page's own
 	Logger  *slog.Logger
 }
 
@@ -66,6 +68,9 @@ type page struct {
 func Handler(c Config) http.Handler {
 	if c.Closing == nil {
 		c.Closing = context.Background()
+	}
+	if c.Budget == nil {
+		c.Budget = memory.NewBudget(0)
 	}
 	p := &page{Config: c, store: access.Store{Log: c.Log}, tokens: token.NewVerifier(c.Secrets)}
 	mux := http.NewServeMux()
@@ -174,6 +179,10 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusServiceUnavailable, "building", "The list of threads is being made. Come again."}
 	case errors.Is(err, index.ErrCursor):
 		return &problem{http.StatusBadRequest, "cursor", "cursor: want the one of the page before"}
+	case errors.Is(err, memory.ErrShare):
+		return &problem{http.StatusTooManyRequests, "share", "Too many entries are being read at the same time."}
+	case errors.Is(err, memory.ErrBusy):
+		return &problem{http.StatusServiceUnavailable, "busy", "The server has no memory for this now. Come again."}
 	case errors.Is(err, engine.ErrFull):
 		return &problem{http.StatusInsufficientStorage, "full", "The log's disk is full."}
 	}

@@ -7,22 +7,27 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // Bounds of a piece of a thread.
 const (
-	pieceEntries = 200      // that are read at once
-	pieceItems   = 50       // at least, where there are so many
-	mostRead     = 2000     // entries for one piece: those without an item are left out
-	pieceBytes   = 4 << 20  // of entries that are read at once
-	aheadEntries = 400      // before a live answer, in which results find their calls
-	aheadBytes   = 1 << 20  // of those, and of what follows a piece, in which its calls find their results
-	mostPiece    = 32 << 20 // bytes of entries for one piece
+	pieceEntries = 200     // that are read at once
+	pieceItems   = 50      // at least, where there are so many
+	mostRead     = 2000    // entries for one piece: those without an item are left out
+	pieceBytes   = 2 << 20 // of entries that are read at once
+	aheadEntries = 400     // before a live answer, in which results find their calls
+	aheadBytes   = 1 << 20 // of those, and of what follows a piece, in which its calls find their results
+	mostPiece    = 8 << 20 // bytes of entries for one piece, but at least one append
+
+	// renderCharge is what the items of entries and their HTML take, in bytes of those entries.
+	renderCharge = 3
 )
 
 // piece is items that follow each other in a thread. Places are seqs of the log: whole appends.
@@ -45,12 +50,14 @@ func entryOf(r engine.Record) (thread.Entry, bool) {
 }
 
 // back returns the last piece of a thread that ends at upTo, as far as its items are complete there.
-func (p *page) back(ctx context.Context, v log.Stream, id string, upTo uint64) (piece, error) {
+func (p *page) back(ctx context.Context, l *memory.Lease, v log.Stream, id string, upTo uint64) (piece, error) {
 	var records []engine.Record
 	found := piece{Before: upTo, After: upTo, Thread: id}
 	items, bytes := 0, 0
 	for found.Before > 0 && items < pieceItems && len(records) < mostRead && bytes < mostPiece {
-		some, err := p.Log.ReadBack(ctx, v, found.Before, pieceEntries, pieceBytes)
+		some, err := l.Records(ctx, func() ([]engine.Record, error) {
+			return p.Log.ReadBack(ctx, v, found.Before, pieceEntries, pieceBytes)
+		})
 		if err != nil {
 			return found, err
 		}
@@ -66,34 +73,42 @@ func (p *page) back(ctx context.Context, v log.Stream, id string, upTo uint64) (
 			}
 		}
 		records = append(some, records...)
+		l.Keep(memory.RecordBytes(records))
+	}
+	if err := l.Grow(renderCharge * bytes); err != nil {
+		return found, err
 	}
 	var b view.Builder
-	var l view.List
+	var list view.List
 	for _, r := range records {
 		if e, ok := entryOf(r); ok {
 			for _, c := range b.Add(e) {
-				l.Change(c)
+				list.Change(c)
 			}
 		}
 	}
-	if err := p.ahead(ctx, v, &b, &l, &found); err != nil {
+	if err := p.ahead(ctx, l, v, &b, &list, &found); err != nil {
 		return found, err
 	}
-	found.Groups = grouped(l.Items, id)
+	found.Groups = grouped(list.Items, id)
 	return found, nil
 }
 
 // ahead gives the calls of a piece the results that stand a little behind it.
-func (p *page) ahead(ctx context.Context, v log.Stream, b *view.Builder, l *view.List, found *piece) error {
+func (p *page) ahead(
+	ctx context.Context, l *memory.Lease, v log.Stream, b *view.Builder, list *view.List, found *piece,
+) error {
 	if found.After >= v.Tail() {
 		return nil
 	}
-	records, err := p.Log.Read(ctx, v, found.After, v.Tail(), aheadBytes)
+	records, err := l.Records(ctx, func() ([]engine.Record, error) {
+		return p.Log.Read(ctx, v, found.After, v.Tail(), aheadBytes)
+	})
 	if err != nil {
 		return err
 	}
 	had := map[string]bool{}
-	for _, i := range l.Items {
+	for _, i := range list.Items {
 		had[i.ID] = true
 	}
 	for _, r := range records {
@@ -104,7 +119,7 @@ func (p *page) ahead(ctx context.Context, v log.Stream, b *view.Builder, l *view
 		answered := false
 		for _, c := range b.Add(e) {
 			if c.Replaces && had[c.Item.ID] {
-				l.Change(c)
+				list.Change(c)
 				answered = answered || c.Item.Call != nil && c.Item.Call.Result != nil
 			}
 		}
@@ -154,7 +169,9 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tail, err := p.back(r.Context(), stream, id, stream.Tail())
+	l := p.lease(s)
+	defer l.Free()
+	tail, err := p.back(r.Context(), l, stream, id, stream.Tail())
 	if err != nil {
 		return err
 	}
@@ -168,7 +185,8 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 // older serves the piece of a thread before a place.
 func (p *page) older(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
-	if _, err := p.viewer(w, r, id); err != nil {
+	s, err := p.viewer(w, r, id)
+	if err != nil {
 		return err
 	}
 	upTo, err := strconv.ParseUint(r.URL.Query().Get("before"), 10, 63)
@@ -179,7 +197,9 @@ func (p *page) older(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := p.back(r.Context(), stream, id, min(upTo, stream.Tail()))
+	l := p.lease(s)
+	defer l.Free()
+	found, err := p.back(r.Context(), l, stream, id, min(upTo, stream.Tail()))
 	if err != nil {
 		return err
 	}
@@ -189,56 +209,67 @@ func (p *page) older(w http.ResponseWriter, r *http.Request) error {
 
 // raw serves an entry as it is on the thread.
 func (p *page) raw(w http.ResponseWriter, r *http.Request) error {
-	e, err := p.entry(w, r)
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, e)
-	return nil
+	return p.entry(w, r, func(e thread.Entry) error {
+		answerJSON(w, http.StatusOK, e)
+		return nil
+	})
 }
 
 // image serves an image of an entry. Its type is what its bytes are, and never SVG.
 func (p *page) image(w http.ResponseWriter, r *http.Request) error {
-	e, err := p.entry(w, r)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(r.PathValue("n"))
-	if err != nil || n < 0 {
-		return errNoEntry
-	}
-	kind, data, ok := view.ImageData(e, n)
-	if !ok {
-		return errNoEntry
-	}
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "private, max-age=3600")
-	_, _ = w.Write(data) // the client may be gone
-	return nil
+	return p.entry(w, r, func(e thread.Entry) error {
+		n, err := strconv.Atoi(r.PathValue("n"))
+		if err != nil || n < 0 {
+			return errNoEntry
+		}
+		kind, data, ok := view.ImageData(e, n)
+		if !ok {
+			return errNoEntry
+		}
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "private, max-age=3600")
+		_, _ = w.Write(data) // the client may be gone
+		return nil
+	})
 }
 
 var errNoEntry = refuse(http.StatusNotFound, "not_found", "The thread has no such entry.")
 
-// entry returns the entry in a request's path.
-func (p *page) entry(w http.ResponseWriter, r *http.Request) (thread.Entry, error) {
+// entry answers a request with the entry in its path.
+func (p *page) entry(w http.ResponseWriter, r *http.Request, answer func(thread.Entry) error) error {
 	id := r.PathValue("thread")
-	if _, err := p.viewer(w, r, id); err != nil {
-		return thread.Entry{}, err
+	s, err := p.viewer(w, r, id)
+	if err != nil {
+		return err
 	}
 	stream, err := p.stat(r.Context(), id)
 	if err != nil {
-		return thread.Entry{}, err
+		return err
 	}
-	record, ok, err := p.Log.Entry(r.Context(), stream, r.PathValue("entry"))
+	l := p.lease(s)
+	defer l.Free()
+	found := false
+	records, err := l.Records(r.Context(), func() ([]engine.Record, error) {
+		record, ok, err := p.Log.Entry(r.Context(), stream, r.PathValue("entry"))
+		found = ok
+		return []engine.Record{record}, err
+	})
 	if err != nil {
-		return thread.Entry{}, err
+		return err
 	}
-	e, is := entryOf(record)
-	if !ok || !is {
-		return thread.Entry{}, errNoEntry
+	e, is := entryOf(records[0])
+	if !found || !is {
+		return errNoEntry
 	}
-	return e, nil
+	if err := l.Grow(renderCharge * len(records[0].Data)); err != nil {
+		return err
+	}
+	return answer(e)
 }
+
+// lease returns a lease for what a viewer's request holds. All logins share one part of the budget, and so do the
+// readers of each share.
+func (p *page) lease(s access.Session) *memory.Lease { return p.Budget.Lease("page " + s.Share) }
 
 // pulse is the line of a thread's page that changes all the time: what the agent does, and its process.
 func pulse(w *view.Watch, running []view.Item) string {

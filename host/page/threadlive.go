@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -45,8 +47,9 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	}
 	f := p.Log.Follow(thread.StreamName(id))
 	defer f.Close()
-	t := &tailer{page: p, id: id, after: after, e: startEvents(w, s)}
+	t := &tailer{page: p, id: id, after: after, e: startEvents(w, s), l: p.lease(s)}
 	defer t.e.close()
+	defer t.l.Free()
 	for first := true; ; first = false {
 		v, grown, err := f.Stat(r.Context())
 		if errors.Is(err, log.ErrAbsent) || errors.Is(err, log.ErrGone) || err == nil && t.after > v.Tail() {
@@ -81,16 +84,20 @@ type tailer struct {
 	id      string
 	after   uint64
 	e       *events
+	l       *memory.Lease // charged while entries are rendered
 	builder view.Builder
 	watch   view.Watch
 }
 
 // prime reads what is before the place, so that results find their calls.
 func (t *tailer) prime(ctx context.Context, v log.Stream) error {
-	records, err := t.page.Log.ReadBack(ctx, v, t.after, aheadEntries, aheadBytes)
+	records, err := t.l.Records(ctx, func() ([]engine.Record, error) {
+		return t.page.Log.ReadBack(ctx, v, t.after, aheadEntries, aheadBytes)
+	})
 	if err != nil {
 		return err
 	}
+	defer t.l.Drop()
 	for _, r := range records {
 		if e, ok := entryOf(r); ok {
 			t.watch.Add(e)
@@ -103,7 +110,9 @@ func (t *tailer) prime(ctx context.Context, v log.Stream) error {
 // send sends the items behind the place, and what the thread is doing.
 func (t *tailer) send(ctx context.Context, v log.Stream) error {
 	for t.after < v.Tail() {
-		records, err := t.page.Log.Read(ctx, v, t.after, v.Tail(), pieceBytes)
+		records, err := t.l.Records(ctx, func() ([]engine.Record, error) {
+			return t.page.Log.Read(ctx, v, t.after, v.Tail(), pieceBytes)
+		})
 		if err != nil {
 			return err
 		}
@@ -125,6 +134,7 @@ func (t *tailer) send(ctx context.Context, v log.Stream) error {
 			}
 		}
 		t.after = last
+		t.l.Drop()
 		if !t.e.flush() {
 			return t.e.err
 		}

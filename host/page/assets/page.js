@@ -180,7 +180,7 @@ function live(path, listeners) {
         const why = await refusal();
         if (why) {
           clearTimeout(timer);
-          return say(why + ' Run arbe open again.');
+          return say(why);
         }
       }
       if (retry > firstRetry) say('The server is away. Trying again…'); // an answer also ends when it is old
@@ -191,7 +191,8 @@ function live(path, listeners) {
     const stop = new AbortController();
     try {
       const answer = await fetch(path(), {signal: stop.signal});
-      return answer.status >= 400 && answer.status < 500 ? await message(answer) : '';
+      if (answer.status < 400 || answer.status >= 500 || answer.status === 429) return '';
+      return await message(answer) + (answer.status === 401 ? ' Run arbe open again.' : '');
     } catch {
       return '';
     } finally {

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/internal/test/browser"
 	"arbe.0sk.ar/runner/internal/test/built"
@@ -327,6 +325,7 @@ func TestFullPageRecorded(t *testing.T) {
 		t.Fatalf("%d threads, %v", len(files), err)
 	}
 	b := h.login(t)
+	b.Size(1000, 700, false)
 	for _, file := range files {
 		id := strings.TrimSuffix(filepath.Base(file), ".ndjson")
 		h.run("", "thread", "import", id, file)
@@ -338,9 +337,24 @@ func TestFullPageRecorded(t *testing.T) {
 		}
 		shot(t, b, "thread-"+id)
 	}
+	h.post("parser", begin("r1", "Make the parser accept trailing commas", "")...)
+	h.post("tests", begin("r2", "Write tests for trailing commas", `,"parent":{"threadId":"parser","authorId":"a"}`)...)
+	h.post("parser", fmt.Sprintf(`{"id":"pi:s:1.1","ts":%q,"payload":{"type":"pi.assistant","model":"scripted-1",`+
+		`"session":{"id":"s","entry":"e1","index":1},"message":{"role":"assistant","content":[`+
+		`{"type":"thinking","thinking":"The list ends in **next**."},`+
+		`{"type":"text","text":"I change `+"`list`"+` so that it stops at a bracket:\n\n- after a comma\n- at the start"},`+
+		`{"type":"toolCall","id":"c1","name":"edit","arguments":{"path":"parse/list.go",`+
+		`"oldText":"for {\n\tnext()\n}","newText":"for peek() != ']' {\n\tnext()\n}"}}]}}}`,
+		thread.Stamp(time.Now())))
+	b.Go(h.url() + "/t/parser")
+	b.Wait("document.querySelector('#items .diff')")
+	b.Run("document.querySelectorAll('#items details').forEach(d => d.open = true)")
+	shot(t, b, "thread-diff")
 	b.Go(h.url() + "/")
-	b.Wait("document.querySelectorAll('#threads li[data-state]').length > 5")
+	b.Wait("document.querySelector('#t-parser > ul > #t-tests')")
 	shot(t, b, "list")
+	b.Dark()
+	shot(t, b, "list-dark")
 	b.Size(390, 844, true)
 	shot(t, b, "list-phone")
 	b.Go(h.url() + "/t/pushed")
@@ -382,7 +396,7 @@ func TestFullPageLong(t *testing.T) {
 		b.Wait(at("live1") + " < innerHeight") // the reader follows
 		for browser.Eval[bool](b, "!document.getElementById('i-c0')") {
 			first := browser.Eval[string](b, "document.querySelector('#items .chat').id.slice(2)")
-			b.Do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#items .chat').scrollIntoView()"))
+			b.Run("document.querySelector('#items .chat').scrollIntoView()")
 			b.Wait("document.querySelector('#items .chat').id !== 'i-" + first + "'")
 			if top := browser.Eval[float64](b, at(first)); top < -50 || top > 2000 {
 				t.Fatalf("%s was moved to %v", first, top)
@@ -398,7 +412,7 @@ func TestFullPageLong(t *testing.T) {
 		if got := strings.Fields(ids); !slices.Equal(got, append(want, "live1")) {
 			t.Errorf("%d entries, want %d", len(got), n+1)
 		}
-		b.Do(chromedp.Evaluate[chromedp.Void]("document.getElementById('i-c100').scrollIntoView()"))
+		b.Run("document.getElementById('i-c100').scrollIntoView()")
 		b.Wait("Math.abs(" + at("c100") + ") < 50")
 		was := browser.Eval[float64](b, at("c100"))
 		h.post("long", chat("live2", "another"))
@@ -464,13 +478,13 @@ func TestFullPageHostile(t *testing.T) {
 	b.Wait("document.querySelectorAll('#items .verdict').length > 5")
 	for browser.Eval[bool](b, "!!document.querySelector('.older')") {
 		first := browser.Eval[string](b, "document.querySelector('#items article').id")
-		b.Do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#items article').scrollIntoView()"))
+		b.Run("document.querySelector('#items article').scrollIntoView()")
 		b.Wait("document.querySelector('#items article').id !== " + string(thread.Marshal(first)))
 	}
 	if n := browser.Eval[int](b, "document.querySelectorAll('#items .verdict').length"); n != len(payloads) {
 		t.Errorf("%d runs, want %d", n, len(payloads))
 	}
-	b.Do(chromedp.Evaluate[chromedp.Void]("document.querySelectorAll('details').forEach(d => d.open = true)"))
+	b.Run("document.querySelectorAll('details').forEach(d => d.open = true)")
 	for what, css := range map[string]string{
 		"an element of a text": "#items :is(script, iframe, svg, style, link, base, meta, form, noscript, object)",
 		"an image elsewhere":   "img:not([src^='/t/evil/image/'])",

@@ -122,7 +122,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$dir; done
 
 .PHONY: bench
-bench: agents ## the figures in docs/PERFORMANCE.md
+bench: agents browser ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/test/e2e
 	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory' -benchtime 3x ./internal/test/e2e
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
@@ -136,6 +136,7 @@ bench: agents ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./host/reconcile
 	go test -run '^$$' -bench Indexed -benchtime 1x ./host/server
 	go test -run '^$$' -bench Before -benchtime 1x -timeout 30m ./host/server
+	go test -run '^$$' -bench Page -benchtime 10x ./internal/test/page
 	go test -run '^$$' -bench Append -benchtime 1x ./host/log/jetstream
 	go test -run '^$$' -bench Replay -benchtime 62x -timeout 30m ./host/log/jetstream
 	ARBE_READERS=10000 go test -count=1 -v -run TestIdleReaders ./host/server | grep -v '^=== '
@@ -194,6 +195,11 @@ $(CHROMIUM)/unpacked/.done: $(CHROMIUM)/.installed
 	@set -e; rm -rf $(@D); mkdir -p $(@D); \
 	node internal/test/browser/unpack.js $(CHROMIUM)/node_modules/@sparticuz/chromium/bin $(@D); \
 	cd $(@D); for f in *.tar; do tar -xf $$f; rm $$f; done; mv fonts.xml fonts.conf; chmod 755 chromium; touch $(@F)
+
+.PHONY: shots
+shots: build browser ## pictures of the page, into bin/shots
+	mkdir -p $(BIN)/shots
+	ARBE_BIN=$(abspath $(BIN)) ARBE_SHOTS=$(abspath $(BIN))/shots go test -count=1 -run TestFullPageRecorded ./internal/test/page
 
 # The real agents, and a Node that can run them, at the versions of their lock files. An installed one of the same lock
 # stays.

@@ -184,7 +184,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
-			Names: c.StringSlice("page-host"), Closing: s.Closing, Logger: logger,
+			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
+			Logger: logger,
 		})
 	}
 	if c.Bool("reconcile") {

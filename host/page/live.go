@@ -15,8 +15,9 @@ import (
 
 // Times of a live answer. The browser comes again when it ends, and so renews its session.
 const (
-	liveLife = 5 * time.Minute
-	livePing = 15 * time.Second
+	liveLife  = 5 * time.Minute
+	shareLife = 30 * time.Second // of a share's: it may be revoked
+	livePing  = 15 * time.Second
 )
 
 // events writes server-sent events. It keeps its first error, which means that the browser is gone.
@@ -32,8 +33,12 @@ type events struct {
 func startEvents(w http.ResponseWriter, s access.Session) *events {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
+	life := liveLife
+	if s.Share != "" {
+		life = shareLife
+	}
 	return &events{
-		w: w, rc: http.NewResponseController(w), life: time.NewTimer(min(liveLife, time.Until(s.Until))),
+		w: w, rc: http.NewResponseController(w), life: time.NewTimer(min(life, time.Until(s.Until))),
 		ping: time.NewTicker(livePing),
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -52,6 +53,7 @@ type Config struct {
 	Local   bool
 	Names   []string        // host names, without ports, by which browsers reach the server
 	Closing context.Context // ends live answers when it is done
+	Budget  *memory.Budget  // of the memory of all requests; nil for one of the page's own
 	Logger  *slog.Logger
 }
 
@@ -66,6 +68,9 @@ type page struct {
 func Handler(c Config) http.Handler {
 	if c.Closing == nil {
 		c.Closing = context.Background()
+	}
+	if c.Budget == nil {
+		c.Budget = memory.NewBudget(0)
 	}
 	p := &page{Config: c, store: access.Store{Log: c.Log}, tokens: token.NewVerifier(c.Secrets)}
 	mux := http.NewServeMux()
@@ -87,7 +92,12 @@ func Handler(c Config) http.Handler {
 		"GET /{$}":  p.list,
 		"GET /live": p.listLive,
 
-		"GET /t/{thread}":         p.thread,
+		"GET /t/{thread}":                   p.thread,
+		"GET /t/{thread}/older":             p.older,
+		"GET /t/{thread}/live":              p.threadLive,
+		"GET /t/{thread}/raw/{entry}":       p.raw,
+		"GET /t/{thread}/image/{entry}/{n}": p.image,
+
 		"POST /t/{thread}/cancel": p.cancel,
 		"POST /t/{thread}/chat":   p.chat,
 	} {
@@ -163,12 +173,16 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusUnauthorized, "expired", "Your login has expired."}
 	case errors.Is(err, access.ErrForeign):
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
-	case errors.Is(err, index.ErrAbsent):
+	case errors.Is(err, index.ErrAbsent), errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
 		return &problem{http.StatusNotFound, "not_found", "There is no such thread."}
 	case errors.Is(err, index.ErrBuilding):
 		return &problem{http.StatusServiceUnavailable, "building", "The list of threads is being made. Come again."}
 	case errors.Is(err, index.ErrCursor):
 		return &problem{http.StatusBadRequest, "cursor", "cursor: want the one of the page before"}
+	case errors.Is(err, memory.ErrShare):
+		return &problem{http.StatusTooManyRequests, "share", "Too many entries are being read at the same time."}
+	case errors.Is(err, memory.ErrBusy):
+		return &problem{http.StatusServiceUnavailable, "busy", "The server has no memory for this now. Come again."}
 	case errors.Is(err, engine.ErrFull):
 		return &problem{http.StatusInsufficientStorage, "full", "The log's disk is full."}
 	}

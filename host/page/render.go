@@ -10,7 +10,6 @@ import (
 	"path"
 
 	"arbe.0sk.ar/runner/host/view"
-	"arbe.0sk.ar/runner/thread"
 )
 
 //go:embed html assets
@@ -18,7 +17,7 @@ var files embed.FS
 
 // templates are the pages, by their names.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"asset": assetPath, "visible": view.Visible,
+	"asset": assetPath, "visible": view.Visible, "markdown": markdown,
 }).ParseFS(files, "html/*.html"))
 
 // frame is what each page has.
@@ -92,32 +91,5 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", a.kind)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	_, _ = w.Write(a.body) // the client may be gone
-	return nil
-}
-
-// threadPage is the data of a thread's page.
-type threadPage struct {
-	frame
-	Row      *row
-	ReadOnly bool // by a share
-}
-
-// thread serves the page of a thread.
-func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("thread")
-	if !thread.ValidThread(id) {
-		return errNoThread
-	}
-	s, err := p.viewer(w, r, id)
-	if err != nil {
-		return err
-	}
-	v, err := p.summary(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	one := newRow(v, now())
-	title := one.State + " · " + one.Name()
-	p.render(w, http.StatusOK, "thread", threadPage{newFrame(title), one, s.Share != ""})
 	return nil
 }

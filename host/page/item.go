@@ -1,0 +1,215 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// item is an item of a thread as the page shows it.
+type item struct {
+	view.Item
+	Thread string
+}
+
+// Bounds of what is shown of an output and of arguments. The raw entry has all of it.
+const (
+	mostHead = 32 << 10 // bytes of an output's beginning
+	mostTail = 32 << 10 // and of its end
+	mostArgs = 32 << 10
+)
+
+// At returns the item's time, for people.
+func (i item) At() string {
+	if i.Time.IsZero() {
+		return ""
+	}
+	return i.Time.UTC().Format("15:04:05")
+}
+
+// Stamp returns the item's time, for machines.
+func (i item) Stamp() string {
+	if i.Time.IsZero() {
+		return ""
+	}
+	return thread.Stamp(i.Time)
+}
+
+// Sub returns what groups the items of a subagent; "" for the thread's own conversation.
+func (i item) Sub() string {
+	if i.Subagent == nil {
+		return ""
+	}
+	return "s" + i.Subagent.ID
+}
+
+// Whole returns the result of a call, or of a result whose call is elsewhere; nil for none.
+func (i item) Whole() *view.Result {
+	if i.Call != nil {
+		return i.Call.Result
+	}
+	return i.Result
+}
+
+// State returns the state of a call.
+func (i item) State() string {
+	switch {
+	case i.Call != nil:
+		return string(i.Call.State)
+	case i.Result != nil && i.Result.Failed:
+		return string(view.Failed)
+	}
+	return string(view.Done)
+}
+
+// Tool returns the tool's name.
+func (i item) Tool() string {
+	if i.Call != nil {
+		return i.Call.Name
+	}
+	return i.Result.Name
+}
+
+// Took returns how long a call took; "" where that is not known.
+func (i item) Took() string {
+	r := i.Whole()
+	switch {
+	case r == nil || r.Duration <= 0:
+		return ""
+	case r.Duration < 10*time.Second:
+		return fmt.Sprintf("%.1fs", r.Duration.Seconds())
+	}
+	return span(r.Duration)
+}
+
+// Arguments returns the arguments of a call, a member a line.
+func (i item) Arguments() string {
+	if i.Call == nil || !i.Call.More {
+		return ""
+	}
+	b, err := json.MarshalIndent(i.Call.Arguments, "", "  ")
+	if err != nil {
+		return string(i.Call.Arguments)
+	}
+	return cut(string(b), mostArgs, 0)
+}
+
+// Output returns the output of a call as HTML.
+func (i item) Output() template.HTML {
+	r := i.Whole()
+	if r == nil {
+		return ""
+	}
+	return output(cut(r.Text, mostHead, mostTail))
+}
+
+// Pictures returns the images of a reply, a chat or a result.
+func (i item) Pictures() []view.Image {
+	if r := i.Whole(); r != nil {
+		return r.Images
+	}
+	return i.Images
+}
+
+// cut returns the beginning and the end of a text with a mark between them; a text that is little longer as it is.
+func cut(text string, head, tail int) string {
+	if len(text) <= head+tail+1000 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:head], "") + fmt.Sprintf("\n… %s …\n", view.Size(int64(len(text)-head-tail))) +
+		strings.ToValidUTF8(text[len(text)-tail:], "")
+}
+
+// output renders a tool's output: colours as classes, everything else as text.
+func output(text string) template.HTML {
+	var b strings.Builder
+	for line := range view.Lines(text) {
+		for _, s := range line {
+			class := classes(s.Style)
+			if class != "" {
+				b.WriteString(`<span class="` + class + `">`)
+			}
+			template.HTMLEscape(&b, []byte(s.Text))
+			if class != "" {
+				b.WriteString("</span>")
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return template.HTML(b.String())
+}
+
+// classes returns the classes of a style. Colours beyond the 16 of a terminal are left out.
+func classes(s view.Style) string {
+	var all []string
+	for _, c := range []struct {
+		is   bool
+		name string
+	}{
+		{s.Bold, "b"}, {s.Dim, "d"}, {s.Italic, "i"}, {s.Underline, "u"}, {s.Inverse, "v"}, {s.Strike, "k"},
+	} {
+		if c.is {
+			all = append(all, c.name)
+		}
+	}
+	if n, ok := s.Text.Palette(); ok && n < 16 {
+		all = append(all, fmt.Sprint("f", n))
+	}
+	if n, ok := s.Back.Palette(); ok && n < 16 {
+		all = append(all, fmt.Sprint("g", n))
+	}
+	return strings.Join(all, " ")
+}
+
+// Totals returns the figures of a verdict, for people.
+func (i item) Totals() string {
+	v := i.Verdict
+	if !v.HasTotals {
+		return ""
+	}
+	var parts []string
+	if v.Duration > 0 {
+		parts = append(parts, span(v.Duration))
+	}
+	parts = append(parts, view.Count(v.Lines, "line"))
+	if v.Tokens > 0 {
+		parts = append(parts, view.Count(int64(v.Tokens), "token"))
+	}
+	if v.Cost > 0 {
+		parts = append(parts, fmt.Sprintf("$%.4f", v.Cost))
+	}
+	switch {
+	case v.Signal != "":
+		parts = append(parts, v.Signal)
+	case v.ExitCode != nil && *v.ExitCode != 0:
+		parts = append(parts, fmt.Sprint("exit status ", *v.ExitCode))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// group is items that stand together: one of the thread's own conversation, or those of a subagent in a piece.
+type group struct {
+	Sub   string // as item.Sub; "" for an item of the thread's own conversation
+	Items []item
+}
+
+// grouped groups the items of a piece: those of a subagent where its first one stands.
+func grouped(items []view.Item, id string) (groups []*group) {
+	subs := map[string]*group{}
+	for _, one := range items {
+		i := item{one, id}
+		g := subs[i.Sub()]
+		if g == nil || i.Sub() == "" {
+			g = &group{Sub: i.Sub()}
+			subs[g.Sub] = g
+			groups = append(groups, g)
+		}
+		g.Items = append(g.Items, i)
+	}
+	return groups
+}

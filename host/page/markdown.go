@@ -1,0 +1,121 @@
+package page
+
+import (
+	"bytes"
+	"html/template"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"arbe.0sk.ar/runner/host/view"
+)
+
+// mostMarkdown bounds the text of an item that is rendered as markdown, in bytes. A longer one is shown as it stands.
+const mostMarkdown = 128 << 10
+
+// markdown renders a text that anybody may have written. Its HTML stands there as text, and its images are links: to
+// show one would ask another server for it. Links lead to web and mail addresses alone.
+func markdown(source string) template.HTML {
+	source = view.Visible(source)
+	if len(source) <= mostMarkdown {
+		var b bytes.Buffer
+		if err := converter.Convert([]byte(source), &b); err == nil {
+			return template.HTML(b.String()) // by the renderers below
+		}
+	}
+	return template.HTML("<pre>" + template.HTMLEscapeString(source) + "</pre>")
+}
+
+var converter = goldmark.New(
+	goldmark.WithExtensions(
+		extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)), // not by a style
+		extension.Strikethrough, extension.Linkify, extension.TaskList,
+	),
+	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(safe{}, 100))),
+)
+
+// safe renders what goldmark's own renderers would drop or load.
+type safe struct{}
+
+// RegisterFuncs is renderer.NodeRenderer's.
+func (safe) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindRawHTML, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		if enter {
+			for _, s := range segments(n.(*ast.RawHTML).Segments, src) {
+				template.HTMLEscape(w, s)
+			}
+		}
+		return ast.WalkSkipChildren, nil
+	})
+	r.Register(ast.KindHTMLBlock, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		if !enter {
+			return ast.WalkContinue, nil
+		}
+		block := n.(*ast.HTMLBlock)
+		_, _ = w.WriteString("<p class=\"html\">") // a buffer's Write does not fail
+		for _, s := range segments(block.Lines(), src) {
+			template.HTMLEscape(w, s)
+		}
+		if block.HasClosure() {
+			template.HTMLEscape(w, block.ClosureLine.Value(src))
+		}
+		_, _ = w.WriteString("</p>\n") // as above
+		return ast.WalkContinue, nil
+	})
+	r.Register(ast.KindLink, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		link(w, string(n.(*ast.Link).Destination), enter)
+		return ast.WalkContinue, nil
+	})
+	r.Register(ast.KindAutoLink, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		if auto := n.(*ast.AutoLink); enter {
+			address := string(auto.URL(src))
+			if auto.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(address, "mailto:") {
+				address = "mailto:" + address
+			}
+			link(w, address, true)
+			template.HTMLEscape(w, auto.Label(src))
+			link(w, address, false)
+		}
+		return ast.WalkContinue, nil
+	})
+	r.Register(ast.KindImage, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		if enter {
+			_, _ = w.WriteString("image: ") // as above
+		}
+		link(w, string(n.(*ast.Image).Destination), enter)
+		return ast.WalkContinue, nil
+	})
+}
+
+// link writes the beginning or the end of a link. One whose address has another scheme, or none, is no link: it would
+// run something, or lead to a path of this server. Its address stands behind it.
+func link(w util.BufWriter, address string, begin bool) {
+	lower := strings.ToLower(address)
+	good := strings.HasPrefix(lower, "https://") || strings.HasPrefix(lower, "http://") ||
+		strings.HasPrefix(lower, "mailto:")
+	text := template.HTMLEscapeString(address)
+	switch {
+	case good && begin:
+		text = `<a rel="noopener noreferrer" href="` + text + `">`
+	case good:
+		text = "</a>"
+	case begin:
+		text = `<span class="address">`
+	default:
+		text = " (" + text + ")</span>"
+	}
+	_, _ = w.WriteString(text) // a buffer's Write does not fail
+}
+
+func segments(s *text.Segments, source []byte) (all [][]byte) {
+	for i := range s.Len() {
+		at := s.At(i)
+		all = append(all, at.Value(source))
+	}
+	return all
+}

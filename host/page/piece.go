@@ -1,0 +1,300 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/access"
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Bounds of a piece of a thread.
+const (
+	pieceEntries = 200     // that are read at once
+	pieceItems   = 50      // at least, where there are so many
+	mostRead     = 2000    // entries for one piece: those without an item are left out
+	pieceBytes   = 2 << 20 // of entries that are read at once
+	aheadEntries = 400     // before a live answer, in which results find their calls
+	aheadBytes   = 1 << 20 // of those, and of what follows a piece, in which its calls find their results
+	mostPiece    = 8 << 20 // bytes of entries for one piece, but at least one append
+
+	// renderCharge is what the items of entries and their HTML take, in bytes of those entries.
+	renderCharge = 3
+)
+
+// piece is items that follow each other in a thread. Places are seqs of the log: whole appends.
+type piece struct {
+	Groups  []*group
+	Before  uint64 // what is before the piece ends here; 0 at the thread's start
+	After   uint64 // what follows the piece begins behind it
+	Thread  string
+	Answers []string // ids of items in the piece behind it, which are results of calls in this one
+}
+
+// entryOf returns the entry of a record; false for one that was removed or can't be parsed.
+func entryOf(r engine.Record) (thread.Entry, bool) {
+	e, err := thread.ParseStored(r.Data)
+	if len(r.Data) == 0 || err != nil {
+		return e, false
+	}
+	e.At = thread.Stamp(r.At)
+	return e, true
+}
+
+// back returns the last piece of a thread that ends at upTo, as far as its items are complete there.
+func (p *page) back(ctx context.Context, l *memory.Lease, v log.Stream, id string, upTo uint64) (piece, error) {
+	var records []engine.Record
+	found := piece{Before: upTo, After: upTo, Thread: id}
+	items, bytes := 0, 0
+	for found.Before > 0 && items < pieceItems && len(records) < mostRead && bytes < mostPiece {
+		some, err := l.Records(ctx, func() ([]engine.Record, error) {
+			return p.Log.ReadBack(ctx, v, found.Before, pieceEntries, pieceBytes)
+		})
+		if err != nil {
+			return found, err
+		}
+		if len(some) == 0 {
+			found.Before = 0
+			break
+		}
+		found.Before = some[0].Seq - 1
+		for _, r := range some {
+			bytes += len(r.Data)
+			if e, ok := entryOf(r); ok {
+				items += len(view.Items(e))
+			}
+		}
+		records = append(some, records...)
+		l.Keep(memory.RecordBytes(records))
+	}
+	if err := l.Grow(renderCharge * bytes); err != nil {
+		return found, err
+	}
+	var b view.Builder
+	var list view.List
+	for _, r := range records {
+		if e, ok := entryOf(r); ok {
+			for _, c := range b.Add(e) {
+				list.Change(c)
+			}
+		}
+	}
+	if err := p.ahead(ctx, l, v, &b, &list, &found); err != nil {
+		return found, err
+	}
+	found.Groups = grouped(list.Items, id)
+	return found, nil
+}
+
+// ahead gives the calls of a piece the results that stand a little behind it.
+func (p *page) ahead(
+	ctx context.Context, l *memory.Lease, v log.Stream, b *view.Builder, list *view.List, found *piece,
+) error {
+	if found.After >= v.Tail() {
+		return nil
+	}
+	records, err := l.Records(ctx, func() ([]engine.Record, error) {
+		return p.Log.Read(ctx, v, found.After, v.Tail(), aheadBytes)
+	})
+	if err != nil {
+		return err
+	}
+	had := map[string]bool{}
+	for _, i := range list.Items {
+		had[i.ID] = true
+	}
+	for _, r := range records {
+		e, ok := entryOf(r)
+		if !ok {
+			continue
+		}
+		answered := false
+		for _, c := range b.Add(e) {
+			if c.Replaces && had[c.Item.ID] {
+				list.Change(c)
+				answered = answered || c.Item.Call != nil && c.Item.Call.Result != nil
+			}
+		}
+		if !answered {
+			continue
+		}
+		for _, i := range view.Items(e) {
+			if i.Kind == view.KindResult {
+				found.Answers = append(found.Answers, i.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// stat returns a thread's stream.
+func (p *page) stat(ctx context.Context, id string) (log.Stream, error) {
+	if !thread.ValidThread(id) {
+		return log.Stream{}, index.ErrAbsent
+	}
+	return p.Log.Stat(ctx, thread.StreamName(id))
+}
+
+// threadPage is the data of a thread's page.
+type threadPage struct {
+	frame
+	Row      *row
+	ReadOnly bool // by a share
+	piece
+}
+
+// thread serves the page of a thread, at its tail.
+func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	if !thread.ValidThread(id) {
+		return errNoThread
+	}
+	s, err := p.viewer(w, r, id)
+	if err != nil {
+		return err
+	}
+	v, err := p.summary(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	stream, err := p.stat(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	l := p.lease(s)
+	defer l.Free()
+	tail, err := p.back(r.Context(), l, stream, id, stream.Tail())
+	if err != nil {
+		return err
+	}
+	one := newRow(v, now())
+	p.render(w, http.StatusOK, "thread", threadPage{
+		newFrame(one.State + " · " + one.Name()), one, s.Share != "", tail,
+	})
+	return nil
+}
+
+// older serves the piece of a thread before a place.
+func (p *page) older(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	s, err := p.viewer(w, r, id)
+	if err != nil {
+		return err
+	}
+	upTo, err := strconv.ParseUint(r.URL.Query().Get("before"), 10, 63)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "before", "before: want a place that a page has")
+	}
+	stream, err := p.stat(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	l := p.lease(s)
+	defer l.Free()
+	found, err := p.back(r.Context(), l, stream, id, min(upTo, stream.Tail()))
+	if err != nil {
+		return err
+	}
+	p.render(w, http.StatusOK, "piece", found)
+	return nil
+}
+
+// raw serves an entry as it is on the thread.
+func (p *page) raw(w http.ResponseWriter, r *http.Request) error {
+	return p.entry(w, r, func(e thread.Entry) error {
+		answerJSON(w, http.StatusOK, e)
+		return nil
+	})
+}
+
+// image serves an image of an entry. Its type is what its bytes are, and never SVG.
+func (p *page) image(w http.ResponseWriter, r *http.Request) error {
+	return p.entry(w, r, func(e thread.Entry) error {
+		n, err := strconv.Atoi(r.PathValue("n"))
+		if err != nil || n < 0 {
+			return errNoEntry
+		}
+		kind, data, ok := view.ImageData(e, n)
+		if !ok {
+			return errNoEntry
+		}
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "private, max-age=3600")
+		_, _ = w.Write(data) // the client may be gone
+		return nil
+	})
+}
+
+var errNoEntry = refuse(http.StatusNotFound, "not_found", "The thread has no such entry.")
+
+// entry answers a request with the entry in its path.
+func (p *page) entry(w http.ResponseWriter, r *http.Request, answer func(thread.Entry) error) error {
+	id := r.PathValue("thread")
+	s, err := p.viewer(w, r, id)
+	if err != nil {
+		return err
+	}
+	stream, err := p.stat(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	l := p.lease(s)
+	defer l.Free()
+	found := false
+	records, err := l.Records(r.Context(), func() ([]engine.Record, error) {
+		record, ok, err := p.Log.Entry(r.Context(), stream, r.PathValue("entry"))
+		found = ok
+		return []engine.Record{record}, err
+	})
+	if err != nil {
+		return err
+	}
+	e, is := entryOf(records[0])
+	if !found || !is {
+		return errNoEntry
+	}
+	if err := l.Grow(renderCharge * len(records[0].Data)); err != nil {
+		return err
+	}
+	return answer(e)
+}
+
+// lease returns a lease for what a viewer's request holds. All logins share one part of the budget, and so do the
+// readers of each share.
+func (p *page) lease(s access.Session) *memory.Lease { return p.Budget.Lease("page " + s.Share) }
+
+// pulse is the line of a thread's page that changes all the time: what the agent does, and its process.
+func pulse(w *view.Watch, running []view.Item) string {
+	var parts []string
+	if n := len(running); n > 0 {
+		c := running[n-1].Call
+		parts = append(parts, strings.TrimSpace(c.Name+" "+firstLine(c.Main)))
+	} else if step := w.Step(); step != "" {
+		parts = append(parts, "making the box: "+step)
+	}
+	if a := w.Beat().Agent; a != nil {
+		parts = append(parts, "CPU "+span(time.Duration(a.CPUMs)*time.Millisecond),
+			"memory "+view.Size(a.RSSBytes), "quiet for "+span(time.Duration(a.QuietMs)*time.Millisecond))
+	}
+	return view.Visible(strings.Join(parts, " · "))
+}
+
+// firstLine returns the beginning of a text's first line.
+func firstLine(text string) string {
+	line, _, more := strings.Cut(strings.TrimSpace(text), "\n")
+	if r := []rune(line); len(r) > 120 {
+		line, more = string(r[:120]), true
+	}
+	if more {
+		line += "…"
+	}
+	return line
+}

@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 dir=$(mktemp -d)
 trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
 proxy=$(go env GOPROXY) sums=$(go env GOSUMDB) nosum=$(go env GONOSUMDB)
-registry=$(npm config get registry)
+registry=$(npm config get registry 2>/dev/null)
 step() {
 	name=$1
 	shift

@@ -121,6 +121,14 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 		dir=$$(dirname $$(grep -rlE --include='*_test.go' "^func $$f\(" .)); \
 		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$dir; done
 
+.PHONY: captures
+captures: build agents ## docs/SCREENS.md: what a terminal shows of real runs; needs tmux
+	go run ./internal/test/captures $(BIN) docs/SCREENS.md
+
+.PHONY: newcomer
+newcomer: ## seconds from a clone to the demo's verdict, without any cache
+	@internal/test/newcomer.sh
+
 .PHONY: bench
 bench: agents browser ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/test/e2e

@@ -33,8 +33,13 @@ func (l *Log) Expire(ctx context.Context, now time.Time, keep Retention) (Pass, 
 	var p Pass
 	var first error
 	err := l.engine.Streams(ctx, func(name string, head engine.Head) error {
-		p.Streams++
-		err := l.expire(ctx, now, keep, name, head, &p)
+		var err error
+		if _, is := announced(name); is {
+			err = l.expireNotice(ctx, now, name, head)
+		} else {
+			p.Streams++
+			err = l.expire(ctx, now, keep, name, head, &p)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -180,6 +180,9 @@ func (f *Follower) Stat(ctx context.Context) (Stream, <-chan struct{}, error) {
 
 // changed wakes those who wait for a change of a stream, and calls Changed.
 func (l *Log) changed(name string) {
+	if deleted, is := announced(name); is {
+		name = deleted
+	}
 	if l.Changed != nil {
 		l.Changed(Change{Stream: name})
 	}

@@ -46,11 +46,11 @@ type pruner interface {
 // watcher is an engine whose streams other servers append to as well.
 type watcher interface {
 	// Watch calls f for each stream that another engine has appended to, until ctx is done. It returns nil then. Calls
-	// of f don't overlap.
+	// of f don't overlap. Watch does not report deletions, nor appends to a stream that was deleted since.
 	Watch(ctx context.Context, f func(stream string)) error
 }
 
-// Watch wakes the followers of streams that other servers append to, until ctx is done. It returns nil then.
+// Watch wakes the followers of streams that other servers append to or delete, until ctx is done. It returns nil then.
 func (l *Log) Watch(ctx context.Context) error {
 	w, ok := l.engine.(watcher)
 	if !ok { // no other server appends

@@ -208,6 +208,9 @@ func (l *Log) deleteGone(ctx context.Context, v Stream) error {
 		if err != nil || forked {
 			return err
 		}
+		if err := l.announce(ctx, v.Name); err != nil {
+			return err
+		}
 		if err := l.engine.Delete(ctx, v.Name); err != nil {
 			return err
 		}

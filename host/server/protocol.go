@@ -14,7 +14,6 @@ import (
 
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 )
@@ -94,18 +93,21 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	s.answerError(w, r, err)
 }
 
+// mostName is the longest name of a stream that a client may give, in bytes.
+const mostName = 512
+
 // streamName returns the name in a path below protocolRoot.
 func streamName(path string) (string, error) {
 	rest, ok := strings.CutPrefix(path, protocolRoot)
 	name, err := url.PathUnescape(rest)
-	if !ok || err != nil || len(name) > engine.MaxName || !utf8.ValidString(name) ||
+	if !ok || err != nil || len(name) > mostName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, unicode.IsControl) {
 		return "", refuse(
 			http.StatusBadRequest,
 			"path",
 			"want %s and a name of at most %d bytes of UTF-8 without control characters",
 			protocolRoot,
-			engine.MaxName,
+			mostName,
 		)
 	}
 	for segment := range strings.SplitSeq(name, "/") {

@@ -108,7 +108,9 @@ func (l *line) has(f cli.Flag) bool {
 
 // check returns an error about the first word that can't be meant.
 func (l *line) check() error {
-	if subs := l.subcommands(); len(l.words) > 0 && !l.early && (l.command == nil || l.command.Action == nil && subs != nil) {
+	subs := l.subcommands()
+	group := l.command == nil || l.command.Action == nil && subs != nil
+	if len(l.words) > 0 && !l.early && group {
 		var names []string
 		for _, c := range subs {
 			if !c.Hidden {

@@ -72,8 +72,8 @@ type Engine interface {
 	Close() error
 }
 
-// MaxName is the longest name of a stream, in bytes.
-const MaxName = 512
+// MaxName is the longest name of a stream, in bytes. Clients may name shorter ones: the log has names with a prefix.
+const MaxName = 600
 
 // Errors that callers branch on.
 var (

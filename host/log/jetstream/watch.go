@@ -21,8 +21,8 @@ const (
 )
 
 // Watch calls f for every append since Open, this engine's own as well, with one consumer for each shard. After a time
-// without the cluster it continues where it was, and misses no append. It does not report deletions. Calls of f do not
-// overlap.
+// without the cluster it continues where it was, and misses no append but those to a stream that was deleted before the
+// consumer read them. It does not report deletions. Calls of f do not overlap.
 func (n *Engine) Watch(ctx context.Context, f func(stream string)) error {
 	var all sync.WaitGroup
 	var one sync.Mutex // held during f

@@ -32,8 +32,6 @@ type Call struct {
 	Live    bool           // a read that is to wait for entries
 	Renewal bool           // a post to /token
 	Query   url.Values     // of a read
-
-	had int // entries of the thread when the call came
 }
 
 // Fault is how a call fails. With the zero value it succeeds.
@@ -72,10 +70,10 @@ type Server struct {
 	list    []thread.Entry
 	grew    chan struct{} // closed, and made anew, when an entry is added
 	byID    map[string]thread.Entry
-	index   map[string]int // of the next line, by session
-	current string         // the run that began last
-	ended   map[string]int // runs whose terminal is there: the entries up to it
-	beats   map[string]int // heartbeats after the end
+	index   map[string]int       // of the next line, by session
+	current string               // the run that began last
+	ended   map[string]time.Time // when the terminals of runs came
+	beats   map[string]int       // heartbeats that were made after that
 	broken  []string
 	allow   map[string]bool // ids that may come with another payload
 }
@@ -85,7 +83,7 @@ func New(t testing.TB, hook func(Call) Fault) *Server {
 	s := &Server{
 		Token: "fake-thread-token", t: t, hook: hook, done: make(chan struct{}), byID: map[string]thread.Entry{},
 		index: map[string]int{},
-		ended: map[string]int{}, beats: map[string]int{}, allow: map[string]bool{}, grew: make(chan struct{}),
+		ended: map[string]time.Time{}, beats: map[string]int{}, allow: map[string]bool{}, grew: make(chan struct{}),
 	}
 	srv := httptest.NewServer(s)
 	s.URL = srv.URL
@@ -236,7 +234,7 @@ func (s *Server) Client() *thread.Client {
 func (s *Server) Put(e thread.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(e, len(s.list))
+	s.add(e)
 }
 
 // Entries are those that the thread has.
@@ -286,7 +284,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		N: s.calls, Method: r.Method, Path: r.URL.Path,
 		Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
 		Query: r.URL.Query(),
-		Live:  r.URL.Query().Get("live") != "", Renewal: strings.HasSuffix(r.URL.Path, "/token"), had: len(s.list),
+		Live:  r.URL.Query().Get("live") != "", Renewal: strings.HasSuffix(r.URL.Path, "/token"),
 	}
 	old := s.old
 	s.mu.Unlock()
@@ -428,7 +426,7 @@ func (s *Server) apply(call Call) (bad []thread.BadEntry, next, known int) {
 		if _, ok := s.byID[e.ID]; ok {
 			known++
 		} else {
-			s.add(e, call.had)
+			s.add(e)
 		}
 	}
 	return nil, len(s.list), known
@@ -439,9 +437,9 @@ func samePayload(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// add appends an entry and looks whether it may come now. had is how many entries the thread had when its call came:
-// of those that cross a run's end on the wire nobody can know.
-func (s *Server) add(e thread.Entry, had int) {
+// add appends an entry and looks whether it may come now. A heartbeat that was made before its run's end came may cross
+// it on the wire, as may several of a slow client.
+func (s *Server) add(e thread.Entry) {
 	var p thread.Line
 	var run struct {
 		RunID  string `json:"runId"`
@@ -457,16 +455,17 @@ func (s *Server) add(e thread.Entry, had int) {
 			)
 		}
 		s.index[p.Session.ID] = p.Session.Index + 1
-		if s.ended[s.current] > 0 {
+		if !s.ended[s.current].IsZero() {
 			s.broken = append(s.broken, fmt.Sprintf("line %s came after the end of run %s", e.ID, s.current))
 		}
 	}
 	end, ofEnd := s.ended[run.RunID], strings.HasPrefix(e.ID, run.RunID+".end.")
-	if strings.HasPrefix(run.Type, "signal.") && end > 0 && !ofEnd {
-		if had >= end {
+	if strings.HasPrefix(run.Type, "signal.") && !end.IsZero() && !ofEnd {
+		// TS is of this machine's clock, in milliseconds; the zero time for one that is no time.
+		if made, _ := time.Parse(time.RFC3339, e.TS); made.After(end) {
 			s.beats[run.RunID]++
 		}
-		// One heartbeat was on its way, and one announces that there are few from now on.
+		// One is due while the terminal is sent, and one announces that there are few from now on.
 		if run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 2 {
 			s.broken = append(s.broken, fmt.Sprintf("%s came after the end of run %s", e.ID, run.RunID))
 		}
@@ -475,7 +474,7 @@ func (s *Server) add(e thread.Entry, had int) {
 		s.current = run.RunID
 	} else if run.Type == thread.TypeStatus && !strings.HasPrefix(e.ID, run.RunID+".orphan.") {
 		// which is the host's guess
-		s.ended[run.RunID] = len(s.list) + 1
+		s.ended[run.RunID] = time.Now()
 	}
 	e.At = thread.Stamp(time.Now())
 	s.byID[e.ID] = e

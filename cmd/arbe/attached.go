@@ -67,6 +67,7 @@ func (p *program) runAction(c *cli.Context) error {
 	for asked := false; ; {
 		select {
 		case err := <-over:
+			screen.Stop()
 			status := statusOf(&fold, done.Run) // "" if no entry of the run was read
 			if err != nil || status == thread.StatusRunning || status == "" {
 				return errors.Join(reach(err), p.left(done))

@@ -50,10 +50,14 @@ func (s *Screen) Start() {
 	}()
 }
 
-// Stop ends what Start began, and leaves nothing but items on the screen. Call it once, after the last entry.
+// Stop ends what Start began, and leaves nothing but items on the screen. Call it after the last entry. A second call
+// does nothing.
 func (s *Screen) Stop() {
-	close(s.quit)
-	<-s.done
+	if s.quit != nil {
+		close(s.quit)
+		<-s.done
+		s.quit = nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush()

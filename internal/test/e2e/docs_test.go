@@ -195,7 +195,7 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../demo", bin)
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=80")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -69,7 +69,8 @@ func demo(ctx context.Context, bin string) (err error) {
 		return err
 	}
 
-	env := append(pi.Env(dir), "ARBE_DATA="+filepath.Join(dir, "data"), "ARBE_STATE_DIR="+filepath.Join(dir, "state"))
+	env := append(pi.Env(dir), "ARBE_DATA="+filepath.Join(dir, "data"), "ARBE_STATE_DIR="+filepath.Join(dir, "state"),
+		"COLUMNS="+os.Getenv("COLUMNS"))
 	d := &shell{ctx: ctx, dir: work, env: env, path: bin}
 	serve := d.command("arbe", "serve", "--addr", "127.0.0.1:0")
 	fmt.Println("$ arbe serve &")

@@ -30,8 +30,15 @@ type liveHead struct {
 	After uint64 `json:"after"`
 }
 
+// mostBehind is how many items a live answer begins with. A browser that is further behind, as after a night's sleep,
+// does better to load the page again.
+const mostBehind = 2000
+
+var errFar = errors.New("the browser is too far behind")
+
 // threadLive serves what is appended to a thread behind a place, as items: those that are there, then ready, then what
-// comes. A place behind the thread's end is one of another thread of the same id: it was deleted, and made again.
+// comes; or far, for a place too far behind. A place behind the thread's end is one of another thread of the same id,
+// which was deleted and made again: gone.
 func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
 	s, err := p.viewer(w, r, id)
@@ -61,7 +68,12 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 			err = t.prime(r.Context(), v)
 		}
 		if err == nil {
-			err = t.send(r.Context(), v)
+			err = t.send(r.Context(), v, first)
+		}
+		if errors.Is(err, errFar) {
+			t.e.send("far", struct{}{})
+			t.e.flush()
+			return nil
 		}
 		if err != nil {
 			if r.Context().Err() == nil {
@@ -83,6 +95,7 @@ type tailer struct {
 	page    *page
 	id      string
 	after   uint64
+	sent    int // items
 	e       *events
 	l       *memory.Lease // charged while entries are rendered
 	builder view.Builder
@@ -107,8 +120,9 @@ func (t *tailer) prime(ctx context.Context, v log.Stream) error {
 	return nil
 }
 
-// send sends the items behind the place, and what the thread is doing.
-func (t *tailer) send(ctx context.Context, v log.Stream) error {
+// send sends the items behind the place, and what the thread is doing. For a browser that has just come it returns
+// errFar where they are too many.
+func (t *tailer) send(ctx context.Context, v log.Stream, first bool) error {
 	for t.after < v.Tail() {
 		records, err := t.l.Records(ctx, func() ([]engine.Record, error) {
 			return t.page.Log.Read(ctx, v, t.after, v.Tail(), pieceBytes)
@@ -125,6 +139,9 @@ func (t *tailer) send(ctx context.Context, v log.Stream) error {
 			e, ok := entryOf(r)
 			if !ok {
 				continue
+			}
+			if first && t.sent > mostBehind {
+				return errFar
 			}
 			t.watch.Add(e)
 			for _, c := range t.builder.Add(e) {
@@ -149,6 +166,7 @@ func (t *tailer) item(c view.Change, after uint64) error {
 	if err := templates.ExecuteTemplate(&b, "item", one); err != nil {
 		return err
 	}
+	t.sent++
 	t.e.send("item", liveItem{one.ID, one.Sub(), b.String(), c.Replaces, after})
 	return nil
 }

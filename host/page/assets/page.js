@@ -298,6 +298,10 @@ function thread() {
       tick();
     },
     gone: () => { stop(); say('The thread was deleted, or made anew. Load the page again.'); },
+    far: () => {
+      stop();
+      if (follow) location.reload(); else say('Many entries have come meanwhile. Load the page again to see them.');
+    },
     ready: () => {},
   });
 

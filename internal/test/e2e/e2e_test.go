@@ -239,8 +239,8 @@ func (s *scene) status(r *runner) int {
 	return r.ProcessState.ExitCode()
 }
 
-// killed reports whether the runner sent KILL to the agent of the run r1: on a busy machine the agent may not end within
-// the runner's grace after a milder signal.
+// killed reports whether the runner sent KILL to the agent of the run r1: on a busy machine the agent may not end
+// within the runner's grace after a milder signal.
 func (s *scene) killed() bool {
 	s.t.Helper()
 	facts, err := runfolder.ReadFacts(filepath.Join(s.dir, ".arbe", "runs", s.thread, "r1"))

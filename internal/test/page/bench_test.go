@@ -80,8 +80,8 @@ func BenchmarkPage(b *testing.B) {
 		var sum float64
 		for range b.N {
 			id := fmt.Sprint("live", time.Now().UnixNano())
-			tab.Run("window.shown = 0; new MutationObserver((_, o) => { if (document.getElementById('i-" + id + "')) {" +
-				"window.shown = Date.now(); o.disconnect(); } })" +
+			tab.Run("window.shown = 0; new MutationObserver((_, o) => { " +
+				"if (document.getElementById('i-" + id + "')) {window.shown = Date.now(); o.disconnect(); } })" +
 				".observe(document.getElementById('items'), {childList: true, subtree: true})")
 			h.append(secret, "long", chat(id, "a live entry"))
 			acknowledged := float64(time.Now().UnixMicro()) / 1000

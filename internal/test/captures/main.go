@@ -65,7 +65,8 @@ var (
 			prompt: "Write a haiku about silence into haiku.txt",
 			replies: []model.Reply{
 				{
-					Text: "I will write the haiku into a file and read it back.", Pace: model.Duration(20 * time.Millisecond),
+					Text: "I will write the haiku into a file and read it back.",
+					Pace: model.Duration(20 * time.Millisecond),
 					Tools: call(shell, `printf 'The box is silent.\nIs it dead, or is it thinking?\nA heartbeat answers.\n' `+
 						`> haiku.txt && sleep 3 && cat haiku.txt`),
 				},
@@ -74,7 +75,8 @@ var (
 			screens: []*regexp.Regexp{ended},
 		},
 		{
-			title: "Three parallel tools", harness: "claude-code", version: "2.1.329", typed: "arbe thread tail ID",
+			title: "Three parallel tools", harness: "claude-code", version: "2.1.329",
+			typed: "arbe thread tail ID",
 			text: "claude-code calls three tools at once, and the first one takes the longest. Each result names its\n" +
 				"call.",
 			prompt: "Check the three services",
@@ -95,8 +97,8 @@ var (
 		},
 		{
 			title: "A dead run", harness: "pi", version: "0.78.0", typed: "arbe thread tail ID",
-			text: "The runner and its agent are killed, as if the box had lost its power. After three missed heartbeats,\n" +
-				"which come every second here, the live line says so.",
+			text: "The runner and its agent are killed, as if the box had lost its power. After three missed " +
+				"heartbeats,\nwhich come every second here, the live line says so.",
 			prompt: "Wait a minute",
 			replies: []model.Reply{
 				{Text: "I wait.", Tools: call(shell, "sleep 60")},
@@ -291,7 +293,8 @@ func (t terminal) tmux(args ...string) (string, error) {
 }
 
 func (t terminal) open(dir string) error {
-	_, err := t.tmux("new-session", "-d", "-x", "80", "-y", "24", "-c", dir, "exec env 'PS1=$ ' bash --noprofile --norc -i")
+	_, err := t.tmux("new-session", "-d", "-x", "80", "-y", "24", "-c", dir,
+		"exec env 'PS1=$ ' bash --noprofile --norc -i")
 	if err == nil {
 		_, err = t.tmux("set-option", "status", "off")
 	}

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -235,6 +237,19 @@ func (s *scene) status(r *runner) int {
 	}
 	s.t.Logf("the runner's log:\n%s", r.stderr.String())
 	return r.ProcessState.ExitCode()
+}
+
+// killed reports whether the runner sent KILL to the agent of the run r1: on a busy machine the agent may not end
+// within the runner's grace after a milder signal.
+func (s *scene) killed() bool {
+	s.t.Helper()
+	facts, err := runfolder.ReadFacts(filepath.Join(s.dir, ".arbe", "runs", s.thread, "r1"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return slices.ContainsFunc(facts, func(f runfolder.Fact) bool {
+		return f.Fact == runfolder.FactSignalled && f.Signal == outcome.SignalName(int(syscall.SIGKILL))
+	})
 }
 
 // entries returns those of the scene's thread, without a start of arbe, as tests poll it.

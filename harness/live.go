@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -42,7 +43,8 @@ type Live struct {
 	// it.
 	Barrier func(id string) []byte
 	// Rounds is how many barriers, each written after the answer to the one before, prove that a message without an
-	// answer was never read. pi 0.87.1 reads a message and answers it later: a barrier in the same read is answered first.
+	// answer was never read. pi 0.87.1 reads a message and answers it later: a barrier in the same read is answered
+	// first.
 	Rounds int
 	// Holds are the waits in which the agent is not given a message.
 	Holds []Wait
@@ -54,7 +56,7 @@ type Live struct {
 	MaxText int
 
 	hear  func(t *Talk, line []byte) Heard
-	taken func(line []byte, e session.Entry, sent []Message) int
+	taken func(line []byte, e session.Entry, sent []Message) []int
 }
 
 // Message is a chat for an agent.
@@ -186,38 +188,41 @@ func (l *Live) Hear(t *Talk, line []byte) Heard {
 	return h
 }
 
-// Taken returns the index of the message in sent that a line of the session records as taken in; -1 for none. sent are
-// the messages that were written and not taken in yet, in the order of writing. e is the line, decoded. What the
-// harness injects is never one.
-func (l *Live) Taken(line []byte, e session.Entry, sent []Message) int {
+// Taken returns the indexes of the messages in sent that a line of the session records as taken in; nil for none. sent
+// are the messages that were written and not taken in yet, in the order of writing. e is the line, decoded. What the
+// harness injects is never one. claude-code may put several queued messages into one line.
+func (l *Live) Taken(line []byte, e session.Entry, sent []Message) []int {
 	if e.Side || len(sent) == 0 {
-		return -1
+		return nil
 	}
 	return l.taken(line, e, sent)
 }
 
-// byText returns the first message with a text among those of a line's message; -1 for none.
-func byText(e session.Entry, sent []Message) int {
-	var m struct{ Content json.RawMessage }
-	if json.Unmarshal(e.Message, &m) != nil {
-		return -1
-	}
-	var whole string
-	var blocks []struct{ Type, Text string }
-	if json.Unmarshal(m.Content, &whole) == nil {
-		return slices.IndexFunc(sent, func(s Message) bool { return s.Text == whole })
-	}
-	if json.Unmarshal(m.Content, &blocks) != nil {
-		return -1
-	}
-	return slices.IndexFunc(sent, func(s Message) bool {
-		for _, b := range blocks {
-			if b.Type == "text" && b.Text == s.Text {
-				return true
-			}
+// byText returns the first message whose text is a text of the line's message; nil for none.
+func byText(e session.Entry, sent []Message) []int {
+	texts := textsOf(e.Message)
+	for i, m := range sent {
+		if slices.Contains(texts, m.Text) {
+			return []int{i}
 		}
-		return false
+	}
+	return nil
+}
+
+// textsOf returns the texts in a message: its content if that is a string, or its text blocks.
+func textsOf(message json.RawMessage) (texts []string) {
+	var m struct{ Content json.RawMessage }
+	decode(message, &m)
+	if jsonscan.IsString(m.Content) {
+		return []string{jsonscan.String(m.Content)}
+	}
+	jsonscan.Elements(m.Content, func(block []byte) {
+		var b struct{ Type, Text string }
+		if decode(block, &b) && b.Type == "text" {
+			texts = append(texts, b.Text)
+		}
 	})
+	return texts
 }
 
 // enqueue notes an accepted message.

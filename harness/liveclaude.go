@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 
 	"arbe.0sk.ar/runner/session"
 )
@@ -140,17 +139,18 @@ func claudeRequest(id, subtype, tool string, input json.RawMessage) *Request {
 }
 
 // claudeTaken finds the message by its uuid: a user line has it, or, for one that was taken in during a turn, the
-// attachment that holds it.
-func claudeTaken(line []byte, _ session.Entry, sent []Message) int {
+// attachment that holds it. A user line that joins queued messages has the uuid of the last one, and all their texts.
+func claudeTaken(line []byte, _ session.Entry, sent []Message) []int {
 	var e struct {
 		Type, UUID string
+		Message    json.RawMessage
 		Attachment struct {
 			Type   string
 			Source string `json:"source_uuid"`
 		}
 	}
 	if !decode(line, &e) {
-		return -1
+		return nil
 	}
 	id := ""
 	switch {
@@ -159,5 +159,17 @@ func claudeTaken(line []byte, _ session.Entry, sent []Message) int {
 	case e.Type == "attachment" && e.Attachment.Type == "queued_command":
 		id = e.Attachment.Source
 	}
-	return slices.IndexFunc(sent, func(m Message) bool { return strings.EqualFold(m.ID, id) })
+	last := slices.IndexFunc(sent, func(m Message) bool { return m.ID == id })
+	if last < 0 {
+		return nil
+	}
+	var found []int
+	if texts := textsOf(e.Message); len(texts) > 1 {
+		for i, m := range sent[:last] {
+			if slices.Contains(texts, m.Text) || slices.Contains(texts, m.Text+"\n") {
+				found = append(found, i)
+			}
+		}
+	}
+	return append(found, last)
 }

@@ -43,9 +43,9 @@ var codexLive = Live{
 	Rounds:  1,
 	MaxText: 1 << 20,
 	hear:    codexHear,
-	taken: func(_ []byte, e session.Entry, sent []Message) int {
+	taken: func(_ []byte, e session.Entry, sent []Message) []int {
 		if e.Kind != session.User {
-			return -1
+			return nil
 		}
 		return byText(e, sent)
 	},

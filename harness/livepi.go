@@ -126,19 +126,19 @@ func piRequest(id, method, title string) *Request {
 
 // piTaken finds the message by its text: pi records no id of ours. A text that begins with a slash may be the name of a
 // template or a skill, which pi records expanded.
-func piTaken(_ []byte, e session.Entry, sent []Message) int {
+func piTaken(_ []byte, e session.Entry, sent []Message) []int {
 	if e.Kind != session.User {
-		return -1
+		return nil
 	}
-	if i := byText(e, sent); i >= 0 {
-		return i
+	if found := byText(e, sent); found != nil {
+		return found
 	}
 	for i, m := range sent {
 		if strings.HasPrefix(m.Text, "/") {
-			return i
+			return []int{i}
 		}
 	}
-	return -1
+	return nil
 }
 
 // unquote returns a JSON string's value; "" for anything else.

@@ -49,6 +49,7 @@ var claude = Spec{
 	},
 	Subagents: claudeSubagents,
 	Command:   claudeCommand,
+	Live:      &claudeLive,
 }
 
 // claudeHome is the folder of claude's configuration and sessions.

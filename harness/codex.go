@@ -49,6 +49,7 @@ var codex = Spec{
 	// Without its home folder codex exits at once.
 	Prepare: func(b Box) error { return os.MkdirAll(codexHome(b), 0o700) },
 	Command: codexCommand,
+	Live:    &codexLive,
 }
 
 // codexHome is the folder of codex's configuration and sessions.
@@ -64,6 +65,22 @@ var codexQuiet = []string{
 	"check_for_update_on_startup", "analytics.enabled", "features.plugins", "features.remote_plugin", "features.apps",
 }
 
+// codexSettings returns the arguments that keep codex from using the network for itself.
+func codexSettings(b Box) (args []string) {
+	config, _ := os.ReadFile(filepath.Join(codexHome(b), "config.toml")) // a missing file is an empty one
+	for _, key := range codexQuiet {
+		_, last, dotted := strings.Cut(key, ".")
+		if !dotted {
+			last = key
+		}
+		if set, err := regexp.Match(`(?m)^[^#\n]*\b`+last+`"?\s*=`, config); err == nil && set && last != "enabled" {
+			continue // the box's own setting counts
+		}
+		args = append(args, "-c", key+"=false")
+	}
+	return args
+}
+
 func codexCommand(b Box, t Task) Invocation {
 	var args []string
 	if !t.Person {
@@ -76,17 +93,7 @@ func codexCommand(b Box, t Task) Invocation {
 		args = append(args, "--json", "--skip-git-repo-check")
 	}
 	args = append(args, "--dangerously-bypass-approvals-and-sandbox")
-	config, _ := os.ReadFile(filepath.Join(codexHome(b), "config.toml")) // a missing file is an empty one
-	for _, key := range codexQuiet {
-		_, last, dotted := strings.Cut(key, ".")
-		if !dotted {
-			last = key
-		}
-		if set, err := regexp.Match(`(?m)^[^#\n]*\b`+last+`"?\s*=`, config); err == nil && set && last != "enabled" {
-			continue // the box's own setting counts
-		}
-		args = append(args, "-c", key+"=false")
-	}
+	args = append(args, codexSettings(b)...)
 	if t.Model != "" {
 		args = append(args, "--model", t.Model)
 	}

@@ -75,6 +75,8 @@ type Spec struct {
 	Prepare func(Box) error
 	// Command returns the command for one run.
 	Command func(Box, Task) Invocation
+	// Live is how the running agent is spoken to.
+	Live *Live
 }
 
 // Box is the environment of an agent.

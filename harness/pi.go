@@ -36,7 +36,12 @@ var pi = Spec{
 		return append(session.PiHeader(id, cwd, at), '\n')
 	},
 	Command: piCommand,
+	Live:    &piLive,
 }
+
+// piEnv stops pi's own network requests. PI_OFFLINE would also stop its grep and find tools from fetching their
+// programs.
+var piEnv = []string{"PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}
 
 func piCommand(_ Box, t Task) Invocation {
 	args := []string{"--session", t.Path}
@@ -44,21 +49,18 @@ func piCommand(_ Box, t Task) Invocation {
 		args = append(args, "--model", t.Model)
 	}
 	args = append(args, t.Args...)
-	// These stop pi's own network requests. PI_OFFLINE would also stop its grep and find tools from fetching their
-	// programs.
-	env := []string{"PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}
 	if t.Person {
 		if t.Prompt != "" {
 			args = append(args, t.Prompt)
 		}
-		return Invocation{Args: args, Env: env}
+		return Invocation{Args: args, Env: piEnv}
 	}
 	args = append(args, "-p")
 	stdin, arg := piPrompt(t.Prompt)
 	if arg != "" {
 		args = append(args, arg)
 	}
-	return Invocation{Args: args, Stdin: stdin, Env: env}
+	return Invocation{Args: args, Stdin: stdin, Env: piEnv}
 }
 
 // piPrompt splits a prompt into pi's stdin and one argument. pi trims its stdin and joins the two.

@@ -1,0 +1,281 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
+	"arbe.0sk.ar/runner/session"
+)
+
+// Live describes how a running agent is spoken to: lines of JSON on its stdin, answered by lines on its stdout. It does
+// no I/O. Its functions are pure; Hear changes the Talk that it gets, and nothing else.
+//
+// An agent is spoken to in this order. Start it by Command. Read its stdout from the start and give each line to Hear.
+// Write what Open returns. While Ready, write Put for one Message at a time: it is accepted (Heard.Accepted), and later
+// taken in, which only the session has on record (Taken). A message that is accepted but not taken in is in the agent's
+// memory, and is lost with it.
+type Live struct {
+	// Least is the oldest version that can be spoken to, and was tried.
+	Least string
+	// Command returns the command for a live run. A Task's Prompt is no part of it: it is the first Message.
+	Command func(Box, Task) Invocation
+	// Open returns the lines that open the session, as far as they are still to be written: all of them in state Talk{},
+	// none once the agent has answered. dir is the agent's working directory. It may be repeated after a crash. nil: the
+	// agent takes messages at once.
+	Open func(t Talk, task Task, dir string) [][]byte
+	// Put returns the line that hands over a message. A busy agent takes it in as soon as it can. An agent that is to
+	// get it after its turn gets it when it is idle.
+	Put func(t Talk, m Message) []byte
+	// Interrupt returns the lines that end the running turn, under an id like a Message's. Heard.Answered has the id
+	// once the agent has read them; the agent is Ready for the next message once the turn has ended. Messages that the
+	// agent had accepted are then taken in behind the next one (pi) or Dropped (codex, claude-code). nil: no turn is
+	// running.
+	Interrupt func(t Talk, id string) [][]byte
+	// Barrier returns the line of a question without effect. Its answer proves that the agent has read all lines before
+	// it.
+	Barrier func(id string) []byte
+	// Rounds is how many barriers, each written after the answer to the one before, prove that a message without an
+	// answer was never read. pi 0.87.1 reads a message and answers it later: a barrier in the same read is answered
+	// first.
+	Rounds int
+	// Holds are the waits in which the agent is not given a message.
+	Holds []Wait
+	// Handles: an accepted message may leave no line in the session because an extension of the agent has handled it.
+	// If the agent is idle, has accepted a message and has no record of it, the message is handled. Without Handles it
+	// is lost, and may be put again.
+	Handles bool
+	// MaxText is the limit on a message's text in characters; 0: none is known.
+	MaxText int
+
+	hear  func(t *Talk, line []byte) Heard
+	taken func(line []byte, e session.Entry, sent []Message) []int
+}
+
+// Message is a chat for an agent.
+type Message struct {
+	// ID is a UUID that no other message of the session has. claude-code ignores a message with an id that it has had,
+	// also if it was cancelled: a message that is put again has another id. See MessageID.
+	ID     string
+	Text   string
+	Images []Image
+}
+
+// Image is a picture in a message.
+type Image struct {
+	MimeType string
+	Data     string // base64
+}
+
+// MessageID is the Message.ID of a chat, a version 5 UUID. attempt counts how often the chat was put before.
+func MessageID(chat string, attempt int) string {
+	if attempt > 0 {
+		chat += "\n" + strconv.Itoa(attempt)
+	}
+	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("arbe:"+chat)).String()
+}
+
+// Talk is the state of a running agent, computed from its stdout alone: the same lines give the same state, so a process
+// that takes over reads them again. The zero value is an agent that has printed nothing. A copy is independent.
+type Talk struct {
+	// Session is the session's id, and its path if the agent prints that; empty until known.
+	Session Session
+	// Opened: the agent has opened its session. It stays false for an agent without Live.Open.
+	Opened bool
+	// Busy: a turn is running. An idle agent may begin one unasked: claude-code does when background work ends.
+	Busy bool
+	// Ending: an interrupt was answered and its turn has not ended yet.
+	Ending bool
+	// Wait is what holds a running turn up.
+	Wait Wait
+
+	initialized bool     // codex: it has answered initialize
+	turn        string   // codex: id of the running turn
+	queue       []queued // codex, claude-code: accepted and not taken in, as far as stdout has it
+	last        Report   // pi: of the last reply
+}
+
+// queued is a message in the agent's memory.
+type queued struct {
+	id   string
+	turn string // codex: the turn that is to take it in
+}
+
+// Wait is what holds a turn up.
+type Wait string
+
+// Waits.
+const (
+	NoWait     Wait = ""
+	Retry      Wait = "retry"      // a failed request is tried again later
+	Compaction Wait = "compaction" // the conversation is summarized
+)
+
+// Heard is the information in one line of a live agent's stdout. Most lines have none.
+type Heard struct {
+	// Report is what the line reports of a turn: Mark is Begin, or End, Failure or Abort.
+	Report
+	// Idle: the agent has become idle.
+	Idle bool
+	// Accepted is the id of a message that the agent has put into its queue or its turn.
+	Accepted string
+	// Refused is the id of a message that the agent does not take, for Reason. Again: the reason passes; the message may
+	// be put again, with another id, once the agent is Ready.
+	Refused string
+	Reason  string
+	Again   bool
+	// Answered is the id of an interrupt or a barrier that the agent has read, whatever it answered.
+	Answered string
+	// Dropped are ids of messages that were accepted and will never be taken in: they may be put again.
+	Dropped []string
+	// Request is a question that the agent waits for, possibly without limit; nil: none.
+	Request *Request
+	// OpenError is why the agent could not open its session; it will take no message.
+	OpenError string
+}
+
+// Request is a question of the agent to its user. Nobody is there: the harness answers by a fixed policy. What would
+// need a person is cancelled, what asks for permission is allowed, as a print run allows it.
+type Request struct {
+	ID       string // the agent's own; unique in a run
+	Kind     string // the agent's own name of the question
+	Text     string // for a person; may be empty
+	Decision string // "allowed", "cancelled" or "unsupported"
+	Reply    []byte // the line to write; a second one with this ID is ignored
+}
+
+// Refuses returns why an agent of this version can't be spoken to; nil if it can. A version that is not known passes.
+func (l *Live) Refuses(s Spec, version string) error {
+	if version == "" || !older(version, l.Least) {
+		return nil
+	}
+	return fmt.Errorf("%s %s can't be used live: it needs %s or newer; install it with: %s",
+		s.Name, version, l.Least, s.Install)
+}
+
+// Unfit returns why no agent of this kind takes a message; "" if it may.
+func (l *Live) Unfit(m Message) string {
+	if l.MaxText == 0 || len(m.Text) <= l.MaxText {
+		return ""
+	}
+	if n := len([]rune(m.Text)); n > l.MaxText {
+		return fmt.Sprintf("%d characters are more than the %d that the agent takes", n, l.MaxText)
+	}
+	return ""
+}
+
+// Ready reports whether a message may be written now. A message for after the turn waits until the agent is not Busy,
+// too.
+func (l *Live) Ready(t Talk) bool {
+	return (l.Open == nil || t.Opened) && !t.Ending && !slices.Contains(l.Holds, t.Wait)
+}
+
+// Hear takes the next line of stdout into the state and returns what it means. A line that is no JSON means nothing.
+func (l *Live) Hear(t *Talk, line []byte) Heard {
+	was := t.Busy
+	h := l.hear(t, bytes.TrimSpace(line))
+	h.Idle = was && !t.Busy
+	if h.Idle {
+		t.Ending, t.Wait = false, NoWait
+	}
+	return h
+}
+
+// Taken returns the indexes of the messages in sent that a line of the session records as taken in; nil for none. sent
+// are the messages that were written and not taken in yet, in the order of writing. e is the line, decoded. What the
+// harness injects is never one. claude-code may put several queued messages into one line.
+func (l *Live) Taken(line []byte, e session.Entry, sent []Message) []int {
+	if e.Side || len(sent) == 0 {
+		return nil
+	}
+	return l.taken(line, e, sent)
+}
+
+// byText returns the first message whose text is a text of the line's message; nil for none.
+func byText(e session.Entry, sent []Message) []int {
+	texts := textsOf(e.Message)
+	for i, m := range sent {
+		if slices.Contains(texts, m.Text) {
+			return []int{i}
+		}
+	}
+	return nil
+}
+
+// textsOf returns the texts in a message: its content if that is a string, or its text blocks.
+func textsOf(message json.RawMessage) (texts []string) {
+	var m struct{ Content json.RawMessage }
+	decode(message, &m)
+	if jsonscan.IsString(m.Content) {
+		return []string{jsonscan.String(m.Content)}
+	}
+	jsonscan.Elements(m.Content, func(block []byte) {
+		var b struct{ Type, Text string }
+		if decode(block, &b) && b.Type == "text" {
+			texts = append(texts, b.Text)
+		}
+	})
+	return texts
+}
+
+// enqueue notes an accepted message.
+func (t *Talk) enqueue(id, turn string) {
+	if !slices.ContainsFunc(t.queue, func(q queued) bool { return q.id == id }) {
+		t.queue = append(slices.Clip(t.queue), queued{id, turn})
+	}
+}
+
+// dequeue removes the accepted messages that match and returns their ids.
+func (t *Talk) dequeue(match func(queued) bool) (ids []string) {
+	var left []queued
+	for _, q := range t.queue {
+		if match(q) {
+			ids = append(ids, q.id)
+		} else {
+			left = append(left, q)
+		}
+	}
+	t.queue = left
+	return ids
+}
+
+// older reports whether version a is before b, by its numbers.
+func older(a, b string) bool {
+	numbers := func(v string) (n []int) {
+		v, _, _ = strings.Cut(v, "-")
+		for part := range strings.SplitSeq(v, ".") {
+			i, _ := strconv.Atoi(part) // what is no number is the oldest
+			n = append(n, i)
+		}
+		return n
+	}
+	return slices.Compare(numbers(a), numbers(b)) < 0
+}
+
+// decode parses a JSON object into v as far as the types fit: an agent may use a name for something else. It returns
+// false for what is no object.
+func decode(line []byte, v any) bool {
+	var mismatch *json.UnmarshalTypeError
+	err := json.Unmarshal(line, v)
+	return len(line) > 0 && line[0] == '{' && (err == nil || errors.As(err, &mismatch))
+}
+
+// object is a JSON object to write.
+type object = map[string]any
+
+// encode returns v as one line, without its end. The text of a message may contain anything: JSON escapes line breaks,
+// U+2028 included.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own shapes marshal
+	}
+	return b
+}

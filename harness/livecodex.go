@@ -1,0 +1,230 @@
+package harness
+
+import (
+	"encoding/json"
+	"strings"
+
+	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/session"
+)
+
+// codexLive is codex app-server, which speaks JSON-RPC.
+//
+// The session's file comes with its first turn. A turn takes in what it has accepted at its next step; what it has not
+// taken in at an interrupt is lost without notice, but for the turn's end.
+var codexLive = Live{
+	Least: "0.169.0",
+	Command: func(b Box, t Task) Invocation {
+		args := []string{"app-server"}
+		return Invocation{Args: append(append(args, codexSettings(b)...), t.Args...)}
+	},
+	Open: codexOpen,
+	// turn/start joins a running turn. turn/steer would fail on an idle thread.
+	Put: func(t Talk, m Message) []byte {
+		input := []object{{"type": "text", "text": m.Text, "text_elements": []string{}}}
+		for _, i := range m.Images {
+			input = append(input, object{"type": "image", "url": "data:" + i.MimeType + ";base64," + i.Data})
+		}
+		return codexRequest(m.ID, "turn/start", object{
+			"threadId": t.Session.ID, "clientUserMessageId": m.ID, "input": input,
+		})
+	},
+	Interrupt: func(t Talk, id string) [][]byte {
+		turn := t.turn
+		if turn == "" && len(t.queue) > 0 { // accepted, and about to start
+			turn = t.queue[len(t.queue)-1].turn
+		}
+		if turn == "" {
+			return nil
+		}
+		return [][]byte{codexRequest(id, "turn/interrupt", object{"threadId": t.Session.ID, "turnId": turn})}
+	},
+	Barrier: func(id string) []byte { return codexRequest(id, "thread/loaded/list", object{}) },
+	Rounds:  1,
+	MaxText: 1 << 20,
+	hear:    codexHear,
+	taken: func(_ []byte, e session.Entry, sent []Message) []int {
+		if e.Kind != session.User {
+			return nil
+		}
+		return byText(e, sent)
+	},
+}
+
+// Ids of the requests that open a session. No message's id is like them.
+const (
+	codexInitialize = "open.initialize"
+	codexThread     = "open.thread"
+)
+
+// codexNoise are the notifications that codex is not to send: parts of what another one has whole.
+var codexNoise = []string{
+	"item/agentMessage/delta", "item/commandExecution/outputDelta", "item/fileChange/outputDelta",
+	"item/reasoning/summaryTextDelta", "item/reasoning/textDelta", "turn/diff/updated",
+}
+
+func codexOpen(t Talk, task Task, dir string) (lines [][]byte) {
+	if t.Opened {
+		return nil
+	}
+	if !t.initialized {
+		lines = append(lines, codexRequest(codexInitialize, "initialize", object{
+			"clientInfo": object{"name": "arbe", "version": "1"},
+			"capabilities": object{
+				"experimentalApi": true, "optOutNotificationMethods": codexNoise,
+			},
+		}), encode(object{"method": "initialized"}))
+	}
+	params := object{"cwd": dir, "approvalPolicy": "never", "sandbox": "danger-full-access"}
+	if task.Model != "" {
+		params["model"] = task.Model
+	}
+	method := "thread/start"
+	if task.Resume {
+		method = "thread/resume"
+		params["threadId"], params["excludeTurns"] = task.ID, true
+	}
+	return append(lines, codexRequest(codexThread, method, params))
+}
+
+func codexRequest(id, method string, params object) []byte {
+	return encode(object{"id": id, "method": method, "params": params})
+}
+
+// codexLine is a response, a notification or a request of codex.
+type codexLine struct {
+	ID     json.RawMessage
+	Method string
+	Params struct {
+		ThreadID  string
+		WillRetry bool
+		Turn      codexTurn
+		Item      struct{ Type, ClientID string }
+		Error     struct{ Message string }
+		Reason    string
+		Command   json.RawMessage
+		Message   string
+	}
+	Result struct {
+		Turn   *codexTurn
+		Thread *struct{ ID, Path string }
+		Data   json.RawMessage // a barrier's
+	}
+	Error *struct{ Message string }
+}
+
+type codexTurn struct {
+	ID, Status string
+	Error      struct{ Message string }
+}
+
+func codexHear(t *Talk, line []byte) (h Heard) {
+	var e codexLine
+	if !decode(line, &e) {
+		return h
+	}
+	switch {
+	case e.Method == "":
+		codexAnswered(t, &h, unquote(e.ID), e)
+	case len(e.ID) > 0:
+		h.Request = codexAsks(e)
+	case e.Params.ThreadID == t.Session.ID: // others are subagents'
+		codexNotified(t, &h, e)
+	}
+	return h
+}
+
+// codexAnswered takes a response.
+func codexAnswered(t *Talk, h *Heard, id string, e codexLine) {
+	switch {
+	case id == codexInitialize:
+		t.initialized = true // an error means that it was before
+	case id == codexThread && e.Error != nil:
+		if !t.Opened {
+			h.OpenError = e.Error.Message
+		}
+	case id == codexThread:
+		if thread := e.Result.Thread; thread != nil && !t.Opened {
+			t.Opened, t.Session = true, Session{ID: thread.ID, Path: thread.Path}
+			h.SessionID = thread.ID
+		}
+	case e.Error != nil: // of a message, or of an interrupt that came too late
+		h.Answered, h.Refused, h.Reason = id, id, e.Error.Message
+		h.Again = t.Busy && !strings.Contains(h.Reason, "exceeds the maximum")
+	case e.Result.Turn != nil:
+		h.Accepted = id
+		t.enqueue(id, e.Result.Turn.ID)
+	default:
+		h.Answered = id
+		if e.Result.Data == nil { // an interrupt's; the end of the turn comes later
+			t.Ending = t.Busy
+		}
+	}
+}
+
+// codexNotified takes a notification about the session's thread.
+func codexNotified(t *Talk, h *Heard, e codexLine) {
+	p := e.Params
+	switch e.Method {
+	case "turn/started":
+		t.Busy, t.turn, t.Wait = true, p.Turn.ID, NoWait
+		h.Mark = session.Begin
+	case "turn/completed":
+		h.Dropped = t.dequeue(func(q queued) bool { return q.turn == p.Turn.ID })
+		if p.Turn.ID != t.turn {
+			return
+		}
+		t.Busy, t.turn, t.Wait = false, "", NoWait
+		switch p.Turn.Status {
+		case "completed":
+			h.Mark, h.StopReason = session.End, outcome.StopStop
+		case "interrupted":
+			h.Mark, h.StopReason = session.Abort, outcome.StopAborted
+		default:
+			h.Mark, h.StopReason, h.Message = session.Failure, outcome.StopError, p.Turn.Error.Message
+			if strings.Contains(h.Message, "max_output_tokens") {
+				h.StopReason = outcome.StopLength
+			}
+		}
+	case "item/started":
+		t.Wait = NoWait
+		switch p.Item.Type {
+		case "userMessage":
+			t.dequeue(func(q queued) bool { return q.id == p.Item.ClientID })
+		case "contextCompaction":
+			t.Wait = Compaction
+		}
+	case "item/completed":
+		t.Wait = NoWait
+	case "error":
+		h.Offline = strings.Contains(p.Error.Message, "waiting for network")
+		if p.WillRetry {
+			t.Wait = Retry
+		}
+	}
+}
+
+// codexAsks answers a request of codex. Approvals are given: the run bypasses them. Only box configuration that asks
+// all the same leads here.
+func codexAsks(e codexLine) *Request {
+	r := &Request{ID: string(e.ID), Kind: e.Method, Text: e.Params.Reason, Decision: "allowed"}
+	if r.Text == "" {
+		r.Text = e.Params.Message
+	}
+	reply := object{"id": e.ID}
+	switch e.Method {
+	case "item/commandExecution/requestApproval", "item/fileChange/requestApproval":
+		reply["result"] = object{"decision": "accept"}
+	case "execCommandApproval", "applyPatchApproval":
+		reply["result"] = object{"decision": "approved"}
+	case "item/tool/requestUserInput":
+		r.Decision, reply["result"] = "cancelled", object{"answers": object{}}
+	case "mcpServer/elicitation/request":
+		r.Decision, reply["result"] = "cancelled", object{"action": "cancel"}
+	default:
+		r.Decision = "unsupported"
+		reply["error"] = object{"code": -32601, "message": "not supported: " + e.Method}
+	}
+	r.Reply = encode(reply)
+	return r
+}

@@ -137,8 +137,8 @@ func (p *program) advise(fold *thread.Fold, done launch.Launched) {
 
 // synced describes a copy back: "2 files copied back (12 KiB), 1 deleted, 1 conflict".
 func synced(r thread.Synced) string {
-	return fmt.Sprintf("%s copied back (%s), %d deleted, %s",
-		view.Count(int64(r.Copied), "file"), view.Size(r.Bytes), r.Deleted, view.Count(int64(len(r.Conflicts)), "conflict"))
+	files, conflicts := view.Count(int64(r.Copied), "file"), view.Count(int64(len(r.Conflicts)), "conflict")
+	return fmt.Sprintf("%s copied back (%s), %d deleted, %s", files, view.Size(r.Bytes), r.Deleted, conflicts)
 }
 
 // pushResult is a push as the commands print it.

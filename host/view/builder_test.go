@@ -188,7 +188,7 @@ func TestBoundedMemory(t *testing.T) {
 	if n := len(b.Running()); n == 0 || n > 5 {
 		t.Errorf("%d calls of a megabyte are kept", n)
 	}
-	for i := range 5000 {
+	for i := range 1500 {
 		b.Add(reply(fmt.Sprint("b", i), 1, call(fmt.Sprint(i), "x")))
 	}
 	if n := len(b.Running()); n != 1000 {

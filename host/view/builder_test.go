@@ -182,7 +182,7 @@ func TestBuilder(t *testing.T) {
 func TestBoundedMemory(t *testing.T) {
 	var b view.Builder
 	text := strings.Repeat("x", 1<<20)
-	for i := range 12 {
+	for i := range 7 {
 		b.Add(reply(fmt.Sprint("a", i), 1, call(fmt.Sprint(i), text)))
 	}
 	if n := len(b.Running()); n == 0 || n > 5 {

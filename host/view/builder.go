@@ -109,6 +109,11 @@ func (b *Builder) wait(i Item) {
 
 func (b *Builder) forget(at int) {
 	b.bytes -= weight(b.open[at])
+	if at == 0 {
+		b.open[0] = Item{}
+		b.open = b.open[1:]
+		return
+	}
 	b.open = append(b.open[:at], b.open[at+1:]...)
 }
 

@@ -182,13 +182,13 @@ func TestBuilder(t *testing.T) {
 func TestBoundedMemory(t *testing.T) {
 	var b view.Builder
 	text := strings.Repeat("x", 1<<20)
-	for i := range 12 {
+	for i := range 7 {
 		b.Add(reply(fmt.Sprint("a", i), 1, call(fmt.Sprint(i), text)))
 	}
 	if n := len(b.Running()); n == 0 || n > 5 {
 		t.Errorf("%d calls of a megabyte are kept", n)
 	}
-	for i := range 5000 {
+	for i := range 1500 {
 		b.Add(reply(fmt.Sprint("b", i), 1, call(fmt.Sprint(i), "x")))
 	}
 	if n := len(b.Running()); n != 1000 {

@@ -1,12 +1,13 @@
 // Package view makes the items of a thread from its entries: what a person sees of the thread, in its order. It is
-// pure: it knows no clock, file, width, colour or HTML. Its painters decide how an item looks: cmd/arbe on a
-// terminal, the page as HTML.
+// pure: it knows no clock, file, width, colour or HTML. Its painters decide how an item looks: cmd/internal/screen on
+// a terminal, host/page as HTML.
 //
 // A Builder takes entries one by one, from any place of a thread on, and returns Changes: a new item, or one that
 // replaces the item with the same ID, as a call that has got its result. Join puts the items of two successive pieces
-// of a thread together, as if they had been built in one go. A piece on its own differs from that in three places: a
-// result whose call is in an earlier piece is an item of its own (KindResult), and so is the second half of a verdict
-// that the pieces cut in two; and a run's start has no Rule.Was where the run before it is in an earlier piece.
+// of a thread together, as if they had been built in one go. A piece on its own differs from that where a thing is cut
+// in two: a result whose call is in an earlier piece is an item of its own (KindResult), and its call is Running in
+// that piece; the second half of a verdict is an item of its own; and a run's start has no Rule.Was where the run
+// before it is in an earlier piece.
 //
 // A Watch and a Pulse report whether a run works, waits, is silent or dead. Lines reads the colours in a tool's
 // output, and Visible replaces the characters of a text that a reader would not see.

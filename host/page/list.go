@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -109,7 +110,7 @@ func (p *page) load(ctx context.Context, f filter, cursor string) (all []thread.
 	return all, q.Cursor, nil
 }
 
-// summary returns the summary of a thread. It returns index.ErrAbsent.
+// summary returns the summary of a thread, which may have no entry yet. It returns index.ErrAbsent.
 func (p *page) summary(ctx context.Context, id string) (thread.Summary, error) {
 	if !thread.ValidThread(id) {
 		return thread.Summary{}, index.ErrAbsent
@@ -117,7 +118,13 @@ func (p *page) summary(ctx context.Context, id string) (thread.Summary, error) {
 	if p.Threads == nil {
 		return thread.Summary{}, errNoIndex
 	}
-	return p.Threads.Summary(ctx, id)
+	v, err := p.Threads.Summary(ctx, id)
+	if errors.Is(err, index.ErrAbsent) { // nothing is listed that has no entry
+		if made, statErr := p.stat(ctx, id); statErr == nil && made.Tail() == 0 {
+			return thread.Summary{ID: id, Status: thread.StatusIdle}, nil
+		}
+	}
+	return v, err
 }
 
 // listPage is the data of the list.

@@ -55,7 +55,8 @@ func Run(ctx context.Context, app *cli.App, args []string, values map[string]Val
 	e := &Exit{Status: 1}
 	errors.As(err, &e)
 	if text := err.Error(); text != "" {
-		if e.Status == StatusUsage && !strings.Contains(text, " --help") {
+		guided := strings.Contains(text, " --help") || strings.Contains(text, "; ") // it has the next step
+		if e.Status == StatusUsage && !guided {
 			text += "; see " + l.name + " --help"
 		}
 		fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, text)

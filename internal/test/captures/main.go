@@ -44,6 +44,7 @@ type capture struct {
 	kill         *regexp.Regexp   // once the screen has it, the runner and its agent are killed
 	screens      []*regexp.Regexp // the screen is captured once it has these, one after the other
 	typed        string           // the command, with ID for the thread
+	then         string           // a command that is typed next, once its output has silent
 	withoutAgent bool
 }
 
@@ -57,8 +58,9 @@ func call(name string, commands ...string) (tools []model.Tool) {
 }
 
 var (
-	ended = regexp.MustCompile(`(?m)^\s*[✔✘] `)
-	all   = []capture{
+	silent = regexp.MustCompile(`no entry from the runner`)
+	ended  = regexp.MustCompile(`(?m)^\s*[✔✘] `)
+	all    = []capture{
 		{
 			title: "A run", harness: "pi", version: "0.78.0", typed: "arbe thread tail ID",
 			text:   "A person follows a run with `arbe thread tail`. The demo, `make demo`, plays the same one.",
@@ -75,10 +77,9 @@ var (
 			screens: []*regexp.Regexp{ended},
 		},
 		{
-			title: "Three parallel tools", harness: "claude-code", version: "2.1.329",
-			typed: "arbe thread tail ID",
-			text: "claude-code calls three tools at once, and the first one takes the longest. Each result names its\n" +
-				"call.",
+			title: "Three parallel tools", harness: "claude-code", version: "2.1.329", typed: "arbe thread tail ID",
+			text: "claude-code calls three tools at once, and the first one takes the longest. Each result names\n" +
+				"its call.",
 			prompt: "Check the three services",
 			replies: []model.Reply{
 				{Tools: call("Bash", "sleep 4; echo database: ok", "echo queue: ok", "sleep 1; echo cache: ok")},
@@ -97,18 +98,19 @@ var (
 		},
 		{
 			title: "A dead run", harness: "pi", version: "0.78.0", typed: "arbe thread tail ID",
-			text: "The runner and its agent are killed, as if the box had lost its power. After three missed " +
-				"heartbeats,\nwhich come every second here, the live line says so.",
+			text: "The runner and its agent are killed, as if the box had lost its power. After three missed\n" +
+				"heartbeats, which come every second here, the live line has it.",
 			prompt: "Wait a minute",
 			replies: []model.Reply{
 				{Text: "I wait.", Tools: call(shell, "sleep 60")},
 			},
-			kill: regexp.MustCompile(`I wait\.`), screens: []*regexp.Regexp{regexp.MustCompile(`no entry from the runner`)},
+			kill:    regexp.MustCompile(`I wait\.`),
+			screens: []*regexp.Regexp{silent}, then: "arbe thread status ID",
 		},
 		{
 			title: "The list", typed: "arbe ls", withoutAgent: true,
 			text:    "`arbe ls` has all of these runs, newest first.",
-			screens: []*regexp.Regexp{regexp.MustCompile(`(?s)haiku.*\$ $`)},
+			screens: []*regexp.Regexp{regexp.MustCompile(`(?s)haiku.*\n\$$`)},
 		},
 	}
 )
@@ -149,7 +151,7 @@ func captures(ctx context.Context, bin, document string) (err error) {
 	doc.WriteString("# What a terminal shows\n\nReal runs in a terminal of 80 columns and 24 rows, played by " +
 		"`make captures` against a scripted model. Colours are\nmissing here.\n")
 	for _, c := range all {
-		fmt.Fprintln(os.Stderr, "·", c.title)
+		fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), c.title)
 		screens, err := s.play(c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.title, err)
@@ -194,8 +196,15 @@ func (s *stage) play(c capture) (screens []string, err error) {
 		}
 		defer end()
 		run = cmd
+		err = until(s.ctx, "the run", func() (bool, error) {
+			out, err := s.command(work, "arbe", "thread", "status", id).Output()
+			return strings.HasPrefix(string(out), "running"), err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	t := terminal{s, fmt.Sprintf("arbe-captures-%d", os.Getpid())}
+	t := terminal{s, filepath.Join(work, ".tmux")}
 	if err := t.open(work); err != nil {
 		return nil, err
 	}
@@ -218,7 +227,27 @@ func (s *stage) play(c capture) (screens []string, err error) {
 		}
 		screens = append(screens, screen)
 	}
-	return screens, nil
+	if c.then == "" {
+		return screens, nil
+	}
+	then := strings.Fields(strings.ReplaceAll(c.then, "ID", id))
+	err = until(s.ctx, c.then, func() (bool, error) {
+		out, err := s.command(work, then[0], then[1:]...).CombinedOutput()
+		return silent.Match(out), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, keys := range [][]string{{"C-c"}, {"-R"}, {"C-l"}} {
+		if _, err := t.tmux(append([]string{"send-keys"}, keys...)...); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.typeLine(strings.Join(then, " ")); err != nil {
+		return nil, err
+	}
+	screen, err := t.await(silent)
+	return append(screens, screen), err
 }
 
 // run starts the agent's run on the thread. end ends what is left of it.
@@ -279,11 +308,11 @@ func killTree(pid int) error {
 // terminal is a tmux server with one shell.
 type terminal struct {
 	*stage
-	name string
+	socket string
 }
 
 func (t terminal) tmux(args ...string) (string, error) {
-	cmd := exec.CommandContext(t.ctx, "tmux", append([]string{"-L", t.name, "-f", "/dev/null"}, args...)...)
+	cmd := exec.CommandContext(t.ctx, "tmux", append([]string{"-S", t.socket, "-f", "/dev/null"}, args...)...)
 	cmd.Env = t.command("", "arbe").Env
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -118,8 +118,8 @@ func claudeHear(t *Talk, line []byte) (h Heard) {
 	return h
 }
 
-// claudeRequest answers a request. Tools are allowed: the run skips permissions. Only box configuration that asks all
-// the same leads here.
+// claudeRequest answers a request. Tools are allowed: the run skips permissions, and the agent asks only where the box's
+// configuration makes it.
 func claudeRequest(id, subtype, tool string, input json.RawMessage) *Request {
 	r := &Request{ID: id, Kind: subtype, Text: tool}
 	response := object{"request_id": id}

@@ -204,8 +204,8 @@ func codexNotified(t *Talk, h *Heard, e codexLine) {
 	}
 }
 
-// codexAsks answers a request of codex. Approvals are given: the run bypasses them. Only box configuration that asks
-// all the same leads here.
+// codexAsks answers a request of codex. Approvals are given: the run bypasses them, and codex asks only where the box's
+// configuration makes it.
 func codexAsks(e codexLine) *Request {
 	r := &Request{ID: string(e.ID), Kind: e.Method, Text: e.Params.Reason, Decision: "allowed"}
 	if r.Text == "" {

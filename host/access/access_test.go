@@ -138,7 +138,7 @@ func TestShare(t *testing.T) {
 }
 
 // The number of codes is bounded, and codes that are over make room.
-func TestFull(t *testing.T) {
+func TestMostCodes(t *testing.T) {
 	s, ctx := open(t), t.Context()
 	var first string
 	for n := 0; ; n++ {

@@ -31,7 +31,7 @@ func (e *fullEngine) Append(ctx context.Context, stream string, a engine.Append)
 }
 
 // On a full disk streams with a TTL are read, those that are read do not expire, and those that have expired are gone.
-func TestFullReads(t *testing.T) {
+func TestReadsWhileFull(t *testing.T) {
 	p, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -42,8 +42,8 @@ func TestDeleteTwice(t *testing.T) {
 	}
 }
 
-// TestFullIsNotReady fills the cluster. Check fails until there is room again.
-func TestFullIsNotReady(t *testing.T) {
+// TestNotReadyWhileFull fills the cluster. Check fails until there is room again.
+func TestNotReadyWhileFull(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *server.Options) { o.JetStreamMaxStore = 4 << 20 })
 	e := open(t, configOf(t, s))

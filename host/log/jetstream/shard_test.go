@@ -67,8 +67,8 @@ func TestUnsafe(t *testing.T) {
 	}
 }
 
-// TestFull has a shard with a limit that refuses new messages. It loses none, and is safe.
-func TestFull(t *testing.T) {
+// TestShardFull has a shard with a limit that refuses new messages. It loses none, and is safe.
+func TestShardFull(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
 	js := admin(t, s)

@@ -130,8 +130,8 @@ func (f *fuller) check(when string) {
 	}
 }
 
-// TestFull opens a store on a disk that fills up.
-func TestFull(t *testing.T) {
+// TestDiskFills opens a store on a disk that fills up.
+func TestDiskFills(t *testing.T) {
 	d, dir := newDisk(), t.TempDir()
 	ballast := filepath.Join(dir, "ballast")
 	d.while = ballast

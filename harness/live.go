@@ -35,9 +35,9 @@ type Live struct {
 	// get it after its turn gets it when it is idle.
 	Put func(t Talk, m Message) []byte
 	// Interrupt returns the lines that end the running turn, under an id like a Message's. Heard.Answered has the id
-	// once the agent has read them; the agent is Ready for the next message once the turn has ended. Messages that the
-	// agent had accepted are then taken in behind the next one (pi) or Dropped (codex, claude-code). nil: no turn is
-	// running.
+	// once the agent has read them; the agent is Ready for the next message once the turn has ended. What it had
+	// accepted is then Dropped (codex, claude-code), or taken in: by the ending turn or behind the next message (pi).
+	// nil: no turn is running.
 	Interrupt func(t Talk, id string) [][]byte
 	// Barrier returns the line of a question without effect. Its answer proves that the agent has read all lines before
 	// it.
@@ -124,7 +124,7 @@ type Heard struct {
 	Report
 	// Idle: the agent has become idle.
 	Idle bool
-	// Accepted is the id of a message that the agent has put into its queue or its turn.
+	// Accepted is the id of a message that the agent has put into its queue or its turn; possibly in several lines.
 	Accepted string
 	// Refused is the id of a message that the agent does not take, for Reason. Again: the reason passes; the message may
 	// be put again, with another id, once the agent is Ready.

@@ -104,8 +104,9 @@ func claudeHear(t *Talk, line []byte) (h Heard) {
 			h.Accepted = e.Command
 		case "cancelled": // also of the message whose turn was interrupted
 			h.Dropped = t.dequeue(is)
-		default: // started, completed
+		default: // started; completed, at once for an id that it has had
 			t.dequeue(is)
+			h.Accepted = e.Command
 		}
 	case "control_response":
 		h.Answered = e.Response.RequestID

@@ -14,7 +14,8 @@ import (
 // 0.78.0 is refused: a message in its retry wait or compaction starts a second loop beside the first.
 //
 // A message is always a prompt with streamingBehavior: right for a busy and an idle pi, unlike its steer, which an idle
-// pi queues without beginning a turn. What is queued at an abort stays queued, and comes behind the next prompt.
+// pi queues without beginning a turn. What is queued at an abort is taken in anyway: after a tool by the ending turn,
+// else behind the next prompt.
 var piLive = Live{
 	Least: "0.87.1",
 	Command: func(_ Box, t Task) Invocation {

@@ -1,0 +1,237 @@
+package harness_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/test/model"
+)
+
+// each runs a test with each of the real agents.
+func each(t *testing.T, f func(t *testing.T, name string)) {
+	for _, name := range harness.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, name)
+		})
+	}
+}
+
+var fine = model.Reply{Text: "Fine.", Times: -1}
+
+// slowly is a reply that takes 50 ms a word.
+func slowly(words int) model.Reply {
+	return model.Reply{Text: strings.Repeat("word ", words), Pace: model.Duration(50 * time.Millisecond)}
+}
+
+// A chat to an idle agent begins a turn; one while a tool works is taken in with its result; an interrupt ends the
+// turn, and its chat comes before the one that was queued. With the end of its input an idle agent exits with 0.
+func TestLive(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		steered, tool := newGate(t, name)
+		interrupted, endless := newGate(t, name)
+		d := newHome(t, name, model.Reply{Text: "Hello."}, tool, model.Reply{Text: "Both."}, endless, fine).
+			start(t, harness.Session{})
+		d.say("chat one")
+		d.idle()
+		d.barrier()
+
+		d.say("chat two")
+		d.until("the tool", steered.begun)
+		d.put("chat three, in mid-tool")
+		steered.open(t)
+		d.idle()
+
+		d.say("chat four")
+		d.until("the tool", interrupted.begun)
+		d.put("chat five, queued")
+		dropped := d.interrupt()
+		if want := map[string]int{"codex": 1, "claude-code": 1}[name]; len(dropped) != want {
+			t.Errorf("dropped %+v, want %d", dropped, want)
+		}
+		d.put("chat six, overtaking")
+		for _, m := range dropped {
+			d.until("taken in", func() bool { return len(d.sent) == 0 })
+			d.put(m.Text)
+		}
+		d.idle()
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		last := []string{"chat six, overtaking", "chat five, queued"}
+		if name == "pi" { // it takes what is queued into the turn that ends
+			slices.Reverse(last)
+		}
+		d.wantTaken(append([]string{"chat one", "chat two", "chat three, in mid-tool", "chat four"}, last...)...)
+	})
+}
+
+// Texts arrive as they are, and ten at once arrive in order.
+func TestFullLiveTexts(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, slowly(20), fine).
+			start(t, harness.Session{})
+		d.say("begin")
+		d.requests(1)
+		want := []string{"begin"}
+		for _, n := range []string{"A", "B", "C", "D", "E", "F", "G", "H", "I", "J"} {
+			d.put("at-once-" + n)
+			want = append(want, "at-once-"+n)
+		}
+		d.idle()
+		for _, text := range []string{
+			"several\nlines\r\n\twith a tab", "a separator \u2028 inside", strings.Repeat("long ", 20<<10) + "end",
+			"-x", "@nothing", `quotes " and \ and </b>`, "/nosuch command",
+		} {
+			d.say(text)
+			want = append(want, text)
+			d.idle()
+		}
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		if strings.Join(d.taken, "|") != strings.Join(want, "|") {
+			t.Errorf("taken in %.300q", d.taken)
+		}
+	})
+}
+
+// A chat while the model streams: pi and claude-code take it in after the reply, codex at once.
+func TestFullLiveStream(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, slowly(30), fine).
+			start(t, harness.Session{})
+		d.say("chat one")
+		d.requests(1)
+		d.say("chat two, in mid-stream")
+		d.idle()
+		d.end()
+		d.wantTaken("chat one", "chat two, in mid-stream")
+	})
+}
+
+// An interrupt of a streaming reply ends the turn as aborted.
+func TestFullLiveInterruptStream(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, slowly(1000), fine).
+			start(t, harness.Session{})
+		d.say("chat one")
+		d.requests(1)
+		d.interrupt()
+		if last := d.marks[len(d.marks)-1]; last != "aborted" {
+			t.Errorf("marks %q", d.marks)
+		}
+		d.say("chat two")
+		d.idle()
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		d.wantTaken("chat one", "chat two")
+	})
+}
+
+// A failed turn leaves the agent alive; the next one is good.
+func TestFullLiveFailure(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, model.Reply{Status: 400, Message: "no such thing", Times: -1}).start(t, harness.Session{})
+		d.say("chat one")
+		d.idle()
+		d.model.Drop()
+		d.model.More(fine)
+		d.say("chat two")
+		d.idle()
+		if got := strings.Join(d.marks, " "); got != "error stop" {
+			t.Errorf("turns ended with %q", got)
+		}
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		d.wantTaken("chat one", "chat two")
+	})
+}
+
+// The end of the input in mid-turn: pi and codex abort the turn, claude-code ends it and takes in what is queued. The
+// exit status is 0 in all.
+func TestFullLiveEOF(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		g, tool := newGate(t, name)
+		h := newHome(t, name, tool, fine)
+		d := h.start(t, harness.Session{})
+		d.say("chat one")
+		d.until("the tool", g.begun)
+		d.put("chat two, queued")
+		if name == "claude-code" {
+			g.open(t)
+		}
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		want := []string{"chat one"}
+		if name == "claude-code" {
+			want = append(want, "chat two, queued")
+		}
+		d.wantTaken(want...)
+
+		// The session goes on in another live run.
+		again := h.start(t, harness.Session{Path: d.session.path, ID: sessionID(d)})
+		again.say("chat three")
+		again.idle()
+		again.end()
+		again.wantTaken("chat three")
+		all := d.model.Requests()
+		if last := string(all[len(all)-1].Body); !strings.Contains(last, "chat one") {
+			t.Errorf("the resumed session lacks what was before")
+		}
+	})
+}
+
+func sessionID(d *talk) string {
+	if d.state.Session.ID != "" {
+		return d.state.Session.ID
+	}
+	return d.task.ID
+}
+
+// A dialog of a pi extension does not hang the run.
+func TestFullLivePiDialog(t *testing.T) {
+	h := newHome(t, "pi", fine)
+	ext := filepath.Join(h.dir, "ask.ts")
+	write(t, h.dir, map[string]string{"ask.ts": `export default function (pi: any) {
+	pi.on("before_agent_start", async (_e: any, ctx: any) => {
+		const ok = await ctx.ui.confirm("Go on?", "really");
+		const file = await ctx.ui.input("Name");
+		require("node:fs").writeFileSync(` + "`${process.cwd()}/answers`" + `, String(ok) + " " + String(file));
+	});
+	pi.registerCommand("quiet", { description: "no line", handler: async () => {} });
+}
+`})
+	d := h.start(t, harness.Session{}, "-e", ext)
+	d.say("chat one")
+	d.idle()
+	if b, err := os.ReadFile(filepath.Join(h.work, "answers")); err != nil || string(b) != "false undefined" {
+		t.Errorf("%q, %v", b, err)
+	}
+	// An extension's command is accepted and leaves no line.
+	m := d.put("/quiet")
+	d.barrier()
+	if d.follow(); d.state.Busy || len(d.sent) != 1 || d.sent[0].ID != m.ID || !d.live.Handles {
+		t.Errorf("%+v %+v", d.state, d.sent)
+	}
+	d.sent = nil
+	// A template's expansion is the message.
+	write(t, h.dir, map[string]string{".pi/agent/prompts/greet.md": "Greet $1 well."})
+	d.end()
+	again := h.start(t, harness.Session{Path: d.session.path, ID: d.task.ID})
+	again.say("/greet Ada")
+	again.idle()
+	again.end()
+	all := d.model.Requests()
+	if last := string(all[len(all)-1].Body); !strings.Contains(last, "Greet Ada well.") {
+		t.Error("the template was not expanded")
+	}
+}

@@ -17,7 +17,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -26,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/procgroup"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -286,7 +286,7 @@ func browse(ctx context.Context, d server.Data, command []string, address string
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "ARBE_") || strings.HasPrefix(v, "DURABLE_") || strings.HasPrefix(v, "DAYTONA_")
 	})
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives this program and its terminal
+	procgroup.Detach(cmd) // it outlives this program and its terminal
 	if err := cmd.Start(); err != nil {
 		return err
 	}

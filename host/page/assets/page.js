@@ -109,27 +109,30 @@ function rows(text) {
   return [...t.content.children];
 }
 
-// place puts a row where it belongs: below its parent, the newest start first.
+// place puts a row where it belongs: below its parent, the newest start first. A row that is there is changed in place,
+// so that a click on it or the focus is not lost.
 function place(li) {
   const old = document.getElementById(li.id);
   if (old && old.dataset.offset === li.dataset.offset && !li.querySelector('li')) return; // nothing is new
   for (const x of li.querySelectorAll('li[data-state]')) document.getElementById(x.id)?.remove();
-  const focused = old && old.querySelector('article').contains(document.activeElement);
   if (old) {
-    li.querySelector('ul').append(...old.querySelector('ul').children);
-    old.remove();
+    for (const {name, value} of li.attributes) old.setAttribute(name, value);
+    old.querySelector('.title').textContent = li.querySelector('.title').textContent;
+    for (const part of ['.state', 'dl']) old.querySelector(part).replaceWith(li.querySelector(part));
+    old.querySelector('ul').append(...li.querySelector('ul').children);
+    li = old;
   }
   const all = document.getElementById('threads');
   const parent = li.dataset.parent && document.getElementById('t-' + li.dataset.parent);
   const list = parent && !li.contains(parent) ? parent.querySelector('ul') : all;
   const started = (x) => Number(x.dataset.started) || 0;
-  list.insertBefore(li, [...list.children].find((x) => started(x) < started(li)) || null);
+  const next = [...list.children].find((x) => x !== li && started(x) < started(li)) || null;
+  if (li.parentNode !== list || li.nextElementSibling !== next) list.insertBefore(li, next);
   for (const child of [...all.children]) { // that came before its parent
     if (child.dataset.parent && 't-' + child.dataset.parent === li.id && !child.contains(li)) {
       li.querySelector('ul').append(child);
     }
   }
-  if (focused) li.querySelector('.title').focus();
 }
 
 // remove takes a row out of the list; its children stay.

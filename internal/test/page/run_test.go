@@ -41,7 +41,8 @@ func TestFullPageRun(t *testing.T) {
 		b := h.login(t, id)
 		b.Run("window.loaded = 'once'")
 
-		cmd := exec.Command(filepath.Join(filepath.Dir(arbe), "arbe-pi-runner"), "run", "--cwd", work, "--", "do the work")
+		runner := filepath.Join(filepath.Dir(arbe), "arbe-pi-runner")
+		cmd := exec.Command(runner, "run", "--cwd", work, "--", "do the work")
 		cmd.Env = append(pi.Env(home), "PI_OFFLINE=1", "ARBE_THREAD_ID="+id, "ARBE_STREAM_URL="+h.url(),
 			"ARBE_STREAM_TOKEN="+h.run("", "token", "mint", "--thread", id), "ARBE_RUN_ID=r1")
 		var log bytes.Buffer

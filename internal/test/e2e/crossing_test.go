@@ -274,7 +274,7 @@ func agentFallsBack(t *testing.T, in part) {
 				t.Fatal(err)
 			}
 			s.args = append(s.args, "--cwd", other)
-		}, "hydrate", "is to go on in"},
+		}, "hydrate", "is to continue in"},
 		{"named", func(_ *testing.T, s *scene, file string) {
 			s.args = append(s.args[:len(s.args)-1:len(s.args)-1], "--session", file)
 		}, "none", ""},

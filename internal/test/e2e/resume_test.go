@@ -71,7 +71,7 @@ func (s *scene) whole(run string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out := filepath.Join(s.dir, "rebuilt.jsonl")
+	out := filepath.Join(s.dir, "rebuilt-"+run+".jsonl") // hydrate replaces no file
 	s.hydrate("--harness", s.agent.Harness, "--out", out)
 	rebuilt, err := os.ReadFile(out)
 	if err != nil {
@@ -355,7 +355,7 @@ func piResumeFallsBack(t *testing.T, in part) {
 				t.Fatal(err)
 			}
 			s.args = append(s.args, "--cwd", other)
-		}, "hydrate", "is to go on in"},
+		}, "hydrate", "is to continue in"},
 	} {
 		if !in(row, 0, 1) {
 			continue

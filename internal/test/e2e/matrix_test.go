@@ -15,6 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -166,8 +167,7 @@ func piMatrix(t *testing.T, in part) {
 				toRunner(syscall.SIGSTOP)(t, s, r) // it must not see its worker die
 				toWorker(t, s, r)
 				toRunner(syscall.SIGKILL)(t, s, r)
-				until(t, "the run is lost",
-					func() bool { out, err := s.box("status"); return err == nil && strings.HasPrefix(out, "lost") })
+				until(t, "the run is lost", func() bool { return s.known("r1").State == runfolder.StateLost })
 				if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
 					t.Errorf("recover: %v\n%s", err, out)
 				}

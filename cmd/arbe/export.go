@@ -14,17 +14,31 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
 )
 
 func (p *program) exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
-		Usage:     "print a thread as NDJSON for arbe thread import, with a summary on stderr",
+		Usage:     "print a thread as NDJSON for arbe thread import, with a summary on stderr, or as an HTML page",
 		ArgsUsage: "ID",
 		Description: `Each line is one entry as the log has it, with the time of its receipt (at). The summary
-has the number of entries and a SHA-256 over their lines without that time. An import prints the same summary.`,
+has the number of entries and a SHA-256 over their lines without that time. An import prints the same summary.
+
+With --html the output is one file for people, as arbe serve's page shows the thread. It has its images in it,
+runs no script and asks no server for anything.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "html", Usage: "export a page for browsers, one file without a script"},
+			&cli.StringFlag{
+				Name:      "out",
+				Usage:     "write `FILE`, whole or not at all, - for stdout (the default)",
+				TakesFile: true,
+			},
+			&cli.BoolFlag{Name: "force", Usage: "replace a FILE that exists"},
+		},
 		Action: p.exportAction,
 	}
 }
@@ -34,27 +48,85 @@ func (p *program) exportAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	out := c.String("out")
+	if out == "-" {
+		out = ""
+	}
+	if out != "" && !c.Bool("force") {
+		if _, err := os.Lstat(out); err == nil {
+			return cmdline.Usage("--out %s exists; --force replaces it", out)
+		}
+	}
 	client, err := p.client(c, id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(p.stdout)
-	sum := newSummary()
-	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error {
-		sum.add(e)
-		return printEntry(out, e)
-	})
-	if err := out.Flush(); err != nil {
+	export := exportLines
+	if c.Bool("html") {
+		export = exportHTML
+	}
+	summary := ""
+	write := func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 64<<10)
+		var err error
+		summary, err = export(c.Context, client, buffered)
+		if writeErr := buffered.Flush(); writeErr != nil {
+			return writeErr
+		}
 		return err
 	}
-	switch {
-	case err != nil && sum.n == 0:
-		return reachThread(client, err)
-	case err != nil:
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, sum.n)}
+	if out == "" {
+		err = write(p.stdout)
+	} else {
+		err = durable.Create(out, write)
 	}
-	fmt.Fprintf(p.stderr, "%d entries, sha256 %x\n", sum.n, sum.hash.Sum(nil))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(p.stderr, summary)
 	return nil
+}
+
+// exportLines writes a thread as NDJSON, and returns its summary.
+func exportLines(ctx context.Context, client *thread.Client, w io.Writer) (string, error) {
+	sum := newSummary()
+	_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+		sum.add(e)
+		return printEntry(w, e)
+	})
+	return fmt.Sprintf("%d entries, sha256 %x", sum.n, sum.hash.Sum(nil)), exportError(client, sum.n, err)
+}
+
+// exportHTML writes a thread as a page, and returns its summary.
+func exportHTML(ctx context.Context, client *thread.Client, w io.Writer) (string, error) {
+	s, err := see(ctx, client, false)
+	if err != nil {
+		return "", reachThread(client, err)
+	}
+	x, err := page.NewExport(w, s.Summary, s.now)
+	if err != nil {
+		return "", err
+	}
+	n := 0
+	_, err = client.Read(ctx, "0", false, func(e thread.Entry) error {
+		n++
+		return x.Add(e)
+	})
+	if err = exportError(client, n, err); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d entries", n), x.Close()
+}
+
+// exportError returns the error of an export that ended after n entries.
+func exportError(client *thread.Client, n int, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case n == 0:
+		return reachThread(client, err)
+	}
+	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, n)}
 }
 
 // summary is equal for two servers that have the same entries in the same order.

@@ -14,7 +14,8 @@ import (
 // item is an item of a thread as the page shows it.
 type item struct {
 	view.Item
-	Thread string
+	Thread string  // "" in a file
+	File   *Export // that the item is written to; nil on the page
 }
 
 // Bounds of what is shown of an output and of arguments. The raw entry has all of it.
@@ -202,7 +203,7 @@ type group struct {
 func grouped(items []view.Item, id string) (groups []*group) {
 	subs := map[string]*group{}
 	for _, one := range items {
-		i := item{one, id}
+		i := item{Item: one, Thread: id}
 		g := subs[i.Sub()]
 		if g == nil || i.Sub() == "" {
 			g = &group{Sub: i.Sub()}

@@ -18,6 +18,7 @@ var files embed.FS
 // templates are the pages, by their names.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"asset": assetPath, "visible": view.Visible, "markdown": markdown,
+	"exportStyle": func() template.HTML { return exportStyle }, "exportPolicy": func() string { return exportPolicy },
 }).ParseFS(files, "html/*.html"))
 
 // frame is what each page has.

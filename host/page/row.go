@@ -62,6 +62,9 @@ func (r *row) ParentID() string {
 	return r.Parent.ThreadID
 }
 
+// HasParent reports whether the parent's id can be a thread's. The writer of the run's first entry chose it.
+func (r *row) HasParent() bool { return thread.ValidThread(r.ParentID()) }
+
 // Money returns the cost in US dollars; "" where the harness reports none.
 func (r *row) Money() string {
 	if r.Cost == nil {

@@ -161,7 +161,7 @@ func (t *tailer) send(ctx context.Context, v log.Stream, first bool) error {
 
 // item sends an item.
 func (t *tailer) item(c view.Change, after uint64) error {
-	one := item{c.Item, t.id}
+	one := item{Item: c.Item, Thread: t.id}
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, "item", one); err != nil {
 		return err

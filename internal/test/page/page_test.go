@@ -230,6 +230,7 @@ func TestFullPageList(t *testing.T) {
 		}
 		b.Click("#t-parent > article .title")
 		b.Wait("location.pathname === '/t/parent' && document.title.startsWith('done')")
+		b.Wait("(localStorage.getItem('arbe.seen') || '').includes('t-parent')")
 		b.Go(h.url() + "/")
 		b.Wait("document.querySelector('#t-parent:not(.unseen)')")
 

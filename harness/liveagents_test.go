@@ -177,7 +177,7 @@ func TestFullLiveEOF(t *testing.T) {
 		}
 		d.wantTaken(want...)
 
-		// The session goes on in another live run.
+		// The session continues in another live run.
 		again := h.start(t, harness.Session{Path: d.session.path, ID: sessionID(d)})
 		again.say("chat three")
 		again.idle()

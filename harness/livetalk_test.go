@@ -103,7 +103,7 @@ func newHome(t *testing.T, name string, replies ...model.Reply) home {
 	return h
 }
 
-// start starts the agent; resume is the session to go on with.
+// start starts the agent; resume is the session to continue.
 func (h home) start(t *testing.T, resume harness.Session, args ...string) *talk {
 	t.Helper()
 	s := spec(t, h.name)

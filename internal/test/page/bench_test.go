@@ -31,11 +31,7 @@ func BenchmarkPage(b *testing.B) {
 		b.Fatal(err)
 	}
 	h.run("", "thread", "import", "long", file)
-	secret, err := os.ReadFile(filepath.Join(h.data, "arbe", "secret"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	secret = bytes.TrimSpace(secret)
+	secret := h.secret()
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -102,7 +98,17 @@ func BenchmarkPage(b *testing.B) {
 	})
 }
 
-// append posts an entry without a process.
+// secret returns the server's secret.
+func (h *host) secret() []byte {
+	h.t.Helper()
+	secret, err := os.ReadFile(filepath.Join(h.data, "arbe", "secret"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return bytes.TrimSpace(secret)
+}
+
+// append posts an entry, or an array of them, without a process.
 func (h *host) append(secret []byte, id, entry string) {
 	signed, err := token.Sign(secret, token.Grant{
 		Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Minute),

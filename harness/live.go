@@ -82,8 +82,8 @@ func MessageID(chat string, attempt int) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("arbe:"+chat)).String()
 }
 
-// Talk is the state of a running agent, computed from its stdout alone: the same lines give the same state, so a process
-// that takes over reads them again. The zero value is an agent that has printed nothing. A copy is independent.
+// Talk is the state of a running agent, computed from its stdout alone: the same lines give the same state, so a
+// process that takes over reads them again. The zero value is an agent that has printed nothing. A copy is independent.
 type Talk struct {
 	// Session is the session's id, and its path if the agent prints that; empty until known.
 	Session Session

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +24,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/model"
 )
+
+var record = flag.Bool("record", false, "keep the conversations with real agents in testdata/live")
 
 // talk is a test's conversation with a real agent, over a FIFO. It follows the agent's stdout and session by reading
 // the files.
@@ -42,6 +46,7 @@ type talk struct {
 	accepted        map[string]bool
 	answered        map[string]bool
 	sent            []harness.Message // written and not taken in
+	all             []harness.Message // all that were written
 	taken           []string          // texts, in the order of the session
 	dropped         []string
 	marks           []string // how turns ended
@@ -256,7 +261,7 @@ func (d *talk) put(text string) harness.Message {
 	d.t.Helper()
 	d.until("ready", func() bool { return d.live.Ready(d.state) })
 	m := harness.Message{ID: harness.MessageID(uuid.NewString(), 0), Text: text}
-	d.sent = append(d.sent, m)
+	d.sent, d.all = append(d.sent, m), append(d.all, m)
 	d.write(d.live.Put(d.state, m))
 	d.until(fmt.Sprintf("acceptance of %.20q", text), func() bool { return d.accepted[m.ID] })
 	return m
@@ -326,7 +331,43 @@ func (d *talk) end() int {
 	_ = d.cmd.Wait() // the status is what counts
 	d.follow()
 	d.replays()
+	if *record {
+		d.record()
+	}
 	return d.cmd.ProcessState.ExitCode()
+}
+
+// record keeps the conversation as test data, without long texts and this machine's paths.
+func (d *talk) record() {
+	d.t.Helper()
+	machine := regexp.MustCompile(`"(osVersion|serverName|installationId|userAgent|baseUrl|shell)":"[^"]*"`)
+	long := regexp.MustCompile(`"(?:[^"\\]|\\.){100,}"`)
+	dir := filepath.Join("..", "testdata", "live", strings.ReplaceAll(strings.TrimPrefix(d.t.Name(), "Test"), "/", "-"))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	for name, path := range map[string]string{"stdout": d.stdout.path, "session.jsonl": d.session.path} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		b = bytes.ReplaceAll(b, []byte(d.dir), []byte("/box/work"))
+		b = bytes.ReplaceAll(b, []byte(d.box.Dir), []byte("/box/home"))
+		b = bytes.ReplaceAll(b, []byte(strings.ReplaceAll(d.dir, "/", "-")), []byte("-box-work"))
+		b = bytes.ReplaceAll(b, []byte(os.TempDir()), []byte("/box"))
+		b = machine.ReplaceAll(b, []byte(`"$1":"omitted"`))
+		b = long.ReplaceAll(b, []byte(`"[omitted]"`))
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	b, err := json.MarshalIndent(d.all, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "messages.json"), append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // replays fails the test unless the state that the whole stdout gives is the state that grew with it.
@@ -352,8 +393,8 @@ func (d *talk) wantTaken(want ...string) {
 	if !slices.Equal(d.taken, want) {
 		d.t.Errorf("taken in %q, want %q", d.taken, want)
 	}
-	all := d.model.Requests()
-	body, at := string(all[len(all)-1].Body), 0
+	requests := d.model.Requests()
+	body, at := string(requests[len(requests)-1].Body), 0
 	for _, text := range want {
 		quoted, err := json.Marshal(text)
 		if err != nil {

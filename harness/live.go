@@ -39,12 +39,11 @@ type Live struct {
 	// accepted is then Dropped (codex, claude-code), or taken in: by the ending turn or behind the next message (pi).
 	// nil: no turn is running.
 	Interrupt func(t Talk, id string) [][]byte
-	// Barrier returns the line of a question without effect. Its answer proves that the agent has read all lines before
-	// it.
-	Barrier func(id string) []byte
-	// Rounds is how many barriers, each written after the answer to the one before, prove that a message without an
-	// answer was never read. pi 0.87.1 reads a message and answers it later: a barrier in the same read is answered
-	// first.
+	// Barrier returns the line of a question without effect, under an id like a Message's. Its answer proves that the
+	// agent has read all lines before it, and has answered them, if it was Ready then. Ask again otherwise.
+	Barrier func(t Talk, id string) []byte
+	// Rounds is how many barriers are needed for the proof, each written after the answer to the one before. pi 0.87.1
+	// reads a message and answers it later: a barrier that it reads with the message is answered first.
 	Rounds int
 	// Holds are the waits in which the agent is not given a message.
 	Holds []Wait

@@ -74,8 +74,7 @@ func TestLive(t *testing.T) {
 // Texts arrive as they are, and ten at once arrive in order.
 func TestFullLiveTexts(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
-		d := newHome(t, name, slowly(20), fine).
-			start(t, harness.Session{})
+		d := newHome(t, name, slowly(20), fine).start(t, harness.Session{})
 		d.say("begin")
 		d.requests(1)
 		want := []string{"begin"}
@@ -104,8 +103,7 @@ func TestFullLiveTexts(t *testing.T) {
 // A chat while the model streams: pi and claude-code take it in after the reply, codex at once.
 func TestFullLiveStream(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
-		d := newHome(t, name, slowly(30), fine).
-			start(t, harness.Session{})
+		d := newHome(t, name, slowly(30), fine).start(t, harness.Session{})
 		d.say("chat one")
 		d.requests(1)
 		d.say("chat two, in mid-stream")
@@ -118,8 +116,7 @@ func TestFullLiveStream(t *testing.T) {
 // An interrupt of a streaming reply ends the turn as aborted.
 func TestFullLiveInterruptStream(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
-		d := newHome(t, name, slowly(1000), fine).
-			start(t, harness.Session{})
+		d := newHome(t, name, slowly(1000), fine).start(t, harness.Session{})
 		d.say("chat one")
 		d.requests(1)
 		d.interrupt()
@@ -195,6 +192,69 @@ func sessionID(d *talk) string {
 		return d.state.Session.ID
 	}
 	return d.task.ID
+}
+
+// A process that takes over writes barriers; after the last one's answer a message that was read is accepted. The first
+// barrier is read together with the message, by an agent that starts, is idle or has a tool at work.
+func TestFullLiveBarrier(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		g, tool := newGate(t, name)
+		d := newHome(t, name, model.Reply{Text: "Hello."}, model.Reply{Text: "Hello."}, tool, fine).
+			start(t, harness.Session{})
+		put := func(text string) {
+			d.until("ready", func() bool { return d.live.Ready(d.state) })
+			m := harness.Message{ID: harness.MessageID(text+d.task.ID, 0), Text: text}
+			d.sent = append(d.sent, m)
+			id := d.id()
+			d.write2(d.live.Put(d.state, m), d.live.Barrier(d.state, id))
+			d.until("the first barrier", func() bool { return d.answered[id] })
+			for range d.live.Rounds - 1 {
+				id := d.id()
+				d.write(d.live.Barrier(d.state, id))
+				d.until("a barrier", func() bool { return d.answered[id] })
+			}
+			if !d.accepted[m.ID] {
+				t.Errorf("%s: no acceptance behind the barrier", text)
+			}
+		}
+		put("chat at the start")
+		d.idle()
+		put("chat to an idle agent")
+		d.idle()
+		d.say("chat with a tool")
+		d.until("the tool", g.begun)
+		put("chat in mid-tool")
+		g.open(t)
+		d.idle()
+		d.end()
+		d.wantTaken("chat at the start", "chat to an idle agent", "chat with a tool", "chat in mid-tool")
+	})
+}
+
+// A permission that the agent asks for, because the box is configured so, is given, and the turn goes on.
+func TestFullLivePermissions(t *testing.T) {
+	for name, edit := range map[string]*strings.Replacer{
+		"codex": strings.NewReplacer(`"approvalPolicy":"never"`, `"approvalPolicy":"untrusted"`),
+		"claude-code": strings.NewReplacer(
+			"--dangerously-skip-permissions", "--permission-prompt-tool=stdio", // asks on stdout
+		),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, tool := newGate(t, name)
+			g.open(t)
+			d := newHome(t, name, tool, fine).startAs(t, harness.Session{}, edit.Replace)
+			d.say("chat one")
+			d.idle()
+			asked := slices.IndexFunc(d.heard, func(h harness.Heard) bool { return h.Request != nil })
+			if asked < 0 || d.heard[asked].Request.Decision != "allowed" || !g.begun() {
+				t.Errorf("asked %d, ran %v", asked, g.begun())
+			}
+			if code := d.end(); code != 0 {
+				t.Errorf("exit status %d", code)
+			}
+		})
+	}
 }
 
 // A dialog of a pi extension does not hang the run.

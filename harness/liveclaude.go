@@ -40,7 +40,7 @@ var claudeLive = Live{
 		return append(lines, claudeControl(id, object{"subtype": "interrupt"}))
 	},
 	// It takes back a message that does not exist.
-	Barrier: func(id string) []byte {
+	Barrier: func(_ Talk, id string) []byte {
 		return claudeControl(id, object{"subtype": "cancel_async_message", "message_uuid": MessageID(id, 0)})
 	},
 	Rounds: 1,

@@ -39,7 +39,13 @@ var codexLive = Live{
 		}
 		return [][]byte{codexRequest(id, "turn/interrupt", object{"threadId": t.Session.ID, "turnId": turn})}
 	},
-	Barrier: func(id string) []byte { return codexRequest(id, "thread/loaded/list", object{}) },
+	// Requests about one thread are answered in order; one about no thread overtakes a turn/start.
+	Barrier: func(t Talk, id string) []byte {
+		if !t.Opened {
+			return codexRequest(id, "thread/loaded/list", object{})
+		}
+		return codexRequest(id, "thread/backgroundTerminals/list", object{"threadId": t.Session.ID})
+	},
 	Rounds:  1,
 	MaxText: 1 << 20,
 	hear:    codexHear,

@@ -38,7 +38,7 @@ var piLive = Live{
 	},
 	// An abort ends a compaction and a retry wait, too. pi answers once it is idle.
 	Interrupt: func(_ Talk, id string) [][]byte { return [][]byte{encode(object{"id": id, "type": "abort"})} },
-	Barrier:   func(id string) []byte { return encode(object{"id": id, "type": "get_state"}) },
+	Barrier:   func(_ Talk, id string) []byte { return encode(object{"id": id, "type": "get_state"}) },
 	Rounds:    2,
 	// Before it begins a turn pi may summarize the conversation; another message would then begin a second turn.
 	Holds:   []Wait{Compaction},

@@ -111,6 +111,12 @@ func newHome(t *testing.T, name string, replies ...model.Reply) home {
 // start starts the agent; resume is the session to go on with.
 func (h home) start(t *testing.T, resume harness.Session, args ...string) *talk {
 	t.Helper()
+	return h.startAs(t, resume, func(s string) string { return s }, args...)
+}
+
+// startAs is start with its arguments and what opens the session edited.
+func (h home) startAs(t *testing.T, resume harness.Session, edit func(string) string, args ...string) *talk {
+	t.Helper()
 	s := spec(t, h.name)
 	vars := map[string]string{}
 	for _, v := range h.env {
@@ -145,11 +151,14 @@ func (h home) start(t *testing.T, resume harness.Session, args ...string) *talk 
 		t.Fatal(err)
 	}
 	do := s.Live.Command(d.box, d.task)
+	for i, arg := range do.Args {
+		do.Args[i] = edit(arg)
+	}
 	d.cmd = exec.CommandContext(t.Context(), path, do.Args...)
 	d.cmd.Dir, d.cmd.Env = h.work, append(h.env, do.Env...)
 	d.spawn(t.TempDir())
 	for _, line := range d.open() {
-		d.write(line)
+		d.write([]byte(edit(string(line))))
 	}
 	return d
 }
@@ -200,6 +209,14 @@ func (d *talk) write(line []byte) {
 		d.t.Fatalf("not one line of JSON: %.200s", line)
 	}
 	if _, err := d.in.Write(append(line, '\n')); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// write2 writes two lines at once.
+func (d *talk) write2(a, b []byte) {
+	d.t.Helper()
+	if _, err := d.in.Write(slices.Concat(a, []byte("\n"), b, []byte("\n"))); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -311,7 +328,7 @@ func (d *talk) barrier() {
 	d.t.Helper()
 	for range d.live.Rounds {
 		id := d.id()
-		d.write(d.live.Barrier(id))
+		d.write(d.live.Barrier(d.state, id))
 		d.until("barrier", func() bool { return d.answered[id] })
 	}
 }

@@ -231,6 +231,47 @@ func TestFullLiveBarrier(t *testing.T) {
 	})
 }
 
+// A chat while the agent waits to try a failed request again is taken in once.
+func TestFullLiveRetry(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, model.Reply{Status: 500, Message: "broken", Times: 1}, fine).start(t, harness.Session{})
+		d.say("chat one")
+		d.requests(1)
+		d.until("the wait", func() bool { return d.state.Wait == harness.Retry || name == "codex" }) // it retries at once
+		d.put("chat two, in the wait")
+		d.idle()
+		if got := strings.Join(d.marks, " "); strings.Contains(got, "error") {
+			t.Errorf("turns ended with %q", got)
+		}
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		d.wantTaken("chat one", "chat two, in the wait")
+	})
+}
+
+// pi gets no chat while it summarizes the conversation; it gets it after.
+func TestFullLivePiCompaction(t *testing.T) {
+	long := model.Reply{Text: strings.Repeat("word ", 40000), InputTokens: 127000}
+	summary := model.Reply{Text: "Summary.", When: "summar", Wait: model.Duration(time.Second)}
+	d := newHome(t, "pi", model.Reply{Text: "Hello."}, long, summary, fine).start(t, harness.Session{})
+	d.say("chat one")
+	d.idle()
+	d.say("chat two")
+	d.until("compaction", func() bool { return d.state.Wait == harness.Compaction })
+	if d.live.Ready(d.state) {
+		t.Error("ready in a compaction")
+	}
+	d.say("chat three")
+	d.idle()
+	if code := d.end(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	if got := strings.Join(d.taken, "|"); got != "chat one|chat two|chat three" {
+		t.Error(got)
+	}
+}
+
 // A permission that the agent asks for, because the box is configured so, is given, and the turn goes on.
 func TestFullLivePermissions(t *testing.T) {
 	for name, edit := range map[string]*strings.Replacer{

@@ -101,7 +101,7 @@ func newHome(t *testing.T, name string, replies ...model.Reply) home {
 	t.Cleanup(srv.Close)
 	t.Cleanup(srv.CloseClientConnections)
 	h := home{name: name, dir: t.TempDir(), work: t.TempDir(), model: m}
-	if err := a.Home(h.dir, srv.URL, 50); err != nil {
+	if err := a.Home(h.dir, srv.URL, 1000); err != nil {
 		t.Fatal(err)
 	}
 	h.env = a.Env(h.dir)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/google/uuid"
 
@@ -25,6 +26,8 @@ import (
 type Live struct {
 	// Least is the oldest version that can be spoken to, and was tried.
 	Least string
+	// Stop is Spec.Stop for a live agent.
+	Stop syscall.Signal
 	// Command returns the command for a live run. A Task's Prompt is no part of it: it is the first Message.
 	Command func(Box, Task) Invocation
 	// Open returns the lines that open the session, as far as they are still to be written: all of them in state Talk{},

@@ -1,6 +1,7 @@
 package harness_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/outcome"
 )
 
 // each runs a test with each of the real agents.
@@ -187,6 +189,39 @@ func TestFullLiveEOF(t *testing.T) {
 	})
 }
 
+// The signal in mid-turn: the agent records the interruption if it can, and exits.
+func TestFullLiveStop(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		g, tool := newGate(t, name)
+		d := newHome(t, name, tool, fine).start(t, harness.Session{})
+		d.say("chat one")
+		d.until("the tool", g.begun)
+		if err := d.cmd.Process.Signal(d.live.Stop); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.cmd.Wait() // the status is what counts
+		d.follow()
+		if code, want := d.cmd.ProcessState.ExitCode(), map[string]int{"pi": 143}[name]; code != want {
+			t.Errorf("exit status %d, want %d", code, want)
+		}
+		b, err := os.ReadFile(d.session.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tally harness.Tally
+		for line := range bytes.Lines(b) {
+			tally.Add(d.spec.Dialect.Decode(line))
+		}
+		want := outcome.Aborted
+		if name == "pi" { // it records nothing; its exit status has it
+			want = outcome.Unfinished
+		}
+		if got := tally.Turn().State; got != want {
+			t.Errorf("the session ends with %v, want %v", got, want)
+		}
+	})
+}
+
 func sessionID(d *talk) string {
 	if d.state.Session.ID != "" {
 		return d.state.Session.ID
@@ -269,6 +304,41 @@ func TestFullLivePiCompaction(t *testing.T) {
 	}
 	if got := strings.Join(d.taken, "|"); got != "chat one|chat two|chat three" {
 		t.Error(got)
+	}
+}
+
+// The others queue a chat in a compaction.
+func TestFullLiveCompaction(t *testing.T) {
+	for name, args := range map[string][]string{
+		"codex": {"-c", "model_auto_compact_token_limit=1000"}, "claude-code": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, tool := newGate(t, name)
+			g.open(t)
+			tool.InputTokens = 90000
+			summary := model.Reply{Text: "Summary.", Wait: model.Duration(time.Second)}
+			d := newHome(t, name, tool, summary, fine).start(t, harness.Session{}, args...)
+			if name == "codex" {
+				d.say("chat one")
+			} else {
+				d.model.Drop()
+				d.model.More(model.Reply{Text: "Hello."}, summary, fine)
+				d.say("chat one")
+				d.idle()
+				d.put("/compact") // on record at its end
+			}
+			d.until("compaction", func() bool { return d.state.Wait == harness.Compaction })
+			d.say("chat two")
+			d.idle()
+			if code := d.end(); code != 0 {
+				t.Errorf("exit status %d", code)
+			}
+			all := d.model.Requests()
+			if last := string(all[len(all)-1].Body); strings.Count(last, "chat two") != 1 {
+				t.Errorf("the model has the chat %d times", strings.Count(last, "chat two"))
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"arbe.0sk.ar/runner/session"
 )
@@ -13,6 +14,7 @@ import (
 // It prints nothing before its first message. Its input must be JSON: it exits with 1 at a line that is not.
 var claudeLive = Live{
 	Least: "2.1.329",
+	Stop:  syscall.SIGINT,
 	Command: func(b Box, t Task) Invocation {
 		t.Prompt, t.Person = "", false
 		do := claudeCommand(b, t)

@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"strings"
+	"syscall"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
@@ -14,6 +15,9 @@ import (
 // taken in at an interrupt is lost without notice, but for the turn's end.
 var codexLive = Live{
 	Least: "0.169.0",
+	// On TERM app-server ends its tools, records the abort and exits with 0. On INT it dies at once and its tools keep
+	// running. exec does it the other way round.
+	Stop: syscall.SIGTERM,
 	Command: func(b Box, t Task) Invocation {
 		args := []string{"app-server"}
 		return Invocation{Args: append(append(args, codexSettings(b)...), t.Args...)}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"syscall"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
@@ -18,6 +19,7 @@ import (
 // else behind the next prompt.
 var piLive = Live{
 	Least: "0.87.1",
+	Stop:  syscall.SIGTERM,
 	Command: func(_ Box, t Task) Invocation {
 		args := []string{"--mode", "rpc", "--session", t.Path}
 		if t.Model != "" {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -167,7 +168,7 @@ func (l *Live) Unfit(m Message) string {
 	if l.MaxText == 0 || len(m.Text) <= l.MaxText {
 		return ""
 	}
-	if n := len([]rune(m.Text)); n > l.MaxText {
+	if n := utf8.RuneCountInString(m.Text); n > l.MaxText {
 		return fmt.Sprintf("%d characters are more than the %d that the agent takes", n, l.MaxText)
 	}
 	return ""

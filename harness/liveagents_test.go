@@ -2,6 +2,9 @@ package harness_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
 	"slices"
@@ -366,6 +369,56 @@ func TestFullLivePermissions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Images go to the model, with their text.
+func TestFullLiveImages(t *testing.T) {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 3000, 40))); err != nil {
+		t.Fatal(err)
+	}
+	data := base64.StdEncoding.EncodeToString(file.Bytes())
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, fine).start(t, harness.Session{})
+		d.put("chat with an image", harness.Image{MimeType: "image/png", Data: data})
+		d.idle()
+		d.end()
+		d.wantTaken("chat with an image")
+		if last := d.model.Requests(); !strings.Contains(string(last[len(last)-1].Body), "iVBORw0KGgo") {
+			t.Error("the model has no image")
+		}
+	})
+}
+
+// Background work that ends opens a turn of claude-code's own. It takes in no message.
+func TestFullLiveClaudeBackground(t *testing.T) {
+	g, tool := newGate(t, "claude-code")
+	tool.Tools[0].Arguments["run_in_background"] = true
+	d := newHome(t, "claude-code", tool, fine).start(t, harness.Session{})
+	d.say("chat one")
+	d.idle()
+	turns := len(d.marks)
+	g.open(t)
+	d.until("a turn of its own", func() bool { return len(d.marks) > turns && !d.state.Busy })
+	d.say("chat two")
+	d.idle()
+	d.end()
+	d.wantTaken("chat one", "chat two")
+}
+
+// A process that takes over writes again what opens codex's session, if it does not see the answer.
+func TestFullLiveCodexOpenTwice(t *testing.T) {
+	d := newHome(t, "codex", fine).start(t, harness.Session{})
+	for _, line := range d.live.Open(harness.Talk{}, d.task, d.dir) {
+		d.write(line)
+	}
+	d.say("chat one")
+	d.idle()
+	d.barrier()
+	if code := d.end(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	d.wantTaken("chat one")
 }
 
 // A dialog of a pi extension does not hang the run.

@@ -128,7 +128,7 @@ func piRequest(id, method, title string) *Request {
 }
 
 // piTaken finds the message by its text: pi records no id of ours. A text that begins with a slash may be the name of a
-// template or a skill, which pi records expanded.
+// template or a skill, which pi records expanded. To a text with images it may add what it changed in them.
 func piTaken(_ []byte, e session.Entry, sent []Message) []int {
 	if e.Kind != session.User {
 		return nil
@@ -136,8 +136,9 @@ func piTaken(_ []byte, e session.Entry, sent []Message) []int {
 	if found := byText(e, sent); found != nil {
 		return found
 	}
+	text := strings.Join(textsOf(e.Message), "\n")
 	for i, m := range sent {
-		if strings.HasPrefix(m.Text, "/") {
+		if strings.HasPrefix(m.Text, "/") || len(m.Images) > 0 && strings.HasPrefix(text, m.Text+"\n") {
 			return []int{i}
 		}
 	}

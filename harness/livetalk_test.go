@@ -230,7 +230,7 @@ func (d *talk) follow() {
 		d.accepted[h.Accepted], d.answered[h.Answered] = true, true
 		d.dropped = append(d.dropped, h.Dropped...)
 		if h.Request != nil {
-			d.write(h.Request.Reply)
+			d.write2(h.Request.Reply, h.Request.Reply) // as after a crash
 		}
 		if h.StopReason != "" {
 			d.marks = append(d.marks, h.StopReason)
@@ -274,13 +274,13 @@ func (d *talk) until(what string, ok func() bool) {
 }
 
 // put writes a message once the agent may get it, and waits until it is accepted.
-func (d *talk) put(text string) harness.Message {
+func (d *talk) put(text string, images ...harness.Image) harness.Message {
 	d.t.Helper()
 	d.until("ready", func() bool { return d.live.Ready(d.state) })
-	m := harness.Message{ID: harness.MessageID(uuid.NewString(), 0), Text: text}
+	m := harness.Message{ID: harness.MessageID(uuid.NewString(), 0), Text: text, Images: images}
 	d.sent, d.all = append(d.sent, m), append(d.all, m)
 	d.write(d.live.Put(d.state, m))
-	d.until(fmt.Sprintf("acceptance of %.20q", text), func() bool { return d.accepted[m.ID] })
+	d.until(fmt.Sprintf("acceptance of %.20q", m.Text), func() bool { return d.accepted[m.ID] })
 	return m
 }
 

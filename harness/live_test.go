@@ -61,7 +61,7 @@ func recordings(t testing.TB) (all []recording) {
 }
 
 // meaning is what a line means, in words; the ids of messages are their texts.
-func (r recording) meaning(h harness.Heard) string {
+func (r recording) meaning(h harness.Event) string {
 	text := func(id string) string {
 		for _, m := range r.messages {
 			if m.ID == id {
@@ -107,9 +107,12 @@ func TestLiveMeanings(t *testing.T) {
 			var state harness.Talk
 			was := ""
 			for i, line := range r.stdout {
-				h := r.live.Hear(&state, line)
-				now := fmt.Sprintf("opened %v, busy %v, ending %v, ready %v%s",
-					state.Opened, state.Busy, state.Ending, r.live.Ready(state), strings.TrimRight(" "+string(state.Wait), " "))
+				h := r.live.Read(&state, line)
+				now := fmt.Sprintf("opened %v, busy %v, ending %v, ready %v",
+					state.Opened, state.Busy, state.Ending, r.live.Ready(state))
+				if state.Wait != harness.NoWait {
+					now += " " + string(state.Wait)
+				}
 				if m := r.meaning(h); m != "" || now != was {
 					fmt.Fprintf(&got, "stdout %d: %s (%s)\n", i, m, now)
 				}
@@ -149,36 +152,36 @@ func TestLiveMeanings(t *testing.T) {
 	}
 }
 
-// A process that takes over at any line reads the same state from the start, and a copy of the state goes on alone.
+// A process that takes over at any line reads the same state from the start, and a copy of the state is independent.
 func TestLiveFromAnyCut(t *testing.T) {
 	for _, r := range recordings(t) {
-		hear := func(from harness.Talk, lines [][]byte) harness.Talk {
+		read := func(from harness.Talk, lines [][]byte) harness.Talk {
 			for _, line := range lines {
-				r.live.Hear(&from, line)
+				r.live.Read(&from, line)
 			}
 			return from
 		}
 		show := func(s harness.Talk) string { return fmt.Sprintf("%+v", s) }
-		whole := show(hear(harness.Talk{}, r.stdout))
+		whole := show(read(harness.Talk{}, r.stdout))
 		var grown harness.Talk
 		for i := range r.stdout {
-			cut := hear(harness.Talk{}, r.stdout[:i])
+			cut := read(harness.Talk{}, r.stdout[:i])
 			if show(cut) != show(grown) {
 				t.Fatalf("%s: at line %d: %+v, want %+v", r.dir, i, cut, grown)
 			}
-			if got := show(hear(cut, r.stdout[i:])); got != whole {
+			if got := show(read(cut, r.stdout[i:])); got != whole {
 				t.Fatalf("%s: from line %d: %s, want %s", r.dir, i, got, whole)
 			}
 			if show(cut) != show(grown) {
 				t.Fatalf("%s: line %d: a copy changed the state", r.dir, i)
 			}
-			r.live.Hear(&grown, r.stdout[i])
+			r.live.Read(&grown, r.stdout[i])
 		}
 	}
 }
 
-// Hear takes any bytes; a reply to a request is one line of JSON.
-func FuzzHear(f *testing.F) {
+// Read takes any bytes; a reply to a request is one line of JSON.
+func FuzzRead(f *testing.F) {
 	for _, r := range recordings(f) {
 		for _, line := range r.stdout {
 			f.Add(r.harness, line)
@@ -193,11 +196,11 @@ func FuzzHear(f *testing.F) {
 			return
 		}
 		var state, again harness.Talk
-		h := s.Live.Hear(&state, line)
+		h := s.Live.Read(&state, line)
 		if h.Request != nil && (!json.Valid(h.Request.Reply) || bytes.ContainsAny(h.Request.Reply, "\n\r")) {
 			t.Errorf("reply %q", h.Request.Reply)
 		}
-		if s.Live.Hear(&again, line); fmt.Sprint(state) != fmt.Sprint(again) {
+		if s.Live.Read(&again, line); fmt.Sprint(state) != fmt.Sprint(again) {
 			t.Errorf("%+v and %+v", state, again)
 		}
 		for _, line := range s.Live.Interrupt(state, "i") {
@@ -251,7 +254,7 @@ func TestLiveRequests(t *testing.T) {
 	for _, tt := range requests {
 		t.Run(tt.harness+" "+tt.name, func(t *testing.T) {
 			var state harness.Talk
-			r := spec(t, tt.harness).Live.Hear(&state, []byte(tt.line)).Request
+			r := spec(t, tt.harness).Live.Read(&state, []byte(tt.line)).Request
 			if r == nil {
 				r = &harness.Request{}
 			}
@@ -263,7 +266,7 @@ func TestLiveRequests(t *testing.T) {
 }
 
 // Lines that no recording has.
-func TestLiveHear(t *testing.T) {
+func TestLiveRead(t *testing.T) {
 	for _, tt := range []struct {
 		name, harness string
 		lines         []string
@@ -307,9 +310,9 @@ func TestLiveHear(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			live := spec(t, tt.harness).Live
 			var state harness.Talk
-			var h harness.Heard
+			var h harness.Event
 			for _, line := range tt.lines {
-				h = live.Hear(&state, []byte(line))
+				h = live.Read(&state, []byte(line))
 			}
 			if got := (recording{}).meaning(h); got != tt.want || live.Ready(state) != tt.ready {
 				t.Errorf("%q, ready %v", got, live.Ready(state))
@@ -382,11 +385,11 @@ func TestLiveCommand(t *testing.T) {
 		!strings.Contains(got, `"model":"m"`) || !strings.Contains(got, `"cwd":"/w"`) {
 		t.Error(got)
 	}
-	live.Hear(&state, []byte(`{"id":"open.initialize","result":{}}`))
+	live.Read(&state, []byte(`{"id":"open.initialize","result":{}}`))
 	if got := open(resume); strings.Contains(got, "initialize") || !strings.Contains(got, `"threadId":"id-1"`) {
 		t.Error(got)
 	}
-	live.Hear(&state, []byte(`{"id":"open.thread","result":{"thread":{"id":"t-1","path":"/p"}}}`))
+	live.Read(&state, []byte(`{"id":"open.thread","result":{"thread":{"id":"t-1","path":"/p"}}}`))
 	if got := open(task); got != "" || !live.Ready(state) || state.Session != (harness.Session{Path: "/p", ID: "t-1"}) {
 		t.Errorf("%q %+v", got, state)
 	}

@@ -179,7 +179,7 @@ func TestFullLiveEOF(t *testing.T) {
 		}
 		d.wantTaken(want...)
 
-		// The session goes on in another live run.
+		// Another live run resumes the session.
 		again := h.start(t, harness.Session{Path: d.session.path, ID: sessionID(d)})
 		again.say("chat three")
 		again.idle()
@@ -275,7 +275,8 @@ func TestFullLiveRetry(t *testing.T) {
 		d := newHome(t, name, model.Reply{Status: 500, Message: "broken", Times: 1}, fine).start(t, harness.Session{})
 		d.say("chat one")
 		d.requests(1)
-		d.until("the wait", func() bool { return d.state.Wait == harness.Retry || name == "codex" }) // it retries at once
+		// codex retries at once.
+		d.until("the wait", func() bool { return d.state.Wait == harness.Retry || name == "codex" })
 		d.put("chat two, in the wait")
 		d.idle()
 		if got := strings.Join(d.marks, " "); strings.Contains(got, "error") {
@@ -345,7 +346,7 @@ func TestFullLiveCompaction(t *testing.T) {
 	}
 }
 
-// A permission that the agent asks for, because the box is configured so, is given, and the turn goes on.
+// A permission that the agent asks for, because the box is configured so, is given, and the turn ends well.
 func TestFullLivePermissions(t *testing.T) {
 	for name, edit := range map[string]*strings.Replacer{
 		"codex": strings.NewReplacer(`"approvalPolicy":"never"`, `"approvalPolicy":"untrusted"`),
@@ -360,8 +361,8 @@ func TestFullLivePermissions(t *testing.T) {
 			d := newHome(t, name, tool, fine).startAs(t, harness.Session{}, edit.Replace)
 			d.say("chat one")
 			d.idle()
-			asked := slices.IndexFunc(d.heard, func(h harness.Heard) bool { return h.Request != nil })
-			if asked < 0 || d.heard[asked].Request.Decision != "allowed" || !g.begun() {
+			asked := slices.IndexFunc(d.events, func(h harness.Event) bool { return h.Request != nil })
+			if asked < 0 || d.events[asked].Request.Decision != "allowed" || !g.begun() {
 				t.Errorf("asked %d, ran %v", asked, g.begun())
 			}
 			if code := d.end(); code != 0 {

@@ -46,7 +46,7 @@ var claudeLive = Live{
 		return claudeControl(id, object{"subtype": "cancel_async_message", "message_uuid": MessageID(id, 0)})
 	},
 	Rounds: 1,
-	hear:   claudeHear,
+	read:   claudeRead,
 	taken:  claudeTaken,
 }
 
@@ -55,7 +55,7 @@ func claudeControl(id string, request object) []byte {
 	return encode(object{"type": "control_request", "request_id": id, "request": request})
 }
 
-func claudeHear(t *Talk, line []byte) (h Heard) {
+func claudeRead(t *Talk, line []byte) (ev Event) {
 	var e struct {
 		Type, Subtype, State, Status string
 		SessionID                    string `json:"session_id"`
@@ -74,9 +74,9 @@ func claudeHear(t *Talk, line []byte) (h Heard) {
 		}
 	}
 	if !decode(line, &e) {
-		return h
+		return ev
 	}
-	if h.Report = claudeReport(line); h.Mark != session.NoMark {
+	if ev.Report = claudeReport(line); ev.Mark != session.NoMark {
 		t.Wait = NoWait
 	}
 	if t.Session.ID == "" {
@@ -103,26 +103,26 @@ func claudeHear(t *Talk, line []byte) (h Heard) {
 		switch e.State {
 		case "queued":
 			t.enqueue(e.Command, "")
-			h.Accepted = e.Command
+			ev.Accepted = e.Command
 		case "cancelled": // also of the message whose turn was interrupted
-			h.Dropped = t.dequeue(is)
+			ev.Dropped = t.dequeue(is)
 		default: // started; completed, at once for an id that it has had
 			t.dequeue(is)
-			h.Accepted = e.Command
+			ev.Accepted = e.Command
 		}
 	case "control_response":
-		h.Answered = e.Response.RequestID
+		ev.Answered = e.Response.RequestID
 		if e.Response.Response.StillQueued != nil { // an interrupt's
 			t.Ending = t.Busy
 		}
 	case "control_request":
-		h.Request = claudeRequest(e.RequestID, e.Request.Subtype, e.Request.ToolName, e.Request.Input)
+		ev.Request = claudeRequest(e.RequestID, e.Request.Subtype, e.Request.ToolName, e.Request.Input)
 	}
-	return h
+	return ev
 }
 
-// claudeRequest answers a request. Tools are allowed: the run skips permissions, and the agent asks only where the box's
-// configuration makes it.
+// claudeRequest answers a request. Tools are allowed: the run skips permissions, and the agent asks only where the
+// configuration of the box makes it.
 func claudeRequest(id, subtype, tool string, input json.RawMessage) *Request {
 	r := &Request{ID: id, Kind: subtype, Text: tool}
 	response := object{"request_id": id}

@@ -45,16 +45,16 @@ var piLive = Live{
 	// Before it begins a turn pi may summarize the conversation; another message would then begin a second turn.
 	Holds:   []Wait{Compaction},
 	Handles: true,
-	hear:    piHear,
+	read:    piRead,
 	taken:   piTaken,
 }
 
 // piUpdate begins the lines of a reply's parts. They have nothing of a turn, and in sum may be longer than all others.
 var piUpdate = []byte(`{"type":"message_update"`)
 
-func piHear(t *Talk, line []byte) (h Heard) {
+func piRead(t *Talk, line []byte) (ev Event) {
 	if bytes.HasPrefix(line, piUpdate) {
-		return h
+		return ev
 	}
 	var e struct {
 		ID, Type, Command, Error string
@@ -63,22 +63,22 @@ func piHear(t *Talk, line []byte) (h Heard) {
 		Method, Title, Message   json.RawMessage
 	}
 	if !decode(line, &e) {
-		return h
+		return ev
 	}
 	switch e.Type {
 	case "response":
 		switch {
 		case e.Command != "prompt":
-			h.Answered = e.ID
+			ev.Answered = e.ID
 		case e.Success:
-			h.Accepted = e.ID
+			ev.Accepted = e.ID
 		default:
-			h.Refused, h.Reason = e.ID, e.Error
-			h.Again = strings.Contains(e.Error, "compaction is in progress")
+			ev.Refused, ev.Reason = e.ID, e.Error
+			ev.Again = strings.Contains(e.Error, "compaction is in progress")
 		}
 	case "agent_start":
 		t.Busy, t.Wait, t.last = true, NoWait, Report{}
-		h.Mark = session.Begin
+		ev.Mark = session.Begin
 	case "message_end":
 		var m struct{ Role, StopReason, ErrorMessage string }
 		if decode(e.Message, &m) && m.Role == "assistant" {
@@ -97,12 +97,12 @@ func piHear(t *Talk, line []byte) (h Heard) {
 	case "compaction_end":
 		t.Wait = NoWait
 	case "agent_settled":
-		h.Report = t.last
+		ev.Report = t.last
 		t.Busy, t.Wait, t.last = false, NoWait, Report{}
 	case "extension_ui_request":
-		h.Request = piRequest(e.ID, unquote(e.Method), unquote(e.Title))
+		ev.Request = piRequest(e.ID, unquote(e.Method), unquote(e.Title))
 	}
-	return h
+	return ev
 }
 
 // piReply is the report of a turn that ends with a reply.

@@ -42,7 +42,7 @@ type talk struct {
 
 	stdout, session tail
 	state           harness.Talk
-	heard           []harness.Heard
+	events          []harness.Event
 	accepted        map[string]bool
 	answered        map[string]bool
 	sent            []harness.Message // written and not taken in
@@ -108,7 +108,7 @@ func newHome(t *testing.T, name string, replies ...model.Reply) home {
 	return h
 }
 
-// start starts the agent; resume is the session to go on with.
+// start starts the agent; resume is the session to resume, if any.
 func (h home) start(t *testing.T, resume harness.Session, args ...string) *talk {
 	t.Helper()
 	return h.startAs(t, resume, func(s string) string { return s }, args...)
@@ -225,8 +225,8 @@ func (d *talk) write2(a, b []byte) {
 func (d *talk) follow() {
 	d.t.Helper()
 	for _, line := range d.stdout.lines(d.t) {
-		h := d.live.Hear(&d.state, line)
-		d.heard = append(d.heard, h)
+		h := d.live.Read(&d.state, line)
+		d.events = append(d.events, h)
 		d.accepted[h.Accepted], d.answered[h.Answered] = true, true
 		d.dropped = append(d.dropped, h.Dropped...)
 		if h.Request != nil {
@@ -396,7 +396,7 @@ func (d *talk) replays() {
 	}
 	var again harness.Talk
 	for line := range bytes.Lines(b) {
-		d.live.Hear(&again, line)
+		d.live.Read(&again, line)
 	}
 	if got, want := fmt.Sprintf("%+v", again), fmt.Sprintf("%+v", d.state); got != want {
 		d.t.Errorf("the stdout alone gives %s, want %s", got, want)

@@ -1,7 +1,7 @@
 // Package harness describes, starts and stops coding agents. A Spec is one kind of agent, as data: its command line,
 // its session files, its signals; where data does not suffice, it has a func field. A Process is a started agent: it
 // has its own process group, its output goes to files, and its exit is read from the wait status. A Tree finds the
-// agent's processes. A Tally follows an agent's last turn.
+// agent's processes. A Tally follows an agent's last turn. A Live is how a running agent is spoken to.
 //
 // The package posts nothing and decides no verdict. A program that starts agents calls Main first.
 package harness

@@ -8,43 +8,45 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
-	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/session"
 )
 
 // Live describes how a running agent is spoken to: lines of JSON on its stdin, answered by lines on its stdout. It does
-// no I/O. Its functions are pure; Hear changes the Talk that it gets, and nothing else.
+// no I/O. Its functions are pure; Read changes the Talk that it gets, and nothing else.
 //
-// An agent is spoken to in this order. Start it by Command. Read its stdout from the start and give each line to Hear.
-// Write what Open returns. While Ready, write Put for one Message at a time: it is accepted (Heard.Accepted), and later
+// An agent is spoken to in this order. Start it by Command. Read its stdout from the start and give each line to Read.
+// Write what Open returns. While Ready, write Put for one Message at a time: it is accepted (Event.Accepted), and later
 // taken in, which only the session has on record (Taken). A message that is accepted but not taken in is in the agent's
 // memory, and is lost with it.
 type Live struct {
 	// Least is the oldest version that can be spoken to, and was tried.
 	Least string
+	// Stop is Spec.Stop for a live agent.
+	Stop syscall.Signal
 	// Command returns the command for a live run. A Task's Prompt is no part of it: it is the first Message.
 	Command func(Box, Task) Invocation
-	// Open returns the lines that open the session, as far as they are still to be written: all of them in state Talk{},
-	// none once the agent has answered. dir is the agent's working directory. It may be repeated after a crash. nil: the
-	// agent takes messages at once.
+	// Open returns the lines that open the session, as far as they are still to be written: all of them in state
+	// Talk{}, none once the agent has answered. dir is the agent's working directory. The lines may be written again
+	// after a crash. nil: the agent takes messages at once.
 	Open func(t Talk, task Task, dir string) [][]byte
 	// Put returns the line that hands over a message. A busy agent takes it in as soon as it can. An agent that is to
 	// get it after its turn gets it when it is idle.
 	Put func(t Talk, m Message) []byte
-	// Interrupt returns the lines that end the running turn, under an id like a Message's. Heard.Answered has the id
+	// Interrupt returns the lines that end the running turn, under an id like a Message's. Event.Answered has the id
 	// once the agent has read them; the agent is Ready for the next message once the turn has ended. What it had
 	// accepted is then Dropped (codex, claude-code), or taken in: by the ending turn or behind the next message (pi).
 	// nil: no turn is running.
 	Interrupt func(t Talk, id string) [][]byte
-	// Barrier returns the line of a question without effect. Its answer proves that the agent has read all lines before
-	// it.
-	Barrier func(id string) []byte
-	// Rounds is how many barriers, each written after the answer to the one before, prove that a message without an
-	// answer was never read. pi 0.87.1 reads a message and answers it later: a barrier in the same read is answered
-	// first.
+	// Barrier returns the line of a question without effect, under an id like a Message's. Its answer proves that the
+	// agent has read all lines before it, and has answered them, if it was Ready then. Ask again otherwise.
+	Barrier func(t Talk, id string) []byte
+	// Rounds is how many barriers are needed for the proof, each written after the answer to the one before. pi 0.87.1
+	// reads a message and answers it later: a barrier that it reads with the message is answered first.
 	Rounds int
 	// Holds are the waits in which the agent is not given a message.
 	Holds []Wait
@@ -55,7 +57,7 @@ type Live struct {
 	// MaxText is the limit on a message's text in characters; 0: none is known.
 	MaxText int
 
-	hear  func(t *Talk, line []byte) Heard
+	read  func(t *Talk, line []byte) Event
 	taken func(line []byte, e session.Entry, sent []Message) []int
 }
 
@@ -82,8 +84,8 @@ func MessageID(chat string, attempt int) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("arbe:"+chat)).String()
 }
 
-// Talk is the state of a running agent, computed from its stdout alone: the same lines give the same state, so a process
-// that takes over reads them again. The zero value is an agent that has printed nothing. A copy is independent.
+// Talk is the state of a running agent, computed from its stdout alone: the same lines give the same state, so a
+// process that takes over reads them again. The zero value is an agent that has printed nothing. A copy is independent.
 type Talk struct {
 	// Session is the session's id, and its path if the agent prints that; empty until known.
 	Session Session
@@ -118,16 +120,16 @@ const (
 	Compaction Wait = "compaction" // the conversation is summarized
 )
 
-// Heard is the information in one line of a live agent's stdout. Most lines have none.
-type Heard struct {
+// Event is the information in one line of a live agent's stdout. Most lines have none.
+type Event struct {
 	// Report is what the line reports of a turn: Mark is Begin, or End, Failure or Abort.
 	Report
 	// Idle: the agent has become idle.
 	Idle bool
 	// Accepted is the id of a message that the agent has put into its queue or its turn; possibly in several lines.
 	Accepted string
-	// Refused is the id of a message that the agent does not take, for Reason. Again: the reason passes; the message may
-	// be put again, with another id, once the agent is Ready.
+	// Refused is the id of a message that the agent does not take, for Reason. Again: the reason passes; the message
+	// may be put again, with another id, once the agent is Ready.
 	Refused string
 	Reason  string
 	Again   bool
@@ -165,7 +167,7 @@ func (l *Live) Unfit(m Message) string {
 	if l.MaxText == 0 || len(m.Text) <= l.MaxText {
 		return ""
 	}
-	if n := len([]rune(m.Text)); n > l.MaxText {
+	if n := utf8.RuneCountInString(m.Text); n > l.MaxText {
 		return fmt.Sprintf("%d characters are more than the %d that the agent takes", n, l.MaxText)
 	}
 	return ""
@@ -177,15 +179,15 @@ func (l *Live) Ready(t Talk) bool {
 	return (l.Open == nil || t.Opened) && !t.Ending && !slices.Contains(l.Holds, t.Wait)
 }
 
-// Hear takes the next line of stdout into the state and returns what it means. A line that is no JSON means nothing.
-func (l *Live) Hear(t *Talk, line []byte) Heard {
+// Read takes the next line of stdout into the state and returns what it means. A line that is no JSON means nothing.
+func (l *Live) Read(t *Talk, line []byte) Event {
 	was := t.Busy
-	h := l.hear(t, bytes.TrimSpace(line))
-	h.Idle = was && !t.Busy
-	if h.Idle {
+	ev := l.read(t, bytes.TrimSpace(line))
+	ev.Idle = was && !t.Busy
+	if ev.Idle {
 		t.Ending, t.Wait = false, NoWait
 	}
-	return h
+	return ev
 }
 
 // Taken returns the indexes of the messages in sent that a line of the session records as taken in; nil for none. sent
@@ -213,15 +215,17 @@ func byText(e session.Entry, sent []Message) []int {
 func textsOf(message json.RawMessage) (texts []string) {
 	var m struct{ Content json.RawMessage }
 	decode(message, &m)
-	if jsonscan.IsString(m.Content) {
-		return []string{jsonscan.String(m.Content)}
+	var whole string
+	if json.Unmarshal(m.Content, &whole) == nil {
+		return []string{whole}
 	}
-	jsonscan.Elements(m.Content, func(block []byte) {
-		var b struct{ Type, Text string }
-		if decode(block, &b) && b.Type == "text" {
+	var blocks []struct{ Type, Text string }
+	_ = json.Unmarshal(m.Content, &blocks) // of another type: no texts
+	for _, b := range blocks {
+		if b.Type == "text" {
 			texts = append(texts, b.Text)
 		}
-	})
+	}
 	return texts
 }
 

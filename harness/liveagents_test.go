@@ -1,6 +1,10 @@
 package harness_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +14,7 @@ import (
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/outcome"
 )
 
 // each runs a test with each of the real agents.
@@ -74,8 +79,7 @@ func TestLive(t *testing.T) {
 // Texts arrive as they are, and ten at once arrive in order.
 func TestFullLiveTexts(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
-		d := newHome(t, name, slowly(20), fine).
-			start(t, harness.Session{})
+		d := newHome(t, name, slowly(20), fine).start(t, harness.Session{})
 		d.say("begin")
 		d.requests(1)
 		want := []string{"begin"}
@@ -104,8 +108,7 @@ func TestFullLiveTexts(t *testing.T) {
 // A chat while the model streams: pi and claude-code take it in after the reply, codex at once.
 func TestFullLiveStream(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
-		d := newHome(t, name, slowly(30), fine).
-			start(t, harness.Session{})
+		d := newHome(t, name, slowly(30), fine).start(t, harness.Session{})
 		d.say("chat one")
 		d.requests(1)
 		d.say("chat two, in mid-stream")
@@ -118,8 +121,7 @@ func TestFullLiveStream(t *testing.T) {
 // An interrupt of a streaming reply ends the turn as aborted.
 func TestFullLiveInterruptStream(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
-		d := newHome(t, name, slowly(1000), fine).
-			start(t, harness.Session{})
+		d := newHome(t, name, slowly(1000), fine).start(t, harness.Session{})
 		d.say("chat one")
 		d.requests(1)
 		d.interrupt()
@@ -177,7 +179,7 @@ func TestFullLiveEOF(t *testing.T) {
 		}
 		d.wantTaken(want...)
 
-		// The session continues in another live run.
+		// Another live run resumes the session.
 		again := h.start(t, harness.Session{Path: d.session.path, ID: sessionID(d)})
 		again.say("chat three")
 		again.idle()
@@ -190,11 +192,234 @@ func TestFullLiveEOF(t *testing.T) {
 	})
 }
 
+// The signal in mid-turn: the agent records the interruption if it can, and exits.
+func TestFullLiveStop(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		g, tool := newGate(t, name)
+		d := newHome(t, name, tool, fine).start(t, harness.Session{})
+		d.say("chat one")
+		d.until("the tool", g.begun)
+		if err := d.cmd.Process.Signal(d.live.Stop); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.cmd.Wait() // the status is what counts
+		d.follow()
+		if code, want := d.cmd.ProcessState.ExitCode(), map[string]int{"pi": 143}[name]; code != want {
+			t.Errorf("exit status %d, want %d", code, want)
+		}
+		b, err := os.ReadFile(d.session.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tally harness.Tally
+		for line := range bytes.Lines(b) {
+			tally.Add(d.spec.Dialect.Decode(line))
+		}
+		want := outcome.Aborted
+		if name == "pi" { // it records nothing; its exit status has it
+			want = outcome.Unfinished
+		}
+		if got := tally.Turn().State; got != want {
+			t.Errorf("the session ends with %v, want %v", got, want)
+		}
+	})
+}
+
 func sessionID(d *talk) string {
 	if d.state.Session.ID != "" {
 		return d.state.Session.ID
 	}
 	return d.task.ID
+}
+
+// A process that takes over writes barriers; after the last one's answer a message that was read is accepted. The first
+// barrier is read together with the message, by an agent that starts, is idle or has a tool at work.
+func TestFullLiveBarrier(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		g, tool := newGate(t, name)
+		d := newHome(t, name, model.Reply{Text: "Hello."}, model.Reply{Text: "Hello."}, tool, fine).
+			start(t, harness.Session{})
+		put := func(text string) {
+			d.until("ready", func() bool { return d.live.Ready(d.state) })
+			m := harness.Message{ID: harness.MessageID(text+d.task.ID, 0), Text: text}
+			d.sent = append(d.sent, m)
+			id := d.id()
+			d.write2(d.live.Put(d.state, m), d.live.Barrier(d.state, id))
+			d.until("the first barrier", func() bool { return d.answered[id] })
+			for range d.live.Rounds - 1 {
+				id := d.id()
+				d.write(d.live.Barrier(d.state, id))
+				d.until("a barrier", func() bool { return d.answered[id] })
+			}
+			if !d.accepted[m.ID] {
+				t.Errorf("%s: no acceptance behind the barrier", text)
+			}
+		}
+		put("chat at the start")
+		d.idle()
+		put("chat to an idle agent")
+		d.idle()
+		d.say("chat with a tool")
+		d.until("the tool", g.begun)
+		put("chat in mid-tool")
+		g.open(t)
+		d.idle()
+		d.end()
+		d.wantTaken("chat at the start", "chat to an idle agent", "chat with a tool", "chat in mid-tool")
+	})
+}
+
+// A chat while the agent waits to try a failed request again is taken in once.
+func TestFullLiveRetry(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, model.Reply{Status: 500, Message: "broken", Times: 1}, fine).start(t, harness.Session{})
+		d.say("chat one")
+		d.requests(1)
+		// codex retries at once.
+		d.until("the wait", func() bool { return d.state.Wait == harness.Retry || name == "codex" })
+		d.put("chat two, in the wait")
+		d.idle()
+		if got := strings.Join(d.marks, " "); strings.Contains(got, "error") {
+			t.Errorf("turns ended with %q", got)
+		}
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		d.wantTaken("chat one", "chat two, in the wait")
+	})
+}
+
+// pi gets no chat while it summarizes the conversation; it gets it after.
+func TestFullLivePiCompaction(t *testing.T) {
+	long := model.Reply{Text: strings.Repeat("word ", 40000), InputTokens: 127000}
+	summary := model.Reply{Text: "Summary.", When: "summar", Wait: model.Duration(time.Second)}
+	d := newHome(t, "pi", model.Reply{Text: "Hello."}, long, summary, fine).start(t, harness.Session{})
+	d.say("chat one")
+	d.idle()
+	d.say("chat two")
+	d.until("compaction", func() bool { return d.state.Wait == harness.Compaction })
+	if d.live.Ready(d.state) {
+		t.Error("ready in a compaction")
+	}
+	d.say("chat three")
+	d.idle()
+	if code := d.end(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	if got := strings.Join(d.taken, "|"); got != "chat one|chat two|chat three" {
+		t.Error(got)
+	}
+}
+
+// The others queue a chat in a compaction.
+func TestFullLiveCompaction(t *testing.T) {
+	for name, args := range map[string][]string{
+		"codex": {"-c", "model_auto_compact_token_limit=1000"}, "claude-code": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, tool := newGate(t, name)
+			g.open(t)
+			tool.InputTokens = 90000
+			summary := model.Reply{Text: "Summary.", Wait: model.Duration(time.Second)}
+			d := newHome(t, name, tool, summary, fine).start(t, harness.Session{}, args...)
+			if name == "codex" {
+				d.say("chat one")
+			} else {
+				d.model.Drop()
+				d.model.More(model.Reply{Text: "Hello."}, summary, fine)
+				d.say("chat one")
+				d.idle()
+				d.put("/compact") // on record at its end
+			}
+			d.until("compaction", func() bool { return d.state.Wait == harness.Compaction })
+			d.say("chat two")
+			d.idle()
+			if code := d.end(); code != 0 {
+				t.Errorf("exit status %d", code)
+			}
+			all := d.model.Requests()
+			if last := string(all[len(all)-1].Body); strings.Count(last, "chat two") != 1 {
+				t.Errorf("the model has the chat %d times", strings.Count(last, "chat two"))
+			}
+		})
+	}
+}
+
+// A permission that the agent asks for, because the box is configured so, is given, and the turn ends well.
+func TestFullLivePermissions(t *testing.T) {
+	for name, edit := range map[string]*strings.Replacer{
+		"codex": strings.NewReplacer(`"approvalPolicy":"never"`, `"approvalPolicy":"untrusted"`),
+		"claude-code": strings.NewReplacer(
+			"--dangerously-skip-permissions", "--permission-prompt-tool=stdio", // asks on stdout
+		),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, tool := newGate(t, name)
+			g.open(t)
+			d := newHome(t, name, tool, fine).startAs(t, harness.Session{}, edit.Replace)
+			d.say("chat one")
+			d.idle()
+			asked := slices.IndexFunc(d.events, func(h harness.Event) bool { return h.Request != nil })
+			if asked < 0 || d.events[asked].Request.Decision != "allowed" || !g.begun() {
+				t.Errorf("asked %d, ran %v", asked, g.begun())
+			}
+			if code := d.end(); code != 0 {
+				t.Errorf("exit status %d", code)
+			}
+		})
+	}
+}
+
+// Images go to the model, with their text.
+func TestFullLiveImages(t *testing.T) {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 3000, 40))); err != nil {
+		t.Fatal(err)
+	}
+	data := base64.StdEncoding.EncodeToString(file.Bytes())
+	each(t, func(t *testing.T, name string) {
+		d := newHome(t, name, fine).start(t, harness.Session{})
+		d.put("chat with an image", harness.Image{MimeType: "image/png", Data: data})
+		d.idle()
+		d.end()
+		d.wantTaken("chat with an image")
+		if last := d.model.Requests(); !strings.Contains(string(last[len(last)-1].Body), "iVBORw0KGgo") {
+			t.Error("the model has no image")
+		}
+	})
+}
+
+// Background work that ends opens a turn of claude-code's own. It takes in no message.
+func TestFullLiveClaudeBackground(t *testing.T) {
+	g, tool := newGate(t, "claude-code")
+	tool.Tools[0].Arguments["run_in_background"] = true
+	d := newHome(t, "claude-code", tool, fine).start(t, harness.Session{})
+	d.say("chat one")
+	d.idle()
+	turns := len(d.marks)
+	g.open(t)
+	d.until("a turn of its own", func() bool { return len(d.marks) > turns && !d.state.Busy })
+	d.say("chat two")
+	d.idle()
+	d.end()
+	d.wantTaken("chat one", "chat two")
+}
+
+// A process that takes over writes again what opens codex's session, if it does not see the answer.
+func TestFullLiveCodexOpenTwice(t *testing.T) {
+	d := newHome(t, "codex", fine).start(t, harness.Session{})
+	for _, line := range d.live.Open(harness.Talk{}, d.task, d.dir) {
+		d.write(line)
+	}
+	d.say("chat one")
+	d.idle()
+	d.barrier()
+	if code := d.end(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	d.wantTaken("chat one")
 }
 
 // A dialog of a pi extension does not hang the run.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"arbe.0sk.ar/runner/session"
 )
@@ -13,6 +14,7 @@ import (
 // It prints nothing before its first message. Its input must be JSON: it exits with 1 at a line that is not.
 var claudeLive = Live{
 	Least: "2.1.329",
+	Stop:  syscall.SIGINT,
 	Command: func(b Box, t Task) Invocation {
 		t.Prompt, t.Person = "", false
 		do := claudeCommand(b, t)
@@ -40,11 +42,11 @@ var claudeLive = Live{
 		return append(lines, claudeControl(id, object{"subtype": "interrupt"}))
 	},
 	// It takes back a message that does not exist.
-	Barrier: func(id string) []byte {
+	Barrier: func(_ Talk, id string) []byte {
 		return claudeControl(id, object{"subtype": "cancel_async_message", "message_uuid": MessageID(id, 0)})
 	},
 	Rounds: 1,
-	hear:   claudeHear,
+	read:   claudeRead,
 	taken:  claudeTaken,
 }
 
@@ -53,7 +55,7 @@ func claudeControl(id string, request object) []byte {
 	return encode(object{"type": "control_request", "request_id": id, "request": request})
 }
 
-func claudeHear(t *Talk, line []byte) (h Heard) {
+func claudeRead(t *Talk, line []byte) (ev Event) {
 	var e struct {
 		Type, Subtype, State, Status string
 		SessionID                    string `json:"session_id"`
@@ -72,9 +74,9 @@ func claudeHear(t *Talk, line []byte) (h Heard) {
 		}
 	}
 	if !decode(line, &e) {
-		return h
+		return ev
 	}
-	if h.Report = claudeReport(line); h.Mark != session.NoMark {
+	if ev.Report = claudeReport(line); ev.Mark != session.NoMark {
 		t.Wait = NoWait
 	}
 	if t.Session.ID == "" {
@@ -101,26 +103,26 @@ func claudeHear(t *Talk, line []byte) (h Heard) {
 		switch e.State {
 		case "queued":
 			t.enqueue(e.Command, "")
-			h.Accepted = e.Command
+			ev.Accepted = e.Command
 		case "cancelled": // also of the message whose turn was interrupted
-			h.Dropped = t.dequeue(is)
+			ev.Dropped = t.dequeue(is)
 		default: // started; completed, at once for an id that it has had
 			t.dequeue(is)
-			h.Accepted = e.Command
+			ev.Accepted = e.Command
 		}
 	case "control_response":
-		h.Answered = e.Response.RequestID
+		ev.Answered = e.Response.RequestID
 		if e.Response.Response.StillQueued != nil { // an interrupt's
 			t.Ending = t.Busy
 		}
 	case "control_request":
-		h.Request = claudeRequest(e.RequestID, e.Request.Subtype, e.Request.ToolName, e.Request.Input)
+		ev.Request = claudeRequest(e.RequestID, e.Request.Subtype, e.Request.ToolName, e.Request.Input)
 	}
-	return h
+	return ev
 }
 
-// claudeRequest answers a request. Tools are allowed: the run skips permissions, and the agent asks only where the box's
-// configuration makes it.
+// claudeRequest answers a request. Tools are allowed: the run skips permissions, and the agent asks only where the
+// configuration of the box makes it.
 func claudeRequest(id, subtype, tool string, input json.RawMessage) *Request {
 	r := &Request{ID: id, Kind: subtype, Text: tool}
 	response := object{"request_id": id}

@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"strings"
+	"syscall"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
@@ -14,6 +15,9 @@ import (
 // taken in at an interrupt is lost without notice, but for the turn's end.
 var codexLive = Live{
 	Least: "0.169.0",
+	// On TERM app-server ends its tools, records the abort and exits with 0. On INT it dies at once and its tools keep
+	// running. exec does it the other way round.
+	Stop: syscall.SIGTERM,
 	Command: func(b Box, t Task) Invocation {
 		args := []string{"app-server"}
 		return Invocation{Args: append(append(args, codexSettings(b)...), t.Args...)}
@@ -39,10 +43,16 @@ var codexLive = Live{
 		}
 		return [][]byte{codexRequest(id, "turn/interrupt", object{"threadId": t.Session.ID, "turnId": turn})}
 	},
-	Barrier: func(id string) []byte { return codexRequest(id, "thread/loaded/list", object{}) },
+	// Requests about one thread are answered in order; one about no thread overtakes a turn/start.
+	Barrier: func(t Talk, id string) []byte {
+		if !t.Opened {
+			return codexRequest(id, "thread/loaded/list", object{})
+		}
+		return codexRequest(id, "thread/backgroundTerminals/list", object{"threadId": t.Session.ID})
+	},
 	Rounds:  1,
 	MaxText: 1 << 20,
-	hear:    codexHear,
+	read:    codexRead,
 	taken: func(_ []byte, e session.Entry, sent []Message) []int {
 		if e.Kind != session.User {
 			return nil
@@ -118,44 +128,44 @@ type codexTurn struct {
 	Error      struct{ Message string }
 }
 
-func codexHear(t *Talk, line []byte) (h Heard) {
+func codexRead(t *Talk, line []byte) (ev Event) {
 	var e codexLine
 	if !decode(line, &e) {
-		return h
+		return ev
 	}
 	switch {
 	case e.Method == "":
-		codexAnswered(t, &h, unquote(e.ID), e)
+		codexAnswered(t, &ev, unquote(e.ID), e)
 	case len(e.ID) > 0:
-		h.Request = codexAsks(e)
+		ev.Request = codexAsks(e)
 	case e.Params.ThreadID == t.Session.ID: // others are subagents'
-		codexNotified(t, &h, e)
+		codexNotified(t, &ev, e)
 	}
-	return h
+	return ev
 }
 
 // codexAnswered takes a response.
-func codexAnswered(t *Talk, h *Heard, id string, e codexLine) {
+func codexAnswered(t *Talk, ev *Event, id string, e codexLine) {
 	switch {
 	case id == codexInitialize:
 		t.initialized = true // an error means that it was before
 	case id == codexThread && e.Error != nil:
 		if !t.Opened {
-			h.OpenError = e.Error.Message
+			ev.OpenError = e.Error.Message
 		}
 	case id == codexThread:
 		if thread := e.Result.Thread; thread != nil && !t.Opened {
 			t.Opened, t.Session = true, Session{ID: thread.ID, Path: thread.Path}
-			h.SessionID = thread.ID
+			ev.SessionID = thread.ID
 		}
 	case e.Error != nil: // of a message, or of an interrupt that came too late
-		h.Answered, h.Refused, h.Reason = id, id, e.Error.Message
-		h.Again = t.Busy && !strings.Contains(h.Reason, "exceeds the maximum")
+		ev.Answered, ev.Refused, ev.Reason = id, id, e.Error.Message
+		ev.Again = t.Busy && !strings.Contains(ev.Reason, "exceeds the maximum")
 	case e.Result.Turn != nil:
-		h.Accepted = id
+		ev.Accepted = id
 		t.enqueue(id, e.Result.Turn.ID)
 	default:
-		h.Answered = id
+		ev.Answered = id
 		if e.Result.Data == nil { // an interrupt's; the end of the turn comes later
 			t.Ending = t.Busy
 		}
@@ -163,27 +173,27 @@ func codexAnswered(t *Talk, h *Heard, id string, e codexLine) {
 }
 
 // codexNotified takes a notification about the session's thread.
-func codexNotified(t *Talk, h *Heard, e codexLine) {
+func codexNotified(t *Talk, ev *Event, e codexLine) {
 	p := e.Params
 	switch e.Method {
 	case "turn/started":
 		t.Busy, t.turn, t.Wait = true, p.Turn.ID, NoWait
-		h.Mark = session.Begin
+		ev.Mark = session.Begin
 	case "turn/completed":
-		h.Dropped = t.dequeue(func(q queued) bool { return q.turn == p.Turn.ID })
+		ev.Dropped = t.dequeue(func(q queued) bool { return q.turn == p.Turn.ID })
 		if p.Turn.ID != t.turn {
 			return
 		}
 		t.Busy, t.turn, t.Wait = false, "", NoWait
 		switch p.Turn.Status {
 		case "completed":
-			h.Mark, h.StopReason = session.End, outcome.StopStop
+			ev.Mark, ev.StopReason = session.End, outcome.StopStop
 		case "interrupted":
-			h.Mark, h.StopReason = session.Abort, outcome.StopAborted
+			ev.Mark, ev.StopReason = session.Abort, outcome.StopAborted
 		default:
-			h.Mark, h.StopReason, h.Message = session.Failure, outcome.StopError, p.Turn.Error.Message
-			if strings.Contains(h.Message, "max_output_tokens") {
-				h.StopReason = outcome.StopLength
+			ev.Mark, ev.StopReason, ev.Message = session.Failure, outcome.StopError, p.Turn.Error.Message
+			if strings.Contains(ev.Message, "max_output_tokens") {
+				ev.StopReason = outcome.StopLength
 			}
 		}
 	case "item/started":
@@ -197,7 +207,7 @@ func codexNotified(t *Talk, h *Heard, e codexLine) {
 	case "item/completed":
 		t.Wait = NoWait
 	case "error":
-		h.Offline = strings.Contains(p.Error.Message, "waiting for network")
+		ev.Offline = strings.Contains(p.Error.Message, "waiting for network")
 		if p.WillRetry {
 			t.Wait = Retry
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"syscall"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
@@ -18,6 +19,7 @@ import (
 // else behind the next prompt.
 var piLive = Live{
 	Least: "0.87.1",
+	Stop:  syscall.SIGTERM,
 	Command: func(_ Box, t Task) Invocation {
 		args := []string{"--mode", "rpc", "--session", t.Path}
 		if t.Model != "" {
@@ -38,21 +40,21 @@ var piLive = Live{
 	},
 	// An abort ends a compaction and a retry wait, too. pi answers once it is idle.
 	Interrupt: func(_ Talk, id string) [][]byte { return [][]byte{encode(object{"id": id, "type": "abort"})} },
-	Barrier:   func(id string) []byte { return encode(object{"id": id, "type": "get_state"}) },
+	Barrier:   func(_ Talk, id string) []byte { return encode(object{"id": id, "type": "get_state"}) },
 	Rounds:    2,
 	// Before it begins a turn pi may summarize the conversation; another message would then begin a second turn.
 	Holds:   []Wait{Compaction},
 	Handles: true,
-	hear:    piHear,
+	read:    piRead,
 	taken:   piTaken,
 }
 
 // piUpdate begins the lines of a reply's parts. They have nothing of a turn, and in sum may be longer than all others.
 var piUpdate = []byte(`{"type":"message_update"`)
 
-func piHear(t *Talk, line []byte) (h Heard) {
+func piRead(t *Talk, line []byte) (ev Event) {
 	if bytes.HasPrefix(line, piUpdate) {
-		return h
+		return ev
 	}
 	var e struct {
 		ID, Type, Command, Error string
@@ -61,22 +63,22 @@ func piHear(t *Talk, line []byte) (h Heard) {
 		Method, Title, Message   json.RawMessage
 	}
 	if !decode(line, &e) {
-		return h
+		return ev
 	}
 	switch e.Type {
 	case "response":
 		switch {
 		case e.Command != "prompt":
-			h.Answered = e.ID
+			ev.Answered = e.ID
 		case e.Success:
-			h.Accepted = e.ID
+			ev.Accepted = e.ID
 		default:
-			h.Refused, h.Reason = e.ID, e.Error
-			h.Again = strings.Contains(e.Error, "compaction is in progress")
+			ev.Refused, ev.Reason = e.ID, e.Error
+			ev.Again = strings.Contains(e.Error, "compaction is in progress")
 		}
 	case "agent_start":
 		t.Busy, t.Wait, t.last = true, NoWait, Report{}
-		h.Mark = session.Begin
+		ev.Mark = session.Begin
 	case "message_end":
 		var m struct{ Role, StopReason, ErrorMessage string }
 		if decode(e.Message, &m) && m.Role == "assistant" {
@@ -95,12 +97,12 @@ func piHear(t *Talk, line []byte) (h Heard) {
 	case "compaction_end":
 		t.Wait = NoWait
 	case "agent_settled":
-		h.Report = t.last
+		ev.Report = t.last
 		t.Busy, t.Wait, t.last = false, NoWait, Report{}
 	case "extension_ui_request":
-		h.Request = piRequest(e.ID, unquote(e.Method), unquote(e.Title))
+		ev.Request = piRequest(e.ID, unquote(e.Method), unquote(e.Title))
 	}
-	return h
+	return ev
 }
 
 // piReply is the report of a turn that ends with a reply.
@@ -126,7 +128,7 @@ func piRequest(id, method, title string) *Request {
 }
 
 // piTaken finds the message by its text: pi records no id of ours. A text that begins with a slash may be the name of a
-// template or a skill, which pi records expanded.
+// template or a skill, which pi records expanded. To a text with images it may add what it changed in them.
 func piTaken(_ []byte, e session.Entry, sent []Message) []int {
 	if e.Kind != session.User {
 		return nil
@@ -134,8 +136,9 @@ func piTaken(_ []byte, e session.Entry, sent []Message) []int {
 	if found := byText(e, sent); found != nil {
 		return found
 	}
+	text := strings.Join(textsOf(e.Message), "\n")
 	for i, m := range sent {
-		if strings.HasPrefix(m.Text, "/") {
+		if strings.HasPrefix(m.Text, "/") || len(m.Images) > 0 && strings.HasPrefix(text, m.Text+"\n") {
 			return []int{i}
 		}
 	}

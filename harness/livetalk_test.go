@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +24,8 @@ import (
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/model"
 )
+
+var record = flag.Bool("record", false, "keep the conversations with real agents in testdata/live")
 
 // talk is a test's conversation with a real agent, over a FIFO. It follows the agent's stdout and session by reading
 // the files.
@@ -38,10 +42,11 @@ type talk struct {
 
 	stdout, session tail
 	state           harness.Talk
-	heard           []harness.Heard
+	events          []harness.Event
 	accepted        map[string]bool
 	answered        map[string]bool
 	sent            []harness.Message // written and not taken in
+	all             []harness.Message // all that were written
 	taken           []string          // texts, in the order of the session
 	dropped         []string
 	marks           []string // how turns ended
@@ -52,6 +57,7 @@ type talk struct {
 type tail struct {
 	path string
 	at   int64
+	rest []byte
 }
 
 func (f *tail) lines(t *testing.T) (lines [][]byte) {
@@ -95,15 +101,21 @@ func newHome(t *testing.T, name string, replies ...model.Reply) home {
 	t.Cleanup(srv.Close)
 	t.Cleanup(srv.CloseClientConnections)
 	h := home{name: name, dir: t.TempDir(), work: t.TempDir(), model: m}
-	if err := a.Home(h.dir, srv.URL, 50); err != nil {
+	if err := a.Home(h.dir, srv.URL, 1000); err != nil {
 		t.Fatal(err)
 	}
 	h.env = a.Env(h.dir)
 	return h
 }
 
-// start starts the agent; resume is the session to continue.
+// start starts the agent; resume is the session to resume, if any.
 func (h home) start(t *testing.T, resume harness.Session, args ...string) *talk {
+	t.Helper()
+	return h.startAs(t, resume, func(s string) string { return s }, args...)
+}
+
+// startAs is start with its arguments and what opens the session edited.
+func (h home) startAs(t *testing.T, resume harness.Session, edit func(string) string, args ...string) *talk {
 	t.Helper()
 	s := spec(t, h.name)
 	vars := map[string]string{}
@@ -139,11 +151,14 @@ func (h home) start(t *testing.T, resume harness.Session, args ...string) *talk 
 		t.Fatal(err)
 	}
 	do := s.Live.Command(d.box, d.task)
+	for i, arg := range do.Args {
+		do.Args[i] = edit(arg)
+	}
 	d.cmd = exec.CommandContext(t.Context(), path, do.Args...)
 	d.cmd.Dir, d.cmd.Env = h.work, append(h.env, do.Env...)
 	d.spawn(t.TempDir())
 	for _, line := range d.open() {
-		d.write(line)
+		d.write([]byte(edit(string(line))))
 	}
 	return d
 }
@@ -198,16 +213,24 @@ func (d *talk) write(line []byte) {
 	}
 }
 
+// write2 writes two lines at once.
+func (d *talk) write2(a, b []byte) {
+	d.t.Helper()
+	if _, err := d.in.Write(slices.Concat(a, []byte("\n"), b, []byte("\n"))); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // follow reads what is new on stdout and in the session.
 func (d *talk) follow() {
 	d.t.Helper()
 	for _, line := range d.stdout.lines(d.t) {
-		h := d.live.Hear(&d.state, line)
-		d.heard = append(d.heard, h)
+		h := d.live.Read(&d.state, line)
+		d.events = append(d.events, h)
 		d.accepted[h.Accepted], d.answered[h.Answered] = true, true
 		d.dropped = append(d.dropped, h.Dropped...)
 		if h.Request != nil {
-			d.write(h.Request.Reply)
+			d.write2(h.Request.Reply, h.Request.Reply) // as after a crash
 		}
 		if h.StopReason != "" {
 			d.marks = append(d.marks, h.StopReason)
@@ -251,13 +274,13 @@ func (d *talk) until(what string, ok func() bool) {
 }
 
 // put writes a message once the agent may get it, and waits until it is accepted.
-func (d *talk) put(text string) harness.Message {
+func (d *talk) put(text string, images ...harness.Image) harness.Message {
 	d.t.Helper()
 	d.until("ready", func() bool { return d.live.Ready(d.state) })
-	m := harness.Message{ID: harness.MessageID(uuid.NewString(), 0), Text: text}
-	d.sent = append(d.sent, m)
+	m := harness.Message{ID: harness.MessageID(uuid.NewString(), 0), Text: text, Images: images}
+	d.sent, d.all = append(d.sent, m), append(d.all, m)
 	d.write(d.live.Put(d.state, m))
-	d.until(fmt.Sprintf("acceptance of %.20q", text), func() bool { return d.accepted[m.ID] })
+	d.until(fmt.Sprintf("acceptance of %.20q", m.Text), func() bool { return d.accepted[m.ID] })
 	return m
 }
 
@@ -305,7 +328,7 @@ func (d *talk) barrier() {
 	d.t.Helper()
 	for range d.live.Rounds {
 		id := d.id()
-		d.write(d.live.Barrier(id))
+		d.write(d.live.Barrier(d.state, id))
 		d.until("barrier", func() bool { return d.answered[id] })
 	}
 }
@@ -325,7 +348,43 @@ func (d *talk) end() int {
 	_ = d.cmd.Wait() // the status is what counts
 	d.follow()
 	d.replays()
+	if *record {
+		d.record()
+	}
 	return d.cmd.ProcessState.ExitCode()
+}
+
+// record keeps the conversation as test data, without long texts and this machine's paths.
+func (d *talk) record() {
+	d.t.Helper()
+	machine := regexp.MustCompile(`"(osVersion|serverName|installationId|userAgent|baseUrl|shell)":"[^"]*"`)
+	long := regexp.MustCompile(`"(?:[^"\\]|\\.){100,}"`)
+	dir := filepath.Join("..", "testdata", "live", strings.ReplaceAll(strings.TrimPrefix(d.t.Name(), "Test"), "/", "-"))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	for name, path := range map[string]string{"stdout": d.stdout.path, "session.jsonl": d.session.path} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		b = bytes.ReplaceAll(b, []byte(d.dir), []byte("/box/work"))
+		b = bytes.ReplaceAll(b, []byte(d.box.Dir), []byte("/box/home"))
+		b = bytes.ReplaceAll(b, []byte(strings.ReplaceAll(d.dir, "/", "-")), []byte("-box-work"))
+		b = bytes.ReplaceAll(b, []byte(os.TempDir()), []byte("/box"))
+		b = machine.ReplaceAll(b, []byte(`"$1":"omitted"`))
+		b = long.ReplaceAll(b, []byte(`"[omitted]"`))
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	b, err := json.MarshalIndent(d.all, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "messages.json"), append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // replays fails the test unless the state that the whole stdout gives is the state that grew with it.
@@ -337,7 +396,7 @@ func (d *talk) replays() {
 	}
 	var again harness.Talk
 	for line := range bytes.Lines(b) {
-		d.live.Hear(&again, line)
+		d.live.Read(&again, line)
 	}
 	if got, want := fmt.Sprintf("%+v", again), fmt.Sprintf("%+v", d.state); got != want {
 		d.t.Errorf("the stdout alone gives %s, want %s", got, want)
@@ -351,8 +410,8 @@ func (d *talk) wantTaken(want ...string) {
 	if !slices.Equal(d.taken, want) {
 		d.t.Errorf("taken in %q, want %q", d.taken, want)
 	}
-	all := d.model.Requests()
-	body, at := string(all[len(all)-1].Body), 0
+	requests := d.model.Requests()
+	body, at := string(requests[len(requests)-1].Body), 0
 	for _, text := range want {
 		quoted, err := json.Marshal(text)
 		if err != nil {

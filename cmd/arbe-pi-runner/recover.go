@@ -47,7 +47,11 @@ func (p *program) recoverAction(c *cli.Context) error {
 		Environ: p.environ, Log: log.With("thread", s.thread), ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
 	}, func(k runfolder.Known, v outcome.Verdict) {
 		n++
-		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, v.Outcome)
+		word := v.Outcome
+		if word == outcome.Orphaned { // for people it has failed
+			word = outcome.Failed
+		}
+		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, word)
 	})
 	switch {
 	case thread.Refused(err):

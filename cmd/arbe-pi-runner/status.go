@@ -131,7 +131,7 @@ func resultOf(v *outcome.Verdict) string {
 	case v.ErrorClass != "":
 		return string(v.Outcome) + ": " + v.ErrorClass
 	case v.Outcome == outcome.Orphaned:
-		return string(v.Outcome) + ": " + v.Reason
+		return string(outcome.Failed) + ": " + v.Reason
 	}
 	return string(v.Outcome)
 }

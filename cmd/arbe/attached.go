@@ -16,7 +16,6 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/view"
-	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -122,16 +121,11 @@ func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch
 	return nil
 }
 
-// advise prints the next step after a run that did not complete.
+// advise prints how to resume a run that did not complete.
 func (p *program) advise(fold *thread.Fold, done launch.Launched) {
 	run, _ := fold.Run(done.Run)
 	if run.Status == thread.StatusCompleted {
 		return
-	}
-	if run.Cause != nil {
-		if advice := outcome.Advice(run.Cause.ErrorClass, run.Cause.Message); advice != "" {
-			fmt.Fprintf(p.stderr, "  next: %s\n", advice)
-		}
 	}
 	fmt.Fprintf(p.stderr, "  resume: arbe run --thread %s --resume -- TASK\n", done.Thread)
 }

@@ -168,30 +168,7 @@ func classes(s view.Style) string {
 }
 
 // Totals returns the figures of a verdict, for people.
-func (i item) Totals() string {
-	v := i.Verdict
-	if !v.HasTotals {
-		return ""
-	}
-	var parts []string
-	if v.Duration > 0 {
-		parts = append(parts, span(v.Duration))
-	}
-	parts = append(parts, view.Count(v.Lines, "line"))
-	if v.Tokens > 0 {
-		parts = append(parts, view.Count(int64(v.Tokens), "token"))
-	}
-	if v.Cost > 0 {
-		parts = append(parts, fmt.Sprintf("$%.4f", v.Cost))
-	}
-	switch {
-	case v.Signal != "":
-		parts = append(parts, v.Signal)
-	case v.ExitCode != nil && *v.ExitCode != 0:
-		parts = append(parts, fmt.Sprint("exit status ", *v.ExitCode))
-	}
-	return strings.Join(parts, ", ")
-}
+func (i item) Totals() string { return strings.Join(i.Verdict.Figures(), " · ") }
 
 // group is items that stand together: one of the thread's own conversation, or those of a subagent in a piece.
 type group struct {

@@ -26,7 +26,7 @@ func list(items []view.Item) []string {
 		case i.Result != nil:
 			s += " " + i.Result.Text
 		case i.Verdict != nil:
-			s += " " + strings.Join(append(i.Verdict.Head(), i.Verdict.Figures()...), ",")
+			s += " " + strings.Join(append([]string{i.Verdict.Head()}, i.Verdict.Figures()...), ",")
 			if i.Verdict.Replaced {
 				s += " replaced"
 			}
@@ -94,7 +94,7 @@ func TestBuilder(t *testing.T) {
 		{
 			"a run ends in a call, and its verdict is two entries",
 			[]thread.Entry{reply("a", 1, call("1", "x")), failed, status("r1.end.1", totals)},
-			[]string{"a call x unanswered", "r1.end.0 verdict failed,pi_exit,boom,exit 7,500ms,1 line"},
+			[]string{"a call x unanswered", "r1.end.0 verdict failed: boom,pi_exit,exit 7,500ms,1 line"},
 		},
 		{
 			"half a verdict",
@@ -108,7 +108,7 @@ func TestBuilder(t *testing.T) {
 				status("r1.end.0", `"status":"completed","exitCode":0,"signal":null,"durationMs":9000,"lines":2`),
 			},
 			[]string{
-				"a call x done late 2s", "r1.orphan.0 verdict orphaned,silent,exit 7,500ms,1 line replaced",
+				"a call x done late 2s", "r1.orphan.0 verdict failed: the runner has posted nothing for too long,silent,exit 7,500ms,1 line replaced",
 				"r1.end.0 verdict completed,exit 0,9s,2 lines",
 			},
 		},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -117,28 +118,39 @@ type Notice struct {
 	Chat     string        // id of the entry of a refused chat; "" else
 }
 
-// Head returns the first line of a verdict in its parts, the status first: failed, provider_error, the message. A
-// message that begins with the status, as "cancelled: SIGTERM", is the only part.
-func (v Verdict) Head() []string {
-	if strings.HasPrefix(v.Message, v.Status+": ") {
-		return []string{v.Message}
-	}
-	head := []string{v.Status}
-	for _, s := range []string{v.Reason, v.Class, v.Message} {
-		if s != "" {
-			head = append(head, s)
-		}
-	}
-	return head
+// reasons are the reasons of orphaned runs, in words. The runner's own messages have the same ones.
+var reasons = map[string]string{
+	outcome.ReasonRunnerLost: "the runner stopped without a result",
+	outcome.ReasonNoOutput:   "the agent ended without any output",
+	"box_gone":               "its box is gone",
+	"silent":                 "the runner has posted nothing for too long",
 }
 
-// Figures returns the figures of a verdict: exit status or signal, duration, lines, tokens, cost. It returns nil
-// where they are not known.
-func (v Verdict) Figures() []string {
-	if !v.HasTotals {
-		return nil
+// Head returns the first line of a verdict: "failed: the agent could not be started". An orphaned run has failed.
+func (v Verdict) Head() string {
+	status, message := v.Status, v.Message
+	if status == "orphaned" {
+		status, message = thread.StatusFailed, reasons[v.Reason]
 	}
+	message = strings.TrimPrefix(message, "the run was ") // written by older runners
+	return because(status, strings.TrimPrefix(message, status+": "))
+}
+
+// Next returns the next step after a failed run; "" if there is none that always helps.
+func (v Verdict) Next() string { return outcome.Advice(v.Class, v.Message) }
+
+// Figures returns what is behind a verdict: the class of a failure or the reason of an orphaned run, exit status or
+// signal, duration, lines, tokens, cost. It returns nil where nothing is known.
+func (v Verdict) Figures() []string {
 	var figures []string
+	for _, s := range []string{v.Reason, v.Class} {
+		if s != "" {
+			figures = append(figures, s)
+		}
+	}
+	if !v.HasTotals {
+		return figures
+	}
 	if v.Signal != "" {
 		figures = append(figures, v.Signal)
 	} else if v.ExitCode != nil {

@@ -80,7 +80,8 @@ pi 1 continues in /w on local:b (run r2), resumed (rebuilt), after claude-code
 chat x1 was refused: it is empty
   ✗ bash: late
 
-✘ failed · pi_exit · boom
+✘ failed: boom
+  pi_exit
   stderr: one
   stderr: two
 `

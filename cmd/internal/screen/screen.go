@@ -304,13 +304,16 @@ func (s *Screen) ended(v view.Verdict) {
 		style = yellow
 	}
 	head, figures := v.Head(), v.Figures()
-	if len(head) == 1 {
-		head, figures = append(head, figures...), nil
+	if !strings.Contains(head, ": ") { // the status alone
+		head, figures = strings.Join(append([]string{head}, figures...), " · "), nil
 	}
 	s.printf("\n")
-	s.lines(style, "", mark+" "+strings.Join(head, " · "))
+	s.lines(style, "", mark+" "+head)
 	if figures != nil {
 		s.lines(dim, "  ", strings.Join(figures, " · "))
+	}
+	if next := v.Next(); next != "" {
+		s.lines("", "  ", "next: "+next)
 	}
 	if v.Stderr == "" {
 		return

@@ -168,7 +168,7 @@ func piMatrix(t *testing.T, in part) {
 				toWorker(t, s, r)
 				toRunner(syscall.SIGKILL)(t, s, r)
 				until(t, "the run is lost", func() bool { return s.known("r1").State == runfolder.StateLost })
-				if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: orphaned") {
+				if out, err := s.box("recover"); err != nil || !strings.Contains(out, "run r1: failed") {
 					t.Errorf("recover: %v\n%s", err, out)
 				}
 				if st, err := procfs.Read(pid); err == nil && st.State != 'Z' { // which init may not have looked at yet

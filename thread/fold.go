@@ -64,6 +64,11 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	}
 	switch sig.Type {
 	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
+	case TypeWaiting, TypeRefused:
+		if r := f.runs[sig.RunID]; r != nil { // it begins no run
+			r.LastSignal, r.LastEntry = at, at
+		}
+		return
 	case TypePush, TypeSync, TypeSandboxKept:
 		f.after(sig, e)
 		return

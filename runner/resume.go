@@ -51,12 +51,12 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 	return sessionFile{}, fmt.Errorf("read the thread: %w", readErr)
 }
 
-// readThread reads the whole thread, for the ids of its lines, for a rebuild, and for its pending chats. Both results are nil with an error. A
-// thread that was never written is an empty one.
+// readThread reads the whole thread, for the ids of its lines, for a rebuild, and for its pending chats. Both results
+// are nil with an error. A thread that was never written is an empty one.
 func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder, error) {
 	lines := &threadLines{}
 	rebuilder := &hydrate.Rebuilder{
-		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), HoldPending: r.TTY == nil, DefaultCwd: r.Cwd,
+		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), HoldPending: true, DefaultCwd: r.Cwd,
 		TempDir: r.folder.Path,
 	}
 	pending, promptLength := &thread.Pending{}, 0

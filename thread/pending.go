@@ -151,7 +151,7 @@ func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
 		}
 	})
 	if of, is := RunOf(e.ID); is && own == "" {
-		own = of // a prompt, whoever posted it
+		own = of // a prompt of older software
 	}
 	if typ != TypeChat || mirrored || own != "" && own != run {
 		return chat, false

@@ -139,14 +139,10 @@ func deliverOf(c *cli.Context) string {
 func (p *program) sayEnd(c *cli.Context, client *thread.Client, run thread.Run, running bool) error {
 	switch {
 	case !running:
-		return &cmdline.Exit{
-			Status: 1, Cause: fmt.Errorf("no run is running on thread %s", client.Thread),
-		}
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no run is running on thread %s", client.Thread)}
 	case run.Started != nil && !run.Started.Live:
-		return &cmdline.Exit{
-			Status: 1,
-			Cause:  fmt.Errorf("run %s is not live and ends on its own; arbe cancel %s stops it", run.ID, client.Thread),
-		}
+		const why = "run %s is not live and ends on its own; arbe cancel %s stops it"
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(why, run.ID, client.Thread)}
 	}
 	_, err := client.Append(c.Context, []thread.Entry{{
 		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),

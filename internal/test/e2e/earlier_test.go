@@ -36,8 +36,8 @@ func (s *scene) delivered(run, text string, chats ...string) {
 	}
 }
 
-// What is said to a thread between its runs is in the next run's first turn, once, in the same box, in a fresh one and
-// with another agent. Each harness continues its own thread and one that of another; TestFullEarlierChats has the
+// A chat that comes between the runs of a thread is in the next run's first turn, once, in the same box, in a fresh one
+// and with another agent. Each harness continues its own thread and one that of another; TestFullEarlierChats has the
 // other pairs.
 func TestEarlierChats(t *testing.T) { earlierChats(t, someEarlier) }
 
@@ -78,7 +78,8 @@ func earlierChats(t *testing.T, in part) {
 				n := s.nextOf(to, versions[to], "r3")
 				n.onFrom("r3", "hydrate", append(told, "begins-here", " ends-here", " more-ends-here")...)
 				n.delivered("r3", "[chat]\nbegins-here x x", long, more)
-				told = append(told, "begins-here", " ends-here", " more-ends-here", "go on with r3", "This is said in r3.")
+				told = append(told, "begins-here", " ends-here", " more-ends-here")
+				told = append(told, "go on with r3", "This is said in r3.")
 				n.onFrom("r4", "continue", told...)
 				n.delivered("r4", "go on with r4")
 				told = append(told, "go on with r4", "This is said in r4.")

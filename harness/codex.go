@@ -34,6 +34,8 @@ var codex = Spec{
 	// On INT codex ends its tools, records the abort and exits with 1. On TERM it dies at once, its tools live on and
 	// nothing is recorded.
 	Stop: syscall.SIGINT,
+	// 0.169.0 fails with input_too_large beyond it.
+	MostPrompt: 1 << 20,
 	// codex waits for an unreachable provider without a limit.
 	Unreachable: 10 * time.Minute,
 	SessionFile: func(b Box, id string, at time.Time) string {

@@ -51,6 +51,9 @@ type Spec struct {
 	// EndsOnStdout: a turn ends with a line on stdout, not with the session's last line.
 	EndsOnStdout bool
 
+	// MostPrompt is the most characters that a turn takes; 0: no limit is known.
+	MostPrompt int
+
 	// Stop is the signal on which the agent ends its tools, records what it can and exits.
 	Stop syscall.Signal
 	// Unreachable is the default limit of the agent's wait for an unreachable provider, which Report detects; 0: the

@@ -40,16 +40,60 @@ func turnOf(e Entry) session.Turn {
 	}
 }
 
-// convertChats converts the chats before a turn without a line.
-func (r *Rebuilder) convertChats() error {
+// convertChats converts the chats before a turn without a line. turnsAlone keeps those that may be pending: a mirrored
+// turn answers the chats that its session has on record, while a turn of another mirror answers all.
+func (r *Rebuilder) convertChats(turnsAlone bool) error {
 	chats := r.chats
 	r.chats, r.chatBytes = nil, 0
 	for _, e := range chats {
+		if turnsAlone && !isTurn(e) {
+			r.keepChat(e)
+			continue
+		}
 		if err := r.convert(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// isTurn reports whether a chat is a turn of a run: a mirrored line or a run's prompt. Another one is a turn where a
+// session has it on record.
+func isTurn(e Entry) bool {
+	_, queued := thread.ParseChat(e.Entry, "")
+	return !queued
+}
+
+// isDelivery reports whether an entry is a user line that repeats chats which are no run's prompt alone.
+func isDelivery(e Entry) bool {
+	named := e.Fields.Named()
+	return e.Fields.Session != nil && e.Fields.Names() && (len(named) > 1 || !strings.HasSuffix(named[0], promptSuffix))
+}
+
+// convertDelivery converts a user line of another harness that repeats chats: the line is the turn, and they are not.
+func (r *Rebuilder) convertDelivery(e Entry) error {
+	chats, named := r.chats, e.Fields.Named()
+	r.chats, r.chatBytes = nil, 0
+	for _, chat := range chats {
+		if !slices.Contains(named, chat.ID) {
+			r.keepChat(chat)
+		}
+	}
+	if err := r.convertChats(true); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(session.Dialects(), func(d session.Dialect) bool { return ofHarness(e.Fields.Type, d) })
+	if at < 0 {
+		return nil
+	}
+	dec := session.Dialects()[at].Decode(Parse(e.Entry, session.Dialects()[at]).Line)
+	if dec.Kind != session.User { // cut, or a stub
+		r.unrelated += len(named)
+		return nil
+	}
+	turn := thread.Line{Type: thread.TypeChat, Text: &dec.Text, Message: dec.Message}
+	e.Payload = turn.AppendJSON(nil)
+	return r.convert(e)
 }
 
 // convert converts a turn and adds its lines to the current session, or to a new one without an id.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,10 @@ type Rebuilder struct {
 
 	// NextPrompt is the id of the prompt of the run to come: a chat that is no turn of the session yet. "" for none.
 	NextPrompt string
+
+	// HoldPending leaves out the chats that no run has had (thread.Pending): the run to come gets them as its input, so
+	// the file must not have them as turns. A file that is not for a run has them.
+	HoldPending bool
 
 	// TempDir is the folder for drafts. It is made where it is missing. On the file system of the session file it saves
 	// a copy.
@@ -90,17 +95,19 @@ func (r *Rebuilder) Add(e Entry) error {
 	case strings.HasPrefix(e.Fields.Type, "signal."), e.Fields.IsSubagent():
 		return nil
 	case r.isLine(e):
-		r.dropChats(e.Fields.Chat)
+		r.dropChats(e.Fields.Named())
 		return r.addLine(e)
 	case e.Fields.Type == thread.TypeChat:
 		if e.ID != r.NextPrompt {
 			r.keepChat(e)
 		}
 		return nil
+	case isDelivery(e):
+		return r.convertDelivery(e)
 	case e.Fields.SubagentOf != "" || turnKind(e.Fields.Type) == session.Other:
 		return nil
 	}
-	if err := r.convertChats(); err != nil {
+	if err := r.convertChats(e.Fields.Session != nil); err != nil {
 		return err
 	}
 	return r.convert(e)
@@ -125,12 +132,12 @@ func (r *Rebuilder) keepChat(e Entry) {
 	}
 }
 
-// dropChats drops the chats before a line: a chat that became a turn has a line of its own. repeated is the id of the
-// chat that this line repeats.
-func (r *Rebuilder) dropChats(repeated string) {
+// dropChats drops the chats before a line: a chat that became a turn has a line of its own. repeated are the ids of the
+// chats that this line repeats.
+func (r *Rebuilder) dropChats(repeated []string) {
 	for _, chat := range r.chats {
 		switch {
-		case chat.ID == repeated:
+		case slices.Contains(repeated, chat.ID):
 		case strings.HasSuffix(chat.ID, promptSuffix):
 			if r.prompts == nil {
 				r.prompts = map[string]bool{}
@@ -140,7 +147,9 @@ func (r *Rebuilder) dropChats(repeated string) {
 			r.unrelated++
 		}
 	}
-	delete(r.prompts, repeated)
+	for _, id := range repeated {
+		delete(r.prompts, id)
+	}
 	r.chats, r.chatBytes = nil, 0
 }
 
@@ -160,7 +169,9 @@ func (r *Rebuilder) addLine(e Entry) error {
 }
 
 // Empty reports whether the entries so far have neither a session nor a turn.
-func (r *Rebuilder) Empty() bool { return len(r.drafts) == 0 && len(r.chats) == 0 }
+func (r *Rebuilder) Empty() bool {
+	return len(r.drafts) == 0 && (len(r.chats) == 0 || r.HoldPending && !slices.ContainsFunc(r.chats, isTurn))
+}
 
 // Converted returns the Keys of the converted lines so far: a file of this box may lack these turns.
 func (r *Rebuilder) Converted() map[string]bool {
@@ -222,7 +233,7 @@ func (d *draft) copyTo(w io.Writer, header newHeader) error {
 // at the file's beginning.
 func (r *Rebuilder) finish(sessionID string, now time.Time) (d *draft, report Report, header newHeader, err error) {
 	if d := r.current(); d == nil || d.convertedLast { // else nobody has answered the chats
-		if err := r.convertChats(); err != nil {
+		if err := r.convertChats(r.HoldPending); err != nil {
 			return nil, report, header, err
 		}
 	}

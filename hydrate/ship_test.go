@@ -27,13 +27,28 @@ func shipFrom(
 	t testing.TB, d session.Dialect, sid string, from session.Position, content []byte, server *fakethread.Server,
 ) {
 	t.Helper()
+	encoder := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &thread.Redactor{}}
+	shipBy(t, encoder, from, content, server)
+}
+
+// shipBefore mirrors a file whose first user line repeats chats and the prompt of the run r1.
+func shipBefore(t testing.TB, d session.Dialect, content []byte, server *fakethread.Server, chats []string) {
+	t.Helper()
+	shipBy(t, mirror.Encoder{
+		Namer: mirror.Namer{Dialect: d, Session: "s0"}, Redact: &thread.Redactor{}, Prompt: "r1.prompt", Before: chats,
+	}, session.Position{}, content, server)
+}
+
+func shipBy(
+	t testing.TB, encoder mirror.Encoder, from session.Position, content []byte, server *fakethread.Server,
+) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s.jsonl")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m := &mirror.Mirror{
-		Encoder: mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &thread.Redactor{}},
-		Path:    path, From: from, Log: slog.New(slog.DiscardHandler),
+		Encoder: encoder, Path: path, From: from, Log: slog.New(slog.DiscardHandler),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := server.Client().Append(ctx, entries)
 			return err

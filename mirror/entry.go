@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -37,8 +38,10 @@ type Encoder struct {
 	Author string
 
 	// Prompt is the id of the chat that began the run: the run's first user line does not become a second chat. ""
-	// where no run is mirrored. RunFrom is the index of the run's first line.
+	// where no run is mirrored. Before are the ids of the chats that stand before the prompt in that line. RunFrom is
+	// the index of the run's first line.
 	Prompt  string
+	Before  []string
 	RunFrom int
 
 	// Subagent is set for the file of a subagent: the id of the session that it belongs to. The file's turns are marked
@@ -138,7 +141,12 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 	case dec.Kind == session.User && p.SubagentOf != "":
 		p.Kind = "user"
 	case dec.Kind == session.User && e.isPrompt(l):
-		p.Kind, p.Chat = thread.KindPrompt, e.Prompt
+		p.Kind = thread.KindPrompt
+		if len(e.Before) > 0 {
+			p.Chats = append(slices.Clone(e.Before), e.Prompt)
+		} else {
+			p.Chat = e.Prompt
+		}
 	case dec.Kind == session.User:
 		text := beginning(dec.Text, maxText)
 		p.Type, p.Text, p.Message = thread.TypeChat, &text, dec.Message
@@ -248,13 +256,14 @@ func trimmed(e thread.Entry, prefix, reason string) thread.Entry {
 	return e
 }
 
-// stub returns the entry that replaces a refused one under its id: its place in the session, size and hash, and the
-// reason.
+// stub returns the entry that replaces a refused one under its id: its place in the session, the chats that it repeats,
+// size and hash, and the reason.
 func stub(e thread.Entry, prefix, reason string) thread.Entry {
 	var p thread.Line
 	_ = json.Unmarshal(e.Payload, &p) // an Encoder's payload is JSON
 	e.Payload = thread.Line{
-		Type: prefix + "." + thread.KindSession, Kind: thread.KindStub, Session: p.Session, Truncated: true,
+		Type: prefix + "." + thread.KindSession, Kind: thread.KindStub, Chat: p.Chat, Chats: p.Chats,
+		Session: p.Session, Truncated: true,
 		Reason: beginning(reason, 200), Bytes: int64(len(e.Payload)), SHA256: digest(e.Payload),
 	}.AppendJSON(nil)
 	return e

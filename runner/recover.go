@@ -36,12 +36,14 @@ func Recover(ctx context.Context, cfg Config, done func(runfolder.Known, outcome
 }
 
 // finishLost finishes the lost runs of the run's thread before it begins, as Recover does: their lines come before its
-// own, and their agents must not work beside its agent. A server that does not answer costs at most Timeout.
-func (r *run) finishLost(ctx context.Context) {
+// own, and their agents must not work beside its agent. A server that does not answer costs at most Timeout. all
+// reports that none is left.
+func (r *run) finishLost(ctx context.Context) (all bool) {
 	runs, err := runfolder.ListThread(r.State, r.ThreadID)
 	if err != nil {
 		r.Log.Warn("list run folders", "error", err)
 	}
+	all = err == nil
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	for i := len(runs) - 1; i >= 0; i-- {
@@ -61,10 +63,12 @@ func (r *run) finishLost(ctx context.Context) {
 		if err != nil {
 			r.Log.Warn("finish lost run; arbe-pi-runner recover retries",
 				"lost_run", k.Run, "error", err)
+			all = false
 			continue
 		}
 		r.Log.Info("finished lost run", "lost_run", k.Run)
 	}
+	return all
 }
 
 // untilOf is the index of the first line of the run after k in the same session; 0: no such run.

@@ -51,21 +51,27 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 	return sessionFile{}, fmt.Errorf("read the thread: %w", readErr)
 }
 
-// readThread reads the whole thread, for the ids of its lines and for a rebuild. Both results are nil with an error. A
-// thread that was never written is an empty one.
+// readThread reads the whole thread, for the ids of its lines, for a rebuild, and for its pending chats. Both results
+// are nil with an error. A thread that was never written is an empty one.
 func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder, error) {
 	lines := &threadLines{}
 	rebuilder := &hydrate.Rebuilder{
-		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd, TempDir: r.folder.Path,
+		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), HoldPending: true, DefaultCwd: r.Cwd,
+		TempDir: r.folder.Path,
 	}
+	pending, promptLength := &thread.Pending{}, 0
 	err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
 		parsed := hydrate.Parse(e, r.Spec.Dialect)
 		lines.add(parsed, r.Spec.Dialect)
+		if pending.AddParsed(parsed.Fields, e); e.ID == rebuilder.NextPrompt {
+			promptLength = len(e.Payload) // at least: it is JSON
+		}
 		return rebuilder.Add(parsed)
 	})
 	if err != nil && !thread.NotFound(err) {
 		return nil, nil, errors.Join(err, rebuilder.Close())
 	}
+	r.pending, r.promptLength = pending, promptLength
 	return lines, rebuilder, nil
 }
 

@@ -148,12 +148,17 @@ type Result struct {
 // run is the state of a Run.
 type run struct {
 	Config
-	folder    *runfolder.Folder
-	record    runfolder.Record
-	progress  runfolder.Progress // of the workers before this one
-	created   bool               // this run made the session file
-	known     *mirror.Known      // ids of the session's lines on the thread; nil if the thread was not read
-	binary    string
+	folder       *runfolder.Folder
+	record       runfolder.Record
+	progress     runfolder.Progress // of the workers before this one
+	created      bool               // this run made the session file
+	earlier      earlier            // chats that stand before the prompt
+	known        *mirror.Known      // ids of the session's lines on the thread; nil if the thread was not read
+	binary       string
+	pending      *thread.Pending // the chats that no run has had; nil if the thread was not read
+	promptLength int             // of the run's prompt on the thread, in characters; 0 if it was not read there
+	lostRuns     bool            // a lost run of the thread is not finished
+
 	adopted   bool           // an earlier worker started the agent
 	opening   []thread.Entry // those of the run's first entries that the thread does not have
 	opened    chan struct{}  // closed when the thread has them
@@ -322,19 +327,28 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		}
 		at := &harness.Session{Path: r.record.Session, ID: r.record.SessionID}
 		r.locatedAt(cmp.Or(r.progress.Located, at))
+		if err := r.readEarlier(); err != nil {
+			return nil, err
+		}
 		if r.progress.Opened {
 			close(r.opened)
 			return notStarted, nil
 		}
 		return notStarted, json.Unmarshal(r.record.Opening, &r.opening)
 	}
+	var refused []thread.ChatRefused
 	if notStarted == nil {
-		r.finishLost(ctx)
-		notStarted = r.prepare(ctx)
+		r.lostRuns = !r.finishLost(ctx)
+		if notStarted = r.prepare(ctx); notStarted == nil {
+			refused = r.takeEarlier(ctx)
+		}
 	}
 	r.record.Resume = cmp.Or(r.record.Resume, ResumeNone)
 	r.locatedAt(&harness.Session{Path: r.record.Session, ID: r.record.SessionID})
 	r.opening = r.firstEntries()
+	for i, p := range refused {
+		r.opening = append(r.opening, r.entry(fmt.Sprintf("%s.refused.%d", r.RunID, i), p))
+	}
 	r.record.Opening = encodeEntries(r.opening)
 	r.saveRecord()
 	if notStarted != nil { // at once: without this fact the next worker would start the agent
@@ -407,7 +421,7 @@ func (r *run) newMirror() *mirror.Mirror {
 		Encoder: mirror.Encoder{
 			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known},
 			Redact: r.Redact, Author: r.Author,
-			Prompt: r.promptChat(), RunFrom: r.record.From.Index,
+			Prompt: r.promptChat(), Before: r.earlier.Chats, RunFrom: r.record.From.Index,
 		},
 		Find:  r.session,
 		Named: r.record.Named,

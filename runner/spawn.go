@@ -118,7 +118,8 @@ func (r *run) passTerminal(ctx context.Context, screen *terminal) (stop func()) 
 func (r *run) command(io stdio) harness.Command {
 	do := r.Spec.Command(r.box(), harness.Task{
 		Session: harness.Session{Path: r.record.Session, ID: r.record.SessionID},
-		Resume:  r.record.From.Index > 0, Model: r.Model, Args: r.Args, Prompt: r.Prompt, Person: r.TTY != nil,
+		Resume:  r.record.From.Index > 0, Model: r.Model, Args: r.Args, Person: r.TTY != nil,
+		Prompt: r.earlier.turn(r.Prompt),
 	})
 	oom := oomKills()
 	command := harness.Command{

@@ -84,7 +84,7 @@ func TestLineAppendJSON(t *testing.T) {
 		{Type: "chat", Text: &text, Message: json.RawMessage(`{"role":"user"}`), Session: &thread.SessionRef{ID: "s", Index: 3}},
 		{Type: "pi.tool_result", ToolCallID: "c", ToolName: odd, IsError: &yes, Session: &thread.SessionRef{ID: odd, Entry: &text, Parent: &odd, Index: 70000}},
 		{Type: "pi.assistant", StopReason: "stop", Provider: "p", Model: "m", Usage: json.RawMessage(`{"a":1}`)},
-		{Type: "pi.session", Kind: "stub", Chat: "x", Supersedes: "y", Encoding: "base64", Line: json.RawMessage(`"AA=="`), Truncated: true, Bytes: 1 << 40, SHA256: "00", Reason: text},
+		{Type: "pi.session", Kind: "stub", Chat: "x", Chats: []string{"y", odd}, Supersedes: "y", Encoding: "base64", Line: json.RawMessage(`"AA=="`), Truncated: true, Bytes: 1 << 40, SHA256: "00", Reason: text},
 		{},
 	} {
 		if got, want := string(l.AppendJSON(nil)), string(thread.Marshal(l)); got != want {
@@ -97,7 +97,7 @@ func TestLineAppendJSON(t *testing.T) {
 func TestParseLine(t *testing.T) {
 	text, yes, odd := "a \"b\" \u2028\n<&>", true, "é"
 	want := thread.Line{
-		Type: "pi.session", Kind: "migrated", Chat: "c", Supersedes: "w", Text: &text, ToolCallID: "tc", ToolName: odd,
+		Type: "pi.session", Kind: "migrated", Chat: "c", Chats: []string{odd, "d"}, Supersedes: "w", Text: &text, ToolCallID: "tc", ToolName: odd,
 		IsError:    &yes,
 		StopReason: "stop", Provider: "p", Model: "m", Usage: json.RawMessage(`{"a":1}`), Message: json.RawMessage(`{"b":[]}`),
 		Session: &thread.SessionRef{

@@ -23,9 +23,10 @@ type Run struct {
 	Ephemeral   bool         `json:"ephemeral,omitempty"` // the box was made for this run alone
 	Parent      *Parent      `json:"parent,omitempty"`    // of a delegated run
 	Started     *Started     `json:"started,omitempty"`
-	After       *After       `json:"after,omitempty"` // what its launch wants done once it has ended
-	Push        *Pushed      `json:"push,omitempty"`  // the newest result of pushing its work
-	Sync        *Synced      `json:"sync,omitempty"`  // the newest result of copying its work back
+	Waiting     bool         `json:"waiting,omitempty"` // a live run's agent has ended its turn and waits for a chat
+	After       *After       `json:"after,omitempty"`   // what its launch wants done once it has ended
+	Push        *Pushed      `json:"push,omitempty"`    // the newest result of pushing its work
+	Sync        *Synced      `json:"sync,omitempty"`    // the newest result of copying its work back
 	Kept        *SandboxKept `json:"kept,omitempty"`
 	Pushes      int          `json:"pushes,omitempty"` // results of pushing so far: the number of the next one
 	Syncs       int          `json:"syncs,omitempty"`  // results of copying back so far
@@ -64,6 +65,12 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	}
 	switch sig.Type {
 	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
+	case TypeWaiting, TypeRefused:
+		if r := f.runs[sig.RunID]; r != nil { // it begins no run
+			r.LastSignal, r.LastEntry = at, at
+			r.Waiting = r.Status == StatusRunning && (r.Waiting || sig.Type == TypeWaiting)
+		}
+		return
 	case TypePush, TypeSync, TypeSandboxKept:
 		f.after(sig, e)
 		return
@@ -113,6 +120,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 			r.Parent = p.Parent
 		}
 	}
+	r.Waiting = r.Waiting && r.Status == StatusRunning
 	if r.Status != StatusRunning && (r.Ended.IsZero() || status != r.Status || provisional != r.Provisional) {
 		r.Ended = at
 	}
@@ -122,7 +130,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 // of life of the latest run.
 func (f *Fold) AddLine(typ string, at time.Time) {
 	if n := len(f.list); n > 0 && typ != TypeChat && f.list[n-1].Status == StatusRunning {
-		f.list[n-1].LastEntry = at
+		f.list[n-1].LastEntry, f.list[n-1].Waiting = at, false
 	}
 }
 

@@ -136,6 +136,43 @@ func TestFoldDetails(t *testing.T) {
 	}
 }
 
+// A live run waits from its signal on until its next line or its end. The signal is a sign of its life, and begins no
+// run.
+func TestFoldWaiting(t *testing.T) {
+	var f thread.Fold
+	at := func(second int, e thread.Entry) thread.Entry {
+		e.At = fmt.Sprintf("2026-01-01T00:00:%02d.000Z", second)
+		return e
+	}
+	waiting := func(run string) thread.Entry {
+		return sig(run+".waiting.0", `{"type":"signal.dispatch.pi_waiting","runId":"`+run+`","harness":"pi"}`)
+	}
+	for i, step := range []struct {
+		entry thread.Entry
+		want  bool
+	}{
+		{status("r1", "running", "running"), false},
+		{waiting("r2"), false},
+		{waiting("r1"), true},
+		{beat("r1", 1), true},
+		{sig("c", `{"type":"chat","text":"hi"}`), true},
+		{sig("r1.refused.0", `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"c"}`), true},
+		{sig("pi:s:1", `{"type":"pi.session","kind":"prompt"}`), false},
+		{waiting("r1"), true},
+		{status("r1", "end.0", "completed"), false},
+		{waiting("r1"), false},
+	} {
+		f.Add(at(i, step.entry))
+		r, _ := f.Latest()
+		if r.ID != "r1" || r.Waiting != step.want {
+			t.Errorf("after %d, %s: run %s waits %v", i, step.entry.ID, r.ID, r.Waiting)
+		}
+		if step.entry.ID == "r1.refused.0" && r.LastEntry.Second() != i {
+			t.Errorf("%s is no sign of life: last entry at %v", step.entry.ID, r.LastEntry)
+		}
+	}
+}
+
 // A fold that is written and read again at any entry is the same, and continues the same. The time without an at is the
 // writer's, in any zone.
 func TestFoldState(t *testing.T) {

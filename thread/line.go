@@ -3,6 +3,7 @@ package thread
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
@@ -18,10 +19,11 @@ type SessionRef struct {
 // Line is the payload of a mirrored line. Which members there are depends on the type.
 type Line struct {
 	Type       string          `json:"type"`
-	Kind       string          `json:"kind,omitempty"` // <prefix>.session: the line's own type, or a Kind constant
-	Chat       string          `json:"chat,omitempty"` // kind prompt: the id of the chat that the line repeats
-	Supersedes string          `json:"was,omitempty"`  // kind migrated: the id of the line's entry in the older format
-	Text       *string         `json:"text,omitempty"` // chat
+	Kind       string          `json:"kind,omitempty"`  // <prefix>.session: the line's own type, or a Kind constant
+	Chat       string          `json:"chat,omitempty"`  // kind prompt: the id of the chat that the line repeats
+	Chats      []string        `json:"chats,omitempty"` // kind prompt: the ids of several chats that the line repeats
+	Supersedes string          `json:"was,omitempty"`   // kind migrated: the id of the line's entry in the older format
+	Text       *string         `json:"text,omitempty"`  // chat
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	ToolName   string          `json:"toolName,omitempty"`
 	IsError    *bool           `json:"isError,omitempty"`
@@ -56,6 +58,17 @@ func (l Line) AppendJSON(b []byte) []byte {
 	b = jsonscan.QuoteString(append(b, `{"type":`...), l.Type)
 	text(`,"kind":`, l.Kind)
 	text(`,"chat":`, l.Chat)
+	for i, id := range l.Chats {
+		if i == 0 {
+			b = append(b, `,"chats":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = jsonscan.QuoteString(b, id)
+	}
+	if len(l.Chats) > 0 {
+		b = append(b, ']')
+	}
 	text(`,"was":`, l.Supersedes)
 	if l.Text != nil {
 		b = jsonscan.QuoteString(append(b, `,"text":`...), *l.Text)
@@ -113,6 +126,8 @@ func parseLine(payload []byte, turn bool) (p Line, compact bool) {
 			p.Kind = jsonscan.String(v)
 		case "chat":
 			p.Chat = jsonscan.String(v)
+		case "chats":
+			p.Chats = parseIDs(v)
 		case "was":
 			p.Supersedes = jsonscan.String(v)
 		case "message":
@@ -140,6 +155,33 @@ func parseLine(payload []byte, turn bool) (p Line, compact bool) {
 		}
 	})
 	return p, compact
+}
+
+// parseIDs returns the texts in raw, nil where raw is no array.
+func parseIDs(raw []byte) (ids []string) {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	jsonscan.Elements(raw, func(v []byte) {
+		if jsonscan.IsString(v) {
+			ids = append(ids, jsonscan.String(v))
+		}
+	})
+	return ids
+}
+
+// Names reports whether the line has chats on record: it is of kind prompt, or the stub of such a line.
+func (l Line) Names() bool {
+	_, kind, _ := strings.Cut(l.Type, ".")
+	return kind == KindSession && (l.Kind == KindPrompt || l.Kind == KindStub) && (l.Chat != "" || len(l.Chats) > 0)
+}
+
+// Named returns the ids of the chats that the line repeats.
+func (l Line) Named() []string {
+	if l.Chat == "" {
+		return l.Chats
+	}
+	return append([]string{l.Chat}, l.Chats...)
 }
 
 // parseTurn sets a member that describes a turn.

@@ -8,6 +8,9 @@ const (
 	TypeSandbox       = "signal.dispatch.sandbox"
 	TypeStarted       = "signal.dispatch.session_started"
 	TypeHeartbeat     = "signal.dispatch.heartbeat"
+	TypeWaiting       = "signal.dispatch.pi_waiting"
+	TypeRefused       = "signal.dispatch.chat_refused"
+	TypeEnd           = "signal.dispatch.end_requested"
 	TypeCancel        = "signal.dispatch.cancel_requested"
 	TypeStatus        = "signal.thread.status_changed"
 	TypeFailed        = "signal.thread.pi_failed"
@@ -25,7 +28,7 @@ const (
 // Kinds of <prefix>.session entries that are not the line's own type. They stand here because the mirror writes them
 // and a rebuild reads them.
 const (
-	KindPrompt   = "prompt"   // the run's prompt, whose chat is on the thread already
+	KindPrompt   = "prompt"   // chats that are on the thread already: the run's prompt, and what was delivered
 	KindLong     = "long"     // a line of which only the beginning was read
 	KindStub     = "stub"     // an entry that the server refused, without its content
 	KindMigrated = "migrated" // a line whose content is on the thread under the id that it had in an older file format
@@ -55,6 +58,7 @@ type Chat struct {
 	Type      string `json:"type"`
 	Text      string `json:"text"`
 	RunID     string `json:"runId,omitempty"`
+	Deliver   string `json:"deliver,omitempty"`   // a Deliver constant; "" for DeliverSteer
 	Truncated bool   `json:"truncated,omitempty"` // text is a beginning and a mark with the whole's length and SHA-256
 }
 
@@ -106,8 +110,30 @@ type Started struct {
 	Instance      string   `json:"instance"`             // random: of two runners one gets the run
 	SessionFile   string   `json:"sessionFile,omitempty"`
 	Sandbox       *Sandbox `json:"sandbox,omitempty"`
-	Resume        string   `json:"resume"` // none, continue or hydrate
+	Resume        string   `json:"resume"`         // none, continue or hydrate
+	Live          bool     `json:"live,omitempty"` // the run takes chats while it lasts
 }
+
+// Waiting is the payload of a live run whose agent has ended a turn and waits for a chat. It comes after the turn's
+// lines. The run's status stays StatusRunning.
+type Waiting struct {
+	Signal
+	Turn       int      `json:"turn"`       // number of the run's turns so far
+	Outcome    string   `json:"outcome"`    // of the turn: completed, failed, cancelled or orphaned
+	StopReason string   `json:"stopReason"` // of the turn, in pi's words for all harnesses
+	Chats      []string `json:"chats"`      // ids of the chats that the turn took in
+	Pending    int      `json:"pending"`    // chats that are not yet delivered
+}
+
+// ChatRefused is the payload that reports a chat which can never reach an agent.
+type ChatRefused struct {
+	Signal
+	Chat   string `json:"chat"` // its id
+	Reason string `json:"reason"`
+}
+
+// EndRequested is the payload that asks a live run to do what is queued and to end.
+type EndRequested struct{ Signal }
 
 // Cancel is the payload that requests a run's end. Without a run id it is for all runs that have started.
 type Cancel struct {

@@ -13,9 +13,6 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// typeWaiting is the signal of a live run whose agent waits for a chat.
-const typeWaiting = "signal.dispatch.pi_waiting"
-
 // state is a thread's entries, folded. Its JSON is all of it: it continues with the thread's next entry.
 type state struct {
 	Fold  thread.Fold `json:"fold"`
@@ -178,7 +175,7 @@ func (s *state) signal(sig thread.Fields, m members, at time.Time) {
 	switch {
 	case run.Status != thread.StatusRunning:
 		s.Waiting = false
-	case sig.Type == typeWaiting:
+	case sig.Type == thread.TypeWaiting:
 		s.Waiting = true
 	case sig.Type == thread.TypeHeartbeat:
 		s.Beat = at

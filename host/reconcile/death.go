@@ -16,6 +16,8 @@ import (
 const (
 	goneAfter = 2 * time.Minute  // its box is gone
 	lostAfter = 30 * time.Second // its box is live, and its process is gone
+
+	waitingLostAfter = 90 * time.Second // the same, where it waits for a chat and posts every 60 s
 )
 
 // Reasons of a provisional end.
@@ -69,7 +71,11 @@ func (t *settling) silence(run thread.Run) time.Duration {
 func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	orphanAfter := cmp.Or(t.r.OrphanAfter, DefaultOrphanAfter)
 	silence := t.silence(run)
-	if silence < min(lostAfter, orphanAfter) {
+	lost := lostAfter
+	if run.Waiting {
+		lost = waitingLostAfter
+	}
+	if silence < min(lost, orphanAfter) {
 		return nil
 	}
 	var e evidence

@@ -183,6 +183,8 @@ func inBox(id string, ephemeral bool, parent string) string {
 
 const startedEntry = `r1.started {"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","pid":7,"startTicks":9,"bootId":"b"}`
 
+const waitingEntry = `r1.waiting.0 {"type":"signal.dispatch.pi_waiting","runId":"r1","harness":"pi","turn":1}`
+
 func gone(w *world) { w.health["b1"] = sandbox.Gone }
 
 func (w *world) label(thread, ephemeral string) map[string]string {

@@ -132,7 +132,7 @@ func (w *Watch) Add(e thread.Entry) {
 		return
 	}
 	switch {
-	case sig.Type == typeWaiting:
+	case sig.Type == thread.TypeWaiting:
 		w.waiting = true
 	case sig.Type == thread.TypeHeartbeat:
 		var p thread.Heartbeat

@@ -11,9 +11,6 @@ import (
 
 // The types of signals that package thread does not name.
 const (
-	typeWaiting    = "signal.dispatch.pi_waiting"
-	typeRefused    = "signal.dispatch.chat_refused"
-	typeEnd        = "signal.dispatch.end_requested"
 	typeSpawn      = "signal.thread.agent_spawn"
 	typeResumed    = "signal.thread.sandbox_resumed"
 	typeExec       = "signal.exec.started"
@@ -141,9 +138,9 @@ func (m *maker) notices(typ string) {
 	switch typ {
 	case thread.TypeCancel:
 		m.notice(Notice{Kind: NoticeCancel, Text: because("cancel requested", read[thread.Cancel](m).Reason)})
-	case typeEnd:
+	case thread.TypeEnd:
 		m.notice(Notice{Kind: NoticeEnd, Text: "end requested: the run ends once it has done what is queued"})
-	case typeRefused:
+	case thread.TypeRefused:
 		p := read[struct{ Chat, Reason string }](m)
 		m.notice(Notice{
 			Kind: NoticeRefused, Bad: true, Chat: p.Chat, Text: because("chat "+p.Chat+" was refused", p.Reason),

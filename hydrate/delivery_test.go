@@ -1,0 +1,114 @@
+package hydrate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/hydrate"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/recorded"
+	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func chatEntry(id, text string) thread.Entry {
+	payload := thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text})
+	return thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", AuthorID: "ada", Payload: payload}
+}
+
+// rebuilt is the session file of a run to come, and whether there is none.
+func rebuilt(t *testing.T, d session.Dialect, entries []thread.Entry, hold bool) (file string, empty bool) {
+	t.Helper()
+	r := &hydrate.Rebuilder{
+		Dialect: d, DefaultCwd: "/here", NextPrompt: "next.prompt", HoldPending: hold, TempDir: t.TempDir(),
+	}
+	defer r.Close()
+	for _, e := range entries {
+		if err := r.Add(hydrate.Parse(e, d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.Empty() {
+		return "", true
+	}
+	var out bytes.Buffer
+	if _, err := r.Copy(&out, "made", time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), false
+}
+
+// A user line that repeats several chats comes back equal, for the harness that wrote it.
+func TestRebuildDelivered(t *testing.T) {
+	for name, content := range recorded.Sessions(t, "../testdata") {
+		d := recorded.Dialect(t, name)
+		server := fakethread.New(t, nil)
+		server.Put(chatEntry("a", "one"))
+		server.Put(chatEntry("b", "two"))
+		shipBefore(t, d, content, server, []string{"a", "b"})
+		server.Put(chatEntry("c", "not had yet"))
+		got, _ := rebuilt(t, d, server.Entries(), true)
+		sameFile(t, []byte(got), content)
+	}
+}
+
+// For another harness the line that repeats chats is the turn, in its place, and the chats are none. What is pending
+// is no turn of a file that a run gets, and the last turns of another file.
+func TestConvertDelivered(t *testing.T) {
+	const place = `"session":{"id":"s","entry":null,"parent":null,"index":`
+	line := func(id, payload string) thread.Entry {
+		return thread.Entry{ID: "pi:s:" + id, TS: "2026-01-01T00:00:01.000Z", Payload: json.RawMessage(payload)}
+	}
+	reply := func(id, text string) thread.Entry {
+		return line(id, `{"type":"pi.assistant","stopReason":"stop","message":{"role":"assistant","content":[`+
+			`{"type":"text","text":"`+text+`"}]},`+place+`2}}`)
+	}
+	entries := []thread.Entry{
+		chatEntry("early", "EARLY"),
+		line("1", `{"type":"pi.session","kind":"prompt","chat":"r1.prompt",`+place+`1},"line":{}}`),
+		reply("2", "FIRST"),
+		chatEntry("r2.prompt", "TASK TWO"),
+		line("3", `{"type":"pi.session","kind":"prompt","chats":["early","r2.prompt"],`+place+`3},`+
+			`"line":{"type":"message","id":"3","message":{"role":"user","content":[{"type":"text","text":`+
+			`"[chat from ada]\nEARLY\n\n[prompt]\nTASK TWO"}]}}}`),
+		reply("4", "SECOND"),
+		chatEntry("live", "LIVE"),
+		line("5", `{"type":"pi.session","kind":"prompt","chat":"live",`+place+`5},"line":{"type":"message",`+
+			`"id":"5","message":{"role":"user","content":[{"type":"text","text":"LIVE"}]}}}`),
+		reply("6", "THIRD"),
+		chatEntry("late", "LATE"),
+	}
+	for _, d := range []session.Dialect{session.Codex, session.Claude} {
+		for _, hold := range []bool{true, false} {
+			file, empty := rebuilt(t, d, entries, hold)
+			if empty {
+				t.Fatal("no session")
+			}
+			words := []string{"FIRST", "EARLY", "TASK TWO", "SECOND", "LIVE", "THIRD", "LATE"}
+			if hold {
+				words = words[:len(words)-1]
+			}
+			at := -1
+			for _, word := range words {
+				i := strings.Index(file, word)
+				if i <= at || strings.Count(file, word) != 1 {
+					t.Errorf("%s, hold %v: %s at %d after %d, %d times:\n%s",
+						d.Prefix, hold, word, i, at, strings.Count(file, word), file)
+				}
+				at = i
+			}
+			if hold && strings.Contains(file, "LATE") {
+				t.Errorf("%s: a pending chat is a turn:\n%s", d.Prefix, file)
+			}
+		}
+	}
+	if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry("a", "one")}, true); !empty {
+		t.Error("a thread of pending chats alone has a session")
+	}
+	if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry("a", "one")}, false); empty {
+		t.Error("a file that is for no run lacks the chats")
+	}
+}

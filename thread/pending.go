@@ -1,0 +1,207 @@
+package thread
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
+)
+
+// When a live run gives a chat to its agent.
+const (
+	DeliverSteer     = "steer"     // as soon as the agent takes it, in the middle of a turn, too
+	DeliverFollowUp  = "followUp"  // when the turn has ended
+	DeliverInterrupt = "interrupt" // at once: the turn is cut off
+)
+
+// PendingChat is a chat that no run has had yet.
+type PendingChat struct {
+	ID      string            `json:"id"`
+	Author  string            `json:"author,omitempty"`
+	Deliver string            `json:"deliver"` // a Deliver constant
+	Text    string            `json:"text,omitempty"`
+	Images  []json.RawMessage `json:"images,omitempty"`  // blocks {"type":"image","mimeType":…,"data":…}
+	Omitted bool              `json:"omitted,omitempty"` // Text and Images are not held: ParseChat has them of the entry
+}
+
+func (c PendingChat) size() (n int) {
+	for _, image := range c.Images {
+		n += len(image)
+	}
+	return n + len(c.Text)
+}
+
+// maxPendingBytes bounds the content that a Pending holds. It is more than that of any one entry.
+const maxPendingBytes = 16 << 20
+
+// Pending folds a thread's entries into the chats that no run has had yet, in the thread's order: each is a chat that
+// is no mirrored line and no other run's prompt, that no session has on record, and that no run has refused. A session
+// has a chat on record where a mirrored line of kind prompt names it, in chat or chats. A turn of another mirror, which
+// names none, answers all chats before it.
+//
+// Add every entry in the thread's order. The zero value is an empty thread. Its JSON is its whole state: a Pending that
+// is read from it continues with the thread's next entry. It holds the content of at most 16 MiB of chats, and of the
+// chats behind them the ids.
+type Pending struct {
+	// Run is the run that the chats are for: a chat with its id is pending, too. "" for no run. It is set before the
+	// first Add.
+	Run string
+
+	chats []PendingChat
+	held  int // bytes of their content
+}
+
+// Add adds the thread's next entry.
+func (p *Pending) Add(e Entry) {
+	fields, _ := ParseMirrored(e.Payload)
+	p.AddParsed(fields, e)
+}
+
+// AddParsed is Add for a caller that has the payload's fields, as ParseLine or ParseMirrored returns them.
+func (p *Pending) AddParsed(fields Line, e Entry) {
+	switch {
+	case fields.Type == TypeChat:
+		if chat, ok := ParseChat(e, p.Run); ok {
+			p.keep(chat)
+		}
+	case fields.Type == TypeRefused:
+		p.drop(fields.Chat)
+	case len(p.chats) == 0:
+	case fields.Names():
+		for _, id := range fields.Named() {
+			p.drop(id)
+		}
+	case fields.Session == nil && fields.SubagentOf == "" && isReply(fields.Type):
+		p.chats, p.held = nil, 0
+	}
+}
+
+// Chats returns the pending chats, in the thread's order. It is valid until the next Add.
+func (p *Pending) Chats() []PendingChat { return p.chats }
+
+func (p *Pending) keep(chat PendingChat) {
+	if n := chat.size(); p.held+n > maxPendingBytes {
+		chat.Text, chat.Images, chat.Omitted = "", nil, true
+	} else {
+		p.held += n
+	}
+	p.chats = append(p.chats, chat)
+}
+
+// drop drops the chat with this id, which is mostly the first one.
+func (p *Pending) drop(id string) {
+	i := slices.IndexFunc(p.chats, func(c PendingChat) bool { return c.ID == id })
+	if i < 0 {
+		return
+	}
+	p.held -= p.chats[i].size()
+	if i == 0 {
+		p.chats[0] = PendingChat{} // frees its content
+		p.chats = p.chats[1:]
+		return
+	}
+	p.chats = slices.Delete(p.chats, i, i+1)
+}
+
+// pendingState is the JSON of a Pending.
+type pendingState struct {
+	Run   string        `json:"run,omitempty"`
+	Chats []PendingChat `json:"chats"`
+}
+
+// MarshalJSON returns the state.
+func (p Pending) MarshalJSON() ([]byte, error) {
+	return Marshal(pendingState{p.Run, p.chats}), nil
+}
+
+// UnmarshalJSON replaces the Pending with the one whose state MarshalJSON returned.
+func (p *Pending) UnmarshalJSON(b []byte) error {
+	var s pendingState
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	*p = Pending{Run: s.Run, chats: s.Chats}
+	for _, chat := range p.chats {
+		p.held += chat.size()
+	}
+	return nil
+}
+
+// ParseChat returns the chat of an entry that is input for the run, or for any run where run is "". false: the entry is
+// none. That is a mirrored line, the prompt of another run, and a chat without text and images.
+func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
+	var typ, own, deliver, text string
+	var message []byte
+	mirrored := false
+	jsonscan.Members(e.Payload, func(key, v []byte) {
+		switch string(key) {
+		case "type":
+			typ = jsonscan.String(v)
+		case "runId":
+			own = jsonscan.String(v)
+		case "deliver":
+			deliver = jsonscan.String(v)
+		case "text":
+			text = jsonscan.String(v)
+		case "message":
+			message = v
+		case "session":
+			mirrored = jsonscan.IsObject(v)
+		}
+	})
+	if of, is := RunOf(e.ID); is && own == "" {
+		own = of // a prompt of older software
+	}
+	if typ != TypeChat || mirrored || own != "" && own != run {
+		return chat, false
+	}
+	chat = PendingChat{ID: e.ID, Author: e.AuthorID, Deliver: DeliverSteer, Text: text}
+	if deliver == DeliverFollowUp || deliver == DeliverInterrupt {
+		chat.Deliver = deliver
+	}
+	said := ""
+	if said, chat.Images = contentOf(message); chat.Text == "" {
+		chat.Text = said
+	}
+	return chat, strings.TrimSpace(chat.Text) != "" || len(chat.Images) > 0
+}
+
+// contentOf returns the text and the images of a message: its blocks, or its content where that is a text.
+func contentOf(message []byte) (text string, images []json.RawMessage) {
+	if !jsonscan.IsObject(message) {
+		return "", nil
+	}
+	var texts []string
+	jsonscan.Members(message, func(key, content []byte) {
+		if string(key) != "content" {
+			return
+		}
+		if jsonscan.IsString(content) {
+			texts = append(texts, jsonscan.String(content))
+			return
+		}
+		if len(content) == 0 || content[0] != '[' {
+			return
+		}
+		jsonscan.Elements(content, func(block []byte) {
+			var b struct{ Type, Text, MimeType, Data string }
+			if !jsonscan.IsObject(block) || json.Unmarshal(block, &b) != nil {
+				return
+			}
+			switch {
+			case b.Type == "text":
+				texts = append(texts, b.Text)
+			case b.Type == "image" && b.MimeType != "" && b.Data != "":
+				images = append(images, slices.Clone(block))
+			}
+		})
+	})
+	return strings.Join(texts, "\n"), images
+}
+
+// isReply reports whether a payload's type is that of an agent's reply or of a tool's result.
+func isReply(typ string) bool {
+	prefix, kind, _ := strings.Cut(typ, ".")
+	return prefix != "signal" && (kind == KindAssistant || kind == KindToolResult)
+}

@@ -275,34 +275,41 @@ func TestLiveRead(t *testing.T) {
 	}{
 		{
 			"pi's parts of a reply are not parsed", "pi",
-			[]string{`{"type":"message_update"`}, "", true,
+			[]string{`{"type":"message_update"`},
+			"", true,
 		},
 		{"pi's compaction holds messages", "pi", []string{`{"type":"compaction_start"}`}, "", false},
 		{"and ends", "pi", []string{`{"type":"compaction_start"}`, `{"type":"compaction_end"}`}, "", true},
 		{
 			"pi's retry does not", "pi",
-			[]string{`{"type":"agent_start"}`, `{"type":"agent_end","willRetry":true}`}, "", true,
+			[]string{`{"type":"agent_start"}`, `{"type":"agent_end","willRetry":true}`},
+			"", true,
 		},
 		{
-			"pi refuses", "pi", []string{`{"id":"m","type":"response","command":"prompt","success":false,"error":"No key"}`},
+			"pi refuses", "pi",
+			[]string{`{"id":"m","type":"response","command":"prompt","success":false,"error":"No key"}`},
 			"refused m, because No key", true,
 		},
 		{"codex before its thread", "codex", []string{`{"id":"open.initialize","result":{}}`}, "", false},
 		{
-			"a late interrupt", "codex", []string{`{"error":{"code":-32600,"message":"no active turn"},"id":"i"}`},
+			"a late interrupt", "codex",
+			[]string{`{"error":{"code":-32600,"message":"no active turn"},"id":"i"}`},
 			"refused i, because no active turn, answered i", false,
 		},
 		{
-			"codex has no such thread", "codex", []string{`{"error":{"code":-32600,"message":"no rollout"},"id":"open.thread"}`},
+			"codex has no such thread", "codex",
+			[]string{`{"error":{"code":-32600,"message":"no rollout"},"id":"open.thread"}`},
 			"", false,
 		},
 		{
 			"a subagent's turn", "codex",
-			[]string{`{"method":"turn/started","params":{"threadId":"other","turn":{"id":"t"}}}`}, "", false,
+			[]string{`{"method":"turn/started","params":{"threadId":"other","turn":{"id":"t"}}}`},
+			"", false,
 		},
 		{
 			"claude has had the id", "claude-code",
-			[]string{`{"type":"command_lifecycle","command_uuid":"m","state":"completed"}`}, "accepted m", true,
+			[]string{`{"type":"command_lifecycle","command_uuid":"m","state":"completed"}`},
+			"accepted m", true,
 		},
 		{"no JSON", "claude-code", []string{`Warning: {`}, "", true},
 		{"a JSON that is no object", "pi", []string{`null`}, "", true},

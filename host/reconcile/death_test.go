@@ -46,11 +46,13 @@ func TestSettle(t *testing.T) {
 		{"its process is gone, and heard of a moment ago", []string{running, inBox("b1", true, ""), startedEntry}, 25 * time.Second, nil, "", "running", true, false},
 		{"silent, and its process is alive", []string{running, inBox("b1", true, ""), startedEntry}, time.Hour, func(w *world) { w.runs["b1"] = true }, "", "running", true, false},
 		{
-			"it waits, and heard of within its interval", []string{running, inBox("b1", true, ""), startedEntry, waitingEntry},
+			"it waits, and heard of within its interval",
+			[]string{running, inBox("b1", true, ""), startedEntry, waitingEntry},
 			85 * time.Second, nil, "", "running", true, false,
 		},
 		{
-			"it waits, and its process is gone", []string{running, inBox("b1", true, ""), startedEntry, waitingEntry},
+			"it waits, and its process is gone",
+			[]string{running, inBox("b1", true, ""), startedEntry, waitingEntry},
 			95 * time.Second, nil, "orphaned runner_lost: process 7", "failed", false, false,
 		},
 		{"nobody knows of the box", []string{running, inBox("b1", true, "")}, 29 * time.Minute, func(w *world) { w.health["b1"] = sandbox.Unknown }, "", "running", true, false},

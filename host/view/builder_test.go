@@ -108,7 +108,9 @@ func TestBuilder(t *testing.T) {
 				status("r1.end.0", `"status":"completed","exitCode":0,"signal":null,"durationMs":9000,"lines":2`),
 			},
 			[]string{
-				"a call x done late 2s", "r1.orphan.0 verdict failed: the runner has posted nothing for too long,silent,exit 7,500ms,1 line replaced",
+				"a call x done late 2s",
+				"r1.orphan.0 verdict failed: the runner has posted nothing for too long,silent,exit 7,500ms," +
+					"1 line replaced",
 				"r1.end.0 verdict completed,exit 0,9s,2 lines",
 			},
 		},

@@ -37,7 +37,7 @@ var may = map[string][]string{
 	"host/proxy":                {"thread"},
 	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/token", "internal/durable", "internal/openfiles", "thread"},
 	"host/token":                {},
-	"host/view":                 {"session", "thread"},
+	"host/view":                 {"outcome", "session", "thread"},
 	"host/sandbox":              {"internal/durable", "internal/procfs", "internal/procgroup", "thread", "outcome", "session"},
 	"host/folder":               {"host/sandbox", "internal/durable", "internal/filelock"},
 	"host/lease":                {"host/sandbox", "thread"},

@@ -108,7 +108,7 @@ func TestDocTests(t *testing.T) {
 	})
 	for _, doc := range documents(t) {
 		for _, name := range testName.FindAllString(doc.text, -1) {
-			if !tests[name] {
+			if prefix := name == "TestFull" || name == "TestLarge"; !tests[name] && !prefix { // see the Makefile
 				t.Errorf("%s names %s, and there is no such test", doc.path, name)
 			}
 		}

@@ -17,8 +17,8 @@ import (
 // foreign are what a page must not have, as selectors; %s is where the items are. Chromium reports what runs, and what
 // is asked of another server, or what the policy has kept it from.
 var foreign = map[string]string{
-	"an element of a text": "%s :is(script, iframe, svg, math, style, link, base, meta, form, button, object, embed, video, " +
-		"audio, noscript, template, textarea, x-y, file)",
+	"an element of a text": "%s :is(script, iframe, svg, math, style, link, base, meta, form, button, object, embed, " +
+		"video, audio, noscript, template, textarea, x-y, file)",
 	"an image elsewhere": "img:not([src^='/t/'], [src^='data:image/'])",
 	"an address":         "%s a:not([href^='/t/'], [href^='#i-'], [href^='http'], [href^='mailto:'])",
 	"a style":            "[style]",
@@ -29,8 +29,8 @@ func checkForeign(t *testing.T, b *browser.Tab, what, items string) {
 	t.Helper()
 	b.Run("document.querySelectorAll('details').forEach(d => d.open = true)")
 	for name, css := range foreign {
-		if got := browser.Eval[string](b, fmt.Sprintf("[...document.querySelectorAll(%q)].map(e => e.outerHTML).join('\\n')",
-			strings.ReplaceAll(css, "%s", items))); got != "" {
+		const all = "[...document.querySelectorAll(%q)].map(e => e.outerHTML).join('\\n')"
+		if got := browser.Eval[string](b, fmt.Sprintf(all, strings.ReplaceAll(css, "%s", items))); got != "" {
 			t.Errorf("%s: %s: %.500s", what, name, got)
 		}
 	}

@@ -57,7 +57,6 @@ type talk struct {
 type tail struct {
 	path string
 	at   int64
-	rest []byte
 }
 
 func (f *tail) lines(t *testing.T) (lines [][]byte) {

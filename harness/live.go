@@ -91,7 +91,8 @@ type Talk struct {
 	Session Session
 	// Opened: the agent has opened its session. It stays false for an agent without Live.Open.
 	Opened bool
-	// Busy: a turn is running. An idle agent may begin one unasked: claude-code does when background work ends.
+	// Busy: a turn is running. It may begin a moment after the message for it is accepted. An idle agent may also begin
+	// one unasked: claude-code does when background work ends.
 	Busy bool
 	// Ending: an interrupt was answered and its turn has not ended yet.
 	Ending bool

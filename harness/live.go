@@ -51,8 +51,8 @@ type Live struct {
 	// Holds are the waits in which the agent is not given a message.
 	Holds []Wait
 	// Handles: an accepted message may leave no line in the session because an extension of the agent has handled it.
-	// If the agent is idle, has accepted a message and has no record of it, the message is handled. Without Handles it
-	// is lost, and may be put again.
+	// If the agent is idle behind a barrier, has accepted a message and has no record of it, the message is handled.
+	// Without Handles a message that is then still Queued is lost, and may be put again, with another id.
 	Handles bool
 	// MaxText is the limit on a message's text in characters; 0: none is known.
 	MaxText int
@@ -91,7 +91,8 @@ type Talk struct {
 	Session Session
 	// Opened: the agent has opened its session. It stays false for an agent without Live.Open.
 	Opened bool
-	// Busy: a turn is running. An idle agent may begin one unasked: claude-code does when background work ends.
+	// Busy: a turn is running. It may begin a moment after the message for it is accepted. An idle agent may also begin
+	// one unasked: claude-code does when background work ends.
 	Busy bool
 	// Ending: an interrupt was answered and its turn has not ended yet.
 	Ending bool
@@ -229,9 +230,15 @@ func textsOf(message json.RawMessage) (texts []string) {
 	return texts
 }
 
+// Queued reports whether the agent has accepted a message and, as far as its stdout has it, not taken it in. The line
+// in the session may come some milliseconds after stdout has it. It is always false for pi, which does not print it.
+func (t Talk) Queued(id string) bool {
+	return slices.ContainsFunc(t.queue, func(q queued) bool { return q.id == id })
+}
+
 // enqueue notes an accepted message.
 func (t *Talk) enqueue(id, turn string) {
-	if !slices.ContainsFunc(t.queue, func(q queued) bool { return q.id == id }) {
+	if !t.Queued(id) {
 		t.queue = append(slices.Clip(t.queue), queued{id, turn})
 	}
 }

@@ -89,6 +89,12 @@ func (r recording) meaning(h harness.Event) string {
 	add("accepted", h.Accepted)
 	add("refused", h.Refused)
 	add("because", h.Reason)
+	if h.Again {
+		words = append(words, "for now")
+	}
+	if h.OpenError != "" {
+		words = append(words, "no session: "+h.OpenError)
+	}
 	add("answered", h.Answered)
 	for _, id := range h.Dropped {
 		add("dropped", id)
@@ -299,7 +305,22 @@ func TestLiveRead(t *testing.T) {
 		{
 			"codex has no such thread", "codex",
 			[]string{`{"error":{"code":-32600,"message":"no rollout"},"id":"open.thread"}`},
-			"", false,
+			"no session: no rollout", false,
+		},
+		{
+			"pi refuses in a compaction", "pi",
+			[]string{`{"id":"m","type":"response","command":"prompt","success":false,` +
+				`"error":"Cannot submit a prompt while compaction is in progress. Wait"}`},
+			"refused m, because Cannot submit a prompt while compaction is in progress. Wait, for now", true,
+		},
+		{
+			"codex in a turn that takes nothing", "codex",
+			[]string{
+				`{"id":"open.thread","result":{"thread":{"id":"th"}}}`,
+				`{"method":"turn/started","params":{"threadId":"th","turn":{"id":"t"}}}`,
+				`{"error":{"message":"cannot steer a review turn"},"id":"m"}`,
+			},
+			"refused m, because cannot steer a review turn, for now, answered m", true,
 		},
 		{
 			"a subagent's turn", "codex",

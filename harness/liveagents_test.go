@@ -48,7 +48,9 @@ func TestLive(t *testing.T) {
 
 		d.say("chat two")
 		d.until("the tool", steered.begun)
-		d.put("chat three, in mid-tool")
+		if m := d.put("chat three, in mid-tool"); d.state.Queued(m.ID) != (name != "pi") {
+			t.Errorf("queued: %+v", d.state)
+		}
 		steered.open(t)
 		d.idle()
 

@@ -43,10 +43,13 @@ func turnOf(e Entry) session.Turn {
 // convertChats converts the chats before a turn without a line. turnsAlone keeps those that may be pending: a mirrored
 // turn answers the chats that its session has on record, while a turn of another mirror answers all.
 func (r *Rebuilder) convertChats(turnsAlone bool) error {
+	if turnsAlone && !r.hasTurn() {
+		return nil
+	}
 	chats := r.chats
 	r.chats, r.chatBytes = nil, 0
 	for _, e := range chats {
-		if turnsAlone && !isTurn(e) {
+		if turnsAlone && !e.turn {
 			r.keepChat(e)
 			continue
 		}

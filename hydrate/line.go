@@ -17,6 +17,7 @@ type Entry struct {
 	Line   []byte      // the session line that the entry holds, without a newline; nil where it holds none
 
 	json bool // Line is JSON; false where that is not known
+	turn bool // of a chat: isTurn
 
 	// Where Line was made of a message: the message, compact.
 	message []byte

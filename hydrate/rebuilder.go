@@ -98,7 +98,7 @@ func (r *Rebuilder) Add(e Entry) error {
 		r.dropChats(e.Fields.Named())
 		return r.addLine(e)
 	case e.Fields.Type == thread.TypeChat:
-		if e.ID != r.NextPrompt {
+		if e.turn = isTurn(e); e.ID != r.NextPrompt {
 			r.keepChat(e)
 		}
 		return nil
@@ -170,7 +170,12 @@ func (r *Rebuilder) addLine(e Entry) error {
 
 // Empty reports whether the entries so far have neither a session nor a turn.
 func (r *Rebuilder) Empty() bool {
-	return len(r.drafts) == 0 && (len(r.chats) == 0 || r.HoldPending && !slices.ContainsFunc(r.chats, isTurn))
+	return len(r.drafts) == 0 && (len(r.chats) == 0 || r.HoldPending && !r.hasTurn())
+}
+
+// hasTurn reports whether a chat since the last line or turn is a turn of a run.
+func (r *Rebuilder) hasTurn() bool {
+	return slices.ContainsFunc(r.chats, func(e Entry) bool { return e.turn })
 }
 
 // Converted returns the Keys of the converted lines so far: a file of this box may lack these turns.

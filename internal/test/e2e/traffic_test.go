@@ -96,7 +96,8 @@ func TestResumeTraffic(t *testing.T) {
 		for j := range 1000 {
 			batch = append(batch, thread.Entry{
 				ID: fmt.Sprintf("chat.%d.%d", i, j), TS: "2026-01-01T00:00:00.000Z",
-				Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, RunID: "another", Text: text}),
+				// of another run: not pending, so the resume does not deliver it
+				Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text, RunID: "r0"}),
 			})
 		}
 		if _, err := c.Append(t.Context(), batch); err != nil {

@@ -138,18 +138,18 @@ func TestBatches(t *testing.T) {
 	config := configOf(t, s)
 	config.Shards = 1
 	e := open(t, config)
-	large := strings.Repeat("x", 100_000)
+	large := strings.Repeat("x", 50_000)
 	var all sync.WaitGroup
-	for w := range 70 {
+	for w := range 56 {
 		all.Go(func() {
-			if _, err := enginetest.Persist(t.Context(), e, fmt.Sprint("s", w%35),
+			if _, err := enginetest.Persist(t.Context(), e, fmt.Sprint("s", w%28),
 				fmt.Sprintf("%d %s", w, large)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	for w := range 35 {
+	for w := range 28 {
 		if got := enginetest.ReadAll(t, e, fmt.Sprint("s", w), 1000); len(got) != 2 || len(got[0].Data) < len(large) ||
 			len(got[1].Data) < len(large) {
 			t.Errorf("stream %d: %d records", w, len(got))

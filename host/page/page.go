@@ -14,7 +14,7 @@
 //	anybody          /login, /share, /assets/…
 //	page:open        /login/codes, /share/codes
 //	login            every path
-//	share            GET below /t/ID of its thread
+//	share            GET below /t/ID of its thread, but for its session
 //
 // Each request passes the same checks first: a Host that this server has (a page of another site can give its own name
 // a loopback address), and for POST and DELETE an origin that is this server's (http.CrossOriginProtection). GET

@@ -185,7 +185,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		return page.Handler(page.Config{
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
-			Logger: logger,
+			Logger: logger, Session: writeSession,
 		})
 	}
 	if c.Bool("reconcile") {

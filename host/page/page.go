@@ -14,7 +14,7 @@
 //	anybody          /login, /share, /assets/…
 //	page:open        /login/codes, /share/codes
 //	login            every path
-//	share            GET below /t/ID of its thread
+//	share            GET below /t/ID of its thread, but for its session
 //
 // Each request passes the same checks first: a Host that this server has (a page of another site can give its own name
 // a loopback address), and for POST and DELETE an origin that is this server's (http.CrossOriginProtection). GET
@@ -26,6 +26,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -55,6 +57,10 @@ type Config struct {
 	Closing context.Context // ends live answers when it is done
 	Budget  *memory.Budget  // of the memory of all requests; nil for one of the page's own
 	Logger  *slog.Logger
+	// Session writes the session of a thread's last run as a file of its harness, from the thread's entries in their
+	// order. It returns ErrNoSession for a thread that holds none, and writes nothing before it has all entries. nil
+	// for a server that makes no such files.
+	Session func(w io.Writer, harness string, entries iter.Seq2[thread.Entry, error]) error
 }
 
 // page serves the page.
@@ -62,6 +68,8 @@ type page struct {
 	Config
 	store  access.Store
 	tokens *token.Verifier
+
+	rebuilds chan struct{} // has one for each session that is rebuilt
 }
 
 // Handler returns the handler of the page's paths.
@@ -73,6 +81,7 @@ func Handler(c Config) http.Handler {
 		c.Budget = memory.NewBudget(0)
 	}
 	p := &page{Config: c, store: access.Store{Log: c.Log}, tokens: token.NewVerifier(c.Secrets)}
+	p.rebuilds = make(chan struct{}, mostRebuilds)
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /assets/{hash}/{name}": p.asset,
@@ -97,6 +106,7 @@ func Handler(c Config) http.Handler {
 		"GET /t/{thread}/live":              p.threadLive,
 		"GET /t/{thread}/raw/{entry}":       p.raw,
 		"GET /t/{thread}/image/{entry}/{n}": p.image,
+		"GET /t/{thread}/session":           p.sessionFile,
 
 		"POST /t/{thread}/cancel": p.cancel,
 		"POST /t/{thread}/chat":   p.chat,

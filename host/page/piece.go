@@ -147,7 +147,8 @@ func (p *page) stat(ctx context.Context, id string) (log.Stream, error) {
 type threadPage struct {
 	frame
 	Row      *row
-	ReadOnly bool // by a share
+	ReadOnly bool   // by a share
+	Address  string // of this server as the browser knows it; "" for one that a command line can't have
 	piece
 }
 
@@ -177,7 +178,7 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	}
 	one := newRow(v, now())
 	p.render(w, http.StatusOK, "thread", threadPage{
-		newFrame(one.State + " · " + one.Name()), one, s.Share != "", tail,
+		newFrame(one.State + " · " + one.Name()), one, s.Share != "", address(r, s.Thread), tail,
 	})
 	return nil
 }

@@ -252,6 +252,8 @@ func TestPageAccess(t *testing.T) {
 			{"no cookie: live entries", visit{method: "GET", path: "/t/one/live?after=0"}, 401, "no_login"},
 			{"no cookie: an entry", visit{method: "GET", path: "/t/one/raw/r1.running"}, 401, "no_login"},
 			{"no cookie: an image", visit{method: "GET", path: "/t/one/image/r1.running/0"}, 401, "no_login"},
+			{"no cookie: the session", visit{method: "GET", path: "/t/one/session"}, 401, "no_login"},
+			{"share: the session", visit{method: "GET", path: "/t/one/session", cookies: share}, 401, "no_login"},
 			{"no cookie: state", visit{method: "GET", path: "/login/state"}, 401, "no_login"},
 			{"no cookie: chat", visit{method: "POST", path: "/t/one/chat", body: `{"text":"x"}`}, 401, "no_login"},
 			{"no cookie: cancel", visit{method: "POST", path: "/t/one/cancel"}, 401, "no_login"},

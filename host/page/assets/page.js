@@ -221,8 +221,11 @@ function thread() {
   const more = document.getElementById('new');
   let after = Number(body.dataset.after);
   const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
-  const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
-  let follow = !location.hash, top = 0; // the reader follows the end, until they scroll up
+  let follow = !location.hash, top = 0; // the reader follows the end, until they scroll up from top
+  const toEnd = () => {
+    scrollTo(0, document.documentElement.scrollHeight);
+    top = scrollY; // the event comes later, perhaps after the reader has scrolled up
+  };
   const byID = (id) => document.getElementById('i-' + id);
 
   // older adds the piece above when the top comes into view, without moving what is read.

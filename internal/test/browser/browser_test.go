@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,6 +49,32 @@ func TestFullBrowserReports(t *testing.T) {
 		b.Problems()
 		if got := browser.Eval[string](b, "document.title"); got != path[1:] {
 			t.Errorf("%s has the title %q", path, got)
+		}
+	}
+}
+
+// It does so for a file with a policy of its own, too. There a dialog and a request are kept from a page by that alone.
+func TestFullBrowserReportsFile(t *testing.T) {
+	const policy = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:">`
+	for _, tt := range []struct{ name, text, want string }{
+		{"fine", `<title>fine</title><img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=">`, ""},
+		{"script", "<title>script</title><script>alert(1)</script>", "CSP violation"},
+		{"handler", `<title>handler</title><img src=data:x onerror="alert(1)">`, "CSP violation"},
+		{"style", `<title>style</title><p style="color:red">`, "CSP violation"},
+		{"image", `<title>image</title><img src="https://evil.invalid/secret.png">`, "CSP violation"},
+	} {
+		file := filepath.Join(t.TempDir(), tt.name+".html")
+		if err := os.WriteFile(file, []byte("<!doctype html>"+policy+tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := browser.Open(t, "file://"+file)
+		b.Go("file://" + file)
+		b.Wait("document.readyState === 'complete'")
+		if tt.want != "" {
+			b.Await(tt.want)
+		}
+		if got := b.Problems(); tt.want == "" && len(got) > 0 {
+			t.Errorf("%s: %q", tt.name, got)
 		}
 	}
 }

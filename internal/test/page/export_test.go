@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,4 +62,60 @@ func TestFullPageExport(t *testing.T) {
 	f.Wait("getComputedStyle(document.body).backgroundColor !== '" + light + "'")
 	f.Size(1000, 700, false)
 	shot(t, f, "file-dark")
+}
+
+// The session of each recorded thread is a file to download, and the command line beside it makes the same one.
+func TestFullPageSession(t *testing.T) {
+	h := newHost(t)
+	b := h.login(t)
+	files, err := filepath.Glob("../../../testdata/threads/*.ndjson")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d threads, %v", len(files), err)
+	}
+	sessions := 0
+	for _, file := range files {
+		id := strings.TrimSuffix(filepath.Base(file), ".ndjson")
+		h.run("", "thread", "import", id, file)
+		b.Go(h.url() + "/t/" + id)
+		b.Wait("document.querySelector('.hand')")
+		if !browser.Eval[bool](b, "!!document.querySelector('.hand a')") {
+			continue
+		}
+		b.Run("window.got = null; fetch(document.querySelector('.hand a').href).then(async (r) => {" +
+			"window.status = r.status + ' ' + r.headers.get('content-disposition'); window.got = await r.text(); })")
+		b.Wait("window.got")
+		if status := browser.Eval[string](b, "window.status"); strings.HasPrefix(status, "404") {
+			continue
+		} else if status != fmt.Sprintf("200 attachment; filename=%q", id+".jsonl") {
+			t.Errorf("%s: %s", id, status)
+		}
+		sessions++
+		line := browser.Eval[string](b, "[...document.querySelectorAll('.hand pre')].at(-1).textContent")
+		cmd := h.command()
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", line}
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(arbe)+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %s: %v\n%s", id, line, err, out)
+			continue
+		}
+		want, err := os.ReadFile(filepath.Join(cmd.Dir, "session.jsonl"))
+		got, made := browser.Eval[string](b, "window.got"), string(want)
+		if id == "launch_failed" { // its agent never started: the header is of a new session, made now
+			_, got, _ = strings.Cut(got, "\n")
+			_, made, _ = strings.Cut(made, "\n")
+		}
+		if err != nil || got != made || got == "" {
+			t.Errorf("%s: %v, the download is\n%.500s\nwant\n%.500s", id, err, got, made)
+		}
+	}
+	if sessions < 3 {
+		t.Errorf("%d sessions", sessions)
+	}
+	link := h.run("", "share", "pushed")
+	other := browser.Open(t, h.url())
+	other.Go(link)
+	other.Wait("location.pathname === '/t/pushed'")
+	other.Go(h.url() + "/t/pushed/session")
+	other.Wait(shows("#status", "You are not logged in."))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -278,10 +279,17 @@ func (p *part) has(e thread.Entry) bool {
 	return f.RunID == p.run
 }
 
-// show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one.
+// show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A
+// live line shows that the server is away, which the client then does not log: the log would break into that line.
 func (p *program) show(client *thread.Client, full bool) *screen.Screen {
 	o := screen.For(p.stdout, os.Getenv)
+	if o.Live {
+		client.Log = nil
+	}
 	o.Thread, o.Full, o.Away, o.Server = client.Thread, full, client.Away, client.Address()
+	if u, err := url.Parse(o.Server); err == nil {
+		o.Server = u.Scheme + "://" + u.Host
+	}
 	s := screen.New(p.stdout, o)
 	s.Start()
 	return s

@@ -123,13 +123,6 @@ func (s *Screen) breathe(now time.Time) {
 	if away || s.away { // the runner's entries can't be read, and its next ones need a time to come
 		s.came = now
 	}
-	if away != s.away && !s.Live {
-		text := "no answer from " + s.Server + "; retrying"
-		if !away {
-			text = s.Server + " answers again"
-		}
-		s.lines(yellow, "", text)
-	}
 	s.away = away
 	pulse := s.watch.Pulse()
 	live := pulse.At(now.Add(-s.ahead))

@@ -222,6 +222,14 @@ func (o *outage) failures() int {
 	return o.all
 }
 
+// Away reports whether the server did not answer the last request: it is out of reach, or can't serve now. A Follow
+// retries meanwhile.
+func (c *Client) Away() bool {
+	c.outage.mu.Lock()
+	defer c.outage.mu.Unlock()
+	return c.outage.tries > 0
+}
+
 // seen logs the first failure of a series and its end.
 func (c *Client) seen(resp *http.Response, err error) {
 	c.outage.mu.Lock()

@@ -52,7 +52,7 @@ func (p *program) runAction(c *cli.Context) error {
 		defer lease.Lease{Client: client}.Keep(ctx, hold)() // the launch got it
 	}
 	var fold thread.Fold
-	screen := p.show(done.Thread, c.Bool("full"))
+	screen := p.show(client, c.Bool("full"))
 	defer screen.Stop()
 	over := make(chan error, 1)
 	go func() {

@@ -52,14 +52,12 @@ func (p *program) cancelAction(c *cli.Context) error {
 		}
 	}
 	if statusOf(&fold, run) != thread.StatusRunning {
-		return &cmdline.Exit{
-			Status: 1,
-			Cause: fmt.Errorf(
-				"no such run is running on thread %s: the thread is %s; arbe thread status %[1]s lists its runs",
-				id,
-				fold.Status(),
-			),
+		what := fmt.Sprintf("thread %s has no open run", id)
+		if run != "" {
+			what = fmt.Sprintf("run %s of thread %s is not open", run, id)
 		}
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
+			"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), id)}
 	}
 	if err := p.askToEnd(c.Context, client, run, harness, c.String("author"), c.String("reason")); err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/procgroup"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -117,7 +118,7 @@ func (p *program) shareAction(c *cli.Context) error {
 		if err := site.ask(c.Context, http.MethodDelete, of, nil, &answer); err != nil {
 			return err
 		}
-		fmt.Fprintf(p.stderr, "revoked %d links of thread %s\n", answer.Revoked, id)
+		fmt.Fprintf(p.stderr, "revoked %s of thread %s\n", view.Count(int64(answer.Revoked), "link"), id)
 		return nil
 	case c.Bool("list"):
 		var answer struct{ Shares []page.Shared }
@@ -138,7 +139,11 @@ func (p *program) shareAction(c *cli.Context) error {
 	}
 	var link page.Link
 	asked := map[string]any{"thread": id, "ttlSeconds": int64(c.Duration("ttl") / time.Second)}
-	if err := site.ask(c.Context, http.MethodPost, "/share/codes", asked, &link); err != nil {
+	err = site.ask(c.Context, http.MethodPost, "/share/codes", asked, &link)
+	switch {
+	case thread.NoThread(err):
+		return noThread(id)
+	case err != nil:
 		return err
 	}
 	fmt.Fprintln(p.stdout, site.browser+"/share#"+link.Code)
@@ -227,7 +232,10 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("reach the thread server: %w", err)}
+		if answer := reach(err); answer != nil {
+			return answer
+		}
+		return err // the user ended it
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
@@ -235,7 +243,9 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("read the thread server's answer: %w", err)}
 	}
 	if resp.StatusCode >= 300 {
-		var refused struct{ Error struct{ Message string } }
+		var refused struct {
+			Error struct{ Code, Message string }
+		}
 		if json.Unmarshal(b, &refused) != nil || refused.Error.Message == "" {
 			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
 				"%s answers %s: it serves no page; ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy",
@@ -243,7 +253,9 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 				resp.Status,
 			)}
 		}
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %s", s.base, refused.Error.Message)}
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %w", s.base, &thread.StatusError{
+			Status: resp.StatusCode, Code: refused.Error.Code, Message: refused.Error.Message,
+		})}
 	}
 	return json.Unmarshal(b, out)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	}
 	check := func() {}
 	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
-		s := p.show(id, c.Bool("full"))
+		s := p.show(client, c.Bool("full"))
 		defer s.Stop()
 		t.show, check = s.Entry, s.Check
 	}
@@ -278,10 +279,17 @@ func (p *part) has(e thread.Entry) bool {
 	return f.RunID == p.run
 }
 
-// show returns a screen that shows a thread's entries on stdout, from any one on. Stop it after the last one.
-func (p *program) show(id string, full bool) *screen.Screen {
+// show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A
+// live line shows that the server is away, which the client then does not log: the log would break into that line.
+func (p *program) show(client *thread.Client, full bool) *screen.Screen {
 	o := screen.For(p.stdout, os.Getenv)
-	o.Thread, o.Full = id, full
+	if o.Live {
+		client.Log = nil
+	}
+	o.Thread, o.Full, o.Away, o.Server = client.Thread, full, client.Away, client.Address()
+	if u, err := url.Parse(o.Server); err == nil {
+		o.Server = u.Scheme + "://" + u.Host
+	}
 	s := screen.New(p.stdout, o)
 	s.Start()
 	return s

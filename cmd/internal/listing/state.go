@@ -5,6 +5,7 @@ package listing
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,7 @@ func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
 	}
 	cost, seconds := "", ""
 	if v.Cost != nil {
-		cost = strconv.FormatFloat(*v.Cost, 'f', -1, 64)
+		cost = strconv.FormatFloat(math.Round(*v.Cost*1e6)/1e6, 'f', -1, 64) // sums of floats have long tails
 	}
 	if d, ok := DurationOf(v, now); ok {
 		seconds = strconv.FormatInt(int64(d/time.Second), 10)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,4 +161,48 @@ func TestCatchUp(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// A server that is away is not a runner that is dead. Without a live line the client's log has it.
+func TestServerAway(t *testing.T) {
+	for _, live := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var out safeBuffer
+			var away atomic.Bool
+			s := New(&out, Options{
+				Live: live, Thread: "t1", Columns: func() int { return 100 }, Away: away.Load, Server: "http://h",
+			})
+			s.Start()
+			defer s.Stop()
+			shows := func(want, not string) {
+				t.Helper()
+				if !live && strings.HasPrefix(want, "no answer") {
+					want = ""
+				}
+				if got := out.take(); !strings.Contains(got, want) || strings.Contains(got, not) {
+					t.Errorf("live %v: want %q and no %q:\n%s", live, want, not, got)
+				}
+			}
+			for n := range 2 {
+				if err := s.Entry(received(fmt.Sprint("r1.beat.", n), 0, beat(n))); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+			}
+			out.take()
+			away.Store(true)
+			time.Sleep(time.Minute)
+			shows("no answer from http://h; retrying", "no entry from the runner")
+			away.Store(false)
+			time.Sleep(3 * time.Second)
+			if got := out.take(); strings.Contains(got, "no entry from") {
+				t.Errorf("live %v: dead as soon as the server is back: %s", live, got)
+			}
+			time.Sleep(30 * time.Second)
+			shows("no entry from the runner for 1m", "posts entries again")
+			away.Store(true)
+			time.Sleep(2 * time.Second)
+			shows("no answer from http://h; retrying", "posts entries again")
+		})
+	}
 }

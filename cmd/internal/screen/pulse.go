@@ -24,6 +24,7 @@ type pulse struct {
 	came   time.Time     // when the last entry came, by the local clock
 	ahead  time.Duration // of the local clock, before the server's
 	dead   bool          // it was written that the run is dead
+	away   bool          // the server did not answer
 	drawn  time.Time     // when the live line was written
 
 	quit, done chan struct{} // of the goroutine that Start starts
@@ -118,6 +119,11 @@ func (s *Screen) beaten() {
 
 // breathe writes how the run does: its progress as a line that changes in place, and when it is dead.
 func (s *Screen) breathe(now time.Time) {
+	away := s.Away != nil && s.Away()
+	if away || s.away { // the runner's entries can't be read, and its next ones need a time to come
+		s.came = now
+	}
+	s.away = away
 	pulse := s.watch.Pulse()
 	live := pulse.At(now.Add(-s.ahead))
 	if silent, _ := pulse.Limits(); now.Sub(s.came) < silent.Sub(pulse.Last) {
@@ -129,7 +135,7 @@ func (s *Screen) breathe(now time.Time) {
 	case live.State == view.Dead && !s.dead:
 		s.dead = true
 		s.deadLine(live)
-	case live.State != view.Dead && s.dead:
+	case live.State != view.Dead && s.dead && !away:
 		s.dead = false
 		if live.State != view.Ended {
 			s.lines(green, "", "the runner posts entries again")
@@ -139,16 +145,18 @@ func (s *Screen) breathe(now time.Time) {
 		return
 	}
 	style, line := dim, ""
-	switch live.State {
-	case view.Idle, view.Ended:
+	switch state := live.State; {
+	case away:
+		style, line = red, "✗ no answer from "+s.Server+"; retrying"
+	case state == view.Idle, state == view.Ended:
 		s.clear()
 		return
-	case view.Waiting:
+	case state == view.Waiting:
 		line = s.progress(now) + " · waiting for a chat"
-	case view.Dead:
+	case state == view.Dead:
 		style, line = red, "✗ no entry from the runner for "+live.Silence.Truncate(tick).String()
 	default:
-		if line = s.progress(now); live.State == view.Silent {
+		if line = s.progress(now); state == view.Silent {
 			style, line = yellow, line+" · silent for "+live.Silence.Truncate(tick).String()
 		}
 	}

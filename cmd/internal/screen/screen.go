@@ -27,12 +27,14 @@ const (
 
 // Options are how a Screen writes. The zero value is for a pipe.
 type Options struct {
-	Thread  string     // its id, for the commands in hints
-	Full    bool       // nothing is folded
-	Live    bool       // the last line changes in place: how the run does, each second
-	Color   bool       // styles are written
-	RGB     bool       // and colours beyond a palette of 256
-	Columns func() int // the width at a time; nil, or 0 for no wrapping
+	Thread  string      // its id, for the commands in hints
+	Full    bool        // nothing is folded
+	Live    bool        // the last line changes in place: how the run does, each second
+	Color   bool        // styles are written
+	RGB     bool        // and colours beyond a palette of 256
+	Columns func() int  // the width at a time; nil, or 0 for no wrapping
+	Away    func() bool // whether the server does not answer; nil for a server that does
+	Server  string      // its address
 }
 
 // For returns the options for an output, from what it is and the environment.

@@ -38,19 +38,21 @@ var (
 		"open":     regexp.MustCompile(`^$`),
 		"title":    regexp.MustCompile(``),
 		"href": regexp.MustCompile(
-			`^(https?://|mailto:|#i-[A-Za-z0-9._:~/%-]+$|/t/t1/(raw|image)/[A-Za-z0-9._:~/%-]+$)`,
+			`^(https?://|mailto:|#i-[A-Za-z0-9._:~/%-]+$|/t/t1/(raw|image)/[A-Za-z0-9._:~/%-]+$|/t/[A-Za-z0-9_-]+$)`,
 		),
+		"data-result": regexp.MustCompile(`^i-[A-Za-z0-9._:~-]+$`),
 		"src": regexp.MustCompile(
 			`^(/t/t1/image/[A-Za-z0-9._:~/%-]+$|data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$)`,
 		),
 	}
 	// What stands around the items has these, too.
 	frameElements = strings.Fields("html head meta title link script style body header main section form label " +
-		"textarea select option button dl dt dd noscript")
+		"textarea select option button dl dt dd noscript nav mark")
 	frameAttributes = map[string]*regexp.Regexp{
 		"src": regexp.MustCompile(`^/assets/[0-9a-f]+/page\.js$`),
 		"href": regexp.MustCompile(
-			`^(/|/t/[A-Za-z0-9_-]+|/t/t1/[a-z]+(\?[a-z0-9=&]*)?|/assets/[0-9a-f]+/[a-z.]+|data:,|/\?cursor=[a-z]+)$`,
+			`^(/|/t/[A-Za-z0-9_-]+|/t/t1/[a-z]+(\?[a-z0-9=&]*)?|/t/t1/find\?q=[A-Za-z0-9%._~-]*&before=[0-9]+|` +
+				`/t/t1\?at=[A-Za-z0-9._~%-]+&q=[A-Za-z0-9%._~-]*#i-[A-Za-z0-9._:~/%-]+|/assets/[0-9a-f]+/[a-z.]+|data:,|/\?cursor=[a-z]+)$`,
 		),
 		"action":     regexp.MustCompile(`^(/|/logout)$`),
 		"method":     regexp.MustCompile(`^post$`),
@@ -174,12 +176,26 @@ func TestHostile(t *testing.T) {
 		r := newRow(v, at)
 		for _, readOnly := range []bool{false, true} {
 			shown := checkHTML(t, name+" on its page", execute(t, "thread", threadPage{
-				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, "http://localhost", pieceOf(entries),
+				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, "http://localhost", 2, pieceOf(entries),
 			}))
 			// A text without markdown and without escape sequences stands there as it is, in a field without markdown.
 			if want := view.Visible(text); !strings.Contains(plain(shown), plain("stderr: "+want+" end")) {
 				t.Errorf("%s: not on its page", name)
 			}
+		}
+		for _, query := range []string{"x", text} {
+			all := found{Thread: "t1", Query: query, Before: 1}
+			for _, e := range entries {
+				for _, i := range view.Items(e) {
+					if h, ok := hitOf(i, "t1", text); ok {
+						all.Hits = append(all.Hits, h)
+					}
+				}
+			}
+			if len(all.Hits) == 0 && text != "" {
+				t.Errorf("%s: not found", name)
+			}
+			checkHTML(t, name+" found", execute(t, "found", all))
 		}
 		checkHTML(t, name+" in the list", execute(t, "list", listPage{
 			newFrame(tabTitle([]*row{r})), filter{Text: text}, states, "/live", part{Rows: []*row{r}},

@@ -49,6 +49,30 @@ func (i item) Sub() string {
 	return "s" + i.Subagent.ID
 }
 
+// Answer returns the id of the entry with the result of a call; "" while there is none.
+func (i item) Answer() string {
+	if i.Call != nil && i.Call.Result != nil {
+		return i.Call.Result.Entry
+	}
+	return ""
+}
+
+// Child returns the id of the thread of a child that the item is about; "" for none. A writer chose it.
+func (i item) Child() string {
+	if i.Notice == nil || i.File != nil || !thread.ValidThread(i.Notice.Thread) {
+		return ""
+	}
+	return i.Notice.Thread
+}
+
+// Task returns the task of a subagent where the item has it: the first line of its first chat.
+func (i item) Task() string {
+	if i.Subagent == nil || i.Kind != view.KindChat {
+		return ""
+	}
+	return firstLine(i.Text)
+}
+
 // Whole returns the result of a call, or of a result whose call is elsewhere; nil for none.
 func (i item) Whole() *view.Result {
 	if i.Call != nil {
@@ -174,6 +198,16 @@ func (i item) Totals() string { return strings.Join(i.Verdict.Figures(), " · ")
 type group struct {
 	Sub   string // as item.Sub; "" for an item of the thread's own conversation
 	Items []item
+}
+
+// Task returns the task of a subagent, which its first chat has; "" where that is in an earlier piece.
+func (g *group) Task() string {
+	for _, i := range g.Items {
+		if task := i.Task(); task != "" {
+			return task
+		}
+	}
+	return ""
 }
 
 // grouped groups the items of a piece: those of a subagent where its first one stands.

@@ -103,6 +103,8 @@ func Handler(c Config) http.Handler {
 
 		"GET /t/{thread}":                   p.thread,
 		"GET /t/{thread}/older":             p.older,
+		"GET /t/{thread}/newer":             p.newer,
+		"GET /t/{thread}/find":              p.find,
 		"GET /t/{thread}/live":              p.threadLive,
 		"GET /t/{thread}/raw/{entry}":       p.raw,
 		"GET /t/{thread}/image/{entry}/{n}": p.image,

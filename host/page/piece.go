@@ -35,6 +35,8 @@ type piece struct {
 	Groups  []*group
 	Before  uint64 // what is before the piece ends here; 0 at the thread's start
 	After   uint64 // what follows the piece begins behind it
+	More    bool   // something follows that the page does not show
+	Joined  bool   // the page shows what is before
 	Thread  string
 	Answers []string // ids of items in the piece behind it, which are results of calls in this one
 }
@@ -49,12 +51,16 @@ func entryOf(r engine.Record) (thread.Entry, bool) {
 	return e, true
 }
 
-// back returns the last piece of a thread that ends at upTo, as far as its items are complete there.
-func (p *page) back(ctx context.Context, l *memory.Lease, v log.Stream, id string, upTo uint64) (piece, error) {
+// back returns the last piece of a thread that ends at upTo, as far as its items are complete there. It has the entry
+// at the seq with, if the bounds of a piece allow it; 0 for none.
+func (p *page) back(
+	ctx context.Context, l *memory.Lease, v log.Stream, id string, upTo, with uint64,
+) (piece, error) {
 	var records []engine.Record
 	found := piece{Before: upTo, After: upTo, Thread: id}
 	items, bytes := 0, 0
-	for found.Before > 0 && items < pieceItems && len(records) < mostRead && bytes < mostPiece {
+	for found.Before > 0 && (items < pieceItems || with > 0 && found.Before >= with) && len(records) < mostRead &&
+		bytes < mostPiece {
 		some, err := l.Records(ctx, func() ([]engine.Record, error) {
 			return p.Log.ReadBack(ctx, v, found.Before, pieceEntries, pieceBytes)
 		})
@@ -78,6 +84,13 @@ func (p *page) back(ctx context.Context, l *memory.Lease, v log.Stream, id strin
 	if err := l.Grow(renderCharge * bytes); err != nil {
 		return found, err
 	}
+	return found, p.build(ctx, l, v, records, &found)
+}
+
+// build sets the groups of a piece from its records.
+func (p *page) build(
+	ctx context.Context, l *memory.Lease, v log.Stream, records []engine.Record, found *piece,
+) error {
 	var b view.Builder
 	var list view.List
 	for _, r := range records {
@@ -87,11 +100,11 @@ func (p *page) back(ctx context.Context, l *memory.Lease, v log.Stream, id strin
 			}
 		}
 	}
-	if err := p.ahead(ctx, l, v, &b, &list, &found); err != nil {
-		return found, err
+	if err := p.ahead(ctx, l, v, &b, &list, found); err != nil {
+		return err
 	}
-	found.Groups = grouped(list.Items, id)
-	return found, nil
+	found.Groups = grouped(list.Items, found.Thread)
+	return nil
 }
 
 // ahead gives the calls of a piece the results that stand a little behind it.
@@ -149,10 +162,11 @@ type threadPage struct {
 	Row      *row
 	ReadOnly bool   // by a share
 	Address  string // of this server as the browser knows it; "" for one that a command line can't have
+	Tail     uint64 // live items begin behind it
 	piece
 }
 
-// thread serves the page of a thread, at its tail.
+// thread serves the page of a thread: at its tail, or at the entry or item of ?at.
 func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
 	if !thread.ValidThread(id) {
@@ -172,13 +186,18 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	}
 	l := p.lease(s)
 	defer l.Free()
-	tail, err := p.back(r.Context(), l, stream, id, stream.Tail())
+	var shown piece
+	if at := r.URL.Query().Get("at"); at != "" {
+		shown, err = p.around(r.Context(), l, stream, id, at)
+	} else {
+		shown, err = p.back(r.Context(), l, stream, id, stream.Tail(), 0)
+	}
 	if err != nil {
 		return err
 	}
 	one := newRow(v, now())
 	p.render(w, http.StatusOK, "thread", threadPage{
-		newFrame(one.State + " · " + one.Name()), one, s.Share != "", address(r, s.Thread), tail,
+		newFrame(one.State + " · " + one.Name()), one, s.Share != "", address(r, s.Thread), stream.Tail(), shown,
 	})
 	return nil
 }
@@ -200,7 +219,7 @@ func (p *page) older(w http.ResponseWriter, r *http.Request) error {
 	}
 	l := p.lease(s)
 	defer l.Free()
-	found, err := p.back(r.Context(), l, stream, id, min(upTo, stream.Tail()))
+	found, err := p.back(r.Context(), l, stream, id, min(upTo, stream.Tail()), 0)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 type liveItem struct {
 	ID       string `json:"id"`
 	Sub      string `json:"sub,omitempty"`
+	Task     string `json:"task,omitempty"` // of the subagent, where the item has it
 	HTML     string `json:"html"`
 	Replaces bool   `json:"replaces,omitempty"`
 	After    uint64 `json:"after"` // where a live answer continues
@@ -167,7 +168,7 @@ func (t *tailer) item(c view.Change, after uint64) error {
 		return err
 	}
 	t.sent++
-	t.e.send("item", liveItem{one.ID, one.Sub(), b.String(), c.Replaces, after})
+	t.e.send("item", liveItem{one.ID, one.Sub(), view.Visible(one.Task()), b.String(), c.Replaces, after})
 	return nil
 }
 

@@ -1,139 +1,152 @@
 package server_test
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// streamed reads server-sent events until one has a name, and returns all of them.
-func streamed(
-	t *testing.T, s *site, path string, cookies []*http.Cookie, until string,
-) (events []string, rest func(until string) []string) {
+// chats posts chats c0, c1 … to a thread, in appends of 100.
+func chats(t *testing.T, s *site, id string, n int, text func(i int) string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range namedFor(s, cookies) {
-		req.AddCookie(c)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = resp.Body.Close() }) // it is not read to its end
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 1<<20)
-	rest = func(until string) (events []string) {
-		t.Helper()
-		for lines.Scan() {
-			if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
-				events[len(events)-1] += " " + data
-			} else if name, is := strings.CutPrefix(lines.Text(), "event: "); is {
-				events = append(events, name)
-			} else if lines.Text() == "" && len(events) > 0 && strings.HasPrefix(events[len(events)-1], until) {
-				return events
-			}
+	for from := 0; from < n; from += 100 {
+		var some []string
+		for i := from; i < min(from+100, n); i++ {
+			some = append(some, fmt.Sprintf(`{"id":"c%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%s}}`,
+				i, thread.Marshal(text(i))))
 		}
-		t.Fatalf("%v after %.1000q, want %s", lines.Err(), events, until)
-		return nil
+		c := call{
+			method: "POST", path: "/api/stream/" + thread.StreamName(id), token: writer(t, id),
+			body: "[" + strings.Join(some, ",") + "]",
+		}
+		if got := c.do(t, s.url); got.status != 200 {
+			t.Fatalf("got %+v", got)
+		}
 	}
-	return rest(until), rest
 }
 
-// The page of a thread follows it at any server: a result replaces its call, a browser that was away gets what it
-// lacks, or has to load the page again, and a deleted thread is gone.
-func TestPageThread(t *testing.T) {
+var (
+	articleID = regexp.MustCompile(`<article id="i-([^"]+)"`)
+	linkTo    = regexp.MustCompile(`<p class="(older|newer|further)"><a href="([^"]+)"`)
+	hitLink   = regexp.MustCompile(`<li><a href="([^"]+)"`)
+)
+
+// get returns a page of a logged in browser, its items and its links by their class.
+func get(t *testing.T, s *site, login []*http.Cookie, path string) (body string, ids []string, links map[string]string) {
+	t.Helper()
+	got := visit{method: "GET", path: path, cookies: login}.to(t, s)
+	if got.status != 200 {
+		t.Fatalf("%s: %+v", path, got)
+	}
+	for _, m := range articleID.FindAllStringSubmatch(got.body, -1) {
+		ids = append(ids, m[1])
+	}
+	links = map[string]string{}
+	for _, m := range linkTo.FindAllStringSubmatch(got.body, -1) {
+		links[m[1]] = strings.ReplaceAll(m[2], "&amp;", "&")
+	}
+	return got.body, ids, links
+}
+
+// A link to any entry gets a page with it, from which the pieces before and behind it lead to all other entries, each
+// once.
+func TestPageAround(t *testing.T) {
 	sites(t, func(t *testing.T, a, b *site) {
-		login := trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t)
-		post := func(s *site, id, body string) {
-			t.Helper()
-			c := call{method: "POST", path: "/api/stream/arbe-thread-" + id, token: writer(t, id), body: body}
-			if got := c.do(t, s.url); got.status != 200 {
-				t.Fatalf("got %+v", got)
+		const n = 700
+		chats(t, a, "long", n, func(i int) string { return fmt.Sprint("chat ", i) })
+		login := namedFor(b, trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t))
+		var want []string
+		for i := range n {
+			want = append(want, fmt.Sprint("c", i))
+		}
+		for _, at := range []int{0, 1, 99, 100, 350, 699} {
+			_, ids, links := get(t, b, login, fmt.Sprintf("/t/long?at=c%d", at))
+			if !slices.Contains(ids, fmt.Sprint("c", at)) {
+				t.Fatalf("at c%d: %v", at, ids)
+			}
+			if i := slices.Index(ids, fmt.Sprint("c", at)); at < n-1 && i == len(ids)-1 {
+				t.Errorf("nothing follows c%d", at)
+			}
+			for older := links["older"]; older != ""; {
+				_, more, next := get(t, b, login, older)
+				ids, older = append(more, ids...), next["older"]
+			}
+			for newer := links["newer"]; newer != ""; {
+				_, more, next := get(t, b, login, newer)
+				if next["older"] != "" {
+					t.Error("a piece that is joined links to what is before it")
+				}
+				ids, newer = append(ids, more...), next["newer"]
+			}
+			if !slices.Equal(ids, want) {
+				t.Errorf("at c%d: %d entries, want %d", at, len(ids), n)
 			}
 		}
-		line := func(id, kind, more string) string {
-			return fmt.Sprintf(`{"id":%q,"ts":"2026-01-01T00:00:00.000Z","payload":{"type":%q,`+
-				`"session":{"id":"s","entry":%[1]q,"index":1},%[3]s}}`, id, kind, more)
+		if _, ids, _ := get(t, b, login, "/t/long?at=c5/1"); !slices.Contains(ids, "c5") { // an item of it
+			t.Errorf("got %v", ids)
 		}
-		callOf := func(id string) string {
-			return line(id, "pi.assistant", `"message":{"role":"assistant","content":[{"type":"toolCall","id":"c-`+id+
-				`","name":"bash","arguments":{"command":"ls"}}]}`)
+		for _, bad := range []string{"none", "%3Cscript%3E", "/1", "none/1"} {
+			got := visit{method: "GET", path: "/t/long?at=" + bad, cookies: login}.to(t, b)
+			if got.status != 404 {
+				t.Errorf("%s: %d", bad, got.status)
+			}
 		}
-		resultOf := func(id string) string {
-			return line(id+"r", "pi.tool_result", `"toolCallId":"c-`+id+`","toolName":"bash","message":{"role":"toolResult",`+
-				`"toolCallId":"c-`+id+`","toolName":"bash","content":[{"type":"text","text":"the output of `+id+`"}]}`)
-		}
-		post(a, "one", callOf("x"))
-		events, rest := streamed(t, b, "/t/one/live?after=0", login, "ready")
-		if len(events) != 3 || !strings.Contains(events[0], `"id":"x"`) || !strings.Contains(events[0], "running") {
-			t.Errorf("got %q", events)
-		}
-		post(a, "one", resultOf("x"))
-		if got := rest("head"); !strings.HasPrefix(got[0], `item {"id":"x"`) ||
-			!strings.Contains(got[0], "the output of x") || !strings.Contains(got[0], `"replaces":true`) {
-			t.Errorf("got %q", got)
-		}
+	})
+}
 
-		// A piece whose calls have their results in the next one: they are whole, and the next one's are to go.
-		var calls, results []string
-		for i := range 150 {
-			calls, results = append(calls, callOf(fmt.Sprint("n", i))), append(results, resultOf(fmt.Sprint("n", i)))
+// A search returns the newest items with the text first, and continues where it ended; each is returned once, with a
+// link to a page that has it.
+func TestPageFind(t *testing.T) {
+	sites(t, func(t *testing.T, a, b *site) {
+		const n = 700
+		chats(t, a, "long", n, func(i int) string {
+			if i%5 == 0 {
+				return fmt.Sprintf("before it Häagen <NEEDLE> %d & after it", i)
+			}
+			return fmt.Sprint("hay ", i)
+		})
+		login := namedFor(b, trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t))
+		var want, found []string
+		for i := n - 5; i >= 0; i -= 5 {
+			want = append(want, fmt.Sprintf("/t/long?at=c%d&q=%%3cneedle%%3E#i-c%d", i, i))
 		}
-		for _, part := range [][]string{calls[:75], calls[75:], results[:75], results[75:]} {
-			post(a, "two", "["+strings.Join(part, ",")+"]")
+		requests := 0
+		for path := "/t/long/find?q=" + url.QueryEscape("<needle>"); path != ""; requests++ {
+			body, _, links := get(t, b, login, path)
+			for _, m := range hitLink.FindAllStringSubmatch(body, -1) {
+				found = append(found, strings.ReplaceAll(m[1], "&amp;", "&"))
+			}
+			if strings.Contains(body, "<NEEDLE>") {
+				t.Error("a text is markup")
+			}
+			path = links["further"]
 		}
-		tail := visit{method: "GET", path: "/t/two", cookies: namedFor(b, login)}.to(t, b)
-		_, after, _ := strings.Cut(tail.body, `/t/two/older?before=`)
-		before, _, _ := strings.Cut(after, `"`)
-		older := visit{method: "GET", path: "/t/two/older?before=" + before, cookies: namedFor(b, login)}.to(t, b)
-		if before == "" || older.status != 200 {
-			t.Fatalf("no older entries: %.300s, %+v", tail.body, older)
+		if len(found) != len(want) || requests < 2 {
+			t.Fatalf("%d found in %d requests, want %d", len(found), requests, len(want))
 		}
-		for i := range 150 {
-			id := fmt.Sprint("n", i)
-			there := strings.Contains(tail.body, `id="i-`+id+`"`)
-			answered := strings.Contains(older.body, "the output of "+id+"\n")
-			standalone := strings.Contains(tail.body, `id="i-`+id+`r"`)
-			named := strings.Contains(older.body, id+"r ")
-			if !there && (!answered || !standalone || !named) || there && standalone {
-				t.Errorf("%s: call at the end %v, answered %v, result alone %v, named %v",
-					id, there, answered, standalone, named)
+		for i := range want {
+			if !strings.EqualFold(found[i], want[i]) {
+				t.Errorf("%d: %s, want %s", i, found[i], want[i])
 			}
 		}
-
-		var many []string
-		for i := range 1000 {
-			many = append(many, chat(fmt.Sprint("m", i), "x"))
+		_, ids, _ := get(t, b, login, strings.Split(found[0], "#")[0])
+		if !slices.Contains(ids, "c695") {
+			t.Errorf("the link leads to %v", ids)
 		}
-		for range 4 {
-			for i := range many {
-				many[i] = strings.Replace(many[i], `"id":"m`, `"id":"mm`, 1)
+		if body, _, _ := get(t, b, login, "/t/long/find?q=nowhere"); !strings.Contains(body, "Nothing found.") {
+			t.Error(body)
+		}
+		for _, bad := range []string{"", "q=", "q=%ff", "q=" + strings.Repeat("x", 300), "q=x&before=y"} {
+			got := visit{method: "GET", path: "/t/long/find?" + bad, cookies: login}.to(t, b)
+			if got.status != 400 {
+				t.Errorf("%.20s: %d", bad, got.status)
 			}
-			post(a, "far", "["+strings.Join(many, ",")+"]")
-		}
-		if got, _ := streamed(t, b, "/t/far/live?after=0", login, "far"); len(got) > 3500 {
-			t.Errorf("%d events for a browser that is far behind", len(got))
-		}
-		gone := mint(t, token.Grant{Stream: thread.StreamName("one"), Scope: []string{token.ScopeDelete}})
-		remove := call{method: "DELETE", path: "/v1/stream/arbe-thread-one", token: gone}
-		if r := remove.do(t, a.url); r.status != 204 {
-			t.Fatalf("got %+v", r)
-		}
-		rest("gone")
-		if got := (visit{method: "GET", path: "/t/one", cookies: namedFor(b, login)}).to(t, b); got.status != 404 {
-			t.Errorf("a deleted thread: %+v", got)
 		}
 	})
 }

@@ -165,6 +165,7 @@ function older() {
 
 // live follows the changes at a path, with one connection while the tab is visible. A hidden tab looks now and then, for
 // its title: browsers allow six connections to a server.
+const away = 'The server is away. Trying again…';
 const lookEvery = 30000, firstRetry = 200, lastRetry = 30000;
 function live(path, listeners) {
   let source, timer, retry = firstRetry;
@@ -173,7 +174,7 @@ function live(path, listeners) {
     if (source) return;
     const own = source = new EventSource(path());
     for (const [name, f] of Object.entries(listeners)) {
-      own.addEventListener(name, (e) => { retry = firstRetry; say(''); f(JSON.parse(e.data)); });
+      own.addEventListener(name, (e) => { retry = firstRetry; if (status.textContent === away) say(''); f(JSON.parse(e.data)); });
     }
     own.addEventListener('ready', () => { if (document.hidden) again(lookEvery); });
     own.onerror = async () => {
@@ -186,7 +187,7 @@ function live(path, listeners) {
           return say(why);
         }
       }
-      if (retry > firstRetry) say('The server is away. Trying again…'); // an answer also ends when it is old
+      if (retry > firstRetry) say(away); // an answer also ends when it is old
       retry = Math.min(2 * retry, lastRetry);
     };
   }
@@ -210,42 +211,74 @@ function live(path, listeners) {
   }
   document.addEventListener('visibilitychange', () => document.hidden ? again(lookEvery) : open());
   open();
-  return () => { source?.close(); clearTimeout(timer); };
+  return {stop: () => { source?.close(); source = null; clearTimeout(timer); }, again: () => again(0)};
 }
 
-// thread shows a thread: opens at its tail, adds older pieces above and live items below.
-const mostPieces = 20; // in memory, while the end is read
+// thread shows a thread: opens at its tail or at an entry, adds older pieces above and newer ones or live items below.
+const mostPieces = 20; // in memory: those that are far away are dropped, and can be loaded again
 const perPiece = 200; // live items
 function thread() {
   const items = document.getElementById('items');
   const more = document.getElementById('new');
+  const path = '/t/' + body.dataset.thread;
   let after = Number(body.dataset.after);
-  const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
-  let follow = !location.hash, top = 0; // the reader follows the end, until they scroll up from top
+  const upTo = () => items.querySelector(':scope > .newer'); // what follows it is not shown
+  const atEnd = () => !upTo() && innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+  let follow = !location.hash && !upTo(), top = 0; // the reader follows the end, until they scroll up from top
   const toEnd = () => {
+    if (upTo()) return location.assign(path);
     scrollTo(0, document.documentElement.scrollHeight);
     top = scrollY; // the event comes later, perhaps after the reader has scrolled up
   };
   const byID = (id) => document.getElementById('i-' + id);
 
-  // older adds the piece above when the top comes into view, without moving what is read.
-  const observer = new IntersectionObserver(async (seen) => {
-    const link = seen.find((s) => s.isIntersecting)?.target;
-    if (!link) return;
+  // further loads what a link at the top or the bottom leads to when it comes into view, without moving what is read.
+  const observer = new IntersectionObserver((seen) => {
+    for (const s of seen) if (s.isIntersecting) further(s.target);
+  }, {rootMargin: '800px'});
+  const watch = () => {
+    for (const link of items.querySelectorAll(':scope > :is(.older, .newer)')) observer.observe(link);
+  };
+  async function further(link) {
     observer.unobserve(link);
     const answer = await fetch(link.querySelector('a').href);
     if (!answer.ok) return say(await message(answer));
-    const next = link.nextElementSibling, was = next.getBoundingClientRect().top;
     const added = rows(await answer.text());
-    for (const id of added[added.length - 1].dataset.answers.split(' ')) if (id) byID(id)?.remove();
+    if (!link.isConnected) return; // trimmed meanwhile
+    const up = link.matches('.older');
+    const stays = up ? link.nextElementSibling : link.previousElementSibling;
+    const was = stays.getBoundingClientRect().top;
+    const earlier = up ? added.findLast((x) => x.matches('.piece')) : stays;
+    const later = up ? document : added.find((x) => x.matches('.piece'));
+    for (const id of (earlier.dataset.answers || '').split(' ')) {
+      if (id) later.querySelector('#' + CSS.escape('i-' + id))?.remove(); // it stands in its call
+    }
     link.replaceWith(...added);
-    scrollBy(0, next.getBoundingClientRect().top - was);
+    titles();
+    if (up) trimEnd(); else trim();
+    scrollBy(0, stays.getBoundingClientRect().top - was);
+    if (!up && !upTo()) { // the end is shown: what comes follows it
+      after = Number(added.findLast((x) => x.matches('.piece')).dataset.after);
+      size = 0;
+      feed.again();
+    }
     watch();
-  }, {rootMargin: '800px'});
-  const watch = () => { const link = items.querySelector('.older'); if (link) observer.observe(link); };
+  }
+
+  // titles gives the folds of a subagent that begin later the task of its first one.
+  function titles() {
+    const tasks = {};
+    for (const fold of items.querySelectorAll('.subagent')) {
+      const {sub, task} = fold.dataset;
+      if (task) tasks[sub] = task;
+      else if (tasks[sub]) fold.querySelector('summary').textContent = 'subagent: ' + tasks[sub] + ', continued';
+    }
+  }
 
   // add appends an item, or replaces the one with its ID.
-  function add({id, sub, html: text, replaces, after: end}) {
+  let size = 0, place = 0; // of the last piece: its live items, and the place of its newest one
+  function add({id, sub, task, html: text, replaces, after: end}) {
+    if (upTo()) return;
     after = end;
     const [item] = rows(text), old = byID(id);
     if (old) {
@@ -255,44 +288,85 @@ function thread() {
     }
     if (replaces) return; // it is in a piece that is not shown
     let last = items.lastElementChild;
-    if (last.children.length >= perPiece) {
+    if (size >= perPiece && end !== place) { // an append is whole in a piece
+      last.dataset.after = end;
       last = document.createElement('section');
       last.className = 'piece';
+      last.dataset.before = end;
       items.append(last);
+      size = 0;
     }
+    size++;
+    place = end;
+    delete last.dataset.after; // it grows
     if (!sub) return last.append(item);
-    let fold = [...items.querySelectorAll('.subagent')].findLast((d) => d.dataset.sub === sub);
+    let fold = [...last.querySelectorAll('.subagent')].findLast((d) => d.dataset.sub === sub);
     if (!fold) {
       fold = document.createElement('details');
       fold.className = 'subagent';
       fold.dataset.sub = sub;
+      if (task) fold.dataset.task = task;
       fold.append(document.createElement('summary'));
-      fold.firstChild.textContent = 'subagent';
+      fold.firstChild.textContent = 'subagent' + (task ? ': ' + task : ', continued');
       last.append(fold);
+      titles();
     }
     fold.append(item);
   }
 
-  // trim drops the oldest pieces while the end is read: they can be loaded again.
-  function trim() {
-    const pieces = items.querySelectorAll('.piece');
-    if (pieces.length <= mostPieces) return;
-    for (const old of [...pieces].slice(0, pieces.length - mostPieces)) {
-      const next = old.nextElementSibling;
-      if (!next?.dataset.before) return; // it has no place of its own
-      items.querySelector('.older')?.remove();
-      old.remove();
-      const link = document.createElement('p');
-      link.className = 'older';
-      link.append(document.createElement('a'));
-      link.firstChild.href = '/t/' + body.dataset.thread + '/older?before=' + next.dataset.before;
-      link.firstChild.textContent = 'Older entries';
-      items.prepend(link);
-    }
-    watch();
+  // link returns a link to a piece, above or below those that are shown.
+  function link(name, text, href) {
+    const p = document.createElement('p');
+    p.className = name;
+    p.append(document.createElement('a'));
+    p.firstChild.href = path + href;
+    p.firstChild.textContent = text;
+    return p;
   }
 
-  const stop = live(() => '/t/' + body.dataset.thread + '/live?after=' + after, {
+  // trim drops the oldest pieces while the end is read, trimEnd the newest ones while older ones are.
+  function trim() {
+    const pieces = [...items.querySelectorAll(':scope > .piece')];
+    for (; pieces.length > mostPieces && pieces[1].dataset.before; pieces.shift()) {
+      items.querySelector(':scope > .older')?.remove();
+      pieces[0].remove();
+      items.prepend(link('older', 'Older entries', '/older?before=' + pieces[1].dataset.before));
+      watch();
+    }
+  }
+  function trimEnd() {
+    const pieces = [...items.querySelectorAll(':scope > .piece')];
+    for (; pieces.length > mostPieces && pieces.at(-2).dataset.after; pieces.pop()) {
+      upTo()?.remove();
+      pieces.at(-1).remove();
+      items.append(link('newer', 'Newer entries', '/newer?after=' + pieces.at(-2).dataset.after));
+      follow = false;
+    }
+  }
+
+  // open shows the item that the address names: the page around it, where it is not loaded.
+  function open() {
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (!name.startsWith('i-')) return;
+    const item = document.getElementById(name) ||
+      items.querySelector('[data-result="' + CSS.escape(name) + '"]'); // a result stands in its call
+    const at = new URLSearchParams(location.search).get('at'), wanted = name.slice(2);
+    if (!item) {
+      if (at === wanted) return say('The thread shows nothing of this entry.');
+      return location.replace(path + '?at=' + encodeURIComponent(wanted) + location.hash);
+    }
+    follow = false;
+    for (let x = item; x !== items; x = x.parentElement) if (x.matches('details')) x.open = true;
+    item.querySelector('details')?.setAttribute('open', '');
+    item.scrollIntoView();
+    item.tabIndex = -1;
+    item.focus({preventScroll: true});
+    for (const x of items.querySelectorAll('.linked')) x.classList.remove('linked');
+    item.classList.add('linked');
+  }
+
+  find(path);
+  const feed = live(() => path + '/live?after=' + after, {
     item: (value) => {
       add(value);
       if (follow) trim(); else more.hidden = false;
@@ -303,9 +377,9 @@ function thread() {
       document.getElementById('pulse').textContent = pulse;
       tick();
     },
-    gone: () => { stop(); say('The thread was deleted, or made anew. Load the page again.'); },
+    gone: () => { feed.stop(); say('The thread was deleted, or made anew. Load the page again.'); },
     far: () => {
-      stop();
+      feed.stop();
       if (follow) location.reload(); else say('Many entries have come meanwhile. Load the page again to see them.');
     },
     ready: () => {},
@@ -323,6 +397,10 @@ function thread() {
   });
   addEventListener('keydown', (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName)) return;
+    if (e.key === '/') {
+      e.preventDefault(); // the browser's own search
+      return document.querySelector('#find input').focus();
+    }
     const prompts = [...items.querySelectorAll(':scope > .piece > .chat')];
     const y = (x) => x.getBoundingClientRect().top;
     const to = {
@@ -331,8 +409,48 @@ function thread() {
     }[e.key]?.();
     to?.scrollIntoView();
   });
-  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  addEventListener('hashchange', open);
+  open();
+  titles();
   watch();
+}
+
+// find lists the items of a thread that have a text. The text stays in the address, so that the list is there again
+// where one of its links leads to.
+function find(path) {
+  const form = document.getElementById('find'), list = document.getElementById('found');
+  const input = form.querySelector('input');
+  async function load(href) {
+    const count = list.querySelector('p');
+    list.hidden = false;
+    count.textContent = 'Searching…';
+    const answer = await fetch(href);
+    if (!answer.ok) return count.textContent = await message(answer);
+    const added = rows(await answer.text());
+    list.append(...added);
+    const further = added[0].querySelector('.further a'), n = list.querySelectorAll('li').length;
+    further?.addEventListener('click', (e) => {
+      e.preventDefault();
+      further.parentElement.remove();
+      load(further.href);
+    });
+    count.textContent = n + (n === 1 ? ' item' : ' items') + ' found' + (further ? ' so far.' : '.');
+  }
+  function start() {
+    for (const old of list.querySelectorAll('section')) old.remove();
+    return load(path + '/find?q=' + encodeURIComponent(input.value));
+  }
+  form.addEventListener('submit', (e) => {
+    e.preventDefault();
+    start();
+  });
+  form.addEventListener('keydown', (e) => {
+    if (e.key !== 'Escape') return;
+    list.hidden = true;
+    input.blur();
+  });
+  input.value = new URLSearchParams(location.search).get('q') || '';
+  if (input.value) start();
 }
 
 // forms post their fields as JSON.

@@ -276,7 +276,7 @@ function thread() {
   }
 
   // add appends an item, or replaces the one with its ID.
-  let size = 0, place = 0; // of the last piece: its live items, and the place of its newest one
+  let size = 0, newest = 0; // of the last piece: its live items, and the place of its newest one
   function add({id, sub, task, html: text, replaces, after: end}) {
     if (upTo()) return;
     after = end;
@@ -288,7 +288,7 @@ function thread() {
     }
     if (replaces) return; // it is in a piece that is not shown
     let last = items.lastElementChild;
-    if (size >= perPiece && end !== place) { // an append is whole in a piece
+    if (size >= perPiece && end !== newest) { // an append is whole in a piece
       last.dataset.after = end;
       last = document.createElement('section');
       last.className = 'piece';
@@ -297,7 +297,7 @@ function thread() {
       size = 0;
     }
     size++;
-    place = end;
+    newest = end;
     delete last.dataset.after; // it grows
     if (!sub) return last.append(item);
     let fold = [...last.querySelectorAll('.subagent')].findLast((d) => d.dataset.sub === sub);

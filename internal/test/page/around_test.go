@@ -1,0 +1,144 @@
+package page_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/browser"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// chats posts chats c0, c1 … to a thread.
+func (h *host) chats(id string, n int) {
+	h.t.Helper()
+	for from := 0; from < n; from += 100 { // on NATS a piece has whole appends
+		var some []string
+		for i := from; i < min(n, from+100); i++ {
+			some = append(some, chat(fmt.Sprint("c", i), fmt.Sprintf("chat %d end\n\nand a second paragraph", i)))
+		}
+		h.post(id, some...)
+	}
+}
+
+// shownIDs returns the ids of the chats of a page, in their order.
+func shownIDs(b *browser.Tab) []string {
+	return strings.Fields(browser.Eval[string](b,
+		"[...document.querySelectorAll('#items .chat')].map(e => e.id.slice(2)).join(' ')"))
+}
+
+// A link to an entry opens the page around it, also from a page that does not show it. It reads on both ways, and at
+// the end live entries follow.
+func TestFullPageAround(t *testing.T) {
+	engines(t, func(t *testing.T, h *host) {
+		const n = 1500
+		h.chats("long", n)
+		b := h.login(t, "long")
+		b.Wait(fmt.Sprintf("document.getElementById('i-c%d')", n-1))
+		inView := func(id string) string {
+			return fmt.Sprintf("document.getElementById('i-%[1]s') && "+
+				"Math.abs(document.getElementById('i-%[1]s').getBoundingClientRect().top) < innerHeight", id)
+		}
+		b.Run("location.hash = '#i-c500'")
+		b.Wait("location.search === '?at=c500'")
+		b.Wait(inView("c500"))
+		b.Wait("document.activeElement.id === 'i-c500'")
+		if got := shownIDs(b); len(got) > 600 {
+			t.Errorf("%d entries around one", len(got))
+		}
+		h.post("long", chat("live1", "a live chat"))
+		b.Wait("!document.getElementById('new').hidden")
+		if browser.Eval[bool](b, "!!document.getElementById('i-live1')") {
+			t.Error("a live entry stands behind another one's gap")
+		}
+		for browser.Eval[bool](b, "!!document.querySelector('.newer')") {
+			last := browser.Eval[string](b, "[...document.querySelectorAll('#items .chat')].at(-1).id")
+			b.Run("document.getElementById('" + last + "').scrollIntoView()")
+			b.Wait("[...document.querySelectorAll('#items .chat')].at(-1).id !== '" + last + "'")
+		}
+		h.post("long", chat("live2", "another"))
+		b.Wait("document.getElementById('i-live2')")
+		for browser.Eval[bool](b, "!!document.querySelector('.older')") {
+			first := browser.Eval[string](b, "document.querySelector('#items .chat').id")
+			b.Run("document.getElementById('" + first + "').scrollIntoView()")
+			b.Wait("document.querySelector('#items .chat').id !== '" + first + "'")
+		}
+		got := shownIDs(b)
+		for i, id := range got[:len(got)-2] {
+			if id != fmt.Sprint("c", i) {
+				t.Fatalf("%s is the entry %d", id, i)
+			}
+		}
+		if len(got) != n+2 || got[n] != "live1" || got[n+1] != "live2" {
+			t.Errorf("%d entries, want %d", len(got), n+2)
+		}
+		b.Go(h.url() + "/t/long#i-c3") // a link that was copied
+		b.Wait(inView("c3"))
+		b.Go(h.url() + "/t/long?at=none")
+		b.Wait(shows("#status", "The thread has no such entry."))
+	})
+}
+
+// A key leads to the search in a thread. Its results are links; a result's opens its call.
+func TestFullPageFind(t *testing.T) {
+	h := newHost(t)
+	h.chats("long", 100)
+	line := func(n int, kind, payload string) string {
+		return fmt.Sprintf(`{"id":"pi:s:%d","ts":%q,"payload":{"type":%q,"session":{"id":"s","entry":"e%d","index":%d}%s}}`,
+			n, thread.Stamp(time.Now()), kind, n, n, payload)
+	}
+	h.post("long",
+		line(1, "pi.assistant", `,"message":{"role":"assistant","content":[{"type":"toolCall","id":"k","name":"bash",`+
+			`"arguments":{"command":"ls"}}]}`),
+		line(2, "pi.tool_result", `,"toolCallId":"k","toolName":"bash","message":{"role":"toolResult","toolCallId":"k",`+
+			`"content":[{"type":"text","text":"a Needle <b>here</b>"}]}`))
+	for i := range 3 {
+		h.chats(fmt.Sprint("other", i), 1)
+	}
+	var more []string
+	for i := range 900 {
+		more = append(more, chat(fmt.Sprint("d", i), "later"))
+	}
+	h.post("long", more...)
+	b := h.login(t, "long")
+	b.Wait("document.getElementById('i-d899')")
+	b.Run("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
+	b.Wait("document.activeElement.name === 'q'")
+	b.Type("#find input", "needle")
+	b.Click("#find button")
+	b.Wait(shows("#found mark", "Needle"))
+	b.Wait(shows("#found p", "1 item found."))
+	b.Click("#found li a")
+	b.Wait("location.search.startsWith('?at=')")
+	b.Wait(shows("#items .tool details[open] .output, #items details.tool[open] .output", "a Needle <b>here</b>"))
+	b.Wait(shows("#found mark", "Needle")) // the list is still there
+}
+
+// The items of a subagent are a fold with its task as title, in the page and live.
+func TestFullPageSubagent(t *testing.T) {
+	h := newHost(t)
+	line := func(n int, kind, more string) string {
+		return fmt.Sprintf(`{"id":"claude:agent-1:%d","ts":%q,"payload":{"type":%q,"subagentOf":"s",`+
+			`"session":{"id":"agent-1","index":%d}%s}}`, n, thread.Stamp(time.Now()), kind, n, more)
+	}
+	task := line(0, "claude.session", `,"kind":"user","line":{"type":"user","isSidechain":true,`+
+		`"message":{"role":"user","content":"Look for <b>files</b>\nin all folders"}}`)
+	reply := func(n int) string {
+		return line(n, "claude.assistant", fmt.Sprintf(`,"message":{"role":"assistant","content":`+
+			`[{"type":"text","text":"reply %d"}]}`, n))
+	}
+	h.post("t1", chat("first", "use an agent"))
+	b := h.login(t, "t1")
+	b.Wait(shows("#items .chat", "use an agent"))
+	const title = "#items .subagent:not([open]) > summary"
+	h.post("t1", task, reply(1))
+	b.Wait(shows(title, "subagent: Look for <b>files</b>…"))
+	h.chats("t1", 500) // the next reply is in another piece
+	h.post("t1", reply(2))
+	b.Wait("document.getElementById('i-c499')")
+	b.Wait(shows(title, "subagent: Look for <b>files</b>…, continued"))
+	b.Go(h.url() + "/t/t1#i-claude:agent-1:1") // a link unfolds it
+	b.Wait(shows("#items .subagent[open] .text", "reply 1"))
+	b.Wait(shows(title+", #items .subagent[open] > summary", "subagent: Look for <b>files</b>…"))
+}

@@ -13,8 +13,9 @@
 // backup, can trade none of them. Each trade of a login code is a compare-and-append, so of several servers on one log
 // one accepts it. What was spent, has expired or is revoked stays there for a while, so that a refusal has its reason.
 //
-// A session is verified without the log; that of a share asks the log each time, so a revocation holds at once on all
-// servers. A login's session can't be taken back before it expires, but by replacing the secret.
+// A logout ends a session: its id stands in the note until it would have expired. Each request reads the note, so a
+// logout and a revocation hold at once on all servers. A session that an older version sealed has no id: it lasts until
+// it expires.
 //
 // Functions take the time as an argument. Nothing here knows HTTP.
 package access
@@ -47,6 +48,7 @@ var (
 	ErrUsed    = errors.New("this link was used already: it is good for one login")
 	ErrExpired = errors.New("this link has expired")
 	ErrRevoked = errors.New("this link was revoked")
+	ErrOut     = errors.New("the login was ended by a logout")
 	ErrFull    = errors.New("too many links are open: wait until some expire, or revoke some")
 )
 
@@ -121,6 +123,33 @@ func (s Store) Revoke(ctx context.Context, now time.Time, thread string) (n int,
 		return nil
 	})
 	return n, err
+}
+
+// End ends a login's session, and so all copies of its cookie. It returns ErrFull.
+func (s Store) End(ctx context.Context, now time.Time, ending Session) error {
+	if ending.ID == "" {
+		return nil
+	}
+	return s.change(ctx, now, func(b *book) error { return b.end(ending.ID, ending.Most) })
+}
+
+// Check returns an error for a session that has ended before its time: ErrOut after a logout; for a share's ErrUnknown,
+// ErrExpired or ErrRevoked.
+func (s Store) Check(ctx context.Context, now time.Time, of Session) error {
+	if of.Share == "" && of.ID == "" {
+		return nil
+	}
+	b, err := s.read(ctx)
+	switch {
+	case err != nil:
+		return err
+	case of.Share != "":
+		_, err = b.share(now, of.Share)
+		return err
+	case b.isEnded(of.ID):
+		return ErrOut
+	}
+	return nil
 }
 
 // idOf returns the id that a code is kept by.

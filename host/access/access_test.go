@@ -190,9 +190,44 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// An ended session is refused until it would have expired, others are not.
+func TestEnd(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	one, other := access.NewSession(began), access.NewSession(began)
+	if one.ID == other.ID {
+		t.Error("two sessions have one id")
+	}
+	for range 2 {
+		if err := s.End(ctx, began, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renewed, _ := one.Renewed(began.Add(access.IdleTTL - 1))
+	for _, ended := range []access.Session{one, renewed} {
+		if err := s.Check(ctx, began, ended); !errors.Is(err, access.ErrOut) {
+			t.Errorf("%+v: %v", ended, err)
+		}
+	}
+	if err := s.Check(ctx, began, other); err != nil {
+		t.Error(err)
+	}
+	var err error
+	for range 2000 {
+		if err = s.End(ctx, began, access.NewSession(began)); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, access.ErrFull) {
+		t.Errorf("the number of ended sessions is not bounded: %v", err)
+	}
+	if err := s.End(ctx, began.Add(access.MostTTL), other); err != nil { // the others have expired
+		t.Error(err)
+	}
+}
+
 func TestSeal(t *testing.T) {
 	other := []byte(strings.Repeat("o", 32))
-	s := access.Session{Thread: "t1", Share: "x", Until: began.Add(time.Hour), Most: began.Add(2 * time.Hour)}
+	s := access.Session{ID: "a", Thread: "t1", Share: "x", Until: began.Add(time.Hour), Most: began.Add(2 * time.Hour)}
 	text := access.Seal(secret, s)
 	if got, err := access.Open([][]byte{other, secret}, text, began); err != nil || got != s {
 		t.Errorf("got %+v, %v", got, err)

@@ -9,6 +9,7 @@ import (
 type book struct {
 	Logins []login `json:"logins,omitempty"`
 	Shares []entry `json:"shares,omitempty"`
+	Ended  []ended `json:"ended,omitempty"`
 }
 
 // login is a login code. Times are in milliseconds since 1970.
@@ -17,6 +18,12 @@ type login struct {
 	Thread string `json:"thread,omitempty"`
 	Until  int64  `json:"until"`
 	Spent  bool   `json:"spent,omitempty"`
+}
+
+// ended is a session that was ended before its time.
+type ended struct {
+	ID    string `json:"id"`
+	Until int64  `json:"until"` // when it would have expired for good
 }
 
 // entry is a Share as it is kept.
@@ -38,6 +45,7 @@ func (e entry) share() Share {
 const (
 	mostLogins = 100
 	mostShares = 1000
+	mostEnded  = 1000
 
 	keepLogin = 10 * time.Minute // after its expiry
 	keepShare = 24 * time.Hour
@@ -51,6 +59,23 @@ func (b *book) prune(now time.Time) {
 	b.Shares = slices.DeleteFunc(b.Shares, func(e entry) bool {
 		return now.Sub(time.UnixMilli(e.Until)) > keepShare
 	})
+	b.Ended = slices.DeleteFunc(b.Ended, func(e ended) bool { return now.UnixMilli() >= e.Until })
+}
+
+// end ends a session.
+func (b *book) end(id string, most time.Time) error {
+	if b.isEnded(id) {
+		return nil
+	}
+	if len(b.Ended) >= mostEnded {
+		return ErrFull
+	}
+	b.Ended = append(b.Ended, ended{id, most.UnixMilli()})
+	return nil
+}
+
+func (b *book) isEnded(id string) bool {
+	return slices.ContainsFunc(b.Ended, func(e ended) bool { return e.ID == id })
 }
 
 // addLogin adds a login code. In a full book it takes the place of the oldest one that is spent or whose time is over.

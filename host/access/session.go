@@ -2,6 +2,7 @@ package access
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 
 // Session is what a browser may see, and until when.
 type Session struct {
+	ID     string    // of a login's session, by which Store.End ends it; "" for a share's
 	Thread string    // one thread, to read; "" for all threads, and to act on them
 	Share  string    // id of the share that it comes from; "" for a login
 	Until  time.Time // when it expires, unless it is renewed
@@ -20,7 +22,7 @@ type Session struct {
 
 // NewSession returns the session of a login.
 func NewSession(now time.Time) Session {
-	return Session{Until: now.Add(IdleTTL), Most: now.Add(MostTTL)}
+	return Session{ID: rand.Text(), Until: now.Add(IdleTTL), Most: now.Add(MostTTL)}
 }
 
 // NewSession returns the session of the share's reader.
@@ -54,6 +56,7 @@ var (
 
 // sealed is the form of a session that is sealed. Times are in milliseconds since 1970.
 type sealed struct {
+	ID     string `json:"id,omitempty"`
 	Thread string `json:"thread,omitempty"`
 	Share  string `json:"share,omitempty"`
 	Until  int64  `json:"until"`
@@ -63,7 +66,7 @@ type sealed struct {
 // Seal returns a session as a text that Open takes, and that nobody else can make or change. It has only characters
 // that a cookie may have.
 func Seal(secret []byte, s Session) string {
-	b, err := json.Marshal(sealed{s.Thread, s.Share, s.Until.UnixMilli(), s.Most.UnixMilli()})
+	b, err := json.Marshal(sealed{s.ID, s.Thread, s.Share, s.Until.UnixMilli(), s.Most.UnixMilli()})
 	if err != nil {
 		panic(err) // strings and numbers marshal
 	}
@@ -97,7 +100,7 @@ func Open(secrets [][]byte, text string, now time.Time) (Session, error) {
 		if err := json.Unmarshal(b, &in); err != nil {
 			return Session{}, ErrForeign
 		}
-		s := Session{in.Thread, in.Share, time.UnixMilli(in.Until), time.UnixMilli(in.Most)}
+		s := Session{in.ID, in.Thread, in.Share, time.UnixMilli(in.Until), time.UnixMilli(in.Most)}
 		if !now.Before(s.Until) {
 			return s, ErrEnded
 		}

@@ -47,7 +47,7 @@ var (
 	}
 	// What stands around the items has these, too.
 	frameElements = strings.Fields("html head meta title link script style body header main section form label " +
-		"textarea select option button dl dt dd noscript nav mark")
+		"textarea select option button dl dt dd noscript nav mark output")
 	frameAttributes = map[string]*regexp.Regexp{
 		"src": regexp.MustCompile(`^/assets/[0-9a-f]+/page\.js$`),
 		"href": regexp.MustCompile(
@@ -61,7 +61,7 @@ var (
 		"type":       regexp.MustCompile(`^(image/svg\+xml|checkbox|search)$`),
 		"id":         regexp.MustCompile(`^([a-z]+|t-[A-Za-z0-9_-]+)$`),
 		"http-equiv": regexp.MustCompile(`^Content-Security-Policy$`),
-		"name":       regexp.MustCompile(`^(viewport|color-scheme|referrer|generator|q|state|text|reason)$`),
+		"name":       regexp.MustCompile(`^(viewport|color-scheme|referrer|generator|q|state|text|reason|hours)$`),
 	}
 	frameFree = regexp.MustCompile(
 		`^(data-[a-z]+|aria-[a-z]+|class|role|lang|charset|content|defer|hidden|rows|required|` +

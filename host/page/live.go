@@ -26,11 +26,12 @@ type events struct {
 	rc   *http.ResponseController
 	life *time.Timer
 	ping *time.Ticker
+	open func() bool // reports whether the session is open
 	err  error
 }
 
 // startEvents begins a live answer, which ends with the session. The caller closes it.
-func startEvents(w http.ResponseWriter, s access.Session) *events {
+func (p *page) startEvents(w http.ResponseWriter, r *http.Request, s access.Session) *events {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	life := liveLife
@@ -40,6 +41,7 @@ func startEvents(w http.ResponseWriter, s access.Session) *events {
 	return &events{
 		w: w, rc: http.NewResponseController(w), life: time.NewTimer(min(life, time.Until(s.Until))),
 		ping: time.NewTicker(livePing),
+		open: func() bool { return p.store.Check(r.Context(), now(), s) == nil },
 	}
 }
 
@@ -70,6 +72,9 @@ func (e *events) wait(ctx context.Context, closing context.Context, news <-chan 
 		case <-news:
 			return true
 		case <-e.ping.C:
+			if !e.open() {
+				return false
+			}
 			if e.err == nil {
 				_, e.err = e.w.Write([]byte(": waiting\n\n"))
 			}
@@ -111,7 +116,7 @@ func (p *page) listLive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e := startEvents(w, s)
+	e := p.startEvents(w, r, s)
 	defer e.close()
 	for _, v := range all {
 		p.sendRow(e, f, v)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,8 +139,13 @@ func (p *page) loginState(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// logout ends the browser's session. A copy of its cookie lasts until it expires.
+// logout ends the browser's session, and with it all copies of its cookie.
 func (p *page) logout(w http.ResponseWriter, r *http.Request) error {
+	if s, err := p.session(r, ""); err == nil && s.Share == "" {
+		if err := p.store.End(r.Context(), now(), s); err != nil {
+			return err
+		}
+	}
 	for _, secure := range []bool{false, true} {
 		http.SetCookie(w, &http.Cookie{
 			Name: cookieName(r, secure, ""), Path: "/", MaxAge: -1, HttpOnly: true, Secure: secure,
@@ -165,6 +171,42 @@ func (p *page) share(w http.ResponseWriter, r *http.Request) error {
 	if err := parseBody(w, r, &asked); err != nil {
 		return err
 	}
+	return p.newShare(w, r, asked)
+}
+
+// shareHere shares a thread from its page, for the hours that the form has.
+func (p *page) shareHere(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	if _, err := p.actor(w, r, id); err != nil {
+		return err
+	}
+	var form struct{ Hours string }
+	if err := parseBody(w, r, &form); err != nil {
+		return err
+	}
+	hours, err := strconv.ParseUint(form.Hours, 10, 16)
+	if err != nil || hours == 0 {
+		return refuse(http.StatusBadRequest, "hours", "hours: want a number")
+	}
+	return p.newShare(w, r, shareRequest{id, int64(hours) * 3600})
+}
+
+// revokeHere revokes the shares of a thread from its page.
+func (p *page) revokeHere(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	if _, err := p.actor(w, r, id); err != nil {
+		return err
+	}
+	n, err := p.store.Revoke(r.Context(), now(), id)
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, map[string]any{"revoked": n})
+	return nil
+}
+
+// newShare answers with the code of a new share.
+func (p *page) newShare(w http.ResponseWriter, r *http.Request, asked shareRequest) error {
 	ttl := time.Duration(asked.TTLSeconds) * time.Second
 	switch {
 	case !thread.ValidThread(asked.Thread):

@@ -112,6 +112,8 @@ func Handler(c Config) http.Handler {
 
 		"POST /t/{thread}/cancel": p.cancel,
 		"POST /t/{thread}/chat":   p.chat,
+		"POST /t/{thread}/share":  p.shareHere,
+		"POST /t/{thread}/revoke": p.revokeHere,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answerError(w, r, h(w, r)) })
 	}
@@ -183,6 +185,8 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusTooManyRequests, "full", err.Error()}
 	case errors.Is(err, access.ErrEnded):
 		return &problem{http.StatusUnauthorized, "expired", "Your login has expired."}
+	case errors.Is(err, access.ErrOut):
+		return &problem{http.StatusUnauthorized, "logged_out", "You have logged out."}
 	case errors.Is(err, access.ErrForeign):
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
 	case errors.Is(err, index.ErrAbsent), errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):

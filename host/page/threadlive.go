@@ -55,7 +55,7 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	}
 	f := p.Log.Follow(thread.StreamName(id))
 	defer f.Close()
-	t := &tailer{page: p, id: id, after: after, e: startEvents(w, s), l: p.lease(s)}
+	t := &tailer{page: p, id: id, after: after, e: p.startEvents(w, r, s), l: p.lease(s)}
 	defer t.e.close()
 	defer t.l.Free()
 	for first := true; ; first = false {

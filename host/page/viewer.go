@@ -23,6 +23,9 @@ func (p *page) viewer(w http.ResponseWriter, r *http.Request, id string) (access
 	if err == nil && s.Share != "" {
 		err = access.ErrForeign // a share's session under the name of a login's
 	}
+	if err == nil {
+		err = p.store.Check(r.Context(), now(), s)
+	}
 	if err != nil && id != "" {
 		if shared, sharedErr := p.shared(r, id); sharedErr == nil || errors.Is(err, errNoLogin) {
 			s, err = shared, sharedErr
@@ -47,8 +50,7 @@ func (p *page) shared(r *http.Request, id string) (access.Session, error) {
 	case s.Thread != id || s.Share == "":
 		return s, errNotYours
 	}
-	_, err = p.store.Share(r.Context(), now(), s.Share)
-	return s, err
+	return s, p.store.Check(r.Context(), now(), s)
 }
 
 // actor returns the session of a request that may act on threads.

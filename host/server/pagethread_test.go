@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	web "arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -147,6 +149,67 @@ func TestPageFind(t *testing.T) {
 			if got.status != 400 {
 				t.Errorf("%.20s: %d", bad, got.status)
 			}
+		}
+	})
+}
+
+// A logout at one server ends the session at all, for copies of its cookie too, and no other one.
+func TestPageLogout(t *testing.T) {
+	sites(t, func(t *testing.T, a, b *site) {
+		chats(t, a, "one", 1, func(int) string { return "hello" })
+		login := trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t)
+		other := namedFor(b, trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t))
+		out := visit{method: "POST", path: "/logout", cookies: namedFor(a, login)}
+		if got := out.to(t, a); got.status != 303 {
+			t.Fatalf("got %+v", got)
+		}
+		for _, path := range []string{"/", "/t/one", "/t/one/live?after=0", "/live"} {
+			got := visit{method: "GET", path: path, cookies: namedFor(b, login)}.to(t, b)
+			if got.status != 401 || got.code != "logged_out" {
+				t.Errorf("%s after the logout: %+v", path, got)
+			}
+		}
+		if got := (visit{method: "GET", path: "/", cookies: other}).to(t, b); got.status != 200 {
+			t.Errorf("another login: %+v", got)
+		}
+	})
+}
+
+// A thread is shared from its page by a login, and by nobody else.
+func TestPageShareHere(t *testing.T) {
+	sites(t, func(t *testing.T, a, b *site) {
+		chats(t, a, "one", 1, func(int) string { return "hello" })
+		login := namedFor(b, trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t))
+		ask := visit{method: "POST", path: "/t/one/share", body: `{"hours":"1"}`}
+		if got := ask.to(t, b); got.status != 401 {
+			t.Errorf("without a login: %+v", got)
+		}
+		ask.cookies = login
+		got := ask.to(t, b)
+		var link web.Link
+		if err := json.Unmarshal([]byte(got.body), &link); err != nil || got.status != 201 {
+			t.Fatalf("%v, %+v", err, got)
+		}
+		share := namedFor(a, trade(t, a, "/share", link.Code).cookies(t))
+		ask.cookies = namedFor(b, share)
+		if got := ask.to(t, b); got.status != 403 {
+			t.Errorf("by a share: %+v", got)
+		}
+		for _, body := range []string{"", `{"hours":"0"}`, `{"hours":"9999"}`, `{"hours":"x"}`} {
+			if got := (visit{method: "POST", path: "/t/one/share", body: body, cookies: login}).to(t, b); got.status != 400 {
+				t.Errorf("%s: %+v", body, got)
+			}
+		}
+		revoke := visit{method: "POST", path: "/t/one/revoke", cookies: namedFor(b, share)}
+		if got := revoke.to(t, b); got.status != 403 {
+			t.Errorf("revoked by a share: %+v", got)
+		}
+		revoke.cookies = login
+		if got := revoke.to(t, b); got.status != 200 || got.body != `{"revoked":1}`+"\n" {
+			t.Errorf("got %+v", got)
+		}
+		if got := (visit{method: "GET", path: "/t/one", cookies: share}).to(t, a); got.status != 401 {
+			t.Errorf("a revoked link: %+v", got)
 		}
 	})
 }

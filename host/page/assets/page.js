@@ -460,8 +460,14 @@ function forms() {
       e.preventDefault();
       try {
         const answer = await post(form.dataset.post, Object.fromEntries(new FormData(form)));
-        say(answer.ok ? 'Posted.' : await message(answer));
-        if (answer.ok) form.reset();
+        if (!answer.ok) return say(await message(answer));
+        const {code, expiresAt, revoked} = await answer.json().catch(() => ({}));
+        form.reset();
+        if (code) {
+          form.querySelector('output').textContent = location.origin + '/share#' + code + ' (until ' + expiresAt + ')';
+        }
+        say(code ? 'Everyone who has the link can read this thread.' :
+          revoked === undefined ? 'Posted.' : revoked + (revoked === 1 ? ' link' : ' links') + ' revoked.');
       } catch {
         say('The server does not answer: nothing is known of this post.');
       }

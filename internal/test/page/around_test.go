@@ -142,3 +142,38 @@ func TestFullPageSubagent(t *testing.T) {
 	b.Wait(shows("#items .subagent[open] .text", "reply 1"))
 	b.Wait(shows(title+", #items .subagent[open] > summary", "subagent: Look for <b>files</b>…"))
 }
+
+// The tab of a reader who follows the end keeps a bounded number of entries, however many come, and those that it
+// dropped are loaded again on the way up, where the newest ones are dropped. No page is wider than a small phone.
+func TestFullPageBounded(t *testing.T) {
+	h := newHost(t)
+	const n, most = 5000, 21 * 200
+	h.chats("long", 100)
+	b := h.login(t, "long")
+	b.Size(360, 740, true)
+	b.Wait("document.getElementById('i-c99')")
+	const count = "document.querySelectorAll('#items .chat').length"
+	for from := 0; from < n; from += 500 {
+		var some []string
+		for i := from; i < from+500; i++ {
+			some = append(some, chat(fmt.Sprint("live", i), "a live chat"))
+		}
+		h.post("long", some...)
+		b.Wait(fmt.Sprintf("document.getElementById('i-live%d')", from+499))
+	}
+	if got := browser.Eval[int](b, count); got > most {
+		t.Errorf("%d entries are kept", got)
+	}
+	for browser.Eval[bool](b, "!document.getElementById('i-c0')") {
+		first := browser.Eval[string](b, "document.querySelector('#items .chat').id")
+		b.Run("document.querySelector('#items .chat').scrollIntoView()")
+		b.Wait("document.querySelector('#items .chat').id !== '" + first + "'")
+		if got := browser.Eval[int](b, count); got > most+400 {
+			t.Fatalf("%d entries on the way up", got)
+		}
+	}
+	b.Wait("document.querySelector('.newer')")
+	if w := browser.Eval[int](b, "document.documentElement.scrollWidth"); w > 360 {
+		t.Errorf("the page is %d pixels wide", w)
+	}
+}

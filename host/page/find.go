@@ -153,8 +153,8 @@ func textsOf(i view.Item) []string {
 	return append(texts, i.Sentence(), i.Author)
 }
 
-// indexFold returns the first place of a query in a text, in any case; -1 for none. Letters whose other case has another
-// length are found in their own case alone.
+// indexFold returns the first place of a query in a text, in any case; -1 for none. In a text whose lower case has
+// another length, the query's own case is found alone.
 func indexFold(text, query string) (from, to int) {
 	lower := strings.ToLower(text)
 	if len(lower) != len(text) {

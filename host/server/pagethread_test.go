@@ -20,8 +20,8 @@ func chats(t *testing.T, s *site, id string, n int, text func(i int) string) {
 	for from := 0; from < n; from += 100 {
 		var some []string
 		for i := from; i < min(from+100, n); i++ {
-			some = append(some, fmt.Sprintf(`{"id":"c%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%s}}`,
-				i, thread.Marshal(text(i))))
+			some = append(some, fmt.Sprintf(
+				`{"id":"c%d","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%s}}`, i, thread.Marshal(text(i))))
 		}
 		c := call{
 			method: "POST", path: "/api/stream/" + thread.StreamName(id), token: writer(t, id),
@@ -40,7 +40,9 @@ var (
 )
 
 // get returns a page of a logged in browser, its items and its links by their class.
-func get(t *testing.T, s *site, login []*http.Cookie, path string) (body string, ids []string, links map[string]string) {
+func get(
+	t *testing.T, s *site, login []*http.Cookie, path string,
+) (body string, ids []string, links map[string]string) {
 	t.Helper()
 	got := visit{method: "GET", path: path, cookies: login}.to(t, s)
 	if got.status != 200 {

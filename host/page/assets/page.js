@@ -174,7 +174,11 @@ function live(path, listeners) {
     if (source) return;
     const own = source = new EventSource(path());
     for (const [name, f] of Object.entries(listeners)) {
-      own.addEventListener(name, (e) => { retry = firstRetry; if (status.textContent === away) say(''); f(JSON.parse(e.data)); });
+      own.addEventListener(name, (e) => {
+        retry = firstRetry;
+        if (status.textContent === away) say('');
+        f(JSON.parse(e.data));
+      });
     }
     own.addEventListener('ready', () => { if (document.hidden) again(lookEvery); });
     own.onerror = async () => {

@@ -83,7 +83,8 @@ func TestFullPageHostile(t *testing.T) {
 		checkForeign(t, b, id+" live", "#items")
 
 		b.Go(h.url() + "/t/" + id)
-		b.Wait(fmt.Sprintf("document.getElementById(%q)", last))
+		// Its script has gone to its end: before that it would take a reader who scrolls up back there.
+		b.Wait(fmt.Sprintf("document.getElementById(%q) && document.readyState === 'complete' && scrollY > 0", last))
 		for browser.Eval[bool](b, "!!document.querySelector('.older')") {
 			first := browser.Eval[string](b, "document.querySelector('#items article').id")
 			b.Run("document.querySelector('#items article').scrollIntoView()")

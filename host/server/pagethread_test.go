@@ -198,7 +198,8 @@ func TestPageShareHere(t *testing.T) {
 			t.Errorf("by a share: %+v", got)
 		}
 		for _, body := range []string{"", `{"hours":"0"}`, `{"hours":"9999"}`, `{"hours":"x"}`} {
-			if got := (visit{method: "POST", path: "/t/one/share", body: body, cookies: login}).to(t, b); got.status != 400 {
+			ask := visit{method: "POST", path: "/t/one/share", body: body, cookies: login}
+			if got := ask.to(t, b); got.status != 400 {
 				t.Errorf("%s: %+v", body, got)
 			}
 		}

@@ -425,3 +425,38 @@ func TestFullPageLong(t *testing.T) {
 		b.Wait(at("live2") + " < innerHeight")
 	})
 }
+
+// A thread that is deleted under its page: the page reports it.
+func TestFullPageDeleted(t *testing.T) {
+	h := newHost(t)
+	h.post("t1", chat("a", "hello"))
+	b := h.login(t, "t1")
+	b.Wait(shows("#items .chat", "hello"))
+	h.run("", "thread", "delete", "t1")
+	b.Wait("document.getElementById('status').innerText !== ''")
+	got := browser.Eval[string](b, "document.getElementById('status').innerText")
+	if !strings.Contains(got, "deleted") && !strings.Contains(got, "no such thread") {
+		t.Errorf("the page reports %q", got)
+	}
+}
+
+// A chat and a request to cancel are posted from the page, and the thread has them.
+func TestFullPageActs(t *testing.T) {
+	engines(t, func(t *testing.T, h *host) {
+		h.post("t1", begin("r1", "work", "")...)
+		b := h.login(t, "t1")
+		b.Wait(shows("#items .chat", "work"))
+		b.Type("textarea[name=text]", "look at the tests, too")
+		b.Click(".acts form:not(.cancel) button")
+		b.Wait(shows("#items .chat", "look at the tests, too"))
+		b.Type("input[name=reason]", "enough")
+		b.Click("form.cancel button")
+		b.Wait(shows("#items .notice", "cancel"))
+		want := `"type":"signal.dispatch.cancel_requested","runId":"r1"`
+		if got := h.run("", "thread", "read", "t1"); !strings.Contains(got, want) {
+			t.Errorf("got %s", got)
+		}
+		h.post("t1", end("r1", "cancelled"))
+		b.Wait("!document.querySelector('form.cancel').checkVisibility()")
+	})
+}

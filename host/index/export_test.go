@@ -45,3 +45,9 @@ func (x *Index) ReadOnly() (undo func(), err error) {
 		_ = file.Close() // it was only read
 	}, nil
 }
+
+// Idle reports whether all changes are folded.
+func (x *Index) Idle() bool {
+	_, idle := x.idle()
+	return idle
+}

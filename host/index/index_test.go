@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -115,9 +116,15 @@ func (w *world) append(id string, entries ...thread.Entry) {
 	must(w.log.Append(w.t.Context(), id, entries))(w.t)
 }
 
-// list returns all summaries, page by page.
+// list returns all summaries, page by page, once all changes are folded: on a busy machine List waits less long.
 func list(t testing.TB, x *index.Index, q index.Query) (all []thread.Summary) {
 	t.Helper()
+	for !x.Idle() {
+		if err := x.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched() // Run folds the last ones
+	}
 	for q.Limit = max(q.Limit, 1); ; {
 		page := must(x.List(t.Context(), q))(t)
 		all = append(all, page.Threads...)

@@ -163,7 +163,7 @@ func execute(t *testing.T, name string, data any) string {
 
 // Whatever stands in a field that an agent, a tool or another writer can choose, the page and an exported file have it
 // as text: their elements, attributes and addresses are their own, and those that markdown allows.
-func TestHostile(t *testing.T) {
+func TestLargeHostile(t *testing.T) {
 	for n, text := range hostile.Texts {
 		entries := hostile.Entries("r1", n, text)
 		for _, e := range entries {

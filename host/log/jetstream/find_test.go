@@ -11,9 +11,10 @@ import (
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
-// TestFind holds Find against Lookup, for an engine that has not read the stream: keys at its start, in its middle and
-// at its end, of one append and of several messages, of a stream that was made again, and keys that it does not have.
-func TestFind(t *testing.T) {
+// TestLargeFind holds Find against Lookup, for an engine that has not read the stream: keys at its start, in its
+// middle and at its end, of one append and of several messages, of a stream that was made again, and keys that it does
+// not have.
+func TestLargeFind(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *server.Options) { o.SyncAlways = false })
 	config := configOf(t, s)

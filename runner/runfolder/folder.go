@@ -134,6 +134,9 @@ func (f *Folder) Lock() *os.File { return f.lock }
 func (f *Folder) Close() error {
 	err := f.facts.Close()
 	if f.lock != nil {
+		// A child between fork and exec has a copy of the lock, and keeps it until exec. ForkLock waits for that.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
 		err = errors.Join(err, f.lock.Close())
 	}
 	return err

@@ -103,7 +103,8 @@ func TestHeartbeatsAtASlowServer(t *testing.T) {
 		if err := json.Unmarshal(e.Payload, &p); err != nil {
 			t.Fatal(err)
 		}
-		if p.Type == thread.TypeHeartbeat && p.NextMs != 50 {
+		// Once the agent has ended, and the end of the run is posted, heartbeats announce a minute.
+		if p.Type == thread.TypeHeartbeat && p.Agent != nil && p.NextMs != 50 {
 			t.Errorf("%s: the next one is due after %d ms", e.ID, p.NextMs)
 		}
 	}

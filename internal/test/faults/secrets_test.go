@@ -58,7 +58,7 @@ func (s *scene) nobody() *syscall.Credential {
 	b, err := os.ReadFile(s.program)
 	s.try(err)
 	s.program = s.path("arbe-pi-runner")
-	s.try(os.WriteFile(s.program, b, 0o755))
+	s.copyProgram("arbe-pi-runner", b)
 	s.try(os.Chmod(filepath.Dir(s.dir), 0o755))
 	s.try(os.Chown(s.dir, nobody, nobody))
 	return &syscall.Credential{Uid: nobody, Gid: nobody}

@@ -205,7 +205,7 @@ func TestThief(t *testing.T) {
 	s.try(err)
 	program, err := os.ReadFile(self)
 	s.try(err)
-	s.try(os.WriteFile(s.path("thief"), program, 0o755))
+	s.copyProgram("thief", program)
 	s.write("spy", fmt.Sprintf("#!/bin/sh\ncd %s; exec env %s=%s ./thief\n", s.dir, thiefVar, s.server.Token))
 	s.try(os.Chmod(s.path("spy"), 0o755))
 	s.args = []string{"--agent-bin", s.path("spy")}
@@ -214,7 +214,9 @@ func TestThief(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	out, err := cmd.CombinedOutput()
 	b, readErr := os.ReadFile(s.path("stolen"))
-	s.try(readErr)
+	if readErr != nil {
+		t.Fatalf("%v; the run: %v\n%s", readErr, err, out)
+	}
 	seen := string(b)
 	if cmd.ProcessState == nil || !strings.Contains(seen, "through") || !strings.Contains(seen, "control: robbed") {
 		t.Fatalf("%v\n%s\n%s", err, b, out)

@@ -131,8 +131,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestBatches makes more concurrent appends of several messages than a server accepts at once. It runs alone: the engine
-// gives the server two seconds for each answer, and one server has to answer all.
+// TestBatches makes more concurrent appends of several messages than a server accepts at once. It runs alone: the
+// engine gives the server two seconds for each answer, and one server has to answer all.
 func TestBatches(t *testing.T) {
 	s := start(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
 	config := configOf(t, s)

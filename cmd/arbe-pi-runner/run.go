@@ -36,7 +36,7 @@ Without PROMPT and --prompt-file the prompt is the chat <run id>.prompt on the t
 Exit status:
   0   the verdict is completed
   64  the command line is wrong
-  65  the session file is none
+  65  not a session file
   69  the agent can't be started
   75  the end of the run could not be delivered
   78  the environment is wrong, or the server refuses the token

@@ -123,7 +123,7 @@ func (p *program) printRuns(runs []runfolder.Known, now time.Time) error {
 	return nil
 }
 
-// resultOf returns a verdict in a word or two; - if there is none yet.
+// resultOf returns a verdict in a word or two; - before there is one.
 func resultOf(v *outcome.Verdict) string {
 	switch {
 	case v == nil:

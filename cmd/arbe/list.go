@@ -180,7 +180,7 @@ func emptyList(f thread.Filter) string {
 	return "no such threads: arbe ls lists all"
 }
 
-// newTable returns a table for w: as wide as the terminal, or as COLUMNS where w is none; 0 for no table.
+// newTable returns a table for w: as wide as the terminal, or as COLUMNS where w is no terminal; 0 for no table.
 func newTable(w io.Writer) listing.Table {
 	width, terminal := cmdline.Terminal(w)
 	if !terminal {

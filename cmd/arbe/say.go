@@ -189,7 +189,7 @@ type turnWait struct {
 	over    bool
 	status  int    // exit status
 	outcome string // of the turn
-	why     string // why there is none; "" if there is one
+	why     string // why the turn has no outcome; "" if it has one
 }
 
 // add adds the thread's next entry.

@@ -135,7 +135,7 @@ func (l *line) check() error {
 	return nil
 }
 
-// check returns an error if the value is none of the flag.
+// check returns an error for a value that the flag does not take.
 func (t typed) check() error {
 	if takesValue(t.flag) && !t.has {
 		name, _ := placeholder(t.flag)

@@ -11,7 +11,7 @@ import (
 // elsewhere each step is a line when it begins. The caller calls End.
 type Steps struct {
 	w       io.Writer
-	columns int // of the terminal; 0: it is none
+	columns int // of the terminal; 0: the output is no terminal
 
 	mu    sync.Mutex
 	step  string // the current one; "" for none

@@ -49,7 +49,7 @@ func For(w io.Writer, getenv func(string) string) Options {
 	return optionsFor(width, getenv)
 }
 
-// optionsFor is For. columns returns the width of a terminal; nil where the output is none.
+// optionsFor is For. columns returns the width of a terminal; nil where the output is no terminal.
 func optionsFor(columns func() int, getenv func(string) string) Options {
 	if columns == nil {
 		fixed, _ := strconv.Atoi(getenv("COLUMNS")) // 0 for no wrapping

@@ -37,9 +37,10 @@ import (
 // Beside the folders of a thread's runs is a lock. Every process of a live runner holds it, so it is free when the last
 // one is gone.
 type Folder struct {
-	Path  string
-	facts *os.File
-	lock  *os.File
+	Path   string
+	facts  *os.File
+	lock   *os.File
+	shared bool // the lock may be another process's, too
 }
 
 // BusyError: another runner on this machine has the thread.
@@ -79,6 +80,9 @@ func New(state, thread, run string) (*Folder, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	f, err := Open(dir, lock)
+	if err == nil {
+		f.shared = false
+	}
 	if err == nil && !f.Used() {
 		err = f.reserve()
 	}
@@ -124,22 +128,27 @@ func Open(path string, lock *os.File) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Folder{Path: path, facts: facts, lock: lock}, nil
+	return &Folder{Path: path, facts: facts, lock: lock, shared: true}, nil
 }
 
 // Lock is the lock's file, for a child process to inherit.
-func (f *Folder) Lock() *os.File { return f.lock }
+func (f *Folder) Lock() *os.File {
+	f.shared = true
+	return f.lock
+}
 
 // Close closes the folder's files. It releases the lock unless another process holds it, too.
 func (f *Folder) Close() error {
 	err := f.facts.Close()
-	if f.lock != nil {
-		// A child between fork and exec has a copy of the lock, and keeps it until exec. ForkLock waits for that.
-		syscall.ForkLock.RLock()
-		defer syscall.ForkLock.RUnlock()
-		err = errors.Join(err, f.lock.Close())
+	if f.lock == nil {
+		return err
 	}
-	return err
+	if !f.shared {
+		// To close the file is not enough: a child that is just being started has a copy until the kernel has run its
+		// program.
+		err = errors.Join(err, releaseLock(f.lock))
+	}
+	return errors.Join(err, f.lock.Close())
 }
 
 // Used reports whether a runner has begun the run here. A run that the thread's server refused counts as not begun.
@@ -203,6 +212,11 @@ func Cursor(folder string) (p session.Position) {
 // open file, not to the process.)
 func takeLock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+}
+
+// releaseLock unlocks a file in all processes that have inherited it.
+func releaseLock(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }
 
 // locked reports whether a process has the lock. It never takes the lock itself.

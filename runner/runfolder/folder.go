@@ -40,6 +40,7 @@ type Folder struct {
 	Path  string
 	facts *os.File
 	lock  *os.File
+	alone bool // no process that is to keep the lock has inherited it
 }
 
 // BusyError: another runner on this machine has the thread.
@@ -79,8 +80,11 @@ func New(state, thread, run string) (*Folder, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	f, err := Open(dir, lock)
-	if err == nil && !f.Used() {
-		err = f.reserve()
+	if err == nil {
+		f.alone = true
+		if !f.Used() {
+			err = f.reserve()
+		}
 	}
 	if err != nil && f != nil {
 		return nil, errors.Join(err, f.Close())
@@ -128,18 +132,23 @@ func Open(path string, lock *os.File) (*Folder, error) {
 }
 
 // Lock is the lock's file, for a child process to inherit.
-func (f *Folder) Lock() *os.File { return f.lock }
+func (f *Folder) Lock() *os.File {
+	f.alone = false
+	return f.lock
+}
 
 // Close closes the folder's files. It releases the lock unless another process holds it, too.
 func (f *Folder) Close() error {
 	err := f.facts.Close()
-	if f.lock != nil {
-		// A child between fork and exec has a copy of the lock, and keeps it until exec. ForkLock waits for that.
-		syscall.ForkLock.RLock()
-		defer syscall.ForkLock.RUnlock()
-		err = errors.Join(err, f.lock.Close())
+	if f.lock == nil {
+		return err
 	}
-	return err
+	if f.alone {
+		// A child that this process is starting has a copy of each open file until the end of its exec, so that to close
+		// the lock's file does not release the lock at once.
+		err = errors.Join(err, releaseLock(f.lock))
+	}
+	return errors.Join(err, f.lock.Close())
 }
 
 // Used reports whether a runner has begun the run here. A run that the thread's server refused counts as not begun.
@@ -203,6 +212,11 @@ func Cursor(folder string) (p session.Position) {
 // open file, not to the process.)
 func takeLock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+}
+
+// releaseLock releases a lock for all that have inherited it.
+func releaseLock(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }
 
 // locked reports whether a process has the lock. It never takes the lock itself.

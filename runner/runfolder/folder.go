@@ -144,7 +144,7 @@ func (f *Folder) Close() error {
 		return err
 	}
 	if f.alone {
-		// A child that this process is starting has a copy of each open file until the end of its exec, so that to close
+		// A child that this process is starting has a copy of each open file until the end of its exec, so that closing
 		// the lock's file does not release the lock at once.
 		err = errors.Join(err, releaseLock(f.lock))
 	}

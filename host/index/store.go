@@ -235,4 +235,6 @@ func (s *store) compact(places []place, move func(i int, to place)) (err error) 
 	return nil
 }
 
-func (s *store) close() error { return errors.Join(s.file.Close(), s.lock.Close()) }
+func (s *store) close() error {
+	return errors.Join(s.file.Close(), filelock.Unlock(s.lock), s.lock.Close())
+}

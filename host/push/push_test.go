@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/program"
 )
 
 func TestPush(t *testing.T) {
@@ -90,9 +90,7 @@ func TestPush(t *testing.T) {
 			setup: func(g *gitHub, _ *push.Options) {
 				hook := filepath.Join(g.bare(), "hooks", "pre-receive")
 				script := "#!/bin/sh\necho GH006: Protected branch update failed >&2\nexit 1\n"
-				if err := os.WriteFile(hook, []byte(script), 0o755); err != nil {
-					g.t.Fatal(err)
-				}
+				program.Write(g.t, hook, []byte(script))
 			},
 			want:   push.Outcome{Error: "git push failed: git push: exit status 1: "},
 			reason: "GH006: Protected branch update failed", noPull: true,

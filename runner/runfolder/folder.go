@@ -37,10 +37,10 @@ import (
 // Beside the folders of a thread's runs is a lock. Every process of a live runner holds it, so it is free when the last
 // one is gone.
 type Folder struct {
-	Path   string
-	facts  *os.File
-	lock   *os.File
-	shared bool // the lock may be another process's, too
+	Path  string
+	facts *os.File
+	lock  *os.File
+	alone bool // no process that is to keep the lock has inherited it
 }
 
 // BusyError: another runner on this machine has the thread.
@@ -81,10 +81,10 @@ func New(state, thread, run string) (*Folder, error) {
 	}
 	f, err := Open(dir, lock)
 	if err == nil {
-		f.shared = false
-	}
-	if err == nil && !f.Used() {
-		err = f.reserve()
+		f.alone = true
+		if !f.Used() {
+			err = f.reserve()
+		}
 	}
 	if err != nil && f != nil {
 		return nil, errors.Join(err, f.Close())
@@ -128,12 +128,12 @@ func Open(path string, lock *os.File) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Folder{Path: path, facts: facts, lock: lock, shared: true}, nil
+	return &Folder{Path: path, facts: facts, lock: lock}, nil
 }
 
 // Lock is the lock's file, for a child process to inherit.
 func (f *Folder) Lock() *os.File {
-	f.shared = true
+	f.alone = false
 	return f.lock
 }
 
@@ -143,9 +143,9 @@ func (f *Folder) Close() error {
 	if f.lock == nil {
 		return err
 	}
-	if !f.shared {
-		// To close the file is not enough: a child that is just being started has a copy until the kernel has run its
-		// program.
+	if f.alone {
+		// A child that this process is starting has a copy of each open file until the end of its exec, so that closing
+		// the lock's file does not release the lock at once.
 		err = errors.Join(err, releaseLock(f.lock))
 	}
 	return errors.Join(err, f.lock.Close())
@@ -214,7 +214,7 @@ func takeLock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// releaseLock unlocks a file in all processes that have inherited it.
+// releaseLock releases a lock for all that have inherited it.
 func releaseLock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }

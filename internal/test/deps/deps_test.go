@@ -66,6 +66,7 @@ var may = map[string][]string{
 	"internal/test/browser":     {"internal/test/agents"},
 	"internal/test/built":       {},
 	"internal/test/port":        {},
+	"internal/test/program":     {},
 	"internal/test/hostile":     {"thread"},
 	"internal/test/house":       {},
 	"internal/test/report":      {},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/test/program"
 )
 
 // The box's binary is put into machines that we don't know: it brings all it needs, and little more.
@@ -159,9 +161,7 @@ func memory(t *testing.T, in part) {
 			}
 			s = newScene(t, pi078)
 			agent := filepath.Join(s.dir, "agent")
-			if err := os.WriteFile(agent, []byte("#!/bin/sh\ntail -n +2 "+path+" >> $2\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			program.Write(t, agent, []byte("#!/bin/sh\ntail -n +2 "+path+" >> $2\n"))
 			cmd = exec.Command(filepath.Join(bin, "arbe-pi-runner"), "run", "--agent-bin", agent, "--", "hi")
 			cmd.Env = s.env
 			peak, err = runPeak(cmd)

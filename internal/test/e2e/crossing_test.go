@@ -1,8 +1,11 @@
 package e2e_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // onFrom starts a run in the scene's box that resumes the run before.
@@ -34,20 +38,109 @@ func (s *scene) onFrom(run, how string, told ...string) *runner {
 			s.t.Errorf("in %s the model was told %q %d times", run, want, strings.Count(asked, want))
 		}
 	}
+	s.once()
 	return r
 }
 
-// once checks that no line is on the thread twice, and none of a run before has changed its place.
+// once checks that no line of the agent's is on the thread too often, after each run.
 func (s *scene) once() {
 	s.t.Helper()
-	seen := map[string]string{}
-	for _, e := range s.entries() {
-		if line := hydrate.Parse(e, s.dialect()).Line; line != nil && strings.HasPrefix(e.ID, s.dialect().Prefix+":") {
-			if was, is := seen[string(line)]; is && len(line) > 300 {
-				s.t.Errorf("%s and %s are the same line: %.300s", was, e.ID, line)
-			}
-			seen[string(line)] = e.ID
+	for _, line := range s.doubled() {
+		s.t.Error(line)
+	}
+}
+
+// doubled returns what the thread has more often than one of the session files that this box, or a box before it, has
+// had: an agent may write the same line twice. It is called after each run, before a file that is rebuilt from the
+// thread has what the thread has.
+func (s *scene) doubled() (all []string) {
+	s.t.Helper()
+	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the box is gone, or its agent's cache changes
 		}
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".jsonl" || strings.HasPrefix(d.Name(), rebuilt) {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		in := map[string]int{}
+		for line := range bytes.Lines(content) {
+			in[normal(line)]++
+		}
+		for line, n := range in {
+			s.written[line] = max(s.written[line], n)
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	posted := map[string][]string{}
+	for _, e := range s.entries() {
+		line := hydrate.Parse(e, s.dialect()).Line
+		if line == nil || !strings.HasPrefix(e.ID, s.dialect().Prefix+":") {
+			continue
+		}
+		text := normal(line)
+		posted[text] = append(posted[text], e.ID)
+		if ids, n := posted[text], max(1, s.written[text]); len(ids) > n {
+			all = append(all, fmt.Sprintf("%q are one line, a session file has it %d times: %.300s", ids, n, text))
+		}
+	}
+	return all
+}
+
+// normal returns a line of a session with its keys in order and without blanks.
+func normal(line []byte) string {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return strings.TrimSuffix(string(line), "\n")
+	}
+	return string(thread.Marshal(v))
+}
+
+// A line that the agent wrote twice may be on the thread twice, one that it wrote once may not.
+func TestDoubled(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pi078)
+	const twice, single = `{"type":"custom","text":"twice"}`, `{"type":"custom","text":"once"}`
+	file := filepath.Join(s.dir, "session.jsonl")
+	if err := os.WriteFile(file, []byte(twice+"\n"+single+"\n"+twice+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	post := func(index int, line string) {
+		t.Helper()
+		c := &thread.Client{
+			Base: thread.BaseURL(server), Thread: s.thread,
+			Token: thread.StaticToken(s.arbe("token", "mint", "--thread", s.thread)),
+		}
+		_, err := c.Append(t.Context(), []thread.Entry{{
+			ID: fmt.Sprintf("pi:s:%d.0", index), TS: "2026-01-01T00:00:00.000Z",
+			Payload: fmt.Appendf(nil, `{"type":"pi.session","kind":"custom","session":{"id":"s","entry":null,"parent":null,"index":%d},`+
+				`"line":%s}`, index, line),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(0, twice)
+	post(1, single)
+	post(2, twice)
+	if got := s.doubled(); len(got) != 0 {
+		t.Errorf("what the file has: %q", got)
+	}
+	post(3, single)
+	if got := s.doubled(); len(got) != 1 || !strings.Contains(got[0], `"pi:s:1.0" "pi:s:3.0"`) {
+		t.Errorf("a line posted again: %q", got)
+	}
+	post(4, twice)
+	if got := s.doubled(); len(got) != 2 {
+		t.Errorf("a line that the file has twice, posted again: %q", got)
 	}
 }
 

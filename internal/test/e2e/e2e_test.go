@@ -104,6 +104,8 @@ type scene struct {
 	agent              agents.Agent
 	tokenOf, readToken string // reader's: the thread and its token
 
+	written map[string]int // once's: the lines of the thread's session files, and how often one of them has each
+
 	rewritten bool // the agent writes the session file anew: its lines are not one to one on the thread
 }
 
@@ -126,6 +128,8 @@ func newSceneOf(t *testing.T, name, version string, replies ...model.Reply) *sce
 		dir:    t.TempDir(),
 		model:  &model.Server{Script: model.Script{Replies: replies}},
 		prompt: "do it",
+
+		written: map[string]int{},
 	}
 	srv := httptest.NewServer(s.model)
 	t.Cleanup(func() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/internal/test/program"
 )
 
 // all are the harnesses, each with a version that it is proven with.
@@ -154,9 +155,7 @@ func oldNode(t *testing.T, s *scene) {
 	if err != nil || !regexp.MustCompile(`^v(1\d|20|21)\.`).Match(out) {
 		const crash = "#!/bin/sh\nprintf '%s\\n' '/lib/x.js:20' '    at f' 'TypeError: x is not a function' '' " +
 			"'Node.js v20.20.2' >&2\nexit 1\n"
-		if err := os.WriteFile(filepath.Join(dir, "node"), []byte(crash), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		program.Write(t, filepath.Join(dir, "node"), []byte(crash))
 	}
 	s.without("PATH")
 	s.env = append(s.env, "PATH="+dir+":"+os.Getenv("PATH"))

@@ -23,8 +23,9 @@ func (s *scene) next(version, run string, replies ...model.Reply) *scene {
 // nextOf is a fresh box with another agent in it.
 func (s *scene) nextOf(name, version, run string, replies ...model.Reply) *scene {
 	s.t.Helper()
+	s.once()
 	n := newSceneOf(s.t, name, version, replies...)
-	n.thread = s.thread
+	n.thread, n.written = s.thread, s.written
 	for _, name := range []string{"ARBE_THREAD_ID", "ARBE_STREAM_TOKEN", "ARBE_RUN_ID"} {
 		n.without(name)
 	}
@@ -64,6 +65,9 @@ func (s *scene) asked() string {
 	return string(thread.Marshal(v))
 }
 
+// rebuilt begins the name of a session file that whole makes.
+const rebuilt = "rebuilt-"
+
 // whole checks that the thread gives the box's session file back, and has no line twice.
 func (s *scene) whole(run string) {
 	s.t.Helper()
@@ -71,7 +75,7 @@ func (s *scene) whole(run string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out := filepath.Join(s.dir, "rebuilt-"+run+".jsonl") // hydrate replaces no file
+	out := filepath.Join(s.dir, rebuilt+run+".jsonl") // hydrate replaces no file
 	s.hydrate("--harness", s.agent.Harness, "--out", out)
 	rebuilt, err := os.ReadFile(out)
 	if err != nil {

@@ -259,15 +259,6 @@ func (s *scene) write(name, content string) {
 	}
 }
 
-// copyProgram writes a program. A child that another test starts meanwhile would have a copy of the open file until its
-// exec, and the kernel starts no program that is open for writing: ForkLock keeps the two apart.
-func (s *scene) copyProgram(name string, b []byte) {
-	s.t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	s.try(os.WriteFile(s.path(name), b, 0o755))
-}
-
 // until waits for something that must come. It looks less often the longer it waits, 20 times a second at least.
 func (s *scene) until(what string, f func() bool) {
 	s.t.Helper()

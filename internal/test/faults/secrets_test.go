@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"arbe.0sk.ar/runner/internal/test/program"
 )
 
 // To an agent of the same user the runner's memory and environment are closed. (Nothing is closed to one that is root.)
@@ -13,7 +15,7 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "secrets")
 	spy := s.path("spy")
-	s.write("spy", `#!/bin/sh
+	program.Write(t, spy, []byte(`#!/bin/sh
 worker=$PPID
 keeper=$(cut -d ' ' -f 4 /proc/$worker/stat)
 for p in $worker $keeper; do
@@ -23,8 +25,7 @@ for p in $worker $keeper; do
 	tr '\0' ' ' </proc/$p/cmdline >>seen
 done
 env >>seen
-`)
-	s.try(os.Chmod(spy, 0o755))
+`))
 	s.args = []string{"--agent-bin", spy}
 	var user *syscall.Credential // nil for this one
 	switch {
@@ -58,7 +59,7 @@ func (s *scene) nobody() *syscall.Credential {
 	b, err := os.ReadFile(s.program)
 	s.try(err)
 	s.program = s.path("arbe-pi-runner")
-	s.copyProgram("arbe-pi-runner", b)
+	program.Write(s.t, s.program, b)
 	s.try(os.Chmod(filepath.Dir(s.dir), 0o755))
 	s.try(os.Chown(s.dir, nobody, nobody))
 	return &syscall.Credential{Uid: nobody, Gid: nobody}

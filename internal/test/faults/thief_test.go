@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/internal/test/program"
 )
 
 // thiefVar names the variable with the text that the thief looks for. A test binary whose TestMain sees it set is the
@@ -203,11 +205,11 @@ func TestThief(t *testing.T) {
 	s := newScene(t, "thief")
 	self, err := os.Executable()
 	s.try(err)
-	program, err := os.ReadFile(self)
+	thief, err := os.ReadFile(self)
 	s.try(err)
-	s.copyProgram("thief", program)
-	s.write("spy", fmt.Sprintf("#!/bin/sh\ncd %s; exec env %s=%s ./thief\n", s.dir, thiefVar, s.server.Token))
-	s.try(os.Chmod(s.path("spy"), 0o755))
+	program.Write(t, s.path("thief"), thief)
+	program.Write(t, s.path("spy"),
+		fmt.Appendf(nil, "#!/bin/sh\ncd %s; exec env %s=%s ./thief\n", s.dir, thiefVar, s.server.Token))
 	s.args = []string{"--agent-bin", s.path("spy")}
 	user := s.nobody()
 	cmd := s.command("run")

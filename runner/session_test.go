@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
@@ -63,9 +62,7 @@ func TestChangedSession(t *testing.T) {
 				}
 				done <- res
 			}()
-			for len(server.Entries()) < 6 { // until the lines before the change are on the thread
-				time.Sleep(5 * time.Millisecond)
-			}
+			server.Await(func(e thread.Entry) bool { return strings.HasSuffix(e.ID, ":m2") }) // the call
 			if err := os.WriteFile(there, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -138,10 +138,12 @@ func TestObserved(t *testing.T) {
 func TestNoLingerWhilePrinting(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
-	cfg := setup(t, server, "prompt", "say done",
-		"sleep 400ms", "print a", "sleep 400ms", "print b", "sleep 400ms", "print c", "sleep 400ms", "print d",
-		"sleep 400ms", "print e", "sleep 400ms", "print f", "exit 0")
-	cfg.Timeout = 2 * time.Second
+	plan := []string{"prompt", "say done"}
+	for range 30 { // in all longer than the timeout, and each a small part of it
+		plan = append(plan, "sleep 400ms", "print on")
+	}
+	cfg := setup(t, server, append(plan, "exit 0")...)
+	cfg.Timeout = 10 * time.Second
 	res, err := run(t, runner.Fast(cfg))
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +172,7 @@ func TestGuard(t *testing.T) {
 func TestLinger(t *testing.T) {
 	t.Parallel()
 	server := fakethread.New(t, nil)
-	cfg := setup(t, server, "prompt", "say done", "ignore TERM", "sleep 60s")
+	cfg := setup(t, server, "prompt", "ignore TERM", "say done", "sleep 60s")
 	cfg.Timeout = 500 * time.Millisecond
 	res, err := run(t, runner.Fast(cfg))
 	if err != nil {

@@ -170,11 +170,8 @@ func prompted(t *testing.T, server *fakethread.Server, plan ...string) runner.Co
 	return cfg
 }
 
-// words returns the entries in short, without heartbeats, whose number depends on the machine.
-func words(entries []thread.Entry) string {
-	heartbeat := func(e thread.Entry) bool { return strings.Contains(e.ID, ".beat.") }
-	return strings.Join(types(slices.DeleteFunc(entries, heartbeat)), " ")
-}
+// words returns the entries in short.
+func words(entries []thread.Entry) string { return strings.Join(types(entries), " ") }
 
 func put(server *fakethread.Server, id, payload string) {
 	server.Put(thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)})
@@ -233,7 +230,7 @@ func TestPromptCannotBeRead(t *testing.T) {
 			})
 			there := filepath.Join(t.TempDir(), "there")
 			cfg := prompted(t, server, "touch "+there)
-			cfg.Timeout = time.Second
+			cfg.Timeout = 5 * time.Second // well above one answer
 			res, err := run(t, cfg)
 			if err != nil || res.NotStarted == nil || res.NotStarted.Status != tt.status {
 				t.Fatalf("got %v, not started because of %v", err, res.NotStarted)
@@ -285,7 +282,7 @@ func TestResumeOfALongThread(t *testing.T) {
 			t.Parallel()
 			server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
 				if c.Method == "GET" && !c.Live {
-					return fakethread.Fault{Pace: 60 * time.Millisecond}
+					return fakethread.Fault{Pace: 10 * time.Millisecond}
 				}
 				return fakethread.Fault{}
 			}).Paged(paged)
@@ -294,9 +291,12 @@ func TestResumeOfALongThread(t *testing.T) {
 			if _, err := run(t, first); err != nil {
 				t.Fatal(err)
 			}
+			for i := range 600 { // in all longer than the timeout, and each a small part of it
+				put(server, fmt.Sprint("step", i), `{"type":"signal.setup.file","name":"a"}`)
+			}
 			had := len(server.Entries())
 			second := setup(t, server, "prompt", "say again")
-			second.RunID, second.Resume, second.Timeout = "r2", true, 300*time.Millisecond // and in another box
+			second.RunID, second.Resume, second.Timeout = "r2", true, 5*time.Second // and in another box
 			res, err := run(t, second)
 			if err != nil || res.Verdict.Outcome != outcome.Completed {
 				t.Fatalf("got %+v, %v, not started because of %v", res.Verdict, err, res.NotStarted)

@@ -78,7 +78,8 @@ type Server struct {
 	allow   map[string]bool // ids that may come with another payload
 }
 
-// New starts a server for the test. hook, if it is not nil, is asked for each call.
+// New starts a server for the test. It calls hook, if that is not nil, for each call. Calls at the same time are calls
+// of hook at the same time.
 func New(t testing.TB, hook func(Call) Fault) *Server {
 	s := &Server{
 		Token: "fake-thread-token", t: t, hook: hook, done: make(chan struct{}), byID: map[string]thread.Entry{},
@@ -244,11 +245,13 @@ func (s *Server) Entries() []thread.Entry {
 	return append([]thread.Entry(nil), s.list...)
 }
 
-// Await waits until the thread has an entry that is meant, which it returns; the test fails when none comes within
-// half a minute.
+// patience is how long Await waits for an entry that a mistake keeps away.
+const patience = 5 * time.Minute
+
+// Await waits until the thread has an entry that is meant, which it returns; the test fails when none comes.
 func (s *Server) Await(meant func(thread.Entry) bool) thread.Entry {
 	s.t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(patience)
 	for seen := 0; ; {
 		s.mu.Lock()
 		list, grew := s.list, s.grew
@@ -309,6 +312,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var f Fault
 	if s.hook != nil {
 		f = s.hook(call)
+		s.mu.Lock() // the hook of the next call, which begins with this lock, has what this one has written
+		s.mu.Unlock()
 	}
 	if f.Applied {
 		s.apply(call)

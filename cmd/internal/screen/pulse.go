@@ -96,7 +96,7 @@ func (s *Screen) received(e thread.Entry) {
 	switch p, _ := thread.ParseMirrored(e.Payload); {
 	case p.Type == thread.TypeHeartbeat:
 		s.beat = now
-		if !s.Live {
+		if !s.Live && !s.Typed {
 			s.beaten()
 		}
 		return
@@ -114,6 +114,17 @@ func (s *Screen) beaten() {
 	if s.silent == 0 || up >= 2*s.silent {
 		s.silent = max(up, tick)
 		s.printf("%s\n", clip(s.progress(time.Now()), s.width))
+	}
+}
+
+// waits writes for a person who types that the agent waits for a chat.
+func (s *Screen) waits(e thread.Entry) {
+	if f, err := thread.Scan(e.Payload); !s.Typed || err != nil || f.Type != thread.TypeWaiting {
+		return
+	}
+	if run, _ := s.watch.Run(); run.Waiting {
+		s.printf("\n")
+		s.lines(dim, "", "○ waiting for a chat; Ctrl-D ends the run")
 	}
 }
 

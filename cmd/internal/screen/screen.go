@@ -30,6 +30,7 @@ type Options struct {
 	Thread  string      // its id, for the commands in hints
 	Full    bool        // nothing is folded
 	Live    bool        // the last line changes in place: how the run does, each second
+	Typed   bool        // a person types at the terminal: no live line, and no heartbeats either
 	Color   bool        // styles are written
 	RGB     bool        // and colours beyond a palette of 256
 	Columns func() int  // the width at a time; nil, or 0 for no wrapping
@@ -99,6 +100,7 @@ func (s *Screen) Entry(e thread.Entry) error {
 	for _, c := range s.builder.Add(e) {
 		s.change(c)
 	}
+	s.waits(e)
 	if now := time.Now(); now.Sub(s.drawn) >= mostDraws { // not for each of many entries
 		s.breathe(now)
 	}

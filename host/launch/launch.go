@@ -37,7 +37,7 @@ type Task struct {
 	Run    string // the run's id
 	Author string // of the prompt; "" for none
 	Parent *thread.Parent
-	Prompt string // "" for a live run that waits for its first chat
+	Prompt string        // "" for a live run that waits for its first chat
 	After  *thread.After // the work after the run; nil for none
 
 	Harness string

@@ -18,6 +18,7 @@ type Summary struct {
 
 	Run        string   `json:"run,omitempty"`
 	Harness    string   `json:"harness,omitempty"`
+	Live       bool     `json:"live,omitempty"`  // it has not ended, and takes chats
 	Model      string   `json:"model,omitempty"` // of the run's last reply
 	EndedAt    string   `json:"endedAt,omitempty"`
 	LastBeatAt string   `json:"lastBeatAt,omitempty"`

@@ -253,6 +253,9 @@ func TestPending(t *testing.T) {
 			if v.Pending != tt.pending || len(whole.Chats()) != tt.pending {
 				t.Errorf("%d are pending, and by thread.Pending %d; want %d", v.Pending, len(whole.Chats()), tt.pending)
 			}
+			if v.Live != slices.Contains(tt.entries, started) && name != "ended" || name == "ended" && v.Live {
+				t.Errorf("live: %v", v.Live)
+			}
 			if v.Waiting != (since != "") || v.WaitingAt != since {
 				t.Errorf("waiting %v since %q, want %q", v.Waiting, v.WaitingAt, since)
 			}

@@ -65,13 +65,16 @@ func (s *Screen) Stop() {
 	s.clear()
 }
 
-// Check writes that the run is dead, if it is. It is for a reader that has read all entries and does not wait.
+// Check writes that the run is dead, if it is, and that chats wait. It is for a reader that has read all entries and
+// does not wait for more.
 func (s *Screen) Check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush()
 	if l := s.watch.Pulse().At(time.Now().Add(-s.ahead)); l.State == view.Dead {
 		s.deadLine(l)
+	} else if l.State != view.Ended {
+		s.undelivered(" yet")
 	}
 }
 
@@ -113,7 +116,11 @@ func (s *Screen) beaten() {
 	up := time.Duration(s.watch.Beat().UptimeMs) * time.Millisecond
 	if s.silent == 0 || up >= 2*s.silent {
 		s.silent = max(up, tick)
-		s.printf("%s\n", clip(s.progress(time.Now()), s.width))
+		line := s.progress(time.Now())
+		if run, _ := s.watch.Run(); run.Waiting {
+			line += " · waiting for a chat"
+		}
+		s.printf("%s\n", clip(line, s.width))
 	}
 }
 
@@ -219,6 +226,9 @@ func (s *Screen) progress(now time.Time) string {
 		}
 		line += fmt.Sprintf(" · quiet for %s · cpu %s · %s", quiet.Round(tick),
 			(time.Duration(a.CPUMs) * time.Millisecond).Round(100*time.Millisecond), view.Size(a.RSSBytes))
+	}
+	if n := s.builder.Undelivered(); n > 0 {
+		line += " · " + view.Count(int64(n), "chat") + " not delivered yet"
 	}
 	if b.Pending > 0 {
 		line += " · " + view.Count(b.Pending, "line") + " not posted yet"

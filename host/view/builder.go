@@ -14,8 +14,8 @@ const (
 )
 
 // Builder makes items from a thread's entries. Add them in the thread's order, from any one on. It keeps the calls
-// that have no result yet, the chats that are not delivered yet, the newest verdict, and nothing else. The zero value is
-// ready. It is not safe for concurrent use.
+// that have no result yet, the chats that are not delivered yet, the newest verdict, and nothing else. The zero value
+// is ready. It is not safe for concurrent use.
 type Builder struct {
 	chats   inbox
 	open    []Item // calls without a result, the oldest first

@@ -6,8 +6,8 @@
 // replaces the item with the same ID, as a call that has got its result. Join puts the items of two successive pieces
 // of a thread together, as if they had been built in one go. A piece on its own differs from that where a thing is cut
 // in two: a result whose call is in an earlier piece is an item of its own (KindResult), and its call is Running in
-// that piece; the second half of a verdict is an item of its own; a chat is Undelivered, and what delivers it is an item
-// of its own (KindDelivery); and a run's start has no Rule.Was where the run before it is in an earlier piece.
+// that piece; the second half of a verdict is an item of its own; a chat is Undelivered, and what delivers it is an
+// item of its own (KindDelivery); and a run's start has no Rule.Was where the run before it is in an earlier piece.
 //
 // A Watch and a Pulse report whether a run works, waits, is silent or dead. Lines reads the colours in a tool's
 // output, and Visible replaces the characters of a text that a reader would not see.
@@ -83,7 +83,7 @@ type Delivery string
 
 // Deliveries of a chat.
 const (
-	Undelivered Delivery = "undelivered" // no agent has it yet; of a piece that does not reach the thread's end: not known
+	Undelivered Delivery = "undelivered" // up to the end of the piece no agent has it
 	Delivered   Delivery = "delivered"
 	Refused     Delivery = "refused" // it can never reach an agent
 )

@@ -78,14 +78,15 @@ func TestJoin(t *testing.T) {
 		for cut := 0; cut < len(all); cut += 1 + len(all)/25 {
 			older, newer := build(all[:cut]), build(all[cut:])
 			got := view.Join(older, newer)
-			if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.AllowUnexported(view.Verdict{}, view.Item{})); d != "" {
+			all := cmp.AllowUnexported(view.Verdict{}, view.Item{})
+			if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), all); d != "" {
 				t.Fatalf("%s, cut at %d: -want +got:\n%s", name, cut, d)
 			}
 		}
 	}
 }
 
-// A piece on its own has the items of the whole, but for results whose call is on another page, deliveries whose chat is,
+// A piece on its own has the items of the whole, but for results and deliveries whose call or chat is on another page,
 // and halves of a verdict.
 func TestPieces(t *testing.T) {
 	for name, all := range threads(t) {

@@ -67,14 +67,24 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 		}
 	case fields.Type == TypeRefused:
 		p.drop(fields.Chat)
-	case len(p.chats) == 0:
-	case fields.Names():
-		for _, id := range fields.Named() {
+	case len(p.chats) > 0:
+		ids, all := fields.Delivers()
+		for _, id := range ids {
 			p.drop(id)
 		}
-	case fields.Session == nil && fields.SubagentOf == "" && isReply(fields.Type):
-		p.chats, p.held = nil, 0
+		if all {
+			p.chats, p.held = nil, 0
+		}
 	}
+}
+
+// Delivers returns the ids of the chats that a mirrored line reports as delivered. all: it is a turn of another mirror,
+// which names none and answers all chats before it.
+func (l Line) Delivers() (ids []string, all bool) {
+	if l.Names() {
+		return l.Named(), false
+	}
+	return nil, l.Session == nil && l.SubagentOf == "" && isReply(l.Type)
 }
 
 // Chats returns the pending chats, in the thread's order. It is valid until the next Add.
@@ -199,6 +209,18 @@ func contentOf(message []byte) (text string, images []json.RawMessage) {
 	})
 	return strings.Join(texts, "\n"), images
 }
+
+// OpensTurn reports whether a mirrored line belongs to a turn of the agent that its session is of: a live run that has
+// waited works again. An agent may write other lines while it waits.
+func (l Line) OpensTurn() bool {
+	if l.IsSubagent() {
+		return false
+	}
+	return isReply(l.Type) || l.Session != nil && (l.Type == TypeChat || l.Kind == KindPrompt || l.Kind == kindUser)
+}
+
+// kindUser is the kind of a line that an agent wrote as its user, as where background work has ended.
+const kindUser = "user"
 
 // isReply reports whether a payload's type is that of an agent's reply or of a tool's result.
 func isReply(typ string) bool {

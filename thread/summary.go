@@ -5,8 +5,10 @@ package thread
 // server's clock.
 type Summary struct {
 	ID          string   `json:"id"`
-	Status      string   `json:"status"`  // idle before any run
-	Waiting     bool     `json:"waiting"` // a live run's agent has ended its turn and waits for a chat
+	Status      string   `json:"status"`              // idle before any run
+	Waiting     bool     `json:"waiting"`             // a live run's agent has ended its turn and waits for a chat
+	WaitingAt   string   `json:"waitingAt,omitempty"` // since when it waits
+	Pending     int      `json:"pending,omitempty"`   // chats that no run has had yet; exact up to 100
 	Title       string   `json:"title,omitempty"`
 	StartedAt   string   `json:"startedAt"`             // of the latest run; the thread's first entry before any
 	LastEntryAt string   `json:"lastEntryAt,omitempty"` // of any kind
@@ -16,6 +18,7 @@ type Summary struct {
 
 	Run        string   `json:"run,omitempty"`
 	Harness    string   `json:"harness,omitempty"`
+	Live       bool     `json:"live,omitempty"`  // it has not ended, and takes chats
 	Model      string   `json:"model,omitempty"` // of the run's last reply
 	EndedAt    string   `json:"endedAt,omitempty"`
 	LastBeatAt string   `json:"lastBeatAt,omitempty"`

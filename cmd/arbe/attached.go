@@ -52,7 +52,7 @@ func (p *program) runAction(c *cli.Context) error {
 		defer lease.Lease{Client: client}.Keep(ctx, hold)() // the launch got it
 	}
 	var fold thread.Fold
-	screen := p.show(client, c.Bool("full"))
+	screen := p.show(client, c.Bool("full"), c.Bool("live") && p.types())
 	defer screen.Stop()
 	over := make(chan error, 1)
 	go func() {
@@ -63,6 +63,15 @@ func (p *program) runAction(c *cli.Context) error {
 			return statusOf(&fold, done.Run) != thread.StatusRunning && statusOf(&fold, done.Run) != ""
 		})
 	}()
+	if c.Bool("live") {
+		in := input{p, done, c.String("harness"), c.String("author")}
+		// It uses a client of its own, which logs. It ends with the program: a read of stdin can't be interrupted.
+		poster, err := h.client(done.Thread)
+		if err != nil {
+			return err
+		}
+		go in.post(ctx, poster)
+	}
 	for asked := false; ; {
 		select {
 		case err := <-over:

@@ -96,6 +96,15 @@ func launchFlags() []cli.Flag {
 			Usage: "continue the thread's last session in its box, or rebuild it from the thread in a new one",
 		},
 		&cli.BoolFlag{Name: "hydrate", Usage: "with --resume, always rebuild the session from the thread"},
+		&cli.BoolFlag{
+			Name:  "live",
+			Usage: "let the agent take chats while it runs, and wait for the next one after each turn; see arbe say",
+		},
+		&cli.DurationFlag{
+			Name:        "idle",
+			Usage:       "end a live run whose agent has waited for `DURATION` without a chat",
+			DefaultText: "30m",
+		},
 		&cli.StringSliceFlag{
 			Name:  "env",
 			Usage: "pass the `VARIABLE` of this environment to the agent; may be repeated",
@@ -139,7 +148,7 @@ func (p *program) launchCommand() *cli.Command {
 		Usage:     "start an agent in a box, and return",
 		ArgsUsage: "-- TASK",
 		Description: "Prints one JSON object, {threadId, runId, sandbox, …}, and the progress on stderr.\n" +
-			"Exit status 75: the thread has an open run.\n\n" + launchHelp,
+			"TASK may be left out with --live. Exit status 75: the thread has an open run.\n\n" + launchHelp,
 		Flags: launchFlags(),
 		Action: func(c *cli.Context) error {
 			done, err := p.launch(c, "")
@@ -158,6 +167,9 @@ func (p *program) runCommand() *cli.Command {
 		ArgsUsage: "-- TASK",
 		Description: `The run continues if this process dies. Ctrl-C asks the run to end; a second Ctrl-C stops
 watching.
+
+With --live each line of stdin is a chat for the agent, and TASK may be left out. The end of stdin,
+Ctrl-D on a terminal, asks the run to do what is queued and to end.
 
 Exit status: 0 if the verdict is completed, else the agent's own (128+n for signal n, 1 if it was 0).
 
@@ -288,6 +300,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		Thread: c.String("thread"), Run: id(), Author: c.String("author"),
 		Prompt: strings.Join(c.Args().Slice(), " "), Harness: spec.Name, Model: c.String("model"),
 		Args: c.StringSlice("agent-arg"), Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"),
+		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
 			Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
@@ -304,8 +317,12 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		}
 	}
 	switch {
-	case strings.TrimSpace(t.Prompt) == "":
+	case strings.TrimSpace(t.Prompt) == "" && !t.Live:
 		return t, spec, cmdline.Usage("want a TASK after --")
+	case c.IsSet("idle") && !t.Live:
+		return t, spec, cmdline.Usage("--idle needs --live")
+	case c.IsSet("idle") && t.Idle <= 0:
+		return t, spec, cmdline.Usage("--idle %v: want a time above 0", t.Idle)
 	case t.Hydrate && !t.Resume:
 		return t, spec, cmdline.Usage("--hydrate needs --resume")
 	case t.Resume && t.Thread == "":

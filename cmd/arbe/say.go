@@ -68,10 +68,7 @@ func (p *program) sayAction(c *cli.Context) error {
 	if c.Bool("end") {
 		return p.sayEnd(c, client, run, running)
 	}
-	chat := thread.Entry{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
-		Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text, Deliver: deliverOf(c)}),
-	}
+	chat := chatOf(text, deliverOf(c), c.String("author"))
 	if _, err := client.Append(c.Context, []thread.Entry{chat}); err != nil {
 		return reachThread(client, err)
 	}
@@ -144,17 +141,30 @@ func (p *program) sayEnd(c *cli.Context, client *thread.Client, run thread.Run, 
 		const why = "run %s is not live and ends on its own; arbe cancel %s stops it"
 		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(why, run.ID, client.Thread)}
 	}
-	_, err := client.Append(c.Context, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
+	return p.askToFinish(c.Context, client, run.ID, run.Harness, c.String("author"))
+}
+
+// askToFinish asks a live run to do what is queued and to end.
+func (p *program) askToFinish(ctx context.Context, client *thread.Client, run, harness, author string) error {
+	_, err := client.Append(ctx, []thread.Entry{{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
 		Payload: thread.Marshal(thread.EndRequested{
-			Signal: thread.Signal{Type: thread.TypeEnd, RunID: run.ID, Harness: run.Harness},
+			Signal: thread.Signal{Type: thread.TypeEnd, RunID: run, Harness: harness},
 		}),
 	}})
 	if err != nil {
 		return reachThread(client, err)
 	}
-	fmt.Fprintf(p.stderr, "asked run %s to do what is queued and to end\n", run.ID)
+	fmt.Fprintf(p.stderr, "asked run %s to do what is queued and to end\n", run)
 	return nil
+}
+
+// chatOf returns a new chat.
+func chatOf(text, deliver, author string) thread.Entry {
+	return thread.Entry{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
+		Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text, Deliver: deliver}),
+	}
 }
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.

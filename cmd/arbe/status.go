@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -136,9 +137,12 @@ func (s seen) words() []string {
 		add("no entry for " + listing.ShortDuration(silence))
 	default:
 		if state == listing.Waiting {
-			add("waiting for a chat")
+			add(strings.TrimSpace("waiting for a chat " + listing.WaitingFor(s.Summary, s.now)))
 		}
 		add("last entry " + listing.ShortDuration(silence) + " ago")
+	}
+	if s.Pending > 0 {
+		add(view.Count(int64(s.Pending), "chat") + " not delivered yet")
 	}
 	return words
 }

@@ -75,7 +75,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	}
 	check := func() {}
 	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
-		s := p.show(client, c.Bool("full"))
+		s := p.show(client, c.Bool("full"), false)
 		defer s.Stop()
 		t.show, check = s.Entry, s.Check
 	}
@@ -281,8 +281,12 @@ func (p *part) has(e thread.Entry) bool {
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A
 // live line shows that the server is away, which the client then does not log: the log would break into that line.
-func (p *program) show(client *thread.Client, full bool) *screen.Screen {
+// With typed, a person types on the terminal, and nothing on it changes in place.
+func (p *program) show(client *thread.Client, full, typed bool) *screen.Screen {
 	o := screen.For(p.stdout, os.Getenv)
+	if o.Typed = typed && o.Live; o.Typed {
+		o.Live = false
+	}
 	if o.Live {
 		client.Log = nil
 	}

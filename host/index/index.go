@@ -33,7 +33,7 @@ import (
 )
 
 // version is the form of the stored values. A change of state or row makes it another one.
-const version = "2"
+const version = "3"
 
 // Errors that callers branch on.
 var (

@@ -15,18 +15,19 @@ import (
 
 // state is a thread's entries, folded. Its JSON is all of it: it continues with the thread's next entry.
 type state struct {
-	Fold  thread.Fold `json:"fold"`
-	Title string      `json:"title,omitempty"`
-	First time.Time   `json:"first,omitzero"` // at of the first entry
-	Last  time.Time   `json:"last,omitzero"`  // at of the last entry
-	Lines int64       `json:"lines,omitempty"`
-	Usage *usage      `json:"usage,omitempty"` // of all replies
+	Fold   thread.Fold `json:"fold"`
+	Title  string      `json:"title,omitempty"`
+	First  time.Time   `json:"first,omitzero"` // at of the first entry
+	Last   time.Time   `json:"last,omitzero"`  // at of the last entry
+	Lines  int64       `json:"lines,omitempty"`
+	Usage  *usage      `json:"usage,omitempty"` // of all replies
+	Unread unread      `json:"unread,omitzero"`
 
 	// Of the latest run.
 	Runs    int       `json:"runs,omitempty"` // its number, from 1
 	Model   string    `json:"model,omitempty"`
-	Waiting bool      `json:"waiting,omitempty"`
-	Beat    time.Time `json:"beat,omitzero"` // at of the last heartbeat
+	Waiting time.Time `json:"waiting,omitzero"` // at of the signal since which it waits; zero where it does not
+	Beat    time.Time `json:"beat,omitzero"`    // at of the last heartbeat
 	NextMs  int64     `json:"nextMs,omitempty"`
 }
 
@@ -61,14 +62,20 @@ func (s *state) add(r engine.Record) {
 		})
 		s.Fold.AddScanned(sig, e)
 		s.signal(sig, m, at)
+		if sig.Type == thread.TypeRefused {
+			s.Unread.drop(jsonscan.String(m.chat))
+		}
 		return
 	}
 	s.Fold.AddLine(sig.Type, at)
-	s.line(sig, m)
+	if _, mirrored := m.ref(); sig.Type == thread.TypeChat && !mirrored {
+		s.Unread.add(r.Data, payload)
+	}
+	s.line(sig, m, payload)
 }
 
 // members are those members of a payload that a state has something of, raw; nil for those that the payload lacks.
-type members struct{ text, session, subagentOf, model, usage, nextMs []byte }
+type members struct{ text, session, subagentOf, kind, chat, model, usage, nextMs []byte }
 
 func (m *members) set(key, v []byte) {
 	switch string(key) {
@@ -78,6 +85,10 @@ func (m *members) set(key, v []byte) {
 		m.session = v
 	case "subagentOf":
 		m.subagentOf = v
+	case "kind":
+		m.kind = v
+	case "chat":
+		m.chat = v
 	case "model":
 		m.model = v
 	case "usage":
@@ -141,7 +152,7 @@ func short(payload []byte) []byte {
 }
 
 // line adds a chat or a mirrored line.
-func (s *state) line(sig thread.Fields, m members) {
+func (s *state) line(sig thread.Fields, m members, payload []byte) {
 	if sig.Type == thread.TypeChat {
 		if s.Title == "" && jsonscan.IsString(m.text) {
 			s.Title = title(jsonscan.String(m.text))
@@ -155,7 +166,7 @@ func (s *state) line(sig thread.Fields, m members) {
 	if m.isSubagent() {
 		return
 	}
-	s.Waiting = false
+	s.receive(sig, m, payload)
 	if strings.HasSuffix(sig.Type, "."+thread.KindAssistant) {
 		if model := jsonscan.String(m.model); model != "" {
 			s.Model = clip(model)
@@ -163,20 +174,39 @@ func (s *state) line(sig thread.Fields, m members) {
 	}
 }
 
+// receive takes what a line of the agent's own session means for the chats that wait, and for the agent that does.
+func (s *state) receive(sig thread.Fields, m members, payload []byte) {
+	if s.Waiting.IsZero() && s.Unread.none() {
+		return
+	}
+	if _, kind, _ := strings.Cut(sig.Type, "."); kind == thread.KindSession {
+		switch jsonscan.String(m.kind) {
+		case thread.KindPrompt, thread.KindStub, "user":
+		default:
+			return
+		}
+	}
+	fields, _ := thread.ParseMirrored(payload)
+	s.Unread.deliver(fields.Delivers())
+	if fields.OpensTurn() {
+		s.Waiting = time.Time{}
+	}
+}
+
 // signal adds a signal, which the fold has.
 func (s *state) signal(sig thread.Fields, m members, at time.Time) {
 	run, ok := s.Fold.Latest()
 	if n := s.Fold.Len(); n != s.Runs {
-		s.Runs, s.Model, s.Waiting, s.Beat, s.NextMs = n, "", false, time.Time{}, 0
+		s.Runs, s.Model, s.Waiting, s.Beat, s.NextMs = n, "", time.Time{}, time.Time{}, 0
 	}
 	if !ok || sig.RunID != run.ID {
 		return
 	}
 	switch {
 	case run.Status != thread.StatusRunning:
-		s.Waiting = false
+		s.Waiting = time.Time{}
 	case sig.Type == thread.TypeWaiting:
-		s.Waiting = true
+		s.Waiting = at
 	case sig.Type == thread.TypeHeartbeat:
 		s.Beat = at
 		s.NextMs, _ = strconv.ParseInt(string(m.nextMs), 10, 64) // 0 where it is no whole number
@@ -266,7 +296,8 @@ func (s *state) started() time.Time {
 // summary returns the summary of the thread with this id, whose entries end at offset.
 func (s *state) summary(id, offset string) thread.Summary {
 	v := thread.Summary{
-		ID: id, Status: s.Fold.Status(), Waiting: s.Waiting, Title: s.Title, Lines: s.Lines,
+		ID: id, Status: s.Fold.Status(), Title: s.Title, Lines: s.Lines, Pending: s.Unread.count(),
+		Waiting: !s.Waiting.IsZero(), WaitingAt: stamp(s.Waiting),
 		StartedAt: stamp(s.started()), LastEntryAt: stamp(s.Last), LastBeatAt: stamp(s.Beat), NextMs: s.NextMs,
 		Model: s.Model, Offset: offset,
 	}
@@ -275,6 +306,7 @@ func (s *state) summary(id, offset string) thread.Summary {
 	}
 	if run, ok := s.Fold.Latest(); ok {
 		v.Run, v.Harness, v.EndedAt = clip(run.ID), clip(run.Harness), stamp(run.Ended)
+		v.Live = run.Status == thread.StatusRunning && run.Started != nil && run.Started.Live
 		if b := run.Sandbox; b != nil {
 			v.Sandbox = &thread.Sandbox{Provider: clip(b.Provider), Ref: clip(b.Ref)}
 		}

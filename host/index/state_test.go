@@ -3,6 +3,7 @@ package index_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,97 @@ func TestWaiting(t *testing.T) {
 	add(status("r1", "end.0", "completed"), false)
 	add(signalled("r1", "waiting.2", "signal.dispatch.pi_waiting", ""), false)
 }
+
+// A summary counts the chats that no run has had, as thread.Pending has them, and has since when an agent waits.
+func TestPending(t *testing.T) {
+	for name, tt := range map[string]struct {
+		entries []string // payloads; the ids are e0, e1 …
+		pending int
+		waiting string // id of the entry since which it waits
+	}{
+		"none":    {[]string{`{"type":"pi.assistant","session":{"id":"s"}}`}, 0, ""},
+		"a chat":  {[]string{`{"type":"chat","text":"x"}`}, 1, ""},
+		"no text": {[]string{`{"type":"chat","text":" "}`, `{"type":"chat"}`}, 0, ""},
+		"a prompt, and a turn": {
+			[]string{`{"type":"chat","text":"x","runId":"r1"}`, `{"type":"chat","text":"x","session":{"id":"s"}}`}, 0, "",
+		},
+		"delivered":          {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"prompt","chat":"e0"`)}, 0, ""},
+		"another delivered":  {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"prompt","chat":"r1.prompt"`)}, 1, ""},
+		"a stub delivers it": {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"stub","chat":"e0"`)}, 0, ""},
+		"another line":       {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"user","chat":"e0"`)}, 1, ""},
+		"together": {[]string{
+			`{"type":"chat","text":"x"}`, `{"type":"chat","text":"y"}`, `{"type":"chat","text":"z"}`,
+			line(`"kind":"prompt","chats":["e0","e2","r1.prompt"]`),
+		}, 1, ""},
+		"refused": {[]string{
+			`{"type":"chat","text":"x"}`, `{"type":"chat","text":"y"}`,
+			`{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"e1","reason":"too long"}`,
+		}, 1, ""},
+		"answered by another mirror": {
+			[]string{`{"type":"chat","text":"x"}`, `{"type":"chat","text":"x"}`, `{"type":"pi.assistant"}`}, 0, "",
+		},
+		"many": {slices.Repeat([]string{`{"type":"chat","text":"x"}`}, 250), 250, ""},
+		"many, and some delivered": {append(slices.Repeat([]string{`{"type":"chat","text":"x"}`}, 250),
+			line(`"kind":"prompt","chats":["e0","e1","e249","r1.prompt"]`)), 247, ""},
+		"waiting": {[]string{started, waits, beat}, 0, "e1"},
+		"lines behind a turn": {[]string{
+			started, waits, line(`"kind":"cost-state"`),
+			`{"type":"pi.assistant","session":{"id":"sub"},"subagentOf":"s"}`,
+		}, 0, "e1"},
+		"waiting again":        {[]string{started, waits, line(`"kind":"prompt","chat":"x"`), waits}, 0, "e3"},
+		"it has the chat":      {[]string{started, waits, line(`"kind":"prompt","chat":"x"`)}, 0, ""},
+		"a turn that it opens": {[]string{started, waits, line(`"kind":"user"`)}, 0, ""},
+		"a reply":              {[]string{started, waits, `{"type":"pi.assistant","session":{"id":"s"}}`}, 0, ""},
+		"ended": {[]string{
+			started, waits, `{"type":"signal.thread.status_changed","runId":"r1","status":"completed"}`,
+		}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s index.State
+			var whole thread.Pending
+			since := ""
+			for i, payload := range tt.entries {
+				e := thread.Entry{
+					ID: fmt.Sprint("e", i), TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload),
+				}
+				at := time.UnixMilli(1e12 + int64(i))
+				s.Add(engine.Record{At: at, Data: e.AppendJSON(nil)})
+				whole.Add(e)
+				if e.ID == tt.waiting {
+					since = thread.Stamp(at)
+				}
+				b, err := s.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				next, err := index.UnmarshalState(b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s = *next
+			}
+			v := s.Summary("x")
+			if v.Pending != tt.pending || len(whole.Chats()) != tt.pending {
+				t.Errorf("%d are pending, and by thread.Pending %d; want %d", v.Pending, len(whole.Chats()), tt.pending)
+			}
+			if v.Live != slices.Contains(tt.entries, started) && name != "ended" || name == "ended" && v.Live {
+				t.Errorf("live: %v", v.Live)
+			}
+			if v.Waiting != (since != "") || v.WaitingAt != since {
+				t.Errorf("waiting %v since %q, want %q", v.Waiting, v.WaitingAt, since)
+			}
+		})
+	}
+}
+
+const (
+	started = `{"type":"signal.dispatch.session_started","runId":"r1","live":true}`
+	waits   = `{"type":"signal.dispatch.pi_waiting","runId":"r1"}`
+	beat    = `{"type":"signal.dispatch.heartbeat","runId":"r1","nextMs":60000}`
+)
+
+// line is the payload of a mirrored line that is no turn.
+func line(members string) string { return `{"type":"pi.session","session":{"id":"s"},` + members + `}` }
 
 // BenchmarkStateAdd folds records of 1 KB: a tool's result, a reply and a heartbeat.
 func BenchmarkStateAdd(b *testing.B) {

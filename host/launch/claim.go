@@ -86,12 +86,14 @@ func (g *launching) claim(ctx context.Context) error {
 		return &BusyError{g.Thread, busy}
 	}
 	mine := g.entry(thread.ClaimID(k), thread.Claim{Signal: g.signal(thread.TypeClaim)})
-	run := []thread.Entry{
-		g.entry(g.Run+".prompt", thread.Chat{Type: thread.TypeChat, Text: g.Prompt, RunID: g.Run}),
-		g.entry(g.Run+".running", thread.StatusChanged{
-			Signal: g.signal(thread.TypeStatus), Status: thread.StatusRunning, Parent: g.Parent,
-		}),
+	var run []thread.Entry
+	if strings.TrimSpace(g.Prompt) != "" {
+		run = append(run,
+			g.entry(g.Run+".prompt", thread.Chat{Type: thread.TypeChat, Text: g.Prompt, RunID: g.Run}))
 	}
+	run = append(run, g.entry(g.Run+".running", thread.StatusChanged{
+		Signal: g.signal(thread.TypeStatus), Status: thread.StatusRunning, Parent: g.Parent,
+	}))
 	var err error
 	if g.server.Installation != "" {
 		if _, err = g.Client.AppendAtomic(ctx, append([]thread.Entry{mine}, run...)); err != nil {

@@ -37,7 +37,7 @@ type Task struct {
 	Run    string // the run's id
 	Author string // of the prompt; "" for none
 	Parent *thread.Parent
-	Prompt string
+	Prompt string        // "" for a live run that waits for its first chat
 	After  *thread.After // the work after the run; nil for none
 
 	Harness string
@@ -46,6 +46,9 @@ type Task struct {
 
 	Resume  bool // continue the thread's last session, in its box if that is live
 	Hydrate bool // with Resume: always rebuild the session from the thread
+
+	Live bool          // the run takes chats while it lasts
+	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
 
 	Box   sandbox.Options   // of a new box; the launch adds labels
 	Env   map[string]string // of the agent
@@ -153,7 +156,7 @@ type launching struct {
 // the launch changed nothing.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
-	if strings.TrimSpace(t.Prompt) == "" {
+	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
 		return done, errors.New("the task is empty")
 	}
 	server, err := l.Client.Health(ctx)

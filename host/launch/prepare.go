@@ -209,6 +209,12 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 	if resume == "hydrate" {
 		argv = append(argv, "--hydrate")
 	}
+	if t.Live {
+		argv = append(argv, "--live")
+	}
+	if t.Idle > 0 {
+		argv = append(argv, "--idle", t.Idle.String())
+	}
 	for _, a := range t.Args {
 		argv = append(argv, "--agent-arg", a)
 	}

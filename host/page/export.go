@@ -39,7 +39,8 @@ type Export struct {
 	images map[string][]string // data: addresses; "" for an image that can't be shown
 	size   int                 // sum of sizes
 
-	embedded int // bytes of images in the file
+	embedded int  // bytes of images in the file
+	ended    bool // there are no further entries
 }
 
 // exportPage is the data of a file's beginning.
@@ -118,6 +119,9 @@ func (x *Export) embed(e thread.Entry) {
 // write writes the first n items, and forgets what only they need.
 func (x *Export) write(n int) error {
 	all := x.list.Items
+	if !x.ended {
+		unmark(all[:n])
+	}
 	part := piece{Groups: grouped(all[:n], "")}
 	for _, g := range part.Groups {
 		for i := range g.Items {
@@ -159,6 +163,7 @@ func entriesOf(i view.Item) []string {
 
 // Close writes the rest of the file.
 func (x *Export) Close() error {
+	x.ended = true
 	if len(x.list.Items) > 0 {
 		if err := x.write(len(x.list.Items)); err != nil {
 			return err

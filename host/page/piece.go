@@ -100,25 +100,39 @@ func (p *page) build(
 			}
 		}
 	}
-	if err := p.ahead(ctx, l, v, &b, &list, found); err != nil {
+	end, err := p.ahead(ctx, l, v, &b, &list, found)
+	if err != nil {
 		return err
+	}
+	if !end {
+		unmark(list.Items)
 	}
 	found.Groups = grouped(list.Items, found.Thread)
 	return nil
 }
 
-// ahead gives the calls of a piece the results that stand a little behind it.
+// unmark removes from chats that they are not delivered: what delivers them may come later.
+func unmark(items []view.Item) {
+	for at := range items {
+		if in := items[at].Input; in != nil && in.Delivery == view.Undelivered {
+			items[at].Input = nil
+		}
+	}
+}
+
+// ahead gives the calls of a piece the results that stand a little behind it, and its chats their deliveries. It
+// reports whether it has read up to the thread's end.
 func (p *page) ahead(
 	ctx context.Context, l *memory.Lease, v log.Stream, b *view.Builder, list *view.List, found *piece,
-) error {
+) (end bool, err error) {
 	if found.After >= v.Tail() {
-		return nil
+		return true, nil
 	}
 	records, err := l.Records(ctx, func() ([]engine.Record, error) {
 		return p.Log.Read(ctx, v, found.After, v.Tail(), aheadBytes)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	had := map[string]bool{}
 	for _, i := range list.Items {
@@ -145,7 +159,7 @@ func (p *page) ahead(
 			}
 		}
 	}
-	return nil
+	return len(records) == 0 || records[len(records)-1].Seq >= v.Tail(), nil
 }
 
 // stat returns a thread's stream.

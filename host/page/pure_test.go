@@ -18,6 +18,8 @@ func TestStateOf(t *testing.T) {
 	}
 	waiting := beat(time.Second)
 	waiting.Waiting = true
+	between, late := beat(80*time.Second), beat(100*time.Second) // its heartbeats come each minute
+	between.Waiting, late.Waiting = true, true
 	for _, tt := range []struct {
 		v          thread.Summary
 		want, text string
@@ -29,6 +31,8 @@ func TestStateOf(t *testing.T) {
 		{thread.Summary{Status: "cancelled"}, "cancelled", "cancelled"},
 		{beat(time.Second), "working", "working"},
 		{waiting, "waiting", "waiting"},
+		{between, "waiting", "waiting"},
+		{late, "silent", "silent, dead in 1m 20s"},
 		{beat(10 * time.Second), "silent", "silent, dead in 5s"},
 		{beat(time.Hour), "dead", "dead"},
 		{thread.Summary{Status: "running", NextMs: 1 << 62, LastEntryAt: ago(24 * time.Hour)}, "working", "working"},

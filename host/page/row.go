@@ -65,6 +65,14 @@ func (r *row) ParentID() string {
 // HasParent reports whether the parent's id can be a thread's. The writer of the run's first entry chose it.
 func (r *row) HasParent() bool { return thread.ValidThread(r.ParentID()) }
 
+// Unread returns how many chats no run has had, of a thread that has runs; 0 for none.
+func (r *row) Unread() int {
+	if r.Run == "" {
+		return 0
+	}
+	return r.Pending
+}
+
 // Money returns the cost in US dollars; "" where the harness reports none.
 func (r *row) Money() string {
 	if r.Cost == nil {

@@ -6,17 +6,18 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Bounds of the calls that a Builder waits for: how many, and the bytes of their arguments. The oldest ones are
-// forgotten beyond that, and their results are items of their own.
+// Bounds of the calls and of the chats that a Builder waits for: how many of each, and the bytes of their arguments and
+// texts. The oldest ones are forgotten beyond that, and their results and deliveries are items of their own.
 const (
 	mostOpen      = 1000
 	mostOpenBytes = 16 << 20
 )
 
 // Builder makes items from a thread's entries. Add them in the thread's order, from any one on. It keeps the calls
-// that have no result yet, the newest verdict, and nothing else. The zero value is ready. It is not safe for
-// concurrent use.
+// that have no result yet, the chats that are not delivered yet, the newest verdict, and nothing else. The zero value
+// is ready. It is not safe for concurrent use.
 type Builder struct {
+	chats   inbox
 	open    []Item // calls without a result, the oldest first
 	bytes   int    // of them
 	verdict *Item  // the newest
@@ -42,6 +43,9 @@ func (b *Builder) Running() []Item {
 	}
 	return calls
 }
+
+// Undelivered returns how many chats no agent has had.
+func (b *Builder) Undelivered() int { return len(b.chats.open) }
 
 // Join returns the items of two successive pieces of a thread as one list: calls with results that were in the newer
 // piece, verdicts whole. Neither list is changed.
@@ -79,14 +83,28 @@ func (l *List) Change(c Change) {
 
 // put returns what the next item changes. The item may have been changed before, in another piece.
 func (b *Builder) put(i Item) []Change {
+	var changes []Change
+	if i.answers {
+		changes = b.chats.deliverAll()
+	}
 	switch i.Kind {
+	case KindChat:
+		b.chats.wait(i)
+	case KindDelivery:
+		if changes, i.Chats = b.chats.deliver(i.Chats); len(i.Chats) == 0 {
+			return changes
+		}
+	case KindNotice:
+		if i.Notice.Kind == NoticeRefused {
+			changes = b.chats.refuse(*i.Notice)
+		}
 	case KindCall:
 		if i.Call.Result == nil {
 			b.wait(i)
 		}
 	case KindResult:
 		if whole, ok := b.answered(i.Result); ok {
-			return []Change{{whole, true}}
+			return append(changes, Change{whole, true})
 		}
 	case KindVerdict:
 		return b.end(i)
@@ -95,7 +113,7 @@ func (b *Builder) put(i Item) []Change {
 			return b.start(i)
 		}
 	}
-	return []Change{{Item: i}}
+	return append(changes, Change{Item: i})
 }
 
 // wait keeps a call until its result comes.

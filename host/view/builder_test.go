@@ -1,12 +1,13 @@
 package view_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
@@ -31,7 +32,10 @@ func list(items []view.Item) []string {
 				s += " replaced"
 			}
 		default:
-			s += " " + i.Sentence() + i.Text
+			s += " " + i.Sentence() + i.Text + strings.Join(i.Chats, " ")
+		}
+		if in := i.Input; in != nil {
+			s += " " + cmp.Or(in.Sentence(), string(in.Delivery))
 		}
 		if i.Subagent != nil {
 			s += " of " + i.Subagent.ID
@@ -165,6 +169,42 @@ func TestBuilder(t *testing.T) {
 			[]string{"a chat the task of agent-1", "b text done of agent-1", "c text among of 2"},
 		},
 		{
+			"chats for an agent",
+			[]thread.Entry{
+				line("r1.prompt", 1, `{"type":"chat","text":"the task","runId":"r1"}`),
+				line("a", 1, `{"type":"chat","text":"one"}`),
+				line("b", 1, `{"type":"chat","text":"two","deliver":"followUp"}`),
+				line("c", 1, `{"type":"chat","text":"three","deliver":"interrupt"}`),
+				line("d", 1, `{"type":"chat","text":"four"}`),
+				line("e", 1, `{"type":"chat","text":" "}`),
+				line("s:1", 2, `{"type":"pi.session","kind":"prompt","chat":"r1.prompt","session":{"id":"s"},"line":{}}`),
+				line("s:2", 2, `{"type":"pi.session","kind":"prompt","chats":["a","r1.prompt"],"session":{"id":"s"}}`),
+				line("r1.refused.0", 2, `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"d","reason":"too long"}`),
+			},
+			[]string{
+				"r1.prompt chat the task", "a chat one delivered", "b chat two not delivered yet; for after the turn",
+				"c chat three not delivered yet", "d chat four refused: too long", "e chat  ",
+				"r1.refused.0 notice chat d was refused: too long",
+			},
+		},
+		{
+			"a delivery whose chat is in an earlier piece",
+			[]thread.Entry{
+				line("a", 1, `{"type":"chat","text":"one"}`),
+				line("s:2", 2, `{"type":"pi.session","kind":"prompt","chats":["x","a","y"],"session":{"id":"s"}}`),
+			},
+			[]string{"a chat one delivered", "s:2 delivery x y"},
+		},
+		{
+			"a turn of a mirror that names no chats",
+			[]thread.Entry{
+				line("a", 1, `{"type":"chat","text":"one"}`), line("b", 1, `{"type":"chat","text":"two"}`),
+				line("s:2", 2, `{"type":"pi.assistant","message":{"content":"Yes."}}`),
+				line("c", 3, `{"type":"chat","text":"three"}`),
+			},
+			[]string{"a chat one delivered", "b chat two delivered", "s:2 text Yes.", "c chat three not delivered yet"},
+		},
+		{
 			"a command in the box",
 			[]thread.Entry{
 				line("x.exec.0", 1, `{"type":"signal.exec.started","command":"ls"}`),
@@ -174,7 +214,7 @@ func TestBuilder(t *testing.T) {
 			[]string{"x.exec.0 call ls failed  2s", "x.exec.1 result a"},
 		},
 	} {
-		if d := cmp.Diff(tt.want, list(build(tt.entries))); d != "" {
+		if d := gocmp.Diff(tt.want, list(build(tt.entries))); d != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, d)
 		}
 	}
@@ -237,7 +277,7 @@ func FuzzItems(f *testing.F) {
 		want := build(all)
 		for cut := range all {
 			got := view.Join(build(all[:cut]), build(all[cut:]))
-			if d := cmp.Diff(list(want), list(got)); d != "" {
+			if d := gocmp.Diff(list(want), list(got)); d != "" {
 				t.Fatalf("cut at %d: -want +got:\n%s", cut, d)
 			}
 		}

@@ -6,8 +6,8 @@
 // replaces the item with the same ID, as a call that has got its result. Join puts the items of two successive pieces
 // of a thread together, as if they had been built in one go. A piece on its own differs from that where a thing is cut
 // in two: a result whose call is in an earlier piece is an item of its own (KindResult), and its call is Running in
-// that piece; the second half of a verdict is an item of its own; and a run's start has no Rule.Was where the run
-// before it is in an earlier piece.
+// that piece; the second half of a verdict is an item of its own; a chat is Undelivered, and what delivers it is an
+// item of its own (KindDelivery); and a run's start has no Rule.Was where the run before it is in an earlier piece.
 //
 // A Watch and a Pulse report whether a run works, waits, is silent or dead. Lines reads the colours in a tool's
 // output, and Visible replaces the characters of a text that a reader would not see.
@@ -23,6 +23,8 @@ package view
 import (
 	"encoding/json"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Kind is what an item is. It decides which members of the Item are set.
@@ -30,7 +32,8 @@ type Kind string
 
 // The kinds of items. Each has ID, Entry, Kind and Time, and the members that stand behind it.
 const (
-	KindChat     Kind = "chat"     // a turn that a person or another agent wrote: Author, Text, Images; Run of a prompt
+	KindChat     Kind = "chat"     // what a person or another agent wrote: Author, Text, Images, Input; Run of a prompt
+	KindDelivery Kind = "delivery" // chats of an earlier piece were delivered: Chats. A painter shows it there, or not
 	KindText     Kind = "text"     // text of the model, markdown: Model, Text
 	KindThinking Kind = "thinking" // thoughts of the model: Model, Text; "" where the provider hides them
 	KindImage    Kind = "image"    // an image in the model's reply: Model, Images
@@ -62,6 +65,8 @@ type Item struct {
 
 	Text   string
 	Images []Image
+	Input  *Input   // of a chat that is for the thread's agent; nil of one that is a run's prompt, or on record
+	Chats  []string // ids of the chats' entries
 
 	Call    *Call
 	Result  *Result
@@ -69,6 +74,40 @@ type Item struct {
 	Rule    *Rule
 	Notice  *Notice
 	Verdict *Verdict
+
+	answers bool // a turn of a mirror that names no chats: it answers all before it
+}
+
+// Delivery is whether the agent of a thread has a chat.
+type Delivery string
+
+// Deliveries of a chat.
+const (
+	Undelivered Delivery = "undelivered" // up to the end of the piece no agent has it
+	Delivered   Delivery = "delivered"
+	Refused     Delivery = "refused" // it can never reach an agent
+)
+
+// Input is what is known of a chat that is input for an agent.
+type Input struct {
+	Delivery Delivery
+	Deliver  string // when a live run gives it to its agent: a Deliver constant of package thread
+	Reason   string // of a refused one
+}
+
+// Sentence returns what a reader has to know of a chat that an agent does not have; "" for one that it has.
+func (i *Input) Sentence() string {
+	switch {
+	case i == nil:
+		return ""
+	case i.Delivery == Refused:
+		return because("refused", i.Reason)
+	case i.Delivery == Undelivered && i.Deliver == thread.DeliverFollowUp:
+		return "not delivered yet; for after the turn"
+	case i.Delivery == Undelivered:
+		return "not delivered yet"
+	}
+	return ""
 }
 
 // Subagent is an agent that the main agent gave a part of its work. Its items stand among those of the main

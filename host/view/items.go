@@ -26,6 +26,8 @@ func Items(e thread.Entry) []Item {
 		m.assistant()
 	case kind == thread.KindToolResult:
 		m.result()
+	case p.Names():
+		m.delivery()
 	case kind == thread.KindSession:
 		m.session()
 	}
@@ -55,6 +57,7 @@ func (m *maker) add(i Item) {
 		}
 		i.Model = m.line.Model
 		i.Subagent = m.subagent()
+		_, i.answers = m.line.Delivers()
 	}
 	m.items = append(m.items, i)
 }
@@ -142,6 +145,9 @@ func (m *maker) chat() {
 	}
 	_ = json.Unmarshal(m.entry.Payload, &p) // not a prompt
 	i.Run = p.RunID
+	if c, is := thread.ParseChat(m.entry, ""); is {
+		i.Input = &Input{Delivery: Undelivered, Deliver: c.Deliver}
+	}
 	var texts []string
 	for _, b := range m.message().Content {
 		switch b.Type {
@@ -155,6 +161,22 @@ func (m *maker) chat() {
 		i.Text = whole // beside a message the text is a beginning
 	}
 	m.add(i)
+}
+
+// delivery makes the item of a line that has chats on record. A run's prompt is one that no reader waits for.
+func (m *maker) delivery() {
+	var chats []string
+	for _, id := range m.line.Named() {
+		if _, prompt := thread.RunOf(id); !prompt {
+			chats = append(chats, id)
+		}
+	}
+	if len(chats) > 0 {
+		m.add(Item{Kind: KindDelivery, Chats: chats})
+	}
+	if m.line.Kind == thread.KindStub {
+		m.session()
+	}
 }
 
 func (m *maker) assistant() {

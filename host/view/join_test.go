@@ -78,15 +78,16 @@ func TestJoin(t *testing.T) {
 		for cut := 0; cut < len(all); cut += 1 + len(all)/25 {
 			older, newer := build(all[:cut]), build(all[cut:])
 			got := view.Join(older, newer)
-			if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.AllowUnexported(view.Verdict{})); d != "" {
+			all := cmp.AllowUnexported(view.Verdict{}, view.Item{})
+			if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), all); d != "" {
 				t.Fatalf("%s, cut at %d: -want +got:\n%s", name, cut, d)
 			}
 		}
 	}
 }
 
-// A piece on its own has the items of the whole, but for results whose call is on another page, and halves of a
-// verdict.
+// A piece on its own has the items of the whole, but for results and deliveries whose call or chat is on another page,
+// and halves of a verdict.
 func TestPieces(t *testing.T) {
 	for name, all := range threads(t) {
 		whole := map[string]view.Kind{}
@@ -96,7 +97,7 @@ func TestPieces(t *testing.T) {
 		for cut := range all {
 			for _, i := range build(all[cut:]) {
 				_, ok := whole[i.ID]
-				if !ok && i.Kind != view.KindResult && i.Kind != view.KindVerdict {
+				if !ok && i.Kind != view.KindResult && i.Kind != view.KindVerdict && i.Kind != view.KindDelivery {
 					t.Errorf("%s, from %d: %s %s is not in the whole", name, cut, i.Kind, i.ID)
 				}
 			}

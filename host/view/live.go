@@ -20,6 +20,9 @@ const (
 	Ended   LiveState = "ended"   // the run has its verdict
 )
 
+// waitingBeat is the interval of heartbeats of a live run that waits. The last one before it waits has a shorter one.
+const waitingBeat = time.Minute
+
 // unknownBeat is the interval of a run's signals before its first heartbeat: the host posts one every 30 s while it
 // makes a box.
 const unknownBeat = 30 * time.Second
@@ -85,6 +88,9 @@ func (p Pulse) limits() (silent, dead time.Duration) {
 	if next <= 0 {
 		next = unknownBeat
 	}
+	if p.Waiting {
+		next = max(next, waitingBeat)
+	}
 	return next + next/2, 3 * next // an entry needs time to get here
 }
 
@@ -123,9 +129,8 @@ func (w *Watch) Add(e thread.Entry) {
 		w.run, w.waiting, w.next, w.beat, w.step = run.ID, false, 0, thread.Heartbeat{}, ""
 	}
 	if !sig.Signal() {
-		if p, _ := thread.ParseMirrored(e.Payload); p.Session != nil && !p.IsSubagent() {
-			w.waiting = false
-		}
+		p, _ := thread.ParseMirrored(e.Payload)
+		w.waiting = w.waiting && !p.OpensTurn()
 		return
 	}
 	if sig.RunID != run.ID {

@@ -116,6 +116,7 @@ type Notice struct {
 	Thread   string        // id of a child's thread; "" else
 	URL      string        // of a pull request; "" else. Not checked
 	Chat     string        // id of the entry of a refused chat; "" else
+	Reason   string        // why it was refused; "" else
 }
 
 // reasons are the reasons of orphaned runs, in words. The runner's own messages have the same ones.

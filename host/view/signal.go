@@ -143,7 +143,8 @@ func (m *maker) notices(typ string) {
 	case thread.TypeRefused:
 		p := read[struct{ Chat, Reason string }](m)
 		m.notice(Notice{
-			Kind: NoticeRefused, Bad: true, Chat: p.Chat, Text: because("chat "+p.Chat+" was refused", p.Reason),
+			Kind: NoticeRefused, Bad: true, Chat: p.Chat, Reason: p.Reason,
+			Text: because("chat "+p.Chat+" was refused", p.Reason),
 		})
 	case thread.TypePush:
 		m.pushed()

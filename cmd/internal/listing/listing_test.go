@@ -47,7 +47,9 @@ func TestStateOf(t *testing.T) {
 		{"working", open(5000, 5, false), "running 5s"},
 		{"waiting", open(60_000, 50, true), "waiting 50s"},
 		{"one heartbeat is missing", open(5000, 12, false), "silent 12s"},
-		{"three are", open(5000, 16, true), "dead 16s"},
+		{"three are", open(5000, 16, false), "dead 16s"},
+		{"it waits since the last one", open(5000, 60, true), "waiting 1m0s"},
+		{"three are missing while it waits", open(5000, 180, true), "dead 3m0s"},
 		{"before the first", open(0, 31, false), "running 31s"},
 		{"not known", thread.Summary{Status: "running"}, "running 0s"},
 	} {

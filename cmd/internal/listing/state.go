@@ -33,6 +33,15 @@ func StateOf(v thread.Summary, now time.Time) (state string, silence time.Durati
 	return v.Status, l.Silence
 }
 
+// WaitingFor returns for how long the agent of a live run has waited for a chat; "" where it does not.
+func WaitingFor(v thread.Summary, now time.Time) string {
+	since, err := time.Parse(time.RFC3339, v.WaitingAt)
+	if err != nil {
+		return ""
+	}
+	return ShortDuration(max(0, now.Sub(since)))
+}
+
 // DurationOf returns how long a thread's latest run has lasted; false before any.
 func DurationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
 	start, err := time.Parse(time.RFC3339, v.StartedAt)

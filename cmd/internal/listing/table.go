@@ -89,6 +89,8 @@ func (t Table) columns() []column {
 				return mark + " " + r.state + ", " + ShortDuration(r.silence)
 			case r.ErrorClass != "" && r.state == thread.StatusFailed:
 				return mark + " failed " + r.ErrorClass
+			case r.state == Waiting && r.WaitingAt != "":
+				return mark + " waiting, " + WaitingFor(r.Summary, r.now)
 			}
 			return mark + " " + r.state
 		}},
@@ -183,6 +185,9 @@ func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 	lines := []string{t.paint(dim, line(func(col column) (string, string) { return col.head, "" }, "TITLE"))}
 	for _, r := range rows {
 		title := r.Title
+		if r.Pending > 0 && r.Status != thread.StatusIdle { // a thread without runs may be for chats alone
+			title = view.Count(int64(r.Pending), "chat") + " not delivered · " + title
+		}
 		if r.depth > 0 {
 			title = strings.Repeat("  ", min(r.depth, 5)-1) + "└ " + title
 		}

@@ -65,13 +65,16 @@ func (s *Screen) Stop() {
 	s.clear()
 }
 
-// Check writes that the run is dead, if it is. It is for a reader that has read all entries and does not wait.
+// Check writes that the run is dead, if it is, and that chats wait. It is for a reader that has read all entries and
+// does not wait for more.
 func (s *Screen) Check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush()
 	if l := s.watch.Pulse().At(time.Now().Add(-s.ahead)); l.State == view.Dead {
 		s.deadLine(l)
+	} else if l.State != view.Ended {
+		s.undelivered(" yet")
 	}
 }
 
@@ -96,7 +99,7 @@ func (s *Screen) received(e thread.Entry) {
 	switch p, _ := thread.ParseMirrored(e.Payload); {
 	case p.Type == thread.TypeHeartbeat:
 		s.beat = now
-		if !s.Live {
+		if !s.Live && !s.Typed {
 			s.beaten()
 		}
 		return
@@ -113,7 +116,22 @@ func (s *Screen) beaten() {
 	up := time.Duration(s.watch.Beat().UptimeMs) * time.Millisecond
 	if s.silent == 0 || up >= 2*s.silent {
 		s.silent = max(up, tick)
-		s.printf("%s\n", clip(s.progress(time.Now()), s.width))
+		line := s.progress(time.Now())
+		if run, _ := s.watch.Run(); run.Waiting {
+			line += " · waiting for a chat"
+		}
+		s.printf("%s\n", clip(line, s.width))
+	}
+}
+
+// waits writes for a person who types that the agent waits for a chat.
+func (s *Screen) waits(e thread.Entry) {
+	if f, err := thread.Scan(e.Payload); !s.Typed || err != nil || f.Type != thread.TypeWaiting {
+		return
+	}
+	if run, _ := s.watch.Run(); run.Waiting {
+		s.printf("\n")
+		s.lines(dim, "", "○ waiting for a chat; Ctrl-D ends the run")
 	}
 }
 
@@ -208,6 +226,9 @@ func (s *Screen) progress(now time.Time) string {
 		}
 		line += fmt.Sprintf(" · quiet for %s · cpu %s · %s", quiet.Round(tick),
 			(time.Duration(a.CPUMs) * time.Millisecond).Round(100*time.Millisecond), view.Size(a.RSSBytes))
+	}
+	if n := s.builder.Undelivered(); n > 0 {
+		line += " · " + view.Count(int64(n), "chat") + " not delivered yet"
 	}
 	if b.Pending > 0 {
 		line += " · " + view.Count(b.Pending, "line") + " not posted yet"

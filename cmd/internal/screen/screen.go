@@ -30,6 +30,7 @@ type Options struct {
 	Thread  string      // its id, for the commands in hints
 	Full    bool        // nothing is folded
 	Live    bool        // the last line changes in place: how the run does, each second
+	Typed   bool        // a person types at the terminal: no live line, and no heartbeats either
 	Color   bool        // styles are written
 	RGB     bool        // and colours beyond a palette of 256
 	Columns func() int  // the width at a time; nil, or 0 for no wrapping
@@ -99,6 +100,7 @@ func (s *Screen) Entry(e thread.Entry) error {
 	for _, c := range s.builder.Add(e) {
 		s.change(c)
 	}
+	s.waits(e)
 	if now := time.Now(); now.Sub(s.drawn) >= mostDraws { // not for each of many entries
 		s.breathe(now)
 	}
@@ -138,7 +140,13 @@ func (s *Screen) change(c view.Change) {
 		s.named(i)
 		return
 	}
+	if i.Kind == view.KindChat && c.Replaces {
+		s.delivered(i)
+		return
+	}
 	switch i.Kind {
+	case view.KindDelivery:
+		return // of a chat that is not shown
 	case view.KindChat, view.KindText, view.KindThinking, view.KindImage, view.KindStop:
 		s.turn(i)
 	case view.KindCall:
@@ -189,6 +197,24 @@ func (s *Screen) named(i view.Item) {
 	}
 	s.printf("%s\n", s.paint(dim, clip(view.Visible(line), s.room(0))))
 	s.last = i.ID
+}
+
+// delivered shows that an agent has a chat, unless the chat stands right above.
+func (s *Screen) delivered(i view.Item) {
+	if i.Input.Delivery != view.Delivered || s.last == i.ID {
+		return // a notice has the refusal
+	}
+	line := "→ delivered: " + firstLine(i.Text)
+	s.who = ""
+	s.printf("%s\n", s.paint(dim, clip(view.Visible(line), s.room(0))))
+	s.last = i.Entry + "/delivered"
+}
+
+// undelivered shows how many chats no agent has, if there are any.
+func (s *Screen) undelivered(next string) {
+	if n := s.builder.Undelivered(); n > 0 {
+		s.lines(yellow, "", view.Count(int64(n), "chat")+" not delivered"+next)
+	}
 }
 
 // turn shows a part of a turn.
@@ -317,6 +343,7 @@ func (s *Screen) ended(v view.Verdict) {
 	if next := v.Next(); next != "" {
 		s.lines("", "  ", "next: "+next)
 	}
+	s.undelivered(": the next run with --resume gets them")
 	if v.Stderr == "" {
 		return
 	}

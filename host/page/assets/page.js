@@ -285,6 +285,9 @@ function thread() {
     if (upTo()) return;
     after = end;
     const [item] = rows(text), old = byID(id);
+    for (const chat of (item.dataset.chats || '').split(' ')) {
+      if (chat) byID(chat)?.querySelector('.undelivered')?.remove(); // it is delivered
+    }
     if (old) {
       const details = old.querySelector('details');
       if (details?.open) item.querySelector('details')?.setAttribute('open', '');

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,11 @@ import (
 var arbe string
 
 func TestMain(m *testing.M) {
+	if script := os.Getenv("PLAYED"); script != "" { // this is the runner in a box, which a script plays
+		err := syscall.Exec("/bin/sh", append([]string{"sh", script}, os.Args[1:]...), os.Environ())
+		fmt.Fprintln(os.Stderr, "scripts:", err)
+		os.Exit(1)
+	}
 	status, err := built.Run("../../..", func(bin string) int {
 		arbe = filepath.Join(bin, "arbe")
 		return m.Run()
@@ -42,11 +48,16 @@ func TestMain(m *testing.M) {
 //	status N CMD …   the command ends with N
 //	wrong N RE CMD … it ends with N, prints nothing on stdout, and a message that matches on stderr
 //	await FILE       wait until FILE has content
+//	$SELF            an ARBE_RUNNER_BIN: a runner that is the script in PLAYED
 //	nats             start a nats-server for the script, with its address in ARBE_NATS_URL
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../../testdata/script/arbe/*.txtar")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no scripts: %v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
 		Files: paths, RequireExplicitExec: true, RequireUniqueNames: true,
@@ -56,6 +67,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("DATA", filepath.Join(env.WorkDir, ".local", "share", "arbe"))
 			env.Setenv("TZ", "UTC")
 			env.Setenv("PORT", freePort(t))
+			env.Setenv("SELF", self)
 			env.Setenv("PATH", filepath.Dir(arbe)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			return nil
 		},

@@ -1,0 +1,61 @@
+package page_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// A chat is marked until an agent has it, also where it is in a piece that was loaded before. The form has the words
+// for a live run, and for none.
+func TestFullPageChats(t *testing.T) {
+	h := newHost(t)
+	h.post("t1", append(begin("r1", "work", ""),
+		signal("r1", "started", thread.TypeStarted, `,"live":true,"cwd":"/w","resume":"none"`))...)
+	b := h.login(t, "t1")
+	b.Wait("document.querySelector('.to-agent').checkVisibility()")
+	for _, text := range []string{"look at one", "look at two"} {
+		b.Type("textarea[name=text]", text)
+		b.Click(".acts form:not(.cancel) button")
+		b.Wait(shows("#items .chat", text))
+	}
+	b.Wait("document.querySelectorAll('#items .undelivered').length === 2")
+	b.Wait(shows("#threads .unread", "2 not delivered yet"))
+	id := func(n int) string {
+		var ids []string
+		for line := range strings.Lines(h.run("", "thread", "read", "t1")) {
+			var e thread.Entry
+			if json.Unmarshal([]byte(line), &e) == nil && strings.HasPrefix(e.ID, "page.") {
+				ids = append(ids, e.ID)
+			}
+		}
+		return ids[n]
+	}
+	delivery := func(n int) string {
+		return fmt.Sprintf(`{"id":"pi:s:%d","ts":%q,"payload":{"type":"pi.session","kind":"prompt","chat":%q,`+
+			`"session":{"id":"s","entry":"%[1]d","parent":null,"index":%[1]d},"line":{}}}`,
+			n, thread.Stamp(time.Now()), id(n))
+	}
+	h.post("t1", delivery(0))
+	b.Wait("document.querySelectorAll('#items .undelivered').length === 1")
+	b.Wait(shows("#threads .unread", "1 not delivered yet"))
+	// A further one is delivered when its piece is further back than a live answer looks.
+	var lines []string
+	for n := range 500 {
+		lines = append(lines, fmt.Sprintf(`{"id":"pi:s:x%d","ts":%q,"payload":{"type":"pi.session","kind":"custom",`+
+			`"session":{"id":"s","entry":"x%[1]d","parent":null,"index":%[1]d},"line":{}}}`, n+9, thread.Stamp(time.Now())))
+	}
+	h.post("t1", lines...)
+	h.stop()
+	h.start()
+	h.post("t1", delivery(1))
+	b.Wait("document.querySelectorAll('#items .undelivered').length === 0")
+	b.Wait("!document.querySelector('#threads .unread')")
+	h.post("t1", end("r1", "completed"))
+	b.Wait("document.querySelector('.to-next').checkVisibility()")
+	b.Wait("!document.querySelector('.to-agent').checkVisibility()")
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -61,7 +62,11 @@ func (p *program) openAction(c *cli.Context) error {
 		return err
 	}
 	var link page.Link
-	if err := site.ask(c.Context, http.MethodPost, "/login/codes", map[string]string{"thread": id}, &link); err != nil {
+	err = site.ask(c.Context, http.MethodPost, "/login/codes", map[string]string{"thread": id}, &link)
+	switch {
+	case id != "" && thread.NoThread(err):
+		return noThread(id)
+	case err != nil:
 		return err
 	}
 	address := site.browser + "/login#" + link.Code
@@ -104,8 +109,9 @@ func (p *program) shareAction(c *cli.Context) error {
 		return err
 	case c.Bool("list") && c.Bool("revoke"):
 		return cmdline.Usage("want one of --list and --revoke")
-	case c.Duration("ttl") < time.Second:
-		return cmdline.Usage("--ttl: want 1s or more")
+	case c.Duration("ttl") < time.Second || c.Duration("ttl") > access.MostShareTTL:
+		return cmdline.Usage("--ttl: want 1s to %dh (%d days)",
+			access.MostShareTTL/time.Hour, access.MostShareTTL/(24*time.Hour))
 	}
 	site, err := p.site(c)
 	if err != nil {

@@ -147,6 +147,9 @@ func textsOf(i view.Item) []string {
 	if r := i.Result; r != nil {
 		texts = append(texts, r.Text)
 	}
+	if i.Rule != nil {
+		texts = append(texts, i.Rule.Summary)
+	}
 	if v := i.Verdict; v != nil {
 		texts = append(texts, v.Status, v.Class, v.Message, v.Reason, v.Stderr)
 	}

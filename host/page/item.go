@@ -73,6 +73,14 @@ func (i item) Task() string {
 	return firstLine(i.Text)
 }
 
+// Summary returns the text of a summary, markdown; "" for another item.
+func (i item) Summary() string {
+	if i.Rule == nil {
+		return ""
+	}
+	return i.Rule.Summary
+}
+
 // Whole returns the result of a call, or of a result whose call is elsewhere; nil for none.
 func (i item) Whole() *view.Result {
 	if i.Call != nil {

@@ -56,8 +56,10 @@ func (p *page) loginCode(w http.ResponseWriter, r *http.Request) error {
 	if err := parseBody(w, r, &asked); err != nil {
 		return err
 	}
-	if asked.Thread != "" && !thread.ValidThread(asked.Thread) {
-		return errNoThread
+	if asked.Thread != "" {
+		if _, err := p.stat(r.Context(), asked.Thread); err != nil {
+			return err
+		}
 	}
 	code, until, err := p.store.NewLogin(r.Context(), now(), asked.Thread)
 	if err != nil {
@@ -209,15 +211,13 @@ func (p *page) revokeHere(w http.ResponseWriter, r *http.Request) error {
 func (p *page) newShare(w http.ResponseWriter, r *http.Request, asked shareRequest) error {
 	ttl := time.Duration(asked.TTLSeconds) * time.Second
 	switch {
-	case !thread.ValidThread(asked.Thread):
-		return errNoThread
 	case asked.TTLSeconds < 0 || asked.TTLSeconds > int64(access.MostShareTTL/time.Second):
 		return refuse(http.StatusBadRequest, "ttl", "ttlSeconds: want up to %d", access.MostShareTTL/time.Second)
 	case ttl == 0:
 		ttl = access.ShareTTL
 	}
-	if _, err := p.Log.Stat(r.Context(), thread.StreamName(asked.Thread)); err != nil {
-		return errNoThread
+	if _, err := p.stat(r.Context(), asked.Thread); err != nil {
+		return err
 	}
 	s, code, err := p.store.NewShare(r.Context(), now(), asked.Thread, ttl)
 	if err != nil {

@@ -144,6 +144,10 @@ func TestBuilder(t *testing.T) {
 			[]thread.Entry{
 				line("a", 1, `{"type":"pi.assistant","stopReason":"error","message":{"content":"Oh","errorMessage":"Oh no"}}`),
 				line("b", 1, `{"type":"pi.session","kind":"compaction","line":{"summary":"s","tokensBefore":19500}}`),
+				line("b2", 1, `{"type":"claude.session","kind":"user","line":{"type":"user","isCompactSummary":true,`+
+					`"message":{"role":"user","content":"what was before"}}}`),
+				line("b3", 1, `{"type":"claude.session","kind":"user","line":{"type":"user","isMeta":true,`+
+					`"message":{"role":"user","content":"not shown, about \"isCompactSummary\""}}}`),
 				line("c", 1, `{"type":"pi.session","kind":"stub","bytes":2048,"reason":"too large"}`),
 				line("d", 1, `{"type":"signal.dispatch.cancel_requested","reason":"enough"}`),
 				line("e", 1, `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"x","reason":"no image"}`),
@@ -152,6 +156,7 @@ func TestBuilder(t *testing.T) {
 			},
 			[]string{
 				"a stop error: Oh no", "b rule the conversation was summarised, at 19500 tokens",
+				"b2 rule the summary",
 				"c notice a line of 2 KiB was refused by the server: too large", "d notice cancel requested: enough",
 				"e notice chat x was refused: no image",
 			},

@@ -259,9 +259,18 @@ func claudeDiff(line json.RawMessage) *Diff {
 				New   int      `json:"newStart"`
 				Lines []string `json:"lines"`
 			} `json:"structuredPatch"`
+			Notebook string  `json:"notebook_path"`
+			Old      *string `json:"old_source"` // of a notebook's cell
+			New      *string `json:"new_source"`
 		} `json:"toolUseResult"`
 	}
-	if json.Unmarshal(line, &l) != nil || len(l.Result.Patch) == 0 {
+	if json.Unmarshal(line, &l) != nil {
+		return nil
+	}
+	if r := l.Result; r.Notebook != "" && r.Old != nil && r.New != nil {
+		return editDiff(r.Notebook, replacement{Old: r.Old, New: r.New}, nil)
+	}
+	if len(l.Result.Patch) == 0 {
 		return nil
 	}
 	f := FileDiff{Path: l.Result.FilePath, Op: Edited}

@@ -98,6 +98,11 @@ func TestDiffs(t *testing.T) {
 			"+1 -0\nedited /n\n@0,0\n+x\n",
 		},
 		{
+			"claude: a notebook's cell", "claude", "NotebookEdit", `{"notebook_path":"/n","new_source":"y"}`,
+			plain + `,"line":{"toolUseResult":{"notebook_path":"/n","old_source":"x\n","new_source":"y"}}`,
+			"+1 -1\nedited /n\n@0,0\n-x\n+y\n",
+		},
+		{
 			"an edit that failed", "claude", "Edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`,
 			`"isError":true,` + plain, "",
 		},

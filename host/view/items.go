@@ -256,8 +256,9 @@ func (m *maker) session() {
 			Text: "a line of " + Size(m.line.Bytes) + " was refused by the server: " + m.line.Reason,
 		})
 	case "user":
-		if m.line.SubagentOf == "" {
-			return // the agent itself wrote it
+		if m.line.SubagentOf == "" { // the agent itself wrote it
+			m.summaryText()
+			return
 		}
 		for _, d := range session.Dialects() {
 			if !strings.HasPrefix(m.line.Type, d.Prefix+".") || !json.Valid(m.line.Line) {
@@ -291,6 +292,25 @@ func (m *maker) summary() {
 		r.Tokens = line.Metadata.PreTokens
 	}
 	m.add(Item{Kind: KindRule, Rule: &r})
+}
+
+// summaryText makes the rule for the summary that claude writes behind its boundary, as a user's line.
+func (m *maker) summaryText() {
+	if !bytes.Contains(m.line.Line, []byte(`"isCompactSummary"`)) {
+		return
+	}
+	var line struct {
+		Summary bool    `json:"isCompactSummary"`
+		Message message `json:"message"`
+	}
+	if json.Unmarshal(m.line.Line, &line) != nil || !line.Summary {
+		return
+	}
+	var texts []string
+	for _, b := range line.Message.Content {
+		texts = append(texts, b.Text)
+	}
+	m.add(Item{Kind: KindRule, Rule: &Rule{Kind: RuleText, Summary: strings.Join(texts, "\n")}})
 }
 
 func (m *maker) notice(n Notice) { m.add(Item{Kind: KindNotice, Notice: &n, Author: m.entry.AuthorID}) }

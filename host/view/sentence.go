@@ -19,6 +19,7 @@ const (
 	RuleContinued RuleKind = "continued" // a run continues the session file that its box has
 	RuleRebuilt   RuleKind = "rebuilt"   // a run continues a session that was rebuilt from the thread
 	RuleSummary   RuleKind = "summary"   // the agent replaced the conversation so far by a summary
+	RuleText      RuleKind = "text"      // the summary, of an agent that writes it into a line of its own
 	RuleBox       RuleKind = "box"       // the thread has another box in place of a dead one
 )
 
@@ -33,7 +34,7 @@ type Rule struct {
 	Was     string // harness of the run before, where that was another
 
 	// Of a summary.
-	Summary string  // its text; "" where it is in a line of its own
+	Summary string  // its text, markdown; "" where it is in a RuleText
 	Tokens  float64 // of the conversation before it; 0 where they are not known
 }
 
@@ -64,6 +65,8 @@ func (r Rule) sentence(harness, run string) string {
 			return fmt.Sprintf("the conversation was summarised, at %.0f tokens", r.Tokens)
 		}
 		return "the conversation was summarised"
+	case RuleText:
+		return "the summary"
 	case RuleBox:
 		return "the thread continues in another box, " + r.Sandbox
 	}

@@ -19,7 +19,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("-want +got:\n%s", d)
 		}
 		full := painted(t, all, 0, nil, true)
-		for _, want := range []string{"task of subagent agent-1", "m (subagent agent-1) ", "› Grep\n", "so far"} {
+		for _, want := range []string{"task of subagent agent-1", "m (subagent agent-1) ", "› Grep\n", "the summary\n  what was before", "so far"} {
 			if !strings.Contains(full, want) {
 				t.Errorf("--full: %q is not in %s", want, full)
 			}
@@ -35,6 +35,7 @@ const parts = `
 {"id":"c","ts":"2026-01-01T12:00:03.000Z","payload":{"type":"claude.assistant","model":"m","subagentOf":"s","message":{"content":[{"type":"toolCall","id":"2","name":"Grep","arguments":{"pattern":"x"}}]},"session":{"id":"agent-1","index":1}}}
 {"id":"d","ts":"2026-01-01T12:00:04.000Z","payload":{"type":"claude.tool_result","toolCallId":"1","toolName":"Agent","isError":false,"message":{"content":"all found"},"session":{"id":"s","index":2}}}
 {"id":"e","ts":"2026-01-01T12:00:05.000Z","payload":{"type":"claude.session","kind":"compact_boundary","line":{"compactMetadata":{"preTokens":9000}}}}
+{"id":"e2","ts":"2026-01-01T12:00:05.000Z","payload":{"type":"claude.session","kind":"user","line":{"type":"user","isCompactSummary":true,"message":{"role":"user","content":"what was before"}}}}
 {"id":"f","ts":"2026-01-01T12:00:05.000Z","payload":{"type":"pi.session","kind":"compaction","line":{"summary":"so far"}}}
 {"id":"g","ts":"2026-01-01T12:00:05.000Z","payload":{"type":"claude.session","kind":"stub","bytes":9000000,"reason":"too large"}}
 {"id":"h","ts":"2026-01-01T12:00:06.000Z","payload":{"type":"claude.assistant","model":"m","message":{"content":[{"type":"toolCall","id":"3","name":"Bash","arguments":{"command":"sleep 9"}}]},"session":{"id":"s","index":1}}}

@@ -300,7 +300,13 @@ func (s *Screen) ruled(run string) {
 }
 
 func (s *Screen) rule(i view.Item) {
-	if i.Rule.Kind != view.RuleSummary && i.Rule.Kind != view.RuleBox {
+	switch i.Rule.Kind {
+	case view.RuleText:
+		if !s.Full {
+			return
+		}
+	case view.RuleSummary, view.RuleBox:
+	default:
 		s.ruled(i.Run)
 	}
 	s.lines(dim, "", i.Sentence())

@@ -154,6 +154,10 @@ func (o *items) message(text, status string) bool {
 }
 
 func (o *items) call(tool Tool, i int, status string) {
+	if tool.Input != "" {
+		o.freeform(tool, i, status)
+		return
+	}
 	item := func(status, args string) object {
 		call := object{
 			"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", o.id, i),
@@ -169,4 +173,17 @@ func (o *items) call(tool Tool, i int, status string) {
 	o.event("response.function_call_arguments.delta", about(object{"delta": tool.arguments()}))
 	o.event("response.function_call_arguments.done", about(object{"arguments": tool.arguments()}))
 	o.close(item(status, tool.arguments()))
+}
+
+func (o *items) freeform(tool Tool, i int, status string) {
+	item := func(status, input string) object {
+		return object{
+			"type": "custom_tool_call", "id": fmt.Sprintf("ctc_%s_%d", o.id, i),
+			"call_id": fmt.Sprintf("call_%s_%d", o.id, i), "name": tool.Name, "input": input, "status": status,
+		}
+	}
+	about := o.open(item("in_progress", ""))
+	o.event("response.custom_tool_call_input.delta", about(object{"delta": tool.Input}))
+	o.event("response.custom_tool_call_input.done", about(object{"input": tool.Input}))
+	o.close(item(status, tool.Input))
 }

@@ -50,6 +50,8 @@ type Reply struct {
 type Tool struct {
 	Name      string         `json:"name"`
 	Arguments map[string]any `json:"arguments"`
+	// Input is the text of a freeform tool, in place of Arguments. Responses alone has such tools.
+	Input string `json:"input,omitempty"`
 }
 
 // Duration is a time.Duration that JSON writes as Go does: "300ms".

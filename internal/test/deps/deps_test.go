@@ -58,6 +58,7 @@ var may = map[string][]string{
 	"internal/test/nosyscall":   {},
 	"internal/test/model":       {},
 	"internal/test/natsserver":  {},
+	"internal/test/postgres":    {"internal/test/agents"},
 	"internal/test/enginetest":  {"host/log", "host/log/engine"},
 	"internal/test/agents":      {},
 	"internal/test/fakeagent":   {},
@@ -106,6 +107,7 @@ var never = []struct{ from, what, why string }{
 	{"cmd/arbe-pi-runner", "github.com/golang-jwt/", "the box holds no code that can sign a token"},
 	{"cmd/arbe-pi-runner", "github.com/cockroachdb/", "the box needs no log engine"},
 	{"cmd/arbe-pi-runner", "github.com/nats-io/", "the box needs no log engine"},
+	{"cmd/arbe-pi-runner", "github.com/jackc/", "the box knows no database"},
 	{"cmd/arbe-pi-runner", "github.com/google/go-github/", "the box talks to its thread alone"},
 }
 
@@ -123,6 +125,10 @@ var neverTested = []struct {
 	{
 		"github.com/nats-io/nats-server/", "a whole NATS server is for those who test on NATS",
 		[]string{"host/log/jetstream", "host/server", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
+	},
+	{
+		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
+		[]string{"host/control", "internal/test/postgres"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",

@@ -1,0 +1,208 @@
+package seal_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/tink-crypto/tink-go/v2/aead/subtle"
+
+	"arbe.0sk.ar/runner/host/control/seal"
+)
+
+func TestFile(t *testing.T) {
+	f := newFile(t)
+	st, err := os.Stat(f.Path)
+	if err != nil || st.Mode().Perm() != 0o600 && runtime.GOOS != "windows" {
+		t.Fatalf("%v, %v", st.Mode(), err)
+	}
+	before, err := os.ReadFile(f.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Create(t.Context()); !errors.Is(err, seal.ErrExists) || !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second keyset in its place: %v", err)
+	}
+	if after, err := os.ReadFile(f.Path); err != nil || string(after) != string(before) {
+		t.Errorf("the keyset has changed: %v", err)
+	}
+	if err := f.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(f.Path); err != nil || st.Mode().Perm() != 0o600 && runtime.GOOS != "windows" {
+		t.Errorf("after a rotation: %v, %v", st.Mode(), err)
+	}
+}
+
+// TestMode refuses a file that others may read.
+func TestMode(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no such modes")
+	}
+	f := newFile(t)
+	for mode, good := range map[os.FileMode]bool{
+		0o600: true, 0o400: true, 0o640: false, 0o604: false, 0o644: false, 0o660: false, 0o620: false, 0o610: false,
+	} {
+		if err := os.Chmod(f.Path, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, err := seal.New(t.Context(), f)
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), f.Path) {
+			t.Errorf("mode %04o: %v", mode, err)
+		}
+	}
+}
+
+// TestNoKeyset names a file that holds something else, and quotes none of it.
+func TestNoKeyset(t *testing.T) {
+	good, err := os.ReadFile(newFile(t).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{
+		"", "{}", `{"key":[]}`, "sk-live-8a7b6c5d", string(good[:len(good)-20]), `{"primaryKeyId":"sk-live-8a7b6c5d"}`,
+		strings.ReplaceAll(string(good), "TINK", "RAW"), strings.ReplaceAll(string(good), "AesGcmKey", "HmacKey"),
+	} {
+		f := seal.File{Path: filepath.Join(t.TempDir(), "keys")}
+		if err := os.WriteFile(f.Path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := seal.New(t.Context(), f)
+		if err == nil || strings.Contains(err.Error(), "sk-live") {
+			t.Errorf("%.30q: %v", content, err)
+		}
+		if err := f.Create(t.Context()); !errors.Is(err, seal.ErrExists) {
+			t.Errorf("%.30q was replaced: %v", content, err)
+		}
+	}
+	for _, path := range []string{filepath.Join(t.TempDir(), "absent"), t.TempDir()} {
+		if _, err := seal.New(t.Context(), seal.File{Path: path}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestRotateAtOnce rotates at the same time: each rotation that succeeds has added its key.
+func TestRotateAtOnce(t *testing.T) {
+	f := newFile(t)
+	var mu sync.Mutex
+	rotated := 0
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if f.Rotate(context.Background()) == nil {
+				mu.Lock()
+				rotated++
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if keys, err := f.Keys(t.Context()); err != nil || rotated == 0 || len(keys) != 1+rotated {
+		t.Errorf("%d rotations, %d keys, %v", rotated, len(keys), err)
+	}
+}
+
+// localKMS is a double of a KMS. It counts its calls, and fails while it is away.
+type localKMS struct {
+	*subtle.AESGCM
+	calls int
+	away  error
+}
+
+func newKMS(t *testing.T, key string) *localKMS {
+	t.Helper()
+	a, err := subtle.NewAESGCM([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &localKMS{AESGCM: a}
+}
+
+func (k *localKMS) EncryptWithContext(_ context.Context, plain, data []byte) ([]byte, error) {
+	if k.calls++; k.away != nil {
+		return nil, k.away
+	}
+	return k.Encrypt(plain, data)
+}
+
+func (k *localKMS) DecryptWithContext(ctx context.Context, sealed, data []byte) ([]byte, error) {
+	if k.calls++; k.away != nil {
+		return nil, k.away
+	}
+	return k.Decrypt(sealed, data)
+}
+
+// TestKMS keeps the keyset encrypted: it is read with the KMS alone, and values ask the KMS nothing.
+func TestKMS(t *testing.T) {
+	kms := newKMS(t, strings.Repeat("k", 32))
+	f := seal.File{Path: filepath.Join(t.TempDir(), "keys"), KMS: kms}
+	if err := f.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := newSealer(t, f)
+	if kms.calls != 2 {
+		t.Errorf("%d calls for making and reading a keyset", kms.calls)
+	}
+	sealed, err := s.Seal(at, []byte("value"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.Open(t.Context(), at, sealed); err != nil || v.Reveal() != "value" || kms.calls != 2 {
+		t.Errorf("%q, %v, %d calls", v.Reveal(), err, kms.calls)
+	}
+	if err := f.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read(t.Context()); err != nil || !s.IsOld(sealed) {
+		t.Errorf("after a rotation: old %v, %v", s.IsOld(sealed), err)
+	}
+	for name, other := range map[string]seal.KMS{"no KMS": nil, "another key": newKMS(t, strings.Repeat("x", 32))} {
+		if _, err := seal.New(t.Context(), seal.File{Path: f.Path, KMS: other}); err == nil {
+			t.Errorf("%s reads the keyset", name)
+		}
+	}
+}
+
+// TestKMSAway loses the KMS: what was read serves on, and a value of an unknown key costs one call a second.
+func TestKMSAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kms := newKMS(t, strings.Repeat("k", 32))
+		f := seal.File{Path: filepath.Join(t.TempDir(), "keys"), KMS: kms}
+		if err := f.Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s := newSealer(t, f)
+		sealed, err := s.Seal(at, []byte("value"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign, err := newSealer(t, newFile(t)).Seal(at, []byte("value"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kms.away, kms.calls = errors.New("no route to it"), 0 // Tink wraps no error of a KMS
+		isAway := func(err error) bool { return err != nil && strings.Contains(err.Error(), kms.away.Error()) }
+		if _, err := s.Open(t.Context(), at, foreign); !isAway(err) {
+			t.Errorf("an unknown key: %v", err)
+		}
+		for range 10 {
+			if _, err := s.Open(t.Context(), at, foreign); !errors.Is(err, seal.ErrUnknownKey) {
+				t.Errorf("an unknown key, within a second: %v", err)
+			}
+			if _, err := s.Open(t.Context(), at, sealed); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Read(t.Context()); !isAway(err) || kms.calls != 2 {
+			t.Errorf("%v after %d calls", err, kms.calls)
+		}
+	})
+}

@@ -2,8 +2,6 @@ package page
 
 import (
 	"context"
-	"net/http"
-	"strconv"
 	"strings"
 
 	"arbe.0sk.ar/runner/host/log"
@@ -107,29 +105,4 @@ func (p *page) forth(
 		return found, err
 	}
 	return found, p.build(ctx, l, v, records, &found)
-}
-
-// newer serves the piece of a thread behind a place.
-func (p *page) newer(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("thread")
-	s, err := p.viewer(w, r, id)
-	if err != nil {
-		return err
-	}
-	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)
-	if err != nil {
-		return refuse(http.StatusBadRequest, "after", "after: want a place that a page has")
-	}
-	stream, err := p.stat(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	l := p.lease(s)
-	defer l.Free()
-	found, err := p.forth(r.Context(), l, stream, id, after)
-	if err != nil {
-		return err
-	}
-	p.render(w, http.StatusOK, "piece", found)
-	return nil
 }

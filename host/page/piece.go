@@ -216,24 +216,52 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// placed is a request for what stands at a place of a thread.
+type placed struct {
+	id      string
+	session access.Session
+	stream  log.Stream
+	place   uint64 // as the browser gave it: it may be behind the stream's end
+}
+
+// placed checks a request for what stands at a place of a thread, which is in the query under name.
+func (p *page) placed(w http.ResponseWriter, r *http.Request, name string) (one placed, err error) {
+	one.id = r.PathValue("thread")
+	if one.session, err = p.viewer(w, r, one.id); err != nil {
+		return one, err
+	}
+	if one.place, err = strconv.ParseUint(r.URL.Query().Get(name), 10, 63); err != nil {
+		return one, refuse(http.StatusBadRequest, name, "%s: want a place that a page has", name)
+	}
+	one.stream, err = p.stat(r.Context(), one.id)
+	return one, err
+}
+
 // older serves the piece of a thread before a place.
 func (p *page) older(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("thread")
-	s, err := p.viewer(w, r, id)
+	return p.servePiece(w, r, "before", func(l *memory.Lease, at placed) (piece, error) {
+		return p.back(r.Context(), l, at.stream, at.id, min(at.place, at.stream.Tail()), 0)
+	})
+}
+
+// newer serves the piece of a thread behind a place.
+func (p *page) newer(w http.ResponseWriter, r *http.Request) error {
+	return p.servePiece(w, r, "after", func(l *memory.Lease, at placed) (piece, error) {
+		return p.forth(r.Context(), l, at.stream, at.id, at.place)
+	})
+}
+
+// servePiece serves the piece of a thread that read returns for the place in the query under name.
+func (p *page) servePiece(
+	w http.ResponseWriter, r *http.Request, name string, read func(*memory.Lease, placed) (piece, error),
+) error {
+	at, err := p.placed(w, r, name)
 	if err != nil {
 		return err
 	}
-	upTo, err := strconv.ParseUint(r.URL.Query().Get("before"), 10, 63)
-	if err != nil {
-		return refuse(http.StatusBadRequest, "before", "before: want a place that a page has")
-	}
-	stream, err := p.stat(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	l := p.lease(s)
+	l := p.lease(at.session)
 	defer l.Free()
-	found, err := p.back(r.Context(), l, stream, id, min(upTo, stream.Tail()), 0)
+	found, err := read(l, at)
 	if err != nil {
 		return err
 	}

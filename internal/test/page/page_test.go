@@ -43,6 +43,7 @@ type host struct {
 	data string
 	addr string
 	args []string // of arbe serve
+	pid  int
 	stop func()
 }
 
@@ -73,6 +74,7 @@ func (h *host) start() {
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
+	h.pid = cmd.Process.Pid
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	stopped := false

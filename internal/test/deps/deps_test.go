@@ -49,7 +49,7 @@ var may = map[string][]string{
 	"cmd/internal/listing":      {"host/view", "thread"},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "harness/catalog", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "harness/catalog", "host/access", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},

@@ -259,7 +259,7 @@ func (d *talk) until(what string, ok func() bool) {
 	d.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); ; <-tick.C {
+	for end := time.Now().Add(5 * time.Minute); ; <-tick.C { // a real agent on a busy machine
 		if d.follow(); ok() {
 			return
 		}

@@ -97,9 +97,16 @@ func TestProcessStop(t *testing.T) {
 		name, script string
 		want         outcome.Exit
 		signals      int
+		grace        time.Duration
 	}{
-		{"goes", "trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done", outcome.ExitCode(143), 1},
-		{"will not go", "trap '' TERM; echo ready; while :; do sleep 0.05; done", outcome.Signalled(9), 2},
+		{
+			"goes", "trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done", outcome.ExitCode(143), 1,
+			time.Hour,
+		},
+		{
+			"will not go", "trap '' TERM; echo ready; while :; do sleep 0.05; done", outcome.Signalled(9), 2,
+			500 * time.Millisecond,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, out := start(t, tt.script, "")
@@ -111,7 +118,7 @@ func TestProcessStop(t *testing.T) {
 			}
 			var sent []syscall.Signal
 			p.Stop(
-				t.Context(), syscall.SIGTERM, 500*time.Millisecond, func(s syscall.Signal) { sent = append(sent, s) },
+				t.Context(), syscall.SIGTERM, tt.grace, func(s syscall.Signal) { sent = append(sent, s) },
 			)
 			if got := wait(p); got != tt.want || len(sent) != tt.signals {
 				t.Errorf("got %v after %v", got, sent)
@@ -209,7 +216,8 @@ func TestTreeExcepts(t *testing.T) {
 
 // A process that is not our child can be waited for. Its parent passes its exit on.
 func TestAdopt(t *testing.T) {
-	p, _ := start(t, "sleep 0.3; exit 7", "")
+	end := filepath.Join(t.TempDir(), "end")
+	p, _ := start(t, "until test -e "+end+"; do sleep 0.05; done; exit 7", "")
 	st, err := procfs.Read(p.PID())
 	if err != nil {
 		t.Fatal(err)
@@ -223,6 +231,9 @@ func TestAdopt(t *testing.T) {
 	}
 	if got := a.Exit(); got.Known {
 		t.Errorf("ended with %v while it runs", got)
+	}
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if got := wait(a); got != outcome.ExitCode(7) {
 		t.Errorf("got %v", got)

@@ -49,7 +49,6 @@ type conversation struct {
 	openSent bool // the lines that open the session are written
 	answered map[string]bool
 	replies  []harness.Request
-	requests int           // that were answered
 	turnOver time.Duration // when a turn has ended whose lines are not counted yet: clock; 0: none
 	doubt    doubt
 	skipped  string        // the chat for which there was no turn to interrupt

@@ -3,7 +3,6 @@ package runner
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,17 +174,25 @@ func (c *conversation) interrupt(ctx context.Context, chat string) bool {
 // reply answers the agent's oldest request, and posts that.
 func (c *conversation) reply(ctx context.Context) bool {
 	req := c.replies[0]
-	if c.requests++; c.requests > mostAnswers {
+	n, known := 0, false
+	c.journal.view(func(l *live.Ledger) {
+		if n, known = l.Requests[req.ID]; !known {
+			n = len(l.Requests)
+		}
+	})
+	if n >= mostAnswers {
 		c.fail(fmt.Sprintf("it has asked %d questions that nobody is there to answer", mostAnswers))
 		return false
 	}
 	c.replies = c.replies[1:]
-	c.Log.Info("answering a request of the agent", "kind", req.Kind, "decision", req.Decision)
-	sum := sha256.Sum256([]byte(req.ID))
-	e := c.entry(fmt.Sprintf("%s.asked.%x", c.RunID, sum[:6]), thread.Asked{
-		Signal: c.signal(thread.TypeAsked), Kind: req.Kind, Text: c.Redact.Text(req.Text), Decision: req.Decision,
+	if known { // an earlier worker has answered it, or was about to
+		return c.write(ctx, req.Reply)
+	}
+	c.Log.Info("answering a request of the agent", "kind", req.Kind, "outcome", req.Decision)
+	e := c.entry(fmt.Sprintf("%s.asked.%d", c.RunID, n), thread.Asked{
+		Signal: c.signal(thread.TypeAsked), Kind: req.Kind, Text: c.Redact.Text(req.Text), Outcome: req.Decision,
 	})
-	if err := c.journal.note(postRecord(e, 0)); err != nil {
+	if err := c.journal.note(live.Record{Op: live.OpAsked, ID: req.ID}, postRecord(e, 0)); err != nil {
 		c.Log.Warn("record a request of the agent", "error", err)
 	}
 	notify(c.posts)

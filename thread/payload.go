@@ -136,9 +136,9 @@ type ChatRefused struct {
 // Asked is the payload that reports a question of a live run's agent to its user, and how the runner has answered it.
 type Asked struct {
 	Signal
-	Kind     string `json:"kind"`           // the agent's own name of the question
-	Text     string `json:"text,omitempty"` // for people
-	Decision string `json:"decision"`       // allowed, cancelled or unsupported
+	Kind    string `json:"kind"`           // the agent's own name of the question
+	Text    string `json:"text,omitempty"` // for people
+	Outcome string `json:"outcome"`        // allowed, cancelled or unsupported
 }
 
 // EndRequested is the payload that asks a live run to do what is queued and to end.

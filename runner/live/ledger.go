@@ -40,6 +40,7 @@ const (
 	OpBack      Op = "back"      // the message will never be taken in: the chat may be put again
 	OpTaken     Op = "taken"     // the session has the chats on record, in this line
 	OpInterrupt Op = "interrupt" // an interrupt is about to be written, for the chat if there is one
+	OpAsked     Op = "asked"     // a request of the agent, which has this id, is about to be answered
 	OpRefused   Op = "refused"   // the chat can never arrive
 	OpTurn      Op = "turn"      // a turn has ended; Line is behind its last line
 	OpPost      Op = "post"      // the entry is to be posted once the lines before Line are on the thread
@@ -74,6 +75,7 @@ type state struct {
 	Turns       int              // number of turns that have ended
 	TurnLine    int              // behind the last line of the last one
 	Refused     int              // number of refused chats
+	Requests    map[string]int   // numbers of the agent's requests, by their ids
 	Interrupted bool             // the turn since then was interrupted by the runner
 	CutOff      bool             // the last turn that has ended was
 	Interrupt   [2]string        // id and chat of the interrupt since the last put; empty for none
@@ -134,6 +136,13 @@ func (l *Ledger) Add(r Record) {
 		l.take(r.Line, r.Chats)
 	case OpInterrupt:
 		l.Interrupt, l.Interrupted = [2]string{r.ID, r.Chat}, r.ID != ""
+	case OpAsked:
+		if l.Requests == nil {
+			l.Requests = map[string]int{}
+		}
+		if _, known := l.Requests[r.ID]; !known {
+			l.Requests[r.ID] = len(l.Requests)
+		}
 	case OpRefused:
 		l.Refused++
 		l.finish(r.Chat)

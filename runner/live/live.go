@@ -48,8 +48,8 @@ type State struct {
 	// Interrupted is the id of the chat for which the running turn was interrupted; "" for none.
 	Interrupted string
 
-	// Doubt: only a barrier shows whether the agent has had a message, because an earlier worker may have written it, or
-	// because there is no record of it.
+	// Doubt: only a barrier shows whether the agent has had a message, because an earlier worker may have written it,
+	// or because there is no record of it.
 	Doubt bool
 	// Asked and Answered count the barriers written and answered since the doubt began; Rounds is how many are needed.
 	Asked, Answered, Rounds int

@@ -111,6 +111,47 @@ type queued struct {
 	turn string // codex: the turn that is to take it in
 }
 
+// talkJSON is the JSON of a Talk.
+type talkJSON struct {
+	Session     Session     `json:"session"`
+	Opened      bool        `json:"opened"`
+	Busy        bool        `json:"busy"`
+	Ending      bool        `json:"ending"`
+	Wait        Wait        `json:"wait"`
+	Initialized bool        `json:"initialized"`
+	Turn        string      `json:"turn"`
+	Queue       [][2]string `json:"queue"` // id and turn
+	Last        Report      `json:"last"`
+}
+
+// MarshalJSON returns the whole state.
+func (t Talk) MarshalJSON() ([]byte, error) {
+	j := talkJSON{
+		Session: t.Session, Opened: t.Opened, Busy: t.Busy, Ending: t.Ending, Wait: t.Wait,
+		Initialized: t.initialized, Turn: t.turn, Last: t.last,
+	}
+	for _, q := range t.queue {
+		j.Queue = append(j.Queue, [2]string{q.id, q.turn})
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON replaces the state by the one that MarshalJSON returned.
+func (t *Talk) UnmarshalJSON(b []byte) error {
+	var j talkJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	*t = Talk{
+		Session: j.Session, Opened: j.Opened, Busy: j.Busy, Ending: j.Ending, Wait: j.Wait,
+		initialized: j.Initialized, turn: j.Turn, last: j.Last,
+	}
+	for _, q := range j.Queue {
+		t.queue = append(t.queue, queued{q[0], q[1]})
+	}
+	return nil
+}
+
 // Wait is what holds a turn up.
 type Wait string
 

@@ -23,7 +23,8 @@ type Command struct {
 	Args   []string // without the binary
 	Env    []string // the whole environment
 	Dir    string
-	Stdin  string // its whole input; "": /dev/null
+	Stdin  string   // its whole input; "": /dev/null, or Input
+	Input  *os.File // its stdin, in place of Stdin; nil: none
 	Stdout *os.File
 	Stderr *os.File
 	TTY    *os.File // a terminal instead of Stdin, Stdout and Stderr; nil: none
@@ -120,6 +121,9 @@ func (c Command) start(gate *os.File, group *Group) (*exec.Cmd, error) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
 		// A terminal belongs to a session, whose leader has its own process group. Setpgid with Setsid is an error.
 		cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = false, true, true
+	}
+	if c.Input != nil {
+		cmd.Stdin = c.Input
 	}
 	if c.Stdin == "" {
 		return cmd, cmd.Start()

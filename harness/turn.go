@@ -124,6 +124,16 @@ func (t *Tally) Turn() outcome.Turn {
 	return turn
 }
 
+// Over reports whether the session has the end of the turn on record, whatever stdout has.
+func (t *Tally) Over() bool {
+	switch t.turn.State {
+	case outcome.Ended, outcome.Errored, outcome.Aborted:
+		return true
+	case outcome.None, outcome.Unfinished:
+	}
+	return false
+}
+
 // Resting reports whether the turn has ended well and no tool is at work: an agent that is silent from here on lingers.
 // (pi 0.78.0 still runs the tool calls of a reply that was cut at the output limit.)
 func (t *Tally) Resting() bool {

@@ -44,12 +44,18 @@ type Encoder struct {
 	Before  []string
 	RunFrom int
 
+	// Delivered, where there is one, returns the ids of the chats that a line of a live run has on record: it repeats
+	// them. Prompt is "" then. It gets each line of the run before the line can be posted, possibly more than once, and
+	// returns the same for the same line. The Mirror is locked meanwhile.
+	Delivered func(session.Line, session.Entry) []string
+
 	// Subagent is set for the file of a subagent: the id of the session that it belongs to. The file's turns are marked
 	// with it, and none is a chat.
 	Subagent string
 
 	decoder  session.Decoder
 	prompted bool
+	chats    []string // of the line that was decoded last
 	last     time.Time
 	calls    []session.Call // since the last note
 	rewriter session.Rewriter
@@ -105,7 +111,9 @@ func (e *Encoder) Skip(l session.Line) {
 
 // ahead returns an Encoder at the same line, to decode and name the lines that follow independently of this one.
 func (e *Encoder) ahead() Encoder {
-	return Encoder{Namer: e.Namer.ahead(), decoder: e.decoder.Clone(), last: e.last}
+	return Encoder{
+		Namer: e.Namer.ahead(), decoder: e.decoder.Clone(), last: e.last, Delivered: e.Delivered, RunFrom: e.RunFrom,
+	}
 }
 
 // next decodes the file's next line and names it.
@@ -118,8 +126,12 @@ func (e *Encoder) next(l session.Line) (dec session.Entry, name Name) {
 	if !l.Held() {
 		dec = session.Entry{Kind: session.Text, Type: thread.KindLong}
 	}
+	e.chats = nil
 	if name = e.Name(l, dec); name.Again {
 		return dec, name
+	}
+	if e.Delivered != nil && name.Supersedes == "" && (l.Start.Index >= e.RunFrom || e.Restarted()) {
+		e.chats = e.Delivered(l, dec)
 	}
 	if at := dec.Time.UTC(); !at.IsZero() && at.Year() >= 0 && at.Year() < 10000 {
 		e.last = at
@@ -138,6 +150,10 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 	}
 	p.Type = e.kind(thread.KindSession)
 	switch {
+	case len(e.chats) == 1:
+		p.Kind, p.Chat = thread.KindPrompt, e.chats[0]
+	case len(e.chats) > 1:
+		p.Kind, p.Chats = thread.KindPrompt, e.chats
 	case dec.Kind == session.User && p.SubagentOf != "":
 		p.Kind = "user"
 	case dec.Kind == session.User && e.isPrompt(l):

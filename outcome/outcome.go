@@ -87,6 +87,8 @@ const (
 	ActionUnreachable Action = "provider_unreachable" // the provider was out of reach for too long
 	ActionLinger      Action = "lingered"             // the agent's turn had ended well, and its process kept running
 	ActionNotStarted  Action = "spawn"                // the agent's binary could not be started
+	ActionEnd         Action = "ended"                // the agent of a live run waited, and was ended
+	ActionInput       Action = "input"                // the input of a live run's agent could not be continued
 )
 
 // Facts are what Decide decides from.
@@ -97,6 +99,9 @@ type Facts struct {
 	Why    string // the reason for the action, for people: "SIGTERM", "no such file"
 	Stderr string // the end of the agent's stderr: its Cause is quoted in the message of a crash
 	Node   string // the least version of Node that the agent needs; "": it needs none
+
+	Interrupted bool // the runner interrupted the last turn: what the agent makes of that is no failure
+	Unasked     bool // a live run whose agent has taken in nothing
 
 	OOM      bool // the cgroup's counter of OOM kills grew while the agent ran
 	DiskFull bool // the agent's disk was full when it ended
@@ -117,6 +122,9 @@ type Verdict struct {
 // Decide returns the verdict on a run. Every Facts has one. The first rule that matches wins.
 func Decide(f Facts) Verdict {
 	t := f.Turn
+	if f.Interrupted && t.State != Ended {
+		t.State, t.StopReason, t.Message = Aborted, StopAborted, ""
+	}
 	v := Verdict{StopReason: t.StopReason, Provider: t.Provider, Model: t.Model, Exit: f.Exit}
 	if v.StopReason == "" {
 		v.StopReason = StopNone
@@ -137,13 +145,18 @@ func Decide(f Facts) Verdict {
 	// A turn that ended well outranks the runner's action: the work is done and on record. It stays completed if the
 	// process then exits with 0, ends because it was asked to, or is ended because it lingers. pi 1.5.2 exits with 1
 	// after a reply that was cut at the output limit; such a turn counts as ended.
-	quiet := !f.Exit.Known || f.Exit.clean() || f.Exit.asked() || f.Action == ActionLinger
+	waited := f.Action == ActionEnd
+	quiet := !f.Exit.Known || f.Exit.clean() || f.Exit.asked() || f.Action == ActionLinger || waited
 	if v.StopReason == StopLength && f.Exit == ExitCode(1) {
 		quiet = true
 	}
 	unknown := t.Lines > 0 && t.Understood == 0
 	if t.State == Ended && quiet && !unknown {
 		return is(Completed, "", "ended_well", "")
+	}
+	// A live run without a chat has done all that it was asked for.
+	if f.Unasked && t.State == None && !unknown && (waited || f.Action == ActionNone && f.Exit.Known && quiet) {
+		return is(Completed, "", "unasked", "")
 	}
 
 	switch f.Action {
@@ -166,7 +179,9 @@ func Decide(f Facts) Verdict {
 			class = ClassDiskFull
 		}
 		return is(Failed, class, "spawn", because("the agent could not be started", f.Why))
-	case ActionNone, ActionLinger:
+	case ActionInput:
+		return is(Failed, ClassUnknown, "input", because("the agent's input could not be continued", f.Why))
+	case ActionNone, ActionLinger, ActionEnd:
 	}
 
 	if unknown {

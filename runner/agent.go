@@ -111,7 +111,7 @@ func (r *run) begun(exit outcome.Exit) bool {
 
 // ensurePrompt reads the prompt from the thread if the run has none and needs one.
 func (r *run) ensurePrompt(ctx context.Context) *NotStartedError {
-	if r.Prompt != "" || r.TTY != nil {
+	if r.Prompt != "" || r.TTY != nil || r.Live { // a live run waits for its first chat
 		return nil
 	}
 	return r.readPrompt(ctx)

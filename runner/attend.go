@@ -28,18 +28,20 @@ func (r *run) attend(
 	stopLocate := start(life, r.locate)
 	stopWatch := start(life, func(ctx context.Context) error { return r.watch(ctx, tree, outputs) })
 	stopShow := r.startShow(life, outputs)
+	stopLive := r.startLive(life, outputs)
 
 	if facts.Action != outcome.ActionNone { // an earlier worker died while it ended the agent
-		r.end(cause{facts.Action, facts.Why})
+		r.resumeEnd(facts)
 	}
 	r.await(ctx, p, &facts) // 1. the agent ends
 	r.inspect(&facts, tree) // 2. what it left behind is ended or counted
 
-	stopShow()            // 3. a person gets the rest of the output while the files still have all of it
-	stopWatch()           // 4. nothing looks at the processes any more
-	stopLocate()          // 5. a session that the agent made at the last moment is found
-	stopTrim()            // 6. the outputs are trimmed no more,
-	r.cutOutputs(outputs) // 7. so that they can be cut to their final size
+	stopLive()            // 3. nothing is written to the agent any more; its last output is read
+	stopShow()            // 4. a person gets the rest of the output while the files still have all of it
+	stopWatch()           // 5. nothing looks at the processes any more
+	stopLocate()          // 6. a session that the agent made at the last moment is found
+	stopTrim()            // 7. the outputs are trimmed no more,
+	r.cutOutputs(outputs) // 8. so that they can be cut to their final size
 	return facts
 }
 
@@ -48,13 +50,20 @@ func (r *run) await(ctx context.Context, p *harness.Process, facts *outcome.Fact
 	ended := true
 	select {
 	case <-p.Done():
+		if facts.Action == outcome.ActionNone {
+			facts.Action, facts.Why = r.live.endedBy()
+		}
 	case <-ctx.Done():
+		if facts.Action == outcome.ActionNone {
+			facts.Action, facts.Why = r.live.endedBy()
+		}
 		if facts.Action == outcome.ActionNone {
 			facts.Action, facts.Why = r.actionOf(ctx)
 			r.note(runfolder.Fact{Fact: runfolder.FactAction, Action: facts.Action, Why: facts.Why})
 		}
 		r.Log.Info("stopping the agent", "action", facts.Action, "why", facts.Why)
-		ended = p.Stop(context.WithoutCancel(ctx), r.Spec.Stop, r.intervals.grace, func(sig syscall.Signal) {
+		grace := r.intervals.grace - r.live.abort(p)
+		ended = p.Stop(context.WithoutCancel(ctx), r.record.Stop(r.Spec), grace, func(sig syscall.Signal) {
 			r.note(runfolder.Fact{Fact: runfolder.FactSignalled, Signal: outcome.SignalName(int(sig))})
 		})
 	}
@@ -88,12 +97,10 @@ func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
 	if !r.ByHand || outputs == nil {
 		return func() {}
 	}
-	stopStdout := show(ctx, func(ctx context.Context, done *atomic.Int64) error {
-		if r.Spec.Answer != nil {
-			return copyAnswers(ctx, outputs[0].path, r.Stdout, r.Spec.Answer, done)
-		}
-		return copyOutput(ctx, outputs[0].path, r.Stdout, done)
-	})
+	stopStdout := func() {}
+	if !r.Live { // else stdout is the conversation with the agent
+		stopStdout = r.showStdout(ctx, outputs[0])
+	}
 	stopStderr := show(ctx, func(ctx context.Context, done *atomic.Int64) error {
 		return copyOutput(ctx, outputs[1].path, r.Stderr, done)
 	})
@@ -101,6 +108,16 @@ func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
 		stopStderr()
 		stopStdout()
 	}
+}
+
+// showStdout copies stdout to the person who watches, until the returned func is called.
+func (r *run) showStdout(ctx context.Context, stdout *output) (stop func()) {
+	return show(ctx, func(ctx context.Context, done *atomic.Int64) error {
+		if r.Spec.Answer != nil {
+			return copyAnswers(ctx, stdout.path, r.Stdout, r.Spec.Answer, done)
+		}
+		return copyOutput(ctx, stdout.path, r.Stdout, done)
+	})
 }
 
 // cutOutputs cuts the outputs of an agent that is gone to their final size, and closes them.
@@ -124,7 +141,8 @@ func (r *run) actionOf(ctx context.Context) (outcome.Action, string) {
 // inspect looks at what an agent that is gone has left behind: its processes, and the traces of an OOM kill or a full
 // disk. It ends the processes where the runner ended the agent.
 func (r *run) inspect(facts *outcome.Facts, tree harness.Tree) {
-	ended := facts.Action != outcome.ActionNone && facts.Action != outcome.ActionLinger
+	ended := facts.Action != outcome.ActionNone && facts.Action != outcome.ActionLinger &&
+		facts.Action != outcome.ActionEnd
 	if ended || r.KillLeftovers {
 		endTree(tree, r.Log)
 	}

@@ -33,7 +33,7 @@ func (r *run) beat(ctx context.Context) error {
 	defer flying.Wait()
 	room := make(chan struct{}, mostBeats)
 	for {
-		p.spoke = max(p.spoke, time.Duration(r.acked.Load()))
+		p.spoke, p.waiting = max(p.spoke, time.Duration(r.acked.Load())), r.live.waits()
 		if wait := p.due(r.closing.Load()) - runfolder.Clock(); wait > 0 {
 			timer := time.NewTimer(min(wait, r.Heartbeat)) // lines may be acknowledged meanwhile, or the end begin
 			select {
@@ -64,14 +64,17 @@ type pulse struct {
 	spoke     time.Duration // when an entry was acknowledged, or a heartbeat sent
 	last      time.Duration // when a heartbeat was sent
 	announced bool          // the last one announced an interval of a minute
+	waiting   bool          // a live run's agent waits: one heartbeat announces that, and then one a minute is due
 }
 
 // due is when the next heartbeat is due. While the terminal is being posted, that is as late as the previous heartbeats
 // allow: mostly the terminal arrives, and no further heartbeat is needed.
 func (p pulse) due(closing bool) time.Duration {
 	switch {
-	case closing && p.announced:
+	case p.announced && (closing || p.waiting):
 		return p.last + maxBeatless
+	case p.waiting && !closing:
+		return p.last
 	case closing:
 		return min(p.spoke+(silentBeats-1)*p.every, p.last+maxBeatless)
 	}
@@ -80,8 +83,8 @@ func (p pulse) due(closing bool) time.Duration {
 
 // beat notes that a heartbeat is sent now, and returns the interval that it announces.
 func (p *pulse) beat(now time.Duration, closing bool) (next time.Duration) {
-	p.spoke, p.last, p.announced = now, now, closing
-	if closing {
+	p.spoke, p.last, p.announced = now, now, closing || p.waiting
+	if p.announced {
 		return maxBeatless
 	}
 	return p.every

@@ -38,6 +38,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	r.readToEnd(abandon)
 	sum, end := r.follower.summary(), r.mirror.Tallied()
 	facts.Turn, facts.Stderr, facts.Node = sum.turn, r.stderrTail(), r.Spec.Node
+	facts.Interrupted, facts.Unasked = r.live.verdictFacts(end.Index)
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"
@@ -228,6 +229,9 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		}
 		if err == nil {
 			r.addUnread(terminal)
+			err = r.live.postAll(ctx)
+		}
+		if err == nil {
 			r.closing.Store(true)
 			err = r.finish(ctx, terminal)
 		}

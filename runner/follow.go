@@ -20,6 +20,7 @@ import (
 // agent's stdout, which it reads itself. It waits for no network. It is safe for concurrent use.
 type follower struct {
 	report func(line []byte) harness.Report
+	live   *harness.Live // of a live run, in place of report; else nil
 
 	mu      sync.Mutex
 	stdout  *outputLines // nil: it does not count
@@ -30,6 +31,12 @@ type follower struct {
 	lines   int64         // of this run
 	usage   any
 	moved   time.Duration // when the last line came: clock
+
+	// Of a live run.
+	talk    harness.Talk
+	events  []harness.Event // what the live loop has not taken yet
+	last    harness.Report  // of a turn
+	printed bool            // there was a line
 }
 
 func (r *run) newFollower() *follower {
@@ -37,6 +44,18 @@ func (r *run) newFollower() *follower {
 	if r.Spec.Report != nil && r.TTY == nil {
 		f.report, f.stdout = r.Spec.Report, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
+	}
+	if r.Live {
+		f.stdout = &outputLines{path: filepath.Join(r.folder.Path, "stdout"), whole: true}
+		f.live, f.tally.OnStdout = r.Spec.Live, r.Spec.EndsOnStdout
+		h, err := readTalk(r.folder.Path)
+		if err != nil {
+			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
+		}
+		f.stdout.at, f.talk, f.last, f.printed = h.At, h.Talk, h.Report, h.Printed
+		if f.id = h.Talk.Session.ID; h.Printed {
+			f.tally.AddReport(h.Report)
+		}
 	}
 	return f
 }
@@ -54,7 +73,7 @@ func (f *follower) readStdout(last bool) error {
 		return nil
 	}
 	return f.stdout.read(last, func(line []byte) {
-		report := f.report(line)
+		report := f.parse(line)
 		f.tally.AddReport(report)
 		if report.SessionID != "" {
 			f.id = report.SessionID
@@ -66,6 +85,54 @@ func (f *follower) readStdout(last bool) error {
 			f.offline = runfolder.Clock()
 		}
 	})
+}
+
+// parse returns the report in a line of stdout.
+func (f *follower) parse(line []byte) harness.Report {
+	if f.live == nil {
+		return f.report(line)
+	}
+	ev := f.live.Read(&f.talk, line)
+	if f.printed = true; ev.Mark != session.NoMark {
+		f.last = ev.Report
+	}
+	if ev.Idle || ev.Accepted != "" || ev.Refused != "" || ev.Answered != "" || len(ev.Dropped) > 0 ||
+		ev.Request != nil || ev.OpenError != "" {
+		f.events = append(f.events, ev)
+	}
+	return ev.Report
+}
+
+// conversation returns the state of the conversation with a live run's agent, and what has happened since the last
+// call.
+func (f *follower) conversation() (harness.Talk, []harness.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	events := f.events
+	f.events = nil
+	return f.talk, events
+}
+
+// talkState returns what readTalk reads; false while there are events that nobody has taken.
+func (f *follower) talkState() (talkState, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := talkState{At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed}
+	return h, len(f.events) == 0
+}
+
+// over reports whether the session has the end of the turn on record.
+func (f *follower) over() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tally.Over()
+}
+
+// turn returns the run's last turn so far.
+func (f *follower) turn() outcome.Turn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tally.Turn()
 }
 
 // sessionID returns the session's id from stdout; "" until the agent has printed it.

@@ -19,16 +19,18 @@ import (
 const (
 	wordReady    = "ready"    // the worker is hidden and has its threads: it asks for its job
 	wordRecorded = "recorded" // run.json is written
+	wordClose    = "close"    // the input of a live run's agent ends: the keeper closes its end
 	wordStatus   = "status "  // the run has ended, with this exit status
 )
 
 // talk is the keeper's end of the socket to one worker.
 type talk struct {
-	conn   *os.File
-	stderr *crashPipe
-	folder string
-	job    []byte
-	done   chan struct{} // closed when the worker has closed its end
+	conn       *os.File
+	stderr     *crashPipe
+	folder     string
+	job        []byte
+	closeInput func()
+	done       chan struct{} // closed when the worker has closed its end
 
 	// Valid once done is closed.
 	asked  bool     // the worker has asked for its job
@@ -67,6 +69,8 @@ func (t *talk) run() {
 			}
 		case word == wordRecorded && t.record == nil:
 			t.record, _ = os.Open(filepath.Join(t.folder, "run.json")) // without it a removed folder can't be restored
+		case word == wordClose:
+			t.closeInput()
 		case strings.HasPrefix(word, wordStatus):
 			n, err := strconv.Atoi(strings.TrimPrefix(word, wordStatus))
 			t.status, t.ended = n, err == nil
@@ -151,6 +155,12 @@ func (h *Handover) Job() ([]byte, error) {
 // Recorded reports to the keeper that run.json is written.
 func (h *Handover) Recorded() error {
 	_, err := io.WriteString(h.conn, wordRecorded+"\n")
+	return err
+}
+
+// CloseInput has the keeper close its end of the agent's input.
+func (h *Handover) CloseInput() error {
+	_, err := io.WriteString(h.conn, wordClose+"\n")
 	return err
 }
 

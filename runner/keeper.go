@@ -32,6 +32,8 @@ type Keeper struct {
 	// treats the signals that came before it as its own.
 	Job func(restarts int, came []syscall.Signal) ([]byte, error)
 	Log *slog.Logger
+	// Live: the Keeper holds the agent's input open, until a worker has it closed.
+	Live bool
 	// Crash gets the stderr of a worker that crashed.
 	Crash io.Writer
 	// TTY is the terminal of a person at the agent's own interface; nil: none. The worker stays in its foreground. The
@@ -47,6 +49,7 @@ type Keeper struct {
 	noImage  bool     // this kernel has none
 	record   *os.File // run.json, once a worker has written it
 	givenUp  bool
+	input    keptInput
 	came     []syscall.Signal // orders so far: the next worker gets all, because a dead one may have missed some
 }
 
@@ -64,6 +67,12 @@ func (k *Keeper) Keep() (status int, err error) {
 	}
 	stop := k.listen()
 	defer stop()
+	if k.Live {
+		if err := k.input.open(k.Folder.Path); err != nil { // a worker holds it open, too
+			k.Log.Warn("open the agent's input; a worker that dies ends it", "error", err)
+		}
+		defer k.input.close()
+	}
 	var was *unix.Termios
 	if k.TTY != nil {
 		if was, err = unix.IoctlGetTermios(int(k.TTY.Fd()), unix.TCGETS); err != nil {
@@ -184,6 +193,7 @@ func (k *Keeper) start() (t *talk, err error) {
 		return nil, errors.Join(err, its.Close(), t.conn.Close())
 	}
 	t.stderr, cmd.Stderr = stderr, itsErr
+	t.closeInput = k.input.close
 	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
 	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker gets the
 	// signal from the keeper, once. A stopped worker is continued when the keeper dies.
@@ -400,7 +410,7 @@ func endAgent(rec runfolder.Record, folder *runfolder.Folder, roots []int, log *
 		unknown := func() (outcome.Exit, bool) { return outcome.Exit{}, false }
 		a, err := harness.Adopt(p.Spawned.PID, p.Spawned.Ticks, unknown)
 		if err == nil {
-			stopAdopted(a, spec, note)
+			stopAdopted(a, rec.Stop(spec), note)
 		}
 	}
 	tree := harness.Tree{Roots: roots, Except: append([]int{os.Getpid()}, roots...), Mark: rec.Instance}

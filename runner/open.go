@@ -58,7 +58,7 @@ func (r *run) firstEntries() []thread.Entry {
 		Signal: r.signal(thread.TypeStarted), RunnerVersion: r.Version,
 		AgentVersion: version, AgentProven: r.Spec.Proven(version), Cwd: r.Redact.Text(r.Cwd),
 		PID: r.record.PID, StartTicks: process.Started, BootID: r.record.Boot, Instance: r.record.Instance,
-		SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume,
+		SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume, Live: r.Live,
 	}
 	first := []thread.Entry{r.entry(runningID(r.RunID), running), r.entry(startedID(r.RunID), started)}
 	if r.Prompt != "" {
@@ -70,7 +70,7 @@ func (r *run) firstEntries() []thread.Entry {
 
 // promptChat is the id of the chat that the run's first user line repeats; "" if a person begins without a prompt.
 func (r *run) promptChat() string {
-	if r.TTY != nil && r.Prompt == "" {
+	if r.TTY != nil && r.Prompt == "" || r.Live { // a live run's journal has the chats
 		return ""
 	}
 	return promptID(r.RunID)

@@ -30,10 +30,11 @@ const (
 // its worker, and a process that keeps the stream open delays nothing.
 type output struct {
 	path string
-	file *os.File // the agent's end
-	size int64    // at the last call of grown
-	base int64    // the blocks before it are freed; the trimmer's
-	was  int64    // size at the trimmer's last look
+	file *os.File      // the agent's end
+	size int64         // at the last call of grown
+	base int64         // the blocks before it are freed; the trimmer's
+	keep *atomic.Int64 // the blocks from there on stay; nil: no such limit
+	was  int64         // size at the trimmer's last look
 }
 
 func newOutput(folder, name string) (*output, error) {
@@ -91,6 +92,8 @@ type outputLines struct {
 	at   int64  // read so far
 	part []byte // the beginning of a line without its end
 	skip bool   // skip to the end of a line whose beginning is lost
+
+	whole bool // no block behind at is freed: nothing is left out
 }
 
 // read calls take for each new line. last: the agent has ended, so that an unterminated line counts, too.
@@ -113,7 +116,7 @@ func (o *outputLines) read(last bool, take func(line []byte)) error {
 	switch {
 	case end < o.at: // shortened: read it from its start
 		o.at, o.part, o.skip = 0, nil, false
-	case end-o.at > maxOutput/4: // the blocks before may be freed
+	case end-o.at > maxOutput/4 && !o.whole: // the blocks before may be freed
 		o.at, o.part, o.skip = end-maxOutput/4, nil, true
 	}
 	b := make([]byte, 64<<10)

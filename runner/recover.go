@@ -129,8 +129,8 @@ func finishRun(
 
 // stopAdopted ends an agent that is not a child of this process. One that KILL does not end counts as ended with an
 // unknown exit.
-func stopAdopted(a *harness.Process, spec harness.Spec, note func(runfolder.Fact)) {
-	ended := a.Stop(context.Background(), spec.Stop, grace, func(sig syscall.Signal) {
+func stopAdopted(a *harness.Process, stop syscall.Signal, note func(runfolder.Fact)) {
+	ended := a.Stop(context.Background(), stop, grace, func(sig syscall.Signal) {
 		note(runfolder.Fact{Fact: runfolder.FactSignalled, Signal: outcome.SignalName(int(sig))})
 	})
 	if !ended {

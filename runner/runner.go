@@ -58,6 +58,7 @@ const (
 	DefaultGuard     = 72 * time.Hour
 	DefaultHeartbeat = 5 * time.Second
 	DefaultTimeout   = 30 * time.Second
+	DefaultIdle      = 30 * time.Minute
 )
 
 // Config configures a run. Each field's comment gives the meaning of its zero value.
@@ -90,6 +91,11 @@ type Config struct {
 	Heartbeat   time.Duration // interval of heartbeats; 0: DefaultHeartbeat
 	Timeout     time.Duration // timeout of a silent server at the start, and of a lingering agent; 0: DefaultTimeout
 
+	// Live: the agent gets the thread's chats while it runs, and the run ends when it has waited for Idle (0:
+	// DefaultIdle).
+	Live bool
+	Idle time.Duration
+
 	KillLeftovers bool // end the processes that the agent leaves behind also after a normal end
 
 	Client *thread.Client
@@ -106,10 +112,11 @@ type Config struct {
 	TTY *os.File
 
 	// Under a keeper: its process id, the folder that it has taken, and the number of workers before this one.
-	Keeper   int
-	Folder   *runfolder.Folder
-	Restarts int
-	Recorded func() error // reports to the keeper that run.json is written; nil: no keeper
+	Keeper     int
+	Folder     *runfolder.Folder
+	Restarts   int
+	CloseInput func() error // has the keeper close its end of the agent's input; nil: no keeper
+	Recorded   func() error // reports to the keeper that run.json is written; nil: no keeper
 
 	// Of a lost run that Recover or a later run finishes.
 	until   int  // index of the next run's first line in the session; 0: none
@@ -165,6 +172,7 @@ type run struct {
 	offset    string         // of the thread, behind the first entries; "": unknown
 	follower  *follower
 	mirror    *mirror.Mirror
+	live      *conversation // nil: the run is not live
 	subagents subagents
 
 	end   context.CancelCauseFunc // ends the agent
@@ -220,6 +228,9 @@ func (c *Config) defaults() {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
+	if c.Idle == 0 {
+		c.Idle = DefaultIdle
+	}
 	if c.Unreachable == 0 {
 		c.Unreachable = c.Spec.Unreachable
 	}
@@ -244,6 +255,12 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if r.progress.Taken {
 		return Result{}, ErrTaken
 	}
+	if r.Live {
+		if r.live, err = r.newConversation(); err != nil {
+			return Result{}, err
+		}
+		defer r.live.close() // what is noted is written
+	}
 	r.moved.Store(int64(runfolder.Clock()))
 	r.follower = r.newFollower()
 	defer r.follower.close() // read only: nothing to lose
@@ -267,7 +284,11 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	defer stopMirror()
 	stopSubagents := start(abandon, r.followSubagents)
 	defer stopSubagents()
-	stopOrders := start(abandon, r.obey)
+	obey := r.obey
+	if r.Live {
+		obey = r.live.listen
+	}
+	stopOrders := start(abandon, obey)
 	defer stopOrders()
 
 	facts, notStarted := r.agentPhase(agentCtx, notStarted)
@@ -304,7 +325,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	case errors.Is(err, fs.ErrNotExist):
 		r.record = runfolder.Record{
 			Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "",
-			PID: r.pid(), Instance: newID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
+			Live: r.Live, PID: r.pid(), Instance: newID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
 			Started: time.Now().UTC(),
 		}
 		if r.Resume { // which may take long, while the thread has the run as running
@@ -318,7 +339,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 			return nil, err
 		}
 		r.Log.Info("continuing the run of an earlier worker")
-		r.progress, r.Cwd = runfolder.Replay(facts), r.record.Cwd
+		r.progress, r.Cwd, r.Live = runfolder.Replay(facts), r.record.Cwd, r.record.Live
 		if f := r.progress.NotStarted; f != nil {
 			notStarted = &NotStartedError{f.Status, errors.New(f.Why)}
 		}
@@ -339,7 +360,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	var refused []thread.ChatRefused
 	if notStarted == nil {
 		r.lostRuns = !r.finishLost(ctx)
-		if notStarted = r.prepare(ctx); notStarted == nil {
+		if notStarted = r.prepare(ctx); notStarted == nil && !r.Live {
 			refused = r.takeEarlier(ctx)
 		}
 	}
@@ -360,6 +381,9 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 // prepare finds the agent's binary and makes its session file, and sets both in the record.
 func (r *run) prepare(ctx context.Context) *NotStartedError {
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
+	if binaryErr == nil && r.Live {
+		binaryErr = r.Spec.Live.Refuses(r.Spec, r.Spec.Version(binary))
+	}
 	s, sessionErr := r.prepareSession(ctx)
 	if sessionErr != nil && ctx.Err() != nil {
 		sessionErr = nil // stopped while the thread was read: the run ends as cancelled
@@ -422,6 +446,7 @@ func (r *run) newMirror() *mirror.Mirror {
 			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known},
 			Redact: r.Redact, Author: r.Author,
 			Prompt: r.promptChat(), Before: r.earlier.Chats, RunFrom: r.record.From.Index,
+			Delivered: r.live.delivered(),
 		},
 		Find:  r.session,
 		Named: r.record.Named,

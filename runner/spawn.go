@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 // stdio is what the agent reads and writes: a terminal or two files.
 type stdio struct {
+	input   *os.File  // the agent's end of its input; nil where the run is not live
 	screen  *terminal // a person's terminal; nil where the agent has files
 	outputs []*output // stdout and stderr; nil where the agent has a terminal
 }
@@ -38,6 +40,9 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	p, err := r.startAgent(ctx, r.command(io))
 	if err != nil {
 		return outcome.Facts{}, errors.Join(err, io.close())
+	}
+	if io.input != nil {
+		_ = io.input.Close() // the agent has its own
 	}
 	r.Log.Info("agent started", "harness", r.Spec.Name, "version", r.Spec.Version(r.binary), "pid", p.PID(),
 		"session", cmp.Or(r.record.Session, r.record.SessionID))
@@ -69,7 +74,14 @@ func (r *run) prepareAgent() (err error) {
 func (r *run) openStdio() (stdio, error) {
 	if r.TTY == nil {
 		outputs, err := r.openOutputs()
-		return stdio{outputs: outputs}, err
+		if err != nil || !r.Live {
+			return stdio{outputs: outputs}, err
+		}
+		input, err := r.live.newAgent()
+		if err != nil {
+			return stdio{}, errors.Join(err, stdio{outputs: outputs}.close())
+		}
+		return stdio{input: input, outputs: outputs}, nil
 	}
 	screen, err := newTerminal(r.TTY, r.TTY)
 	if err != nil {
@@ -82,6 +94,9 @@ func (r *run) openStdio() (stdio, error) {
 func (s stdio) close() (err error) {
 	if s.screen != nil {
 		err = s.screen.close()
+	}
+	if s.input != nil {
+		err = errors.Join(err, s.input.Close())
 	}
 	for _, o := range s.outputs {
 		err = errors.Join(err, o.file.Close())
@@ -116,14 +131,17 @@ func (r *run) passTerminal(ctx context.Context, screen *terminal) (stop func()) 
 
 // command is the command that starts the agent.
 func (r *run) command(io stdio) harness.Command {
-	do := r.Spec.Command(r.box(), harness.Task{
-		Session: harness.Session{Path: r.record.Session, ID: r.record.SessionID},
-		Resume:  r.record.From.Index > 0, Model: r.Model, Args: r.Args, Person: r.TTY != nil,
-		Prompt: r.earlier.turn(r.Prompt),
-	})
+	task := r.task()
+	do := harness.Invocation{}
+	if r.Live {
+		do = r.Spec.Live.Command(r.box(), task)
+	} else {
+		task.Prompt = r.earlier.turn(r.Prompt)
+		do = r.Spec.Command(r.box(), task)
+	}
 	oom := oomKills()
 	command := harness.Command{
-		Path: r.binary, Args: do.Args, Dir: r.Cwd, Stdin: do.Stdin, Group: r.group,
+		Path: r.binary, Args: do.Args, Dir: r.Cwd, Stdin: do.Stdin, Input: io.input, Group: r.group,
 		Env: agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID,
 			harness.MarkVar+"="+r.record.Instance, "PWD="+r.Cwd),
 		Spawned: func(pid int) {
@@ -142,6 +160,14 @@ func (r *run) command(io stdio) harness.Command {
 		command.Stdout, command.Stderr = io.outputs[0].file, io.outputs[1].file
 	}
 	return command
+}
+
+// task is the agent's work, without a prompt.
+func (r *run) task() harness.Task {
+	return harness.Task{
+		Session: harness.Session{Path: r.record.Session, ID: r.record.SessionID},
+		Resume:  r.record.From.Index > 0, Model: r.Model, Args: r.Args, Person: r.TTY != nil,
+	}
 }
 
 // How long a start is retried on a machine without room for the agent, and the waits between two tries.

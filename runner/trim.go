@@ -98,10 +98,19 @@ func (o *output) shorten() (size int64, err error) {
 	if size-o.base <= maxOutput/2 {
 		return size, nil
 	}
-	o.base = (size - maxOutput/4) &^ (holeUnit - 1)
+	end := size - maxOutput/4
+	if o.keep != nil {
+		end = min(end, o.keep.Load())
+	}
+	if end &^= holeUnit - 1; end <= o.base {
+		return size, nil
+	}
+	o.base = end
 	err = unix.Fallocate(int(o.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.base)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		o.base = 0
+		if o.base = 0; o.keep != nil && o.keep.Load() < size {
+			return size, nil
+		}
 		err = o.file.Truncate(0) // this file system frees blocks in no other way
 	}
 	return size, err

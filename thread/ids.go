@@ -10,7 +10,7 @@ func RunOf(id string) (run string, ok bool) {
 	switch what {
 	case "running", "sandbox", "started", "prompt":
 		ok = !numbered
-	case "beat", "waiting", "refused", "end", "orphan", "push", "sync", "setup", "kept":
+	case "beat", "waiting", "refused", "asked", "end", "orphan", "push", "sync", "setup", "kept":
 		ok = isNumber(n)
 	}
 	if !ok || !ValidRun(run) {

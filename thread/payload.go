@@ -10,6 +10,7 @@ const (
 	TypeHeartbeat     = "signal.dispatch.heartbeat"
 	TypeWaiting       = "signal.dispatch.pi_waiting"
 	TypeRefused       = "signal.dispatch.chat_refused"
+	TypeAsked         = "signal.dispatch.agent_asked"
 	TypeEnd           = "signal.dispatch.end_requested"
 	TypeCancel        = "signal.dispatch.cancel_requested"
 	TypeStatus        = "signal.thread.status_changed"
@@ -130,6 +131,14 @@ type ChatRefused struct {
 	Signal
 	Chat   string `json:"chat"` // its id
 	Reason string `json:"reason"`
+}
+
+// Asked is the payload that reports a question of a live run's agent to its user, and how the runner has answered it.
+type Asked struct {
+	Signal
+	Kind    string `json:"kind"`           // the agent's own name of the question
+	Text    string `json:"text,omitempty"` // for people
+	Outcome string `json:"outcome"`        // allowed, cancelled or unsupported
 }
 
 // EndRequested is the payload that asks a live run to do what is queued and to end.

@@ -87,6 +87,9 @@ func (l Line) Delivers() (ids []string, all bool) {
 	return nil, l.Session == nil && l.SubagentOf == "" && isReply(l.Type)
 }
 
+// Drop drops the chat with this id: a run has had it, whatever the thread has.
+func (p *Pending) Drop(id string) { p.drop(id) }
+
 // Chats returns the pending chats, in the thread's order. It is valid until the next Add.
 func (p *Pending) Chats() []PendingChat { return p.chats }
 

@@ -34,6 +34,7 @@ type job struct {
 	Session   string           // the session file; "" for a new one
 	Prompt    string           // "" if the thread has it
 	PTY       bool             // --pty
+	Live      bool             // --live
 	LogFormat string           // --log-format
 	Procs     int              // processors that Go would use here
 	Keeper    int              // the keeper's process id, for a worker
@@ -184,7 +185,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	if folder.Used() {
 		return runner.StatusConfig, fmt.Errorf("%w: run %s was begun on this machine already", runner.ErrTaken, j.RunID)
 	}
-	k := runner.Keeper{Folder: folder, Log: log, Crash: stderr}
+	k := runner.Keeper{Folder: folder, Log: log, Crash: stderr, Live: j.Live}
 	if j.PTY {
 		k.TTY = os.Stdin
 	}

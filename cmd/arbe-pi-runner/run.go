@@ -61,6 +61,15 @@ Exit status:
 				Name:  "pty",
 				Usage: "show the agent's own interface in this terminal; PROMPT is optional",
 			},
+			&cli.BoolFlag{
+				Name:  "live",
+				Usage: "give the agent the thread's chats while it runs; PROMPT is the first, and optional",
+			},
+			&cli.DurationFlag{
+				Name:  "idle",
+				Usage: "with --live, end the run when no chat has come for `DURATION`",
+				Value: runner.DefaultIdle,
+			},
 			&cli.DurationFlag{
 				Name:  "stall-timeout",
 				Usage: "end an agent without output and CPU time for `DURATION` (default: off)",
@@ -102,6 +111,9 @@ func (p *program) runAction(c *cli.Context) error {
 			return cmdline.Usage("--%s %v: want more than 0", name, d)
 		}
 	}
+	if err := checkLive(c, spec); err != nil {
+		return err
+	}
 	if c.Bool("pty") && spec.PrintsID {
 		return cmdline.Usage("--pty: %s does not print the id of its session in its own interface", spec.Name)
 	}
@@ -132,8 +144,23 @@ func (p *program) runAction(c *cli.Context) error {
 	}
 	return p.handOn(c, s, job{
 		Args: os.Args, Environ: p.environ, RunID: s.runID, State: s.state, Cwd: cwd,
-		Session: session, Prompt: prompt, PTY: c.Bool("pty"), LogFormat: c.String("log-format"),
+		Session: session, Prompt: prompt, PTY: c.Bool("pty"), Live: c.Bool("live"), LogFormat: c.String("log-format"),
 	})
+}
+
+// checkLive checks --live and what goes with it.
+func checkLive(c *cli.Context, spec harness.Spec) error {
+	switch {
+	case c.IsSet("idle") && !c.Bool("live"):
+		return cmdline.Usage("--idle is for --live")
+	case c.Duration("idle") <= 0:
+		return cmdline.Usage("--idle %v: want more than 0", c.Duration("idle"))
+	case c.Bool("live") && c.Bool("pty"):
+		return cmdline.Usage("--live and --pty exclude each other")
+	case c.Bool("live") && spec.Live == nil:
+		return cmdline.Usage("--live: %s can't be spoken to while it runs", spec.Name)
+	}
+	return nil
 }
 
 // runWorker runs a worker.
@@ -173,6 +200,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
 		ByHand: p.byHand, Stdout: p.stdout, Stderr: p.screen, TTY: tty,
+		Live: c.Bool("live"), Idle: c.Duration("idle"), CloseInput: p.keeper.CloseInput,
 		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker, Recorded: p.keeper.Recorded,
 	})
 	return runStatus(spec, res, err)
@@ -180,7 +208,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 
 // handOn makes this process the run's keeper.
 func (p *program) handOn(c *cli.Context, s settings, j job) error {
-	if j.Prompt == "" && j.RunID == "" && !j.PTY {
+	if j.Prompt == "" && j.RunID == "" && !j.PTY && !j.Live {
 		return cmdline.Usage(
 			"no prompt: give one after --, or --prompt-file, or ARBE_RUN_ID with a prompt on the thread")
 	}

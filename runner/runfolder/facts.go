@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -50,6 +51,7 @@ const (
 	FactPaused     = "paused"      // the worker was paused, alone or with its box
 	FactAction     = "did"         // the runner decided to end the agent
 	FactSignalled  = "signalled"   // the runner sent the agent a signal
+	FactClosed     = "closed"      // the input of a live run's agent has ended
 	FactExited     = "exited"      // the agent has ended
 	FactDecided    = "decided"     // verdict and terminal.json are final
 	FactDelivered  = "delivered"   // the thread has the terminal
@@ -70,6 +72,7 @@ type Record struct {
 	Posted    session.Position `json:"posted"`            // the thread had the lines before it when the run began
 	Resume    string           `json:"resume"`            // one of the Resume constants
 	PID       int              `json:"pid"`               // of the keeper, else of the worker
+	Live      bool             `json:"live,omitempty"`    // the run takes chats while it lasts
 	Instance  string           `json:"instance"`          // value of harness.MarkVar in the run's processes
 	Boot      string           `json:"boot"`              // boot id, for which Clock and PID are valid
 	Clock     time.Duration    `json:"clock"`             // when the run began
@@ -101,6 +104,7 @@ type Progress struct {
 	Located    *harness.Session
 	Paused     time.Duration // since the agent was spawned
 	Action     *Fact
+	Closed     bool
 	Exit       *outcome.Exit
 	Decided    *Fact
 	Delivered  bool
@@ -120,7 +124,8 @@ func Replay(facts []Fact) (p Progress) {
 		case FactNotStarted:
 			p.NotStarted = &f
 		case FactSpawned:
-			p.Spawned, p.Exit, p.Paused = &f, nil, 0 // a process before this one did not become the agent
+			// A process before this one did not become the agent.
+			p.Spawned, p.Exit, p.Paused, p.Closed = &f, nil, 0, false
 		case FactLocated:
 			p.Located = f.Session
 		case FactPaused:
@@ -129,6 +134,8 @@ func Replay(facts []Fact) (p Progress) {
 			if p.Action == nil { // the first one counts
 				p.Action = &f
 			}
+		case FactClosed:
+			p.Closed = true
 		case FactExited:
 			p.Exit = f.Exit
 		case FactDecided:
@@ -197,6 +204,14 @@ func ReadRecord(folder string) (Record, error) {
 		rec.Cwd, rec.Session, rec.Bytes = string(rec.Bytes.Cwd), string(rec.Bytes.Session), nil
 	}
 	return rec, nil
+}
+
+// Stop is the signal that ends the run's agent in order.
+func (rec Record) Stop(spec harness.Spec) syscall.Signal {
+	if rec.Live && spec.Live != nil {
+		return spec.Live.Stop
+	}
+	return spec.Stop
 }
 
 // AgentLives reports whether the spawned agent still runs.

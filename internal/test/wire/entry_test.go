@@ -123,6 +123,7 @@ var structs = map[string]reflect.Type{
 	"heartbeat":           reflect.TypeFor[thread.Heartbeat](),
 	"pi_waiting":          reflect.TypeFor[thread.Waiting](),
 	"chat_refused":        reflect.TypeFor[thread.ChatRefused](),
+	"agent_asked":         reflect.TypeFor[thread.Asked](),
 	"end_requested":       reflect.TypeFor[thread.EndRequested](),
 	"cancel_requested":    reflect.TypeFor[thread.Cancel](),
 	"pi_failed":           reflect.TypeFor[thread.Failed](),

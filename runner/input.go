@@ -1,0 +1,129 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// inputFile is the FIFO in a live run's folder that is the agent's stdin.
+const inputFile = "input"
+
+// mostPipe is the capacity that the FIFO gets where the kernel allows it, in bytes: an unprivileged user's most.
+const mostPipe = 1 << 20
+
+// input is a process's open FIFO to a live run's agent. The keeper and the worker have it open for reading and writing:
+// the agent sees the end of its input when both have closed it or are dead.
+//
+// A line that fits is written into the empty pipe by one system call, so a KILL does not tear it.
+type input struct {
+	path     string
+	fd       int // -1: closed
+	capacity int
+}
+
+// openInput opens the FIFO in the run's folder, and makes it where it is missing.
+func openInput(folder string) (*input, error) {
+	path := filepath.Join(folder, inputFile)
+	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make %s: %w", path, err)
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, mostPipe) // refused: the capacity stays
+	capacity, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the capacity of %s: %w", path, err), unix.Close(fd))
+	}
+	return &input{path, fd, capacity}, nil
+}
+
+// keptInput is the keeper's end. Its close may be called at any time, from any goroutine.
+type keptInput struct {
+	mu sync.Mutex
+	in *input
+}
+
+func (k *keptInput) open(folder string) (err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.in, err = openInput(folder)
+	return err
+}
+
+func (k *keptInput) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_ = k.in.close() // nothing is left in it that the agent is to read
+}
+
+// stdin opens the end for the agent.
+func (i *input) stdin() (*os.File, error) {
+	fd, err := unix.Open(i.path, unix.O_RDONLY|unix.O_CLOEXEC, 0) // it does not block: this process can write
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", i.path, err)
+	}
+	return os.NewFile(uintptr(fd), i.path), nil
+}
+
+// empty discards what no agent has read.
+func (i *input) empty() error {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := unix.Read(i.fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
+			return fmt.Errorf("empty %s: %w", i.path, err)
+		case n == 0:
+			return nil
+		}
+	}
+}
+
+// filled reports whether the agent has bytes to read.
+func (i *input) filled() (bool, error) {
+	n, err := unix.IoctlGetInt(i.fd, unix.TIOCINQ)
+	if err != nil {
+		return false, fmt.Errorf("look into %s: %w", i.path, err)
+	}
+	return n > 0, nil
+}
+
+// fits reports whether a line can be written at once.
+func (i *input) fits(line []byte) bool { return len(line) <= i.capacity }
+
+// write writes as much of b as the pipe takes now.
+func (i *input) write(b []byte) (n int, err error) {
+	for {
+		n, err = unix.Write(i.fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return 0, nil
+		case err != nil:
+			return 0, fmt.Errorf("write to %s: %w", i.path, err)
+		}
+		return n, nil
+	}
+}
+
+// close closes this process's end; it may be called twice.
+func (i *input) close() error {
+	if i == nil || i.fd < 0 {
+		return nil
+	}
+	fd := i.fd
+	i.fd = -1
+	return unix.Close(fd)
+}

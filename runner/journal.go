@@ -1,0 +1,202 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/runner/live"
+	"arbe.0sk.ar/runner/session"
+)
+
+// journalFile is the journal of a live run's input, in the run's folder: a live.Record a line.
+const journalFile = "input.jsonl"
+
+// compactAt is the size in bytes from which the journal is written anew once all that it has is taken in.
+const compactAt = 1 << 20
+
+// journal is a live run's memory of its agent's input, on disk. It is safe for concurrent use: the mirror asks it for
+// the chats in a line while the live loop writes.
+type journal struct {
+	path string
+	live *harness.Live
+
+	mu     sync.Mutex
+	f      *os.File
+	size   int64
+	ledger live.Ledger
+	failed error // a record of a line could not be written; the next record to write reports it
+}
+
+// openJournal opens the journal in the run's folder, and adds up its records. prompt is that of the command line.
+func openJournal(folder, prompt string, spec *harness.Live) (*journal, error) {
+	j := &journal{path: filepath.Join(folder, journalFile), live: spec}
+	j.ledger.SetPrompt(prompt)
+	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	end, err := j.read(f)
+	if err == nil { // half a record, as a full disk leaves it, was not written: nothing was done for it
+		err = f.Truncate(end)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read %s: %w", j.path, err), f.Close())
+	}
+	j.f, j.size = f, end
+	return j, nil
+}
+
+// read adds up the records, and returns the end of the last whole one.
+func (j *journal) read(f *os.File) (end int64, err error) {
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return end, err
+		}
+		var r live.Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return end, err
+		}
+		j.ledger.Add(r)
+		end += int64(len(line))
+	}
+}
+
+// note appends records that need not outlive the machine.
+func (j *journal) note(records ...live.Record) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.append(records)
+}
+
+// sync appends records that must be on disk before they are acted upon.
+func (j *journal) sync(records ...live.Record) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.append(records); err != nil {
+		return err
+	}
+	return unix.Fdatasync(int(j.f.Fd()))
+}
+
+func (j *journal) append(records []live.Record) error {
+	if j.failed != nil {
+		return j.failed
+	}
+	var b bytes.Buffer
+	for _, r := range records {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		b.Write(line)
+		b.WriteByte('\n')
+	}
+	n, err := j.f.Write(b.Bytes())
+	if err != nil {
+		if n > 0 {
+			err = errors.Join(err, j.f.Truncate(j.size))
+		}
+		return err
+	}
+	j.size += int64(n)
+	for _, r := range records {
+		j.ledger.Add(r)
+	}
+	return nil
+}
+
+// view calls f with the ledger, which is f's until it returns.
+func (j *journal) view(f func(*live.Ledger)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f(&j.ledger)
+}
+
+// judge returns the chats in a line of the session. It is the Delivered of the run's Mirror. What it finds is written
+// before the line can be posted.
+func (j *journal) judge(l session.Line, e session.Entry) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	chats, fresh := j.ledger.Judge(j.live, l.Start.Index, l.Data, e)
+	if fresh {
+		r := live.Record{Op: live.OpTaken, Line: l.Start.Index, Chats: chats}
+		if err := j.append([]live.Record{r}); err != nil {
+			j.ledger.Add(r) // a worker after this one may give the chat again: this one writes no further message
+			j.failed = err
+		}
+	}
+	return chats
+}
+
+// compact writes a long journal anew, without the texts of messages that are through.
+func (j *journal) compact() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.size < compactAt || len(j.ledger.Open()) > 0 {
+		return nil
+	}
+	b, err := json.Marshal(j.ledger.Compact())
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(j.path, append(b, '\n')); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		j.failed = err
+		return err
+	}
+	_ = j.f.Close() // the file is replaced
+	j.f, j.size = f, int64(len(b))+1
+	return nil
+}
+
+func (j *journal) close() error {
+	if j == nil {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.f.Close()
+}
+
+// talkFile is the state of the conversation with a live run's agent, in the run's folder, up to a place in its stdout.
+const talkFile = "talk.json"
+
+// talkState is the content of talkFile. What it rests on may be cut off the beginning of the agent's stdout.
+type talkState struct {
+	At      int64          // in stdout
+	Talk    harness.Talk   // state there
+	Report  harness.Report // the last one of a turn
+	Printed bool           // there was a line
+}
+
+// readTalk reads the file in the run's folder; the zero value where there is none.
+func readTalk(folder string) (h talkState, err error) {
+	b, err := os.ReadFile(filepath.Join(folder, talkFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	return h, err
+}

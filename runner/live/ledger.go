@@ -1,0 +1,256 @@
+package live
+
+import (
+	"encoding/json"
+	"slices"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/session"
+)
+
+// Record is one record of a run's journal. A worker that takes over reads all of them, in their order.
+type Record struct {
+	Op    Op       `json:"op"`
+	ID    string   `json:"id,omitempty"`    // harness.Message.ID; of an interrupt its own; of a post that of the entry
+	Chat  string   `json:"chat,omitempty"`  // the chat's id
+	Chats []string `json:"chats,omitempty"` // taken: the chats' ids; turn: those that it took in
+	Line  int      `json:"line,omitempty"`  // index of a line of the session; see the Ops
+
+	// Of a put.
+	Attempt int    `json:"attempt,omitempty"` // how often the chat was put before
+	Text    string `json:"text,omitempty"`    // as the agent gets it
+	Prompt  bool   `json:"prompt,omitempty"`  // the text is that of the command line, which may have secrets
+	Images  int    `json:"images,omitempty"`  // their number
+	Long    bool   `json:"long,omitempty"`    // the line is longer than the pipe
+
+	Entry json.RawMessage `json:"entry,omitempty"` // of a post
+	State *state          `json:"state,omitempty"` // of a state
+}
+
+// Op is what a Record records.
+type Op string
+
+// The operations.
+const (
+	OpState     Op = "state"     // all records before this one, added up
+	OpAgent     Op = "agent"     // a process begins to become the agent: it knows nothing of what was written before
+	OpPut       Op = "put"       // the message is about to be written; only lines from Line on can have it
+	OpThrough   Op = "through"   // a long line is written whole
+	OpAccepted  Op = "accepted"  // the agent has accepted the message
+	OpBack      Op = "back"      // the message will never be taken in: the chat may be put again
+	OpTaken     Op = "taken"     // the session has the chats on record, in this line
+	OpInterrupt Op = "interrupt" // an interrupt is about to be written, for the chat if there is one
+	OpAsked     Op = "asked"     // a request of the agent, which has this id, is about to be answered
+	OpRefused   Op = "refused"   // the chat can never arrive
+	OpTurn      Op = "turn"      // a turn has ended; Line is behind its last line
+	OpPost      Op = "post"      // the entry is to be posted once the lines before Line are on the thread
+	OpPosted    Op = "posted"    // the thread has the entry
+)
+
+// Sent is a message that was put.
+type Sent struct {
+	harness.Message
+
+	Chat     string
+	Line     int  // only lines from here on can have it
+	Accepted bool // by the agent
+	Torn     bool // it is longer than the pipe, and not known to be written whole
+
+	Prompt  bool // the text is that of the command line
+	Attempt int
+	Back    bool // it will never be taken in
+	Taken   bool
+	TakenAt int // index of the line that has it
+}
+
+// Post is an entry to post.
+type Post struct {
+	ID    string
+	Line  int // the lines before it come first
+	Entry json.RawMessage
+}
+
+// state is what the records add up to.
+type state struct {
+	Turns       int              // number of turns that have ended
+	TurnLine    int              // behind the last line of the last one
+	Refused     int              // number of refused chats
+	Requests    map[string]int   // numbers of the agent's requests, by their ids
+	Interrupted bool             // the turn since then was interrupted by the runner
+	CutOff      bool             // the last turn that has ended was
+	Interrupt   [2]string        // id and chat of the interrupt since the last put; empty for none
+	Asked       bool             // a message was put
+	Sent        []*Sent          // in the order of writing
+	Lines       map[int][]string // the chats in a line
+	Done        map[string]bool  // chats that are taken in or refused
+	Turn        []string         // chats that were taken in since the last turn's end
+	Posts       []Post
+}
+
+// Ledger adds up the records of a journal. The zero value is that of an empty one. It is not safe for concurrent use.
+type Ledger struct {
+	state
+	prompt string
+}
+
+// SetPrompt sets the text of messages that have none on record because it is the prompt of the command line.
+func (l *Ledger) SetPrompt(text string) {
+	l.prompt = text
+	for _, s := range l.Sent {
+		if s.Prompt {
+			s.Text = text
+		}
+	}
+}
+
+// Add adds the journal's next record.
+func (l *Ledger) Add(r Record) {
+	switch r.Op {
+	case OpState:
+		if r.State != nil {
+			l.state = *r.State
+			l.SetPrompt(l.prompt)
+		}
+	case OpAgent:
+		for _, s := range l.Sent {
+			s.Back = true
+		}
+		l.Interrupted, l.Interrupt = false, [2]string{}
+	case OpPut:
+		s := &Sent{
+			Message: harness.Message{ID: r.ID, Text: r.Text, Images: make([]harness.Image, r.Images)},
+			Chat:    r.Chat, Line: r.Line, Torn: r.Long, Prompt: r.Prompt, Attempt: r.Attempt,
+		}
+		if r.Prompt {
+			s.Text = l.prompt
+		}
+		l.Sent = append(l.Sent, s)
+		l.Interrupt, l.Asked = [2]string{}, true
+	case OpThrough, OpAccepted, OpBack:
+		if s := l.Find(r.ID); s != nil {
+			s.Torn = s.Torn && r.Op != OpThrough
+			s.Accepted = s.Accepted || r.Op == OpAccepted
+			s.Back = s.Back || r.Op == OpBack
+		}
+	case OpTaken:
+		l.take(r.Line, r.Chats)
+	case OpInterrupt:
+		l.Interrupt, l.Interrupted = [2]string{r.ID, r.Chat}, r.ID != ""
+	case OpAsked:
+		if l.Requests == nil {
+			l.Requests = map[string]int{}
+		}
+		if _, known := l.Requests[r.ID]; !known {
+			l.Requests[r.ID] = len(l.Requests)
+		}
+	case OpRefused:
+		l.Refused++
+		l.finish(r.Chat)
+	case OpTurn:
+		l.Turns, l.TurnLine = l.Turns+1, r.Line
+		l.CutOff, l.Interrupted = l.Interrupted, false
+		l.Turn = slices.DeleteFunc(l.Turn, func(id string) bool { return slices.Contains(r.Chats, id) })
+	case OpPost:
+		l.Posts = append(l.Posts, Post{r.ID, r.Line, r.Entry})
+	case OpPosted:
+		l.Posts = slices.DeleteFunc(l.Posts, func(p Post) bool { return p.ID == r.ID })
+	}
+}
+
+// take notes that the line at the index has the chats.
+func (l *Ledger) take(index int, chats []string) {
+	if l.Lines == nil {
+		l.Lines = map[int][]string{}
+	}
+	l.Lines[index] = chats
+	for _, id := range chats {
+		l.Turn = append(l.Turn, id)
+		l.finish(id)
+		for _, s := range l.Sent {
+			if s.Chat == id && !s.Taken {
+				s.Taken, s.TakenAt = true, index
+			}
+		}
+	}
+}
+
+func (l *Ledger) finish(chat string) {
+	if l.Done == nil {
+		l.Done = map[string]bool{}
+	}
+	l.Done[chat] = true
+}
+
+// Open returns the messages that the agent may have, and that no line of the session has, in the order of writing.
+func (l *Ledger) Open() (open []*Sent) {
+	for _, s := range l.Sent {
+		if !s.Back && !l.Done[s.Chat] {
+			open = append(open, s)
+		}
+	}
+	return open
+}
+
+// Find returns the message with the id; nil for none.
+func (l *Ledger) Find(id string) *Sent {
+	for _, s := range l.Sent {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the chat is done, or the agent may have it.
+func (l *Ledger) Holds(chat string) bool {
+	return l.Done[chat] || slices.ContainsFunc(l.Sent, func(s *Sent) bool { return s.Chat == chat && !s.Back })
+}
+
+// Attempts returns how often the chat was put.
+func (l *Ledger) Attempts(chat string) (n int) {
+	for _, s := range l.Sent {
+		if s.Chat == chat {
+			n = max(n, s.Attempt+1)
+		}
+	}
+	return n
+}
+
+// Judge returns the chats that the line at the index of the session has. fresh: no record has it yet; the caller adds
+// and writes one. A line that is judged again, also by a worker that has read the journal alone, has the candidates
+// that it had the first time, and so the same chats.
+func (l *Ledger) Judge(live *harness.Live, index int, line []byte, e session.Entry) (chats []string, fresh bool) {
+	if chats, known := l.Lines[index]; known {
+		return chats, false
+	}
+	var messages []harness.Message
+	var of []string
+	for _, s := range l.Sent {
+		if s.Line <= index && !s.Back && (!s.Taken || s.TakenAt > index) && (s.Text != "" || len(s.Images) > 0) {
+			messages, of = append(messages, s.Message), append(of, s.Chat)
+		}
+	}
+	for _, i := range live.Taken(line, e, messages) {
+		if !slices.Contains(chats, of[i]) {
+			chats = append(chats, of[i])
+		}
+	}
+	return chats, len(chats) > 0
+}
+
+// Compact drops the messages that are taken in or came to nothing, and returns the record that replaces all others. A
+// text that must not be written stays out of it.
+func (l *Ledger) Compact() Record {
+	l.Sent = slices.DeleteFunc(l.Sent, func(s *Sent) bool { return l.Done[s.Chat] })
+	s := l.state
+	s.Sent = make([]*Sent, len(l.Sent))
+	for i, sent := range l.Sent {
+		c := *sent
+		c.Images = make([]harness.Image, len(c.Images))
+		if c.Prompt || c.Back {
+			c.Text = ""
+		}
+		s.Sent[i] = &c
+	}
+	return Record{Op: OpState, State: &s}
+}

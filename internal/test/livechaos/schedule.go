@@ -1,5 +1,5 @@
-// Package livechaos makes random schedules of chats for running agents and of what fails meanwhile, and checks that each
-// chat was delivered once and in order. It does no I/O: package e2e plays the schedules with the real agents.
+// Package livechaos makes random schedules of chats for running agents and of what fails meanwhile, and checks that
+// each chat was delivered once and in order. It does no I/O: package e2e plays the schedules with the real agents.
 package livechaos
 
 import (

@@ -184,6 +184,15 @@ func (l Line) Named() []string {
 	return append([]string{l.Chat}, l.Chats...)
 }
 
+// Delivers returns the ids of the chats that a mirrored line reports as delivered. all: it is a turn of another mirror,
+// which names none and answers all chats before it.
+func (l Line) Delivers() (ids []string, all bool) {
+	if l.Names() {
+		return l.Named(), false
+	}
+	return nil, l.Session == nil && l.SubagentOf == "" && isReply(l.Type)
+}
+
 // parseTurn sets a member that describes a turn.
 func (p *Line) parseTurn(key, v []byte) {
 	switch string(key) {

@@ -78,15 +78,6 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 	}
 }
 
-// Delivers returns the ids of the chats that a mirrored line reports as delivered. all: it is a turn of another mirror,
-// which names none and answers all chats before it.
-func (l Line) Delivers() (ids []string, all bool) {
-	if l.Names() {
-		return l.Named(), false
-	}
-	return nil, l.Session == nil && l.SubagentOf == "" && isReply(l.Type)
-}
-
 // Drop drops the chat with this id: a run has had it, whatever the thread has.
 func (p *Pending) Drop(id string) { p.drop(id) }
 

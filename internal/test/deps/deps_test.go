@@ -80,6 +80,7 @@ var may = map[string][]string{
 	"internal/test/recorded":    {"session"},
 	"internal/test/wire":        {},
 	"internal/test/chaos":       {},
+	"internal/test/livechaos":   {"internal/test/model", "session", "thread"},
 	"internal/test/e2e":         {},
 	"internal/test/faults":      {},
 	"internal/test/scripts":     {},

@@ -46,11 +46,21 @@ func is(t testing.TB, err, want error) {
 	}
 }
 
-// open returns a new database.
+// open opens the database that the tests share: each has houses of its own.
 func open(t testing.TB, c control.Config) (db *control.DB, url string) {
 	t.Helper()
-	url = databases.New(t)
-	db = must(control.Open(t.Context(), url, c))(t)
+	return openAt(t, databases.Shared(t), c)
+}
+
+// openAlone opens a database of the test's own.
+func openAlone(t testing.TB, c control.Config) (db *control.DB, url string) {
+	t.Helper()
+	return openAt(t, databases.New(t), c)
+}
+
+func openAt(t testing.TB, url string, c control.Config) (*control.DB, string) {
+	t.Helper()
+	db := must(control.Open(t.Context(), url, c))(t)
 	t.Cleanup(db.Close)
 	return db, url
 }

@@ -52,7 +52,7 @@ func TestClaims(t *testing.T) {
 
 // A claim ends by the verdict of its run and no other; a chat can't be claimed.
 func TestAdopt(t *testing.T) {
-	db, _ := open(t, control.Config{})
+	db, _ := openAlone(t, control.Config{})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	id := driven(t, db, h)
 	must(host.Claim(ctx, id, "r1"))(t)
@@ -142,7 +142,7 @@ func TestResolve(t *testing.T) {
 // A sandbox that is pending for too long is dead, and its machine is to be deleted should it come; a thread without any
 // environment has no sandbox.
 func TestExpire(t *testing.T) {
-	db, url := open(t, control.Config{})
+	db, url := openAlone(t, control.Config{})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	id := driven(t, db, h)
 	box := must(host.Resolve(ctx, id, control.Want{Patience: time.Minute}))(t).Sandbox.ID
@@ -230,7 +230,7 @@ func reaps(t *testing.T, rounds int) (claimed, reaped int) {
 }
 
 // A claim and the reaping of its sandbox at the same time: one of the two happens.
-func TestReapAgainstClaim(t *testing.T) { reaps(t, 50) }
+func TestReapAgainstClaim(t *testing.T) { reaps(t, 20) }
 
 // The same, 1,000 times.
 func TestFullReapAgainstClaim(t *testing.T) {

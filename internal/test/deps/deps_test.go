@@ -41,6 +41,7 @@ var may = map[string][]string{
 	"host/view":                 {"outcome", "session", "thread"},
 	"host/sandbox":              {"internal/durable", "internal/procfs", "internal/procgroup", "thread", "outcome", "session"},
 	"host/folder":               {"host/sandbox", "internal/durable", "internal/filelock"},
+	"host/control":              {},
 	"host/lease":                {"host/sandbox", "thread"},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/launch":               {"host/lease", "host/sandbox", "thread", "outcome", "session"},
@@ -113,6 +114,16 @@ var never = []struct{ from, what, why string }{
 	{"cmd/arbe-pi-runner", "github.com/nats-io/", "the box needs no log engine"},
 	{"cmd/arbe-pi-runner", "github.com/jackc/", "the box knows no database"},
 	{"cmd/arbe-pi-runner", "github.com/google/go-github/", "the box talks to its thread alone"},
+}
+
+// linkedBy are packages that only those in only may link, not even through others.
+var linkedBy = []struct {
+	what, why string
+	only      []string
+}{
+	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"cmd/arbe"}},
+	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
+	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 
 // neverImported are packages that one package must not import itself.
@@ -224,6 +235,11 @@ func TestLinks(t *testing.T) {
 				}
 				if dep == rule.what || strings.HasSuffix(rule.what, "/") && strings.HasPrefix(dep, rule.what) ||
 					rule.what == "*" && !standard[dep] {
+					t.Errorf("%s links %s: %s", name, dep, rule.why)
+				}
+			}
+			for _, rule := range linkedBy {
+				if strings.HasPrefix(dep, rule.what) && !slices.Contains(rule.only, name) {
 					t.Errorf("%s links %s: %s", name, dep, rule.why)
 				}
 			}

@@ -24,8 +24,9 @@ type Databases struct {
 	server *Server
 	err    error
 
-	mu   sync.Mutex // guards last
-	last int
+	mu     sync.Mutex // guards the fields below
+	last   int
+	shared string // address
 }
 
 // Run runs the tests and ends the server. It returns the exit status.
@@ -92,6 +93,22 @@ func (s *Server) Exec(ctx context.Context, statements ...string) (err error) {
 		}
 	}
 	return nil
+}
+
+// Shared returns the address of a database that all tests may use, for its owner. A copy takes a third of a second.
+func (d *Databases) Shared(t testing.TB) (url string) {
+	t.Helper()
+	s := d.Server(t)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shared == "" {
+		url, err := s.New(t.Context(), "shared")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.shared = url
+	}
+	return d.shared
 }
 
 // New makes a database, a copy of the template, and returns its address for its owner. It is dropped at the end of the

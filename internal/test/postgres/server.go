@@ -1,7 +1,8 @@
 // Package postgres runs a real Postgres for tests, without a port: clients connect to a Unix socket. Postgres refuses
 // to run as root; there it runs in a user namespace of its own, or as nobody where the kernel refuses that.
 //
-// A server ends with the process that started it, even a killed one. Data is not synced to disk.
+// A server ends with the process that started it, even a killed one. What it has committed survives its own end, not
+// that of the machine.
 package postgres
 
 import (
@@ -117,7 +118,7 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 // Restart starts the server again after Stop or Kill, and returns once it accepts connections.
 func (s *Server) Restart() error {
 	cmd := s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off",
-		"-c", "full_page_writes=off", "-c", "synchronous_commit=off", "-c", "max_connections=200",
+		"-c", "full_page_writes=off", "-c", "max_connections=200",
 		"-c", "shared_buffers=32MB", "-c", "jit=off", "-c", "wal_level=minimal", "-c", "max_wal_senders=0")
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGINT
 	s.output, s.ended = &output{ready: make(chan struct{})}, make(chan struct{})

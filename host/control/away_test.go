@@ -1,0 +1,79 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/internal/test/postgres"
+)
+
+// A database that is killed is away, and a DB that was opened before works once it is back.
+func TestAway(t *testing.T) {
+	s := must(postgres.Start(must(postgres.Find())(t)))(t)
+	defer func() { check(t, s.Stop()) }()
+	check(t, s.Template(t.Context(), databases.Prepare))
+	url := must(s.New(t.Context(), "one"))(t)
+	db := must(control.Open(t.Context(), url, control.Config{}))(t)
+	defer db.Close()
+	h := newHouse(t, db)
+	for name, end := range map[string]func() error{"killed": s.Kill, "halted": s.Halt} {
+		check(t, end())
+		for range 2 { // on a connection that was open, on a new one
+			_, err := db.As(h.owner).Houses(t.Context())
+			is(t, err, control.ErrAway)
+		}
+		_, err := control.Open(t.Context(), url, control.Config{})
+		is(t, err, control.ErrAway)
+		_, err = control.Migrate(t.Context(), url)
+		is(t, err, control.ErrAway)
+		check(t, s.Restart())
+		if all, err := db.As(h.owner).Houses(t.Context()); err != nil || len(all) != 1 {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+}
+
+// Waits are bounded: for a lock, for a statement, for a connection.
+func TestBounds(t *testing.T) {
+	db, url := open(t, control.Config{Connections: 1, Lock: 50 * time.Millisecond, Call: time.Second})
+	h := newHouse(t, db)
+	id := driven(t, db, h)
+	c := connect(t, url)
+	tx := must(c.Begin(t.Context()))(t)
+	_ = must(tx.Exec(t.Context(), "select from threads where id = $1 for update", id))(t)
+	_, err := db.Host().Claim(t.Context(), id, "r1")
+	is(t, err, control.ErrBusy)
+	short, _ := open(t, control.Config{Statement: 50 * time.Millisecond, Lock: time.Hour})
+	_, err = short.Host().Claim(t.Context(), id, "r1")
+	is(t, err, control.ErrTimeout)
+	check(t, tx.Rollback(t.Context()))
+
+	held := make(chan struct{})
+	seal := func(string) (control.Sealed, error) {
+		<-held
+		return control.Sealed{}, errors.New("enough")
+	}
+	entered := make(chan error, 1)
+	go func() {
+		_, err := db.As(h.owner).PutSecret(t.Context(), h.id, "TOKEN", func(id string) (control.Sealed, error) {
+			entered <- nil
+			return seal(id)
+		})
+		entered <- err
+	}()
+	check(t, <-entered)
+	_, err = db.Host().Houses(t.Context())
+	is(t, err, control.ErrTimeout)
+	close(held)
+	if err := <-entered; err == nil || !strings.Contains(err.Error(), "put secret TOKEN") {
+		t.Errorf("got %v", err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	_, err = db.Host().Houses(ended)
+	is(t, err, context.Canceled)
+}

@@ -1,0 +1,65 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Claim gives a driven thread to a run: its row is running from then on. It returns ErrClaimed where another run has
+// the thread, and ErrDeadBox where its sandbox is dead: Resolve gets another one. The same run may claim again.
+//
+// The sandbox's row is locked first, as Reap locks it: a sandbox is not reaped under a claim.
+func (s Scope) Claim(ctx context.Context, thread, run string) (t Thread, err error) {
+	err = raced(func() error {
+		return s.tx(ctx, "claim thread "+thread, func(tx pgx.Tx) error {
+			b, err := lockBox(ctx, tx, thread, "for share")
+			if err != nil {
+				return err
+			}
+			t, err = one[Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, thread)
+			switch {
+			case err != nil:
+				return err
+			case t.Agent == nil:
+				return fmt.Errorf("thread %s: %w: it is a chat", thread, ErrInvalid)
+			case t.Status == ThreadRunning && t.ClaimedRun == run:
+				return nil
+			case t.Status == ThreadRunning:
+				return fmt.Errorf("thread %s: %w", thread, ErrClaimed)
+			case b != nil && b.Status == SandboxDead:
+				return fmt.Errorf("thread %s: %w", thread, ErrDeadBox)
+			}
+			t, err = one[Thread](ctx, tx, "thread", `
+				update threads set status = 'running', claimed_run = $2, claimed_at = now()
+				where id = $1 and status <> 'running' returning `+threadColumns, thread, run)
+			return err
+		})
+	})
+	return t, err
+}
+
+// Adopt gives a thread's row the verdict of a run that has claimed it. done is false where the run does not have the
+// thread any more.
+func (s Scope) Adopt(ctx context.Context, thread, run, status string) (done bool, err error) {
+	err = s.tx(ctx, "adopt the end of run "+run, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update threads set status = $3, claimed_run = null, claimed_at = null
+			where id = $1 and status = 'running' and claimed_run = $2`, thread, run, status)
+		done = tag.RowsAffected() > 0
+		return err
+	})
+	return done, err
+}
+
+// Stale returns at most limit threads that were claimed before a time by a run that the log does not know yet. Adopt
+// ends such a claim.
+func (s Scope) Stale(ctx context.Context, before time.Time, limit int) (all []Thread, err error) {
+	err = s.tx(ctx, "list stale claims", func(tx pgx.Tx) error {
+		all, err = many[Thread](ctx, tx, `select `+threadColumns+` from threads
+			where claimed_run is not null and claimed_at < $1 order by claimed_at, id limit $2`, before, limit)
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,204 @@
+// Package control keeps the control plane's rows on Postgres: houses, members, agents, environments, secrets, sandboxes
+// and threads.
+//
+// Rows are for what is queried and owned. A thread's log is the truth about its runs: what a row has of them, its
+// status above all, is a cache, and is rebuilt from the log.
+//
+// The database keeps houses apart, not this package. Each reference between rows of a house is a composite key with the
+// house, so that no row can name another house's. Row level security holds the role of requests, arbe_app, to the
+// houses that the transaction's agent is a member of; only owners of a house write its members and secrets. The role
+// that ran the migrations owns the tables, and is not held: it is the host's.
+//
+// A Scope is the view of one agent, or the host's. Each of its methods is one transaction, whose waits are bounded, and
+// may be repeated after ErrAway: whether a transaction whose connection broke was committed is not known.
+//
+// The caller closes a DB. Nothing runs in the background but the pool's connections.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// AppRole is the role of requests. It may not log in: the owner of the tables is a member of it.
+const AppRole = "arbe_app"
+
+// Config bounds the use of a database. A zero value stands for the default.
+type Config struct {
+	Connections int           // at once; pool_max_conns of the address outranks it. Default 10
+	Statement   time.Duration // the longest statement. Default 10 s
+	Lock        time.Duration // the longest wait for a lock. Default 5 s
+	Call        time.Duration // the longest call, the wait for a connection included. Default 30 s
+}
+
+func (c Config) withDefaults() Config {
+	if c.Connections == 0 {
+		c.Connections = 10
+	}
+	if c.Statement == 0 {
+		c.Statement = 10 * time.Second
+	}
+	if c.Lock == 0 {
+		c.Lock = 5 * time.Second
+	}
+	if c.Call == 0 {
+		c.Call = 30 * time.Second
+	}
+	return c
+}
+
+// connectWait bounds a connection's start.
+const connectWait = 10 * time.Second
+
+// DB is a database with this package's schema. Its methods may be called at the same time.
+type DB struct {
+	pool   *pgxpool.Pool
+	config Config
+}
+
+// Open connects to the database at url, as pgx reads it: TLS by sslmode, more by pool_… parameters. It returns
+// ErrNewer where a newer program has migrated the database, ErrOlder where it is to be migrated, and ErrOwner where url
+// names another user than the owner of the tables.
+func Open(ctx context.Context, url string, c Config) (*DB, error) {
+	c = c.withDefaults()
+	pc, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("address of the database: %w", withoutURL(err))
+	}
+	if !hasParameter(url, "pool_max_conns") {
+		pc.MaxConns = int32(min(max(c.Connections, 1), 1000))
+	}
+	if pc.ConnConfig.ConnectTimeout == 0 {
+		pc.ConnConfig.ConnectTimeout = connectWait
+	}
+	label(pc.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	db := &DB{pool: pool, config: c}
+	if err := db.check(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return db, nil
+}
+
+// Close closes the connections. It waits for those in use.
+func (db *DB) Close() { db.pool.Close() }
+
+// label names the connections of a program in pg_stat_activity.
+func label(c *pgx.ConnConfig) {
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "arbe"
+	}
+}
+
+// check compares the database's schema with this program's.
+func (db *DB) check(ctx context.Context) error {
+	return db.Host().tx(ctx, "read the schema", func(tx pgx.Tx) error {
+		if err := checkVersion(ctx, tx); err != nil {
+			return err
+		}
+		var owner, user string
+		var bypasses bool
+		err := tx.QueryRow(ctx, `
+			select pg_get_userbyid(c.relowner), current_user, r.rolsuper or r.rolbypassrls
+			from pg_class c, pg_roles r where c.oid = 'public.threads'::regclass and r.rolname = current_user`,
+		).Scan(&owner, &user, &bypasses)
+		if err == nil && owner != user && !bypasses {
+			return fmt.Errorf("%w: connect as %s, not as %s", ErrOwner, owner, user)
+		}
+		return err
+	})
+}
+
+// Scope is what a caller sees and may change: the rows of one agent's houses, or all rows.
+type Scope struct {
+	db    *DB
+	begin string // the statements that begin a transaction
+}
+
+// As returns the scope of an agent. Row level security holds it.
+func (db *DB) As(agent uuid.UUID) Scope {
+	return Scope{db, db.begin() + "; set local role " + AppRole + "; set local app.agent_id = '" + agent.String() + "'"}
+}
+
+// Host returns the scope of the host: all rows.
+func (db *DB) Host() Scope { return Scope{db, db.begin()} }
+
+// begin returns the statements that begin a transaction of any scope. All of them end with the transaction, so that a
+// connection carries nothing to the next one.
+func (db *DB) begin() string {
+	return fmt.Sprintf("begin; set local search_path = public; set local statement_timeout = %d; "+
+		"set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d",
+		db.config.Statement.Milliseconds(), db.config.Lock.Milliseconds(), db.config.Call.Milliseconds())
+}
+
+// attempts is how often a transaction runs that a deadlock or a conflict has ended.
+const attempts = 3
+
+// tx runs f in a transaction. f may run several times. what names the work in errors.
+func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err error) {
+	limited, cancel := context.WithTimeout(ctx, s.db.config.Call)
+	defer cancel()
+	for range attempts {
+		err = pgx.BeginTxFunc(limited, s.db.pool, pgx.TxOptions{BeginQuery: s.begin}, f)
+		if !conflicts(err) {
+			break
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w after %s", ErrTimeout, s.db.config.Call)
+	}
+	return fmt.Errorf("%s: %w", what, explained(err))
+}
+
+// exec runs a statement that has to change a row, and returns ErrAbsent where it changes none.
+func exec(ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) error {
+	tag, err := tx.Exec(ctx, sql, args...)
+	if err == nil && tag.RowsAffected() == 0 {
+		return fmt.Errorf("%s: %w", thing, ErrAbsent)
+	}
+	return err
+}
+
+// one returns the row of a query, and ErrAbsent where there is none.
+func one[T any](ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) (v T, err error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return v, err
+	}
+	v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return v, fmt.Errorf("%s: %w", thing, ErrAbsent)
+	}
+	return v, err
+}
+
+// many returns the rows of a query.
+func many[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// column returns the values of a query's only column.
+func column[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[T])
+}

@@ -1,0 +1,136 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Binding names a secret of the house that an environment injects.
+type Binding struct {
+	Name     string `json:"name"`
+	Required bool   `json:"required"` // a launch without it fails
+}
+
+// Recipe is what a caller chooses of an environment.
+type Recipe struct {
+	Name     string
+	Runtime  string          // the provider of its sandboxes; "": daytona
+	Config   json.RawMessage // base image, repository, setup script, limits: a JSON object; nil: an empty one
+	Bindings []Binding
+}
+
+// Environment is a recipe for sandboxes.
+type Environment struct {
+	ID         string
+	House      string
+	Name       string
+	Runtime    string
+	Config     json.RawMessage
+	Bindings   []Binding
+	CreatedAt  time.Time
+	ArchivedAt *time.Time // nil: it is in use
+}
+
+const environmentColumns = `id, house_id as house, name, runtime, config, secret_bindings as bindings, created_at,
+	archived_at`
+
+// settled returns the recipe with its defaults.
+func (r Recipe) settled() Recipe {
+	if r.Runtime == "" {
+		r.Runtime = "daytona"
+	}
+	if r.Config == nil {
+		r.Config = json.RawMessage("{}")
+	}
+	if r.Bindings == nil {
+		r.Bindings = []Binding{}
+	}
+	return r
+}
+
+// CreateEnvironment makes an environment.
+func (s Scope) CreateEnvironment(ctx context.Context, house string, r Recipe) (e Environment, err error) {
+	r = r.settled()
+	err = s.tx(ctx, "create environment", func(tx pgx.Tx) error {
+		e, err = one[Environment](ctx, tx, "environment", `
+			insert into environments (house_id, name, runtime, config, secret_bindings) values ($1, $2, $3, $4, $5)
+			returning `+environmentColumns, house, r.Name, r.Runtime, r.Config, r.Bindings)
+		return err
+	})
+	return e, err
+}
+
+// ChangeEnvironment replaces an environment's recipe. Its sandboxes stay as they are.
+func (s Scope) ChangeEnvironment(ctx context.Context, id string, r Recipe) (e Environment, err error) {
+	r = r.settled()
+	err = s.tx(ctx, "change environment "+id, func(tx pgx.Tx) error {
+		e, err = one[Environment](ctx, tx, "environment", `
+			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5 where id = $1
+			returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings)
+		return err
+	})
+	return e, err
+}
+
+// Environments returns a house's environments, by name, archived ones included.
+func (s Scope) Environments(ctx context.Context, house string) (all []Environment, err error) {
+	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
+		all, err = many[Environment](ctx, tx,
+			`select `+environmentColumns+` from environments where house_id = $1 order by name, id`, house)
+		return err
+	})
+	return all, err
+}
+
+// Environment returns an environment.
+func (s Scope) Environment(ctx context.Context, id string) (e Environment, err error) {
+	err = s.tx(ctx, "read environment "+id, func(tx pgx.Tx) error {
+		e, err = one[Environment](ctx, tx, "environment",
+			`select `+environmentColumns+` from environments where id = $1`, id)
+		return err
+	})
+	return e, err
+}
+
+// Binding returns the environments of a house that inject a secret, by name.
+func (s Scope) Binding(ctx context.Context, house, secret string) (all []Environment, err error) {
+	named := []map[string]string{{"name": secret}}
+	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
+		all, err = many[Environment](ctx, tx, `select `+environmentColumns+` from environments
+			where house_id = $1 and secret_bindings @> $2 order by name, id`, house, named)
+		return err
+	})
+	return all, err
+}
+
+// ArchiveEnvironment takes an environment out of use: no new thread or sandbox may have it, and it is no house's
+// default any more.
+func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
+	return s.tx(ctx, "archive environment "+id, func(tx pgx.Tx) error {
+		return exec(ctx, tx, "environment",
+			`update environments set archived_at = coalesce(archived_at, now()) where id = $1`, id)
+	})
+}
+
+// DeleteEnvironment deletes an environment. It returns ErrInUse where a thread or a sandbox has it, even a dead one.
+func (s Scope) DeleteEnvironment(ctx context.Context, id string) error {
+	return s.tx(ctx, "delete environment "+id, func(tx pgx.Tx) error {
+		err := exec(ctx, tx, "environment", `delete from environments where id = $1`, id)
+		return inUse(err, "archive the environment instead")
+	})
+}
+
+// usable returns ErrArchived where an environment of a house is out of use. "" is usable. One that is not there is left
+// to the constraint.
+func usable(ctx context.Context, tx pgx.Tx, house, id string) error {
+	archived, err := column[bool](ctx, tx,
+		`select archived_at is not null from environments where house_id = $1 and id = $2 for share`, house, id)
+	if err == nil && len(archived) == 1 && archived[0] {
+		return fmt.Errorf("the environment: %w", ErrArchived)
+	}
+	return err
+}

@@ -1,0 +1,182 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Errors that callers branch on.
+var (
+	ErrAbsent    = errors.New("no such row in this scope")
+	ErrTaken     = errors.New("taken")
+	ErrReference = errors.New("not in this house")
+	ErrInUse     = errors.New("in use")
+	ErrInvalid   = errors.New("not valid")
+	ErrForbidden = errors.New("not allowed")
+	ErrArchived  = errors.New("archived")
+	ErrLastOwner = errors.New("the house's last owner")
+	ErrClaimed   = errors.New("a run has the thread")
+	ErrDeadBox   = errors.New("the thread's sandbox is dead")
+	ErrNoRecipe  = errors.New("neither the thread nor its house has an environment")
+
+	ErrAway    = errors.New("the database is away") // try again
+	ErrBusy    = errors.New("the database is busy") // try again
+	ErrTimeout = errors.New("the database took too long")
+
+	ErrNewer = errors.New("a newer arbe has migrated the database")
+	ErrOlder = errors.New("the database has to be migrated: run arbe db migrate")
+	ErrOwner = errors.New("another user owns the tables")
+	ErrRole  = errors.New("a role is missing")
+)
+
+// places are what the constraints hold, by their names in the migrations.
+var places = map[string]string{
+	"agents_pkey":                "the agent's id",
+	"agents_kind":                "the agent's kind",
+	"agents_runtime":             "the agent's runtime: bots have one, humans have none",
+	"members_pkey":               "the membership",
+	"members_house":              "the house",
+	"members_agent":              "the agent",
+	"members_role":               "the role",
+	"houses_default_environment": "the default environment",
+	"environments_house":         "the house",
+	"environments_config":        "the environment's config: a JSON object",
+	"environments_bindings":      "the environment's secret bindings: a JSON array",
+	"secrets_house":              "the house",
+	"secrets_house_id_name_key":  "the secret's name",
+	"secrets_name":               "the secret's name: that of an environment variable",
+	"secret_values_secret":       "the secret",
+	"secret_values_size":         "the size of the sealed value",
+	"sandboxes_house":            "the house",
+	"sandboxes_environment":      "the environment",
+	"sandboxes_status":           "the sandbox's status",
+	"threads_house":              "the house",
+	"threads_pkey":               "the thread's id",
+	"threads_id":                 "the thread's id",
+	"threads_stream_id_key":      "the stream",
+	"threads_parent":             "the parent thread",
+	"threads_parent_agent":       "the parent agent",
+	"threads_one_parent":         "the parent: a thread or an agent",
+	"threads_environment":        "the environment",
+	"threads_sandbox":            "the sandbox",
+	"threads_driver":             "the driving agent: a member of the house",
+	"threads_status":             "the thread's status",
+	"threads_claim":              "the claim: of a driven thread",
+	"threads_config":             "the thread's config: a JSON object",
+}
+
+// explained gives an error of the database its sentinel and the place that it is about. Values of the row, which the
+// server's details have, stay out.
+func explained(err error) error {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return away(err)
+	}
+	var kind error
+	switch pe.Code {
+	case "23505":
+		kind = ErrTaken
+	case "23503":
+		kind = ErrReference
+	case "23001":
+		kind = ErrInUse
+	case "23502", "23514", "22P02", "22001", "22021", "22P05", "22003", "22007", "22008":
+		kind = ErrInvalid
+	case "42501":
+		kind = ErrForbidden
+	case "40001", "40P01", "55P03", "53300":
+		kind = ErrBusy
+	case "57014":
+		kind = ErrTimeout
+	case "57P01", "57P02", "57P03", "57P05", "25P03":
+		kind = ErrAway
+	default:
+		if strings.HasPrefix(pe.Code, "08") {
+			kind = ErrAway
+			break
+		}
+		return err
+	}
+	place := places[pe.ConstraintName]
+	switch {
+	case place != "":
+	case strings.HasPrefix(pe.Code, "22"):
+		place = "a value" // which the message quotes
+	default:
+		place = pe.Message
+	}
+	return &placeError{kind, place, pe}
+}
+
+// placeError is an error of the database.
+type placeError struct {
+	kind  error
+	place string
+	cause *pgconn.PgError
+}
+
+func (e *placeError) Error() string {
+	return fmt.Sprintf("%s: %s (SQLSTATE %s)", e.place, e.kind, e.cause.Code)
+}
+
+func (e *placeError) Unwrap() []error { return []error{e.kind, e.cause} }
+
+// away gives an error of the connection its sentinel.
+func away(err error) error {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) || pgconn.SafeToRetry(err) || isNetwork(err) {
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return err
+}
+
+// isNetwork reports whether a connection broke.
+func isNetwork(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	for _, broken := range brokenPipes {
+		if errors.Is(err, broken) {
+			return true
+		}
+	}
+	return false
+}
+
+// inUse makes the reference that a deletion would break ErrInUse, with what to do in its place.
+func inUse(err error, instead string) error {
+	if pe := (*pgconn.PgError)(nil); errors.As(err, &pe) && (pe.Code == "23503" || pe.Code == "23001") {
+		return fmt.Errorf("%w (%s names it): %s", ErrInUse, pe.TableName, instead)
+	}
+	return err
+}
+
+// conflicts reports whether a transaction may succeed when it is repeated.
+func conflicts(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && (pe.Code == "40001" || pe.Code == "40P01")
+}
+
+// hasParameter reports whether an address sets a parameter.
+func hasParameter(address, name string) bool {
+	if u, err := url.Parse(address); err == nil && u.Scheme != "" {
+		return u.Query().Has(name)
+	}
+	return strings.Contains(address, name+"=")
+}
+
+// withoutURL drops what pgx quotes of an address, which may have a password.
+func withoutURL(err error) error {
+	var pe *pgconn.ParseConfigError
+	if errors.As(err, &pe) {
+		if cause := pe.Unwrap(); cause != nil {
+			return cause
+		}
+	}
+	return errors.New("not an address of a Postgres database")
+}

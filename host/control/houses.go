@@ -1,0 +1,75 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// House is a tenant. It owns everything but agents.
+type House struct {
+	ID                 string
+	Name               string
+	DefaultEnvironment string // of threads that have none; "" where there is none
+	CreatedAt          time.Time
+}
+
+const houseColumns = `id, name, coalesce(default_environment_id, '') as default_environment, created_at`
+
+// CreateHouse makes a house with its first owner. The host alone may.
+func (s Scope) CreateHouse(ctx context.Context, name string, owner uuid.UUID) (h House, err error) {
+	err = s.tx(ctx, "create house", func(tx pgx.Tx) error {
+		h, err = one[House](ctx, tx, "house", `insert into houses (name) values ($1) returning `+houseColumns, name)
+		if err != nil {
+			return err
+		}
+		return exec(ctx, tx, "owner",
+			`insert into members (house_id, agent_id, role) values ($1, $2, $3)`, h.ID, owner, RoleOwner)
+	})
+	return h, err
+}
+
+// Houses returns the scope's houses, by name.
+func (s Scope) Houses(ctx context.Context) (all []House, err error) {
+	err = s.tx(ctx, "list houses", func(tx pgx.Tx) error {
+		all, err = many[House](ctx, tx, `select `+houseColumns+` from houses order by name, id`)
+		return err
+	})
+	return all, err
+}
+
+// House returns a house.
+func (s Scope) House(ctx context.Context, id string) (h House, err error) {
+	err = s.tx(ctx, "read house "+id, func(tx pgx.Tx) error {
+		h, err = one[House](ctx, tx, "house", `select `+houseColumns+` from houses where id = $1`, id)
+		return err
+	})
+	return h, err
+}
+
+// RenameHouse changes a house's name. Only its owners may.
+func (s Scope) RenameHouse(ctx context.Context, id, name string) error {
+	return s.tx(ctx, "rename house "+id, func(tx pgx.Tx) error {
+		return exec(ctx, tx, "house", `update houses set name = $2 where id = $1`, id, name)
+	})
+}
+
+// SetDefaultEnvironment changes the environment of a house's threads that have none; "" is none. Only owners may.
+func (s Scope) SetDefaultEnvironment(ctx context.Context, id, environment string) error {
+	return s.tx(ctx, "set the default environment of house "+id, func(tx pgx.Tx) error {
+		if err := usable(ctx, tx, id, environment); err != nil {
+			return err
+		}
+		return exec(ctx, tx, "house",
+			`update houses set default_environment_id = nullif($2, '') where id = $1`, id, environment)
+	})
+}
+
+// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may.
+func (s Scope) DeleteHouse(ctx context.Context, id string) error {
+	return s.tx(ctx, "delete house "+id, func(tx pgx.Tx) error {
+		return exec(ctx, tx, "house", `delete from houses where id = $1`, id)
+	})
+}

@@ -1,0 +1,94 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/internal/test/postgres"
+)
+
+var databases = postgres.Databases{Prepare: func(ctx context.Context, url string) error {
+	_, err := control.Migrate(ctx, url)
+	return err
+}}
+
+func TestMain(m *testing.M) { os.Exit(databases.Run(m)) }
+
+// must fails the test on an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is fails the test where an error is another one.
+func is(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+// open opens the database that the tests share: each has houses of its own.
+func open(t testing.TB, c control.Config) (db *control.DB, url string) {
+	t.Helper()
+	return openAt(t, databases.Shared(t), c)
+}
+
+// openAlone opens a database of the test's own.
+func openAlone(t testing.TB, c control.Config) (db *control.DB, url string) {
+	t.Helper()
+	return openAt(t, databases.New(t), c)
+}
+
+func openAt(t testing.TB, url string, c control.Config) (*control.DB, string) {
+	t.Helper()
+	db := must(control.Open(t.Context(), url, c))(t)
+	t.Cleanup(db.Close)
+	return db, url
+}
+
+// connect returns a connection.
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	c := must(pgx.Connect(t.Context(), url))(t)
+	t.Cleanup(func() { check(t, c.Close(context.Background())) })
+	return c
+}
+
+// house is a house with its people, a bot and an environment.
+type house struct {
+	id, env            string
+	owner, member, bot uuid.UUID
+}
+
+func newHouse(t testing.TB, db *control.DB) house {
+	t.Helper()
+	ctx, host := t.Context(), db.Host()
+	h := house{owner: uuid.New(), member: uuid.New()}
+	check(t, host.CreateHuman(ctx, h.owner, "Owner"))
+	check(t, host.CreateHuman(ctx, h.member, "Member"))
+	h.id = must(host.CreateHouse(ctx, "a house", h.owner))(t).ID
+	must(host.AddMember(ctx, h.id, h.member, control.RoleMember))(t)
+	h.bot = must(host.CreateBot(ctx, "Bot", "pi"))(t).ID
+	must(host.AddMember(ctx, h.id, h.bot, control.RoleMember))(t)
+	h.env = must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "base"}))(t).ID
+	return h
+}

@@ -1,0 +1,347 @@
+package control_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/control"
+)
+
+// Ids are sixteen letters of base32 and differ.
+func TestShortIDs(t *testing.T) {
+	_, url := open(t, control.Config{})
+	rows := must(connect(t, url).Query(t.Context(), `select generate_short_id() from generate_series(1, 2000)`))(t)
+	seen, letters := map[string]bool{}, map[rune]bool{}
+	for _, id := range must(pgx.CollectRows(rows, pgx.RowTo[string]))(t) {
+		seen[id] = true
+		for _, r := range id {
+			letters[r] = true
+		}
+		if len(id) != 16 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+			t.Errorf("got %q", id)
+		}
+	}
+	if len(seen) != 2000 || len(letters) != 32 {
+		t.Errorf("%d ids, %d letters", len(seen), len(letters))
+	}
+}
+
+// A house of its owner: what is made is there, as the owner and its members see it, and goes with the house.
+func TestHouse(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	owner, member := db.As(h.owner), db.As(h.member)
+	check(t, owner.RenameHouse(ctx, h.id, "renamed"))
+	check(t, owner.SetDefaultEnvironment(ctx, h.id, h.env))
+	got := must(member.House(ctx, h.id))(t)
+	if got.Name != "renamed" || got.DefaultEnvironment != h.env || got.CreatedAt.IsZero() {
+		t.Errorf("got %+v", got)
+	}
+	is(t, member.RenameHouse(ctx, h.id, "x"), control.ErrAbsent)
+	is(t, member.DeleteHouse(ctx, h.id), control.ErrAbsent)
+	_, err := db.As(uuid.New()).House(ctx, h.id)
+	is(t, err, control.ErrAbsent)
+	th := must(member.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot}))(t)
+	must(member.Resolve(ctx, th.ID, control.Want{}))(t)
+	check(t, owner.DeleteEnvironment(ctx, must(member.CreateEnvironment(ctx, h.id, control.Recipe{Name: "x"}))(t).ID))
+	check(t, owner.DeleteHouse(ctx, h.id))
+	_, err = db.Host().Thread(ctx, th.ID)
+	is(t, err, control.ErrAbsent)
+	for _, id := range []uuid.UUID{h.owner, h.member, h.bot} {
+		must(db.Host().Agent(ctx, id))(t)
+	}
+}
+
+// A deleted environment is no house's default any more.
+func TestDefaultDeleted(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	check(t, db.Host().SetDefaultEnvironment(ctx, h.id, h.env))
+	check(t, db.As(h.member).DeleteEnvironment(ctx, h.env))
+	if got := must(db.Host().House(ctx, h.id))(t); got.DefaultEnvironment != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Members come, get roles, leave and come back; a house keeps an owner, also when two leave at once.
+func TestMembers(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	owner := db.As(h.owner)
+	is(t, owner.RemoveMember(ctx, h.id, h.owner), control.ErrLastOwner)
+	is(t, owner.ArchiveMember(ctx, h.id, h.owner), control.ErrLastOwner)
+	is(t, owner.SetRole(ctx, h.id, h.owner, control.RoleMember), control.ErrLastOwner)
+	is(t, owner.SetRole(ctx, h.id, h.bot, control.RoleOwner), control.ErrInvalid)
+	is(t, owner.SetRole(ctx, h.id, uuid.New(), control.RoleMember), control.ErrAbsent)
+	is(t, db.As(h.member).RemoveMember(ctx, h.id, h.owner), control.ErrAbsent)
+	_, err := owner.AddMember(ctx, h.id, h.member, control.RoleMember)
+	is(t, err, control.ErrTaken)
+	_, err = owner.AddMember(ctx, h.id, uuid.New(), control.RoleMember)
+	is(t, err, control.ErrReference)
+	_, err = db.As(h.member).AddMember(ctx, h.id, uuid.New(), control.RoleMember)
+	is(t, err, control.ErrForbidden)
+	if err == nil || !strings.HasPrefix(err.Error(), "add member to house "+h.id) {
+		t.Errorf("got %v", err)
+	}
+
+	check(t, owner.ArchiveMember(ctx, h.id, h.member))
+	if all := must(db.As(h.member).Houses(ctx))(t); len(all) != 0 {
+		t.Errorf("one that has left sees %v", all)
+	}
+	back := must(owner.AddMember(ctx, h.id, h.member, control.RoleOwner))(t)
+	if back.ArchivedAt != nil || back.Role != control.RoleOwner {
+		t.Errorf("got %+v", back)
+	}
+	var both sync.WaitGroup
+	left := make([]error, 2)
+	for i, agent := range []uuid.UUID{h.owner, h.member} {
+		both.Go(func() { left[i] = db.As(agent).RemoveMember(ctx, h.id, agent) })
+	}
+	both.Wait()
+	if (left[0] == nil) == (left[1] == nil) {
+		t.Errorf("both owners left, or none: %v", left)
+	}
+	owners := 0
+	for _, m := range must(db.Host().Members(ctx, h.id))(t) {
+		if m.Role == control.RoleOwner {
+			owners++
+		}
+	}
+	if owners != 1 {
+		t.Errorf("%d owners", owners)
+	}
+}
+
+// What is in use is not deleted but archived, and archived it gets no new use.
+func TestArchive(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	host := db.Host()
+	th := must(host.CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
+	for name, tt := range map[string]struct{ remove, archive func() error }{
+		"environment": {
+			func() error { return host.DeleteEnvironment(ctx, h.env) },
+			func() error { return host.ArchiveEnvironment(ctx, h.env) },
+		},
+		"membership": {
+			func() error { return host.RemoveMember(ctx, h.id, h.bot) },
+			func() error { return host.ArchiveMember(ctx, h.id, h.bot) },
+		},
+		"bot": {
+			func() error { return host.DeleteAgent(ctx, h.bot) },
+			func() error { return host.ArchiveAgent(ctx, h.bot) },
+		},
+	} {
+		err := tt.remove()
+		is(t, err, control.ErrInUse)
+		if err != nil && !strings.Contains(err.Error(), "threads names it): archive the ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		check(t, errors.Join(tt.archive(), tt.archive()))
+	}
+	_, err := host.CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env})
+	is(t, err, control.ErrArchived)
+	_, err = host.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot})
+	is(t, err, control.ErrArchived)
+	_, err = host.Resolve(ctx, th.ID, control.Want{})
+	is(t, err, control.ErrArchived)
+	is(t, host.SetDefaultEnvironment(ctx, h.id, h.env), control.ErrArchived)
+}
+
+// An archived agent has no access, in any house.
+func TestArchivedAgent(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	check(t, db.Host().ArchiveAgent(ctx, h.owner))
+	if all := must(db.As(h.owner).Houses(ctx))(t); len(all) != 0 {
+		t.Errorf("it sees %v", all)
+	}
+}
+
+// Environments keep what they were given, and those that inject a secret are found.
+func TestEnvironments(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	s := db.As(h.member)
+	recipe := control.Recipe{
+		Name: "web", Runtime: "local", Config: json.RawMessage(`{"image": "node:24"}`),
+		Bindings: []control.Binding{{Name: "TOKEN", Required: true}, {Name: "OTHER"}},
+	}
+	e := must(s.CreateEnvironment(ctx, h.id, recipe))(t)
+	got := control.Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings}
+	if d := cmp.Diff(recipe, got); d != "" || e.House != h.id {
+		t.Error(d)
+	}
+	for name, n := range map[string]int{"TOKEN": 1, "OTHER": 1, "NONE": 0} {
+		if all := must(s.Binding(ctx, h.id, name))(t); len(all) != n {
+			t.Errorf("%s: %v", name, all)
+		}
+	}
+	recipe.Bindings = nil
+	must(s.ChangeEnvironment(ctx, e.ID, recipe))(t)
+	if e := must(s.Environment(ctx, e.ID))(t); len(e.Bindings) != 0 || len(must(s.Environments(ctx, h.id))(t)) != 2 {
+		t.Errorf("got %+v", e)
+	}
+	_, err := s.CreateEnvironment(ctx, h.id, control.Recipe{Name: "x", Config: json.RawMessage(`[]`)})
+	is(t, err, control.ErrInvalid)
+	_, err = s.CreateEnvironment(ctx, "none", control.Recipe{Name: "x"})
+	is(t, err, control.ErrForbidden)
+	_, err = db.Host().CreateEnvironment(ctx, "none", control.Recipe{Name: "x"})
+	is(t, err, control.ErrReference)
+}
+
+// Secrets: owners put and delete them, members read their names, and sealed values are read by the host alone.
+func TestSecrets(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	owner, host := db.As(h.owner), db.Host()
+	sealed := func(v, key string) func(string) (control.Sealed, error) {
+		return func(id string) (control.Sealed, error) {
+			return control.Sealed{KeyID: key, Ciphertext: []byte(v + " of " + id)}, nil
+		}
+	}
+	first := must(owner.PutSecret(ctx, h.id, "TOKEN", sealed("one", "k1")))(t)
+	again := must(owner.PutSecret(ctx, h.id, "TOKEN", sealed("two", "k2")))(t)
+	if first.ID != again.ID || first.Name != "TOKEN" || first.House != h.id {
+		t.Errorf("got %+v, then %+v", first, again)
+	}
+	_, err := db.As(h.member).PutSecret(ctx, h.id, "MINE", sealed("x", "k"))
+	is(t, err, control.ErrForbidden)
+	_, err = owner.PutSecret(ctx, h.id, "not a name", sealed("x", "k"))
+	is(t, err, control.ErrInvalid)
+	failed := errors.New("the key is away")
+	_, err = owner.PutSecret(ctx, h.id, "LATER", func(string) (control.Sealed, error) {
+		return control.Sealed{}, failed
+	})
+	is(t, err, failed)
+	if all := must(db.As(h.member).Secrets(ctx, h.id))(t); len(all) != 1 || all[0].Name != "TOKEN" {
+		t.Errorf("got %v", all)
+	}
+
+	e := must(owner.CreateEnvironment(ctx, h.id, control.Recipe{
+		Name: "e", Bindings: []control.Binding{{Name: "ABSENT", Required: true}, {Name: "TOKEN"}},
+	}))(t)
+	_, err = owner.BoundSecrets(ctx, e.ID)
+	is(t, err, control.ErrForbidden)
+	bound := must(host.BoundSecrets(ctx, e.ID))(t)
+	if len(bound) != 2 || bound[0].Value != nil || !bound[0].Required || bound[1].Value == nil ||
+		string(bound[1].Value.Ciphertext) != "two of "+first.ID || bound[1].Value.KeyID != "k2" {
+		t.Errorf("got %+v", bound)
+	}
+
+	old := must(host.SealedByOthers(ctx, "k3", 10))(t)
+	if len(old) != 1 {
+		t.Fatalf("got %v", old)
+	}
+	for _, want := range []bool{true, false} { // the second time it is another value
+		if got := must(host.Reseal(ctx, old[0], control.Sealed{KeyID: "k3", Ciphertext: []byte("3")}))(t); got != want {
+			t.Errorf("resealed: %t", got)
+		}
+	}
+	if old := must(host.SealedByOthers(ctx, "k3", 10))(t); len(old) != 0 {
+		t.Errorf("left: %v", old)
+	}
+	check(t, owner.DeleteSecret(ctx, h.id, "TOKEN"))
+	is(t, owner.DeleteSecret(ctx, h.id, "TOKEN"), control.ErrAbsent)
+}
+
+// Threads: what is chosen stays, lists have their filters and pages, updated_at follows each change of a row.
+func TestThreads(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	s := db.As(h.member)
+	root := must(s.CreateThread(ctx, control.NewThread{
+		ID: "chosen-1", House: h.id, Name: "Root", Pinned: true, Tags: []string{"a", "b"},
+		ParentAgent: h.bot, Environment: h.env, Config: json.RawMessage(`{"k": 1}`),
+	}))(t)
+	if root.Stream != "chosen-1" || root.Status != control.ThreadOpen || root.PinnedAt == nil || root.Agent != nil ||
+		root.ParentAgent == nil || *root.ParentAgent != h.bot || !root.UpdatedAt.Equal(root.CreatedAt) {
+		t.Errorf("got %+v", root)
+	}
+	_, err := s.CreateThread(ctx, control.NewThread{ID: "chosen-1", House: h.id})
+	is(t, err, control.ErrTaken)
+	_, err = s.CreateThread(ctx, control.NewThread{ID: "not valid", House: h.id})
+	is(t, err, control.ErrInvalid)
+	_, err = s.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.owner})
+	is(t, err, control.ErrInvalid)
+	var ids []string
+	for range 5 {
+		child := must(s.CreateThread(ctx, control.NewThread{House: h.id, Parent: root.ID, Agent: h.bot}))(t)
+		if child.Status != control.ThreadIdle || child.Tags == nil || len(child.ID) != 16 {
+			t.Errorf("got %+v", child)
+		}
+		ids = append([]string{child.ID}, ids...)
+	}
+	list := func(q control.Query) (got []string) {
+		for _, v := range must(s.Threads(ctx, q))(t) {
+			got = append(got, v.ID)
+		}
+		return got
+	}
+	for name, tt := range map[string]struct {
+		q    control.Query
+		want []string
+	}{
+		"all":      {control.Query{House: h.id}, append(ids, root.ID)},
+		"children": {control.Query{Parent: root.ID}, ids},
+		"first":    {control.Query{House: h.id, Limit: 2}, ids[:2]},
+		"next":     {control.Query{House: h.id, Limit: 2, After: ids[1]}, ids[2:4]},
+		"pinned":   {control.Query{Pinned: true}, []string{root.ID}},
+		"tags":     {control.Query{Tags: []string{"b", "a"}}, []string{root.ID}},
+		"no tags":  {control.Query{Tags: []string{"b", "c"}}, nil},
+		"status":   {control.Query{Statuses: []string{"open", "closed"}}, []string{root.ID}},
+	} {
+		if d := cmp.Diff(tt.want, list(tt.q)); d != "" {
+			t.Errorf("%s:\n%s", name, d)
+		}
+	}
+	no, yes, name := false, true, ""
+	got := must(s.ChangeThread(ctx, root.ID, control.ThreadChange{
+		Name: &name, Pinned: &no, Tags: &[]string{"c"}, Closed: &yes,
+	}))(t)
+	if got.Name != "" || got.PinnedAt != nil || got.Tags[0] != "c" || got.Status != control.ThreadClosed ||
+		!got.UpdatedAt.After(root.UpdatedAt) || string(got.Config) != `{"k": 1}` {
+		t.Errorf("got %+v", got)
+	}
+	_, err = s.ChangeThread(ctx, ids[0], control.ThreadChange{Closed: &yes})
+	is(t, err, control.ErrInvalid)
+	must(s.Claim(ctx, ids[0], "r1"))(t)
+	is(t, s.DeleteThread(ctx, root.ID), control.ErrClaimed)
+	must(s.Adopt(ctx, ids[0], "r1", control.ThreadCompleted))(t)
+	check(t, s.DeleteThread(ctx, root.ID))
+	if left := list(control.Query{House: h.id}); left != nil {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// No error has a value of a row.
+func TestErrorsWithoutValues(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	const value = "hunter2-hunter2"
+	seal := func(string) (control.Sealed, error) {
+		return control.Sealed{KeyID: value, Ciphertext: nil}, nil
+	}
+	_, err := db.As(h.owner).PutSecret(ctx, h.id, "TOKEN", seal)
+	if err == nil || strings.Contains(err.Error(), value) {
+		t.Errorf("got %v", err)
+	}
+	_, err = db.Host().CreateEnvironment(ctx, h.id, control.Recipe{
+		Name: value, Config: json.RawMessage(`["` + value + `"]`),
+	})
+	is(t, err, control.ErrInvalid)
+	if err == nil || strings.Contains(err.Error(), value) {
+		t.Errorf("got %v", err)
+	}
+	_, err = control.Open(ctx, "postgres://u:"+value+"@host:bad/db", control.Config{})
+	if err == nil || strings.Contains(err.Error(), value) {
+		t.Errorf("got %v", err)
+	}
+}

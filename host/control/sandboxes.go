@@ -1,0 +1,261 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Statuses of sandboxes.
+const (
+	SandboxPending = "pending" // its machine is being made
+	SandboxLive    = "live"
+	SandboxDead    = "dead" // for good
+)
+
+// Sandbox is the handle of a machine. Threads point at it; it knows of none.
+type Sandbox struct {
+	ID           string
+	House        string
+	Environment  string
+	Provider     string
+	Ref          string // the machine's id at the provider; "" while it is not known
+	Ephemeral    bool   // made for one run: Reap deletes it
+	Status       string
+	PendingUntil time.Time // then Expire declares a pending one dead
+	CreatedAt    time.Time
+	DestroyedAt  *time.Time // nil: the machine is there, or may be
+}
+
+const sandboxColumns = `id, house_id as house, environment_id as environment, provider,
+	coalesce(provider_ref, '') as ref, ephemeral, status, pending_until, created_at, destroyed_at`
+
+// Sandboxes returns a house's sandboxes that are not dead, or whose machine is not known to be gone, the newest first.
+func (s Scope) Sandboxes(ctx context.Context, house string) (all []Sandbox, err error) {
+	err = s.tx(ctx, "list sandboxes of house "+house, func(tx pgx.Tx) error {
+		all, err = many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+			where house_id = $1 and (status <> 'dead' or destroyed_at is null) order by created_at desc, id`, house)
+		return err
+	})
+	return all, err
+}
+
+// Sandbox returns a sandbox.
+func (s Scope) Sandbox(ctx context.Context, id string) (b Sandbox, err error) {
+	err = s.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
+		b, err = one[Sandbox](ctx, tx, "sandbox", `select `+sandboxColumns+` from sandboxes where id = $1`, id)
+		return err
+	})
+	return b, err
+}
+
+// Want is what Resolve needs to make a sandbox.
+type Want struct {
+	Environment string        // outranks the thread's and the house's default
+	Ephemeral   bool          // it is made for one run
+	Patience    time.Duration // for the machine to be live. Default 15 min
+}
+
+// Resolution is the sandbox of a thread.
+type Resolution struct {
+	Sandbox Sandbox
+	Made    bool     // the caller has to make its machine, and to report it by Live
+	From    string   // the dead sandbox that it replaces; "" where there was none
+	Threads []string // that were repointed from the dead one: each gets a signal
+}
+
+// mostRaces bounds how often a transaction looks again at a thread whose sandbox changes under it.
+const mostRaces = 10
+
+var errRaced = errors.New("the thread's sandbox has changed")
+
+// raced runs f again while it returns errRaced.
+func raced(f func() error) error {
+	for range mostRaces {
+		if err := f(); !errors.Is(err, errRaced) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the thread's sandbox changes all the time", ErrBusy)
+}
+
+// Resolve returns a thread's sandbox. Where it has none or a dead one, Resolve makes the row of a new one, pending, and
+// repoints each thread of the dead one to it. Of many callers at once one makes it. The order of locks, here and
+// elsewhere, is: sandbox, then threads.
+func (s Scope) Resolve(ctx context.Context, thread string, w Want) (r Resolution, err error) {
+	if w.Patience == 0 {
+		w.Patience = 15 * time.Minute
+	}
+	err = raced(func() error {
+		return s.tx(ctx, "resolve the sandbox of thread "+thread, func(tx pgx.Tx) error {
+			r = Resolution{}
+			b, err := lockBox(ctx, tx, thread, "for update")
+			if err != nil {
+				return err
+			}
+			if b != nil && b.Status != SandboxDead {
+				r.Sandbox = *b
+				return nil
+			}
+			return r.make(ctx, tx, thread, b, w)
+		})
+	})
+	return r, err
+}
+
+// make makes the row of a thread's sandbox, in place of a dead one or of none.
+func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *Sandbox, w Want) error {
+	e, err := recipe(ctx, tx, thread, w.Environment, dead)
+	if err != nil {
+		return err
+	}
+	r.Sandbox, err = one[Sandbox](ctx, tx, "sandbox", `
+		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
+		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
+		e.House, e.ID, e.Runtime, w.Ephemeral, w.Patience)
+	if err != nil {
+		return err
+	}
+	r.Made = true
+	if dead == nil {
+		r.Threads = []string{thread}
+		return exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, thread, r.Sandbox.ID)
+	}
+	r.From = dead.ID
+	r.Threads, err = column[string](ctx, tx,
+		`update threads set sandbox_id = $2 where sandbox_id = $1 returning id`, dead.ID, r.Sandbox.ID)
+	return err
+}
+
+// recipe returns the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the thread's, its
+// house's default. It returns ErrNoRecipe and ErrArchived.
+func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *Sandbox) (Environment, error) {
+	if wanted == "" && dead != nil {
+		wanted = dead.Environment
+	}
+	ids, err := column[*string](ctx, tx, `
+		select coalesce(nullif($2, ''), t.environment_id, h.default_environment_id)
+		from threads t join houses h on h.id = t.house_id where t.id = $1`, thread, wanted)
+	if err != nil {
+		return Environment{}, err
+	}
+	if len(ids) == 0 || ids[0] == nil {
+		return Environment{}, fmt.Errorf("thread %s: %w", thread, ErrNoRecipe)
+	}
+	e, err := one[Environment](ctx, tx, "environment",
+		`select `+environmentColumns+` from environments where id = $1 for share`, *ids[0])
+	if err == nil && e.ArchivedAt != nil {
+		return e, fmt.Errorf("environment %s: %w", e.ID, ErrArchived)
+	}
+	return e, err
+}
+
+// lockBox locks a thread's sandbox by a clause, and then the thread. It returns nil where the thread has none.
+func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*Sandbox, error) {
+	ids, err := column[*string](ctx, tx, `select sandbox_id from threads where id = $1`, thread)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("thread: %w", ErrAbsent)
+	}
+	var b *Sandbox
+	if ids[0] != nil {
+		row, err := one[Sandbox](ctx, tx, "sandbox",
+			`select `+sandboxColumns+` from sandboxes where id = $1 `+clause, *ids[0])
+		if errors.Is(err, ErrAbsent) {
+			return nil, errRaced // deleted since
+		} else if err != nil {
+			return nil, err
+		}
+		b = &row
+	}
+	now, err := column[*string](ctx, tx, `select sandbox_id from threads where id = $1 for update`, thread)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(now) == 0:
+		return nil, fmt.Errorf("thread: %w", ErrAbsent)
+	case (now[0] == nil) != (ids[0] == nil) || now[0] != nil && *now[0] != *ids[0]:
+		return nil, errRaced
+	}
+	return b, nil
+}
+
+// Live reports the machine of a pending sandbox. It returns ErrDeadBox where the sandbox has expired: the caller
+// deletes the machine. Repeating it changes nothing.
+func (s Scope) Live(ctx context.Context, id, ref string) error {
+	return s.tx(ctx, "report the machine of sandbox "+id, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update sandboxes set status = 'live', provider_ref = $2
+			where id = $1 and (status = 'pending' or status = 'live' and provider_ref = $2)`, id, ref)
+		if err != nil || tag.RowsAffected() > 0 {
+			return err
+		}
+		if _, err := one[Sandbox](ctx, tx, "sandbox",
+			`select `+sandboxColumns+` from sandboxes where id = $1`, id); err != nil {
+			return err
+		}
+		return fmt.Errorf("sandbox %s: %w", id, ErrDeadBox)
+	})
+}
+
+// Reap declares a sandbox dead that was made for a run, once no thread runs in it. done reports that it is dead now.
+// Its machine is the caller's to delete: see Condemned.
+func (s Scope) Reap(ctx context.Context, id string) (done bool, err error) {
+	err = s.tx(ctx, "reap sandbox "+id, func(tx pgx.Tx) error {
+		// The lock is a statement of its own: what follows sees each claim that had the lock before.
+		b, err := one[Sandbox](ctx, tx, "sandbox",
+			`select `+sandboxColumns+` from sandboxes where id = $1 for update`, id)
+		if err != nil {
+			return err
+		}
+		if done = b.Status == SandboxDead; done {
+			return nil
+		}
+		tag, err := tx.Exec(ctx, `update sandboxes set status = 'dead' where id = $1 and ephemeral
+			and not exists (select from threads where sandbox_id = $1 and status = 'running')`, id)
+		done = tag.RowsAffected() > 0
+		return err
+	})
+	return done, err
+}
+
+// Tombstone notes that a sandbox's machine is gone. It returns the threads that run in it, for the caller to end on
+// their logs; their rows follow. Repeating it changes nothing.
+func (s Scope) Tombstone(ctx context.Context, id string) (running []string, err error) {
+	err = s.tx(ctx, "tombstone sandbox "+id, func(tx pgx.Tx) error {
+		err := exec(ctx, tx, "sandbox", `update sandboxes
+			set status = 'dead', destroyed_at = coalesce(destroyed_at, now()) where id = $1`, id)
+		if err != nil {
+			return err
+		}
+		running, err = column[string](ctx, tx,
+			`select id from threads where sandbox_id = $1 and status = 'running' order by id`, id)
+		return err
+	})
+	return running, err
+}
+
+// Expire declares sandboxes dead that are pending for too long, and returns how many.
+func (s Scope) Expire(ctx context.Context) (n int64, err error) {
+	err = s.tx(ctx, "expire sandboxes", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update sandboxes set status = 'dead'
+			where status = 'pending' and pending_until < now()`)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// Condemned returns at most limit dead sandboxes whose machines are to be deleted: Tombstone ends that.
+func (s Scope) Condemned(ctx context.Context, limit int) (all []Sandbox, err error) {
+	err = s.tx(ctx, "list dead sandboxes", func(tx pgx.Tx) error {
+		all, err = many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+			where status = 'dead' and destroyed_at is null order by created_at, id limit $1`, limit)
+		return err
+	})
+	return all, err
+}

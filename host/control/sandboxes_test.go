@@ -1,0 +1,242 @@
+package control_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/control"
+)
+
+// driven makes a thread that the house's bot drives.
+func driven(t testing.TB, db *control.DB, h house) string {
+	t.Helper()
+	n := control.NewThread{House: h.id, Environment: h.env, Agent: h.bot}
+	return must(db.Host().CreateThread(t.Context(), n))(t).ID
+}
+
+// Of 64 claims at once one has the thread; its run may claim again.
+func TestClaims(t *testing.T) {
+	db, _ := open(t, control.Config{Connections: 16})
+	ctx, h := t.Context(), newHouse(t, db)
+	id := driven(t, db, h)
+	must(db.Host().Resolve(ctx, id, control.Want{}))(t)
+	var all sync.WaitGroup
+	errs := make([]error, 64)
+	for i := range errs {
+		all.Go(func() { _, errs[i] = db.As(h.member).Claim(ctx, id, fmt.Sprint("r", i)) })
+	}
+	all.Wait()
+	winner := -1
+	for i, err := range errs {
+		if err == nil && winner >= 0 {
+			t.Errorf("runs %d and %d have the thread", winner, i)
+		} else if err == nil {
+			winner = i
+		} else {
+			is(t, err, control.ErrClaimed)
+		}
+	}
+	if winner < 0 {
+		t.Fatal("no run has the thread")
+	}
+	run := fmt.Sprint("r", winner)
+	got := must(db.Host().Claim(ctx, id, run))(t)
+	if got.ClaimedRun != run || got.ClaimedAt == nil || got.Status != control.ThreadRunning {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A claim ends by the verdict of its run and no other; a chat can't be claimed.
+func TestAdopt(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	id := driven(t, db, h)
+	must(host.Claim(ctx, id, "r1"))(t)
+	if stale := must(host.Stale(ctx, time.Now().Add(time.Hour), 10))(t); len(stale) != 1 || stale[0].ID != id {
+		t.Errorf("got %v", stale)
+	}
+	if stale := must(host.Stale(ctx, time.Now().Add(-time.Hour), 10))(t); len(stale) != 0 {
+		t.Errorf("got %v", stale)
+	}
+	for _, tt := range []struct {
+		run  string
+		done bool
+	}{{"r0", false}, {"r1", true}, {"r1", false}} {
+		if done := must(host.Adopt(ctx, id, tt.run, control.ThreadFailed))(t); done != tt.done {
+			t.Errorf("%s: %t", tt.run, done)
+		}
+	}
+	got := must(host.Claim(ctx, id, "r2"))(t) // a thread that has ended runs again
+	if got.ClaimedRun != "r2" {
+		t.Errorf("got %+v", got)
+	}
+	chat := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t)
+	_, err := host.Claim(ctx, chat.ID, "r1")
+	is(t, err, control.ErrInvalid)
+	_, err = host.Claim(ctx, "none", "r1")
+	is(t, err, control.ErrAbsent)
+}
+
+// A thread's sandbox: made once by many callers, shared, live, dead, replaced for all of its threads at once.
+func TestResolve(t *testing.T) {
+	db, _ := open(t, control.Config{Connections: 8})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	first := driven(t, db, h)
+	resolve := func(threads ...string) (made control.Resolution, sandboxes []string) {
+		t.Helper()
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		for _, id := range threads {
+			all.Go(func() {
+				r, err := db.As(h.member).Resolve(ctx, id, control.Want{Ephemeral: true})
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				sandboxes = append(sandboxes, r.Sandbox.ID)
+				if r.Made && made.Made {
+					t.Error("two sandboxes are made")
+				} else if r.Made {
+					made = r
+				}
+			})
+		}
+		all.Wait()
+		slices.Sort(sandboxes)
+		return made, slices.Compact(sandboxes)
+	}
+	made, ids := resolve(slices.Repeat([]string{first}, 16)...)
+	if !made.Made || len(ids) != 1 || made.Sandbox.Status != control.SandboxPending || made.From != "" ||
+		!made.Sandbox.Ephemeral || made.Sandbox.Environment != h.env {
+		t.Fatalf("got %+v, %v", made, ids)
+	}
+	box := made.Sandbox.ID
+	check(t, errors.Join(host.Live(ctx, box, "machine-1"), host.Live(ctx, box, "machine-1")))
+	second := must(host.CreateThread(ctx, control.NewThread{House: h.id, Sandbox: box, Agent: h.bot}))(t).ID
+	must(host.Claim(ctx, first, "r1"))(t)
+	for range 2 {
+		running := must(host.Tombstone(ctx, box))(t)
+		if !slices.Equal(running, []string{first}) {
+			t.Errorf("running: %v", running)
+		}
+	}
+	must(host.Adopt(ctx, first, "r1", control.ThreadFailed))(t)
+	_, err := host.Claim(ctx, second, "r2")
+	is(t, err, control.ErrDeadBox)
+
+	made, ids = resolve(append(slices.Repeat([]string{first}, 8), slices.Repeat([]string{second}, 8)...)...)
+	slices.Sort(made.Threads)
+	want := []string{first, second}
+	slices.Sort(want)
+	if !made.Made || len(ids) != 1 || made.From != box || !slices.Equal(made.Threads, want) || ids[0] == box {
+		t.Errorf("got %+v, %v", made, ids)
+	}
+	must(host.Claim(ctx, second, "r2"))(t)
+}
+
+// A sandbox that is pending for too long is dead, and its machine is to be deleted should it come; a thread without any
+// environment has no sandbox.
+func TestExpire(t *testing.T) {
+	db, url := openAlone(t, control.Config{})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	id := driven(t, db, h)
+	box := must(host.Resolve(ctx, id, control.Want{Patience: time.Minute}))(t).Sandbox.ID
+	if n := must(host.Expire(ctx))(t); n != 0 {
+		t.Errorf("%d expired", n)
+	}
+	_ = must(connect(t, url).Exec(ctx, `update sandboxes set pending_until = now() - interval '1 second'`))(t)
+	if n := must(host.Expire(ctx))(t); n != 1 {
+		t.Errorf("%d expired", n)
+	}
+	is(t, host.Live(ctx, box, "late"), control.ErrDeadBox)
+	is(t, host.Live(ctx, "none", "late"), control.ErrAbsent)
+	if all := must(host.Condemned(ctx, 10))(t); len(all) != 1 || all[0].ID != box {
+		t.Errorf("got %v", all)
+	}
+	must(host.Tombstone(ctx, box))(t)
+	if all := must(host.Condemned(ctx, 10))(t); len(all) != 0 {
+		t.Errorf("got %v", all)
+	}
+	if r := must(host.Resolve(ctx, id, control.Want{}))(t); r.From != box {
+		t.Errorf("got %+v", r)
+	}
+	if all := must(host.Sandboxes(ctx, h.id))(t); len(all) != 1 {
+		t.Errorf("got %v", all)
+	}
+	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot}))(t).ID
+	_, err := host.Resolve(ctx, bare, control.Want{})
+	is(t, err, control.ErrNoRecipe)
+	check(t, host.SetDefaultEnvironment(ctx, h.id, h.env))
+	must(host.Resolve(ctx, bare, control.Want{}))(t)
+}
+
+// A shared sandbox is never reaped, nor one in which a thread runs.
+func TestReap(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	shared, own := driven(t, db, h), driven(t, db, h)
+	kept := must(host.Resolve(ctx, shared, control.Want{}))(t).Sandbox.ID
+	box := must(host.Resolve(ctx, own, control.Want{Ephemeral: true}))(t).Sandbox.ID
+	must(host.Claim(ctx, own, "r1"))(t)
+	for _, id := range []string{kept, box} {
+		if must(host.Reap(ctx, id))(t) {
+			t.Errorf("%s is reaped", id)
+		}
+	}
+	must(host.Adopt(ctx, own, "r1", control.ThreadCompleted))(t)
+	for range 2 {
+		if !must(host.Reap(ctx, box))(t) {
+			t.Error("it is not reaped")
+		}
+	}
+}
+
+// reaps races claims against reaping, and returns how often each was first.
+func reaps(t *testing.T, rounds int) (claimed, reaped int) {
+	db, _ := open(t, control.Config{Connections: 8})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	for i := range rounds {
+		id := driven(t, db, h)
+		box := must(host.Resolve(ctx, id, control.Want{Ephemeral: true}))(t).Sandbox.ID
+		check(t, host.Live(ctx, box, "m"))
+		start := make(chan struct{})
+		var both sync.WaitGroup
+		var claimErr, reapErr error
+		var dead bool
+		both.Go(func() { <-start; _, claimErr = host.Claim(ctx, id, "r") })
+		both.Go(func() { <-start; dead, reapErr = host.Reap(ctx, box) })
+		close(start)
+		both.Wait()
+		check(t, reapErr)
+		switch {
+		case claimErr == nil && !dead:
+			claimed++
+		case errors.Is(claimErr, control.ErrDeadBox) && dead:
+			reaped++
+		default:
+			t.Fatalf("round %d: the claim got %v, the sandbox is dead: %t", i, claimErr, dead)
+		}
+		b, th := must(host.Sandbox(ctx, box))(t), must(host.Thread(ctx, id))(t)
+		if (b.Status == control.SandboxDead) == (th.Status == control.ThreadRunning) {
+			t.Fatalf("round %d: the thread is %s, its sandbox %s", i, th.Status, b.Status)
+		}
+	}
+	return claimed, reaped
+}
+
+// A claim and the reaping of its sandbox at the same time: one of the two happens.
+func TestReapAgainstClaim(t *testing.T) { reaps(t, 20) }
+
+// The same, 1,000 times.
+func TestFullReapAgainstClaim(t *testing.T) {
+	claimed, reaped := reaps(t, 1000)
+	t.Logf("claimed %d times, reaped %d times", claimed, reaped)
+	if claimed == 0 || reaped == 0 {
+		t.Errorf("no race: claimed %d times, reaped %d times", claimed, reaped)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 )
@@ -18,7 +19,7 @@ const probeStream = "\x01probe"
 // that is full. A client can't see every limit, for example a server's disk: such a limit counts from the first append
 // that it refuses.
 func (n *Engine) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.patience.request(time.Now()))
 	defer cancel()
 	infos := map[string]*streamInfo{}
 	for _, s := range n.shards {

@@ -86,7 +86,7 @@ func TestCluster(t *testing.T) {
 	begin := time.Now()
 	progress()
 	conn := enginetest.Must(nats.Connect(
-		c.config(0).URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		c.config(0).URL, nats.Timeout(time.Minute), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 	))(t)
 	defer conn.Close()
 	js := enginetest.Must(natsjs.New(conn, natsjs.WithDefaultTimeout(time.Second)))(t)

@@ -31,8 +31,8 @@ func HasMajority(replicas int, ago ...time.Duration) bool {
 
 // TryMany reads the messages of a stream with one request, and returns their seqs.
 func TryMany(ctx context.Context, conn *nats.Conn, stream string) (seqs []uint64, err error) {
-	n := &Engine{conn: conn}
-	_, err = n.tryMany(ctx, &shard{stream: stream}, getRequest{Batch: 10}, func(m message) (bool, error) {
+	n := &Engine{conn: conn, patience: patience{least: tryTimeout}}
+	_, err = n.tryMany(ctx, tryTimeout, &shard{stream: stream}, getRequest{Batch: 10}, func(m message) (bool, error) {
 		seqs = append(seqs, m.Seq)
 		return true, nil
 	})

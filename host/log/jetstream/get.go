@@ -47,9 +47,9 @@ func (n *Engine) get(ctx context.Context, s *shard, q getRequest) (m message, ok
 // getMany reads q.Batch messages from any replica, which may lag behind the leader. upTo is the replica's last seq, 0
 // if it did not send that.
 func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages []message, upTo uint64, err error) {
-	err = n.retry(ctx, func(context.Context) error {
+	err = n.retry(ctx, func(limit time.Duration) error {
 		messages = nil
-		upTo, err = n.tryMany(ctx, s, q, func(m message) (bool, error) {
+		upTo, err = n.tryMany(ctx, limit, s, q, func(m message) (bool, error) {
 			messages = append(messages, m)
 			return true, nil
 		})
@@ -62,9 +62,10 @@ func (n *Engine) getMany(ctx context.Context, s *shard, q getRequest) (messages 
 }
 
 // tryMany asks for messages once, and calls f for each as it arrives, until f returns false or an error. An error may
-// come after some messages. The next one is the one that follows them: no message is left out.
+// come after some messages: for example if no next one comes within limit. The next one is the one that follows them:
+// no message is left out.
 func (n *Engine) tryMany(
-	ctx context.Context, s *shard, q getRequest, f func(message) (bool, error),
+	ctx context.Context, limit time.Duration, s *shard, q getRequest, f func(message) (bool, error),
 ) (upTo uint64, err error) {
 	answers := make(chan *nats.Msg, q.Batch+1) // room for all of them: the client drops what it has no room for
 	inbox := n.conn.NewInbox()
@@ -84,7 +85,8 @@ func (n *Engine) tryMany(
 	if err := n.conn.PublishRequest(jsAPI+"DIRECT.GET."+s.stream, inbox, body); err != nil {
 		return 0, err
 	}
-	quiet := time.NewTimer(tryTimeout)
+	began := time.Now()
+	quiet := time.NewTimer(limit)
 	defer quiet.Stop()
 	for last := uint64(0); ; {
 		var m *nats.Msg
@@ -95,7 +97,9 @@ func (n *Engine) tryMany(
 		case <-quiet.C:
 			return 0, nats.ErrTimeout
 		}
-		quiet.Reset(tryTimeout)
+		if quiet.Reset(limit); last == 0 {
+			n.patience.answered(time.Now(), time.Since(began))
+		}
 		switch status := m.Header.Get("Status"); status {
 		case "", "204":
 			// Each message names the one before it in the answer, and so does the end. One can be missing where the

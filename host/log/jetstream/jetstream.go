@@ -30,6 +30,8 @@ type Engine struct {
 	cache  cache
 	recent recent
 
+	patience patience
+
 	refused atomic.Bool // the cluster had no room for the last append
 }
 
@@ -45,9 +47,7 @@ type Config struct {
 }
 
 const (
-	// of a request with its retries: the cluster may need as long to elect a new leader
-	requestTimeout = 10 * time.Second
-	tryTimeout     = 2 * time.Second // of one try: the server that got it may be gone
+	connectTimeout = 5 * time.Second // of one server, with its greeting
 	firstWait      = 5 * time.Millisecond
 	lastWait       = 500 * time.Millisecond // between two tries
 
@@ -70,6 +70,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 			config.Prefix, config.Shards, config.Replicas)
 	}
 	n := &Engine{config: config, log: config.Logger.With("component", "nats"), ended: make(chan struct{})}
+	n.patience.least = tryTimeout
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -97,6 +98,7 @@ func (n *Engine) connect(ctx context.Context) error {
 		nats.Name("arbe thread server"),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
+		nats.Timeout(connectTimeout),
 		nats.PingInterval(5 * time.Second), // after two without an answer it tries another server
 		nats.IgnoreAuthErrorAbort(),        // a user may be refused for a while
 		nats.ReconnectBufSize(-1),          // a publish without a connection fails at once, and never happens later

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -48,7 +49,7 @@ func open(t testing.TB, config jetstream.Config) *jetstream.Engine {
 // admin is an administrator's client.
 func admin(t testing.TB, s *server.Server) natsjs.JetStream {
 	t.Helper()
-	conn := enginetest.Must(nats.Connect(s.ClientURL()))(t)
+	conn := enginetest.Must(nats.Connect(s.ClientURL(), nats.Timeout(time.Minute)))(t)
 	t.Cleanup(conn.Close)
 	return enginetest.Must(natsjs.New(conn))(t)
 }
@@ -131,9 +132,9 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestBatches makes more concurrent appends of several messages than a server accepts at once. It runs alone: the
-// engine gives the server two seconds for each answer, and one server has to answer all.
+// TestBatches makes more concurrent appends of several messages than a server accepts at once.
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
 	config := configOf(t, s)
 	config.Shards = 1

@@ -16,7 +16,6 @@ import (
 const (
 	leaseRecent = 2 * time.Second
 	leaseKept   = time.Second // a confirmation is valid for reads that begin within it
-	leaseTry    = 2 * time.Second
 )
 
 // lease is the time at which a shard's leader last had a majority.
@@ -27,7 +26,7 @@ type lease struct {
 
 // confirm returns nil if the shard's leader, which has just answered, has a majority.
 func (n *Engine) confirm(ctx context.Context, s *shard) error {
-	within, cancel := context.WithTimeout(ctx, leaseTry)
+	within, cancel := context.WithTimeout(ctx, n.patience.try(time.Now(), 0))
 	defer cancel()
 	select {
 	case s.lease.turn <- struct{}{}:

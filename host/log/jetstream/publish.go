@@ -28,11 +28,15 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 			fmt.Errorf("an append of %d bytes needs %d messages of %d bytes: NATS accepts no more than %d at once",
 				len(e.body), e.count, e.most, mostBatch)
 	}
-	within, cancel := context.WithTimeout(ctx, requestTimeout+time.Duration(e.count)*time.Second)
-	defer cancel()
-	doubt := false
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		seq, err := n.publishOnce(within, s, subject, after, e)
+	began, doubt := time.Now(), false
+	left := func() time.Duration {
+		now := time.Now()
+		return n.patience.publish(now, e.count) - now.Sub(began)
+	}
+	for i, wait := 0, firstWait; ; i, wait = i+1, min(2*wait, lastWait) {
+		seq, err := n.publishOnce(ctx, s, subject, after, e, func() time.Duration {
+			return min(n.patience.try(time.Now(), i), left())
+		})
 		if err == nil {
 			return seq, nil
 		}
@@ -59,10 +63,11 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 		case !temporary(err) && apiCode(err) != codeWrongLastBusy:
 			return 0, fmt.Errorf("append to %s: %w", s.stream, err)
 		}
-		if !pause(within, wait) {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-			}
+		over := left() < wait
+		if !over && !pause(ctx, wait) {
+			over, err = true, ctx.Err()
+		}
+		if over {
 			return 0, fmt.Errorf("append to %s, which may have happened: %w", s.stream, err)
 		}
 	}
@@ -93,9 +98,10 @@ func (n *Engine) follower(
 	return seq, true, err
 }
 
-// publishOnce publishes a frame, as an atomic batch if it has more than one message.
+// publishOnce publishes a frame, as an atomic batch if it has more than one message. It waits for each answer for at
+// most limit.
 func (n *Engine) publishOnce(
-	ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame,
+	ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame, limit func() time.Duration,
 ) (uint64, error) {
 	batch := nuid.Next() // new for each try: the server may still hold the start of the last one
 	for i := range e.count {
@@ -112,11 +118,11 @@ func (n *Engine) publishOnce(
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
 		}
 		// The server answers each message. To wait keeps its queues short. With the last message it syncs them all.
-		limit := tryTimeout
+		wait := limit()
 		if last {
-			limit += time.Duration(e.count) * tryTimeout / 20
+			wait += time.Duration(e.count) * wait / 20
 		}
-		seq, err := n.send(ctx, m, limit)
+		seq, err := n.send(ctx, m, wait)
 		if err != nil || last {
 			return seq, err
 		}
@@ -128,9 +134,14 @@ func (n *Engine) publishOnce(
 func (n *Engine) send(ctx context.Context, m *nats.Msg, limit time.Duration) (uint64, error) {
 	try, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	began := time.Now()
 	reply, err := n.conn.RequestMsgWithContext(try, m)
-	if err != nil || len(reply.Data) == 0 {
+	if err != nil {
 		return 0, err
+	}
+	n.patience.answered(time.Now(), time.Since(began))
+	if len(reply.Data) == 0 {
+		return 0, nil
 	}
 	var answer struct {
 		apiReply

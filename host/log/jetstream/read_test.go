@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -44,7 +45,7 @@ func TestReadCut(t *testing.T) {
 func TestReadGap(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *server.Options) { o.JetStream = false })
-	conn := enginetest.Must(nats.Connect(s.ClientURL()))(t)
+	conn := enginetest.Must(nats.Connect(s.ClientURL(), nats.Timeout(time.Minute)))(t)
 	t.Cleanup(conn.Close)
 	for _, tt := range []struct {
 		name  string

@@ -46,11 +46,15 @@ func (n *Engine) ask(ctx context.Context, subject string, request any, answer fa
 	if err != nil {
 		return err
 	}
-	return n.retry(ctx, func(ctx context.Context) error {
-		m, err := n.conn.RequestWithContext(ctx, jsAPI+subject, body)
+	return n.retry(ctx, func(limit time.Duration) error {
+		try, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		began := time.Now()
+		m, err := n.conn.RequestWithContext(try, jsAPI+subject, body)
 		if err != nil {
 			return err
 		}
+		n.patience.answered(time.Now(), time.Since(began))
 		if err := json.Unmarshal(m.Data, answer); err != nil {
 			return fmt.Errorf("answer to %s: %w", subject, err)
 		}
@@ -61,22 +65,21 @@ func (n *Engine) ask(ctx context.Context, subject string, request any, answer fa
 	})
 }
 
-// retry calls f until it succeeds or fails for good, for at most requestTimeout.
-func (n *Engine) retry(ctx context.Context, f func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		try, cancel := context.WithTimeout(within, tryTimeout)
-		err := f(try)
-		cancel()
+// retry calls f, which waits for each answer for at most limit, until f succeeds or fails for good, or the request's
+// time is over.
+func (n *Engine) retry(ctx context.Context, f func(limit time.Duration) error) error {
+	began := time.Now()
+	for i, wait := 0, firstWait; ; i, wait = i+1, min(2*wait, lastWait) {
+		now := time.Now()
+		err := f(min(n.patience.try(now, i), max(n.patience.request(now)-now.Sub(began), wait)))
 		if err == nil || !temporary(err) {
 			return err
 		}
-		if !pause(within, wait) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return fmt.Errorf("no answer within %s: %w", requestTimeout, err)
+		if took, all := time.Since(began), n.patience.request(time.Now()); took+wait > all {
+			return fmt.Errorf("no answer within %s: %w", all, err)
+		}
+		if !pause(ctx, wait) {
+			return ctx.Err()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 )
@@ -103,13 +104,13 @@ func (w *walker) page(ctx context.Context, bytes int, f func(seq uint64, f *fram
 		}
 		return frame == nil || f(m.Seq, frame), nil
 	}
-	err = w.n.retry(ctx, func(context.Context) error { // after a failure it continues behind the last message read
+	err = w.n.retry(ctx, func(limit time.Duration) error { // after a failure it continues behind the last message read
 		if w.after >= w.upTo {
 			return nil
 		}
 		q := getRequest{Next: w.subject, Seq: w.after + 1, MaxBytes: bytes}
 		q.Batch = int(min(w.upTo-w.after, pageMessages)) // there are no more up to upTo
-		_, err := w.n.tryMany(ctx, w.s, q, add)
+		_, err := w.n.tryMany(ctx, limit, w.s, q, add)
 		return err
 	})
 	if err != nil {

@@ -176,10 +176,10 @@ func Must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Until waits for a condition, for at most 30 s.
+// Until waits for a condition, for at most 5 min: longer than a busy machine takes for any.
 func Until(t testing.TB, is func() bool) {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(5 * time.Minute)
 	for tick := time.NewTicker(10 * time.Millisecond); !is(); {
 		select {
 		case <-tick.C:

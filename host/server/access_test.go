@@ -38,7 +38,7 @@ func (s lines) next(t *testing.T) map[string]any {
 			t.Fatalf("no line of JSON: %q, %v", text, err)
 		}
 		return v
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing was logged")
 		return nil
 	}
@@ -244,7 +244,7 @@ func TestAccessLogExpectContinue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprint(

@@ -126,7 +126,7 @@ func (b *besieged) honest(id string) {
 func (b *besieged) until(what string, f func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !f(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > patience {
 			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.budget.Held())
 		}
 	}
@@ -162,7 +162,7 @@ func TestUnfinishedPosts(t *testing.T) {
 			if status != "503" && status != "429" {
 				t.Fatalf("one was answered %s", status)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			t.Fatalf("refused were %v", seen)
 		}
 		b.honest("a")

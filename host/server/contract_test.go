@@ -180,7 +180,7 @@ func longPoll(t *testing.T, u *upstream, base, token string) {
 
 // streams sees that bytes go through as they come, either way.
 func streams(t *testing.T, u *upstream, base string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	resp, err := client.Do(call{method: "GET", path: "/odd/slow"}.request(ctx, t, base))
 	if err != nil {
@@ -269,7 +269,7 @@ func gone(t *testing.T, u *upstream, base string) {
 		cancel()
 		select {
 		case <-u.gone:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s: the upstream did not see the end", path)
 		}
 		<-done
@@ -429,7 +429,7 @@ func smuggling(t *testing.T, u *upstream, base string) {
 			"GET " + at.Path + "/odd/echo?case=CASE HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 		key := fmt.Sprintf("%04d", cases) // as long as what it stands for
 		cases++
-		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		_, writeErr := io.WriteString(conn, strings.ReplaceAll(all, "CASE", key))

@@ -70,7 +70,7 @@ func TestServeEndsWhenTheLogFails(t *testing.T) {
 		if !errors.Is(err, engine.ErrFailed) || !errors.Is(err, errDisk) {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the server keeps serving")
 	}
 	if _, err := data.Address(); !errors.Is(err, fs.ErrNotExist) {

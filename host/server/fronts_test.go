@@ -117,7 +117,7 @@ func edge(t *testing.T, upstream string, flags ...string) (url string, log *outp
 		}
 	})
 	listening := regexp.MustCompile(`Listening on (http://127\.0\.0\.1:\d+)`)
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Millisecond) { // between two looks
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(5 * time.Millisecond) { // between two looks
 		if m := listening.FindStringSubmatch(log.String()); m != nil {
 			return m[1], log
 		}

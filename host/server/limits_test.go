@@ -192,7 +192,7 @@ func TestLimitConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() }) // some are closed by then

@@ -66,7 +66,7 @@ func TestListClient(t *testing.T) {
 		return ids, pages
 	}
 	ids, pages := read(thread.Filter{})
-	for began := time.Now(); len(ids) < many && time.Since(began) < time.Minute; { // being folded
+	for began := time.Now(); len(ids) < many && time.Since(began) < patience; { // being folded
 		ids, pages = read(thread.Filter{})
 	}
 	slices.Sort(ids) // those of one millisecond have an order of their own
@@ -120,7 +120,7 @@ func TestListClientWatch(t *testing.T) {
 		runtime.Gosched()
 	}
 	post("t2", signal("r1", "running", thread.TypeStatus, `,"status":"running"`))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []string
 	pages := 0

@@ -213,7 +213,7 @@ func TestLargeSlowReader(t *testing.T) {
 	}
 	select {
 	case <-dropped:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("the slow one is waited for")
 	}
 	var got []string

@@ -402,7 +402,7 @@ func TestPageNames(t *testing.T) {
 func TestPageLive(t *testing.T) {
 	sites(t, func(t *testing.T, a, b *site) {
 		login := trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/live?q=needle", nil)
 		if err != nil {

@@ -223,7 +223,7 @@ func (s *testServer) raw(method, path, token, header, body string) (status int, 
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		s.t.Fatal(err)
 	}
 	if token != "" {

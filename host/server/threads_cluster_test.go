@@ -82,7 +82,7 @@ func TestIndexesOnOneCluster(t *testing.T) {
 			if d == "" && len(one) == n {
 				return
 			}
-			if time.Since(began) > time.Minute {
+			if time.Since(began) > patience {
 				t.Fatalf("%d and %d threads of %d: %s", len(one), len(other), n, d)
 			}
 		}

@@ -32,12 +32,13 @@ func (e *fullEngine) Append(ctx context.Context, stream string, a engine.Append)
 
 // On a full disk streams with a TTL are read, those that are read do not expire, and those that have expired are gone.
 func TestReadsWhileFull(t *testing.T) {
+	t.Parallel()
 	p, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &fullEngine{Engine: p}
-	s := &Server{Log: log.New(e), Insecure: true, LongPoll: time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	s := &Server{Log: log.New(e), Insecure: true, LongPoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 	t.Cleanup(func() {
 		if err := s.Log.Close(); err != nil {
 			t.Error(err)
@@ -56,7 +57,7 @@ func TestReadsWhileFull(t *testing.T) {
 	}
 	soon := time.Now().Add(200 * time.Millisecond)
 	for name, header := range map[string][2]string{
-		"used": {headerTTL, "2"}, "unused": {headerTTL, "2"}, "soon": {headerExpires, soon.Format(time.RFC3339Nano)},
+		"used": {headerTTL, "5"}, "unused": {headerTTL, "5"}, "soon": {headerExpires, soon.Format(time.RFC3339Nano)},
 		"ever": {},
 	} {
 		if got := ask("PUT", name, header[0], header[1]); got != http.StatusCreated {
@@ -65,7 +66,7 @@ func TestReadsWhileFull(t *testing.T) {
 	}
 	began := time.Now()
 	e.full.Store(true)
-	for time.Since(began) < 2500*time.Millisecond { // longer than the TTL
+	for time.Since(began) < 5500*time.Millisecond { // longer than the TTL
 		for _, target := range []string{"used?offset=-1", "used?offset=now&live=long-poll", "ever?offset=-1"} {
 			if got := ask("GET", target); got != http.StatusOK && got != http.StatusNoContent {
 				t.Fatalf("%s, %v after the disk was full: got %d", target, time.Since(began), got)

@@ -306,7 +306,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 		case <-done:
 		case <-p.Failed():
 			outcome = "ended"
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			t.Fatalf("%s: appends neither end nor fail", what)
 		}
 		close(stop)

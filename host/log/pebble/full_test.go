@@ -229,7 +229,7 @@ func TestDiskFills(t *testing.T) {
 		}()
 		select {
 		case <-f.Failed():
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			t.Fatalf("%s: the store has not failed", when)
 		}
 		if err := f.add(); !errors.Is(err, engine.ErrFailed) || !errors.Is(err, syscall.ENOSPC) {

@@ -52,10 +52,11 @@ type Sight struct {
 	CPU       time.Duration
 	Offline   time.Duration
 	Resting   bool
+	Waiting   bool
 }
 
 func (s Sight) sight() sight {
-	return sight{s.Line, s.Printed, s.Subagents, s.CPU, s.Offline, s.Resting}
+	return sight{s.Line, s.Printed, s.Subagents, s.CPU, s.Offline, s.Resting, s.Waiting}
 }
 
 // After is signs.after, for tests.

@@ -40,6 +40,7 @@ type sight struct {
 	cpu       time.Duration // processor time of its processes; negative where it was not measured
 	offline   time.Duration // since when it waits for its provider: clock; 0 for one that does not
 	resting   bool          // its turn has ended well and no tool is at work
+	waiting   bool          // a live run's agent waits for a chat
 }
 
 // signs are when the agent last did what, in observed time.
@@ -55,7 +56,7 @@ type signs struct {
 // after returns the signs after a look at the observed time now, passed after the previous one. What differs between
 // the two sights happened now, as far as the worker can know.
 func (s signs) after(prev, cur sight, now, passed time.Duration) signs {
-	if cur.line != prev.line {
+	if cur.line != prev.line || cur.waiting { // an agent that waits neither lingers nor stalls
 		s.line = now
 	}
 	if cur.printed {
@@ -189,7 +190,7 @@ func (w *watcher) look() signs {
 func (w *watcher) see() sight {
 	cur := sight{
 		line: w.follower.lastLine(), subagents: w.subagents.lines.Load(), cpu: -1,
-		offline: w.follower.offlineSince(), resting: w.follower.resting(),
+		offline: w.follower.offlineSince(), resting: w.follower.resting(), waiting: w.live.waits(),
 	}
 	for _, o := range w.outputs {
 		grew, err := o.grown()

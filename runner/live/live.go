@@ -137,12 +137,12 @@ func abort(s State) Action {
 // doubt asks as many barriers as are needed, one after the other.
 func doubt(s State) Action {
 	switch {
+	case !s.Ready || s.Asked > s.Answered:
+		return Action{Do: Wait}
 	case s.Answered >= s.Rounds:
 		return Action{Do: Resolve}
-	case s.Asked == s.Answered && s.Ready:
-		return Action{Do: Ask}
 	}
-	return Action{Do: Wait}
+	return Action{Do: Ask}
 }
 
 // put chooses the chat to write.

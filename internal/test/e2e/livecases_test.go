@@ -466,7 +466,8 @@ func liveResume(t *testing.T, in part) {
 				between := l.say("said between these")
 				l.model.More(say("I know."))
 				l.onFrom("r3", "continue", append(told, "said between these")...)
-				told = append(told, "said between these", "go on with r3", "This is said in r3.") // codex drops "I know."
+				// codex drops the reply to what came before.
+				told = append(told, "said between these", "go on with r3", "This is said in r3.")
 
 				versions := others(t)
 				versions["pi"] = "0.87.1"

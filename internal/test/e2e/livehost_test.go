@@ -77,7 +77,7 @@ func TestLaunchLive(t *testing.T) {
 	}
 }
 
-// A live run that waits is settled as any other when its runner is dead, after the 90 seconds in which it may be silent.
+// A live run that waits is settled as any other when its runner is dead, once it has been silent for 90 seconds.
 func TestFullLaunchLiveDies(t *testing.T) {
 	t.Parallel()
 	h := newHostOf(t, "0.87.1", say("It is written."))

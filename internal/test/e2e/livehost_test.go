@@ -1,11 +1,14 @@
 package e2e_test
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/creack/pty"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -63,7 +66,8 @@ func TestLaunchLive(t *testing.T) {
 	}
 
 	// Its next run has what was posted meanwhile, as its first turn where there is no task.
-	if out, err := h.try("say", l.ThreadID, "and shorter again"); err != nil || !strings.Contains(out, "no live run is on") {
+	if out, err := h.try("say", l.ThreadID, "and shorter again"); err != nil ||
+		!strings.Contains(out, "no live run is on") {
 		t.Errorf("say: %v\n%s", err, out)
 	}
 	h.model.More(say("It is short."))
@@ -138,4 +142,66 @@ func TestRunLive(t *testing.T) {
 	if !strings.Contains(printed.String(), "✔ completed") || !strings.Contains(h.asked(), "the third line") {
 		t.Errorf("printed\n%s", printed.String())
 	}
+}
+
+// A person types at the terminal while the run is shown: nothing there changes in place, and Ctrl-D ends the run. A
+// terminal that hangs up ends the watching alone.
+func TestRunLiveTerminal(t *testing.T) {
+	t.Parallel()
+	h := newHostOf(t, "0.87.1", say("One."), say("Two."))
+	cmd, keys, tty, screen := h.forTerminal()
+	arbe := h.command(h.with("run", []string{"--live", "--thread", "typed", "--", "the first line"})...)
+	cmd.Path, cmd.Args, cmd.Env = arbe.Path, arbe.Args, append(arbe.Env, "TERM=xterm-256color")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func(n int) {
+		t.Helper()
+		until(t, "the agent waits", func() bool {
+			return strings.Count(screen.String(), "○ waiting for a chat; Ctrl-D ends the run") == n
+		})
+	}
+	waiting(1)
+	press(t, keys, "the second line\n")
+	waiting(2)
+	_, shown, _ := strings.Cut(screen.String(), "○ waiting")
+	if strings.Count(shown, "the second line") != 2 || // its echo, and the chat
+		strings.Contains(shown, "\x1b[K") || !strings.Contains(shown, "Two.") {
+		t.Errorf("the terminal shows\n%s", shown)
+	}
+	press(t, keys, "\x04")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	until(t, "the verdict", func() bool { return strings.Contains(screen.String(), "✔ completed") })
+
+	h.model.More(say("One."))
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = h.command(h.with("run", []string{"--live", "--thread", "left", "--", "the first line"})...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := errors.Join(cmd.Start(), tty.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h.thread = "left"
+	h.turns(1)
+	if err := master.Close(); err != nil { // nothing reads from it: this hangs up
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("ended with %v", err)
+	}
+	if all := textOf(h.entries()); strings.Contains(all, "end_requested") || strings.Contains(all, `"completed","exit`) {
+		t.Errorf("the run was ended: %s", all)
+	}
+	if out, err := h.try("say", "left", "--end"); err != nil {
+		t.Errorf("say --end: %v\n%s", err, out)
+	}
+	h.ends("left")
 }

@@ -184,6 +184,12 @@ diskerrors: ## N (500) random disk errors under the log; SEED is the first one's
 chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is the first one (1)
 	ARBE_CHAOS=$(N) ARBE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSchedules ./internal/test/chaos | grep -vE '^=== |--- PASS: TestSchedules/'
 
+# A schedule takes some 15 s: play them in parts, by N and the seed of the first one.
+.PHONY: live-chaos
+live-chaos: build agents ## N (500) random schedules of live runs of the real agents; SEED is the first one (1)
+	ARBE_BIN=$(abspath $(BIN)) ARBE_LIVE_CHAOS=$(N) ARBE_LIVE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 0 -v -parallel 4 \
+		-run TestFullLiveChaos ./internal/test/e2e | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
+
 MINUTES ?= 30
 
 .PHONY: siege

@@ -98,6 +98,7 @@ type scene struct {
 	thread string
 	env    []string
 	model  *model.Server
+	url    string   // of the model
 	args   []string // of the runner, before --
 	prompt string
 
@@ -136,7 +137,8 @@ func newSceneOf(t *testing.T, name, version string, replies ...model.Reply) *sce
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	if err := agent.Home(s.dir, srv.URL, 50); err != nil {
+	s.url = srv.URL
+	if err := agent.Home(s.dir, s.url, 50); err != nil {
 		t.Fatal(err)
 	}
 	work := filepath.Join(s.dir, "work")

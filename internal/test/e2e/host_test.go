@@ -29,7 +29,13 @@ type host struct {
 // newHost prepares launches of pi into local boxes. Each box gets pi's configuration as files.
 func newHost(t *testing.T, replies ...model.Reply) *host {
 	t.Helper()
-	s := newScene(t, pi078, replies...)
+	return newHostOf(t, pi078, replies...)
+}
+
+// newHostOf is newHost for a version of pi.
+func newHostOf(t *testing.T, version string, replies ...model.Reply) *host {
+	t.Helper()
+	s := newScene(t, version, replies...)
 	h := &host{scene: s, data: filepath.Join(s.dir, "data")}
 	if err := os.MkdirAll(h.data, 0o700); err != nil {
 		t.Fatal(err)

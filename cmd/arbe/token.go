@@ -26,6 +26,9 @@ var serverScopes = map[string]token.Grant{
 	"page":    {Stream: token.SubjectPage, Scope: []string{token.ScopePage}},
 }
 
+// maxHouse is the length of the longest id of a house, in bytes.
+const maxHouse = 200
+
 func (p *program) tokenCommand() *cli.Command {
 	mint := &cli.Command{
 		Name:  "mint",
@@ -44,6 +47,7 @@ func (p *program) tokenCommand() *cli.Command {
 			},
 			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run with the id `RUN` only"},
 			&cli.StringFlag{Name: "author", Usage: "allow entries of the author `AUTHOR`, or of none, only"},
+			&cli.StringFlag{Name: "house", Usage: "allow threads of the house with the id `HOUSE` only"},
 			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {
@@ -74,6 +78,10 @@ func (p *program) tokenCommand() *cli.Command {
 			case len(c.String("author")) > thread.MaxAuthor ||
 				strings.ContainsFunc(c.String("author"), unicode.IsControl):
 				return cmdline.Usage("--author: want at most %d bytes without control characters", thread.MaxAuthor)
+			case len(c.String("house")) > maxHouse || strings.ContainsFunc(c.String("house"), unicode.IsControl):
+				return cmdline.Usage("--house: want at most %d bytes without control characters", maxHouse)
+			case c.String("house") != "" && (c.IsSet("stream") || c.String("scope") == "page"):
+				return cmdline.Usage("--house is for --thread and for --scope threads")
 			case c.Duration("ttl") <= 0:
 				return cmdline.Usage("--ttl: want more than 0")
 			}
@@ -98,7 +106,7 @@ func (p *program) tokenCommand() *cli.Command {
 			}
 			token, err := token.Sign(key, token.Grant{
 				Stream: name, Scope: scope, Run: c.String("run"), Author: c.String("author"),
-				Until: time.Now().Add(c.Duration("ttl")),
+				House: c.String("house"), Until: time.Now().Add(c.Duration("ttl")),
 			})
 			if err != nil {
 				return err

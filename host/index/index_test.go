@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -366,6 +367,27 @@ func TestList(t *testing.T) {
 		if sorted[i].StartedAt < sorted[i+1].StartedAt {
 			t.Errorf("%s before %s", sorted[i].StartedAt, sorted[i+1].StartedAt)
 		}
+	}
+	fields := strings.Fields(all)
+	for _, some := range [][]string{nil, fields[:1], fields[9:], fields[3:7], {fields[0], fields[5], fields[9]}, fields} {
+		only := func(_ context.Context, ids []string) (map[string]bool, error) {
+			may := map[string]bool{}
+			for _, id := range ids {
+				may[id] = slices.Contains(some, id)
+			}
+			return may, nil
+		}
+		for limit := 1; limit < 12; limit++ {
+			if got := ids(index.Query{Limit: limit, Only: only}); got != strings.Join(some, " ") {
+				t.Errorf("only %s, limit %d: got %s", some, limit, got)
+			}
+		}
+	}
+	away := errors.New("away")
+	if _, err := w.x.List(t.Context(), index.Query{
+		Limit: 1, Only: func(context.Context, []string) (map[string]bool, error) { return nil, away },
+	}); !errors.Is(err, away) {
+		t.Errorf("Only's error: %v", err)
 	}
 	for _, tt := range []struct {
 		q    index.Query

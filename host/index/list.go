@@ -20,6 +20,10 @@ type Query struct {
 	Since     time.Time // started then or later; the zero time for all
 	Limit     int       // threads of a page
 	Cursor    string    // of the page before; "" for the first one
+
+	// Only returns which of some threads may be listed; nil for all. It is called for threads of the other fields, some
+	// hundred at a time. A page with Only may be short although it has a cursor.
+	Only func(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
 // ErrCursor is the error of a cursor that no page had.
@@ -43,7 +47,10 @@ func (x *Index) List(ctx context.Context, q Query) (thread.SummaryPage, error) {
 		return page, err
 	}
 	for range 2 { // a second time where a stored value is damaged
-		rows, more := x.find(q, before)
+		rows, more, err := x.search(ctx, q, before)
+		if err != nil {
+			return page, err
+		}
 		page.Threads = page.Threads[:0]
 		var damaged []string
 		for _, r := range rows {
@@ -103,8 +110,54 @@ func (x *Index) settle(ctx context.Context) error {
 	}
 }
 
-// find returns the ids of a page, and the row of the last one where more follow.
-func (x *Index) find(q Query, before *row) (ids []string, more *row) {
+// Bounds of a search with Query.Only.
+const (
+	searchAtOnce = 500    // threads that Only gets
+	mostSearched = 20_000 // for one page
+)
+
+// search returns the ids of a page, and the row of the last one where more may follow.
+func (x *Index) search(ctx context.Context, q Query, before *row) (ids []string, more *row, err error) {
+	if q.Only == nil {
+		found, more := x.find(q, before)
+		for i := range found {
+			ids = append(ids, found[i].id)
+		}
+		return ids, more, nil
+	}
+	batch := q
+	batch.Limit = searchAtOnce
+	for searched := 0; ; {
+		found, rest := x.find(batch, before)
+		all := make([]string, len(found))
+		for i := range found {
+			all[i] = found[i].id
+		}
+		may, err := q.Only(ctx, all)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range found {
+			if !may[found[i].id] {
+				continue
+			}
+			if ids = append(ids, found[i].id); len(ids) < q.Limit {
+				continue
+			}
+			if rest == nil && i == len(found)-1 {
+				return ids, nil, nil
+			}
+			return ids, &found[i], nil
+		}
+		if searched += len(found); rest == nil || searched >= mostSearched {
+			return ids, rest, nil
+		}
+		before = rest
+	}
+}
+
+// find returns copies of the rows of a page, and the one of the last where more follow.
+func (x *Index) find(q Query, before *row) (found []row, more *row) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	end := len(x.sorted)
@@ -115,7 +168,6 @@ func (x *Index) find(q Query, before *row) (ids []string, more *row) {
 	if !q.Since.IsZero() {
 		since = q.Since.UnixMilli()
 	}
-	var last *row
 	for i := end - 1; i >= 0; i-- {
 		r := x.sorted[i]
 		if r.started < since {
@@ -124,12 +176,12 @@ func (x *Index) find(q Query, before *row) (ids []string, more *row) {
 		if !q.matches(statuses[r.status], r.harness) {
 			continue
 		}
-		if len(ids) == q.Limit {
-			return ids, last
+		if len(found) == q.Limit {
+			return found, &found[len(found)-1]
 		}
-		ids, last = append(ids, r.id), r
+		found = append(found, *r)
 	}
-	return ids, nil
+	return found, nil
 }
 
 // Covers reports whether a thread's change is one of the query's: whatever its status is now.

@@ -43,7 +43,8 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.permit(r.Header.Get("Authorization"), token.SubjectAdmin, token.ScopeBackup); err != nil {
+	authorization := r.Header.Get("Authorization")
+	if _, err := s.permit(r.Context(), authorization, token.SubjectAdmin, token.ScopeBackup); err != nil {
 		return err
 	}
 	if r.Method != http.MethodGet {

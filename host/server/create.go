@@ -29,7 +29,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 		)
 	}
 	if want.Source != "" && !s.Insecure {
-		if _, err := s.permit(r.Header.Get(headerForkToken), want.Source, token.ScopeRead); err != nil {
+		fork := r.Header.Get(headerForkToken)
+		if _, err := s.permit(r.Context(), fork, want.Source, token.ScopeRead); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -42,10 +43,11 @@ func (l testLog) Write(b []byte) (int, error) {
 
 // testServer is a thread server on its own folder, which can be closed and opened again.
 type testServer struct {
-	t   testing.TB
-	dir string
-	log *log.Log
-	srv *httptest.Server
+	t     testing.TB
+	dir   string
+	log   *log.Log
+	srv   *httptest.Server
+	doors *member.Doors // nil without houses
 
 	closeIndex func()
 }
@@ -73,6 +75,7 @@ func (s *testServer) open() {
 		Closing:  context.Background(),
 		Logger:   logger,
 		Index:    threads,
+		Doors:    s.doors,
 	}
 	s.srv = httptest.NewServer(h.Handler())
 }

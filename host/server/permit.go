@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -21,11 +22,11 @@ func (s *Server) authorize(r *http.Request, scope string) (token.Grant, error) {
 			thread.StreamName(""),
 		)
 	}
-	return s.permit(r.Header.Get("Authorization"), name, scope)
+	return s.permit(r.Context(), r.Header.Get("Authorization"), name, scope)
 }
 
 // permit returns what an Authorization header allows on a stream, or refuses.
-func (s *Server) permit(authorization, name, scope string) (token.Grant, error) {
+func (s *Server) permit(ctx context.Context, authorization, name, scope string) (token.Grant, error) {
 	signed := bearer(authorization)
 	if signed == "" {
 		return token.Grant{}, refuse(http.StatusUnauthorized, "no_token", "a bearer token is required")
@@ -41,7 +42,7 @@ func (s *Server) permit(authorization, name, scope string) (token.Grant, error) 
 	case !g.Allows(scope):
 		return token.Grant{}, refuse(http.StatusForbidden, "missing_scope", "the token lacks the scope %s", scope)
 	}
-	return g, nil
+	return g, s.permitHouse(ctx, g)
 }
 
 // verify returns what a token allows.

@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -54,6 +55,13 @@ func problemOf(err error) *problem {
 		return refuse(http.StatusServiceUnavailable, "busy", "%v", memory.ErrBusy).with("Retry-After", 1)
 	case errors.Is(err, memory.ErrShare):
 		return refuse(http.StatusTooManyRequests, "share", "%v", memory.ErrShare).with("Retry-After", 1)
+
+	case errors.Is(err, member.ErrRows):
+		return refuse(http.StatusServiceUnavailable, "houses", "%v", member.ErrRows).with("Retry-After", 5)
+	case errors.Is(err, member.ErrNoKeys):
+		return refuse(http.StatusServiceUnavailable, "keys", "%v", member.ErrNoKeys).with("Retry-After", 5)
+	case errors.Is(err, member.ErrLogin):
+		return refuse(http.StatusUnauthorized, "invalid_token", "%v", err)
 
 	case errors.As(err, &entries):
 		p = refuse(http.StatusBadRequest, "invalid", "%v", entries)

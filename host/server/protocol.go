@@ -144,7 +144,7 @@ func (s *Server) admit(r *http.Request, name string) (token.Grant, error) {
 	if s.Insecure {
 		return token.Grant{}, nil
 	}
-	return s.permit(r.Header.Get("Authorization"), name, scopes[r.Method])
+	return s.permit(r.Context(), r.Header.Get("Authorization"), name, scopes[r.Method])
 }
 
 // mediaType returns a content type without parameters, as streams are compared by.

@@ -20,6 +20,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
@@ -51,6 +52,11 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// Rows are the rows about houses; nil for a server without houses. Provider has login tokens of their members that
+	// this server did not sign; nil for none.
+	Rows     member.Rows
+	Provider *member.Provider
+
 	// Page returns the page that shows threads to people; nil for a server without one.
 	Page func(s Serving) http.Handler
 
@@ -66,6 +72,7 @@ type Serving struct {
 	Threads *index.Index    // nil where it can't be opened
 	Closing context.Context // done when waits have to end
 	Budget  *memory.Budget  // of the memory of all requests
+	Doors   *member.Doors   // nil for a server without houses
 }
 
 // check returns why a server must not start.
@@ -167,6 +174,11 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		Logger:   cfg.Logger,
 		metrics:  m,
 	}
+	if cfg.Rows != nil {
+		s.Doors = &member.Doors{
+			Logins: member.Logins{Secrets: secrets, Provider: cfg.Provider}, Rows: cfg.Rows,
+		}
+	}
 	x, err := index.Open(cfg.Data.index(), installation, streams, cfg.Logger)
 	if err != nil { // without a cache there is a server still
 		cfg.Logger.Error("no list of threads: the index can't be opened", "error", err)
@@ -196,7 +208,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	url := scheme + "://" + ln.Addr().String()
 	serving := Serving{
 		URL: url, Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
-		Budget: s.budget,
+		Budget: s.budget, Doors: s.Doors,
 	}
 	if cfg.Settle != nil {
 		s.Settle = cfg.Settle(serving)

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -52,6 +53,9 @@ type Server struct {
 
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
+
+	// Doors decide what members of houses may open; nil for a server without houses.
+	Doors *member.Doors
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/index"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -54,6 +53,8 @@ func (s *Server) serveThreads(mux *http.ServeMux) {
 		{"GET " + threadsPath, s.listThreads},
 		{"GET " + threadsPath + "/{id}", s.threadSummary},
 		{"POST " + threadsPath + "/{id}/reconcile", s.settle},
+		{"GET " + threadsPath + "/{id}/entries", s.memberEntries},
+		{"POST " + threadsPath + "/{id}/entries", s.memberPost},
 	} {
 		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")
@@ -64,7 +65,7 @@ func (s *Server) serveThreads(mux *http.ServeMux) {
 
 // listThreads serves the list of threads, or its changes.
 func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.permit(r.Header.Get("Authorization"), token.SubjectThreads, token.ScopeThreads)
+	g, only, err := s.permitList(r)
 	if err != nil {
 		return err
 	}
@@ -76,6 +77,7 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	q.Only = only
 	l := s.lease(r, g)
 	defer l.Free()
 	if err := l.Grow(q.Limit * summaryBytes); err != nil {
@@ -99,7 +101,7 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 // threadSummary serves the summary of a thread, to readers of the list and of the thread.
 func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := s.permitThread(r, id, token.ScopeRead, true); err != nil {
+	if err := s.permitSummary(r, id); err != nil {
 		return err
 	}
 	if s.Index == nil {
@@ -116,7 +118,7 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 // settle settles a thread, for its writers.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := s.permitThread(r, id, token.ScopeWrite, false); err != nil {
+	if err := s.permitSettle(r, id); err != nil {
 		return err
 	}
 	if s.Settle == nil {
@@ -140,26 +142,6 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.answerJSON(r.Context(), w, result)
 	return nil
-}
-
-// permitThread checks that the request's token has a scope for a thread, or where list is set that it can read the list
-// of threads.
-func (s *Server) permitThread(r *http.Request, id, scope string, list bool) error {
-	if !thread.ValidThread(id) {
-		return refuse(http.StatusNotFound, "not_found", "no such thread: want a threadId of A-Z a-z 0-9 _ -")
-	}
-	authorization := r.Header.Get("Authorization")
-	name := thread.StreamName(id)
-	if list {
-		if g, err := s.verify(bearer(authorization)); err == nil && g.Stream == token.SubjectThreads {
-			name, scope = token.SubjectThreads, token.ScopeThreads
-		}
-	}
-	g, err := s.permit(authorization, name, scope)
-	if err == nil && scope == token.ScopeWrite && g.Run != "" {
-		return refuse(http.StatusForbidden, "wrong_run", "a run's token does not settle its thread")
-	}
-	return err
 }
 
 var errNoIndex = refuse(http.StatusNotImplemented, "no_index", "this server has no list of threads")
@@ -246,10 +228,10 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	h.Set("X-Accel-Buffering", "no")
 	defer s.metrics.reader(readerSSE)()
 	rc := http.NewResponseController(w)
-	out := s.answer(r.Context(), w, answerBuffer)
+	out := &listWriter{Writer: s.answer(r.Context(), w, answerBuffer), q: q}
 	slices.Reverse(page.Threads)
 	for _, v := range page.Threads {
-		writeThread(out, v)
+		out.thread(v)
 	}
 	_, _ = io.WriteString(out, "event: control\ndata:{\"upToDate\":true}\n\n")
 	if out.Flush() != nil || rc.Flush() != nil {
@@ -281,9 +263,12 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 }
 
 // sendChanges writes the changes that wait for a reader. It reports false where the reader has to come again.
-func (s *Server) sendChanges(ctx context.Context, out *bufio.Writer, r *index.Reader, q index.Query) bool {
+func (s *Server) sendChanges(ctx context.Context, out *listWriter, r *index.Reader, q index.Query) bool {
 	for more := true; more; {
 		changes, rest, err := r.Take(ctx, mostPageThreads)
+		if err == nil {
+			changes, err = out.shown(ctx, changes)
+		}
 		if err != nil {
 			if !errors.Is(err, index.ErrSlow) && ctx.Err() == nil {
 				s.Logger.Error("live list interrupted", "error", err)
@@ -295,7 +280,7 @@ func (s *Server) sendChanges(ctx context.Context, out *bufio.Writer, r *index.Re
 			case c.Deleted:
 				_, _ = fmt.Fprintf(out, "event: deleted\ndata:{\"id\":%q}\n\n", c.ID)
 			case q.Covers(c.Summary):
-				writeThread(out, c.Summary)
+				out.thread(c.Summary)
 			}
 		}
 		more = rest
@@ -303,7 +288,41 @@ func (s *Server) sendChanges(ctx context.Context, out *bufio.Writer, r *index.Re
 	return true
 }
 
-// writeThread writes a summary as an event. An error stays in w.
-func writeThread(w *bufio.Writer, v thread.Summary) {
-	_, _ = fmt.Fprintf(w, "event: thread\ndata:%s\n\n", thread.Marshal(v))
+// listWriter writes the events of a list. Errors stay in its Writer.
+type listWriter struct {
+	*bufio.Writer
+	q    index.Query
+	sent map[string]bool // threads that were sent, where q.Only is set
+}
+
+// thread writes a summary as an event.
+func (l *listWriter) thread(v thread.Summary) {
+	if l.q.Only != nil {
+		if l.sent == nil {
+			l.sent = map[string]bool{}
+		}
+		l.sent[v.ID] = true
+	}
+	_, _ = fmt.Fprintf(l, "event: thread\ndata:%s\n\n", thread.Marshal(v))
+}
+
+// shown returns the changes that the list's reader may see: of the threads that q.Only has, and of deleted ones that
+// were sent.
+func (l *listWriter) shown(ctx context.Context, changes []index.Change) ([]index.Change, error) {
+	if l.q.Only == nil {
+		return changes, nil
+	}
+	ids := make([]string, 0, len(changes))
+	for _, c := range changes {
+		if !c.Deleted {
+			ids = append(ids, c.ID)
+		}
+	}
+	may, err := l.q.Only(ctx, ids)
+	return slices.DeleteFunc(changes, func(c index.Change) bool {
+		if c.Deleted {
+			return !l.sent[c.ID]
+		}
+		return !may[c.ID]
+	}), err
 }

@@ -53,7 +53,7 @@ type Grant struct {
 	Stream string // name of its stream; of a thread as thread.StreamName returns it
 	Scope  []string
 	Run    string // it may post signals of this run only; "" for any
-	House  string
+	House  string // its threads are of this house; "" for any
 	Author string // it may post entries of this author or of none; "" for any
 	Until  time.Time
 
@@ -71,6 +71,12 @@ func (g Grant) Holder() string {
 		return g.holder
 	}
 	return strings.Join([]string{g.Stream, strings.Join(g.Scope, " "), g.Run, g.House, g.Author}, "\x00")
+}
+
+// By returns the grant of another holder, as for a member of a house who has no token of the stream.
+func (g Grant) By(holder string) Grant {
+	g.holder = holder
+	return g
 }
 
 // claims is a token's payload.

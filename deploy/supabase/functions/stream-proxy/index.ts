@@ -33,6 +33,7 @@ const passed = [
   "cache-control",
   "content-encoding",
   "content-type",
+  "idempotency-key",
   "if-match",
   "if-none-match",
   "last-event-id",

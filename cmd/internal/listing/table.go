@@ -7,6 +7,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"arbe.0sk.ar/runner/cmd/internal/shortid"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -126,7 +127,7 @@ func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	short := Short(ids)
+	short := shortid.Shorten(ids)
 	for i := range rows {
 		r := &rows[i]
 		r.now, r.short = now, short[r.ID]

@@ -109,7 +109,7 @@ func figuresOf(value func(string) string) []string {
 	if tokens := value("tokens"); tokens != "0" {
 		figures = append(figures, tokens+" tokens")
 	}
-	if cost, err := strconv.ParseFloat(value("cost"), 64); err == nil && cost > 0 {
+	if cost, err := strconv.ParseFloat(value("cost"), 64); err == nil && cost >= 0.00005 { // as it is rounded
 		figures = append(figures, fmt.Sprintf("$%.4f", cost))
 	}
 	return figures

@@ -27,7 +27,9 @@ func TestDurations(t *testing.T) {
 			t.Errorf("%d s: %s, want %s", seconds, got, want)
 		}
 	}
-	for cost, want := range map[float64]string{0: "$0.0000", 0.25: "$0.2500", 1.239: "$1.24", 1234.5: "$1234"} {
+	for cost, want := range map[float64]string{
+		0: "", 0.00004: "<$0.0001", 0.25: "$0.2500", 1.239: "$1.24", 1234.5: "$1234",
+	} {
 		if got := Dollars(&cost); got != want {
 			t.Errorf("%v: %s, want %s", cost, got, want)
 		}

@@ -274,17 +274,12 @@ func ShortDuration(d time.Duration) string {
 	return fmt.Sprintf("%dd", s/86400)
 }
 
-// Dollars returns an amount of money; "" where it is not known.
+// Dollars returns an amount of money; "" where it is not known, or 0.
 func Dollars(cost *float64) string {
-	switch {
-	case cost == nil:
+	if cost == nil {
 		return ""
-	case *cost < 1:
-		return fmt.Sprintf("$%.4f", *cost)
-	case *cost < 1000:
-		return fmt.Sprintf("$%.2f", *cost)
 	}
-	return fmt.Sprintf("$%.0f", *cost)
+	return view.Dollars(*cost)
 }
 
 // Clip returns a text in one line of at most width columns, with what a reader would not see made visible.

@@ -136,19 +136,18 @@ func resultOf(v *outcome.Verdict) string {
 	return string(v.Outcome)
 }
 
-// markOf returns the mark of a run: ▸ while it lives, ✔ and ✘ for its verdict, ! if it is lost or another runner's.
+// markOf returns the mark of a run: that of its verdict, of a dead run if it is lost or another runner's, else of a
+// running one.
 func markOf(k runfolder.Known, color bool) string {
-	mark, style := "▸", ""
+	state := "running"
 	switch {
 	case k.State == runfolder.StateLost || k.State == runfolder.StateTaken:
-		mark, style = "!", cmdline.StyleYellow
-	case k.Verdict == nil:
-	case k.Verdict.Outcome == outcome.Completed:
-		mark, style = "✔", cmdline.StyleGreen
-	default:
-		mark, style = "✘", cmdline.StyleRed
+		state = "dead"
+	case k.Verdict != nil:
+		state = string(k.Verdict.Outcome)
 	}
-	if !color || style == "" {
+	mark, style := cmdline.Mark(state)
+	if !color {
 		return mark
 	}
 	return cmdline.Paint(style, mark)

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mattn/go-runewidth"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -33,6 +35,28 @@ func TestDurations(t *testing.T) {
 		if got := Dollars(&cost); got != want {
 			t.Errorf("%v: %s, want %s", cost, got, want)
 		}
+	}
+}
+
+// Each state has a mark of its own, but for a silent run, which is a running one in another colour.
+func TestMarks(t *testing.T) {
+	states := map[string]string{}
+	for _, state := range []string{
+		thread.StatusIdle, thread.StatusRunning, thread.StatusCompleted, thread.StatusFailed, thread.StatusCancelled,
+		Waiting, Silent, Dead,
+	} {
+		mark, style := cmdline.Mark(state)
+		if mark == "?" || style == "" {
+			t.Errorf("%s has mark %q in style %q", state, mark, style)
+		}
+		if other, taken := states[mark+style]; taken {
+			t.Errorf("%s has the mark of %s", state, other)
+		}
+		states[mark+style] = state
+	}
+	mark, style := cmdline.Mark(string(outcome.Orphaned))
+	if states[mark+style] != thread.StatusFailed {
+		t.Error("an orphaned run has not the mark of a failed one")
 	}
 }
 

@@ -59,7 +59,7 @@ func call(name string, commands ...string) (tools []model.Tool) {
 
 var (
 	silent = regexp.MustCompile(`no entry from the runner`)
-	ended  = regexp.MustCompile(`(?m)^\s*[✔✘] `)
+	ended  = regexp.MustCompile(`(?m)^\s*[✔✘-] `)
 	all    = []capture{
 		{
 			title: "A run", harness: "pi", version: "0.78.0", typed: "arbe thread tail ID",

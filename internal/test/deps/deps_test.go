@@ -74,7 +74,7 @@ var may = map[string][]string{
 	"internal/test/house":       {},
 	"internal/test/report":      {},
 	"internal/test/demo":        {"internal/test/agents", "internal/test/model"},
-	"internal/test/captures":    {"internal/test/agents", "internal/test/model"},
+	"internal/test/captures":    {"internal/procfs", "internal/test/agents", "internal/test/model"},
 	"internal/test/deps":        {},
 	"internal/test/page":        {},
 	"internal/test/recorded":    {"session"},

@@ -20,11 +20,9 @@ func chatEntry(id, text string) thread.Entry {
 }
 
 // rebuilt is the session file of a run to come, and whether there is none.
-func rebuilt(t *testing.T, d session.Dialect, entries []thread.Entry, hold bool) (file string, empty bool) {
+func rebuilt(t *testing.T, d session.Dialect, entries []thread.Entry) (file string, empty bool) {
 	t.Helper()
-	r := &hydrate.Rebuilder{
-		Dialect: d, DefaultCwd: "/here", NextPrompt: "next.prompt", HoldPending: hold, TempDir: t.TempDir(),
-	}
+	r := &hydrate.Rebuilder{Dialect: d, DefaultCwd: "/here", NextPrompt: "next.prompt", TempDir: t.TempDir()}
 	defer r.Close()
 	for _, e := range entries {
 		if err := r.Add(hydrate.Parse(e, d)); err != nil {
@@ -50,7 +48,7 @@ func TestRebuildDelivered(t *testing.T) {
 		server.Put(chatEntry("b", "two"))
 		shipBefore(t, d, content, server, []string{"a", "b"})
 		server.Put(chatEntry("c", "not had yet"))
-		got, _ := rebuilt(t, d, server.Entries(), true)
+		got, _ := rebuilt(t, d, server.Entries())
 		sameFile(t, []byte(got), content)
 	}
 }
@@ -82,33 +80,23 @@ func TestConvertDelivered(t *testing.T) {
 		chatEntry("late", "LATE"),
 	}
 	for _, d := range []session.Dialect{session.Codex, session.Claude} {
-		for _, hold := range []bool{true, false} {
-			file, empty := rebuilt(t, d, entries, hold)
-			if empty {
-				t.Fatal("no session")
+		file, empty := rebuilt(t, d, entries)
+		if empty {
+			t.Fatal("no session")
+		}
+		at := -1
+		for _, word := range []string{"FIRST", "EARLY", "TASK TWO", "SECOND", "LIVE", "THIRD"} {
+			i := strings.Index(file, word)
+			if i <= at || strings.Count(file, word) != 1 {
+				t.Errorf("%s: %s at %d after %d, %d times:\n%s", d.Prefix, word, i, at, strings.Count(file, word), file)
 			}
-			words := []string{"FIRST", "EARLY", "TASK TWO", "SECOND", "LIVE", "THIRD", "LATE"}
-			if hold {
-				words = words[:len(words)-1]
-			}
-			at := -1
-			for _, word := range words {
-				i := strings.Index(file, word)
-				if i <= at || strings.Count(file, word) != 1 {
-					t.Errorf("%s, hold %v: %s at %d after %d, %d times:\n%s",
-						d.Prefix, hold, word, i, at, strings.Count(file, word), file)
-				}
-				at = i
-			}
-			if hold && strings.Contains(file, "LATE") {
-				t.Errorf("%s: a pending chat is a turn:\n%s", d.Prefix, file)
-			}
+			at = i
+		}
+		if strings.Contains(file, "LATE") {
+			t.Errorf("%s: a pending chat is a turn:\n%s", d.Prefix, file)
 		}
 	}
-	if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry("a", "one")}, true); !empty {
+	if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry("a", "one")}); !empty {
 		t.Error("a thread of pending chats alone has a session")
-	}
-	if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry("a", "one")}, false); empty {
-		t.Error("a file that is for no run lacks the chats")
 	}
 }

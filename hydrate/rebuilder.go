@@ -39,10 +39,6 @@ type Rebuilder struct {
 	// NextPrompt is the id of the prompt of the run to come: a chat that is no turn of the session yet. "" for none.
 	NextPrompt string
 
-	// HoldPending leaves out the chats that no run has had (thread.Pending): the run to come gets them as its input, so
-	// the file must not have them as turns. A file that is not for a run has them.
-	HoldPending bool
-
 	// TempDir is the folder for drafts. It is made where it is missing. On the file system of the session file it saves
 	// a copy.
 	TempDir string
@@ -170,7 +166,7 @@ func (r *Rebuilder) addLine(e Entry) error {
 
 // Empty reports whether the entries so far have neither a session nor a turn.
 func (r *Rebuilder) Empty() bool {
-	return len(r.drafts) == 0 && (len(r.chats) == 0 || r.HoldPending && !r.hasTurn())
+	return len(r.drafts) == 0 && (!r.hasTurn())
 }
 
 // hasTurn reports whether a chat since the last line or turn is a turn of a run.
@@ -237,8 +233,9 @@ func (d *draft) copyTo(w io.Writer, header newHeader) error {
 // finish returns the draft that becomes the session file, all of it in its file, the session's report, and what changes
 // at the file's beginning.
 func (r *Rebuilder) finish(sessionID string, now time.Time) (d *draft, report Report, header newHeader, err error) {
-	if d := r.current(); d == nil || d.convertedLast { // else nobody has answered the chats
-		if err := r.convertChats(r.HoldPending); err != nil {
+	// A chat that is pending (thread.Pending) is no turn: no agent has had it.
+	if d := r.current(); d == nil || d.convertedLast { // else nobody has answered the turns of runs, either
+		if err := r.convertChats(true); err != nil {
 			return nil, report, header, err
 		}
 	}

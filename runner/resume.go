@@ -56,7 +56,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder, error) {
 	lines := &threadLines{}
 	rebuilder := &hydrate.Rebuilder{
-		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), HoldPending: true, DefaultCwd: r.Cwd,
+		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd,
 		TempDir: r.folder.Path,
 	}
 	pending, promptLength := &thread.Pending{}, 0

@@ -65,21 +65,22 @@ func stoppingLine(value func(string) string) cmdline.Line {
 func verdictLine(value func(string) string) cmdline.Line {
 	figures := figuresOf(value)
 	word, message := outcome.Outcome(value("outcome")), value("message")
+	mark, style := cmdline.Mark(string(word))
 	switch word {
 	case outcome.Completed:
 		return cmdline.Line{
-			Mark: "✔", Style: cmdline.StyleGreen,
+			Mark: mark, Style: style,
 			Text: strings.Join(append([]string{string(word)}, figures...), " · "),
 		}
 	case outcome.Cancelled: // its message begins with the word
 		message = strings.TrimPrefix(message, "cancelled: ")
 		return cmdline.Line{
-			Mark: "✘", Style: cmdline.StyleYellow, Text: fmt.Sprintf("%s: %s", word, message),
+			Mark: mark, Style: style, Text: fmt.Sprintf("%s: %s", word, message),
 			More: []string{strings.Join(figures, " · ")},
 		}
 	case outcome.Failed, outcome.Orphaned:
 	}
-	line := cmdline.Line{Mark: "✘", Style: cmdline.StyleRed, Text: "failed: " + message}
+	line := cmdline.Line{Mark: mark, Style: style, Text: "failed: " + message}
 	class := value("error_class")
 	if class != "" {
 		figures = append([]string{class}, figures...)
@@ -109,7 +110,7 @@ func figuresOf(value func(string) string) []string {
 	if tokens := value("tokens"); tokens != "0" {
 		figures = append(figures, tokens+" tokens")
 	}
-	if cost, err := strconv.ParseFloat(value("cost"), 64); err == nil && cost > 0 {
+	if cost, err := strconv.ParseFloat(value("cost"), 64); err == nil && cost >= 0.00005 { // as it is rounded
 		figures = append(figures, fmt.Sprintf("$%.4f", cost))
 	}
 	return figures

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/shortid"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/runner/runfolder"
@@ -78,37 +80,105 @@ func (p *program) statusAction(c *cli.Context) error {
 	if tableErr := p.printRuns(runs, time.Now()); tableErr != nil {
 		return tableErr
 	}
-	lost := 0
-	for _, k := range runs {
-		if k.State == runfolder.StateLost {
-			lost++
-		}
-	}
-	if lost > 0 {
-		fmt.Fprintf(p.stderr, "%d lost: arbe-pi-runner recover finishes those of $ARBE_THREAD_ID\n", lost)
-	}
+	p.printLost(runs)
 	return err
 }
 
-// printRuns prints a table of runs. On a terminal its lines are cut at the terminal's width.
-func (p *program) printRuns(runs []runfolder.Known, now time.Time) error {
+// printLost prints how the lost runs are finished: the command for each of their threads.
+func (p *program) printLost(runs []runfolder.Known) {
+	var threads []string
+	lost := 0
+	for _, k := range runs {
+		if k.State != runfolder.StateLost {
+			continue
+		}
+		lost++
+		if !slices.Contains(threads, k.Thread) {
+			threads = append(threads, k.Thread)
+		}
+	}
+	if lost > 0 {
+		fmt.Fprintf(p.stderr, "%d lost; to finish, with ARBE_STREAM_URL and ARBE_STREAM_TOKEN set:\n", lost)
+	}
+	for _, thread := range threads {
+		fmt.Fprintf(p.stderr, "  ARBE_THREAD_ID=%s arbe-pi-runner recover\n", thread)
+	}
+}
+
+// runColumn is a column of the table of runs.
+type runColumn struct {
+	head string
+	drop int // in this order columns are left out of a narrow table; 0 for never
+	text func(k runfolder.Known) string
+}
+
+// runColumns returns the columns of the table of runs, with abbreviated ids where short has them.
+func runColumns(now time.Time, short map[string]string) []runColumn {
+	id := func(whole string) string { return cmp.Or(short[whole], whole) }
+	return []runColumn{
+		{"STATE", 0, func(k runfolder.Known) string { return k.State }},
+		{"RESULT", 4, func(k runfolder.Known) string { return resultOf(k.Verdict) }},
+		{"AGE", 0, func(k runfolder.Known) string { return age(now.Sub(k.Started)) }},
+		{"HARNESS", 2, func(k runfolder.Known) string { return k.Harness }},
+		{"LINES", 1, func(k runfolder.Known) string { return strconv.Itoa(k.OnThread) }},
+		{"PID", 3, func(k runfolder.Known) string {
+			if k.State != "running" {
+				return "-"
+			}
+			return strconv.Itoa(k.AgentPID)
+		}},
+		{"THREAD", 0, func(k runfolder.Known) string { return id(k.Thread) }},
+		{"RUN", 0, func(k runfolder.Known) string { return id(k.Run) }},
+	}
+}
+
+// runLines returns a table of runs as lines, the first with the names of the columns.
+func runLines(runs []runfolder.Known, columns []runColumn) []string {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "STATE\tRESULT\tAGE\tHARNESS\tLINES\tPID\tTHREAD\tRUN")
-	for _, k := range runs {
-		pid := "-"
-		if k.State == "running" {
-			pid = strconv.Itoa(k.AgentPID)
+	line := func(cell func(runColumn) string) {
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			cells[i] = cell(c)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n",
-			k.State, resultOf(k.Verdict), age(now.Sub(k.Started)), k.Harness, k.OnThread, pid, k.Thread, k.Run)
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	line(func(c runColumn) string { return c.head })
+	for _, k := range runs {
+		line(func(c runColumn) string { return c.text(k) })
 	}
+	_ = w.Flush() // into memory
+	return strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
+}
+
+// fitRuns returns a table of runs of at most width columns, if that is possible with the ids of threads and runs: it
+// abbreviates ids, and then leaves out columns. A width of 0 has no limit.
+func fitRuns(runs []runfolder.Known, now time.Time, width int) []string {
+	columns := runColumns(now, nil)
+	lines := runLines(runs, columns)
+	tooWide := func(line string) bool { return utf8.RuneCountInString(line) > width }
+	fits := func() bool { return width <= 0 || !slices.ContainsFunc(lines, tooWide) }
+	if fits() {
+		return lines
+	}
+	var ids []string
+	for _, k := range runs {
+		ids = append(ids, k.Thread, k.Run)
+	}
+	columns = runColumns(now, shortid.Shorten(ids))
+	lines = runLines(runs, columns)
+	for drop := 1; !fits() && drop <= 4; drop++ {
+		columns = slices.DeleteFunc(columns, func(c runColumn) bool { return c.drop == drop })
+		lines = runLines(runs, columns)
+	}
+	return lines
+}
+
+// printRuns prints a table of runs. On a terminal it is as wide as that.
+func (p *program) printRuns(runs []runfolder.Known, now time.Time) error {
 	columns, terminal := cmdline.Terminal(p.stdout)
 	color := terminal && cmdline.Colored()
-	for i, line := range strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n") {
+	for i, line := range fitRuns(runs, now, columns-2) {
 		mark := " "
 		if i > 0 {
 			mark = markOf(runs[i-1], color)
@@ -136,19 +206,18 @@ func resultOf(v *outcome.Verdict) string {
 	return string(v.Outcome)
 }
 
-// markOf returns the mark of a run: ▸ while it lives, ✔ and ✘ for its verdict, ! if it is lost or another runner's.
+// markOf returns the mark of a run: that of its verdict, of a dead run if it is lost or another runner's, else of a
+// running one.
 func markOf(k runfolder.Known, color bool) string {
-	mark, style := "▸", ""
+	state := "running"
 	switch {
 	case k.State == runfolder.StateLost || k.State == runfolder.StateTaken:
-		mark, style = "!", cmdline.StyleYellow
-	case k.Verdict == nil:
-	case k.Verdict.Outcome == outcome.Completed:
-		mark, style = "✔", cmdline.StyleGreen
-	default:
-		mark, style = "✘", cmdline.StyleRed
+		state = "dead"
+	case k.Verdict != nil:
+		state = string(k.Verdict.Outcome)
 	}
-	if !color || style == "" {
+	mark, style := cmdline.Mark(state)
+	if !color {
 		return mark
 	}
 	return cmdline.Paint(style, mark)

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
+	"arbe.0sk.ar/runner/cmd/internal/shortid"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -41,7 +42,7 @@ func (p *program) oneToChange(c *cli.Context) (string, error) {
 
 // toChange returns the id that an argument of a command that changes the thread stands for.
 func (p *program) toChange(c *cli.Context, id string) (string, error) {
-	if !listing.UUIDPrefix(id) {
+	if !shortid.UUIDPrefix(id) {
 		return id, nil
 	}
 	return p.resolve(c, id, leastUUIDPrefix)
@@ -61,7 +62,7 @@ func (p *program) resolve(c *cli.Context, prefix string, least int) (string, err
 	if !thread.ValidThread(prefix) {
 		return "", badThread(prefix)
 	}
-	if len(prefix) < least || listing.UUIDPrefix(prefix) && len(prefix) == listing.UUIDLength {
+	if len(prefix) < least || shortid.UUIDPrefix(prefix) && len(prefix) == shortid.UUIDLength {
 		return prefix, nil
 	}
 	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
@@ -84,7 +85,7 @@ func (p *program) resolve(c *cli.Context, prefix string, least int) (string, err
 
 // candidates returns the threads whose ids begin with prefix.
 func candidates(ctx context.Context, l thread.List, prefix string) (found []thread.Summary, err error) {
-	for page, err := range l.Pages(ctx, thread.Filter{Since: listing.BornAfter(prefix, time.Now())}) {
+	for page, err := range l.Pages(ctx, thread.Filter{Since: shortid.BornAfter(prefix, time.Now())}) {
 		if err != nil {
 			return nil, err
 		}

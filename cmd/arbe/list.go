@@ -31,7 +31,7 @@ of an id. A pipe gets one line for each thread, with tabs between id, status, st
 dollars, and title. Age, time, harness and model are of the latest run, cost and title of the whole thread.
 
 Marks:
-  ●  running
+  ●  running; yellow: a heartbeat is missing
   ○  running, and waiting for a chat
   !  no answer from the run: three heartbeats are missing
   ✔  completed

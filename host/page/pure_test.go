@@ -57,6 +57,17 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
+func TestMoney(t *testing.T) {
+	for cost, want := range map[float64]string{0: "", 0.00004: "<$0.0001", 0.004: "$0.0040", 0.25: "$0.25"} {
+		if got := (&row{Summary: thread.Summary{Cost: &cost}}).Money(); got != want {
+			t.Errorf("%v: %q, want %q", cost, got, want)
+		}
+	}
+	if got := new(row).Money(); got != "" {
+		t.Errorf("no cost: %q", got)
+	}
+}
+
 // Children stand below their parents. Rows whose ancestors are a circle, or very many, stand at the top.
 func TestTree(t *testing.T) {
 	chain := ""

@@ -73,13 +73,13 @@ func (r *row) Unread() int {
 	return r.Pending
 }
 
-// Money returns the cost in US dollars; "" where the harness reports none.
+// Money returns the cost in US dollars; "" where the harness reports none, or 0.
 func (r *row) Money() string {
 	if r.Cost == nil {
 		return ""
 	}
-	if *r.Cost < 0.01 && *r.Cost > 0 {
-		return fmt.Sprintf("$%.4f", *r.Cost)
+	if *r.Cost < 0.01 {
+		return view.Dollars(*r.Cost)
 	}
 	return fmt.Sprintf("$%.2f", *r.Cost)
 }

@@ -164,10 +164,25 @@ func (v Verdict) Figures() []string {
 	if v.Tokens > 0 {
 		figures = append(figures, fmt.Sprintf("%.0f tokens", v.Tokens))
 	}
-	if v.Cost > 0 {
-		figures = append(figures, fmt.Sprintf("$%.4f", v.Cost))
+	if cost := Dollars(v.Cost); cost != "" {
+		figures = append(figures, cost)
 	}
 	return figures
+}
+
+// Dollars returns an amount of money in US dollars; "" for 0, which a harness without prices reports, too.
+func Dollars(cost float64) string {
+	switch {
+	case cost <= 0:
+		return ""
+	case cost < 0.0001:
+		return "<$0.0001"
+	case cost < 1:
+		return fmt.Sprintf("$%.4f", cost)
+	case cost < 1000:
+		return fmt.Sprintf("$%.2f", cost)
+	}
+	return fmt.Sprintf("$%.0f", cost)
 }
 
 // Count returns "n things", or "1 thing".

@@ -93,6 +93,7 @@ const (
 	StyleRed    = "31"
 	StyleGreen  = "32"
 	StyleYellow = "33"
+	styleCyan   = "36"
 )
 
 // textHandler writes records for people: a mark by the level, the message, the error, and the other attributes in

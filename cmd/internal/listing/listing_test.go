@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mattn/go-runewidth"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -27,10 +29,34 @@ func TestDurations(t *testing.T) {
 			t.Errorf("%d s: %s, want %s", seconds, got, want)
 		}
 	}
-	for cost, want := range map[float64]string{0: "$0.0000", 0.25: "$0.2500", 1.239: "$1.24", 1234.5: "$1234"} {
+	for cost, want := range map[float64]string{
+		0: "", 0.00004: "<$0.0001", 0.25: "$0.2500", 1.239: "$1.24", 1234.5: "$1234",
+	} {
 		if got := Dollars(&cost); got != want {
 			t.Errorf("%v: %s, want %s", cost, got, want)
 		}
+	}
+}
+
+// Each state has a mark of its own, but for a silent run, which is a running one in another colour.
+func TestMarks(t *testing.T) {
+	states := map[string]string{}
+	for _, state := range []string{
+		thread.StatusIdle, thread.StatusRunning, thread.StatusCompleted, thread.StatusFailed, thread.StatusCancelled,
+		Waiting, Silent, Dead,
+	} {
+		mark, style := cmdline.Mark(state)
+		if mark == "?" || style == "" {
+			t.Errorf("%s has mark %q in style %q", state, mark, style)
+		}
+		if other, taken := states[mark+style]; taken {
+			t.Errorf("%s has the mark of %s", state, other)
+		}
+		states[mark+style] = state
+	}
+	mark, style := cmdline.Mark(string(outcome.Orphaned))
+	if states[mark+style] != thread.StatusFailed {
+		t.Error("an orphaned run has not the mark of a failed one")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/shortid"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -20,10 +22,7 @@ type Table struct {
 // Colours, as arguments of the terminal's SGR sequence.
 const (
 	dim    = "2"
-	red    = "31"
-	green  = "32"
 	yellow = "33"
-	cyan   = "36"
 )
 
 func (t Table) paint(style, text string) string {
@@ -59,18 +58,6 @@ type listRow struct {
 	depth   int    // below its parent
 }
 
-// marks are a state's mark and colour.
-var marks = map[string]struct{ mark, style string }{
-	thread.StatusIdle:      {"·", dim},
-	thread.StatusRunning:   {"●", cyan},
-	Waiting:                {"○", cyan},
-	Silent:                 {"●", yellow},
-	Dead:                   {"!", red},
-	thread.StatusCompleted: {"✔", green},
-	thread.StatusFailed:    {"✘", red},
-	thread.StatusCancelled: {"-", yellow},
-}
-
 // columns returns the table's columns but the title.
 func (t Table) columns() []column {
 	wide := t.Width >= wideTable
@@ -78,10 +65,13 @@ func (t Table) columns() []column {
 	if wide {
 		model, status = 26, 18
 	}
-	stateStyle := func(r listRow) string { return marks[r.state].style }
+	stateStyle := func(r listRow) string {
+		_, style := cmdline.Mark(r.state)
+		return style
+	}
 	return []column{
 		{most: status, style: stateStyle, text: func(r listRow) string {
-			mark := marks[r.state].mark
+			mark, _ := cmdline.Mark(r.state)
 			switch {
 			case !wide:
 				return mark
@@ -126,7 +116,7 @@ func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	short := Short(ids)
+	short := shortid.Shorten(ids)
 	for i := range rows {
 		r := &rows[i]
 		r.now, r.short = now, short[r.ID]
@@ -273,17 +263,12 @@ func ShortDuration(d time.Duration) string {
 	return fmt.Sprintf("%dd", s/86400)
 }
 
-// Dollars returns an amount of money; "" where it is not known.
+// Dollars returns an amount of money; "" where it is not known, or 0.
 func Dollars(cost *float64) string {
-	switch {
-	case cost == nil:
+	if cost == nil {
 		return ""
-	case *cost < 1:
-		return fmt.Sprintf("$%.4f", *cost)
-	case *cost < 1000:
-		return fmt.Sprintf("$%.2f", *cost)
 	}
-	return fmt.Sprintf("$%.0f", *cost)
+	return view.Dollars(*cost)
 }
 
 // Clip returns a text in one line of at most width columns, with what a reader would not see made visible.

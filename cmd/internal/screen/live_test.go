@@ -89,10 +89,10 @@ func TestLiveLine(t *testing.T) {
 			time.Sleep(8 * time.Second)
 			synctest.Wait()
 			got := out.take()
-			const dead = "␛[31m✗ no entry from the runner for 15s: if its box is gone, " +
+			const dead = "␛[31m! no entry from the runner for 15s: if its box is gone, " +
 				"arbe reconcile t1 ends the run␛[0m\n"
 			if !strings.Contains(got, dead) ||
-				!strings.HasSuffix(got, "\r␛[K␛[31m✗ no entry from the runner for 16s␛[0m") {
+				!strings.HasSuffix(got, "\r␛[K␛[31m! no entry from the runner for 16s␛[0m") {
 				t.Errorf("ahead %s: got %q", ahead, got)
 			}
 			give("r1.beat.3", beat(3))
@@ -123,7 +123,7 @@ func TestDeadInPipe(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.Stop()
 		const want = "… 5s · quiet for 1s · cpu 500ms · 1 MiB\n" +
-			"✗ no entry from the runner for 15s: if its box is gone, arbe reconcile t1 ends the run\n"
+			"! no entry from the runner for 15s: if its box is gone, arbe reconcile t1 ends the run\n"
 		if got := out.take(); got != want {
 			t.Errorf("got %q", got)
 		}
@@ -134,7 +134,7 @@ func TestDeadInPipe(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Check()
-		if got := out.take(); !strings.Contains(got, "✗ no entry from the runner for 40s: ") {
+		if got := out.take(); !strings.Contains(got, "! no entry from the runner for 40s: ") {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -157,7 +157,7 @@ func TestCatchUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Stop()
-		if got := out.take(); strings.Contains(got, "no entry") || !strings.HasSuffix(got, "✘ cancelled\n") {
+		if got := out.take(); strings.Contains(got, "no entry") || !strings.HasSuffix(got, "- cancelled\n") {
 			t.Errorf("got %q", got)
 		}
 	})

@@ -71,7 +71,7 @@ m 12:00:06
 cancel requested: enough
   Bash sleep 9: (no result)
 
-✘ cancelled · exit 143 · 8s · 6 lines
+- cancelled · exit 143 · 8s · 6 lines
 
 ────────────────────────────────────────────────────────────────────────────────
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -131,7 +132,8 @@ func (s *Screen) waits(e thread.Entry) {
 	}
 	if run, _ := s.watch.Run(); run.Waiting {
 		s.printf("\n")
-		s.lines(dim, "", "○ waiting for a chat; Ctrl-D ends the run")
+		mark, _ := cmdline.Mark(string(view.Waiting))
+		s.lines(dim, "", mark+" waiting for a chat; Ctrl-D ends the run")
 	}
 }
 
@@ -172,7 +174,8 @@ func (s *Screen) breathe(now time.Time) {
 	case state == view.Waiting:
 		line = s.progress(now) + " · waiting for a chat"
 	case state == view.Dead:
-		style, line = red, "✗ no entry from the runner for "+live.Silence.Truncate(tick).String()
+		mark, red := cmdline.Mark(string(state))
+		style, line = red, mark+" no entry from the runner for "+live.Silence.Truncate(tick).String()
 	default:
 		if line = s.progress(now); state == view.Silent {
 			style, line = yellow, line+" · silent for "+live.Silence.Truncate(tick).String()
@@ -188,12 +191,10 @@ func (s *Screen) breathe(now time.Time) {
 
 // deadLine writes that the run is dead, and what to do.
 func (s *Screen) deadLine(l view.Live) {
-	s.lines(
-		red,
-		"",
-		fmt.Sprintf("✗ no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
-			l.Silence.Truncate(tick), s.Thread),
-	)
+	mark, style := cmdline.Mark(string(l.State))
+	s.lines(style, "",
+		fmt.Sprintf("%s no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
+			mark, l.Silence.Truncate(tick), s.Thread))
 }
 
 // progress returns how far the run is: its age, the tool that runs, and the figures of the last heartbeat.

@@ -330,13 +330,7 @@ func (s *Screen) notice(n view.Notice) {
 
 // ended shows the verdict of a run.
 func (s *Screen) ended(v view.Verdict) {
-	style, mark := red, "✘"
-	switch v.Status {
-	case thread.StatusCompleted:
-		style, mark = green, "✔"
-	case thread.StatusCancelled:
-		style = yellow
-	}
+	mark, style := cmdline.Mark(v.Status)
 	head, figures := v.Head(), v.Figures()
 	if !strings.Contains(head, ": ") { // the status alone
 		head, figures = strings.Join(append([]string{head}, figures...), " · "), nil

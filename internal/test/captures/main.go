@@ -13,10 +13,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/model"
 )
@@ -59,7 +61,7 @@ func call(name string, commands ...string) (tools []model.Tool) {
 
 var (
 	silent = regexp.MustCompile(`no entry from the runner`)
-	ended  = regexp.MustCompile(`(?m)^\s*[✔✘] `)
+	ended  = regexp.MustCompile(`(?m)^\s*[✔✘-] `)
 	all    = []capture{
 		{
 			title: "A run", harness: "pi", version: "0.78.0", typed: "arbe thread tail ID",
@@ -208,7 +210,7 @@ func (s *stage) play(c capture) (screens []string, err error) {
 	if err := t.open(work); err != nil {
 		return nil, err
 	}
-	defer t.close()
+	defer func() { err = errors.Join(err, t.close()) }()
 	if err := t.typeLine(strings.ReplaceAll(c.typed, "ID", id)); err != nil {
 		return nil, err
 	}
@@ -333,7 +335,35 @@ func (t terminal) open(dir string) error {
 	return err
 }
 
-func (t terminal) close() { _, _ = t.tmux("kill-server") } // the last thing on it
+// close ends the server, and waits for the processes of its shell: one that is about to end writes its history.
+func (t terminal) close() error {
+	pane, err := t.tmux("display-message", "-p", "#{pane_pid}")
+	if err == nil {
+		_, err = t.tmux("kill-server")
+	}
+	if err != nil {
+		return err
+	}
+	session, err := strconv.Atoi(strings.TrimSpace(pane))
+	if err != nil {
+		return err
+	}
+	return awaitSession(t.ctx, session)
+}
+
+// awaitSession waits until all processes of a session have ended.
+func awaitSession(ctx context.Context, session int) error {
+	return until(ctx, fmt.Sprintf("the end of session %d", session), func() (bool, error) {
+		dirs, err := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			if st, err := procfs.Read(pid); err == nil && st.Session == session && st.Alive() {
+				return false, nil
+			}
+		}
+		return true, err
+	})
+}
 
 func (t terminal) typeLine(line string) error {
 	_, err := t.tmux("send-keys", "-l", line)

@@ -1,4 +1,4 @@
-package listing
+package shortid
 
 import (
 	"testing"
@@ -29,7 +29,7 @@ func TestShort(t *testing.T) {
 			"01a1fe57-27a9-7058-90a6-9a5db6aeb558",
 		},
 	} {
-		short := Short(ids)
+		short := Shorten(ids)
 		for _, id := range ids {
 			s := short[id]
 			if len(s) < min(len(id), shortUUID) || s != id[:len(s)] || UUIDPrefix(id) && s[len(s)-1] == '-' {
@@ -42,7 +42,7 @@ func TestShort(t *testing.T) {
 			}
 		}
 	}
-	got := Short([]string{"01a1fe57-27a9-7058-90a6-9a5db6aeb558", "01a1fe57-27a9-7158-90a6-9a5db6aeb558", "demo"})
+	got := Shorten([]string{"01a1fe57-27a9-7058-90a6-9a5db6aeb558", "01a1fe57-27a9-7158-90a6-9a5db6aeb558", "demo"})
 	want := map[string]string{
 		"01a1fe57-27a9-7058-90a6-9a5db6aeb558": "01a1fe57-27a9-70",
 		"01a1fe57-27a9-7158-90a6-9a5db6aeb558": "01a1fe57-27a9-71", "demo": "demo",

@@ -1,4 +1,5 @@
-package listing
+// Package shortid abbreviates the ids of threads and runs for people, and reads what people type of them.
+package shortid
 
 import (
 	"strconv"
@@ -45,9 +46,9 @@ func BornAfter(prefix string, now time.Time) time.Time {
 // shortUUID is the number of characters of a UUID of version 7 that are its time in milliseconds.
 const shortUUID = 13
 
-// Short returns an abbreviation of each id: of a UUID the beginning that no other of them has, at least to its
+// Shorten returns an abbreviation of each id: of a UUID the beginning that no other of them has, at least to its
 // milliseconds. Any other id stays whole.
-func Short(ids []string) map[string]string {
+func Shorten(ids []string) map[string]string {
 	short := make(map[string]string, len(ids))
 	taken := map[string]string{} // ids by their abbreviations
 	var add func(id string, n int)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -53,8 +54,21 @@ func (e *events) close() {
 // send writes an event with a JSON value.
 func (e *events) send(name string, v any) {
 	if e.err == nil {
-		_, e.err = fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", name, thread.Marshal(v))
+		e.err = writeEvent(e.w, name, v)
 	}
+}
+
+// write writes events.
+func (e *events) write(b []byte) {
+	if e.err == nil {
+		_, e.err = e.w.Write(b)
+	}
+}
+
+// writeEvent writes an event with a JSON value.
+func writeEvent(w io.Writer, name string, v any) error {
+	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name, thread.Marshal(v))
+	return err
 }
 
 // flush sends what was written, and reports whether the browser takes more.
@@ -75,9 +89,7 @@ func (e *events) wait(ctx context.Context, closing context.Context, news <-chan 
 			if !e.open() {
 				return false
 			}
-			if e.err == nil {
-				_, e.err = e.w.Write([]byte(": waiting\n\n"))
-			}
+			e.write([]byte(": waiting\n\n"))
 			if !e.flush() {
 				return false
 			}

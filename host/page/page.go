@@ -70,18 +70,26 @@ type page struct {
 	tokens *token.Verifier
 
 	rebuilds chan struct{} // has one for each session that is rebuilt
+	rooms    rooms
 }
 
 // Handler returns the handler of the page's paths.
-func Handler(c Config) http.Handler {
+func Handler(c Config) http.Handler { return newPage(c).handler() }
+
+func newPage(c Config) *page {
 	if c.Closing == nil {
 		c.Closing = context.Background()
 	}
 	if c.Budget == nil {
 		c.Budget = memory.NewBudget(0)
 	}
-	p := &page{Config: c, store: access.Store{Log: c.Log}, tokens: token.NewVerifier(c.Secrets)}
-	p.rebuilds = make(chan struct{}, mostRebuilds)
+	return &page{
+		Config: c, store: access.Store{Log: c.Log}, tokens: token.NewVerifier(c.Secrets),
+		rebuilds: make(chan struct{}, mostRebuilds), rooms: rooms{open: map[roomKey]*room{}},
+	}
+}
+
+func (p *page) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /assets/{hash}/{name}": p.asset,

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
@@ -24,11 +22,37 @@ type liveItem struct {
 	After    uint64 `json:"after"` // where a live answer continues
 }
 
+// liveItem renders an item of the append with a seq, which may have more items.
+func (p *page) liveItem(id string, c view.Change, seq uint64) (liveItem, error) {
+	one := item{Item: c.Item, Thread: id}
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, "item", one); err != nil {
+		return liveItem{}, err
+	}
+	return liveItem{one.ID, one.Sub(), view.Visible(one.Task()), b.String(), c.Replaces, seq - 1}, nil
+}
+
 // liveHead is what stands above a thread's items.
 type liveHead struct {
 	HTML  string `json:"html"`  // its row
 	Pulse string `json:"pulse"` // what the agent does
 	After uint64 `json:"after"`
+}
+
+// liveHead renders the thread's row, with the pulse of an open run.
+func (p *page) liveHead(ctx context.Context, id, pulse string, after uint64) (liveHead, error) {
+	v, err := p.summary(ctx, id)
+	if err != nil {
+		return liveHead{}, err
+	}
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, "row", newRow(v, now())); err != nil {
+		return liveHead{}, err
+	}
+	if v.Status != thread.StatusRunning {
+		pulse = ""
+	}
+	return liveHead{b.String(), pulse, after}, nil
 }
 
 // mostBehind is how many items a live answer begins with. A browser that is further behind, as after a night's sleep,
@@ -41,152 +65,131 @@ var errFar = errors.New("the browser is too far behind")
 // comes; or far, for a place too far behind. A place behind the thread's end is one of another thread of the same id,
 // which was deleted and made again: gone.
 func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("thread")
-	s, err := p.viewer(w, r, id)
+	at, err := p.placed(w, r, "after")
 	if err != nil {
 		return err
 	}
-	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)
-	if err != nil {
-		return refuse(http.StatusBadRequest, "after", "after: want a place that a page has")
+	v := &viewer{
+		page: p, id: at.id, after: at.place, tail: at.stream.Tail(),
+		e: p.startEvents(w, r, at.session), lease: p.lease(at.session),
 	}
-	if _, err := p.stat(r.Context(), id); err != nil {
-		return err
+	defer v.e.close()
+	defer v.lease.Free()
+	if err = log.ErrGone; at.place <= v.tail {
+		v.room, v.member = p.enter(at.id, at.stream)
+		defer p.leave(v.room, v.member)
+		err = v.follow(r.Context())
 	}
-	f := p.Log.Follow(thread.StreamName(id))
-	defer f.Close()
-	t := &tailer{page: p, id: id, after: after, e: p.startEvents(w, r, s), l: p.lease(s)}
-	defer t.e.close()
-	defer t.l.Free()
-	for first := true; ; first = false {
-		v, grown, err := f.Stat(r.Context())
-		if errors.Is(err, log.ErrAbsent) || errors.Is(err, log.ErrGone) || err == nil && t.after > v.Tail() {
-			t.e.send("gone", struct{}{})
-			t.e.flush()
-			return nil
-		}
-		if err == nil && first {
-			err = t.prime(r.Context(), v)
-		}
-		if err == nil {
-			err = t.send(r.Context(), v, first)
-		}
-		if errors.Is(err, errFar) {
-			t.e.send("far", struct{}{})
-			t.e.flush()
-			return nil
-		}
-		if err != nil {
-			if r.Context().Err() == nil {
-				p.Logger.Warn("live thread interrupted", "thread", id, "error", err)
+	switch {
+	case errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
+		v.e.send("gone", struct{}{})
+	case errors.Is(err, errFar):
+		v.e.send("far", struct{}{})
+	case err == nil, errors.Is(err, errInterrupted), v.e.err != nil, r.Context().Err() != nil:
+	default:
+		p.Logger.Warn("live thread interrupted", "thread", at.id, "error", err)
+	}
+	v.e.flush()
+	return nil // the browser comes again
+}
+
+// viewer sends what a thread gets to one browser.
+type viewer struct {
+	page   *page
+	id     string
+	after  uint64 // the browser has the thread up to here
+	tail   uint64 // where the thread ended when the browser came
+	headed bool   // and its head
+	ready  bool   // and ready was sent
+	e      *events
+	lease  *memory.Lease // charged while it renders alone
+	room   *room
+	member *member
+}
+
+// follow sends what the browser lacks, then ready, then what comes. It returns nil when the answer has to end.
+func (v *viewer) follow(ctx context.Context) error {
+	for {
+		c, at, changed, end := v.member.take()
+		err := v.alone(ctx, at) // where it has just come, or has missed chunks
+		if c != nil {
+			if err == nil {
+				err = v.chunk(ctx, c)
 			}
-			return nil // the browser comes again
+			v.room.done(c)
+		} else if err == nil {
+			if err = end; err == nil {
+				err = v.settle(ctx)
+			}
 		}
-		if first {
-			t.e.send("ready", map[string]int64{"now": now().UnixMilli()})
-		}
-		if !t.e.flush() || !t.e.wait(r.Context(), p.Closing, grown) {
-			return nil
-		}
-	}
-}
-
-// tailer sends what is appended to a thread.
-type tailer struct {
-	page    *page
-	id      string
-	after   uint64
-	sent    int // items
-	e       *events
-	l       *memory.Lease // charged while entries are rendered
-	builder view.Builder
-	watch   view.Watch
-}
-
-// prime reads what is before the place, so that results find their calls.
-func (t *tailer) prime(ctx context.Context, v log.Stream) error {
-	records, err := t.l.Records(ctx, func() ([]engine.Record, error) {
-		return t.page.Log.ReadBack(ctx, v, t.after, aheadEntries, aheadBytes)
-	})
-	if err != nil {
-		return err
-	}
-	defer t.l.Drop()
-	for _, r := range records {
-		if e, ok := entryOf(r); ok {
-			t.watch.Add(e)
-			t.builder.Add(e)
-		}
-	}
-	return nil
-}
-
-// send sends the items behind the place, and what the thread is doing. For a browser that has just come it returns
-// errFar where they are too many.
-func (t *tailer) send(ctx context.Context, v log.Stream, first bool) error {
-	for t.after < v.Tail() {
-		records, err := t.l.Records(ctx, func() ([]engine.Record, error) {
-			return t.page.Log.Read(ctx, v, t.after, v.Tail(), pieceBytes)
-		})
 		if err != nil {
 			return err
 		}
-		if len(records) == 0 {
-			t.after = v.Tail() // the rest was removed
-			break
-		}
-		last := records[len(records)-1].Seq
-		for _, r := range records {
-			e, ok := entryOf(r)
-			if !ok {
-				continue
-			}
-			if first && t.sent > mostBehind {
-				return errFar
-			}
-			t.watch.Add(e)
-			for _, c := range t.builder.Add(e) {
-				if err := t.item(c, r.Seq-1); err != nil { // its append may have more
-					return err
-				}
-			}
-		}
-		t.after = last
-		t.l.Drop()
-		if !t.e.flush() {
-			return t.e.err
+		if !v.e.flush() || !v.e.wait(ctx, v.page.Closing, changed) {
+			return nil
 		}
 	}
-	return t.head(ctx)
 }
 
-// item sends an item.
-func (t *tailer) item(c view.Change, after uint64) error {
-	one := item{Item: c.Item, Thread: t.id}
-	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "item", one); err != nil {
-		return err
+// chunk sends a chunk of the room. A page that was loaded before the room had the chunk begins behind it, or in it.
+func (v *viewer) chunk(ctx context.Context, c *chunk) error {
+	if v.after != c.from {
+		v.headed = false
+		return v.alone(ctx, c.to)
 	}
-	t.sent++
-	t.e.send("item", liveItem{one.ID, one.Sub(), view.Visible(one.Task()), b.String(), c.Replaces, after})
-	return nil
+	v.e.write(c.data)
+	v.after = c.to
+	return v.e.err
 }
 
-// head sends the thread's row.
-func (t *tailer) head(ctx context.Context) error {
-	v, err := t.page.summary(ctx, t.id)
+// alone sends what follows the browser's place up to another one, without the room. For a browser that has just come it
+// returns errFar where that is too much.
+func (v *viewer) alone(ctx context.Context, upTo uint64) error {
+	if v.after >= upTo {
+		return nil
+	}
+	stream, err := v.page.stat(ctx, v.id)
 	if err != nil {
 		return err
 	}
-	one := newRow(v, now())
-	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "row", one); err != nil {
+	if stream.Born != v.room.key.born || upTo > stream.Tail() {
+		return log.ErrGone
+	}
+	t := &tail{log: v.page.Log, after: v.after, lease: v.lease}
+	if err := t.prime(ctx, stream); err != nil {
 		return err
 	}
-	line := ""
-	if v.Status == thread.StatusRunning {
-		line = pulse(&t.watch, t.builder.Running())
+	n := 0
+	err = t.each(ctx, stream, upTo, func(c view.Change, seq uint64) error {
+		if n++; n > mostBehind && !v.ready {
+			return errFar
+		}
+		one, err := v.page.liveItem(v.id, c, seq)
+		if err == nil {
+			v.e.send("item", one)
+			err = v.e.err
+		}
+		return err
+	})
+	v.after, v.headed = upTo, false
+	return err
+}
+
+// settle sends the head, and ready, to a browser that has all there is. The room may have to render it first.
+func (v *viewer) settle(ctx context.Context) error {
+	pulse := v.room.pulse.Load()
+	if v.headed || pulse == nil || v.after < v.tail {
+		return nil
 	}
-	t.e.send("head", liveHead{b.String(), line, t.after})
+	head, err := v.page.liveHead(ctx, v.id, *pulse, v.after)
+	if err != nil {
+		return err
+	}
+	v.e.send("head", head)
+	v.headed = true
+	if !v.ready {
+		v.e.send("ready", map[string]int64{"now": now().UnixMilli()})
+		v.ready = true
+	}
 	return nil
 }

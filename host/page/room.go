@@ -1,0 +1,189 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/view"
+)
+
+// chunkBytes ends a chunk with the append that reaches it.
+const chunkBytes = 64 << 10
+
+// room renders what a thread gets, once for all viewers at this server. It begins at the thread's end with the first
+// viewer, and ends with the last one, or when the thread is deleted or can't be read: then its viewers come again.
+//
+// All viewers get the same chunks, so an item and the row above them must not depend on the viewer. The forms, which a
+// share does not have, are on the page.
+type room struct {
+	*ring
+	page  *page
+	key   roomKey
+	users int                    // guarded by rooms
+	pulse atomic.Pointer[string] // nil before the room has begun
+	stop  context.CancelFunc
+	ended chan struct{} // closed when run has returned
+}
+
+// roomKey tells a thread from one of the same id that was deleted.
+type roomKey struct{ thread, born string }
+
+// rooms are the rooms of a page.
+type rooms struct {
+	mu   sync.Mutex
+	open map[roomKey]*room
+}
+
+// enter returns the room of a thread, and a member of it. The caller calls leave.
+func (p *page) enter(id string, v log.Stream) (*room, *member) {
+	p.rooms.mu.Lock()
+	defer p.rooms.mu.Unlock()
+	key := roomKey{id, v.Born}
+	r := p.rooms.open[key]
+	if r == nil {
+		ctx, stop := context.WithCancel(p.Closing)
+		r = &room{
+			ring: newRing(v.Tail(), p.Budget.Lease("page rooms")), page: p, key: key, stop: stop,
+			ended: make(chan struct{}),
+		}
+		p.rooms.open[key] = r
+		go r.run(ctx, v)
+	}
+	r.users++
+	return r, r.join()
+}
+
+// leave ends a member. The last one ends the room, and waits until it has ended.
+func (p *page) leave(r *room, m *member) {
+	m.leave()
+	p.rooms.mu.Lock()
+	r.users--
+	last := r.users == 0
+	if last {
+		p.rooms.remove(r)
+	}
+	p.rooms.mu.Unlock()
+	if last {
+		r.stop()
+		<-r.ended
+		r.lease.Free()
+	}
+}
+
+// remove takes a room off the list, so that the next viewer makes another one. mu is held.
+func (all *rooms) remove(r *room) {
+	if all.open[r.key] == r {
+		delete(all.open, r.key)
+	}
+}
+
+// errInterrupted ends the answers to a room's viewers. The room has logged why.
+var errInterrupted = errors.New("the room has ended")
+
+// run renders until ctx is done or an error ends the room.
+func (r *room) run(ctx context.Context, v log.Stream) {
+	defer close(r.ended)
+	err := r.follow(ctx, v)
+	if !errors.Is(err, log.ErrAbsent) && !errors.Is(err, log.ErrGone) {
+		if ctx.Err() == nil {
+			r.page.Logger.Warn("live thread interrupted", "thread", r.key.thread, "error", err)
+		}
+		err = errInterrupted
+	}
+	r.page.rooms.mu.Lock()
+	r.page.rooms.remove(r)
+	r.page.rooms.mu.Unlock()
+	r.end(err)
+}
+
+// follow renders what the thread gets behind the end that it has in v. It returns why it has ended. A panic is an error
+// of the thread's viewers, as one in a request is.
+func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			r.page.Logger.Error("rendering panicked",
+				"thread", r.key.thread, "panic", reason, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
+	f := r.page.Log.Follow(v.Name)
+	defer f.Close()
+	t := &tail{log: r.page.Log, after: v.Tail(), lease: r.page.Budget.Lease("page room " + v.Name)}
+	defer t.lease.Free()
+	if err := t.prime(ctx, v); err != nil {
+		return err
+	}
+	r.beat(t)
+	r.wake()
+	for err == nil {
+		var grown <-chan struct{}
+		if v, grown, err = f.Stat(ctx); err == nil {
+			err = r.render(ctx, v, t)
+		}
+		if err == nil {
+			select {
+			case <-grown:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+	}
+	return err
+}
+
+// beat sets the pulse.
+func (r *room) beat(t *tail) {
+	line := pulse(&t.watch, t.builder.Running())
+	r.pulse.Store(&line)
+}
+
+// render renders up to the end of the thread. A chunk has whole appends, and the last one the head.
+func (r *room) render(ctx context.Context, v log.Stream, t *tail) error {
+	switch tail := v.Tail(); {
+	case v.Born != r.key.born || t.after > tail:
+		return log.ErrGone // another thread has the id
+	case t.after == tail:
+		return nil
+	}
+	var b bytes.Buffer
+	cut := func(to uint64) error {
+		data := bytes.Clone(b.Bytes())
+		b.Reset()
+		return r.publish(ctx, data, to)
+	}
+	last := t.after
+	err := t.each(ctx, v, v.Tail(), func(c view.Change, seq uint64) error {
+		if seq > last && b.Len() >= chunkBytes {
+			if err := cut(last); err != nil {
+				return err
+			}
+		}
+		last = seq
+		if b.Len() > ringBytes {
+			return nil // too large to be kept
+		}
+		one, err := r.page.liveItem(r.key.thread, c, seq)
+		if err == nil {
+			err = writeEvent(&b, "item", one)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.beat(t)
+	head, err := r.page.liveHead(ctx, r.key.thread, *r.pulse.Load(), t.after)
+	if err != nil {
+		return err
+	}
+	if err := writeEvent(&b, "head", head); err != nil {
+		return err
+	}
+	return cut(t.after)
+}

@@ -19,7 +19,9 @@ func TestParts(t *testing.T) {
 			t.Errorf("-want +got:\n%s", d)
 		}
 		full := painted(t, all, 0, nil, true)
-		for _, want := range []string{"task of subagent agent-1", "m (subagent agent-1) ", "› Grep\n", "the summary\n  what was before", "so far"} {
+		for _, want := range []string{
+			"task of subagent agent-1", "m (subagent agent-1) ", "› Grep\n", "the summary\n  what was before", "so far",
+		} {
 			if !strings.Contains(full, want) {
 				t.Errorf("--full: %q is not in %s", want, full)
 			}

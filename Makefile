@@ -205,9 +205,10 @@ $(CHROMIUM)/unpacked/.done: $(CHROMIUM)/.installed
 	cd $(@D); for f in *.tar; do tar -xf $$f; rm $$f; done; mv fonts.xml fonts.conf; chmod 755 chromium; touch $(@F)
 
 .PHONY: shots
-shots: build browser ## pictures of the page, into bin/shots
+shots: build agents browser ## pictures of the page, into bin/shots
 	mkdir -p $(BIN)/shots
-	ARBE_BIN=$(abspath $(BIN)) ARBE_SHOTS=$(abspath $(BIN))/shots go test -count=1 -run TestFullPageRecorded ./internal/test/page
+	ARBE_BIN=$(abspath $(BIN)) ARBE_SHOTS=$(abspath $(BIN))/shots go test -count=1 -run 'TestFullPage(Pictures|Recorded|Export)' \
+		./internal/test/page
 
 # The real agents, and a Node that can run them, at the versions of their lock files. An installed one of the same lock
 # stays.

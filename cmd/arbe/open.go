@@ -22,7 +22,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -109,9 +108,9 @@ func (p *program) shareAction(c *cli.Context) error {
 		return err
 	case c.Bool("list") && c.Bool("revoke"):
 		return cmdline.Usage("want one of --list and --revoke")
-	case c.Duration("ttl") < time.Second || c.Duration("ttl") > access.MostShareTTL:
+	case c.Duration("ttl") < time.Second || c.Duration("ttl") > page.MostShareTTL:
 		return cmdline.Usage("--ttl: want 1s to %dh (%d days)",
-			access.MostShareTTL/time.Hour, access.MostShareTTL/(24*time.Hour))
+			page.MostShareTTL/time.Hour, page.MostShareTTL/(24*time.Hour))
 	}
 	site, err := p.site(c)
 	if err != nil {

@@ -21,25 +21,27 @@ import (
 // What may stand in an item, beside text.
 var (
 	itemElements = strings.Fields("article h1 h2 h3 h4 h5 h6 a time div p span em strong del ins code pre b hr br " +
-		"blockquote ul ol li table thead tbody tr th td input details summary figure figcaption img")
+		"blockquote ul ol li table thead tbody tr th td details summary figure figcaption img")
 	itemAttributes = map[string]*regexp.Regexp{
 		"id":       regexp.MustCompile(`^i-[A-Za-z0-9._:~/-]+$`),
 		"data-sub": regexp.MustCompile(``),
-		"class":    regexp.MustCompile(`^(language-.*|[a-z0-9 _-]*)$`),
+		"class":    regexp.MustCompile(`^[a-z0-9 _-]*$`),
 		"datetime": regexp.MustCompile(`^[0-9T:.Z-]*$`),
 		"rel":      regexp.MustCompile(`^noopener noreferrer$`),
 		"align":    regexp.MustCompile(`^(left|center|right)$`),
 		"start":    regexp.MustCompile(`^[0-9]+$`),
-		"type":     regexp.MustCompile(`^checkbox$`),
-		"checked":  regexp.MustCompile(`^$`),
-		"disabled": regexp.MustCompile(`^$`),
+		"tabindex": regexp.MustCompile(`^0$`),
+		"role":     regexp.MustCompile(`^img$`),
+		"data-n":   regexp.MustCompile(`^[0-9]+$`),
 		"loading":  regexp.MustCompile(`^lazy$`),
 		"alt":      regexp.MustCompile(`^an image$`),
 		"open":     regexp.MustCompile(`^$`),
-		"title":    regexp.MustCompile(``),
+		"title":    regexp.MustCompile(`^(Link to this entry|The entry as it is on the thread|[0-9: -]+ UTC)$`),
 		"href": regexp.MustCompile(
 			`^(https?://|mailto:|#i-[A-Za-z0-9._:~/%-]+$|/t/t1/(raw|image)/[A-Za-z0-9._:~/%-]+$|/t/[A-Za-z0-9_-]+$)`,
 		),
+		"aria-hidden": regexp.MustCompile(`^true$`),
+		"aria-label":  regexp.MustCompile(`^(done|to do)$`),
 		"data-result": regexp.MustCompile(`^i-[A-Za-z0-9._:~-]+$`),
 		"src": regexp.MustCompile(
 			`^(/t/t1/image/[A-Za-z0-9._:~/%-]+$|data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$)`,
@@ -47,9 +49,12 @@ var (
 	}
 	// What stands around the items has these, too.
 	frameElements = strings.Fields("html head meta title link script style body header main section form label " +
-		"textarea select option button dl dt dd noscript nav mark output")
+		"textarea select option button dl dt dd noscript nav mark output kbd input")
 	frameAttributes = map[string]*regexp.Regexp{
-		"src": regexp.MustCompile(`^/assets/[0-9a-f]+/page\.js$`),
+		"src":        regexp.MustCompile(`^/assets/[0-9a-f]+/(page\.js|icon\.svg)$`),
+		"alt":        regexp.MustCompile(`^$`),
+		"role":       regexp.MustCompile(`^(search|status|feed)$`),
+		"aria-label": regexp.MustCompile(`^[A-Z][a-z]+$`),
 		"href": regexp.MustCompile(
 			`^(/|/t/[A-Za-z0-9_-]+|/t/t1/[a-z]+(\?[a-z0-9=&]*)?|/t/t1/find\?q=[A-Za-z0-9%._~-]*&before=[0-9]+|` +
 				`/t/t1\?at=[A-Za-z0-9._~%-]+&q=[A-Za-z0-9%._~-]*#i-[A-Za-z0-9._:~/%-]+|/assets/[0-9a-f]+/[a-z.]+|data:,|/\?cursor=[a-z]+)$`,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"net/url"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ func (i item) At() string {
 	}
 	return i.Time.UTC().Format("15:04:05")
 }
+
+// Date returns the item's date and time, for people.
+func (i item) Date() string { return i.Time.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // Stamp returns the item's time, for machines.
 func (i item) Stamp() string {
@@ -65,6 +69,17 @@ func (i item) Child() string {
 	return i.Notice.Thread
 }
 
+// Link returns the address of a pull request on the web; "" for none. A writer chose it.
+func (i item) Link() string {
+	if i.Notice == nil {
+		return ""
+	}
+	if u, err := url.Parse(i.Notice.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+		return ""
+	}
+	return i.Notice.URL
+}
+
 // Task returns the task of a subagent where the item has it: the first line of its first chat.
 func (i item) Task() string {
 	if i.Subagent == nil || i.Kind != view.KindChat {
@@ -79,6 +94,30 @@ func (i item) Summary() string {
 		return ""
 	}
 	return i.Rule.Summary
+}
+
+// Peek returns the beginning of thoughts; "" for another item.
+func (i item) Peek() string {
+	if i.Kind != view.KindThinking {
+		return ""
+	}
+	return firstLine(i.Text)
+}
+
+// Bad reports whether a notice is about something that went wrong.
+func (i item) Bad() bool { return i.Notice != nil && i.Notice.Bad }
+
+// Sentence returns an item of one sentence. A step of making the box has its duration.
+func (i item) Sentence() string {
+	text := i.Item.Sentence()
+	if i.Notice == nil || i.Notice.Kind != view.NoticeSetup {
+		return text
+	}
+	text = "box: " + text
+	if took := i.Notice.Duration; took >= 100*time.Millisecond {
+		text += " " + seconds(took)
+	}
+	return text
 }
 
 // Whole returns the result of a call, or of a result whose call is elsewhere; nil for none.
@@ -111,18 +150,51 @@ func (i item) Tool() string {
 // Took returns how long a call took; "" where that is not known.
 func (i item) Took() string {
 	r := i.Whole()
-	switch {
-	case r == nil || r.Duration <= 0:
+	if r == nil || r.Duration <= 0 {
 		return ""
-	case r.Duration < 10*time.Second:
-		return fmt.Sprintf("%.1fs", r.Duration.Seconds())
 	}
-	return span(r.Duration)
+	return seconds(r.Duration)
 }
 
-// Arguments returns the arguments of a call, a member a line.
+// seconds returns a duration for people: a short one in tenths of a second.
+func seconds(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return span(d)
+}
+
+// diffLine is a line of a diff with its number in the file: after the edit, or before it for a line that was removed.
+type diffLine struct {
+	view.DiffLine
+	Number int // 0 where it is not known
+}
+
+// numbered returns the lines of a hunk with their numbers.
+func numbered(h view.Hunk) []diffLine {
+	all := make([]diffLine, len(h.Lines))
+	before, after := h.Old, h.New
+	for i, l := range h.Lines {
+		all[i] = diffLine{l, 0}
+		switch {
+		case h.Old == 0 || h.New == 0:
+		case l.Op == '-':
+			all[i].Number = before
+			before++
+		case l.Op == '+':
+			all[i].Number = after
+			after++
+		default:
+			all[i].Number = after
+			before, after = before+1, after+1
+		}
+	}
+	return all
+}
+
+// Arguments returns the arguments of a call, a member a line; "" where the call's line or its diff shows them.
 func (i item) Arguments() string {
-	if i.Call == nil || !i.Call.More {
+	if i.Call == nil || !i.Call.More || i.Diff() != nil {
 		return ""
 	}
 	b, err := json.MarshalIndent(i.Call.Arguments, "", "  ")

@@ -158,6 +158,9 @@ func (p *page) logout(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// MostShareTTL is how long a share lasts at most.
+const MostShareTTL = access.MostShareTTL
+
 // shareRequest is the body of POST /share/codes.
 type shareRequest struct {
 	Thread     string `json:"thread"`

@@ -2,12 +2,14 @@ package page
 
 import (
 	"bytes"
+	"fmt"
 	"html/template"
 	"strings"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	east "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
@@ -28,7 +30,7 @@ func markdown(source string) template.HTML {
 			return template.HTML(b.String()) // by the renderers below
 		}
 	}
-	return template.HTML("<pre>" + template.HTMLEscapeString(source) + "</pre>")
+	return template.HTML(`<pre tabindex="0">` + template.HTMLEscapeString(source) + "</pre>")
 }
 
 var converter = goldmark.New(
@@ -65,6 +67,39 @@ func (safe) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 			template.HTMLEscape(w, block.ClosureLine.Value(src))
 		}
 		_, _ = w.WriteString("</p>\n") // as above
+		return ast.WalkContinue, nil
+	})
+	// A reader without a mouse scrolls code by the keyboard.
+	code := func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		if enter {
+			_, _ = w.WriteString(`<pre tabindex="0"><code>`) // as above
+			for _, s := range segments(n.Lines(), src) {
+				template.HTMLEscape(w, s)
+			}
+			_, _ = w.WriteString("</code></pre>\n") // as above
+		}
+		return ast.WalkSkipChildren, nil
+	}
+	r.Register(ast.KindCodeBlock, code)
+	r.Register(ast.KindFencedCodeBlock, code)
+	// The page has h1, and an item h2.
+	r.Register(ast.KindHeading, func(w util.BufWriter, _ []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		slash := "/"
+		if enter {
+			slash = ""
+		}
+		_, _ = fmt.Fprintf(w, "<%sh%d>", slash, min(6, n.(*ast.Heading).Level+2)) // as above
+		return ast.WalkContinue, nil
+	})
+	r.Register(east.KindTaskCheckBox, func(w util.BufWriter, _ []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
+		if !enter {
+			return ast.WalkContinue, nil
+		}
+		box := `<span role="img" aria-label="to do">☐</span> `
+		if n.(*east.TaskCheckBox).IsChecked {
+			box = `<span role="img" aria-label="done">☑</span> `
+		}
+		_, _ = w.WriteString(box) // as above
 		return ast.WalkContinue, nil
 	})
 	r.Register(ast.KindLink, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {

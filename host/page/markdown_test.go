@@ -16,15 +16,24 @@ func TestMarkdown(t *testing.T) {
 		{"https://a.example", `<p><a rel="noopener noreferrer" href="https://a.example">https://a.example</a></p>`},
 		{"![x](https://a.example/i.png)", `<p>image: <a rel="noopener noreferrer" href="https://a.example/i.png">x</a></p>`},
 		{"![x](//a.example/i.png)", `<p>image: <span class="address">x (//a.example/i.png)</span></p>`},
+		{
+			"- [x] a\n- [ ] b", `<ul>
+<li><span role="img" aria-label="done">☑</span> a</li>
+<li><span role="img" aria-label="to do">☐</span> b</li>
+</ul>`,
+		},
+		{"# a", "<h3>a</h3>"},
+		{"###### a", "<h6>a</h6>"},
+		{"```go\n<b>\n```", `<pre tabindex="0"><code>&lt;b&gt;` + "\n</code></pre>"},
 		{"a\u202eb", "<p>a‹U+202E›b</p>"},
-		{"    indented\n      code", "<pre><code>indented\n  code\n</code></pre>"},
+		{"    indented\n      code", "<pre tabindex=\"0\"><code>indented\n  code\n</code></pre>"},
 	} {
 		if got := strings.TrimSpace(string(markdown(tt.text))); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.text, got, tt.want)
 		}
 	}
 	long := strings.Repeat("<", mostMarkdown+1)
-	if got := string(markdown(long)); !strings.HasPrefix(got, "<pre>&lt;&lt;") || strings.Contains(got, "<<") {
+	if got := string(markdown(long)); !strings.HasPrefix(got, `<pre tabindex="0">&lt;&lt;`) || strings.Contains(got, "<<") {
 		t.Errorf("a long text: %.50s", got)
 	}
 }

@@ -17,7 +17,7 @@ var files embed.FS
 
 // templates are the pages, by their names.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"asset": assetPath, "visible": view.Visible, "markdown": markdown,
+	"asset": assetPath, "visible": view.Visible, "markdown": markdown, "numbered": numbered,
 	"exportStyle": func() template.HTML { return exportStyle }, "exportPolicy": func() string { return exportPolicy },
 }).ParseFS(files, "html/*.html"))
 

@@ -22,6 +22,7 @@ type row struct {
 	Dead     int64  // and dead
 	Duration string
 	Age      string // of the last entry
+	Since    string // the run's end
 	Children []*row // only in a tree
 }
 
@@ -37,8 +38,13 @@ func newRow(v thread.Summary, now time.Time) *row {
 	if r.Ended > 0 {
 		until = time.UnixMilli(r.Ended)
 	}
-	if v.Run != "" && r.Started > 0 {
-		r.Duration = span(until.Sub(time.UnixMilli(r.Started)))
+	took := until.Sub(time.UnixMilli(r.Started))
+	// A thread that was imported has no duration: its entries came all at once.
+	if v.Run != "" && r.Started > 0 && (r.Ended == 0 || took >= time.Second) {
+		r.Duration = span(took)
+	}
+	if r.Ended > 0 {
+		r.Since = span(now.Sub(time.UnixMilli(r.Ended)))
 	}
 	r.Age = span(now.Sub(time.UnixMilli(r.Heard)))
 	return r

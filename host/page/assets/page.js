@@ -9,6 +9,7 @@ const status = document.getElementById('status');
 const offset = body.dataset.now ? body.dataset.now - Date.now() : 0; // of the server's clock
 const now = () => Date.now() + offset;
 const say = (text) => { if (status.textContent !== text) status.textContent = text; };
+const tell = (text) => { document.getElementById('news').textContent = text; }; // to readers of the screen alone
 
 // message returns the server's reason for a refusal.
 async function message(answer) {
@@ -63,18 +64,23 @@ function span(ms) {
 
 // Results that were seen, as thread and run. A run that ended before this browser first came counts as seen.
 const mostSeen = 2000;
-const store = {
-  first: Number(localStorage.getItem('arbe.first')) || now(),
-  seen: new Set(JSON.parse(localStorage.getItem('arbe.seen') || '[]')),
-};
-localStorage.setItem('arbe.first', store.first);
+const first = Number(localStorage.getItem('arbe.first')) || now();
+localStorage.setItem('arbe.first', first);
+let kept = '[]', results = new Set();
+function seen() { // also in other tabs
+  const text = localStorage.getItem('arbe.seen') || '[]';
+  if (text !== kept) results = new Set(JSON.parse(kept = text));
+  return results;
+}
 function see(li) {
-  store.seen.add(li.id + ' ' + li.dataset.run);
-  localStorage.setItem('arbe.seen', JSON.stringify([...store.seen].slice(-mostSeen)));
+  const all = [...seen(), li.id + ' ' + li.dataset.run];
+  localStorage.setItem('arbe.seen', JSON.stringify(all.slice(-mostSeen)));
 }
 const settled = (li) => Number(li.dataset.ended) > 0;
 
-// tick makes ages, states and the tab's title those of this moment.
+// tick makes ages, states and the tab's title those of this moment. A screen reader announces the state of a thread's
+// page, and in the list the threads that have ended: no heartbeat, and no age.
+const known = new Map(); // states by the ids of rows
 function tick() {
   const at = now(), counts = {working: 0, waiting: 0, silent: 0, dead: 0};
   let unseen = 0;
@@ -85,10 +91,18 @@ function tick() {
       li.querySelector('.state').textContent = at < Number(d.dead) ? 'silent, dead in ' + span(d.dead - at) : 'dead';
     }
     if (d.state in counts) counts[d.state]++;
-    const fresh = settled(li) && Number(d.ended) > store.first && !store.seen.has(li.id + ' ' + d.run);
-    if (fresh && body.dataset.page === 'thread') see(li);
-    li.classList.toggle('unseen', fresh);
-    if (fresh) unseen++;
+    const fresh = settled(li) && Number(d.ended) > first && !seen().has(li.id + ' ' + d.run);
+    if (body.dataset.page === 'list') {
+      li.classList.toggle('unseen', fresh);
+      if (fresh) unseen++;
+    } else if (fresh && !document.hidden) {
+      see(li);
+    }
+    const was = known.get(li.id);
+    if (was && was !== d.state && (settled(li) || body.dataset.page === 'thread')) {
+      tell(li.querySelector('.title').textContent + ': ' + li.querySelector('.state').textContent);
+    }
+    known.set(li.id, d.state);
   }
   for (const t of document.querySelectorAll('time[data-age]')) t.textContent = span(at - t.dataset.age);
   for (const t of document.querySelectorAll('time[data-to="0"]')) t.textContent = span(at - t.dataset.from);
@@ -102,10 +116,20 @@ function tick() {
   }
 }
 
+// clocks shows the times of entries as those of the reader's place. The server renders UTC.
+function clocks(root) {
+  for (const t of root.querySelectorAll('time[datetime]')) {
+    const at = new Date(t.dateTime);
+    t.textContent = [at.getHours(), at.getMinutes(), at.getSeconds()].map((n) => String(n).padStart(2, '0')).join(':');
+    t.title = at.toLocaleString();
+  }
+}
+
 // rows returns the list items in the server's HTML.
 function rows(text) {
   const t = document.createElement('template');
   t.innerHTML = html.createHTML(text);
+  clocks(t.content);
   return [...t.content.children];
 }
 
@@ -414,7 +438,10 @@ function thread() {
       n: () => prompts.find((x) => y(x) > 20), p: () => prompts.findLast((x) => y(x) < -1),
       t: () => { document.getElementById('thinking').click(); }, e: toEnd,
     }[e.key]?.();
-    to?.scrollIntoView();
+    if (!to) return;
+    to.scrollIntoView();
+    to.tabIndex = -1;
+    to.focus({preventScroll: true}); // the next Tab goes on from here
   });
   addEventListener('hashchange', open);
   open();
@@ -500,6 +527,7 @@ switch (body.dataset.page) {
     setInterval(tick, 1000);
     break;
   case 'thread':
+    clocks(document);
     forms();
     thread();
     tick();

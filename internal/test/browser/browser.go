@@ -33,31 +33,57 @@ import (
 // Version is the version of the Chromium that "make browser" installs.
 const Version = "147.0.2"
 
-// find returns the path of a Chromium and the environment that it needs beside the test's own.
-func find() (path string, env []string, err error) {
+// find returns the path of a Chromium, and the folder that it was unpacked into; "" for one of the machine's own.
+func find() (path, dir string, err error) {
 	if path := os.Getenv("ARBE_CHROMIUM"); path != "" {
-		return path, nil, nil
+		return path, "", nil
 	}
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
-			return path, nil, nil
+			return path, "", nil
 		}
 	}
 	cache, err := agents.Cache()
 	if err != nil {
-		return "", nil, err
+		return "", "", err
 	}
-	dir := filepath.Join(cache, "chromium-"+Version, "unpacked")
+	dir = filepath.Join(cache, "chromium-"+Version, "unpacked")
 	path = filepath.Join(dir, "chromium")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", nil, fmt.Errorf("no Chromium on PATH, in $ARBE_CHROMIUM or in %s: run make browser", dir)
+		return "", "", fmt.Errorf("no Chromium on PATH, in $ARBE_CHROMIUM or in %s: run make browser", dir)
 	} else if err != nil {
-		return "", nil, err
+		return "", "", err
 	}
-	return path, []string{
-		"LD_LIBRARY_PATH=" + filepath.Join(dir, "lib"), "FONTCONFIG_PATH=" + dir, "XDG_CACHE_HOME=" + os.TempDir(),
-	}, nil
+	return path, dir, nil
 }
+
+// FontVersion is the version of the fonts that the tests take their monospaced one from: the Chromium of npm has none.
+const FontVersion = "2.37.3"
+
+// environment returns what the Chromium in a folder needs beside the test's own environment.
+func environment(t testing.TB, dir string) []string {
+	t.Helper()
+	cache, err := agents.Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(t.TempDir(), "fonts.conf")
+	text := fmt.Sprintf(fonts, filepath.Join(dir, "fonts"),
+		filepath.Join(cache, "dejavu-fonts-ttf-"+FontVersion, "node_modules/dejavu-fonts-ttf/ttf"))
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"LD_LIBRARY_PATH=" + filepath.Join(dir, "lib"), "FONTCONFIG_FILE=" + conf, "XDG_CACHE_HOME=" + os.TempDir(),
+	}
+}
+
+// fonts is a configuration of fontconfig for the fonts of two folders: all of the first one, and the monospaced ones of
+// the second.
+const fonts = `<fontconfig><dir>%s</dir><dir>%s</dir><selectfont>
+<acceptfont><glob>*/DejaVuSansMono*</glob></acceptfont><rejectfont><glob>*/DejaVu*</glob></rejectfont>
+</selectfont><alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias></fontconfig>
+`
 
 // patience bounds each wait for the browser.
 const patience = time.Minute
@@ -82,12 +108,15 @@ type request struct {
 // asked for anything but addresses that begin with one of the origins.
 func Open(t testing.TB, origins ...string) *Tab {
 	t.Helper()
-	path, env, err := find()
+	path, dir, err := find()
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.Env(env...), chromedp.UserDataDir(t.TempDir()))
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
+	if dir != "" {
+		opts = append(opts, chromedp.Env(environment(t, dir)...))
+	}
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox) // it refuses to start with one
 	}
@@ -286,10 +315,19 @@ func (b *Tab) Size(width, height int64, mobile bool) {
 }
 
 // Dark makes the browser prefer dark colours.
-func (b *Tab) Dark() {
+func (b *Tab) Dark() { b.Scheme(true) }
+
+// Scheme makes the browser prefer dark colours, or light ones.
+func (b *Tab) Scheme(dark bool) {
 	b.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
+		Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme},
+		},
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -78,3 +78,21 @@ func TestFullBrowserReportsFile(t *testing.T) {
 		}
 	}
 }
+
+// An audit finds what it is for.
+func TestFullBrowserAudit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.html")
+	const text = `<!doctype html><html lang="en"><title>t</title><p style="color:#999;background:#fff">pale</p>` +
+		`<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw="><input>`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := browser.Open(t, "file://"+file)
+	b.Go("file://" + file)
+	all := strings.Join(b.Audit(), "\n")
+	for _, rule := range []string{"color-contrast", "image-alt", "label"} {
+		if !strings.Contains(all, rule+": ") {
+			t.Errorf("%s is not in %s", rule, all)
+		}
+	}
+}

@@ -304,6 +304,19 @@ func (b *Tab) Cookie(url, name, value string) {
 	}
 }
 
+// Cookies returns the values of the browser's cookies for an address.
+func (b *Tab) Cookies(url string) (values []string) {
+	b.t.Helper()
+	all, err := chromedp.Call(b.ctx, network.GetCookies, network.GetCookiesParams{URLs: []string{url}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range all.Cookies {
+		values = append(values, c.Value)
+	}
+	return values
+}
+
 // Size makes the tab's view so many pixels wide and high, as a phone's for mobile.
 func (b *Tab) Size(width, height int64, mobile bool) {
 	b.t.Helper()

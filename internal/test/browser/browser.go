@@ -246,6 +246,12 @@ func (b *Tab) Type(css, text string) {
 	b.Do(chromedp.SendKeys(chromedp.CSS(css), text))
 }
 
+// Press presses keys, one after the other, wherever the focus is: "\t" is Tab, "\r" is Enter.
+func (b *Tab) Press(keys string) {
+	b.t.Helper()
+	b.Do(chromedp.KeyEvent(keys))
+}
+
 // Eval returns the value of a JavaScript expression.
 func Eval[T any](b *Tab, expression string) T {
 	b.t.Helper()
@@ -304,6 +310,19 @@ func (b *Tab) Cookie(url, name, value string) {
 	}
 }
 
+// Cookies returns the values of the browser's cookies for an address.
+func (b *Tab) Cookies(url string) (values []string) {
+	b.t.Helper()
+	all, err := chromedp.Call(b.ctx, network.GetCookies, network.GetCookiesParams{URLs: []string{url}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range all.Cookies {
+		values = append(values, c.Value)
+	}
+	return values
+}
+
 // Size makes the tab's view so many pixels wide and high, as a phone's for mobile.
 func (b *Tab) Size(width, height int64, mobile bool) {
 	b.t.Helper()
@@ -320,14 +339,24 @@ func (b *Tab) Dark() { b.Scheme(true) }
 // Scheme makes the browser prefer dark colours, or light ones.
 func (b *Tab) Scheme(dark bool) {
 	b.t.Helper()
-	scheme := "light"
 	if dark {
-		scheme = "dark"
+		b.prefer("prefers-color-scheme", "dark")
+	} else {
+		b.prefer("prefers-color-scheme", "light")
 	}
+}
+
+// Still makes the browser prefer reduced motion.
+func (b *Tab) Still() {
+	b.t.Helper()
+	b.prefer("prefers-reduced-motion", "reduce")
+}
+
+// prefer sets the value of a media feature. Others have the browser's own.
+func (b *Tab) prefer(feature, value string) {
+	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{
-			{Name: "prefers-color-scheme", Value: scheme},
-		},
+		Features: []*emulation.MediaFeature{{Name: feature, Value: value}},
 	})
 	if err != nil {
 		b.t.Fatal(err)

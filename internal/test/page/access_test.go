@@ -1,10 +1,12 @@
 package page_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
 	"arbe.0sk.ar/runner/internal/test/browser"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // views are the ways in which the pages are looked at.
@@ -91,5 +93,117 @@ func TestFullPageAccessible(t *testing.T) {
 		audit("share", shared)
 		open(exported)
 		audit("file", exported)
+	}
+}
+
+// Each control of a page is reached by Tab, has a visible focus, and the keyboard alone posts a chat, cancels a run,
+// opens a fold, searches, and goes from prompt to prompt.
+func TestFullPageKeyboard(t *testing.T) {
+	h := newHost(t)
+	h.rich("rich")
+	h.post("rich", chat("second", "And the printer?"))
+	b := h.login(t)
+	b.Size(1000, 800, false)
+	const controls = "[...document.querySelectorAll('a, button, input, select, textarea, summary, pre[tabindex]')]" +
+		".filter(e => e.checkVisibility() && e.getClientRects().length)"
+	for _, path := range []string{"/", "/t/rich"} {
+		b.Go(h.url() + path)
+		b.Wait("document.readyState === 'complete' && document.querySelector('#t-rich')")
+		b.Wait("!document.querySelector('#items') || document.querySelector('#i-second')")
+		b.Run("window.reached = new Set(); window.blind = []; document.addEventListener('focusin', (e) => {" +
+			"window.reached.add(e.target); const s = getComputedStyle(e.target);" +
+			"if (s.outlineStyle === 'none' || parseFloat(s.outlineWidth) < 1) window.blind.push(e.target.outerHTML); })")
+		n := browser.Eval[int](b, controls+".length")
+		for range n + 5 { // a radio group or a scroller may take one more
+			b.Press("\t")
+		}
+		const missed = "JSON.stringify(" + controls + ".filter(e => !window.reached.has(e)).map(e => e.outerHTML))"
+		if got := browser.Eval[string](b, missed); got != "[]" {
+			t.Errorf("%s: Tab does not reach %s", path, got)
+		}
+		if got := browser.Eval[string](b, "JSON.stringify(window.blind)"); got != "[]" {
+			t.Errorf("%s: no focus is seen on %s", path, got)
+		}
+		if n < 5 {
+			t.Errorf("%s has %d controls", path, n)
+		}
+	}
+	focus := func(css string) { b.Run("document.querySelector(" + fmt.Sprintf("%q", css) + ").focus()") }
+	focus("#items .tool > summary")
+	b.Press("\r")
+	b.Wait("document.querySelector('#items .tool[open]')")
+	focus("textarea")
+	b.Press("typed\t")
+	b.Press("\r")
+	b.Wait(shows("#items .chat", "typed"))
+	focus("form.cancel input")
+	b.Press("enough\r")
+	b.Wait(shows("#items .notice", "cancel requested: enough"))
+	focus("h1 ~ a")
+	b.Press("n")
+	b.Wait("document.activeElement.id === 'i-r1.prompt'")
+	b.Press("n")
+	b.Wait("document.activeElement.id === 'i-second'")
+	b.Press("p")
+	b.Wait("document.activeElement.id === 'i-r1.prompt'")
+	b.Press("e")
+	b.Wait("innerHeight + scrollY >= document.documentElement.scrollHeight - 2")
+	b.Press("t")
+	b.Wait("!document.querySelector('#thinking').checked")
+	b.Press("/")
+	b.Wait("document.activeElement.name === 'q'")
+	b.Run("document.activeElement.value = ''") // a driver's key types even where its event is prevented
+	b.Press("bracket\r")
+	b.Wait(shows("#found mark", "bracket"))
+}
+
+// Nothing moves for a reader who asks for that, and a dot breathes for others.
+func TestFullPageMotion(t *testing.T) {
+	h := newHost(t)
+	h.post("t1", begin("r1", "work", "")...)
+	b := h.login(t)
+	b.Wait(shows("#t-t1", "working"))
+	const moving = "document.getAnimations().length"
+	b.Wait(moving + " > 0")
+	b.Still()
+	b.Wait(moving + " === 0")
+	b.Go(h.url() + "/t/t1")
+	b.Wait(shows("#t-t1", "working"))
+	b.Wait(moving + " === 0")
+}
+
+// A screen reader hears that a run has ended, and none of its heartbeats, ages and items.
+func TestFullPageQuiet(t *testing.T) {
+	h := newHost(t)
+	beat := func(n int) string {
+		return signal("r1", fmt.Sprint("beat.", n), thread.TypeHeartbeat, fmt.Sprintf(
+			`,"nextMs":3600000,"agent":{"pid":1,"rssBytes":%d,"cpuMs":1000,"quietMs":0}`, n<<20))
+	}
+	h.post("t1", append(begin("r1", "work", ""), beat(1))...)
+	list, b := h.login(t), h.login(t, "t1")
+	list.Wait(shows("#t-t1", "working"))
+	b.Wait(shows("#pulse", "memory 1 MiB"))
+	// What a screen reader announces: changes in live regions.
+	const listen = "window.heard = []; for (const e of document.querySelectorAll('[role=status], [role=alert], [role=log]," +
+		"[aria-live]:not([aria-live=off])')) new MutationObserver(() => window.heard.push(e.innerText))" +
+		".observe(e, {childList: true, subtree: true, characterData: true})"
+	list.Run(listen)
+	b.Run(listen)
+	for n := 2; n < 5; n++ {
+		h.post("t1", beat(n), chat(fmt.Sprint("c", n), "a chat"))
+		b.Wait(shows("#pulse", fmt.Sprintf("memory %d MiB", n)))
+		b.Wait(fmt.Sprintf("document.getElementById('i-c%d')", n))
+	}
+	for _, tab := range []*browser.Tab{list, b} {
+		if got := browser.Eval[string](tab, "window.heard.join('|')"); got != "" {
+			t.Errorf("heard %q", got)
+		}
+	}
+	h.post("t1", end("r1", "completed"))
+	for _, tab := range []*browser.Tab{list, b} {
+		tab.Wait("window.heard.length")
+		if got := browser.Eval[string](tab, "window.heard.join('|')"); got != "work: done" {
+			t.Errorf("heard %q", got)
+		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 
 // An exported file looks as the page does, has the same items, and works without a script: folds, the switch for
 // thinking, links to an entry, dark colours.
-func TestFullPageExport(t *testing.T) {
-	h := newHost(t)
+func TestFullPageExport(t *testing.T) { engines(t, exportAll) }
+
+func exportAll(t *testing.T, h *host) {
 	files, err := filepath.Glob("../../../testdata/threads/*.ndjson")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d threads, %v", len(files), err)
@@ -65,8 +66,9 @@ func TestFullPageExport(t *testing.T) {
 }
 
 // The session of each recorded thread is a file to download, and the command line beside it makes the same one.
-func TestFullPageSession(t *testing.T) {
-	h := newHost(t)
+func TestFullPageSession(t *testing.T) { engines(t, sessionFiles) }
+
+func sessionFiles(t *testing.T, h *host) {
 	b := h.login(t)
 	files, err := filepath.Glob("../../../testdata/threads/*.ndjson")
 	if err != nil || len(files) < 5 {

@@ -126,6 +126,13 @@ func notify(c chan struct{}) {
 	}
 }
 
+// reached is for tests: a worker may die here.
+func (c *conversation) reached(place, chat string) {
+	if c.intervals.reached != nil {
+		c.intervals.reached(place, chat)
+	}
+}
+
 // waits reports whether the agent waits for a chat.
 func (c *conversation) waits() bool { return c != nil && c.waiting.Load() }
 
@@ -331,6 +338,9 @@ func (c *conversation) hear(ev harness.Event) {
 		if err := c.journal.note(records...); err != nil {
 			c.Log.Warn("record what the agent does with a message", "error", err)
 		}
+	}
+	if sent != nil {
+		c.reached("accepted", sent.Chat)
 	}
 	if ev.Answered != "" {
 		c.answered[ev.Answered] = true

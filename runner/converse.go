@@ -97,6 +97,7 @@ func (c *conversation) put(ctx context.Context, id string) bool {
 	if id == promptID(c.RunID) && c.Prompt != "" {
 		record.Text, record.Prompt = "", true
 	}
+	c.reached("not recorded", id)
 	if err := c.journal.sync(record); err != nil {
 		c.Log.Warn("record a chat before the agent gets it; retrying", "chat", id, "error", err)
 		c.hold = runfolder.Clock() + holdFor
@@ -104,9 +105,11 @@ func (c *conversation) put(ctx context.Context, id string) bool {
 	}
 	c.skipped, c.changed = "", runfolder.Clock()
 	c.Log.Debug("giving the agent a chat", "chat", id, "attempt", attempt)
+	c.reached("recorded", id)
 	if !c.write(ctx, line) {
 		return false
 	}
+	c.reached("written", id)
 	if record.Long {
 		if err := c.journal.note(live.Record{Op: live.OpThrough, ID: m.ID}); err != nil {
 			c.Log.Warn("record that a chat is written", "error", err)

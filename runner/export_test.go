@@ -21,6 +21,13 @@ func Fast(cfg Config) Config {
 	return cfg
 }
 
+// Reaching returns cfg with a func that is called at the places at which a worker may die while it gives the agent a
+// chat.
+func Reaching(cfg Config, reached func(place, chat string)) Config {
+	cfg.intervals.reached = reached
+	return cfg
+}
+
 // Grace returns cfg with another time between TERM and KILL.
 func Grace(cfg Config, d time.Duration) Config {
 	cfg.intervals.grace = d

@@ -131,6 +131,9 @@ type intervals struct {
 	grace       time.Duration
 	retryRead   time.Duration
 	retryPrompt time.Duration
+
+	// reached, where it is not nil, is called at the places at which a worker may die while it gives the agent a chat.
+	reached func(place, chat string)
 }
 
 // Errors of a run that callers branch on.

@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fakeagent.PlanVar) != "" {
 		os.Exit(fakeagent.Main())
 	}
+	if job := os.Getenv(workerVar); job != "" {
+		os.Exit(worker(job))
+	}
 	os.Exit(m.Run())
 }
 

@@ -20,6 +20,7 @@
 //	ignore SIGNAL, on SIGNAL STATUS                     don't end of it; end with that status
 //	grandchild FILE                                     leave a process in a session of its own that keeps stdout and
 //	                                                    writes its pid into FILE
+//	converse FILE                                       pi's --mode rpc until stdin ends; what is said is added to FILE
 //	truncate, delete, replace                           the session file: emptied in place; gone; another file with
 //	                                                    the same content
 //	die SIGNAL, exit STATUS                             the end; without one it is exit 0
@@ -36,6 +37,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,11 +76,13 @@ func (a *agent) run(args []string, plan string) error {
 			a.prompt = args[i+1]
 		}
 	}
-	stdin, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return err
+	if !slices.Contains(args, "rpc") {
+		stdin, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return err
+		}
+		a.prompt = strings.TrimSpace(string(stdin)) + a.prompt
 	}
-	a.prompt = strings.TrimSpace(string(stdin)) + a.prompt
 	f, err := os.Open(plan)
 	if err != nil {
 		return err
@@ -114,6 +118,8 @@ func (a *agent) do(verb, rest string) error {
 		)
 	}
 	switch verb {
+	case "converse":
+		return a.converse(rest)
 	case "user":
 		return a.message(fmt.Sprintf(`{"role":"user","content":%q}`, rest))
 	case "prompt":

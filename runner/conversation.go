@@ -30,6 +30,7 @@ type conversation struct {
 	wake    chan struct{} // the loop looks again
 	posts   chan struct{} // there is an entry to post
 	shut    chan struct{} // closed when the agent's input has ended
+	failed  atomic.Bool   // the agent is being ended because of its input
 	waiting atomic.Bool   // the agent has ended its turn and has no message to take
 	stdout  atomic.Int64  // the agent's stdout before it is not needed any more
 
@@ -49,6 +50,7 @@ type conversation struct {
 	openSent bool // the lines that open the session are written
 	answered map[string]bool
 	replies  []harness.Request
+	idles    int           // how often the agent has become idle
 	turnOver time.Duration // when a turn has ended whose lines are not counted yet: clock; 0: none
 	doubt    doubt
 	skipped  string        // the chat for which there was no turn to interrupt
@@ -57,7 +59,6 @@ type conversation struct {
 	rested   time.Duration // since when the agent waits: clock
 	changed  time.Duration // when the agent last did anything about its input: clock
 	closed   time.Duration // when its input ended: clock; 0: it has not
-	failed   bool          // the agent is being ended because of its input
 	saved    int64         // place in stdout of the saved state
 }
 
@@ -184,13 +185,18 @@ func (c *conversation) takeOver() {
 		c.fail("open its input: " + err.Error())
 		return
 	}
+	lost := false
 	c.journal.view(func(l *live.Ledger) {
+		lost = l.Agents == 0
 		c.doubt.is = l.Interrupt[0] != ""
 		for _, s := range l.Open() {
 			c.doubt.is = c.doubt.is || !s.Accepted
 		}
 	})
 	c.doubt.takeover = c.doubt.is
+	if lost {
+		c.fail("the journal of its input is gone")
+	}
 }
 
 // startLive starts the conversation with the running agent; the returned func ends it.
@@ -268,11 +274,12 @@ func (c *conversation) pass(ctx context.Context) (wait time.Duration) {
 	for ctx.Err() == nil {
 		c.read()
 		c.save()
+		if c.failed.Load() {
+			return c.intervals.lookEvery
+		}
 		s, err := c.state()
 		if err != nil {
 			c.fail(err.Error())
-		}
-		if c.failed || err != nil {
 			return c.intervals.lookEvery
 		}
 		next := live.Next(s)
@@ -299,11 +306,12 @@ func (c *conversation) read() {
 	if err := c.follower.read(false); err != nil {
 		c.Log.Debug("read the agent's stdout", "error", err)
 	}
-	talk, events := c.follower.conversation()
+	talk, events, idles := c.follower.conversation()
 	if talk.Busy && !c.talk.Busy {
 		c.turnOver, c.tried = 0, false
 	}
 	c.talk = talk
+	c.idles = idles
 	for _, ev := range events {
 		c.changed = runfolder.Clock()
 		c.hear(ev)
@@ -352,7 +360,12 @@ func (c *conversation) hear(ev harness.Event) {
 		c.replies = append(c.replies, *ev.Request)
 	}
 	if ev.Idle {
-		c.turnOver = runfolder.Clock()
+		// A worker that takes over may read the end of a turn that is noted.
+		c.journal.view(func(l *live.Ledger) {
+			if c.idles > l.Idles {
+				c.turnOver = runfolder.Clock()
+			}
+		})
 	}
 	if ev.OpenError != "" {
 		c.fail("it can't open its session: " + ev.OpenError)
@@ -382,10 +395,10 @@ func (c *conversation) noteTurn() {
 	n := 0
 	c.journal.view(func(l *live.Ledger) {
 		chats, n, interrupted = append(chats, l.Turn...), l.Turns+1, l.Interrupted
-		same = len(chats) == 0 && line <= max(l.TurnLine, c.record.From.Index)
+		same = len(chats) == 0 && line <= max(l.TurnLine, c.record.From.Index) // an extension's command, mostly
 	})
 	if same {
-		return // a worker that takes over sees the last turn's end again
+		return
 	}
 	v := outcome.Decide(outcome.Facts{
 		Turn: c.follower.turn(), Exit: outcome.ExitCode(0), Interrupted: interrupted,
@@ -397,7 +410,7 @@ func (c *conversation) noteTurn() {
 		Signal: c.signal(thread.TypeWaiting), Turn: n, Outcome: string(v.Outcome), StopReason: v.StopReason,
 		Chats: chats, Pending: left,
 	})
-	err := c.journal.note(live.Record{Op: live.OpTurn, Line: line, Chats: chats}, postRecord(e, line))
+	err := c.journal.note(live.Record{Op: live.OpTurn, Line: line, Chats: chats, Idles: c.idles}, postRecord(e, line))
 	if err != nil {
 		c.Log.Warn("record the end of a turn", "error", err)
 	}
@@ -450,19 +463,22 @@ func (c *conversation) state() (s live.State, err error) {
 				s.Written = true
 			}
 		}
+		var done []string
 		for _, chat := range c.pending.Chats() {
-			if !l.Holds(chat.ID) {
+			if l.Done[chat.ID] {
+				done = append(done, chat.ID)
+			} else if !l.Holds(chat.ID) {
 				s.Chats = append(s.Chats, live.Chat{ID: chat.ID, Deliver: chat.Deliver})
 			}
+		}
+		for _, id := range done {
+			c.pending.Drop(id)
 		}
 		s.Interrupted = c.skipped
 		if id := l.Interrupt[0]; id != "" && !c.answered[id] {
 			s.Interrupting = true
 		} else if id != "" {
 			s.Interrupted = l.Interrupt[1]
-		}
-		for _, id := range l.Turn {
-			c.pending.Drop(id)
 		}
 	})
 	if !c.doubt.is && s.Queued > 0 && !s.Busy && !s.Settling && !s.Written && now-c.changed > lostAfter {
@@ -491,7 +507,7 @@ func (c *conversation) idle(s live.State, now time.Duration) bool {
 // rest notes whether the agent waits.
 func (c *conversation) rest(s live.State, next live.Action) {
 	waits := next.Do == live.Wait && !s.Busy && !s.Settling && !s.Written && s.Queued == 0 && len(s.Chats) == 0 &&
-		!s.Doubt && !s.Open && !s.Closed && s.End == live.Stay
+		!s.Doubt && !s.Open && !s.Closed && s.End == live.Stay && c.offsetRead() != ""
 	if c.waiting.Swap(waits) && !waits {
 		c.Log.Debug("the agent waits no longer")
 	}
@@ -504,10 +520,10 @@ func (c *conversation) abort(p *harness.Process) time.Duration {
 	}
 	began := runfolder.Clock()
 	c.mu.Lock()
-	done := c.ended != outcome.ActionNone
+	done := c.ended != outcome.ActionNone || c.failed.Load()
 	c.aborting = began
 	c.mu.Unlock()
-	if done { // its input has ended long ago
+	if done { // its input has ended long ago, or can't be continued
 		return 0
 	}
 	notify(c.wake)
@@ -535,8 +551,7 @@ func (r *run) resumeEnd(facts outcome.Facts) {
 
 // fail ends the agent because its input can't be continued.
 func (c *conversation) fail(why string) {
-	if !c.failed {
-		c.failed = true
+	if !c.failed.Swap(true) {
 		c.end(cause{outcome.ActionInput, why})
 	}
 }

@@ -95,7 +95,7 @@ func (c *conversation) put(ctx context.Context, id string) bool {
 		Text: m.Text, Images: len(m.Images), Long: !c.in.fits(append(line, '\n')),
 	}
 	if id == promptID(c.RunID) && c.Prompt != "" {
-		record.Text, record.Prompt = "", true
+		record.Text, record.Prompt, record.Sum = "", true, live.TextSum(m.Text)
 	}
 	c.reached("not recorded", id)
 	if err := c.journal.sync(record); err != nil {

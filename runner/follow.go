@@ -35,6 +35,7 @@ type follower struct {
 	// Of a live run.
 	talk    harness.Talk
 	events  []harness.Event // what the live loop has not taken yet
+	idles   int             // how often the agent has become idle, those among events included
 	last    harness.Report  // of a turn
 	printed bool            // there was a line
 }
@@ -52,7 +53,7 @@ func (r *run) newFollower() *follower {
 		if err != nil {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}
-		f.stdout.at, f.talk, f.last, f.printed = h.At, h.Talk, h.Report, h.Printed
+		f.stdout.at, f.talk, f.last, f.printed, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
 		if f.id = h.Talk.Session.ID; h.Printed {
 			f.tally.AddReport(h.Report)
 		}
@@ -93,6 +94,9 @@ func (f *follower) parse(line []byte) harness.Report {
 		return f.report(line)
 	}
 	ev := f.live.Read(&f.talk, line)
+	if ev.Idle {
+		f.idles++
+	}
 	if f.printed = true; ev.Mark != session.NoMark {
 		f.last = ev.Report
 	}
@@ -103,21 +107,20 @@ func (f *follower) parse(line []byte) harness.Report {
 	return ev.Report
 }
 
-// conversation returns the state of the conversation with a live run's agent, and what has happened since the last
-// call.
-func (f *follower) conversation() (harness.Talk, []harness.Event) {
+// conversation returns the state of the conversation with a live run's agent, what has happened since the last call,
+// and how often the agent has become idle in all.
+func (f *follower) conversation() (talk harness.Talk, events []harness.Event, idles int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	events := f.events
-	f.events = nil
-	return f.talk, events
+	events, f.events = f.events, nil
+	return f.talk, events, f.idles
 }
 
 // talkState returns what readTalk reads; false while there are events that nobody has taken.
 func (f *follower) talkState() (talkState, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := talkState{At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed}
+	h := talkState{At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed, Idles: f.idles}
 	return h, len(f.events) == 0
 }
 

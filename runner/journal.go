@@ -187,6 +187,7 @@ type talkState struct {
 	Talk    harness.Talk   // state there
 	Report  harness.Report // the last one of a turn
 	Printed bool           // there was a line
+	Idles   int            // how often the agent has become idle
 }
 
 // readTalk reads the file in the run's folder; the zero value where there is none.

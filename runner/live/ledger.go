@@ -1,6 +1,8 @@
 package live
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 
@@ -14,12 +16,14 @@ type Record struct {
 	ID    string   `json:"id,omitempty"`    // harness.Message.ID; of an interrupt its own; of a post that of the entry
 	Chat  string   `json:"chat,omitempty"`  // the chat's id
 	Chats []string `json:"chats,omitempty"` // taken: the chats' ids; turn: those that it took in
+	Idles int      `json:"idles,omitempty"` // of a turn: number of the agent's idle reports so far
 	Line  int      `json:"line,omitempty"`  // index of a line of the session; see the Ops
 
 	// Of a put.
 	Attempt int    `json:"attempt,omitempty"` // how often the chat was put before
 	Text    string `json:"text,omitempty"`    // as the agent gets it
 	Prompt  bool   `json:"prompt,omitempty"`  // the text is that of the command line, which may have secrets
+	Sum     string `json:"sum,omitempty"`     // of such a text: TextSum
 	Images  int    `json:"images,omitempty"`  // their number
 	Long    bool   `json:"long,omitempty"`    // the line is longer than the pipe
 
@@ -39,7 +43,7 @@ const (
 	OpAccepted  Op = "accepted"  // the agent has accepted the message
 	OpBack      Op = "back"      // the message will never be taken in: the chat may be put again
 	OpTaken     Op = "taken"     // the session has the chats on record, in this line
-	OpInterrupt Op = "interrupt" // an interrupt is about to be written, for the chat if there is one
+	OpInterrupt Op = "interrupt" // an interrupt is about to be written, maybe for a chat; without an ID: it was not
 	OpAsked     Op = "asked"     // a request of the agent, which has this id, is about to be answered
 	OpRefused   Op = "refused"   // the chat can never arrive
 	OpTurn      Op = "turn"      // a turn has ended; Line is behind its last line
@@ -56,7 +60,8 @@ type Sent struct {
 	Accepted bool // by the agent
 	Torn     bool // it is longer than the pipe, and not known to be written whole
 
-	Prompt  bool // the text is that of the command line
+	Prompt  bool   // the text is that of the command line
+	Sum     string // of such a text: TextSum
 	Attempt int
 	Back    bool // it will never be taken in
 	Taken   bool
@@ -72,12 +77,14 @@ type Post struct {
 
 // state is what the records add up to.
 type state struct {
+	Agents      int              // number of processes that were to become the agent
 	Turns       int              // number of turns that have ended
 	TurnLine    int              // behind the last line of the last one
 	Refused     int              // number of refused chats
 	Requests    map[string]int   // numbers of the agent's requests, by their ids
 	Interrupted bool             // the turn since then was interrupted by the runner
 	CutOff      bool             // the last turn that has ended was
+	Idles       int              // number of the agent's idle reports, the one of the last turn's end included
 	Interrupt   [2]string        // id and chat of the interrupt since the last put; empty for none
 	Asked       bool             // a message was put
 	Sent        []*Sent          // in the order of writing
@@ -115,11 +122,12 @@ func (l *Ledger) Add(r Record) {
 		for _, s := range l.Sent {
 			s.Back = true
 		}
-		l.Interrupted, l.Interrupt = false, [2]string{}
+		l.Agents++
+		l.Idles, l.Interrupted, l.Interrupt = 0, false, [2]string{}
 	case OpPut:
 		s := &Sent{
 			Message: harness.Message{ID: r.ID, Text: r.Text, Images: make([]harness.Image, r.Images)},
-			Chat:    r.Chat, Line: r.Line, Torn: r.Long, Prompt: r.Prompt, Attempt: r.Attempt,
+			Chat:    r.Chat, Line: r.Line, Torn: r.Long, Prompt: r.Prompt, Sum: r.Sum, Attempt: r.Attempt,
 		}
 		if r.Prompt {
 			s.Text = l.prompt
@@ -135,7 +143,8 @@ func (l *Ledger) Add(r Record) {
 	case OpTaken:
 		l.take(r.Line, r.Chats)
 	case OpInterrupt:
-		l.Interrupt, l.Interrupted = [2]string{r.ID, r.Chat}, r.ID != ""
+		l.Interrupt = [2]string{r.ID, r.Chat}
+		l.Interrupted = l.Interrupted || r.ID != ""
 	case OpAsked:
 		if l.Requests == nil {
 			l.Requests = map[string]int{}
@@ -147,7 +156,7 @@ func (l *Ledger) Add(r Record) {
 		l.Refused++
 		l.finish(r.Chat)
 	case OpTurn:
-		l.Turns, l.TurnLine = l.Turns+1, r.Line
+		l.Turns, l.TurnLine, l.Idles = l.Turns+1, r.Line, r.Idles
 		l.CutOff, l.Interrupted = l.Interrupted, false
 		l.Turn = slices.DeleteFunc(l.Turn, func(id string) bool { return slices.Contains(r.Chats, id) })
 	case OpPost:
@@ -226,9 +235,18 @@ func (l *Ledger) Judge(live *harness.Live, index int, line []byte, e session.Ent
 	var messages []harness.Message
 	var of []string
 	for _, s := range l.Sent {
-		if s.Line <= index && !s.Back && (!s.Taken || s.TakenAt > index) && (s.Text != "" || len(s.Images) > 0) {
-			messages, of = append(messages, s.Message), append(of, s.Chat)
+		if s.Line > index || s.Back || s.Taken && s.TakenAt <= index {
+			continue
 		}
+		m := s.Message
+		switch {
+		case m.Text != "":
+		case s.Sum != "" && TextSum(e.Text) == s.Sum: // a runner without the command line finishes the run
+			m.Text = e.Text
+		default:
+			m.Text = "\x00" // as no line has it
+		}
+		messages, of = append(messages, m), append(of, s.Chat)
 	}
 	for _, i := range live.Taken(line, e, messages) {
 		if !slices.Contains(chats, of[i]) {
@@ -236,6 +254,12 @@ func (l *Ledger) Judge(live *harness.Live, index int, line []byte, e session.Ent
 		}
 	}
 	return chats, len(chats) > 0
+}
+
+// TextSum is the Sum of a text that is not written down.
+func TextSum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // Compact drops the messages that are taken in or came to nothing, and returns the record that replaces all others. A

@@ -92,6 +92,20 @@ func TestDecide(t *testing.T) {
 		{"no room on the disk", outcome.Facts{Turn: tool, Exit: code(1), DiskFull: true}, "failed", "disk_full", "toolUse"},
 		{"no room on the disk, and done", outcome.Facts{Turn: stop, Exit: code(0), DiskFull: true}, "completed", "", "stop"},
 		{"no room to start on", outcome.Facts{Action: outcome.ActionNotStarted, DiskFull: true}, "failed", "disk_full", "none"},
+		{"live: ended while it waited", outcome.Facts{Turn: stop, Exit: died(syscall.SIGKILL), Action: outcome.ActionEnd}, "completed", "", "stop"},
+		{"live: ended after a failed turn", outcome.Facts{Turn: errored, Exit: code(0), Action: outcome.ActionEnd}, "failed", "provider_error", "error"},
+		{"live: ended after an aborted turn", outcome.Facts{Turn: aborted, Exit: code(0), Action: outcome.ActionEnd}, "cancelled", "", "aborted"},
+		{"live: ended without a reply", outcome.Facts{Turn: silent, Exit: code(0), Action: outcome.ActionEnd}, "orphaned", "", "none"},
+		{"live: ended unasked", outcome.Facts{Turn: none, Exit: code(0), Action: outcome.ActionEnd, Unasked: true}, "completed", "", "none"},
+		{"live: ended unasked, KILL", outcome.Facts{Turn: none, Exit: died(syscall.SIGKILL), Action: outcome.ActionEnd, Unasked: true}, "completed", "", "none"},
+		{"live: gone unasked, exit 0", outcome.Facts{Turn: none, Exit: code(0), Unasked: true}, "completed", "", "none"},
+		{"live: gone unasked, exit 1", outcome.Facts{Turn: none, Exit: code(1), Unasked: true}, "failed", "pi_exit", "none"},
+		{"live: gone unasked, unknown end", outcome.Facts{Turn: none, Unasked: true}, "orphaned", "", "none"},
+		{"live: cancelled unasked", outcome.Facts{Turn: none, Exit: code(0), Action: outcome.ActionCancel, Unasked: true}, "cancelled", "", "none"},
+		{"live: our interrupt, the agent records a failure", outcome.Facts{Turn: errored, Exit: code(0), Interrupted: true}, "cancelled", "", "aborted"},
+		{"live: our interrupt, nothing on record", outcome.Facts{Turn: tool, Exit: code(0), Interrupted: true}, "cancelled", "", "aborted"},
+		{"live: our interrupt came too late", outcome.Facts{Turn: stop, Exit: code(0), Interrupted: true}, "completed", "", "stop"},
+		{"live: input that can't be continued", outcome.Facts{Turn: tool, Exit: code(143), Action: outcome.ActionInput}, "failed", "unknown", "toolUse"},
 		{"not startable", outcome.Facts{Action: outcome.ActionNotStarted}, "failed", "spawn", "none"},
 	}
 	for _, tt := range tests {
@@ -168,7 +182,9 @@ func TestParseSignal(t *testing.T) {
 
 // FuzzDecide: every combination of facts has a verdict, and none is completed without a success on record.
 func FuzzDecide(f *testing.F) {
-	actions := []outcome.Action{"", "cancelled", "timeout", "stalled", "provider_unreachable", "lingered", "spawn"}
+	actions := []outcome.Action{
+		"", "cancelled", "timeout", "stalled", "provider_unreachable", "lingered", "spawn", "ended", "input",
+	}
 	for state := range 5 {
 		for action := range actions {
 			f.Add(state, action, 5, 5, true, 0, 15, "stop")

@@ -46,3 +46,29 @@ func TestPulse(t *testing.T) {
 		}
 	}
 }
+
+// A live run that waits for a day posts a heartbeat at its beginning and one a minute, and is never silent.
+func TestPulseWaits(t *testing.T) {
+	p := pulse{every: 5 * time.Second, waiting: true}
+	var beats []time.Duration
+	promised, now := p.every, time.Duration(0)
+	for now < 24*time.Hour {
+		due := p.due(false)
+		if due-now > silentBeats*promised {
+			t.Fatalf("nothing between %v and %v, after a promise of %v", now, due, promised)
+		}
+		now = due
+		promised = p.beat(now, false)
+		beats = append(beats, now)
+	}
+	if len(beats) > 24*60+1 || promised != maxBeatless {
+		t.Errorf("%d heartbeats in 24 h, the last announces %v", len(beats), promised)
+	}
+	p.waiting = false // a chat has come
+	if due := p.due(false); due > now+p.every {
+		t.Errorf("at work a heartbeat is due after %v", due-now)
+	}
+	if p.beat(now+p.every, false) != p.every {
+		t.Error("at work a heartbeat announces a minute")
+	}
+}

@@ -31,8 +31,8 @@ type talk struct {
 	answers int  // to dialogs
 }
 
-// said is a line of its input.
-type said struct{ ID, Type, Message string }
+// request is a line of its input.
+type request struct{ ID, Type, Message string }
 
 // converse talks until its input ends. Each message that it reads is added to the file.
 func (a *agent) converse(file string) error {
@@ -75,7 +75,7 @@ func (t *talk) read(log *os.File) error {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
-		var s said
+		var s request
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
 			return fmt.Errorf("a line of %d bytes: %w", len(lines.Bytes()), err)
 		}
@@ -94,7 +94,7 @@ func (t *talk) read(log *os.File) error {
 	return lines.Err()
 }
 
-func (t *talk) take(s said) {
+func (t *talk) take(s request) {
 	response := map[string]any{"id": s.ID, "type": "response", "command": s.Type, "success": true}
 	switch s.Type {
 	case "prompt":
@@ -151,7 +151,7 @@ func (t *talk) turn() error {
 	return nil
 }
 
-// work does what a message says, and returns how the reply ends.
+// work does what a message asks for, and returns how the reply ends.
 func (t *talk) work(text string) (stop string) {
 	verb, rest, _ := strings.Cut(text, " ")
 	switch verb {

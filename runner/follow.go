@@ -120,7 +120,9 @@ func (f *follower) conversation() (talk harness.Talk, events []harness.Event, id
 func (f *follower) talkState() (talkState, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := talkState{At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed, Idles: f.idles}
+	h := talkState{
+		At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed, Idles: f.idles,
+	}
 	return h, len(f.events) == 0
 }
 

@@ -20,7 +20,7 @@
 //	ignore SIGNAL, on SIGNAL STATUS                     don't end of it; end with that status
 //	grandchild FILE                                     leave a process in a session of its own that keeps stdout and
 //	                                                    writes its pid into FILE
-//	converse FILE                                       pi's --mode rpc until stdin ends; its messages are added to FILE
+//	converse FILE                                       pi's --mode rpc until stdin ends; FILE has the messages
 //	truncate, delete, replace                           the session file: emptied in place; gone; another file with
 //	                                                    the same content
 //	die SIGNAL, exit STATUS                             the end; without one it is exit 0

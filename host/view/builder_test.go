@@ -152,13 +152,15 @@ func TestBuilder(t *testing.T) {
 				line("d", 1, `{"type":"signal.dispatch.cancel_requested","reason":"enough"}`),
 				line("e", 1, `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"x","reason":"no image"}`),
 				line("f", 1, `{"type":"signal.unknown.thing","runId":"r1"}`),
+				line("r1.asked.0", 1, `{"type":"signal.dispatch.agent_asked","runId":"r1","kind":"confirm","text":"Go on?",`+
+					`"outcome":"cancelled"}`),
 				line("g", 1, `{"type":"pi.session","kind":"model_change","line":{}}`),
 			},
 			[]string{
 				"a stop error: Oh no", "b rule the conversation was summarised, at 19500 tokens",
 				"b2 rule the summary",
 				"c notice a line of 2 KiB was refused by the server: too large", "d notice cancel requested: enough",
-				"e notice chat x was refused: no image",
+				"e notice chat x was refused: no image", "r1.asked.0 notice the agent asked (confirm), cancelled: Go on?",
 			},
 		},
 		{

@@ -272,7 +272,8 @@ var liveInputs = []liveCase{
 		l.model.More(fine)
 		l.begin()
 		l.turn(1, "completed", "r1.prompt")
-		if b, err := os.ReadFile(filepath.Join(l.dir, "work", "answers")); err != nil || string(b) != "false undefined" {
+		b, err := os.ReadFile(filepath.Join(l.dir, "work", "answers"))
+		if err != nil || string(b) != "false undefined" {
 			t.Errorf("the dialogs are answered %q, %v", b, err)
 		}
 		command := l.say("/quiet")

@@ -160,7 +160,8 @@ func TestBuilder(t *testing.T) {
 				"a stop error: Oh no", "b rule the conversation was summarised, at 19500 tokens",
 				"b2 rule the summary",
 				"c notice a line of 2 KiB was refused by the server: too large", "d notice cancel requested: enough",
-				"e notice chat x was refused: no image", "r1.asked.0 notice the agent asked (confirm), cancelled: Go on?",
+				"e notice chat x was refused: no image",
+				"r1.asked.0 notice the agent asked (confirm), cancelled: Go on?",
 			},
 		},
 		{

@@ -65,7 +65,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	}
 	switch sig.Type {
 	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
-	case TypeWaiting, TypeRefused:
+	case TypeWaiting, TypeRefused, TypeAsked:
 		if r := f.runs[sig.RunID]; r != nil { // it begins no run
 			r.LastSignal, r.LastEntry = at, at
 			r.Waiting = r.Status == StatusRunning && (r.Waiting || sig.Type == TypeWaiting)

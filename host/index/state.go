@@ -75,7 +75,7 @@ func (s *state) add(r engine.Record) {
 }
 
 // members are those members of a payload that a state has something of, raw; nil for those that the payload lacks.
-type members struct{ text, session, subagentOf, kind, chat, model, usage, nextMs []byte }
+type members struct{ text, session, subagentOf, kind, chat, model, usage, pending, nextMs []byte }
 
 func (m *members) set(key, v []byte) {
 	switch string(key) {
@@ -93,6 +93,8 @@ func (m *members) set(key, v []byte) {
 		m.model = v
 	case "usage":
 		m.usage = v
+	case "pending":
+		m.pending = v
 	case "nextMs":
 		m.nextMs = v
 	}
@@ -206,7 +208,9 @@ func (s *state) signal(sig thread.Fields, m members, at time.Time) {
 	case run.Status != thread.StatusRunning:
 		s.Waiting = time.Time{}
 	case sig.Type == thread.TypeWaiting:
-		s.Waiting = at
+		if n := string(m.pending); n == "" || n == "0" { // else the next turn begins at once
+			s.Waiting = at
+		}
 	case sig.Type == thread.TypeHeartbeat:
 		s.Beat = at
 		s.NextMs, _ = strconv.ParseInt(string(m.nextMs), 10, 64) // 0 where it is no whole number

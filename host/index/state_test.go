@@ -221,6 +221,9 @@ func TestPending(t *testing.T) {
 		"it has the chat":      {[]string{started, waits, line(`"kind":"prompt","chat":"x"`)}, 0, ""},
 		"a turn that it opens": {[]string{started, waits, line(`"kind":"user"`)}, 0, ""},
 		"a reply":              {[]string{started, waits, `{"type":"pi.assistant","session":{"id":"s"}}`}, 0, ""},
+		"a turn ends, and the next one begins": {[]string{
+			started, `{"type":"signal.dispatch.pi_waiting","runId":"r1","pending":1}`,
+		}, 0, ""},
 		"ended": {[]string{
 			started, waits, `{"type":"signal.thread.status_changed","runId":"r1","status":"completed"}`,
 		}, 0, ""},

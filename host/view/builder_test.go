@@ -152,6 +152,8 @@ func TestBuilder(t *testing.T) {
 				line("d", 1, `{"type":"signal.dispatch.cancel_requested","reason":"enough"}`),
 				line("e", 1, `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"x","reason":"no image"}`),
 				line("f", 1, `{"type":"signal.unknown.thing","runId":"r1"}`),
+				line("r1.asked.0", 1, `{"type":"signal.dispatch.agent_asked","runId":"r1","kind":"confirm",`+
+					`"text":"Go on?","outcome":"cancelled"}`),
 				line("g", 1, `{"type":"pi.session","kind":"model_change","line":{}}`),
 			},
 			[]string{
@@ -159,6 +161,7 @@ func TestBuilder(t *testing.T) {
 				"b2 rule the summary",
 				"c notice a line of 2 KiB was refused by the server: too large", "d notice cancel requested: enough",
 				"e notice chat x was refused: no image",
+				"r1.asked.0 notice the agent asked (confirm), cancelled: Go on?",
 			},
 		},
 		{
@@ -184,7 +187,8 @@ func TestBuilder(t *testing.T) {
 				line("e", 1, `{"type":"chat","text":" "}`),
 				line("s:1", 2, `{"type":"pi.session","kind":"prompt","chat":"r1.prompt","session":{"id":"s"},"line":{}}`),
 				line("s:2", 2, `{"type":"pi.session","kind":"prompt","chats":["a","r1.prompt"],"session":{"id":"s"}}`),
-				line("r1.refused.0", 2, `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"d","reason":"too long"}`),
+				line("r1.refused.0", 2,
+					`{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"d","reason":"too long"}`),
 			},
 			[]string{
 				"r1.prompt chat the task", "a chat one delivered", "b chat two not delivered yet; for after the turn",

@@ -138,7 +138,8 @@ func (w *Watch) Add(e thread.Entry) {
 	}
 	switch {
 	case sig.Type == thread.TypeWaiting:
-		w.waiting = true
+		var p thread.Waiting
+		w.waiting = json.Unmarshal(e.Payload, &p) == nil && p.Pending == 0 // else the next turn begins at once
 	case sig.Type == thread.TypeHeartbeat:
 		var p thread.Heartbeat
 		if json.Unmarshal(e.Payload, &p) == nil {

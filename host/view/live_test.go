@@ -66,7 +66,13 @@ func TestWatch(t *testing.T) {
 		{signal("setup.0", "setup.agent", 10, `,"name":"install pi"`), view.Working, "install pi"},
 		{signal("started", "dispatch.session_started", 20, ""), view.Working, ""},
 		{signal("beat.1", "dispatch.heartbeat", 25, `,"nextMs":5000,"uptimeMs":4000`), view.Working, ""},
-		{signal("waiting.0", "dispatch.pi_waiting", 26, ""), view.Waiting, ""},
+		{signal("waiting.0", "dispatch.pi_waiting", 26, `,"pending":1`), view.Working, ""},
+		{signal("waiting.1", "dispatch.pi_waiting", 27, `,"pending":0`), view.Waiting, ""},
+		{thread.Entry{
+			ID: "w", At: "2026-01-01T12:00:28.000Z",
+			Payload: []byte(`{"type":"pi.session","kind":"custom","session":{"id":"s","index":1}}`),
+		}, view.Waiting, ""},
+		{signal("beat.2", "dispatch.heartbeat", 29, `,"nextMs":60000,"uptimeMs":8000`), view.Waiting, ""},
 		{thread.Entry{
 			ID: "x", At: "2026-01-01T12:00:30.000Z",
 			Payload: []byte(`{"type":"pi.assistant","session":{"id":"s","index":1}}`),

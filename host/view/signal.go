@@ -146,6 +146,9 @@ func (m *maker) notices(typ string) {
 			Kind: NoticeRefused, Bad: true, Chat: p.Chat, Reason: p.Reason,
 			Text: because("chat "+p.Chat+" was refused", p.Reason),
 		})
+	case thread.TypeAsked:
+		p := read[thread.Asked](m)
+		m.notice(Notice{Kind: NoticeAsked, Text: because("the agent asked ("+p.Kind+"), "+p.Outcome, p.Text)})
 	case thread.TypePush:
 		m.pushed()
 	case thread.TypeSync:

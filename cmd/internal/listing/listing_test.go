@@ -86,6 +86,35 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
+// A live run that waits has since when in a wide table, and each thread with runs has how many chats wait for an agent.
+func TestTableWaiting(t *testing.T) {
+	threads := []thread.Summary{
+		{
+			ID: "a", Status: "running", StartedAt: ago(100), LastEntryAt: ago(5), Waiting: true, WaitingAt: ago(72),
+			Title: "Write it",
+		},
+		{ID: "b", Status: "running", StartedAt: ago(200), LastEntryAt: ago(1), Pending: 1, Title: "Read it"},
+		{ID: "c", Status: "failed", StartedAt: ago(300), Pending: 2, Title: "Find it"},
+		{ID: "d", Status: "idle", StartedAt: ago(400), Pending: 3, Title: "A note"},
+	}
+	for width, want := range map[int][]string{
+		120: {
+			"○ waiting, 1m12s", "Write it", "● running", "1 chat not delivered · Read it", "✘ failed",
+			"2 chats not delivered · Find it", "· idle", "A note",
+		},
+		60: {"○", "Write it", "●", "1 chat not delivered · Read it", "✘", "2 chats not delivered · Find it", "·", "A note"},
+	} {
+		for i, line := range (Table{Width: width}).Lines(threads, noon)[1:] {
+			if !strings.HasPrefix(line, want[2*i]+" ") || !strings.HasSuffix(line, " "+want[2*i+1]) {
+				t.Errorf("%d columns: got %q, want %q and %q", width, line, want[2*i], want[2*i+1])
+			}
+		}
+	}
+	if got := WaitingFor(threads[1], noon); got != "" {
+		t.Errorf("a run that works waits for %s", got)
+	}
+}
+
 // A line is never wider than the terminal, whatever a thread has.
 func TestTableWidth(t *testing.T) {
 	const parent = "01a1fe57-27a9-7058-90a6-9a5db6aeb558"

@@ -118,7 +118,7 @@ func (s *Screen) beaten() {
 	if s.silent == 0 || up >= 2*s.silent {
 		s.silent = max(up, tick)
 		line := s.progress(time.Now())
-		if run, _ := s.watch.Run(); run.Waiting {
+		if s.watch.Pulse().Waiting {
 			line += " · waiting for a chat"
 		}
 		s.printf("%s\n", clip(line, s.width))
@@ -130,7 +130,7 @@ func (s *Screen) waits(e thread.Entry) {
 	if f, err := thread.Scan(e.Payload); !s.Typed || err != nil || f.Type != thread.TypeWaiting {
 		return
 	}
-	if run, _ := s.watch.Run(); run.Waiting {
+	if s.watch.Pulse().Waiting {
 		s.printf("\n")
 		mark, _ := cmdline.Mark(string(view.Waiting))
 		s.lines(dim, "", mark+" waiting for a chat; Ctrl-D ends the run")

@@ -180,9 +180,8 @@ func (l *live) check(want ...string) {
 		l.t.Errorf("delivered:\n%s\nwant:\n%s", l.words(got), l.words(want))
 	}
 	refused := map[string]bool{}
-	var p thread.Pending
+	left := l.pendingChats()
 	for _, e := range entries {
-		p.Add(e)
 		switch line := thread.ParseLine(e.Payload); {
 		case line.Type == thread.TypeChat && line.Session != nil:
 			l.t.Errorf("%s is a second chat: %.300s", e.ID, e.Payload)
@@ -195,7 +194,7 @@ func (l *live) check(want ...string) {
 		}
 	}
 	for id := range l.texts {
-		pending := slices.ContainsFunc(p.Chats(), func(c thread.PendingChat) bool { return c.ID == id })
+		pending := slices.ContainsFunc(left, func(c thread.PendingChat) bool { return c.ID == id })
 		if pending == (slices.Contains(want, id) || refused[id] || id == "r1.prompt") {
 			l.t.Errorf("%.200q is pending: %v", l.texts[id], pending)
 		}
@@ -207,6 +206,15 @@ func (l *live) check(want ...string) {
 			l.t.Errorf("the model was told %.200q %d times", l.texts[id], n)
 		}
 	}
+}
+
+// pendingChats are the chats that no run has had.
+func (l *live) pendingChats() []thread.PendingChat {
+	var p thread.Pending
+	for _, e := range l.entries() {
+		p.Add(e)
+	}
+	return p.Chats()
 }
 
 // words are the beginnings of chats' texts.

@@ -2,9 +2,10 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"arbe.0sk.ar/runner/harness"
@@ -262,6 +263,43 @@ var liveInputs = []liveCase{
 			t.Error("the chat was not refused")
 		}
 	}},
+	{"dialogs and a command of an extension", []string{"pi"}, func(t *testing.T, l *live) {
+		ext := filepath.Join(l.dir, "ask.ts")
+		if err := os.WriteFile(ext, []byte(askingExtension), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.args = append(l.args, "--agent-arg=-e", "--agent-arg="+ext)
+		l.model.More(fine)
+		l.begin()
+		l.turn(1, "completed", "r1.prompt")
+		b, err := os.ReadFile(filepath.Join(l.dir, "work", "answers"))
+		if err != nil || string(b) != "false undefined" {
+			t.Errorf("the dialogs are answered %q, %v", b, err)
+		}
+		command := l.say("/quiet")
+		l.until("the refusal of the command", func() bool {
+			return slices.ContainsFunc(l.entries(), func(e thread.Entry) bool {
+				return payload[thread.ChatRefused](t, e).Chat == command && e.ID == "r1.refused.0"
+			})
+		})
+		last := l.say("said after the command")
+		l.turn(2, "completed", last)
+		l.finish("completed", 0)
+		l.check("r1.prompt", last)
+		asked := 0
+		for _, e := range l.entries() {
+			p := payload[thread.Asked](t, e)
+			if p.Type != thread.TypeAsked {
+				continue
+			}
+			if asked++; p.Outcome != "cancelled" || p.Text == "" {
+				t.Errorf("asked %+v", p)
+			}
+		}
+		if asked != 4 { // two in each turn
+			t.Errorf("the agent asked %d times", asked)
+		}
+	}},
 	{"no task", nil, func(t *testing.T, l *live) {
 		delete(l.texts, "r1.prompt")
 		l.prompt = ""
@@ -287,201 +325,13 @@ var liveInputs = []liveCase{
 	}},
 }
 
-// liveEnds are how a live run ends.
-var liveEnds = []liveCase{
-	{"a failed turn, then a good one", nil, func(t *testing.T, l *live) {
-		l.model.More(model.Reply{Status: 400, Message: "no such thing", Times: -1})
-		l.begin()
-		l.turn(1, "failed", "r1.prompt")
-		l.model.Drop()
-		l.model.More(fine)
-		second := l.say("try it again")
-		l.turn(2, "completed", second)
-		l.finish("completed", 0)
-		l.check("r1.prompt", second)
-	}},
-	{"a failed turn at the end", nil, func(t *testing.T, l *live) {
-		l.model.More(say("Hello."))
-		l.begin()
-		l.turn(1, "completed", "r1.prompt")
-		l.model.More(model.Reply{Status: 400, Message: "no such thing", Times: -1})
-		second := l.say("and now this")
-		l.turn(2, "failed", second)
-		l.finish("failed", 1)
-		l.check("r1.prompt", second)
-		if cause := l.end().Cause; cause.ErrorClass != "provider_error" ||
-			!strings.Contains(cause.Message, "no such thing") {
-			t.Errorf("the cause is %+v", cause)
-		}
-	}},
-	{"what is queued is done first", nil, func(t *testing.T, l *live) {
-		g := l.gate()
-		l.model.More(g.reply, fine)
-		l.begin()
-		g.begun()
-		second, third := l.say("said in mid-tool"), l.sayAs(thread.DeliverFollowUp, "said for after the turn")
-		l.post(l.endRequested())
-		g.open()
-		l.ended("completed", 0)
-		l.check("r1.prompt", second, third)
-	}},
-	{"idle for too long", nil, func(t *testing.T, l *live) {
-		l.args = append(l.args, "--idle", "1s")
-		l.model.More(fine)
-		l.begin()
-		l.ended("completed", 0)
-		if n := len(l.turns()); n != 1 {
-			t.Errorf("%d turns", n)
-		}
-		l.check("r1.prompt")
-	}},
-	{"TERM while it waits", nil, func(t *testing.T, l *live) {
-		l.model.More(fine)
-		l.begin()
-		l.waits(1)
-		if err := l.r.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		l.ended("completed", 0)
-		l.check("r1.prompt")
-	}},
-	{"TERM in mid-tool", nil, func(t *testing.T, l *live) {
-		g := l.gate()
-		l.model.More(g.reply, fine)
-		l.begin()
-		g.begun()
-		l.has("r1.prompt")
-		if err := l.r.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		l.status(l.r)
-		if got := l.end().Status; got != thread.StatusCancelled {
-			t.Errorf("the run is %s", got)
-		}
-		l.check("r1.prompt")
-	}},
-	{"cancelled in mid-tool, with a chat for after it", nil, func(t *testing.T, l *live) {
-		g := l.gate()
-		l.model.More(g.reply, fine)
-		l.begin()
-		g.begun()
-		l.has("r1.prompt")
-		l.sayAs(thread.DeliverFollowUp, "this waits for the next run")
-		l.arbe("cancel", l.thread)
-		l.status(l.r)
-		if got := l.end().Status; got != thread.StatusCancelled {
-			t.Errorf("the run is %s", got)
-		}
-		l.check("r1.prompt")
-	}},
-	{"KILL of the agent in mid-tool", nil, func(t *testing.T, l *live) {
-		g := l.gate()
-		l.model.More(g.reply, fine)
-		l.begin()
-		g.begun()
-		l.has("r1.prompt")
-		if err := syscall.Kill(agentPID(t, l.scene), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		l.status(l.r)
-		if e := l.end(); e.Status != thread.StatusFailed || e.Cause.ErrorClass != "killed" {
-			t.Errorf("the run is %+v", e)
-		}
-		l.check("r1.prompt")
-	}},
-	{"KILL of the runner: the agent's input ends", nil, func(t *testing.T, l *live) {
-		l.model.More(fine)
-		l.begin()
-		l.waits(1)
-		k := l.known("r1")
-		for _, pid := range runnerPIDs(l.r.Process.Pid) {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}
-		l.status(l.r)
-		l.until("the agent is gone", func() bool { return syscall.Kill(k.AgentPID, 0) != nil })
-		if out, err := l.box("recover"); err != nil {
-			t.Fatalf("recover: %v\n%s", err, out)
-		}
-		if got := l.end().Status; got != thread.StatusCompleted {
-			t.Errorf("the run is %s", got)
-		}
-		l.check("r1.prompt")
-	}},
+// askingExtension is an extension of pi that asks a person before each turn, and that has a command without a line.
+const askingExtension = `export default function (pi: any) {
+	pi.on("before_agent_start", async (_e: any, ctx: any) => {
+		const ok = await ctx.ui.confirm("Go on?", "really");
+		const file = await ctx.ui.input("Name");
+		require("node:fs").writeFileSync(` + "`${process.cwd()}/answers`" + `, String(ok) + " " + String(file));
+	});
+	pi.registerCommand("quiet", { description: "no line", handler: async () => {} });
 }
-
-// A version that can't be spoken to is refused, and so is a terminal.
-func TestLiveRefused(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, pi078, fine)
-	s.args = append(s.args, "--live")
-	r := s.start()
-	if got := s.status(r); got != 69 || !strings.Contains(r.stderr.String(), "0.78.0 can't be used live") {
-		t.Errorf("exit status %d", got)
-	}
-	if e := s.end(); e.Status != thread.StatusFailed || e.Cause.ErrorClass != "spawn" ||
-		!strings.Contains(e.Cause.Message, "0.87.1") {
-		t.Errorf("the run is %+v", e)
-	}
-	if len(s.model.Requests()) > 0 {
-		t.Error("the model was asked")
-	}
-	s = newScene(t, "0.87.1", fine)
-	s.args = append(s.args, "--live", "--pty")
-	if got := s.status(s.start()); got != 64 {
-		t.Errorf("exit status %d", got)
-	}
-}
-
-// Live runs and others resume each other, in the box and rebuilt, and with another agent. One pair runs,
-// TestFullLiveResume has the rest.
-func TestLiveResume(t *testing.T) { liveResume(t, first) }
-
-func TestFullLiveResume(t *testing.T) { liveResume(t, but(first)) }
-
-func liveResume(t *testing.T, in part) {
-	names := harness.Names()
-	for row, from := range names {
-		for column, to := range names {
-			if !in(row, column, len(names)) {
-				continue
-			}
-			t.Run(from+" to "+to, func(t *testing.T) {
-				t.Parallel()
-				l := newLive(t, from, say("This is said in r1."), say("And this."))
-				l.begin()
-				l.waits(1)
-				l.say("the second-word")
-				l.waits(2)
-				l.finish("completed", 0)
-				told := []string{"the task that stands first", "This is said in r1.", "the second-word", "And this."}
-				live := l.args
-				notLive := func(a string) bool { return a == "--live" || a == "--idle" || a == "1s" }
-				l.args = append(slices.DeleteFunc(slices.Clone(live), notLive), "--resume")
-				l.say("said between the runs")
-				l.onFrom("r2", "continue", append(told, "said between the runs")...)
-				told = append(told, "said between the runs", "go on with r2", "This is said in r2.")
-				l.args = append(slices.Clone(live), "--idle", "1s", "--resume")
-				between := l.say("said between these")
-				l.model.More(say("I know."))
-				l.onFrom("r3", "continue", append(told, "said between these")...)
-				// codex drops the reply to what came before.
-				told = append(told, "said between these", "go on with r3", "This is said in r3.")
-
-				versions := others(t)
-				versions["pi"] = "0.87.1"
-				n := l.nextOf(to, versions[to], "r4")
-				n.args = append(n.args, "--live", "--idle", "1s")
-				n.onFrom("r4", "hydrate", told...)
-				told = append(told, "go on with r4", "This is said in r4.")
-				n.args = slices.DeleteFunc(n.args, notLive)
-				n.onFrom("r5", "continue", told...)
-				l.once()
-				if !slices.Contains(l.named(), between) {
-					t.Error("a chat was not delivered")
-				}
-			})
-		}
-	}
-}
+`

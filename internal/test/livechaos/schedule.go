@@ -57,8 +57,9 @@ type Schedule struct {
 
 // Reply is what the model does in one request.
 type Reply struct {
-	Words int           // of a text, 20 ms each
-	Tool  time.Duration // of a tool call; 0 for none
+	Words  int           // of a text, 20 ms each
+	Tool   time.Duration // of a tool call; 0 for none
+	Status int           // of an error in place of all that; 0 for none. A 500 is tried again, a 400 fails the turn
 }
 
 // Make returns the schedule of a seed. Harnesses and kinds take turns from seed to seed.
@@ -100,7 +101,10 @@ func Make(seed uint64, harnesses []string) Schedule {
 	for range 40 {
 		s.Replies = append(s.Replies, [...]Reply{
 			{Words: 1 + r.IntN(40)}, {Words: 1}, {Tool: ms(400) + time.Millisecond},
-		}[r.IntN(3)])
+			{Words: 1 + r.IntN(40)}, {Words: 1}, {Tool: ms(400) + time.Millisecond},
+			{Words: 1 + r.IntN(40)}, {Words: 1}, {Tool: ms(400) + time.Millisecond},
+			{Status: 500}, {Status: 400},
+		}[r.IntN(11)])
 	}
 	return s
 }
@@ -110,6 +114,9 @@ func (s Schedule) Script(call func(command string) model.Tool) (all []model.Repl
 	for _, r := range s.Replies {
 		reply := model.Reply{
 			Text: strings.TrimSpace(strings.Repeat("word ", r.Words)), Pace: model.Duration(20 * time.Millisecond),
+		}
+		if r.Status > 0 {
+			reply = model.Reply{Status: r.Status, Message: "not now"}
 		}
 		if r.Tool > 0 {
 			reply.Tools = []model.Tool{call(fmt.Sprintf("sleep %.3f", r.Tool.Seconds()))}

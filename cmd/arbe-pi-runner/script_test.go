@@ -100,7 +100,7 @@ func TestScript(t *testing.T) {
 					if want.MatchString(got) {
 						return
 					}
-					if time.Since(began) > 2*time.Minute {
+					if time.Since(began) > 5*time.Minute {
 						ts.Fatalf("waited in vain: the thread has %s", got)
 					}
 				}

@@ -39,7 +39,9 @@ func TestAway(t *testing.T) {
 
 // Waits are bounded: for a lock, for a statement, for a connection.
 func TestBounds(t *testing.T) {
-	db, url := open(t, control.Config{Connections: 1, Lock: 50 * time.Millisecond, Call: time.Second})
+	t.Parallel()
+	const short = 5 * time.Second // and longer than any of these statements takes
+	db, url := open(t, control.Config{Connections: 1, Lock: 50 * time.Millisecond, Call: short})
 	h := newHouse(t, db)
 	id := driven(t, db, h)
 	c := connect(t, url)
@@ -47,8 +49,8 @@ func TestBounds(t *testing.T) {
 	_ = must(tx.Exec(t.Context(), "select from threads where id = $1 for update", id))(t)
 	_, err := db.Host().Claim(t.Context(), id, "r1")
 	is(t, err, control.ErrBusy)
-	short, _ := open(t, control.Config{Statement: 50 * time.Millisecond, Lock: time.Hour})
-	_, err = short.Host().Claim(t.Context(), id, "r1")
+	other, _ := open(t, control.Config{Statement: short / 2, Lock: time.Hour})
+	_, err = other.Host().Claim(t.Context(), id, "r1")
 	is(t, err, control.ErrTimeout)
 	check(t, tx.Rollback(t.Context()))
 

@@ -105,9 +105,9 @@ func run(t *testing.T, b sandbox.Sandbox, script string) sandbox.Result {
 // soon waits for a condition.
 func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) { // between two looks
+	for end := time.Now().Add(5 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) { // between two looks
 		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestExecEnds(t *testing.T) {
 			late  bool
 			err   error
 		}{
-			"timeout": {limit: 700 * time.Millisecond, stop: func(func()) {}, late: true},
+			"timeout": {limit: 5 * time.Second, stop: func(func()) {}, late: true},
 			"stop":    {stop: func(func()) { b.Stop() }},
 			"context": {stop: func(cancel func()) { cancel() }, err: context.Canceled},
 		}
@@ -217,7 +217,7 @@ func TestExecStreams(t *testing.T) {
 				}
 			}
 		}
-		c.Timeout = 30 * time.Second
+		c.Timeout = 5 * time.Minute
 		res, err := b.Exec(t.Context(), c)
 		if err != nil || res.ExitCode != 0 {
 			t.Fatalf("exit %d, %v", res.ExitCode, err)

@@ -95,7 +95,7 @@ func TestAliveHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if alive, err := again.(box).Alive(ctx, p); alive || err == nil || errors.Is(err, sandbox.ErrGone) ||
 		ctx.Err() != nil {

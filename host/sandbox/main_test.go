@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.fuzz"); f != nil && f.Value.String() != "" {
 		os.Exit(code) // the fuzzer has children of its own
 	}
-	for end := time.Now().Add(time.Minute); code == 0; time.Sleep(10 * time.Millisecond) { // between two looks
+	for end := time.Now().Add(5 * time.Minute); code == 0; time.Sleep(10 * time.Millisecond) { // between two looks
 		kids, more := children(), runtime.NumGoroutine()-before
 		if kids == "" && more <= 0 {
 			break

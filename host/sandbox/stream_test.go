@@ -23,7 +23,7 @@ func TestExecInteractive(t *testing.T) {
 		questions, ask := io.Pipe()
 		var answers bytes.Buffer
 		c := script(`while read -r x; do echo "got $x"; done; echo end >&2`)
-		c.Stdin, c.Timeout = questions, 30*time.Second
+		c.Stdin, c.Timeout = questions, 5*time.Minute
 		n := 0
 		c.Output = func(s sandbox.Stream, p []byte) {
 			answers.Write(p)
@@ -166,7 +166,7 @@ func TestExecTimeoutBegins(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	b := f.create(t, sandbox.Options{})
-	const limit = 3 * time.Second
+	const limit = 6 * time.Second
 	slow := func(r *http.Request) fakedaytona.Fault {
 		if strings.HasSuffix(r.URL.Path, "/process/session") {
 			<-time.After(limit + limit/10)

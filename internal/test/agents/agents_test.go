@@ -55,7 +55,7 @@ func TestHome(t *testing.T) {
 			if err := a.Home(home, srv.URL, 50); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, found[0], tt.args...)
 			cmd.Dir, cmd.Env = t.TempDir(), append(a.Env(home), tt.env...)

@@ -86,7 +86,7 @@ const fonts = `<fontconfig><dir>%s</dir><dir>%s</dir><selectfont>
 `
 
 // patience bounds each wait for the browser.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // Tab is a tab of a browser of its own, with a profile of its own.
 type Tab struct {

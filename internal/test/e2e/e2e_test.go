@@ -82,7 +82,7 @@ func withServer(run func() int) (status int, err error) {
 		err = errors.Join(err, described(data))
 	}()
 	// until the server is there
-	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 5*time.Minute; time.Sleep(10 * time.Millisecond) {
 		if b, err := os.ReadFile(filepath.Join(data, "address")); err == nil && len(b) > 0 {
 			server = strings.TrimSpace(string(b))
 			return run(), nil
@@ -368,7 +368,7 @@ func (s *scene) ends(id string) {
 // until waits for something, within reason. It looks less often the longer it waits: many a look is work.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for began := time.Now(); !f(); {
 		if ctx.Err() != nil {

@@ -186,14 +186,20 @@ func attachedRun(t *testing.T, in part) {
 				}
 			}
 			_ = cmd.Wait() // its status is looked at
-			if got := cmd.ProcessState.ExitCode(); got != tt.status || !strings.Contains(said.String(), tt.said) {
-				t.Errorf("exit status %d, and it said\n%s", got, said.String())
-			}
 			known, err := os.ReadDir(filepath.Join(h.data, "launched"))
 			if err != nil || len(known) != 1 {
 				t.Fatalf("launched: %v, %v", known, err)
 			}
 			h.thread = known[0].Name()
+			want := tt.status
+			if want == 143 {
+				if signal := h.end().Totals.ExitSignal; signal != nil && *signal == "SIGKILL" {
+					want = 137 // on a busy machine the agent may not end within the runner's grace
+				}
+			}
+			if got := cmd.ProcessState.ExitCode(); got != want || !strings.Contains(said.String(), tt.said) {
+				t.Errorf("exit status %d, and it said\n%s", got, said.String())
+			}
 			back := fmt.Sprintf("▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s "+
 				"       ends it\n· making a local sandbox\n", h.thread)
 			if !strings.HasPrefix(said.String(), back) {

@@ -219,15 +219,17 @@ func TestPiTerminated(t *testing.T) {
 	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.status(r); got != 143 {
-		t.Errorf("exit status %d, want 143", got)
+	status := s.status(r)
+	killed := status == 137 && s.killed()
+	if status != 143 && !killed {
+		t.Errorf("exit status %d, want 143", status)
 	}
 	// The control is the agent's start, which is work, too: 1 s, and the end takes 0.3 s.
 	if up, d := began.Sub(started), time.Since(began); d > 8*up {
 		t.Errorf("took %v, %v from the start to the model", d, up)
 	}
 	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "cancelled: SIGTERM" ||
-		*e.Totals.ExitCode != 143 {
+		!killed && *e.Totals.ExitCode != 143 {
 		t.Errorf("got %+v", e)
 	}
 	entries := s.entries()

@@ -137,7 +137,7 @@ func alive(pid string) bool {
 // await waits until something is so.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for late := time.Now().Add(2 * time.Minute); !so(); time.Sleep(2 * time.Millisecond) {
+	for late := time.Now().Add(5 * time.Minute); !so(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatalf("%s: it did not come to that", what)
 		}
@@ -147,7 +147,7 @@ func await(t *testing.T, what string, so func() bool) {
 // leaks are the goroutines that run when all should have ended.
 func leaks() string {
 	http.DefaultClient.CloseIdleConnections()
-	for range 500 {
+	for range 30_000 {
 		if runtime.NumGoroutine() <= 2 { // this one, and that of the signals
 			return ""
 		}

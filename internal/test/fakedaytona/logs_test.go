@@ -67,7 +67,7 @@ func TestSessionBytes(t *testing.T) {
 
 // follow reads a log to its end, and calls seen with what there is of it after each frame.
 func (c *client) follow(url string, seen func(log string)) (log string, frames int, err error) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Minute)
 	defer cancel()
 	ws, resp, err := websocket.Dial(
 		ctx,

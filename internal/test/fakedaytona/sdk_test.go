@@ -32,7 +32,7 @@ func TestSDK(t *testing.T) {
 	url, repo := gitServer(t, "git-password-0001")
 	s := fakedaytona.New(t)
 	s.Set(func(s *fakedaytona.Server) { s.StartAfter = 200 * time.Millisecond })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "testdata/sdk.mjs", home, url, "git-password-0001")
 	cmd.Env = []string{

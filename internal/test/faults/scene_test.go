@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take. What takes longer has failed.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // scene is one run and what is done to it.
 type scene struct {

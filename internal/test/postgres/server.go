@@ -47,7 +47,7 @@ const (
 )
 
 // wait bounds each step of a server's life.
-const wait = time.Minute
+const wait = 5 * time.Minute
 
 // Start makes a database cluster in a new folder and starts a server on it. The caller ends it with Stop.
 func Start(p Programs) (*Server, error) {

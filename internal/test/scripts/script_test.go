@@ -111,7 +111,7 @@ func TestScript(t *testing.T) {
 					if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && len(b) > 0 {
 						return
 					}
-					if time.Since(began) > 2*time.Minute {
+					if time.Since(began) > 5*time.Minute {
 						ts.Fatalf("waited in vain for %s", args[0])
 					}
 				}

@@ -45,7 +45,7 @@ func (s *screen) await(t *testing.T, n int, want string) string {
 		if text = text[min(n, len(text)):]; strings.Contains(text, want) {
 			return text
 		}
-		if time.Since(began) > 30*time.Second {
+		if time.Since(began) > 5*time.Minute {
 			t.Fatalf("no %q in %q", want, text)
 		}
 	}
@@ -82,7 +82,7 @@ func TestWatchOnATerminal(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(data, "address")); err == nil {
 			break
 		}
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > 5*time.Minute {
 			t.Fatal("the server does not start")
 		}
 	}
@@ -100,6 +100,13 @@ func TestWatchOnATerminal(t *testing.T) {
 	if err := errors.Join(status.Wait(), once.Close()); err != nil ||
 		!regexp.MustCompile(`^running · pi · [0-9]+s · last entry [0-9]+s ago\r\n$`).Match(line) {
 		t.Errorf("status: %v, %q", err, line)
+	}
+	for listed := false; !listed; { // the server's index follows the threads
+		out, err := command("ls", "--running").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = bytes.Count(out, []byte("\n")) == 4
 	}
 	watch := command("ls", "--watch", "--running")
 	terminal, err := pty.StartWithSize(watch, &pty.Winsize{Rows: 4, Cols: 40})

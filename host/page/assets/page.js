@@ -513,6 +513,12 @@ function forms() {
   }
 }
 
+// A click that ends the selection of a text in a fold's line leaves the fold as it is.
+addEventListener('click', (e) => {
+  const selection = getSelection(), line = e.target.closest?.('summary');
+  if (line && !selection.isCollapsed && line.contains(selection.anchorNode)) e.preventDefault();
+});
+
 switch (body.dataset.page) {
   case 'login':
     login();

@@ -8,7 +8,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The list tells how long a silent run has until it is dead, and shows the threads of one state alone.
+// The list shows how long a silent run has until it is dead, and shows the threads of one state alone.
 func TestFullPageStates(t *testing.T) {
 	h := newHost(t)
 	h.post("docs", append(begin("r1", "describe it", ""), end("r1", "completed"))...)
@@ -38,7 +38,7 @@ func TestFullPageDetails(t *testing.T) {
 			`,"exitCode":7,"stderrTail":"first\n\u001b[31mout of tokens\u001b[0m\n"`),
 			signal("r1", "end.1", thread.TypeStatus, `,"status":"failed","exitCode":7,"durationMs":75000,"lines":9,`+
 				`"usage":{"totalTokens":1234,"cost":{"total":0.25}}`))
-		h.post("rich", append(begin("r2", "go on", ""), fmt.Sprintf(`{"id":"r2.started","ts":"2026-01-02T00:00:00.000Z",`+
+		h.post("rich", append(begin("r2", "continue", ""), fmt.Sprintf(`{"id":"r2.started","ts":"2026-01-02T00:00:00.000Z",`+
 			`"payload":{"type":%q,"runId":"r2","harness":"codex","agentVersion":"0.169.0","cwd":"/w","resume":"hydrate"}}`,
 			thread.TypeStarted))...)
 		b := h.login(t, "rich")
@@ -55,6 +55,10 @@ func TestFullPageDetails(t *testing.T) {
 		b.Click("#thinking")
 		b.Click("#items .thinking summary")
 		b.Wait(shows("#items .thinking .text strong", "accept"))
+		b.Run("const s = document.querySelector('#items .call summary'); getSelection().selectAllChildren(s); s.click()")
+		b.Run("getSelection().collapse(document.body); document.querySelector('#items .call ~ .call summary').click()")
+		b.Wait("document.querySelectorAll('#items .tool[open]').length === 1")
+		b.Wait("!document.querySelector('#items .tool').open") // the click that ended a selection
 		for _, css := range []string{"table td", "blockquote", "pre code", "h4", "[aria-label=done]", "a[rel~=noopener]"} {
 			b.Wait("document.querySelector('#items .text " + css + "')")
 		}

@@ -71,7 +71,7 @@ func TestFullPageAsleep(t *testing.T) {
 		if top := browser.Eval[float64](elsewhere, "document.getElementById('i-c150').getBoundingClientRect().top"); top > 50 {
 			t.Errorf("what is read was moved to %v", top)
 		}
-		// Both go on.
+		// Both pages read on.
 		h.post("long", chat("awake", "a chat"))
 		end.Wait("document.getElementById('i-awake')")
 		elsewhere.Go(h.url() + "/t/long")

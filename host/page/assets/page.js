@@ -192,10 +192,10 @@ function older() {
 const away = 'The server is away. Trying again…';
 const lookEvery = 30000, firstRetry = 200, lastRetry = 30000;
 function live(path, listeners) {
-  let source, timer, retry = firstRetry;
+  let source, timer, stopped = false, retry = firstRetry;
   function open() {
     clearTimeout(timer);
-    if (source) return;
+    if (source || stopped) return;
     const own = source = new EventSource(path());
     for (const [name, f] of Object.entries(listeners)) {
       own.addEventListener(name, (e) => {
@@ -238,8 +238,12 @@ function live(path, listeners) {
     timer = setTimeout(open, ms);
   }
   document.addEventListener('visibilitychange', () => document.hidden ? again(lookEvery) : open());
+  addEventListener('online', open); // a laptop woke up
   open();
-  return {stop: () => { source?.close(); source = null; clearTimeout(timer); }, again: () => again(0)};
+  return {
+    stop: () => { stopped = true; source?.close(); source = null; clearTimeout(timer); },
+    again: () => { stopped = false; again(0); },
+  };
 }
 
 // thread shows a thread: opens at its tail or at an entry, adds older pieces above and newer ones or live items below.
@@ -508,6 +512,12 @@ function forms() {
     });
   }
 }
+
+// A click that ends the selection of a text in a fold's line leaves the fold as it is.
+addEventListener('click', (e) => {
+  const selection = getSelection(), line = e.target.closest?.('summary');
+  if (line && !selection.isCollapsed && line.contains(selection.anchorNode)) e.preventDefault();
+});
 
 switch (body.dataset.page) {
   case 'login':

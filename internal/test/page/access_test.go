@@ -172,7 +172,7 @@ func TestFullPageMotion(t *testing.T) {
 	b.Wait(moving + " === 0")
 }
 
-// A screen reader hears that a run has ended, and none of its heartbeats, ages and items.
+// A screen reader announces that a run has ended, and none of its heartbeats, ages and items.
 func TestFullPageQuiet(t *testing.T) {
 	h := newHost(t)
 	beat := func(n int) string {
@@ -184,8 +184,8 @@ func TestFullPageQuiet(t *testing.T) {
 	list.Wait(shows("#t-t1", "working"))
 	b.Wait(shows("#pulse", "memory 1 MiB"))
 	// What a screen reader announces: changes in live regions.
-	const listen = "window.heard = []; for (const e of document.querySelectorAll('[role=status], [role=alert], [role=log]," +
-		"[aria-live]:not([aria-live=off])')) new MutationObserver(() => window.heard.push(e.innerText))" +
+	const listen = "window.announced = []; for (const e of document.querySelectorAll('[role=status], [role=alert], [role=log]," +
+		"[aria-live]:not([aria-live=off])')) new MutationObserver(() => window.announced.push(e.innerText))" +
 		".observe(e, {childList: true, subtree: true, characterData: true})"
 	list.Run(listen)
 	b.Run(listen)
@@ -195,15 +195,15 @@ func TestFullPageQuiet(t *testing.T) {
 		b.Wait(fmt.Sprintf("document.getElementById('i-c%d')", n))
 	}
 	for _, tab := range []*browser.Tab{list, b} {
-		if got := browser.Eval[string](tab, "window.heard.join('|')"); got != "" {
-			t.Errorf("heard %q", got)
+		if got := browser.Eval[string](tab, "window.announced.join('|')"); got != "" {
+			t.Errorf("announced %q", got)
 		}
 	}
 	h.post("t1", end("r1", "completed"))
 	for _, tab := range []*browser.Tab{list, b} {
-		tab.Wait("window.heard.length")
-		if got := browser.Eval[string](tab, "window.heard.join('|')"); got != "work: done" {
-			t.Errorf("heard %q", got)
+		tab.Wait("window.announced.length")
+		if got := browser.Eval[string](tab, "window.announced.join('|')"); got != "work: done" {
+			t.Errorf("announced %q", got)
 		}
 	}
 }

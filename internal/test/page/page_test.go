@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/internal/test/browser"
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
@@ -283,23 +282,6 @@ func TestFullPageRestart(t *testing.T) {
 	b.Wait("document.getElementById('status').innerText === ''")
 }
 
-// A login that expires while the page is open: the page reports it.
-func TestFullPageExpires(t *testing.T) {
-	h := newHost(t)
-	secret, err := os.ReadFile(filepath.Join(h.data, "arbe", "secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	until := time.Now().Add(2 * time.Second)
-	b := browser.Open(t, h.url())
-	b.Cookie(h.url(), h.cookie(), access.Seal(bytes.TrimSpace(secret), access.Session{Until: until, Most: until}))
-	b.Go(h.url() + "/")
-	b.Wait(shows("#status", "Your login has expired."))
-	b.Go(h.url() + "/")
-	b.Wait(shows("#status", "Your login has expired."))
-	b.Wait("document.body.innerText.includes('arbe open')")
-}
-
 // A share link shows one thread to a browser without a login, without acts, until it is revoked.
 func TestFullPageShare(t *testing.T) {
 	engines(t, func(t *testing.T, h *host) {
@@ -410,20 +392,6 @@ func TestFullPageLong(t *testing.T) {
 		b.Click("#new")
 		b.Wait(at("live2") + " < innerHeight")
 	})
-}
-
-// A thread that is deleted under its page: the page reports it.
-func TestFullPageDeleted(t *testing.T) {
-	h := newHost(t)
-	h.post("t1", chat("a", "hello"))
-	b := h.login(t, "t1")
-	b.Wait(shows("#items .chat", "hello"))
-	h.run("", "thread", "delete", "t1")
-	b.Wait("document.getElementById('status').innerText !== ''")
-	got := browser.Eval[string](b, "document.getElementById('status').innerText")
-	if !strings.Contains(got, "deleted") && !strings.Contains(got, "no such thread") {
-		t.Errorf("the page reports %q", got)
-	}
 }
 
 // A chat and a request to cancel are posted from the page, and the thread has them.

@@ -185,6 +185,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		return page.Handler(page.Config{
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
+			Doors:  s.Doors,
 			Logger: logger, Session: writeSession,
 		})
 	}

@@ -29,7 +29,7 @@ var may = map[string][]string{
 	"host/index":                {"host/log", "host/log/engine", "internal/durable", "internal/filelock", "internal/jsonscan", "thread"},
 	"host/httpd":                {},
 	"host/access":               {"host/log"},
-	"host/page":                 {"host/access", "host/httpd", "host/index", "host/log", "host/log/engine", "host/memory", "host/token", "host/view", "thread"},
+	"host/page":                 {"host/access", "host/httpd", "host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/token", "host/view", "thread"},
 	"host/log":                  {"host/log/engine", "internal/jsonscan", "thread"},
 	"host/log/engine":           {},
 	"host/log/jetstream":        {"host/log/engine"},

@@ -56,7 +56,7 @@ func databaseAction(act func(ctx context.Context, url string) error) cli.ActionF
 			return nil
 		}
 		status := exitConfig
-		if errors.Is(err, control.ErrAway) || errors.Is(err, control.ErrBusy) || errors.Is(err, control.ErrTimeout) {
+		if isAway(err) {
 			status = exitNoReach
 		}
 		return &cmdline.Exit{Status: status, Cause: err}

@@ -157,7 +157,8 @@ func TestReseal(t *testing.T) {
 	must(v.Reseal(t.Context()))(t)
 	keys := must(f.Keys(t.Context()))(t)
 	newest := keys[len(keys)-1]
-	if left := must(db.Host().SealedByOthers(t.Context(), fmt.Sprint(newest.ID), 100))(t); len(left) > 0 || !newest.Primary {
+	left := must(db.Host().SealedByOthers(t.Context(), fmt.Sprint(newest.ID), 100))(t)
+	if len(left) > 0 || !newest.Primary {
 		t.Errorf("%d values of older keys", len(left))
 	}
 	if read := must(second.Variables(t.Context(), env))(t); len(read) != 20 {

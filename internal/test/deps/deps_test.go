@@ -123,7 +123,8 @@ var linkedBy = []struct {
 	what, why string
 	only      []string
 }{
-	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"cmd/arbe"}},
+	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
+	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }

@@ -48,19 +48,27 @@ func databaseAction(act func(ctx context.Context, url string) error) cli.ActionF
 		case c.Args().Present():
 			return cmdline.Usage("takes no arguments")
 		case url == "":
-			none := errors.New("no database: set ARBE_DATABASE or use --database")
-			return &cmdline.Exit{Status: exitConfig, Cause: none}
+			return errNoDatabase()
 		}
-		err := act(c.Context, url)
-		if err == nil {
-			return nil
-		}
-		status := exitConfig
-		if isAway(err) {
-			status = exitNoReach
-		}
-		return &cmdline.Exit{Status: status, Cause: err}
+		return databaseExit(act(c.Context, url))
 	}
+}
+
+// errNoDatabase returns the error of a command that needs a database.
+func errNoDatabase() error {
+	return &cmdline.Exit{Status: exitConfig, Cause: errors.New("no database: set ARBE_DATABASE or use --database")}
+}
+
+// databaseExit gives an error of a database its exit status.
+func databaseExit(err error) error {
+	var exit *cmdline.Exit
+	switch {
+	case err == nil || errors.As(err, &exit):
+		return err
+	case isAway(err):
+		return &cmdline.Exit{Status: exitNoReach, Cause: err}
+	}
+	return &cmdline.Exit{Status: exitConfig, Cause: err}
 }
 
 // migrate applies what a database lacks.

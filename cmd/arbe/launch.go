@@ -138,7 +138,12 @@ func launchFlags() []cli.Flag {
 			EnvVars: []string{"ARBE_HOUSE"},
 			Usage:   "label the box with the owner `NAME` (arbe.house)",
 		},
-		&cli.StringFlag{Name: "environment", Usage: "label the box with the environment `NAME` (arbe.environment)"},
+		&cli.StringFlag{
+			Name: "environment",
+			Usage: "label the box with the environment `NAME` (arbe.environment); with --database\n" +
+				"an environment's id, whose secrets the agent gets as variables",
+		},
+		databaseFlag(), secretKeysFlag(),
 	}
 }
 
@@ -216,6 +221,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			return fail(err)
 		}
 	}
+	task.Secrets = launchSecrets(c)
 	mint := h.minting(client.Base, key, client)
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()

@@ -1,19 +1,190 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/control/seal"
 )
 
 func (p *program) secretCommand() *cli.Command {
-	return &cli.Command{
-		Name: "secret", Usage: "keep the keys that seal the secrets of houses",
-		Subcommands: []*cli.Command{p.secretKeyCommand()},
+	flags := func(more ...cli.Flag) []cli.Flag {
+		return append([]cli.Flag{
+			databaseFlag(), &cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "`ID` of the house"},
+		}, more...)
 	}
+	return &cli.Command{
+		Name: "secret", Usage: "keep the secrets of houses, and the keys that seal them",
+		Subcommands: []*cli.Command{
+			{
+				Name: "set", ArgsUsage: "NAME", Flags: flags(secretKeysFlag()),
+				Usage:  "store stdin, without the newline at its end, as the secret NAME of a house",
+				Action: p.withSecrets(true, p.setSecret),
+			},
+			{
+				Name: "list", Usage: "print the names of a house's secrets", Flags: flags(),
+				Action: p.withSecrets(false, p.listSecrets),
+			},
+			{
+				Name: "rm", Usage: "delete the secret NAME of a house", ArgsUsage: "NAME", Flags: flags(),
+				Action: p.withSecrets(true, p.removeSecret),
+			},
+			{
+				Name: "reseal", Flags: []cli.Flag{databaseFlag(), secretKeysFlag()},
+				Usage:  "seal the secrets of all houses with the primary key, after a rotation; print their number",
+				Action: p.reseal,
+			},
+			p.secretKeyCommand(),
+		},
+	}
+}
+
+// secretKeysFlag returns the flag of the keyset that seals secrets.
+func secretKeysFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "secret-keys", EnvVars: []string{"ARBE_SECRET_KEYS"}, TakesFile: true,
+		Usage: "open secrets with the keys in `FILE`, of arbe secret key new",
+	}
+}
+
+// openDatabase opens the database that the flags name.
+func openDatabase(c *cli.Context) (*control.DB, error) {
+	url := c.String("database")
+	if url == "" {
+		return nil, errNoDatabase()
+	}
+	db, err := control.Open(c.Context, url, control.Config{})
+	if err != nil {
+		return nil, databaseExit(err)
+	}
+	return db, nil
+}
+
+// vaultOf returns the secrets of a database, with the keys that the flags name.
+func vaultOf(c *cli.Context, db *control.DB) (control.Vault, error) {
+	file := c.String("secret-keys")
+	if file == "" {
+		err := errors.New("no keys for the secrets: set ARBE_SECRET_KEYS or use --secret-keys")
+		return control.Vault{}, &cmdline.Exit{Status: exitConfig, Cause: err}
+	}
+	s, err := seal.New(c.Context, seal.File{Path: file})
+	if err != nil {
+		return control.Vault{}, &cmdline.Exit{Status: exitConfig, Cause: err}
+	}
+	return control.Vault{DB: db, Sealer: s}, nil
+}
+
+// launchSecrets returns what reads the secrets of a launch's environment; nil without an environment or a database.
+func launchSecrets(c *cli.Context) func(context.Context) (map[string]string, error) {
+	environment, house := c.String("environment"), c.String("house")
+	if environment == "" || c.String("database") == "" {
+		return nil
+	}
+	return func(ctx context.Context) (map[string]string, error) {
+		db, err := openDatabase(c)
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		e, err := db.Host().Environment(ctx, environment)
+		switch {
+		case err != nil:
+			return nil, err
+		case house != "" && e.House != house:
+			return nil, fmt.Errorf("the environment %s is not of the house %s", environment, house)
+		case len(e.Bindings) == 0:
+			return nil, nil
+		}
+		v, err := vaultOf(c, db)
+		if err != nil {
+			return nil, err
+		}
+		all, err := v.Variables(ctx, environment)
+		env := map[string]string{}
+		for _, one := range all {
+			env[one.Name] = one.Value.Reveal()
+		}
+		return env, err
+	}
+}
+
+// withSecrets returns the action of a command about the secrets of a house; named is set where it takes a NAME.
+func (p *program) withSecrets(
+	named bool, act func(c *cli.Context, db *control.DB, house, name string) error,
+) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		switch house := c.String("house"); {
+		case named && (c.NArg() != 1 || c.Args().First() == ""):
+			return cmdline.Usage("want the NAME of the secret")
+		case !named && c.Args().Present():
+			return cmdline.Usage("takes no arguments")
+		case house == "":
+			return cmdline.Usage("want the --house of the secret")
+		}
+		db, err := openDatabase(c)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return databaseExit(act(c, db, c.String("house"), c.Args().First()))
+	}
+}
+
+// setSecret stores stdin as a secret.
+func (p *program) setSecret(c *cli.Context, db *control.DB, house, name string) error {
+	v, err := vaultOf(c, db)
+	if err != nil {
+		return err
+	}
+	value, err := io.ReadAll(io.LimitReader(p.stdin, seal.MaxValue+3)) // a newline, and one byte too many
+	if err != nil {
+		return fmt.Errorf("read stdin: %w", err)
+	}
+	value = bytes.TrimSuffix(value, []byte("\n"))
+	_, err = v.Put(c.Context, db.Host(), house, name, value)
+	return err
+}
+
+// listSecrets prints the names of a house's secrets.
+func (p *program) listSecrets(c *cli.Context, db *control.DB, house, _ string) error {
+	all, err := db.Host().Secrets(c.Context, house)
+	for _, s := range all {
+		fmt.Fprintln(p.stdout, s.Name)
+	}
+	return err
+}
+
+// removeSecret deletes a secret.
+func (p *program) removeSecret(c *cli.Context, db *control.DB, house, name string) error {
+	return db.Host().DeleteSecret(c.Context, house, name)
+}
+
+// reseal seals all secrets with the primary key.
+func (p *program) reseal(c *cli.Context) error {
+	if c.Args().Present() {
+		return cmdline.Usage("takes no arguments")
+	}
+	db, err := openDatabase(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	v, err := vaultOf(c, db)
+	if err != nil {
+		return err
+	}
+	n, err := v.Reseal(c.Context)
+	if err == nil {
+		fmt.Fprintln(p.stdout, n)
+	}
+	return databaseExit(err)
 }
 
 // secretKeyCommand has the commands about keysets.

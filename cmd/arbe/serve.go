@@ -82,7 +82,7 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 			},
 			&cli.BoolFlag{Name: "reconcile", Usage: "settle dead runs once a minute, as arbe reconcile does"},
 			cmdline.Verbose(),
-		}, reconcileFlags(), natsFlags()),
+		}, reconcileFlags(), natsFlags(), houseFlags()),
 		Action: p.serve,
 	}
 }
@@ -180,11 +180,18 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Access = access
 		defer func() { err = errors.Join(err, access.Close()) }()
 	}
+	houses, err := p.houses(c, logger)
+	if err != nil {
+		return err
+	}
+	defer houses.close()
+	cfg.Rows, cfg.Provider = houses.rows, houses.provider
 	cfg.Settle = p.settling(c, d, cfg)
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
+			Doors:  s.Doors,
 			Logger: logger, Session: writeSession,
 		})
 	}

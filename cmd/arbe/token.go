@@ -6,9 +6,11 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -24,6 +26,37 @@ var scopes = map[string][]string{
 var serverScopes = map[string]token.Grant{
 	"threads": {Stream: token.SubjectThreads, Scope: []string{token.ScopeThreads}},
 	"page":    {Stream: token.SubjectPage, Scope: []string{token.ScopePage}},
+}
+
+// mintLogin prints a login token of an agent.
+func (p *program) mintLogin(c *cli.Context) error {
+	for _, name := range []string{"thread", "stream", "run", "author", "house"} {
+		if c.IsSet(name) {
+			return cmdline.Usage("--scope member is for the threads of the agent's houses: want no --%s", name)
+		}
+	}
+	switch {
+	case c.Args().Present():
+		return cmdline.Usage("token mint takes no arguments")
+	case c.String("scope") != "member" || uuid.Validate(c.String("agent")) != nil:
+		return cmdline.Usage("--scope member and --agent UUID need each other")
+	case c.Duration("ttl") <= 0:
+		return cmdline.Usage("--ttl: want more than 0")
+	}
+	d, err := data(c)
+	if err != nil {
+		return err
+	}
+	key, err := secret(d)
+	if err != nil {
+		return err
+	}
+	signed, err := member.SignLogin(key, c.String("agent"), time.Now().Add(c.Duration("ttl")))
+	if err != nil {
+		return cmdline.Usage("--agent: %v", err)
+	}
+	fmt.Fprintln(p.stdout, signed)
+	return nil
 }
 
 // maxHouse is the length of the longest id of a house, in bytes.
@@ -43,16 +76,21 @@ func (p *program) tokenCommand() *cli.Command {
 				Name:  "scope",
 				Value: "write",
 				Usage: "`SCOPE` of the token: write (includes reading), read, renew, delete (includes reading);\n" +
-					"without --thread: threads (the list of threads), page (arbe open and arbe share)",
+					"without --thread: threads (the list of threads), page (arbe open and arbe share),\n" +
+					"member (the login of an --agent to the threads of its houses)",
 			},
 			&cli.StringFlag{Name: "run", Usage: "allow the signals of the run with the id `RUN` only"},
 			&cli.StringFlag{Name: "author", Usage: "allow entries of the author `AUTHOR`, or of none, only"},
 			&cli.StringFlag{Name: "house", Usage: "allow threads of the house with the id `HOUSE` only"},
+			&cli.StringFlag{Name: "agent", Usage: "with --scope member: the agent that logs in, a `UUID`"},
 			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
 		Action: func(c *cli.Context) error {
 			scope, ok := scopes[c.String("scope")]
 			grant, whole := serverScopes[c.String("scope")]
+			if c.String("scope") == "member" || c.IsSet("agent") {
+				return p.mintLogin(c)
+			}
 			if whole {
 				scope, ok = grant.Scope, true
 			}
@@ -70,7 +108,7 @@ func (p *program) tokenCommand() *cli.Command {
 				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
 			case !ok:
 				return cmdline.Usage(
-					"--scope %q: want write, read, renew, delete, threads or page",
+					"--scope %q: want write, read, renew, delete, threads, page or member",
 					c.String("scope"),
 				)
 			case c.String("run") != "" && !thread.ValidRun(c.String("run")):

@@ -2,6 +2,7 @@ package access_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -247,6 +248,35 @@ func TestSeal(t *testing.T) {
 			if _, err := access.Open([][]byte{secret}, bad, began); !errors.Is(err, access.ErrForeign) {
 				t.Fatalf("%q: %v", bad, err)
 			}
+		}
+	}
+}
+
+// TestSealMember seals a member's session with another key than a login's: neither can be made into the other.
+func TestSealMember(t *testing.T) {
+	s := access.NewMember(began, "a1", began.Add(10*time.Minute))
+	if s.Until != began.Add(10*time.Minute) || s.Most != s.Until {
+		t.Errorf("the session outlasts the token: %+v", s)
+	}
+	if _, longer := s.Renewed(began.Add(9 * time.Minute)); longer {
+		t.Error("the session was renewed beyond the token")
+	}
+	text := access.Seal(secret, s)
+	if got, err := access.Open([][]byte{secret}, text, began); err != nil || got != s {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	body, mac, _ := strings.Cut(text, ".")
+	b, err := base64.RawURLEncoding.DecodeString(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{
+		strings.Replace(string(b), `"agent":"a1",`, "", 1), strings.Replace(string(b), "a1", "a2", 1),
+	} {
+		text := base64.RawURLEncoding.EncodeToString([]byte(other)) + "." + mac
+		_, err := access.Open([][]byte{secret}, text, began)
+		if other == string(b) || !errors.Is(err, access.ErrForeign) {
+			t.Errorf("%s: %v", other, err)
 		}
 	}
 }

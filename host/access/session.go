@@ -16,6 +16,7 @@ type Session struct {
 	ID     string    // of a login's session, by which Store.End ends it; "" for a share's
 	Thread string    // one thread, to read; "" for all threads, and to act on them
 	Share  string    // id of the share that it comes from; "" for a login
+	Agent  string    // a member of houses, who may see their threads alone; "" for a login to all threads
 	Until  time.Time // when it expires, unless it is renewed
 	Most   time.Time // when it expires for good
 }
@@ -23,6 +24,12 @@ type Session struct {
 // NewSession returns the session of a login.
 func NewSession(now time.Time) Session {
 	return Session{ID: rand.Text(), Until: now.Add(IdleTTL), Most: now.Add(MostTTL)}
+}
+
+// NewMember returns the session of a member of houses, whose login token expires at until.
+func NewMember(now time.Time, agent string, until time.Time) Session {
+	most := earlier(now.Add(MostTTL), until)
+	return Session{ID: rand.Text(), Agent: agent, Until: earlier(now.Add(IdleTTL), most), Most: most}
 }
 
 // NewSession returns the session of the share's reader.
@@ -59,6 +66,7 @@ type sealed struct {
 	ID     string `json:"id,omitempty"`
 	Thread string `json:"thread,omitempty"`
 	Share  string `json:"share,omitempty"`
+	Agent  string `json:"agent,omitempty"`
 	Until  int64  `json:"until"`
 	Most   int64  `json:"most"`
 }
@@ -66,11 +74,12 @@ type sealed struct {
 // Seal returns a session as a text that Open takes, and that nobody else can make or change. It has only characters
 // that a cookie may have.
 func Seal(secret []byte, s Session) string {
-	b, err := json.Marshal(sealed{s.ID, s.Thread, s.Share, s.Until.UnixMilli(), s.Most.UnixMilli()})
+	b, err := json.Marshal(sealed{s.ID, s.Thread, s.Share, s.Agent, s.Until.UnixMilli(), s.Most.UnixMilli()})
 	if err != nil {
 		panic(err) // strings and numbers marshal
 	}
-	return base64.RawURLEncoding.EncodeToString(b) + "." + base64.RawURLEncoding.EncodeToString(sign(secret, b))
+	mac := sign(secret, b, s.Agent)
+	return base64.RawURLEncoding.EncodeToString(b) + "." + base64.RawURLEncoding.EncodeToString(mac)
 }
 
 // mostSealed bounds a sealed session, in bytes.
@@ -92,15 +101,15 @@ func Open(secrets [][]byte, text string, now time.Time) (Session, error) {
 	if err != nil {
 		return Session{}, ErrForeign
 	}
+	var in sealed
+	if err := json.Unmarshal(b, &in); err != nil {
+		return Session{}, ErrForeign
+	}
 	for _, secret := range secrets {
-		if !hmac.Equal(got, sign(secret, b)) {
+		if !hmac.Equal(got, sign(secret, b, in.Agent)) {
 			continue
 		}
-		var in sealed
-		if err := json.Unmarshal(b, &in); err != nil {
-			return Session{}, ErrForeign
-		}
-		s := Session{in.ID, in.Thread, in.Share, time.UnixMilli(in.Until), time.UnixMilli(in.Most)}
+		s := Session{in.ID, in.Thread, in.Share, in.Agent, time.UnixMilli(in.Until), time.UnixMilli(in.Most)}
 		if !now.Before(s.Until) {
 			return s, ErrEnded
 		}
@@ -110,10 +119,15 @@ func Open(secrets [][]byte, text string, now time.Time) (Session, error) {
 }
 
 // sign authenticates a session. Its key is derived from the secret, so that no signature for another purpose, as a
-// token's, is one of a session.
-func sign(secret, b []byte) []byte {
+// token's, is one of a session. A member's has another key: a server that knows no members refuses it, and does not
+// take it for a login to all threads.
+func sign(secret, b []byte, agent string) []byte {
+	purpose := "arbe page session v1"
+	if agent != "" {
+		purpose = "arbe page member session v1"
+	}
 	derive := hmac.New(sha256.New, secret)
-	derive.Write([]byte("arbe page session v1")) // a hash's Write never fails
+	derive.Write([]byte(purpose)) // a hash's Write never fails
 	mac := hmac.New(sha256.New, derive.Sum(nil))
 	mac.Write(b)
 	return mac.Sum(nil)

@@ -22,6 +22,7 @@ var (
 	ErrLastOwner = errors.New("the house's last owner")
 	ErrClaimed   = errors.New("a run has the thread")
 	ErrDeadBox   = errors.New("the thread's sandbox is dead")
+	ErrMissing   = errors.New("a required secret is missing")
 	ErrNoRecipe  = errors.New("neither the thread nor its house has an environment")
 
 	ErrAway    = errors.New("the database is away") // try again

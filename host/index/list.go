@@ -190,6 +190,32 @@ func (q Query) Covers(v thread.Summary) bool {
 		(q.Since.IsZero() || v.StartedAt >= thread.Stamp(q.Since))
 }
 
+// Seen returns the changes that a reader of the list may see: of the threads that Only has, and of deleted ones that
+// are in sent. It adds the others to sent.
+func (q Query) Seen(ctx context.Context, changes []Change, sent map[string]bool) ([]Change, error) {
+	if q.Only == nil {
+		return changes, nil
+	}
+	ids := make([]string, 0, len(changes))
+	for _, c := range changes {
+		if !c.Deleted {
+			ids = append(ids, c.ID)
+		}
+	}
+	may, err := q.Only(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	var seen []Change
+	for _, c := range changes {
+		if may[c.ID] || c.Deleted && sent[c.ID] {
+			sent[c.ID] = true
+			seen = append(seen, c)
+		}
+	}
+	return seen, nil
+}
+
 // matches reports whether a thread is of the query's statuses and harnesses.
 func (q Query) matches(status, harness string) bool {
 	return (len(q.Statuses) == 0 || slices.Contains(q.Statuses, status)) &&

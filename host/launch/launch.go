@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,11 +51,14 @@ type Task struct {
 	Live bool          // the run takes chats while it lasts
 	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
 
-	Box   sandbox.Options   // of a new box; the launch adds labels
-	Env   map[string]string // of the agent
-	Files []Inline          // in the box user's home folder
-	Dir   Tree              // a folder of this host to copy into the box; nil for none
-	Setup Setup
+	Box sandbox.Options   // of a new box; the launch adds labels
+	Env map[string]string // of the agent
+	// Secrets returns more variables of the agent, whose values are removed from all that is posted; nil for none. It
+	// is called before a box is made, and its error ends the launch. A variable of Env outranks one of the same name.
+	Secrets func(ctx context.Context) (map[string]string, error)
+	Files   []Inline // in the box user's home folder
+	Dir     Tree     // a folder of this host to copy into the box; nil for none
+	Setup   Setup
 }
 
 // Inline is a small file to make in the box, with mode 0600.
@@ -149,7 +153,8 @@ type launching struct {
 	server thread.Health
 	thread log
 	steps  *steps
-	fired  bool // the runner may have been started: its answer is lost
+	fired  bool     // the runner may have been started: its answer is lost
+	secret []string // names of Env that are secrets
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
@@ -171,12 +176,35 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	if err := g.claim(ctx); err != nil {
 		return done, err
 	}
+	if err := g.resolve(ctx); err != nil {
+		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), nil, false, err))
+	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
 		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), box, fresh, err))
 	}
 	return done, nil
+}
+
+// resolve adds the secrets to the agent's variables.
+func (g *launching) resolve(ctx context.Context) error {
+	if g.Secrets == nil {
+		return nil
+	}
+	secrets, err := g.Secrets(ctx)
+	if err != nil {
+		return fmt.Errorf("read the secrets: %w", err)
+	}
+	env := maps.Clone(secrets)
+	maps.Copy(env, g.Env)
+	g.Env, g.secret = env, slices.Sorted(maps.Keys(secrets))
+	for _, name := range g.secret {
+		if strings.HasPrefix(name, "ARBE_") {
+			return fmt.Errorf("the secret %s: variables that begin with ARBE_ are the runner's", name)
+		}
+	}
+	return nil
 }
 
 // provision makes the box and its content, and starts the runner.

@@ -193,6 +193,9 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_SANDBOX": box.Ref().String(),
 		"ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
 	})
+	if len(g.secret) > 0 {
+		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
+	}
 	if t.Author != "" {
 		env["ARBE_AUTHOR_ID"] = t.Author
 	}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/http"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// author is the author of entries that are posted from the page.
+// author is the author of entries that are posted from the page, but for a member's.
 const author = "page"
 
 // mostText bounds a chat and a reason, in bytes.
@@ -35,7 +36,7 @@ func (p *page) cancel(w http.ResponseWriter, r *http.Request) error {
 	if v.Status != thread.StatusRunning {
 		return refuse(http.StatusConflict, "not_running", "No run is running: the thread is %s.", v.Status)
 	}
-	return p.post(w, r, id, thread.Marshal(thread.Cancel{
+	return p.post(w, r, id, author, thread.Marshal(thread.Cancel{
 		Signal: thread.Signal{Type: thread.TypeCancel, RunID: v.Run, Harness: v.Harness}, Reason: asked.Reason,
 	}))
 }
@@ -43,7 +44,8 @@ func (p *page) cancel(w http.ResponseWriter, r *http.Request) error {
 // chat posts a chat to a thread.
 func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
-	if _, err := p.actor(w, r, id); err != nil {
+	s, err := p.speaker(w, r, id)
+	if err != nil {
 		return err
 	}
 	var sent struct{ Text string }
@@ -56,11 +58,12 @@ func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
 	if _, err := p.summary(r.Context(), id); err != nil {
 		return err
 	}
-	return p.post(w, r, id, thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: sent.Text}))
+	payload := thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: sent.Text})
+	return p.post(w, r, id, cmp.Or(s.Agent, author), payload)
 }
 
-// post appends an entry to a thread that exists.
-func (p *page) post(w http.ResponseWriter, r *http.Request, id string, payload []byte) error {
+// post appends an entry of an author to a thread that exists.
+func (p *page) post(w http.ResponseWriter, r *http.Request, id, author string, payload []byte) error {
 	e := thread.Entry{
 		ID: "page." + strings.ToLower(rand.Text()), TS: thread.Stamp(time.Now()), AuthorID: author, Payload: payload,
 	}

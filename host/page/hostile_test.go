@@ -181,7 +181,8 @@ func TestLargeHostile(t *testing.T) {
 		r := newRow(v, at)
 		for _, readOnly := range []bool{false, true} {
 			shown := checkHTML(t, name+" on its page", execute(t, "thread", threadPage{
-				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, "http://localhost", 2, pieceOf(entries),
+				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, false, "http://localhost", 2,
+				pieceOf(entries),
 			}))
 			// A text without markdown and without escape sequences stands there as it is, in a field without markdown.
 			if want := view.Visible(text); !strings.Contains(plain(shown), plain("stderr: "+want+" end")) {

@@ -81,13 +81,16 @@ func (f filter) query() url.Values {
 
 var errNoIndex = refuse(http.StatusNotImplemented, "no_index", "This server has no list of threads.")
 
-// load returns a page of the list, newest start first, and the cursor of the next one; "" on the last one. A filter may
-// pass few of the threads that are scanned for a page, so a page may be short, or empty.
-func (p *page) load(ctx context.Context, f filter, cursor string) (all []thread.Summary, next string, err error) {
+// load returns a page of the list, newest start first, of the threads that only has, or of all where it is nil. It
+// returns the cursor of the next page; "" on the last one. A filter may pass few of the threads that are scanned for a
+// page, so a page may be short, or empty.
+func (p *page) load(
+	ctx context.Context, f filter, cursor string, only func(context.Context, []string) (map[string]bool, error),
+) (all []thread.Summary, next string, err error) {
 	if p.Threads == nil {
 		return nil, "", errNoIndex
 	}
-	q := index.Query{Statuses: f.statuses(), Limit: listThreads, Cursor: cursor}
+	q := index.Query{Statuses: f.statuses(), Limit: listThreads, Cursor: cursor, Only: only}
 	if f.Text != "" || f.State != "" {
 		q.Limit = scanAtOnce
 	}
@@ -144,7 +147,8 @@ type part struct {
 
 // list serves the list, or its next part.
 func (p *page) list(w http.ResponseWriter, r *http.Request) error {
-	if _, err := p.viewer(w, r, ""); err != nil {
+	s, err := p.viewer(w, r, "")
+	if err != nil {
 		return err
 	}
 	values := r.URL.Query()
@@ -152,7 +156,7 @@ func (p *page) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, next, err := p.load(r.Context(), f, values.Get("cursor"))
+	all, next, err := p.load(r.Context(), f, values.Get("cursor"), p.only(s))
 	if err != nil {
 		return err
 	}

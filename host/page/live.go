@@ -31,8 +31,9 @@ type events struct {
 	err  error
 }
 
-// startEvents begins a live answer, which ends with the session. The caller closes it.
-func (p *page) startEvents(w http.ResponseWriter, r *http.Request, s access.Session) *events {
+// startEvents begins a live answer about a thread, or "" for the list. It ends with the session, and with the right to
+// read the thread. The caller closes it.
+func (p *page) startEvents(w http.ResponseWriter, r *http.Request, s access.Session, id string) *events {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	life := liveLife
@@ -42,7 +43,7 @@ func (p *page) startEvents(w http.ResponseWriter, r *http.Request, s access.Sess
 	return &events{
 		w: w, rc: http.NewResponseController(w), life: time.NewTimer(min(life, time.Until(s.Until))),
 		ping: time.NewTicker(livePing),
-		open: func() bool { return p.store.Check(r.Context(), now(), s) == nil },
+		open: func() bool { return p.check(r.Context(), s, id) == nil },
 	}
 }
 
@@ -124,20 +125,27 @@ func (p *page) listLive(w http.ResponseWriter, r *http.Request) error {
 	}
 	changes := p.Threads.Watch() // before the list: what changes meanwhile is sent again
 	defer changes.Close()
-	all, _, err := p.load(r.Context(), f, "")
+	only := p.only(s)
+	all, _, err := p.load(r.Context(), f, "", only)
 	if err != nil {
 		return err
 	}
-	e := p.startEvents(w, r, s)
+	e := p.startEvents(w, r, s, "")
 	defer e.close()
+	sent := map[string]bool{} // a member gets the changes of these alone, and of those that it may open
 	for _, v := range all {
+		sent[v.ID] = true
 		p.sendRow(e, f, v)
 	}
 	e.send("ready", map[string]int64{"now": now().UnixMilli()})
 	for e.flush() && e.wait(r.Context(), p.Closing, changes.News()) {
 		for more := true; more; {
 			var some []index.Change
-			if some, more, err = changes.Take(r.Context(), listThreads); err != nil {
+			some, more, err = changes.Take(r.Context(), listThreads)
+			if err == nil {
+				some, err = index.Query{Only: only}.Seen(r.Context(), some, sent)
+			}
+			if err != nil {
 				if !errors.Is(err, index.ErrSlow) && r.Context().Err() == nil {
 					p.Logger.Error("live list interrupted", "error", err)
 				}

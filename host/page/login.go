@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/access"
+	houses "arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -35,6 +36,8 @@ func (p *page) opener(r *http.Request) error {
 	switch {
 	case err != nil:
 		return refuse(http.StatusUnauthorized, "invalid_token", "%v", err)
+	case p.Doors != nil && g.House != "":
+		return refuse(http.StatusForbidden, "wrong_house", "the page shows all houses, and the token is for one")
 	case g.Stream != token.SubjectPage || !g.Allows(token.ScopePage):
 		return refuse(http.StatusForbidden, "missing_scope", "the token lacks the scope %s", token.ScopePage)
 	}
@@ -82,11 +85,20 @@ type traded struct {
 	To string `json:"to"` // where the browser goes now
 }
 
-// login trades a login code for a session.
+// login trades a login code for a session, or a member's login token.
 func (p *page) login(w http.ResponseWriter, r *http.Request) error {
 	code, err := parseCode(w, r)
 	if err != nil {
 		return err
+	}
+	if p.Doors != nil && houses.IsLogin(code) {
+		m, err := p.Doors.Member(r.Context(), code)
+		if err != nil {
+			return err
+		}
+		p.setCookie(w, r, access.NewMember(now(), m.Agent, m.Until))
+		answerJSON(w, http.StatusOK, traded{pathOf("")})
+		return nil
 	}
 	id, err := p.store.Login(r.Context(), now(), code)
 	if err != nil {
@@ -117,7 +129,7 @@ func parseCode(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err := parseBody(w, r, &sent); err != nil {
 		return "", err
 	}
-	if sent.Code == "" || len(sent.Code) > 100 {
+	if sent.Code == "" || len(sent.Code) > houses.MaxToken {
 		return "", access.ErrUnknown
 	}
 	return sent.Code, nil

@@ -14,6 +14,7 @@
 //	anybody          /login, /share, /assets/…
 //	page:open        /login/codes, /share/codes
 //	login            every path
+//	member           the list and the threads of its houses, to read and to chat; it logs in by /login#TOKEN
 //	share            GET below /t/ID of its thread, but for its session
 //
 // Each request passes the same checks first: a Host that this server has (a page of another site can give its own name
@@ -40,6 +41,7 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	houses "arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -57,6 +59,7 @@ type Config struct {
 	Closing context.Context // ends live answers when it is done
 	Budget  *memory.Budget  // of the memory of all requests; nil for one of the page's own
 	Logger  *slog.Logger
+	Doors   *houses.Doors // decide what members of houses may see; nil for a server without houses
 	// Session writes the session of a thread's last run as a file of its harness, from the thread's entries in their
 	// order. It returns ErrNoSession for a thread that holds none, and writes nothing before it has all entries. nil
 	// for a server that makes no such files.
@@ -197,6 +200,10 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusUnauthorized, "logged_out", "You have logged out."}
 	case errors.Is(err, access.ErrForeign):
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
+	case errors.Is(err, houses.ErrLogin):
+		return &problem{http.StatusUnauthorized, "login", "The login is not valid here, or has expired."}
+	case errors.Is(err, houses.ErrRows), errors.Is(err, houses.ErrNoKeys):
+		return &problem{http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."}
 	case errors.Is(err, index.ErrAbsent), errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
 		return &problem{http.StatusNotFound, "not_found", "There is no such thread."}
 	case errors.Is(err, index.ErrBuilding):

@@ -175,6 +175,7 @@ type threadPage struct {
 	frame
 	Row      *row
 	ReadOnly bool   // by a share
+	Member   bool   // of the thread's house: may read and chat
 	Address  string // of this server as the browser knows it; "" for one that a command line can't have
 	Tail     uint64 // live items begin behind it
 	piece
@@ -211,7 +212,8 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	}
 	one := newRow(v, now())
 	p.render(w, http.StatusOK, "thread", threadPage{
-		newFrame(one.State + " · " + one.Name()), one, s.Share != "", address(r, s.Thread), stream.Tail(), shown,
+		newFrame(one.State + " · " + one.Name()), one, s.Share != "", s.Agent != "", address(r, s.Thread),
+		stream.Tail(), shown,
 	})
 	return nil
 }
@@ -329,9 +331,11 @@ func (p *page) entry(w http.ResponseWriter, r *http.Request, answer func(thread.
 	return answer(e)
 }
 
-// lease returns a lease for what a viewer's request holds. All logins share one part of the budget, and so do the
-// readers of each share.
-func (p *page) lease(s access.Session) *memory.Lease { return p.Budget.Lease("page " + s.Share) }
+// lease returns a lease for what a viewer's request holds. All logins to all threads share one part of the budget, and
+// so do the readers of each share. Each member has one.
+func (p *page) lease(s access.Session) *memory.Lease {
+	return p.Budget.Lease("page " + s.Share + s.Agent)
+}
 
 // pulse is the line of a thread's page that changes all the time: what the agent does, and its process.
 func pulse(w *view.Watch, running []view.Item) string {

@@ -27,6 +27,9 @@ func (p *page) sessionFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("thread")
+	if err := p.check(r.Context(), s, id); err != nil {
+		return err
+	}
 	v, err := p.summary(r.Context(), id)
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := &viewer{
 		page: p, id: at.id, after: at.place, tail: at.stream.Tail(),
-		e: p.startEvents(w, r, at.session), lease: p.lease(at.session),
+		e: p.startEvents(w, r, at.session, at.id), lease: p.lease(at.session),
 	}
 	defer v.e.close()
 	defer v.lease.Free()

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 var (
 	errNoLogin  = refuse(http.StatusUnauthorized, "no_login", "You are not logged in.")
 	errReadOnly = refuse(http.StatusForbidden, "read_only", "A shared thread can be read only.")
+	errMember   = refuse(http.StatusForbidden, "member", "A member of a house reads and chats here, and nothing else.")
 	errNotYours = refuse(http.StatusForbidden, "wrong_thread", "This link shares another thread.")
 )
 
@@ -24,7 +26,7 @@ func (p *page) viewer(w http.ResponseWriter, r *http.Request, id string) (access
 		err = access.ErrForeign // a share's session under the name of a login's
 	}
 	if err == nil {
-		err = p.store.Check(r.Context(), now(), s)
+		err = p.check(r.Context(), s, id)
 	}
 	if err != nil && id != "" {
 		if shared, sharedErr := p.shared(r, id); sharedErr == nil || errors.Is(err, errNoLogin) {
@@ -41,6 +43,33 @@ func (p *page) viewer(w http.ResponseWriter, r *http.Request, id string) (access
 	return s, nil
 }
 
+// check returns an error for the session of a login that has ended, or that may not read a thread; "" for the list.
+func (p *page) check(ctx context.Context, s access.Session, id string) error {
+	if err := p.store.Check(ctx, now(), s); err != nil || s.Agent == "" {
+		return err
+	}
+	if p.Doors == nil {
+		return access.ErrForeign
+	}
+	m, err := p.Doors.Agent(ctx, s.Agent)
+	if err != nil || id == "" {
+		return err
+	}
+	may, err := p.Doors.MayOpen(ctx, m, id)
+	if err == nil && !may {
+		err = errNoThread
+	}
+	return err
+}
+
+// only returns which threads a session may list, as index.Query has it; nil for all.
+func (p *page) only(s access.Session) func(context.Context, []string) (map[string]bool, error) {
+	if s.Agent == "" {
+		return nil
+	}
+	return p.Doors.Filter(s.Agent)
+}
+
 // shared returns the session of a request that may read a thread by a share.
 func (p *page) shared(r *http.Request, id string) (access.Session, error) {
 	s, err := p.session(r, id)
@@ -53,11 +82,20 @@ func (p *page) shared(r *http.Request, id string) (access.Session, error) {
 	return s, p.store.Check(r.Context(), now(), s)
 }
 
-// actor returns the session of a request that may act on threads.
-func (p *page) actor(w http.ResponseWriter, r *http.Request, id string) (access.Session, error) {
+// speaker returns the session of a request that may post a chat to a thread.
+func (p *page) speaker(w http.ResponseWriter, r *http.Request, id string) (access.Session, error) {
 	s, err := p.viewer(w, r, id)
 	if err == nil && s.Thread != "" {
 		err = errReadOnly
+	}
+	return s, err
+}
+
+// actor returns the session of a request that may act on a thread: cancel its run and share it.
+func (p *page) actor(w http.ResponseWriter, r *http.Request, id string) (access.Session, error) {
+	s, err := p.speaker(w, r, id)
+	if err == nil && s.Agent != "" {
+		err = errMember
 	}
 	return s, err
 }

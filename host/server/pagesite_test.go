@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/host/member"
 	web "arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -28,14 +29,22 @@ type site struct {
 // startSite serves the page, as `arbe serve` does.
 func startSite(t *testing.T, cluster *jetstream.Config) *site {
 	t.Helper()
+	return startSiteOf(t, cluster, nil)
+}
+
+// startSiteOf is startSite with houses; nil for none.
+func startSiteOf(t *testing.T, cluster *jetstream.Config, houses member.Rows) *site {
+	t.Helper()
 	s := &site{logged: &output{}}
 	url, stop := serve(t, server.Config{
 		Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{secret}, NATS: cluster, Access: s.logged,
+		Rows: houses,
 		Page: func(serving server.Serving) http.Handler {
 			s.log = serving.Streams
 			return web.Handler(web.Config{
 				Log: serving.Streams, Threads: serving.Threads, Secrets: serving.Secrets, Local: true,
 				Names: []string{"arbe.example"}, Closing: serving.Closing, Logger: quiet,
+				Doors: serving.Doors,
 			})
 		},
 	})

@@ -228,10 +228,12 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	h.Set("X-Accel-Buffering", "no")
 	defer s.metrics.reader(readerSSE)()
 	rc := http.NewResponseController(w)
-	out := &listWriter{Writer: s.answer(r.Context(), w, answerBuffer), q: q}
+	out := s.answer(r.Context(), w, answerBuffer)
 	slices.Reverse(page.Threads)
+	sent := map[string]bool{}
 	for _, v := range page.Threads {
-		out.thread(v)
+		sent[v.ID] = true
+		writeThread(out, v)
 	}
 	_, _ = io.WriteString(out, "event: control\ndata:{\"upToDate\":true}\n\n")
 	if out.Flush() != nil || rc.Flush() != nil {
@@ -244,7 +246,7 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	for {
 		select {
 		case <-changes.News():
-			if !s.sendChanges(r.Context(), out, changes, q) {
+			if !s.sendChanges(r.Context(), out, changes, q, sent) {
 				return nil
 			}
 		case <-ping.C:
@@ -263,11 +265,13 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 }
 
 // sendChanges writes the changes that wait for a reader. It reports false where the reader has to come again.
-func (s *Server) sendChanges(ctx context.Context, out *listWriter, r *index.Reader, q index.Query) bool {
+func (s *Server) sendChanges(
+	ctx context.Context, out *bufio.Writer, r *index.Reader, q index.Query, sent map[string]bool,
+) bool {
 	for more := true; more; {
 		changes, rest, err := r.Take(ctx, mostPageThreads)
 		if err == nil {
-			changes, err = out.shown(ctx, changes)
+			changes, err = q.Seen(ctx, changes, sent)
 		}
 		if err != nil {
 			if !errors.Is(err, index.ErrSlow) && ctx.Err() == nil {
@@ -280,7 +284,7 @@ func (s *Server) sendChanges(ctx context.Context, out *listWriter, r *index.Read
 			case c.Deleted:
 				_, _ = fmt.Fprintf(out, "event: deleted\ndata:{\"id\":%q}\n\n", c.ID)
 			case q.Covers(c.Summary):
-				out.thread(c.Summary)
+				writeThread(out, c.Summary)
 			}
 		}
 		more = rest
@@ -288,41 +292,7 @@ func (s *Server) sendChanges(ctx context.Context, out *listWriter, r *index.Read
 	return true
 }
 
-// listWriter writes the events of a list. Errors stay in its Writer.
-type listWriter struct {
-	*bufio.Writer
-	q    index.Query
-	sent map[string]bool // threads that were sent, where q.Only is set
-}
-
-// thread writes a summary as an event.
-func (l *listWriter) thread(v thread.Summary) {
-	if l.q.Only != nil {
-		if l.sent == nil {
-			l.sent = map[string]bool{}
-		}
-		l.sent[v.ID] = true
-	}
-	_, _ = fmt.Fprintf(l, "event: thread\ndata:%s\n\n", thread.Marshal(v))
-}
-
-// shown returns the changes that the list's reader may see: of the threads that q.Only has, and of deleted ones that
-// were sent.
-func (l *listWriter) shown(ctx context.Context, changes []index.Change) ([]index.Change, error) {
-	if l.q.Only == nil {
-		return changes, nil
-	}
-	ids := make([]string, 0, len(changes))
-	for _, c := range changes {
-		if !c.Deleted {
-			ids = append(ids, c.ID)
-		}
-	}
-	may, err := l.q.Only(ctx, ids)
-	return slices.DeleteFunc(changes, func(c index.Change) bool {
-		if c.Deleted {
-			return !l.sent[c.ID]
-		}
-		return !may[c.ID]
-	}), err
+// writeThread writes a summary as an event. An error stays in w.
+func writeThread(w *bufio.Writer, v thread.Summary) {
+	_, _ = fmt.Fprintf(w, "event: thread\ndata:%s\n\n", thread.Marshal(v))
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -209,6 +210,20 @@ func (s *Sealer) Read(ctx context.Context) error {
 	}
 	return err
 }
+
+// Primary returns the name of the key that seals.
+func (s *Sealer) Primary() string { return keyName(s.ring.Load().primary) }
+
+// KeyOf returns the name of the key that has sealed a value; "" for a value that no keyset has sealed.
+func KeyOf(sealed []byte) string {
+	id, ok := keyOf(sealed)
+	if !ok {
+		return ""
+	}
+	return keyName(id)
+}
+
+func keyName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
 // IsOld reports whether a value was sealed with another key than the primary, so that Reseal has work to do.
 func (s *Sealer) IsOld(sealed []byte) bool {

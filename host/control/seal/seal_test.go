@@ -223,7 +223,7 @@ func TestRotation(t *testing.T) {
 				old++
 			}
 			again, err := s.Reseal(t.Context(), at, sealed)
-			if err != nil || s.IsOld(again) {
+			if err != nil || s.IsOld(again) || seal.KeyOf(again) != s.Primary() {
 				t.Fatalf("%v: sealed again: old %v, %v", at, s.IsOld(again), err)
 			}
 			if v, err := processes[1].Open(t.Context(), at, again); err != nil || v.Reveal() != at.String() {

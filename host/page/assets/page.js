@@ -35,7 +35,7 @@ async function login() {
     const answer = await post(location.pathname, {code});
     if (!answer.ok) {
       const why = await message(answer);
-      return say(why + (location.pathname === '/share' ? '' : ' Run arbe open again.'));
+      return say(why + (location.pathname === '/share' || code.includes('.') ? '' : ' Run arbe open again.'));
     }
     location.replace((await answer.json()).to);
   } catch {

@@ -29,7 +29,7 @@ var may = map[string][]string{
 	"host/index":                {"host/log", "host/log/engine", "internal/durable", "internal/filelock", "internal/jsonscan", "thread"},
 	"host/httpd":                {},
 	"host/access":               {"host/log"},
-	"host/page":                 {"host/access", "host/httpd", "host/index", "host/log", "host/log/engine", "host/memory", "host/token", "host/view", "thread"},
+	"host/page":                 {"host/access", "host/httpd", "host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/token", "host/view", "thread"},
 	"host/log":                  {"host/log/engine", "internal/jsonscan", "thread"},
 	"host/log/engine":           {},
 	"host/log/jetstream":        {"host/log/engine"},
@@ -42,7 +42,7 @@ var may = map[string][]string{
 	"host/view":                 {"outcome", "session", "thread"},
 	"host/sandbox":              {"internal/durable", "internal/procfs", "internal/procgroup", "thread", "outcome", "session"},
 	"host/folder":               {"host/sandbox", "internal/durable", "internal/filelock"},
-	"host/control":              {},
+	"host/control":              {"host/control/seal"},
 	"host/lease":                {"host/sandbox", "thread"},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/launch":               {"host/lease", "host/sandbox", "thread", "outcome", "session"},
@@ -53,7 +53,7 @@ var may = map[string][]string{
 	"cmd/internal/shortid":      {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},
@@ -123,7 +123,8 @@ var linkedBy = []struct {
 	what, why string
 	only      []string
 }{
-	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"cmd/arbe"}},
+	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
+	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
@@ -145,7 +146,7 @@ var neverTested = []struct {
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/postgres"},
+		[]string{"host/control", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/member"
+)
+
+// houseFlags are the flags of a server with houses.
+func houseFlags() []cli.Flag {
+	return []cli.Flag{
+		databaseFlag(),
+		&cli.StringFlag{
+			Name: "login-keys", TakesFile: true,
+			Usage: "let members log in by an identity provider, whose keys (a JSON Web Key Set) are at `URL`, or in\n" +
+				"a file; needs --database, --login-issuer and --login-audience",
+		},
+		&cli.StringFlag{Name: "login-issuer", Usage: "`ISSUER` (iss) that the provider's tokens have"},
+		&cli.StringFlag{Name: "login-audience", Usage: "`AUDIENCE` (aud) that the provider's tokens have"},
+	}
+}
+
+// houses are the rows and the logins of a server's houses.
+type houses struct {
+	rows     member.Rows      // nil without a database
+	provider *member.Provider // nil for none
+	close    func()
+}
+
+// houses opens the database that the flags name.
+func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err error) {
+	h.close = func() {}
+	url, keys := c.String("database"), c.String("login-keys")
+	issuer, audience := c.String("login-issuer"), c.String("login-audience")
+	switch {
+	case keys == "" && issuer == "" && audience == "":
+	case keys == "" || issuer == "" || audience == "" || url == "":
+		return h, cmdline.Usage("--login-keys, --login-issuer and --login-audience need each other, and --database")
+	default:
+		if h.provider, err = member.NewProvider(keys, issuer, audience, logger); err != nil {
+			return h, cmdline.Usage("%v", err)
+		}
+	}
+	if url == "" {
+		return h, nil
+	}
+	rows := &lateRows{url: url, logger: logger}
+	if _, err := rows.open(c.Context); err != nil && !isAway(err) {
+		return h, &cmdline.Exit{Status: exitConfig, Cause: err}
+	}
+	h.rows, h.close = rows, rows.close
+	return h, nil
+}
+
+// isAway reports whether a database may answer later.
+func isAway(err error) bool {
+	return errors.Is(err, control.ErrAway) || errors.Is(err, control.ErrBusy) || errors.Is(err, control.ErrTimeout)
+}
+
+// reopenEvery is the time between two attempts to open a database that is away.
+const reopenEvery = 5 * time.Second
+
+// lateRows are the rows of a database that may be away when the server starts: threads and runs do not need it.
+type lateRows struct {
+	url    string
+	logger *slog.Logger
+
+	db    atomic.Pointer[control.DB] // nil until it is open
+	mu    sync.Mutex                 // guards the fields below, and is held while the database is opened
+	tried time.Time
+	ended bool
+}
+
+// open returns the database. It opens it where it is not open, once in a while.
+func (r *lateRows) open(ctx context.Context) (*control.DB, error) {
+	if db := r.db.Load(); db != nil {
+		return db, nil
+	}
+	if !r.mu.TryLock() {
+		return nil, fmt.Errorf("%w: it is being opened", control.ErrAway)
+	}
+	defer r.mu.Unlock()
+	switch db := r.db.Load(); {
+	case db != nil:
+		return db, nil
+	case r.ended || !r.tried.IsZero() && time.Since(r.tried) < reopenEvery:
+		return nil, control.ErrAway
+	}
+	r.tried = time.Now()
+	db, err := control.Open(ctx, r.url, control.Config{})
+	if err != nil {
+		r.logger.Warn("database not opened: members of houses have to wait", "error", err)
+		return nil, err
+	}
+	r.logger.Info("database open")
+	r.db.Store(db)
+	return db, nil
+}
+
+// close closes the database, and waits for the calls that use it.
+func (r *lateRows) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if db := r.db.Load(); db != nil {
+		db.Close()
+	}
+}
+
+// Houses is member.Rows'.
+func (r *lateRows) Houses(ctx context.Context, agent string) ([]string, error) {
+	db, err := r.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return db.Houses(ctx, agent)
+}
+
+// HousesOf is member.Rows'.
+func (r *lateRows) HousesOf(ctx context.Context, threads []string) (map[string]string, error) {
+	db, err := r.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return db.HousesOf(ctx, threads)
+}

@@ -26,6 +26,8 @@ import (
 type Live struct {
 	// Least is the oldest version that can be spoken to, and was tried.
 	Least string
+	// Install is the command that installs a version that can be spoken to.
+	Install string
 	// Stop is Spec.Stop for a live agent.
 	Stop syscall.Signal
 	// Command returns the command for a live run. A Task's Prompt is no part of it: it is the first Message.
@@ -201,7 +203,7 @@ func (l *Live) Refuses(s Spec, version string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s can't be used live: it needs %s or newer; install it with: %s",
-		s.Name, version, l.Least, s.Install)
+		s.Name, version, l.Least, l.Install)
 }
 
 // Unfit returns why no agent of this kind takes a message; "" if it may.

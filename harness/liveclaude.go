@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -13,8 +14,8 @@ import (
 //
 // It prints nothing before its first message. Its input must be JSON: it exits with 1 at a line that is not.
 var claudeLive = Live{
-	Least: "2.1.329",
-	Stop:  syscall.SIGINT,
+	Least: "2.1.329", Install: catalog.Claude.ForLive().Install(),
+	Stop: syscall.SIGINT,
 	Command: func(b Box, t Task) Invocation {
 		t.Prompt, t.Person = "", false
 		do := claudeCommand(b, t)

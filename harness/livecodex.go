@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -14,7 +15,7 @@ import (
 // The session's file comes with its first turn. A turn takes in what it has accepted at its next step; what it has not
 // taken in at an interrupt is lost without notice, but for the turn's end.
 var codexLive = Live{
-	Least: "0.169.0",
+	Least: "0.169.0", Install: catalog.Codex.ForLive().Install(),
 	// On TERM app-server ends its tools, records the abort and exits with 0. On INT it dies at once and its tools keep
 	// running. exec does it the other way round.
 	Stop: syscall.SIGTERM,

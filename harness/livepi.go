@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -18,8 +19,8 @@ import (
 // pi queues without beginning a turn. What is queued at an abort is taken in anyway: after a tool by the ending turn,
 // else behind the next prompt.
 var piLive = Live{
-	Least: "0.87.1",
-	Stop:  syscall.SIGTERM,
+	Least: "0.87.1", Install: catalog.Pi.ForLive().Install(),
+	Stop: syscall.SIGTERM,
 	Command: func(_ Box, t Task) Invocation {
 		args := []string{"--mode", "rpc", "--session", t.Path}
 		if t.Model != "" {

@@ -228,8 +228,8 @@ func TestRebuildForeign(t *testing.T) {
 			`"text":"the next task"}`)},
 	}
 	got, done := hydrated(t, entries, "")
-	if done.Converted != 7 || done.Turns != 7 || done.Unrelated != 1 || len(done.Lost) != 1 || done.Session != "made-1" ||
-		done.Cwd != "/here" {
+	if done.Converted != 7 || done.Turns != 7 || done.Unrelated != 1 || len(done.Lost) != 1 ||
+		done.Session != "made-1" || done.Cwd != "/here" {
 		t.Errorf("got %+v", done)
 	}
 	chained(t, got, 7)

@@ -39,7 +39,7 @@ With neither --exit-code nor --signal it is not known how the process ended.
 			},
 			&cli.StringFlag{
 				Name:  "stderr",
-				Usage: "read the agent's stderr from `FILE`; its last line goes into the message",
+				Usage: "read the agent's stderr from `FILE`; its line with the error goes into the message",
 			},
 			&cli.IntFlag{Name: "exit-code", Usage: "the process ended with `STATUS`, 0 to 255"},
 			&cli.StringFlag{Name: "signal", Usage: "the process died of `SIGNAL`, a name or number"},

@@ -32,7 +32,8 @@ thread does not hold of it is reported. Nothing is posted, and no agent is start
 
   arbe-pi-runner hydrate --out session.jsonl && pi --session session.jsonl
 
-` + envHelp,
+Environment:
+  ARBE_STREAM_TOKEN  a token that may read the thread; required without a token file`,
 		Flags: append([]cli.Flag{
 			harnessFlag(),
 			&cli.StringFlag{

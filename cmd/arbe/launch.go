@@ -301,6 +301,9 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 	if err != nil {
 		return launch.Task{}, spec, cmdline.Usage("%w", err)
 	}
+	if c.Bool("live") {
+		spec = spec.ForLive()
+	}
 	id := func() string { return uuid.Must(uuid.NewV7()).String() } // the system's random numbers can't fail
 	t := launch.Task{
 		Thread: c.String("thread"), Run: id(), Author: c.String("author"),

@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,14 @@ type Agent struct {
 	Name    string // the value of --harness and of the field harness of a run's signals
 	Binary  string // the program's name in PATH
 	Package string // the npm package, with the version that is tested most
+
+	LivePackage string // Package for a live run, where that version can't be spoken to while it runs; "" where it can
+}
+
+// ForLive returns the agent with the package of a live run.
+func (a Agent) ForLive() Agent {
+	a.Package = cmp.Or(a.LivePackage, a.Package)
+	return a
 }
 
 // Install returns the command that installs the agent.
@@ -20,9 +29,11 @@ func (a Agent) Install() string { return "npm i -g " + a.Package }
 
 // The agents.
 var (
-	Pi     = Agent{"pi", "pi", "@earendil-works/pi-coding-agent@0.78.0"}
-	Codex  = Agent{"codex", "codex", "@openai/codex@0.169.0"}
-	Claude = Agent{"claude-code", "claude", "@anthropic-ai/claude-code@2.1.329"}
+	Pi = Agent{
+		"pi", "pi", "@earendil-works/pi-coding-agent@0.78.0", "@earendil-works/pi-coding-agent@0.87.1",
+	}
+	Codex  = Agent{"codex", "codex", "@openai/codex@0.169.0", ""}
+	Claude = Agent{"claude-code", "claude", "@anthropic-ai/claude-code@2.1.329", ""}
 )
 
 // agents are all of them, sorted by name.

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 func TestDebugRefuses(t *testing.T) {
@@ -23,10 +25,10 @@ func TestDebugRefuses(t *testing.T) {
 func TestDebug(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "localhost:0"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		log := make(lines, 10)
+		log := make(output.Lines, 10)
 		done := make(chan error, 1)
 		go func() { done <- ServeProfiles(ctx, addr, slog.New(slog.NewJSONHandler(log, nil))) }()
-		base, _ := log.next(t)["url"].(string)
+		base, _ := log.Next(t)["url"].(string)
 		get := func(path string) (int, string) {
 			resp, err := http.Get(strings.TrimSuffix(base, "/debug/pprof/") + path)
 			if err != nil {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // A panic is logged as an error with its stack, counted, and answered; the next request is served. An answer that is
@@ -15,7 +17,7 @@ func TestPanics(t *testing.T) {
 	var logged bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
 	panics := 0
-	access := make(lines, 10)
+	access := make(output.Lines, 10)
 	srv := served(t, Recovered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/early":
@@ -51,7 +53,7 @@ func TestPanics(t *testing.T) {
 				t.Error(e)
 			}
 		}
-		line := access.next(t)
+		line := access.Next(t)
 		if err == nil && status != tt.status || err != nil && tt.status != 0 {
 			t.Errorf("%s: %d %s, %v", tt.path, status, body, err)
 		}

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // issue returns a certificate and its key, in PEM form.
@@ -100,7 +102,7 @@ func TestTLSReload(t *testing.T) {
 	certOld, keyOld := issue(t, "old", time.Now().Add(-time.Hour))
 	put(t, certFile, certA)
 	put(t, keyFile, keyA)
-	log := make(lines, 10)
+	log := make(output.Lines, 10)
 	var until time.Time
 	c := &certificate{
 		certFile: certFile, keyFile: keyFile, log: slog.New(slog.NewJSONHandler(log, nil)),
@@ -143,7 +145,7 @@ func TestTLSReload(t *testing.T) {
 		}
 		level := ""
 		if len(log) > 0 {
-			level = log.next(t)["level"].(string)
+			level = log.Next(t)["level"].(string)
 		}
 		if level != tt.level || len(log) > 0 {
 			t.Errorf("%s: logged %q, want %q", tt.name, level, tt.level)
@@ -154,8 +156,8 @@ func TestTLSReload(t *testing.T) {
 	if got := c.fresh(now.Add(time.Minute)).Leaf.Subject.CommonName; got != "old" {
 		t.Errorf("%s is served", got)
 	}
-	log.next(t) // another one is served
-	if got := log.next(t); got["level"] != "ERROR" || !strings.Contains(got["msg"].(string), "expired") {
+	log.Next(t) // another one is served
+	if got := log.Next(t); got["level"] != "ERROR" || !strings.Contains(got["msg"].(string), "expired") {
 		t.Errorf("logged %v", got)
 	}
 	if end := c.current.Leaf.NotAfter; !until.Equal(end) {
@@ -174,7 +176,7 @@ func TestTLSVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := make(lines, 10)
+	log := make(output.Lines, 10)
 	srv := httptest.NewUnstartedServer(nil)
 	ln := tls.NewListener(LimitConnections(srv.Listener, 100, nil), config)
 	server := &http.Server{
@@ -216,7 +218,7 @@ func TestTLSVersions(t *testing.T) {
 			if err := resp.Body.Close(); err != nil {
 				t.Error(err)
 			}
-			log.next(t)
+			log.Next(t)
 		}
 		if got != tt.want {
 			t.Errorf("%s: got %q, %v, want %q", tls.VersionName(tt.version), got, err, tt.want)

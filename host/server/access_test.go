@@ -17,32 +17,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"arbe.0sk.ar/runner/internal/test/output"
 )
-
-// lines is a log whose lines a test reads one by one.
-type lines chan string
-
-func (s lines) Write(b []byte) (int, error) {
-	s <- string(b)
-	return len(b), nil
-}
-
-// next returns the next line, parsed.
-func (s lines) next(t *testing.T) map[string]any {
-	t.Helper()
-	select {
-	case text := <-s:
-		var v map[string]any
-		if err := json.Unmarshal([]byte(text), &v); err != nil || strings.Count(text, "\n") != 1 ||
-			!strings.HasSuffix(text, "\n") {
-			t.Fatalf("no line of JSON: %q, %v", text, err)
-		}
-		return v
-	case <-time.After(patience):
-		t.Fatal("nothing was logged")
-		return nil
-	}
-}
 
 // served returns a server of h behind front, that ends with the test.
 func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer) *httptest.Server {
@@ -55,7 +32,7 @@ func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer
 }
 
 func TestAccessLog(t *testing.T) {
-	log := make(lines, 10)
+	log := make(output.Lines, 10)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -110,7 +87,7 @@ func TestAccessLog(t *testing.T) {
 			if err := resp.Body.Close(); err != nil {
 				t.Error(err)
 			}
-			got := log.next(t)
+			got := log.Next(t)
 			if text := fmt.Sprint(got); strings.Contains(text, "eyJ") || strings.Contains(text, "Bearer") {
 				t.Errorf("a secret is in the log: %s", text)
 			}
@@ -150,7 +127,7 @@ func TestAccessLog(t *testing.T) {
 
 // A waiting reader is logged when it ends, with its kind of end. It gets each write at once.
 func TestAccessLogOfEnds(t *testing.T) {
-	log := make(lines, 10)
+	log := make(output.Lines, 10)
 	arrived := make(chan struct{}, 10)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived <- struct{}{}
@@ -219,7 +196,7 @@ func TestAccessLogOfEnds(t *testing.T) {
 			}
 		}
 		cancel()
-		got := log.next(t)
+		got := log.Next(t)
 		status := fmt.Sprint(got["status"])
 		if got["aborted"] == true {
 			status += " aborted"
@@ -235,7 +212,7 @@ func TestAccessLogOfEnds(t *testing.T) {
 
 // A client that sends Expect: 100-continue is refused before it sends its body: the layers keep that of net/http.
 func TestAccessLogExpectContinue(t *testing.T) {
-	log := make(lines, 1)
+	log := make(output.Lines, 1)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").write(w)
 	}), newMetrics("test", nil, ""), Limits{Rate: 100}, log)
@@ -255,7 +232,7 @@ func TestAccessLogExpectContinue(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Fatalf("got %v, %v", resp, err)
 	}
-	if got := log.next(t); got["status"] != 401. || got["bytes_in"] != 0. {
+	if got := log.Next(t); got["status"] != 401. || got["bytes_in"] != 0. {
 		t.Errorf("got %v", got)
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,11 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/test/output"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -26,7 +25,7 @@ func TestServeWithEverything(t *testing.T) {
 	dir := t.TempDir()
 	roots := certify(t, filepath.Join(dir, "cert"), filepath.Join(dir, "key"))
 	secret := []byte("0123456789abcdef0123456789abcdef")
-	var log, access lockedBuffer
+	var log, access output.Buffer
 	cfg := Config{
 		Addr: "127.0.0.1:0", Data: Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret},
 		LongPoll: time.Minute, Limits: Limits{Rate: 0.01, Burst: 3},
@@ -133,21 +132,4 @@ func certify(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
 	return roots
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -10,15 +10,16 @@ import (
 
 	"arbe.0sk.ar/runner/host/proxy"
 	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // The answer for an upstream that is too slow differs from that for one that is not there.
 func TestFrontsSlow(t *testing.T) {
-	for name, start := range map[string]func(*testing.T, string) (string, *output){
-		"proxy": func(t *testing.T, upstream string) (string, *output) {
+	for name, start := range map[string]func(*testing.T, string) (string, *output.Buffer){
+		"proxy": func(t *testing.T, upstream string) (string, *output.Buffer) {
 			return goProxy(t, upstream, proxy.Proxy{Timeout: 50 * time.Millisecond})
 		},
-		"edge": func(t *testing.T, upstream string) (string, *output) {
+		"edge": func(t *testing.T, upstream string) (string, *output.Buffer) {
 			hurry := filepath.Join(t.TempDir(), "hurry.js") // two minutes pass in a fifth of a second
 			if err := os.WriteFile(hurry,
 				[]byte("const t = setTimeout; globalThis.setTimeout = (f, ms) => t(f, ms / 600);\n"),

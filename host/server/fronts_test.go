@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/proxy"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/output"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -27,40 +27,42 @@ import (
 type front struct {
 	name  string
 	again bool // one that was there before, by another address: it is spared the largest bodies
-	start func(t *testing.T, upstream string) (base string, log *output)
+	start func(t *testing.T, upstream string) (base string, log *output.Buffer)
 }
 
 var fronts = []front{
 	{
 		"direct",
 		false,
-		func(_ *testing.T, upstream string) (string, *output) { return upstream + "/api/stream", &output{} },
+		func(_ *testing.T, upstream string) (string, *output.Buffer) {
+			return upstream + "/api/stream", &output.Buffer{}
+		},
 	},
-	{"proxy", false, func(t *testing.T, upstream string) (string, *output) {
+	{"proxy", false, func(t *testing.T, upstream string) (string, *output.Buffer) {
 		url, log := goProxy(t, upstream, proxy.Proxy{})
 		return url + "/api/stream", log
 	}},
-	{"proxy, short", true, func(t *testing.T, upstream string) (string, *output) {
+	{"proxy, short", true, func(t *testing.T, upstream string) (string, *output.Buffer) {
 		return goProxy(t, upstream+"/api/stream/", proxy.Proxy{})
 	}},
-	{"edge", false, func(t *testing.T, upstream string) (string, *output) {
+	{"edge", false, func(t *testing.T, upstream string) (string, *output.Buffer) {
 		url, log := edge(t, upstream)
 		return url + "/stream-proxy/api/stream", log
 	}},
-	{"edge, short", true, func(t *testing.T, upstream string) (string, *output) {
+	{"edge, short", true, func(t *testing.T, upstream string) (string, *output.Buffer) {
 		url, log := edge(t, upstream+"/api/stream/")
 		return url + "/functions/v1/stream-proxy", log
 	}},
 }
 
 // goProxy is a Proxy to upstream.
-func goProxy(t *testing.T, upstream string, p proxy.Proxy) (url string, log *output) {
+func goProxy(t *testing.T, upstream string, p proxy.Proxy) (url string, log *output.Buffer) {
 	t.Helper()
 	u, err := proxy.ParseUpstream(upstream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = &output{}
+	log = &output.Buffer{}
 	p.Upstream, p.Logger = u, slog.New(slog.NewTextHandler(log, nil))
 	if p.Closing == nil {
 		p.Closing = context.Background()
@@ -71,7 +73,7 @@ func goProxy(t *testing.T, upstream string, p proxy.Proxy) (url string, log *out
 }
 
 // edge is the edge function, under the real deno, with what it needs and nothing else.
-func edge(t *testing.T, upstream string, flags ...string) (url string, log *output) {
+func edge(t *testing.T, upstream string, flags ...string) (url string, log *output.Buffer) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("deno is left out")
@@ -102,7 +104,7 @@ func edge(t *testing.T, upstream string, flags ...string) (url string, log *outp
 		"DENO_SERVE_ADDRESS=tcp:127.0.0.1:0",
 		"ARBE_WORKER_URL=" + upstream,
 	}
-	log = &output{}
+	log = &output.Buffer{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -130,24 +132,6 @@ func edge(t *testing.T, upstream string, flags ...string) (url string, log *outp
 	}
 	t.Fatalf("the edge function does not listen: %s", log)
 	return "", nil
-}
-
-// output is the log of a front.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // upstream is a thread server that also answers below /api/stream/odd, as a front must bear with.

@@ -17,13 +17,14 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // site is a server with the page.
 type site struct {
 	url    string
 	log    *log.Log
-	logged *output // its access log and its own
+	logged *output.Buffer // its access log and its own
 }
 
 // startSite serves the page, as `arbe serve` does.
@@ -35,7 +36,7 @@ func startSite(t *testing.T, cluster *jetstream.Config) *site {
 // startSiteOf is startSite with houses; nil for none.
 func startSiteOf(t *testing.T, cluster *jetstream.Config, houses member.Rows) *site {
 	t.Helper()
-	s := &site{logged: &output{}}
+	s := &site{logged: &output.Buffer{}}
 	url, stop := serve(t, server.Config{
 		Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{secret}, NATS: cluster, Access: s.logged,
 		Rows: houses,

@@ -17,6 +17,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/proxy"
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // A request beyond the limit of simultaneous ones gets 503 with Retry-After.
@@ -119,7 +120,7 @@ func TestServeProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	log := &output{}
+	log := &output.Buffer{}
 	ready, served := make(chan string, 1), make(chan error, 1)
 	go func() {
 		served <- serveProxy(ctx, proxy.Proxy{Upstream: up, Logger: slog.New(slog.NewTextHandler(log, nil))}, ready)

@@ -13,6 +13,20 @@ import (
 // Var names the environment variable that holds the folder of arbe and arbe-pi-runner. "make test" sets it.
 const Var = "ARBE_BIN"
 
+// Main is the TestMain of a package that drives the programs: it calls use with the absolute path of their folder, runs
+// the tests m and ends the process with their status. root is as in Run.
+func Main(m interface{ Run() int }, root string, use func(bin string)) {
+	status, err := Run(root, func(bin string) int {
+		use(bin)
+		return m.Run()
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
 // Run calls run with the absolute path of the folder that has both programs, and returns its result. Without
 // $ARBE_BIN it builds them into a folder for temporary files first, and removes that afterwards. root is the path of
 // the repository, relative to the working directory.

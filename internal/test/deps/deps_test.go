@@ -71,6 +71,7 @@ var may = map[string][]string{
 	"internal/test/fakedaytona": {"internal/procfs"},
 	"internal/test/browser":     {"internal/test/agents"},
 	"internal/test/built":       {},
+	"internal/test/output":      {},
 	"internal/test/port":        {},
 	"internal/test/program":     {},
 	"internal/test/hostile":     {"thread"},

@@ -48,15 +48,7 @@ func TestMain(m *testing.M) {
 	if status, is := asRoot(); is {
 		os.Exit(status)
 	}
-	status, err := built.Run("../../..", func(dir string) int {
-		bin = dir
-		return m.Run()
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "faults:", err)
-		status = 1
-	}
-	os.Exit(status)
+	built.Main(m, "../../..", func(dir string) { bin = dir })
 }
 
 // patience is how long anything may take. What takes longer has failed.

@@ -24,15 +24,7 @@ import (
 var arbe string
 
 func TestMain(m *testing.M) {
-	status, err := built.Run("../../..", func(bin string) int {
-		arbe = filepath.Join(bin, "arbe")
-		return m.Run()
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "page:", err)
-		status = 1
-	}
-	os.Exit(status)
+	built.Main(m, "../../..", func(bin string) { arbe = filepath.Join(bin, "arbe") })
 }
 
 // host is a machine with a server.

@@ -37,15 +37,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "scripts:", err)
 		os.Exit(1)
 	}
-	status, err := built.Run("../../..", func(bin string) int {
-		arbe = filepath.Join(bin, "arbe")
-		return m.Run()
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "scripts:", err)
-		status = 1
-	}
-	os.Exit(status)
+	built.Main(m, "../../..", func(bin string) { arbe = filepath.Join(bin, "arbe") })
 }
 
 // TestScript runs the program as a user would. Beside testscript's own commands the scripts have

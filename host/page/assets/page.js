@@ -361,13 +361,14 @@ function thread() {
 
   // trim drops the oldest pieces while the end is read, trimEnd the newest ones while older ones are.
   function trim() {
-    const pieces = [...items.querySelectorAll(':scope > .piece')];
+    const pieces = [...items.querySelectorAll(':scope > .piece')], had = pieces.length;
     for (; pieces.length > mostPieces && pieces[1].dataset.before; pieces.shift()) {
       items.querySelector(':scope > .older')?.remove();
       pieces[0].remove();
       items.prepend(link('older', 'Older entries', '/older?before=' + pieces[1].dataset.before));
       watch();
     }
+    if (follow && pieces.length < had) toEnd(); // else the browser's own move looks like the reader's
   }
   function trimEnd() {
     const pieces = [...items.querySelectorAll(':scope > .piece')];
@@ -375,6 +376,7 @@ function thread() {
       upTo()?.remove();
       pieces.at(-1).remove();
       items.append(link('newer', 'Newer entries', '/newer?after=' + pieces.at(-2).dataset.after));
+      watch();
       follow = false;
     }
   }
@@ -404,7 +406,9 @@ function thread() {
   const feed = live(() => path + '/live?after=' + after, {
     item: (value) => {
       add(value);
-      if (follow) trim(); else more.hidden = false;
+      if (follow) return trim();
+      more.hidden = false;
+      trimEnd(); // the rest is loaded when the reader comes to it
     },
     head: ({html: text, pulse, after: end}) => {
       after = end;
@@ -421,7 +425,8 @@ function thread() {
   });
 
   addEventListener('scroll', () => {
-    if (scrollY < top - 2) follow = false;
+    const end = document.documentElement.scrollHeight - innerHeight; // the browser moves up to it
+    if (scrollY < Math.min(top, end) - 2) follow = false;
     if (atEnd()) follow = more.hidden = true;
     top = scrollY;
   }, {passive: true});

@@ -22,6 +22,8 @@ import (
 	"github.com/chromedp/cdproto/audits"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/memory"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -361,6 +363,27 @@ func (b *Tab) prefer(feature, value string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// Memory returns how many nodes of documents the tab holds, and how many bytes they and the page's script take. Garbage
+// is collected before.
+func (b *Tab) Memory() (nodes int64, bytes float64) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	_, err := chromedp.Call(ctx, heapprofiler.CollectGarbage, cdp.Empty{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	counters, err := chromedp.Call(ctx, memory.GetDOMCounters, cdp.Empty{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	heap, err := chromedp.Call(ctx, runtime.GetHeapUsage, cdp.Empty{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return counters.Nodes, heap.UsedSize + heap.EmbedderHeapUsedSize
 }
 
 // Shot writes a picture of the whole page to a file (PNG).

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,23 +144,34 @@ func TestFullPageSubagent(t *testing.T) {
 	b.Wait(shows(title+", #items .subagent[open] > summary", "subagent: Look for <b>files</b>…"))
 }
 
-// The tab of a reader who follows the end keeps a bounded number of entries, however many come, and those that it
-// dropped are loaded again on the way up, where the newest ones are dropped. No page is wider than a small phone.
+// The tab of a reader who follows the end keeps a bounded number of entries, however many come: twice as many take no
+// more nodes and memory. Those that it dropped are loaded again on the way up, where the newest ones are dropped. No
+// page is wider than a small phone.
 func TestFullPageBounded(t *testing.T) {
 	h := newHost(t)
-	const n, most = 5000, 21 * 200
+	const n, most = 10_000, 21 * 200
 	h.chats("long", 100)
 	b := h.login(t, "long")
 	b.Size(360, 740, true)
 	b.Wait("document.getElementById('i-c99')")
 	const count = "document.querySelectorAll('#items .chat').length"
+	var nodes int64
+	var memory float64
 	for from := 0; from < n; from += 500 {
 		var some []string
 		for i := from; i < from+500; i++ {
-			some = append(some, chat(fmt.Sprint("live", i), "a live chat"))
+			some = append(some, chat(fmt.Sprintf("live%05d", i), "a live chat"))
 		}
 		h.post("long", some...)
-		b.Wait(fmt.Sprintf("document.getElementById('i-live%d')", from+499))
+		b.Wait(fmt.Sprintf("document.getElementById('i-live%05d')", from+499))
+		if from+500 == n/2 {
+			nodes, memory = b.Memory()
+		}
+	}
+	gotNodes, gotMemory := b.Memory()
+	if float64(gotNodes) > 1.1*float64(nodes) || gotMemory > 1.5*memory {
+		t.Errorf("%d entries: %d nodes, %.0f bytes; %d entries: %d nodes, %.0f bytes",
+			n/2, nodes, memory, n, gotNodes, gotMemory)
 	}
 	if got := browser.Eval[int](b, count); got > most {
 		t.Errorf("%d entries are kept", got)
@@ -175,5 +187,51 @@ func TestFullPageBounded(t *testing.T) {
 	b.Wait("document.querySelector('.newer')")
 	if w := browser.Eval[int](b, "document.documentElement.scrollWidth"); w > 360 {
 		t.Errorf("the page is %d pixels wide", w)
+	}
+}
+
+// The tab of a reader who has left the end keeps a bounded number of entries, too, and does not move. What has come
+// meanwhile is there when the reader goes down to it, and at the click of a button.
+func TestFullPageBoundedAway(t *testing.T) {
+	h := newHost(t)
+	const n, most = 6000, 21 * 200
+	h.chats("long", 300)
+	b := h.login(t, "long")
+	b.Wait(shows("#items .chat", "chat 299 end"))
+	b.Run("scrollTo(0, scrollY - 2000)")
+	const at = "Math.round(document.getElementById('i-c285').getBoundingClientRect().top)"
+	h.post("long", chat("first", "a live chat"))
+	b.Wait("!document.getElementById('new').hidden && document.getElementById('i-first')")
+	was := browser.Eval[int](b, at)
+	for from := 0; from < n; from += 500 {
+		var some []string
+		for i := from; i < from+500; i++ {
+			some = append(some, chat(fmt.Sprint("live", i), "a live chat"))
+		}
+		h.post("long", some...)
+	}
+	h.post("long", begin("r1", "the last prompt", "")...)
+	b.Wait(shows(".state", "working")) // all has come
+	if got := browser.Eval[int](b, "document.querySelectorAll('#items .chat').length"); got > most || got < most/2 {
+		t.Errorf("%d entries are kept", got)
+	}
+	if now := browser.Eval[int](b, at); now != was {
+		t.Errorf("what is read was moved from %d to %d", was, now)
+	}
+	for browser.Eval[bool](b, "!document.getElementById('i-r1.prompt')") {
+		last := browser.Eval[string](b, "[...document.querySelectorAll('#items .chat')].at(-1).id")
+		b.Run("document.getElementById('items').lastElementChild.scrollIntoView()")
+		b.Wait("[...document.querySelectorAll('#items .chat')].at(-1).id !== '" + last + "'")
+		if got := browser.Eval[int](b, "document.querySelectorAll('#items .chat').length"); got > most+400 {
+			t.Fatalf("%d entries on the way down", got)
+		}
+	}
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprint("live", i))
+	}
+	want = append(want, "r1.prompt")
+	if got := shownIDs(b); !slices.Equal(got, want[len(want)-min(len(got), len(want)):]) {
+		t.Errorf("got %d entries from %v to %v", len(got), got[0], got[len(got)-1])
 	}
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // BenchmarkPage measures what a reader waits for: the end of a thread of 100,000 entries on screen, a piece of older
-// ones, a live one, and the list of 10,000 threads. Each is the mean of b.N.
+// ones, a live one, and the list of 10,000 threads. Each is the mean of b.N. It also measures what the tab holds at the
+// thread's end, and when 1,000 entries for each of b.N have come.
 func BenchmarkPage(b *testing.B) {
 	h := newHost(b)
 	const entries, threads = 100_000, 10_000
@@ -86,6 +87,27 @@ func BenchmarkPage(b *testing.B) {
 			sum += browser.Eval[float64](tab, "window.shown") - acknowledged
 		}
 		b.ReportMetric(sum/float64(b.N), "ms/live")
+	})
+	b.Run("memory", func(b *testing.B) {
+		tab.Go(h.url() + "/t/long")
+		tab.Wait("document.querySelectorAll('#items .chat').length >= 200")
+		nodes, memory := tab.Memory()
+		b.ReportMetric(float64(nodes), "nodes/first")
+		b.ReportMetric(memory/1e6, "MB/first")
+		for from := 0; from < 1000*b.N; from += 500 {
+			var some []string
+			last := ""
+			for i := range 500 {
+				last = fmt.Sprint("more", b.N, "-", from+i)
+				some = append(some, chat(last, fmt.Sprintf("chat %d with *markdown*:\n\n- one\n- two\n", from+i)))
+			}
+			h.append(secret, "long", "["+strings.Join(some, ",")+"]")
+			tab.Wait("document.getElementById('i-" + last + "')")
+		}
+		nodes, memory = tab.Memory()
+		b.ReportMetric(float64(nodes), "nodes/last")
+		b.ReportMetric(memory/1e6, "MB/last")
+		b.ReportMetric(0, "ns/op")
 	})
 	b.Run("list", func(b *testing.B) {
 		var sum float64

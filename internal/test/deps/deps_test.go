@@ -53,7 +53,7 @@ var may = map[string][]string{
 	"cmd/internal/shortid":      {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},
@@ -145,7 +145,7 @@ var neverTested = []struct {
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/postgres"},
+		[]string{"host/control", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",

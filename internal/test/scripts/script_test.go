@@ -3,6 +3,7 @@
 package scripts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,11 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
+	"arbe.0sk.ar/runner/internal/test/postgres"
 )
 
 // arbe is the path of the built program.
@@ -50,6 +53,8 @@ func TestMain(m *testing.M) {
 //	await FILE       wait until FILE has content
 //	$SELF            an ARBE_RUNNER_BIN: a runner that is the script in PLAYED
 //	nats             start a nats-server for the script, with its address in ARBE_NATS_URL
+//	postgres         start a Postgres for the script, with the address of an empty database in ARBE_DATABASE
+//	postgres SQL     execute a statement in that database
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../../testdata/script/arbe/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -105,6 +110,24 @@ func TestScript(t *testing.T) {
 				ts.Check(err)
 				ts.Defer(func() { natsserver.Stop(s) })
 				ts.Setenv("ARBE_NATS_URL", s.ClientURL())
+			},
+			"postgres": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) > 0 {
+					c, err := pgx.Connect(context.Background(), ts.Getenv("ARBE_DATABASE"))
+					ts.Check(err)
+					_, err = c.Exec(context.Background(), args[0])
+					ts.Check(errors.Join(err, c.Close(context.Background())))
+					return
+				}
+				programs, err := postgres.Find()
+				ts.Check(err)
+				s, err := postgres.Start(programs)
+				ts.Check(err)
+				ts.Defer(func() { ts.Check(s.Stop()) })
+				ts.Check(s.Template(context.Background(), nil))
+				url, err := s.New(context.Background(), "arbe")
+				ts.Check(err)
+				ts.Setenv("ARBE_DATABASE", url)
 			},
 			"await": func(ts *testscript.TestScript, _ bool, args []string) {
 				for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks

@@ -150,12 +150,13 @@ func (p *Projector) lead(ctx context.Context) (l *leader, err error) {
 	return l, nil
 }
 
-// close ends the lead: the lock goes with the connection.
+// close ends the lead. The lock ends with the connection at the latest, once the server has noticed.
 func (l *leader) close() {
 	l.reader.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), connectWait)
 	defer cancel()
-	_ = l.conn.Close(ctx) // it is not used again
+	_, _ = l.conn.Exec(ctx, "select pg_advisory_unlock_all()") // fails where the connection is broken
+	_ = l.conn.Close(ctx)                                      // it is not used again
 }
 
 // sync projects what has changed since the last call.

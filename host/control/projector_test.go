@@ -70,9 +70,14 @@ func signal(run, suffix, status string) thread.Entry {
 	}
 }
 
+// lead makes the projector the one that writes, once the server has noticed that a killed one has ended.
 func (w *logged) lead(t *testing.T) control.Leader {
 	t.Helper()
-	l := must(w.p.Lead(t.Context()))(t)
+	l, err := w.p.Lead(t.Context())
+	for ; errors.Is(err, control.ErrNotLeading); l, err = w.p.Lead(t.Context()) {
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	check(t, err)
 	t.Cleanup(l.Close)
 	check(t, l.Compare(t.Context()))
 	return l
@@ -178,17 +183,17 @@ func (w *logged) everyPrefix(t *testing.T, url string, project func(i int)) {
 		}
 		check(t, w.x.Sync(t.Context()))
 		project(i)
+		c := must(pgx.Connect(t.Context(), url))(t)
 		for name, fold := range folds {
-			w.equals(t, url, fmt.Sprint(name, " after entry ", i), name, fold.Status())
+			w.equals(t, c, fmt.Sprint(name, " after entry ", i), name, fold.Status())
 		}
+		check(t, c.Close(t.Context()))
 	}
 }
 
 // equals checks a thread's row and cache against the status of its fold.
-func (w *logged) equals(t *testing.T, url, when, id, want string) {
+func (w *logged) equals(t *testing.T, c *pgx.Conn, when, id, want string) {
 	t.Helper()
-	c := must(pgx.Connect(t.Context(), url))(t)
-	defer func() { check(t, c.Close(context.Background())) }()
 	var row, cached, upto string
 	check(t, c.QueryRow(t.Context(), `select t.status, c.status, c.upto from threads t
 		join thread_cache c on c.thread_id = t.id where t.id = $1`, id).Scan(&row, &cached, &upto))

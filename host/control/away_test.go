@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,14 @@ func TestAway(t *testing.T) {
 	db := must(control.Open(t.Context(), url, control.Config{}))(t)
 	defer db.Close()
 	h := newHouse(t, db)
+	var all sync.WaitGroup
+	for range 8 { // the pool has several connections
+		all.Go(func() { must(db.As(h.owner).Houses(t.Context()))(t) })
+	}
+	all.Wait()
+	check(t, s.Kill())
+	check(t, s.Restart())
+	must(db.As(h.owner).Houses(t.Context()))(t) // none of them is of use any more
 	for name, end := range map[string]func() error{"killed": s.Kill, "halted": s.Halt} {
 		check(t, end())
 		for range 2 { // on a connection that was open, on a new one

@@ -148,9 +148,18 @@ const attempts = 3
 func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err error) {
 	limited, cancel := context.WithTimeout(ctx, s.db.config.Call)
 	defer cancel()
-	for range attempts {
-		err = pgx.BeginTxFunc(limited, s.db.pool, pgx.TxOptions{BeginQuery: s.begin}, f)
-		if !conflicts(err) {
+	stale := int(s.db.pool.Stat().MaxConns()) // connections that a restart of the database may have left
+	for run := 1; ; {
+		began := false
+		err = pgx.BeginTxFunc(limited, s.db.pool, pgx.TxOptions{BeginQuery: s.begin}, func(tx pgx.Tx) error {
+			began = true
+			return f(tx)
+		})
+		if began && run < attempts && conflicts(err) {
+			run++
+		} else if !began && stale > 0 && isBroken(err) {
+			stale--
+		} else {
 			break
 		}
 	}

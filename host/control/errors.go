@@ -69,6 +69,7 @@ var places = map[string]string{
 	"threads_status":             "the thread's status",
 	"threads_claim":              "the claim: of a driven thread",
 	"threads_config":             "the thread's config: a JSON object",
+	"thread_cache_thread":        "the thread",
 }
 
 // explained gives an error of the database its sentinel and the place that it is about. Values of the row, which the
@@ -147,6 +148,12 @@ func isNetwork(err error) bool {
 		}
 	}
 	return false
+}
+
+// isBroken reports whether a connection that was open has ended, in contrast to one that can't be made.
+func isBroken(err error) bool {
+	var connect *pgconn.ConnectError
+	return err != nil && !errors.As(err, &connect) && errors.Is(explained(err), ErrAway)
 }
 
 // inUse makes the reference that a deletion would break ErrInUse, with what to do in its place.

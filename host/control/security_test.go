@@ -77,8 +77,8 @@ var access = map[string]statements{
 	},
 	"thread_cache": {
 		"select from thread_cache c join threads t on t.id = c.thread_id where t.house_id = $1",
-		`insert into thread_cache (thread_id, upto, version, fold)
-			select id, '0', 1, '{}' from threads where house_id = $1`,
+		`insert into thread_cache (thread_id, upto, version, status, fold)
+			select id, '0', 1, 'idle', '{}' from threads where house_id = $1`,
 		"update thread_cache set version = 2 where $1 <> ''", "delete from thread_cache where $1 <> ''",
 		"", "", "", "",
 	},
@@ -129,8 +129,8 @@ func TestRowLevelSecurity(t *testing.T) {
 	c := connect(t, url)
 	ctx := t.Context()
 	_ = must(c.Exec(ctx, `insert into secrets (house_id, name) values ($1, 'EMPTY')`, own.id))(t)
-	_ = must(c.Exec(ctx, `insert into thread_cache (thread_id, upto, version, fold)
-		select id, '0', 1, '{}' from threads where house_id = $1`, other.id))(t)
+	_ = must(c.Exec(ctx, `insert into thread_cache (thread_id, upto, version, status, fold)
+		select id, '0', 1, 'idle', '{}' from threads where house_id = $1`, other.id))(t)
 	for _, table := range tables(t, c) {
 		if _, known := access[table]; !known && table != "agents" { // see TestAgents
 			t.Errorf("no test has the table %s", table)

@@ -138,9 +138,10 @@ create table public.threads (
 create table public.thread_cache (
 	thread_id text constraint thread_cache_pkey primary key
 		constraint thread_cache_thread references public.threads (id) on delete cascade,
-	upto text not null, -- the offset behind the last entry of the fold
+	upto text collate "C" not null, -- the offset behind the last entry of the fold; '' for none
 	version int not null, -- of the fold's form
-	fold jsonb not null,
+	status text not null, -- that the fold has
+	fold json not null, -- not jsonb, which refuses some texts
 	last_beat_at timestamptz
 );
 

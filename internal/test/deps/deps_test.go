@@ -42,7 +42,7 @@ var may = map[string][]string{
 	"host/view":                 {"outcome", "session", "thread"},
 	"host/sandbox":              {"internal/durable", "internal/procfs", "internal/procgroup", "thread", "outcome", "session"},
 	"host/folder":               {"host/sandbox", "internal/durable", "internal/filelock"},
-	"host/control":              {"host/control/seal"},
+	"host/control":              {"host/control/seal", "host/index", "thread"},
 	"host/lease":                {"host/sandbox", "thread"},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/launch":               {"host/lease", "host/sandbox", "thread", "outcome", "session"},

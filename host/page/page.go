@@ -3,6 +3,11 @@
 // Everything is rendered here, with html/template; page.js shows what it is sent, keeps ages and the tab's title
 // current, and folds nothing. Style and script are embedded and served by their hash. Nothing is loaded from elsewhere.
 //
+// # Live
+//
+// What a thread gets is read and rendered once for all of its viewers, in a room, which passes it to them in chunks of
+// server-sent events. A viewer that has just come, or was too slow for its chunks, renders alone what it lacks.
+//
 // # Access
 //
 // `arbe open` gets a login code from POST /login/codes with a token of the scope page:open, and opens

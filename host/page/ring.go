@@ -17,19 +17,19 @@ const (
 // ring passes chunks from one writer to its members. Each member takes them in order, at its own pace, and the ring
 // holds a chunk until the last one has taken it, so a ring whose members are all at its end holds nothing.
 //
-// A full ring makes its writer wait, for ringHolds after a chunk was added. Then the members that have not taken it miss
-// it, and are not waited for until they come back. They also miss what the budget has no room for. They find out by the
-// place that they get next, and render alone up to it.
+// A full ring makes its writer wait, until ringHolds after its oldest chunk was added. Then the members that have not
+// taken that one miss it, and are not waited for until they take again. Members also miss a chunk that the budget has no
+// room for. They see that by the place that they get next, and render alone up to it.
 type ring struct {
 	space chan struct{} // has a value when the ring has got room
 
 	mu      sync.Mutex // guards the fields below
-	members int // but for those that miss chunks
-	at      uint64   // place where the chunks end
-	chunks  []*chunk // each begins where the one before ends
-	first   int      // number of the first of chunks
-	size    int      // bytes of chunks
-	held    int      // and of those dropped that a member still writes
+	members int        // but for those that miss chunks
+	at      uint64     // place where the chunks end
+	chunks  []*chunk   // each begins where the one before ends
+	first   int        // number of the first of chunks
+	size    int        // bytes of chunks
+	held    int        // and of those dropped that a member still writes
 	lease   *memory.Lease
 	changed chan struct{} // closed by the next chunk, and at the end
 	err     error         // why the ring has ended

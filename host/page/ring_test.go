@@ -201,7 +201,7 @@ func TestRingConcurrent(t *testing.T) {
 	b := memory.NewBudget(64 << 20)
 	r := newRing(0, b.Lease("ring"))
 	var all sync.WaitGroup
-	const members, n = 8, 2000
+	const members, n = 8, 1000
 	for i := range members {
 		m := r.join()
 		all.Go(func() {
@@ -231,9 +231,9 @@ func TestRingConcurrent(t *testing.T) {
 			f.leave()
 		})
 	}
-	random := rand.New(rand.NewPCG(7, 100))
+	random, any := rand.New(rand.NewPCG(7, 100)), make([]byte, ringBytes/4)
 	for to := uint64(1); to <= n; to++ {
-		if err := r.publish(t.Context(), data(to, random.IntN(ringBytes/4)), to); err != nil {
+		if err := r.publish(t.Context(), any[:random.IntN(len(any))], to); err != nil {
 			t.Error(err)
 		}
 	}

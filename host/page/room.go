@@ -114,7 +114,9 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 	}()
 	f := r.page.Log.Follow(v.Name)
 	defer f.Close()
-	t := &tail{log: r.page.Log, after: v.Tail(), lease: r.page.Budget.Lease("page room " + v.Name)}
+	t := &tail{
+		log: r.page.Log, after: v.Tail(), lease: r.page.Budget.Lease("page room " + v.Name), holds: ringBytes,
+	}
 	defer t.lease.Free()
 	if err := t.prime(ctx, v); err != nil {
 		return err

@@ -31,6 +31,7 @@ type house struct {
 	*page
 	t      *testing.T
 	engine *faulty
+	text   string        // of each chat, behind its id
 	logged *bytes.Buffer // guarded by mu
 	mu     sync.Mutex
 }
@@ -92,7 +93,7 @@ func (h *house) append(id string, chats ...string) uint64 {
 	var all []thread.Entry
 	for _, chat := range chats {
 		all = append(all, thread.Entry{
-			ID: chat, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(map[string]any{"type": "chat", "text": chat}),
+			ID: chat, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(map[string]any{"type": "chat", "text": chat + h.text}),
 		})
 	}
 	done, err := h.Log.Append(h.t.Context(), id, all)
@@ -269,7 +270,7 @@ func TestRoomRendersOnce(t *testing.T) {
 // Browsers that come at any place and go at any time get each item behind their place once, in order.
 func TestRoomJoin(t *testing.T) {
 	h := newHouse(t)
-	const n = 1500
+	const n = 600
 	h.append("t", "first")
 	var mu sync.Mutex
 	places := []struct {
@@ -331,6 +332,7 @@ func TestRoomJoin(t *testing.T) {
 func TestRoomSlow(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
+	h.text = strings.Repeat(" text", 500)
 	after := h.append("t", "first")
 	slow, fast := h.open("t", after), h.open("t", after)
 	for _, b := range []*browser{slow, fast} {
@@ -339,10 +341,10 @@ func TestRoomSlow(t *testing.T) {
 		}
 	}
 	slow.shutTo(true)
-	const n = 3000
-	for i := 0; i < n; i += 100 {
-		h.append("t", ids(i, i+100)...)
-		if !fast.await(fmt.Sprintf(`"id":"c%d"`, i+99)) {
+	const n = 1000 // 3 MB
+	for i := 0; i < n; i += 20 {
+		h.append("t", ids(i, i+20)...)
+		if !fast.await(fmt.Sprintf(`"id":"c%d"`, i+19)) {
 			t.Fatal("the answer has ended")
 		}
 		if held := h.Budget.Held(); held > 2*ringBytes {

@@ -14,6 +14,7 @@ type tail struct {
 	log     *log.Log
 	after   uint64        // the place
 	lease   *memory.Lease // charged while entries are read
+	holds   int           // bytes that each's caller holds of what it renders, at most
 	builder view.Builder
 	watch   view.Watch
 }
@@ -36,8 +37,7 @@ func (t *tail) prime(ctx context.Context, v log.Stream) error {
 	return nil
 }
 
-// each moves to another place, and calls emit for each change of an item on the way, with the seq of its append. The
-// charge has room for what emit holds of them, ringBytes at most.
+// each moves to another place, and calls emit for each change of an item on the way, with the seq of its append.
 func (t *tail) each(ctx context.Context, v log.Stream, upTo uint64, emit func(view.Change, uint64) error) error {
 	for t.after < upTo {
 		records, err := t.lease.Records(ctx, func() ([]engine.Record, error) {
@@ -50,7 +50,7 @@ func (t *tail) each(ctx context.Context, v log.Stream, upTo uint64, emit func(vi
 			t.after = upTo // the rest was removed
 			break
 		}
-		if err := t.lease.Grow(min(renderCharge*memory.RecordBytes(records), ringBytes)); err != nil {
+		if err := t.lease.Grow(min(renderCharge*memory.RecordBytes(records), t.holds)); err != nil {
 			return err
 		}
 		for _, r := range records {

@@ -30,7 +30,9 @@ type conversation struct {
 	posts   chan struct{} // there is an entry to post
 	shut    chan struct{} // closed when the agent's input has ended
 	failed  atomic.Bool   // the agent is being ended because of its input
-	waiting atomic.Bool   // the agent has ended its turn and has no message to take
+	busy    atomic.Bool   // a turn is running
+	quiet   atomic.Bool   // the agent has ended its turn and has no message to take
+	waiting atomic.Bool   // the same, and the thread was read
 	stdout  atomic.Int64  // the agent's stdout before it is not needed any more
 
 	mu       sync.Mutex
@@ -136,6 +138,12 @@ func (c *conversation) reached(place, chat string) {
 // waits reports whether the agent waits for a chat.
 func (c *conversation) waits() bool { return c != nil && c.waiting.Load() }
 
+// rests reports whether the agent has nothing to do: no turn, and no message to take.
+func (c *conversation) rests() bool { return c != nil && c.quiet.Load() }
+
+// between reports whether no turn of a live run is running.
+func (c *conversation) between() bool { return c != nil && !c.busy.Load() }
+
 // endedBy returns why the agent's input was closed.
 func (c *conversation) endedBy() (outcome.Action, string) {
 	if c == nil {
@@ -219,6 +227,7 @@ func (r *run) startLive(ctx context.Context, outputs []*output) (stop func()) {
 		stopLoop()
 		stopWatch()
 		stopPosts()
+		c.quiet.Store(false)
 		c.waiting.Store(false)
 		if err := c.follower.read(true); err != nil {
 			c.Log.Debug("read the agent's stdout", "error", err)
@@ -369,11 +378,10 @@ func (c *conversation) idle(s live.State, now time.Duration) bool {
 
 // rest notes whether the agent waits.
 func (c *conversation) rest(s live.State, next live.Action) {
-	waits := next.Do == live.Wait && !s.Busy && !s.Settling && !s.Written && s.Queued == 0 && len(s.Chats) == 0 &&
-		!s.Doubt && !s.Open && !s.Closed && s.End == live.Stay && c.offsetRead() != ""
-	if c.waiting.Swap(waits) && !waits {
-		c.Log.Debug("the agent waits no longer")
-	}
+	quiet := next.Do == live.Wait && !s.Busy && !s.Settling && !s.Written && s.Queued == 0 && len(s.Chats) == 0 &&
+		!s.Doubt && !s.Open && !s.Closed && s.End == live.Stay
+	c.quiet.Store(quiet)
+	c.waiting.Store(quiet && c.offsetRead() != "")
 }
 
 // abort ends the turn and the input of an agent that must end now, and returns how long it took.

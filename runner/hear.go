@@ -21,13 +21,17 @@ func (c *conversation) read() {
 	}
 	talk, events, idles := c.follower.conversation()
 	if talk.Busy && !c.talk.Busy {
-		c.turnOver, c.tried = 0, false
+		c.tried = false
 	}
 	c.talk = talk
+	c.busy.Store(talk.Busy)
 	c.idles = idles
 	for _, ev := range events {
 		c.changed = runfolder.Clock()
 		c.hear(ev)
+	}
+	if talk.Busy { // it has begun the next turn at once, and does not wait
+		c.turnOver = 0
 	}
 	c.settle()
 }
@@ -87,7 +91,7 @@ func (c *conversation) hear(ev harness.Event) {
 
 // settle notes the end of a turn once the session has its last lines.
 func (c *conversation) settle() {
-	if c.turnOver == 0 || c.talk.Busy {
+	if c.turnOver == 0 {
 		return
 	}
 	var open int

@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,7 +30,9 @@ type conversation struct {
 	posts   chan struct{} // there is an entry to post
 	shut    chan struct{} // closed when the agent's input has ended
 	failed  atomic.Bool   // the agent is being ended because of its input
-	waiting atomic.Bool   // the agent has ended its turn and has no message to take
+	busy    atomic.Bool   // a turn is running
+	quiet   atomic.Bool   // the agent has ended its turn and has no message to take
+	waiting atomic.Bool   // the same, and the thread was read
 	stdout  atomic.Int64  // the agent's stdout before it is not needed any more
 
 	mu       sync.Mutex
@@ -137,6 +138,12 @@ func (c *conversation) reached(place, chat string) {
 // waits reports whether the agent waits for a chat.
 func (c *conversation) waits() bool { return c != nil && c.waiting.Load() }
 
+// rests reports whether the agent has nothing to do: no turn, and no message to take.
+func (c *conversation) rests() bool { return c != nil && c.quiet.Load() }
+
+// between reports whether no turn of a live run is running.
+func (c *conversation) between() bool { return c != nil && !c.busy.Load() }
+
 // endedBy returns why the agent's input was closed.
 func (c *conversation) endedBy() (outcome.Action, string) {
 	if c == nil {
@@ -220,6 +227,7 @@ func (r *run) startLive(ctx context.Context, outputs []*output) (stop func()) {
 		stopLoop()
 		stopWatch()
 		stopPosts()
+		c.quiet.Store(false)
 		c.waiting.Store(false)
 		if err := c.follower.read(true); err != nil {
 			c.Log.Debug("read the agent's stdout", "error", err)
@@ -297,142 +305,6 @@ func (c *conversation) pass(ctx context.Context) (wait time.Duration) {
 	return 0
 }
 
-// read reads what the agent has recorded and printed. The session is read first: where it has a message, stdout has the
-// beginning of the turn.
-func (c *conversation) read() {
-	if err := c.mirror.Look(false); err != nil {
-		c.Log.Debug("read session", "error", err)
-	}
-	if err := c.follower.read(false); err != nil {
-		c.Log.Debug("read the agent's stdout", "error", err)
-	}
-	talk, events, idles := c.follower.conversation()
-	if talk.Busy && !c.talk.Busy {
-		c.turnOver, c.tried = 0, false
-	}
-	c.talk = talk
-	c.idles = idles
-	for _, ev := range events {
-		c.changed = runfolder.Clock()
-		c.hear(ev)
-	}
-	c.settle()
-}
-
-// hear takes an event of the agent's stdout. A worker that takes over may get one again.
-func (c *conversation) hear(ev harness.Event) {
-	var records []live.Record
-	var sent, refused *live.Sent
-	c.journal.view(func(l *live.Ledger) {
-		sent, refused = l.Find(ev.Accepted), l.Find(ev.Refused)
-		for _, id := range ev.Dropped {
-			if s := l.Find(id); s != nil && !s.Taken && !s.Back {
-				records = append(records, live.Record{Op: live.OpBack, ID: id})
-			}
-		}
-	})
-	if sent != nil && !sent.Accepted {
-		records = append(records, live.Record{Op: live.OpAccepted, ID: sent.ID})
-	}
-	if refused != nil && !refused.Taken && !refused.Back {
-		if ev.Again && refused.Attempt < mostPuts {
-			records = append(records, live.Record{Op: live.OpBack, ID: refused.ID})
-			c.hold = runfolder.Clock() + holdFor
-		} else {
-			c.refuse(refused.Chat, "the agent does not take it: "+ev.Reason)
-		}
-	}
-	if len(records) > 0 {
-		if err := c.journal.note(records...); err != nil {
-			c.Log.Warn("record what the agent does with a message", "error", err)
-		}
-	}
-	if sent != nil {
-		c.reached("accepted", sent.Chat)
-	}
-	if ev.Answered != "" {
-		c.answered[ev.Answered] = true
-		if ev.Answered == c.doubt.barrier {
-			c.doubt.answers, c.doubt.barrier = c.doubt.answers+1, ""
-		}
-	}
-	if ev.Request != nil {
-		c.replies = append(c.replies, *ev.Request)
-	}
-	if ev.Idle {
-		// A worker that takes over may read the end of a turn that is noted.
-		c.journal.view(func(l *live.Ledger) {
-			if c.idles > l.Idles {
-				c.turnOver = runfolder.Clock()
-			}
-		})
-	}
-	if ev.OpenError != "" {
-		c.fail("it can't open its session: " + ev.OpenError)
-	}
-}
-
-// settle notes the end of a turn once the session has its last lines.
-func (c *conversation) settle() {
-	if c.turnOver == 0 || c.talk.Busy {
-		return
-	}
-	var open int
-	var interrupted bool
-	c.journal.view(func(l *live.Ledger) { open, interrupted = len(l.Open()), l.Interrupted })
-	if !(c.follower.over() && (open == 0 || interrupted)) && runfolder.Clock()-c.turnOver < settleFor {
-		return
-	}
-	c.turnOver = 0
-	c.noteTurn()
-}
-
-// noteTurn notes that a turn has ended, and what the thread gets for it.
-func (c *conversation) noteTurn() {
-	line, left := c.mirror.Tallied().Index, c.left()
-	var chats []string
-	var same, interrupted bool
-	n := 0
-	c.journal.view(func(l *live.Ledger) {
-		chats, n, interrupted = append(chats, l.Turn...), l.Turns+1, l.Interrupted
-		same = len(chats) == 0 && line <= max(l.TurnLine, c.record.From.Index) // an extension's command, mostly
-	})
-	if same {
-		return
-	}
-	v := outcome.Decide(outcome.Facts{
-		Turn: c.follower.turn(), Exit: outcome.ExitCode(0), Interrupted: interrupted,
-	})
-	if chats == nil {
-		chats = []string{}
-	}
-	e := c.entry(fmt.Sprintf("%s.waiting.%d", c.RunID, n-1), thread.Waiting{
-		Signal: c.signal(thread.TypeWaiting), Turn: n, Outcome: string(v.Outcome), StopReason: v.StopReason,
-		Chats: chats, Pending: left,
-	})
-	err := c.journal.note(live.Record{Op: live.OpTurn, Line: line, Chats: chats, Idles: c.idles}, postRecord(e, line))
-	if err != nil {
-		c.Log.Warn("record the end of a turn", "error", err)
-	}
-	notify(c.posts)
-	c.Log.Info("turn ended", "turn", n, "outcome", v.Outcome, "stop_reason", v.StopReason, "chats", len(chats),
-		"pending", left)
-}
-
-// save saves the state of the conversation, so that the beginning of stdout is not needed any more.
-func (c *conversation) save() {
-	h, whole := c.follower.talkState()
-	if !whole || len(c.replies) > 0 || h.At-c.saved < saveEvery {
-		return
-	}
-	if err := writeTalk(c.folder.Path, h); err != nil {
-		c.Log.Debug("save the conversation", "error", err)
-		return
-	}
-	c.saved = h.At
-	c.stdout.Store(h.At)
-}
-
 // state returns what the decision rests on.
 func (c *conversation) state() (s live.State, err error) {
 	now := runfolder.Clock()
@@ -506,11 +378,10 @@ func (c *conversation) idle(s live.State, now time.Duration) bool {
 
 // rest notes whether the agent waits.
 func (c *conversation) rest(s live.State, next live.Action) {
-	waits := next.Do == live.Wait && !s.Busy && !s.Settling && !s.Written && s.Queued == 0 && len(s.Chats) == 0 &&
-		!s.Doubt && !s.Open && !s.Closed && s.End == live.Stay && c.offsetRead() != ""
-	if c.waiting.Swap(waits) && !waits {
-		c.Log.Debug("the agent waits no longer")
-	}
+	quiet := next.Do == live.Wait && !s.Busy && !s.Settling && !s.Written && s.Queued == 0 && len(s.Chats) == 0 &&
+		!s.Doubt && !s.Open && !s.Closed && s.End == live.Stay
+	c.quiet.Store(quiet)
+	c.waiting.Store(quiet && c.offsetRead() != "")
 }
 
 // abort ends the turn and the input of an agent that must end now, and returns how long it took.

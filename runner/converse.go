@@ -171,7 +171,12 @@ func (c *conversation) interrupt(ctx context.Context, chat string) bool {
 	}
 	c.Log.Info("interrupting the agent's turn", "chat", chat)
 	c.changed = runfolder.Clock()
-	return c.write(ctx, lines...)
+	c.reached("interrupt recorded", chat)
+	if !c.write(ctx, lines...) {
+		return false
+	}
+	c.reached("interrupt written", chat)
+	return true
 }
 
 // reply answers the agent's oldest request, and posts that.

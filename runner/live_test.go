@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -282,6 +283,94 @@ func TestLiveCancel(t *testing.T) {
 	}
 }
 
+// An agent that prints more than is kept: the conversation is saved before the beginning is freed.
+func TestLiveFlood(t *testing.T) {
+	t.Parallel()
+	server := fakethread.New(t, nil)
+	g := goLive2(t, server)
+	g.turn(1)
+	for i := range 5 {
+		g.say(fmt.Sprint("flood", i), "", fmt.Sprint("flood ", 8<<20))
+		g.turn(i + 2)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(runfolder.Path(g.cfg.State, "t1", "r1"), "stdout"), &st); err != nil {
+		t.Fatal(err)
+	}
+	if used := st.Blocks * 512; used > 17<<20 || st.Size < 40<<20 {
+		t.Errorf("stdout takes %d bytes of %d", used, st.Size)
+	}
+	g.say("last", "", "still there")
+	g.turn(7)
+	if v := g.finish(); v.Outcome != outcome.Completed {
+		t.Errorf("got %+v", v)
+	}
+	wantAll(t, "delivered", delivered(server.Entries()),
+		"r1.prompt", "flood0", "flood1", "flood2", "flood3", "flood4", "last")
+}
+
+// While the server does not answer, the agent gets the prompt of the command line after Timeout, and the rest when it
+// is back.
+func TestLiveServerAway(t *testing.T) {
+	t.Parallel()
+	var back atomic.Bool
+	server := fakethread.New(t, func(fakethread.Call) fakethread.Fault {
+		if back.Load() {
+			return fakethread.Fault{}
+		}
+		return fakethread.Fault{Status: 503}
+	})
+	chat(server, "before", "ada", "a chat from before")
+	cfg, read := liveSetup(t, server)
+	cfg.Timeout = 300 * time.Millisecond
+	g := goLive(t, server, cfg, read)
+	g.await("the prompt is read", func() bool { return len(texts(t, read)) == 1 })
+	back.Store(true)
+	g.turn(2)
+	if v := g.finish(); v.Outcome != outcome.Completed {
+		t.Errorf("got %+v", v)
+	}
+	wantAll(t, "read", texts(t, read), "do it", "a chat from before")
+	wantAll(t, "delivered", delivered(server.Entries()), "r1.prompt", "before")
+}
+
+// Both die: Recover finishes the run. It knows the line of the prompt, which the journal does not hold.
+func TestLiveRecover(t *testing.T) {
+	t.Parallel()
+	var away atomic.Bool
+	server := fakethread.New(t, func(fakethread.Call) fakethread.Fault {
+		if away.Load() {
+			return fakethread.Fault{Status: 503}
+		}
+		return fakethread.Fault{}
+	})
+	cfg, _ := liveSetup(t, server)
+	at := filepath.Join(t.TempDir(), "at")
+	cmd := startWorker(t, server, cfg, "accepted", "b", at)
+	server.Await(func(e thread.Entry) bool { return e.ID == "r1.prompt" })
+	chat(server, "b", "ada", "two")
+	awaitFile(t, at)
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	for _, name := range []string{"cursor.json", "mirror.notes"} {
+		_ = os.Remove(filepath.Join(runfolder.Path(cfg.State, "t1", "r1"), name)) // may be missing
+	}
+	cfg.Prompt, cfg.RunID, cfg.Live = "", "", false
+	var verdicts []outcome.Verdict
+	err := runner.Recover(t.Context(), cfg, func(_ runfolder.Known, v outcome.Verdict) {
+		verdicts = append(verdicts, v)
+	})
+	if err != nil || len(verdicts) != 1 {
+		t.Fatalf("%+v, %v", verdicts, err)
+	}
+	got := delivered(server.Entries())
+	if len(got) == 0 || got[0] != "r1.prompt" || strings.Count(words(server.Entries()), " chat") != 2 {
+		t.Errorf("delivered %q; %s", got, words(server.Entries()))
+	}
+}
+
 // workerVar names the variable that makes this program a worker which stops at a place: {Dir, URL, Token, Place, Chat}.
 const workerVar = "RUNNER_TEST_WORKER"
 
@@ -325,9 +414,32 @@ func liveConfig(j workerJob) runner.Config {
 	})
 }
 
+// startWorker starts a worker in a process of its own. When it reaches the place, the file at is there.
+func startWorker(
+	t *testing.T, server *fakethread.Server, cfg runner.Config, place, chat, at string,
+) *exec.Cmd {
+	t.Helper()
+	job, err := json.Marshal(workerJob{
+		Server: server.Client().Base, Token: server.Token, State: cfg.State, Dir: cfg.Cwd, Binary: cfg.Binary,
+		Place: place, Chat: chat, At: at, Environ: cfg.Environ,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), cfg.Binary)
+	cmd.Env = append(os.Environ(), workerVar+"="+string(job))
+	cmd.Stderr = testLog{t}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
 // A worker that is killed anywhere while it gives the agent a chat: the next one gives it once.
 func TestLiveWorkerDies(t *testing.T) {
-	for _, place := range []string{"not recorded", "recorded", "written", "accepted"} {
+	for _, place := range []string{
+		"not recorded", "recorded", "written", "accepted", "interrupt recorded", "interrupt written",
+	} {
 		t.Run(place, func(t *testing.T) {
 			t.Parallel()
 			server := fakethread.New(t, nil)
@@ -337,25 +449,20 @@ func TestLiveWorkerDies(t *testing.T) {
 			if place == "written" {
 				text = "deaf " + deaf // it is not accepted before the worker dies
 			}
-			client := server.Client()
 			at := filepath.Join(t.TempDir(), "at")
-			job, err := json.Marshal(workerJob{
-				Server: client.Base, Token: server.Token, State: cfg.State, Dir: cfg.Cwd, Binary: cfg.Binary,
-				Place: place, Chat: "b", At: at, Environ: cfg.Environ,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.CommandContext(t.Context(), cfg.Binary)
-			cmd.Env = append(os.Environ(), workerVar+"="+string(job))
-			cmd.Stderr = testLog{t}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			cmd := startWorker(t, server, cfg, place, "b", at)
 			server.Await(func(e thread.Entry) bool { return e.ID == "r1.prompt" })
 			post := (&going{server: server}).say
-			post("a", "", "one")
-			post("b", "", text)
+			one := "one"
+			if strings.HasPrefix(place, "interrupt") {
+				one = "hold " + filepath.Join(t.TempDir(), "never")
+				post("a", "", one)
+				server.Await(func(e thread.Entry) bool { return slices.Contains(delivered([]thread.Entry{e}), "a") })
+				post("b", thread.DeliverInterrupt, text)
+			} else {
+				post("a", "", one)
+				post("b", "", text)
+			}
 			post("c", "", "three")
 			awaitFile(t, at)
 			// As the keeper does, the test holds the agent's input open.
@@ -382,7 +489,7 @@ func TestLiveWorkerDies(t *testing.T) {
 			if v := g.finish(); v.Outcome != outcome.Completed {
 				t.Errorf("got %+v", v)
 			}
-			wantAll(t, "read", texts(t, read), "do it", "one", text, "three")
+			wantAll(t, "read", texts(t, read), "do it", one, text, "three")
 			wantAll(t, "delivered", delivered(server.Entries()), "r1.prompt", "a", "b", "c")
 		})
 	}

@@ -24,9 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -52,89 +50,6 @@ const (
 	lookEvery   = time.Second      // between two looks at the agent
 	maxBeatless = time.Minute      // a heartbeat is due at least so often, also while lines are posted
 )
-
-// Defaults of a Config.
-const (
-	DefaultGuard     = 72 * time.Hour
-	DefaultHeartbeat = 5 * time.Second
-	DefaultTimeout   = 30 * time.Second
-	DefaultIdle      = 30 * time.Minute
-)
-
-// Config configures a run. Each field's comment gives the meaning of its zero value.
-type Config struct {
-	Spec    harness.Spec
-	Version string // of this runner
-
-	ThreadID string
-	RunID    string
-	Author   string          // of the entries; "" for none
-	Sandbox  *thread.Sandbox // the box that the run is in; nil if unknown
-
-	Binary  string   // path of the agent's binary; "": found by harness.Find
-	Args    []string // more arguments for the agent
-	Model   string   // "": the agent's default
-	Prompt  string   // "": the run's prompt on the thread
-	Cwd     string   // the agent's working directory, absolute
-	Session string   // path of the session file; "": a new one in the state folder
-
-	Resume    bool     // continue the session of the thread's last run
-	Hydrate   bool     // with Resume: always rebuild the session from the thread
-	CwdGiven  bool     // with Resume: Cwd was chosen, it is not just the caller's directory
-	NextIndex int      // index of the first line of Session to post, if the thread has the line before it; 0: unknown
-	Environ   []string // of the runner, NAME=value
-	State     string   // the state folder
-
-	Guard       time.Duration // limit of the agent's run time; 0: DefaultGuard
-	Unreachable time.Duration // limit of the agent's wait for its provider; 0: that of Spec, 0 there: none
-	Stall       time.Duration // limit of the time without a line, output or work; 0: none
-	Heartbeat   time.Duration // interval of heartbeats; 0: DefaultHeartbeat
-	Timeout     time.Duration // timeout of a silent server at the start, and of a lingering agent; 0: DefaultTimeout
-
-	// Live: the agent gets the thread's chats while it runs, and the run ends when it has waited for Idle (0:
-	// DefaultIdle).
-	Live bool
-	Idle time.Duration
-
-	KillLeftovers bool // end the processes that the agent leaves behind also after a normal end
-
-	Client *thread.Client
-	Redact *thread.Redactor
-	Log    *slog.Logger
-
-	// ByHand: a person watches. The agent's output is copied to Stdout and Stderr, and the delivery of the terminal is
-	// given up after a minute.
-	ByHand         bool
-	Stdout, Stderr io.Writer
-
-	// TTY is the terminal in which a person uses the agent's own interface, and ends the agent: it may linger, and
-	// needs no Prompt. nil: the agent has none.
-	TTY *os.File
-
-	// Under a keeper: its process id, the folder that it has taken, and the number of workers before this one.
-	Keeper     int
-	Folder     *runfolder.Folder
-	Restarts   int
-	CloseInput func() error // has the keeper close its end of the agent's input; nil: no keeper
-	Recorded   func() error // reports to the keeper that run.json is written; nil: no keeper
-
-	// Of a lost run that Recover or a later run finishes.
-	until   int  // index of the next run's first line in the session; 0: none
-	passing bool // a later run finishes it: what the server refuses stays for Recover
-
-	intervals intervals
-}
-
-// intervals are those that tests shorten. 0 means the constant of the name.
-type intervals struct {
-	lookEvery   time.Duration
-	grace       time.Duration
-	retryRead   time.Duration
-	retryPrompt time.Duration
-
-	// reached, where it is not nil, is called at the places at which a worker may die while it gives the agent a chat.
-	reached func(place, chat string)
-}
 
 // Errors of a run that callers branch on.
 var (
@@ -219,34 +134,6 @@ func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
 
 func used(runID string) error {
 	return fmt.Errorf("%w: run %s was begun on this machine already", ErrTaken, runID)
-}
-
-func (c *Config) defaults() {
-	if c.Guard == 0 {
-		c.Guard = DefaultGuard
-	}
-	if c.Heartbeat == 0 {
-		c.Heartbeat = DefaultHeartbeat
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Idle == 0 {
-		c.Idle = DefaultIdle
-	}
-	if c.Unreachable == 0 {
-		c.Unreachable = c.Spec.Unreachable
-	}
-	c.intervals.lookEvery = cmp.Or(c.intervals.lookEvery, lookEvery)
-	c.intervals.grace = cmp.Or(c.intervals.grace, grace)
-	c.intervals.retryRead = cmp.Or(c.intervals.retryRead, retryRead)
-	c.intervals.retryPrompt = cmp.Or(c.intervals.retryPrompt, retryPrompt)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Redact == nil {
-		c.Redact = &thread.Redactor{}
-	}
 }
 
 func (r *run) run(ctx, abandon context.Context) (Result, error) {

@@ -39,7 +39,7 @@ type sight struct {
 	subagents int64         // lines posted of its subagents' sessions
 	cpu       time.Duration // processor time of its processes; negative where it was not measured
 	offline   time.Duration // since when it waits for its provider: clock; 0 for one that does not
-	resting   bool          // its turn has ended well and no tool is at work
+	resting   bool          // its turn has ended well and no tool is at work; in a live run before it reports that
 	waiting   bool          // a live run's agent waits for a chat
 }
 
@@ -190,7 +190,8 @@ func (w *watcher) look() signs {
 func (w *watcher) see() sight {
 	cur := sight{
 		line: w.follower.lastLine(), subagents: w.subagents.lines.Load(), cpu: -1,
-		offline: w.follower.offlineSince(), resting: w.follower.resting(), waiting: w.live.waits(),
+		offline: w.follower.offlineSince(), resting: w.follower.resting() && !w.live.between(),
+		waiting: w.live.rests(),
 	}
 	for _, o := range w.outputs {
 		grew, err := o.grown()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 //	deaf FILE      it is accepted once there is such a file, and the messages behind it are not read before
 //	ask            its turn lasts until a dialog of an extension is answered
 //	fail           its turn fails
+//	flood BYTES    it prints so much of what means nothing
 //	/…             an extension handles it: it leaves no line, and begins no turn
 type talk struct {
 	*agent
@@ -157,6 +159,12 @@ func (t *talk) work(text string) (stop string) {
 	switch verb {
 	case "fail":
 		return "error"
+	case "flood":
+		n, _ := strconv.Atoi(rest) // 0 prints nothing
+		part := strings.Repeat("x", 4<<10)
+		for ; n > 0; n -= len(part) {
+			fmt.Printf("{\"type\":\"message_update\",\"text\":%q}\n", part)
+		}
 	case "hold":
 		t.mu.Unlock()
 		awaitFile(rest, func() bool {

@@ -155,7 +155,7 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 	case len(e.chats) > 1:
 		p.Kind, p.Chats = thread.KindPrompt, e.chats
 	case dec.Kind == session.User && p.SubagentOf != "":
-		p.Kind = "user"
+		p.Kind = thread.KindUser
 	case dec.Kind == session.User && e.isPrompt(l):
 		p.Kind = thread.KindPrompt
 		if len(e.Before) > 0 {

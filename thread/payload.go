@@ -30,6 +30,7 @@ const (
 // and a rebuild reads them.
 const (
 	KindPrompt   = "prompt"   // chats that are on the thread already: the run's prompt, and what was delivered
+	KindUser     = "user"     // what an agent wrote as its user, as where background work has ended; a subagent's task
 	KindLong     = "long"     // a line of which only the beginning was read
 	KindStub     = "stub"     // an entry that the server refused, without its content
 	KindMigrated = "migrated" // a line whose content is on the thread under the id that it had in an older file format

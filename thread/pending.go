@@ -210,11 +210,8 @@ func (l Line) OpensTurn() bool {
 	if l.IsSubagent() {
 		return false
 	}
-	return isReply(l.Type) || l.Session != nil && (l.Type == TypeChat || l.Kind == KindPrompt || l.Kind == kindUser)
+	return isReply(l.Type) || l.Session != nil && (l.Type == TypeChat || l.Kind == KindPrompt || l.Kind == KindUser)
 }
-
-// kindUser is the kind of a line that an agent wrote as its user, as where background work has ended.
-const kindUser = "user"
 
 // isReply reports whether a payload's type is that of an agent's reply or of a tool's result.
 func isReply(typ string) bool {

@@ -183,7 +183,7 @@ func (s *state) receive(sig thread.Fields, m members, payload []byte) {
 	}
 	if _, kind, _ := strings.Cut(sig.Type, "."); kind == thread.KindSession {
 		switch jsonscan.String(m.kind) {
-		case thread.KindPrompt, thread.KindStub, "user":
+		case thread.KindPrompt, thread.KindStub, thread.KindUser:
 		default:
 			return
 		}

@@ -255,7 +255,7 @@ func (m *maker) session() {
 			Kind: NoticeStub, Bad: true,
 			Text: "a line of " + Size(m.line.Bytes) + " was refused by the server: " + m.line.Reason,
 		})
-	case "user":
+	case thread.KindUser:
 		if m.line.SubagentOf == "" { // the agent itself wrote it
 			m.summaryText()
 			return

@@ -126,11 +126,12 @@ func (s Selection) ReadBack(ctx context.Context, before string, f func(Entry) er
 	for limit := firstBack; ; limit = min(4*limit, mostBack) {
 		began := time.Now()
 		piece, page, err := s.pieceBefore(ctx, before, limit)
-		for wait := firstWait; next != "" && away(err) && time.Since(began) < readAway; wait = min(2*wait, time.Second) {
+		for wait := firstWait; next != "" && away(err) && time.Since(began) < readAway; {
 			if pause(ctx, wait); ctx.Err() != nil {
 				break
 			}
 			piece, page, err = s.pieceBefore(ctx, before, limit)
+			wait = min(2*wait, time.Second)
 		}
 		if next == "" && (unwaited(err) && codeOf(err) != codeBeyond || err == nil && page.prev == "") {
 			return "", nil

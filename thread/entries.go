@@ -115,7 +115,8 @@ const (
 
 // ReadBack passes the thread's entries before an offset, or before its tail ("now"), to f, the newest first, until f
 // returns an error, which ReadBack returns, but for ErrStop. next is the place of before, from which a Follow
-// continues; "" where the server can't read backwards: f has got nothing then.
+// continues; "" where the server can't read backwards: f has got nothing then. A server that is away between two
+// pieces is waited for, for half a minute.
 func (c *Client) ReadBack(ctx context.Context, before string, f func(Entry) error) (next string, err error) {
 	return c.Only().ReadBack(ctx, before, f)
 }
@@ -123,7 +124,15 @@ func (c *Client) ReadBack(ctx context.Context, before string, f func(Entry) erro
 // ReadBack is Client.ReadBack for the selected entries.
 func (s Selection) ReadBack(ctx context.Context, before string, f func(Entry) error) (next string, err error) {
 	for limit := firstBack; ; limit = min(4*limit, mostBack) {
+		began := time.Now()
 		piece, page, err := s.pieceBefore(ctx, before, limit)
+		for wait := firstWait; next != "" && away(err) && time.Since(began) < readAway; {
+			if pause(ctx, wait); ctx.Err() != nil {
+				break
+			}
+			piece, page, err = s.pieceBefore(ctx, before, limit)
+			wait = min(2*wait, time.Second)
+		}
 		if next == "" && (unwaited(err) && codeOf(err) != codeBeyond || err == nil && page.prev == "") {
 			return "", nil
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -154,6 +155,35 @@ func TestReadCutWithinAnEntry(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
+}
+
+// The same where the thread is read backwards.
+func TestReadBackServerRestarts(t *testing.T) {
+	for away, good := range map[time.Duration]bool{20 * time.Second: true, 2 * time.Minute: false} {
+		var back time.Time
+		server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+			if c.N == 2 {
+				back = time.Now().Add(away)
+			}
+			return fakethread.Fault{Drop: c.N > 1 && time.Now().Before(back)}
+		})
+		all := chats(2500)
+		for _, e := range all {
+			server.Put(e)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			var got []thread.Entry
+			began := time.Now()
+			_, err := direct(server).ReadBack(t.Context(), "now", func(e thread.Entry) error {
+				got = append(got, e)
+				return nil
+			})
+			slices.Reverse(got)
+			if (err == nil) != good || good && ids(got) != ids(all) || time.Since(began) > time.Minute {
+				t.Errorf("away for %v: %d entries after %v, %v", away, len(got), time.Since(began), err)
+			}
+		})
+	}
 }
 
 // The server is away between two pieces for less than half a minute.

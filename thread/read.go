@@ -104,6 +104,9 @@ func final(err error) bool {
 	return status != 0 && !again(status) || errors.Is(err, ErrRewound)
 }
 
+// away reports whether an error means that the server may answer later.
+func away(err error) bool { return err != nil && !final(err) }
+
 // silentError ends a read in which the server was silent for too long.
 type silentError struct{ silence time.Duration }
 

@@ -45,14 +45,15 @@ func dialLoopback(ctx context.Context, network, address string) (net.Conn, error
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// children are the processes that are ours.
+// children are the processes that are ours. The first process of a PID namespace gets all orphans: where that is this
+// one, those that have ended do not count.
 func children() string {
 	var list strings.Builder
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
 		line := read(file)
 		if f := strings.Fields(line[strings.LastIndexByte(line, ')')+1:]); len(f) > 1 &&
-			f[1] == fmt.Sprint(os.Getpid()) {
+			f[1] == fmt.Sprint(os.Getpid()) && (f[0] != "Z" || os.Getpid() != 1) {
 			fmt.Fprintf(&list, " %s", line[:strings.LastIndexByte(line, ')')+1])
 		}
 	}

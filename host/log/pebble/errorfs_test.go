@@ -105,6 +105,14 @@ func (d *faulty) inject(op errorfs.Op) error {
 	return &os.PathError{Op: "test", Path: filepath.Base(op.Path), Err: d.err}
 }
 
+// mend ends the failures. A store that has failed stays in memory, and what it does in the background it tries again at
+// once, for ever, at the cost of all tests that follow.
+func (d *faulty) mend() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.match = nil
+}
+
 // source is a stream under test, with the result of each append to it.
 type source struct {
 	name    string
@@ -283,6 +291,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 	failing.mu.Lock()
 	failing.match = kind.match
 	failing.mu.Unlock()
+	defer failing.mend()
 	switch {
 	case err != nil && (!atOpen || failing.hits == 0):
 		t.Fatalf("%s: open: %v", what, err)
@@ -346,6 +355,7 @@ func errored(t *testing.T, seed uint64) (outcome string) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	failing.mend()
 	p = reopen(newFaulty(mem))
 	for _, s := range sources {
 		s.refused = nil

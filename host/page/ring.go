@@ -24,12 +24,12 @@ type ring struct {
 	space chan struct{} // has a value when the ring has got room
 
 	mu      sync.Mutex // guards the fields below
-	members int // but for those that miss chunks
-	at      uint64   // place where the chunks end
-	chunks  []*chunk // each begins where the one before ends
-	first   int      // number of the first of chunks
-	size    int      // bytes of chunks
-	held    int      // and of those dropped that a member still writes
+	members int        // but for those that miss chunks
+	at      uint64     // place where the chunks end
+	chunks  []*chunk   // each begins where the one before ends
+	first   int        // number of the first of chunks
+	size    int        // bytes of chunks
+	held    int        // and of those dropped that a member still writes
 	lease   *memory.Lease
 	changed chan struct{} // closed by the next chunk, and at the end
 	err     error         // why the ring has ended

@@ -234,7 +234,7 @@ func (x *Index) sync(ctx context.Context, width int) error {
 // Times of Run. After a pass it rests for so many times as long as the pass took that the index takes a small part of
 // one CPU, and longer after an error.
 const (
-	restFactor = 100
+	restFactor = 200
 	leastRest  = 100 * time.Millisecond
 	mostRest   = 5 * time.Second
 	buildWidth = 8 // threads at once while the index is built: on a cluster each waits for answers

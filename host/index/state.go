@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -44,22 +45,26 @@ func (s *state) add(r engine.Record) {
 		s.First = at
 	}
 	s.Last = at
-	payload := payloadOf(r.Data)
+	var id, ts, payload []byte
+	jsonscan.Members(r.Data, func(key, v []byte) {
+		switch string(key) {
+		case "id":
+			id = v
+		case "ts":
+			ts = v
+		case "payload":
+			payload = v
+		}
+	})
 	var m members
 	sig, err := thread.ScanMembers(payload, m.set)
 	if err != nil {
 		return // the current server refuses it, and thread.Fold leaves it out
 	}
 	if sig.Signal() {
-		e := thread.Entry{Payload: short(payload), At: thread.Stamp(at)}
-		jsonscan.Members(r.Data, func(key, v []byte) {
-			switch string(key) {
-			case "id":
-				e.ID = jsonscan.String(v)
-			case "ts":
-				e.TS = jsonscan.String(v)
-			}
-		})
+		e := thread.Entry{
+			ID: jsonscan.String(id), TS: jsonscan.String(ts), Payload: short(payload), At: thread.Stamp(at),
+		}
 		s.Fold.AddScanned(sig, e)
 		s.signal(sig, m, at)
 		if sig.Type == thread.TypeRefused {
@@ -69,7 +74,7 @@ func (s *state) add(r engine.Record) {
 	}
 	s.Fold.AddLine(sig.Type, at)
 	if _, mirrored := m.ref(); sig.Type == thread.TypeChat && !mirrored {
-		s.Unread.add(r.Data, payload)
+		s.Unread.add(jsonscan.String(id), payload, sig.RunID == "" && m.session == nil && visible(m.text))
 	}
 	s.line(sig, m, payload)
 }
@@ -121,12 +126,14 @@ func (m *members) isSubagent() bool {
 	return !ok || id != of
 }
 
-// payloadOf returns the payload of a stored entry.
-func payloadOf(data []byte) []byte {
-	if i := jsonscan.Find(data, "payload"); i >= 0 {
-		return data[i:jsonscan.Skip(data, i)]
+// visible reports whether a raw JSON string begins with a sign of ASCII that is not blank, or has one behind blanks.
+// Another string may be blank or not.
+func visible(raw []byte) bool {
+	if !jsonscan.IsString(raw) {
+		return false
 	}
-	return nil
+	raw = bytes.TrimLeft(raw[1:], " ")
+	return len(raw) > 0 && ' ' < raw[0] && raw[0] < 0x7f && raw[0] != '\\' && raw[0] != '"'
 }
 
 // Bounds of what a state keeps of a signal: the index needs no messages and outputs.

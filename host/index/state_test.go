@@ -191,6 +191,15 @@ func TestPending(t *testing.T) {
 		"none":    {[]string{`{"type":"pi.assistant","session":{"id":"s"}}`}, 0, ""},
 		"a chat":  {[]string{`{"type":"chat","text":"x"}`}, 1, ""},
 		"no text": {[]string{`{"type":"chat","text":" "}`, `{"type":"chat"}`}, 0, ""},
+		"blank in escapes, and a session without members": {
+			[]string{`{"type":"chat","text":"\n\t\u0020"}`, `{"type":"chat","text":"x","session":{}}`}, 0, "",
+		},
+		"a text that is not ASCII, one in escapes, an image": {
+			[]string{
+				`{"type":"chat","text":"é"}`, `{"type":"chat","text":" \u0078"}`,
+				`{"type":"chat","text":"","message":{"content":[{"type":"image","mimeType":"image/png","data":"AA"}]}}`,
+			}, 3, "",
+		},
 		"a prompt, and a turn": {
 			[]string{`{"type":"chat","text":"x","runId":"r1"}`, `{"type":"chat","text":"x","session":{"id":"s"}}`}, 0, "",
 		},

@@ -3,7 +3,6 @@ package index
 import (
 	"slices"
 
-	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -20,19 +19,18 @@ func (u *unread) none() bool { return len(u.IDs) == 0 && u.More == 0 }
 
 func (u *unread) count() int { return len(u.IDs) + u.More }
 
-// add adds a chat that is no line of a session, if it is input for an agent.
-func (u *unread) add(data, payload []byte) {
-	e := thread.Entry{Payload: payload}
-	jsonscan.Members(data, func(key, v []byte) {
-		if string(key) == "id" {
-			e.ID = jsonscan.String(v)
+// add adds a chat that is no line of a session, if it is input for an agent. plain: it has a text, and neither a run nor
+// a session, so that its id decides alone.
+func (u *unread) add(id string, payload []byte, plain bool) {
+	if plain {
+		if _, prompt := thread.RunOf(id); prompt {
+			return
 		}
-	})
-	if _, pending := thread.ParseChat(e, ""); !pending {
+	} else if _, pending := thread.ParseChat(thread.Entry{ID: id, Payload: payload}, ""); !pending {
 		return
 	}
 	if len(u.IDs) < mostUnread && u.More == 0 {
-		u.IDs = append(u.IDs, e.ID)
+		u.IDs = append(u.IDs, id)
 	} else {
 		u.More++
 	}

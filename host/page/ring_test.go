@@ -18,7 +18,7 @@ import (
 type follower struct {
 	*member
 	place uint64
-	alone int // places that it had to make up for by itself
+	alone int // places that it had to make up for alone
 }
 
 // next takes the next chunk, and reports whether there was one. Without done the chunk stays in use.
@@ -196,7 +196,7 @@ func TestRingBudget(t *testing.T) {
 	}
 }
 
-// Members that come, go and dawdle while the writer adds get all chunks but those that they are told of.
+// Members that come, go and dawdle while the writer adds get all chunks but those that are reported lost.
 func TestRingConcurrent(t *testing.T) {
 	b := memory.NewBudget(64 << 20)
 	r := newRing(0, b.Lease("ring"))

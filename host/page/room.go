@@ -31,7 +31,7 @@ type room struct {
 	ended chan struct{} // closed when run has returned
 }
 
-// roomKey tells a thread from one of the same id that was deleted.
+// roomKey distinguishes a thread from one of the same id that was deleted.
 type roomKey struct{ thread, born string }
 
 // rooms are the rooms of a page.

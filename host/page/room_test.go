@@ -364,7 +364,7 @@ func TestRoomSlow(t *testing.T) {
 	h.checkEmpty()
 }
 
-// A browser that is too far behind is told so; one that is not gets what it lacks before ready.
+// A browser that is too far behind gets an event with that; one that is not gets what it lacks before ready.
 func TestRoomBehind(t *testing.T) {
 	h := newHouse(t)
 	after := h.append("t", "first")

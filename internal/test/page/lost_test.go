@@ -68,7 +68,8 @@ func TestFullPageAsleep(t *testing.T) {
 		h.start()
 		end.Wait("document.getElementById('i-slept2999')")
 		elsewhere.Wait(shows("#status", "Many entries have come meanwhile. Load the page again to see them."))
-		if top := browser.Eval[float64](elsewhere, "document.getElementById('i-c150').getBoundingClientRect().top"); top > 50 {
+		const top = "document.getElementById('i-c150').getBoundingClientRect().top"
+		if top := browser.Eval[float64](elsewhere, top); top > 50 {
 			t.Errorf("what is read was moved to %v", top)
 		}
 		// Both pages read on.

@@ -18,7 +18,8 @@ func TestFullPageShareForm(t *testing.T) {
 		b.Click(".share button")
 		b.Wait("document.querySelector('.share output').textContent.includes('/share#')")
 		b.Wait(shows("#status", "Everyone who has the link can read this thread."))
-		link, until, _ := strings.Cut(browser.Eval[string](b, "document.querySelector('.share output').textContent"), " ")
+		output := browser.Eval[string](b, "document.querySelector('.share output').textContent")
+		link, until, _ := strings.Cut(output, " ")
 		if !strings.HasPrefix(link, h.url()+"/share#") || !strings.Contains(until, "until ") {
 			t.Fatalf("got %q, %q", link, until)
 		}

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/server"
 )
 
 // houseFlags are the flags of a server with houses.
@@ -34,6 +35,7 @@ func houseFlags() []cli.Flag {
 type houses struct {
 	rows     member.Rows      // nil without a database
 	provider *member.Provider // nil for none
+	beside   besides          // what works on the rows beside the server
 	close    func()
 }
 
@@ -58,7 +60,7 @@ func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err err
 	if _, err := rows.open(c.Context); err != nil && !isAway(err) {
 		return h, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
-	h.rows, h.close = rows, rows.close
+	h.rows, h.beside, h.close = rows, besides{rows.project}, rows.close
 	return h, nil
 }
 
@@ -78,6 +80,7 @@ type lateRows struct {
 	db    atomic.Pointer[control.DB] // nil until it is open
 	mu    sync.Mutex                 // guards the fields below, and is held while the database is opened
 	tried time.Time
+	why   string // the last attempt failed
 	ended bool
 }
 
@@ -99,7 +102,10 @@ func (r *lateRows) open(ctx context.Context) (*control.DB, error) {
 	r.tried = time.Now()
 	db, err := control.Open(ctx, r.url, control.Config{})
 	if err != nil {
-		r.logger.Warn("database not opened: members of houses have to wait", "error", err)
+		if r.why != err.Error() {
+			r.logger.Warn("database not opened: members of houses have to wait", "error", err)
+		}
+		r.why = err.Error()
 		return nil, err
 	}
 	r.logger.Info("database open")
@@ -115,6 +121,32 @@ func (r *lateRows) close() {
 	if db := r.db.Load(); db != nil {
 		db.Close()
 	}
+}
+
+// project makes the rows follow a server's log until ctx is done.
+func (r *lateRows) project(ctx context.Context, s server.Serving) error {
+	if s.Threads == nil {
+		r.logger.Warn("rows do not follow the log: there is no index of threads")
+		return nil
+	}
+	db, err := r.open(ctx)
+	for ; err != nil; db, err = r.open(ctx) {
+		t := time.NewTimer(reopenEvery)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		}
+	}
+	p := control.Projector{
+		DB: db, Index: s.Threads, Logger: r.logger,
+		Knows: func(ctx context.Context, thread, run string) (bool, error) {
+			_, is, err := s.Streams.ReceivedAt(ctx, thread, run+".running")
+			return is, err
+		},
+	}
+	return p.Run(ctx)
 }
 
 // Houses is member.Rows'.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/httpd"
@@ -195,13 +197,27 @@ func (p *program) serve(c *cli.Context) (err error) {
 			Logger: logger, Session: writeSession,
 		})
 	}
+	beside := houses.beside
 	if c.Bool("reconcile") {
-		cfg.Beside = p.reconciling(c, d, cfg)
+		beside = append(beside, p.reconciling(c, d, cfg))
 	}
+	cfg.Beside = beside.run
 	err = server.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(inUse(err, d))
+}
+
+// besides are what works beside a server.
+type besides []func(context.Context, server.Serving) error
+
+// run runs them until ctx is done. One that fails ends the others.
+func (b besides) run(ctx context.Context, s server.Serving) error {
+	together, ctx := errgroup.WithContext(ctx)
+	for _, f := range b {
+		together.Go(func() error { return f(ctx, s) })
+	}
+	return together.Wait()
 }
 
 // serveExit gives a server's error its exit status.

@@ -166,10 +166,15 @@ func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err e
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w after %s", ErrTimeout, s.db.config.Call)
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case limited.Err() != nil:
+		err = fmt.Errorf("%w: no answer after %s", ErrTimeout, s.db.config.Call)
+	default:
+		err = explained(err)
 	}
-	return fmt.Errorf("%s: %w", what, explained(err))
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // exec runs a statement that has to change a row, and returns ErrAbsent where it changes none.

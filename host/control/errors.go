@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -131,23 +135,24 @@ func (e *placeError) Unwrap() []error { return []error{e.kind, e.cause} }
 // away gives an error of the connection its sentinel.
 func away(err error) error {
 	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) || pgconn.SafeToRetry(err) || isNetwork(err) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &connect): // by a limit on time, too
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	broke := func(by error) bool { return errors.Is(err, by) }
+	if pgconn.SafeToRetry(err) || slices.ContainsFunc(broken, broke) {
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	return err
 }
 
-// isNetwork reports whether a connection broke.
-func isNetwork(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false
-	}
-	for _, broken := range brokenPipes {
-		if errors.Is(err, broken) {
-			return true
-		}
-	}
-	return false
+// broken are the errors of a connection that ended while it was in use.
+var broken = []error{
+	io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE,
 }
 
 // isBroken reports whether a connection that was open has ended, in contrast to one that can't be made.

@@ -13,12 +13,18 @@ import (
 	"arbe.0sk.ar/runner/internal/test/postgres"
 )
 
-var databases = postgres.Databases{Prepare: func(ctx context.Context, url string) error {
+// The databases of the tests, and those of tests that kill the server.
+var (
+	databases = postgres.Databases{Prepare: migrate}
+	killable  = postgres.Databases{Prepare: migrate}
+)
+
+func migrate(ctx context.Context, url string) error {
 	_, err := control.Migrate(ctx, url)
 	return err
-}}
+}
 
-func TestMain(m *testing.M) { os.Exit(databases.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Run(m, &databases, &killable)) }
 
 // must fails the test on an error.
 func must[T any](v T, err error) func(testing.TB) T {

@@ -20,7 +20,6 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/pebble"
-	"arbe.0sk.ar/runner/internal/test/postgres"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -141,12 +140,8 @@ func TestProjectorAtEveryPrefix(t *testing.T) {
 
 // The same, where Postgres is killed under the projector at every prefix.
 func TestFullProjectorKills(t *testing.T) {
-	s := must(postgres.Start(must(postgres.Find())(t)))(t)
-	t.Cleanup(func() { check(t, s.Stop()) })
-	check(t, s.Template(t.Context(), databases.Prepare))
-	url := must(s.New(t.Context(), "one"))(t)
-	db := must(control.Open(t.Context(), url, control.Config{}))(t)
-	t.Cleanup(db.Close)
+	s, url := killable.Server(t), killable.New(t)
+	db, _ := openAt(t, url, control.Config{})
 	w := newLogged(t, db)
 	l := w.lead(t)
 	w.everyPrefix(t, url, func(int) {
@@ -304,11 +299,8 @@ func TestOneProjector(t *testing.T) {
 
 // A projector that runs follows the log over restarts of the database: rows catch up.
 func TestProjectorRuns(t *testing.T) {
-	s := must(postgres.Start(must(postgres.Find())(t)))(t)
-	defer func() { check(t, s.Stop()) }()
-	check(t, s.Template(t.Context(), databases.Prepare))
-	db := must(control.Open(t.Context(), must(s.New(t.Context(), "one"))(t), control.Config{}))(t)
-	defer db.Close()
+	s := killable.Server(t)
+	db, _ := openAt(t, killable.New(t), control.Config{})
 	w := newLogged(t, db)
 	ids := []string{uuid.NewString(), uuid.NewString()}
 	for _, id := range ids {

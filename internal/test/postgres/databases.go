@@ -14,7 +14,7 @@ import (
 // Owner is the role that owns the databases of tests: no superuser, but it may make roles.
 const Owner = "arbe"
 
-// Databases are a test program's databases, on one server that the first test to ask for one starts. TestMain calls
+// Databases are databases of a test program, on one server that the first test to ask for one starts. TestMain calls
 // Run.
 type Databases struct {
 	// Prepare makes the template of the databases: it gets the address of an empty one.
@@ -29,13 +29,16 @@ type Databases struct {
 	shared string // address
 }
 
-// Run runs the tests and ends the server. It returns the exit status.
-func (d *Databases) Run(m *testing.M) (status int) {
+// Run runs the tests, and then ends the servers of all. It returns the exit status.
+func Run(m *testing.M, all ...*Databases) (status int) {
 	status = m.Run()
-	if d.server != nil {
+	for _, d := range all {
+		if d.server == nil {
+			continue
+		}
 		if err := d.server.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			return max(status, 1)
+			status = max(status, 1)
 		}
 	}
 	return status
@@ -44,7 +47,7 @@ func (d *Databases) Run(m *testing.M) (status int) {
 // template is the name of the database that the others are copies of.
 const template = "arbe_template"
 
-// Server returns the server. Tests that stop or kill it start one of their own.
+// Server returns the server. Tests that kill it have Databases apart from the other tests', and restart it.
 func (d *Databases) Server(t testing.TB) *Server {
 	t.Helper()
 	d.once.Do(func() { d.err = d.start() })

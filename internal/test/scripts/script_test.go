@@ -50,6 +50,7 @@ func TestMain(m *testing.M) {
 //	http N METHOD URL [BODY]  send a request with the token in the file token; the answer's status is N
 //	postgres         start a Postgres for the script, with the address of an empty database in ARBE_DATABASE
 //	postgres SQL     execute a statement in that database
+//	postgres SQL V   wait until its only value is V
 func TestScript(t *testing.T) {
 	paths, err := filepath.Glob("../../../testdata/script/arbe/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -108,10 +109,7 @@ func TestScript(t *testing.T) {
 			},
 			"postgres": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) > 0 {
-					c, err := pgx.Connect(context.Background(), ts.Getenv("ARBE_DATABASE"))
-					ts.Check(err)
-					_, err = c.Exec(context.Background(), args[0])
-					ts.Check(errors.Join(err, c.Close(context.Background())))
+					ts.Check(query(ts.Getenv("ARBE_DATABASE"), args[0], args[1:]...))
 					return
 				}
 				programs, err := postgres.Find()
@@ -153,6 +151,27 @@ func TestScript(t *testing.T) {
 			},
 		},
 	})
+}
+
+// query executes a statement, again and again until its only value is want, where there is one.
+func query(url, sql string, want ...string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close(context.Background())) }()
+	if len(want) == 0 {
+		_, err = c.Exec(ctx, sql)
+		return err
+	}
+	for got := ""; got != want[0]; time.Sleep(5 * time.Millisecond) { // between two looks
+		if err := c.QueryRow(ctx, sql).Scan(&got); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // freePort returns a port that nobody listens on, reserved for the test.

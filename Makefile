@@ -15,7 +15,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # Both binaries go without the library's documentation generator. The box's goes without HTTP/2, too, which a runner's
 # few requests have no use for.
 LDFLAGS     = -s -w -X main.version=$(VERSION)
-ARBE_TAGS   = urfave_cli_no_docs
+HOST_TAGS   = urfave_cli_no_docs
 RUNNER_TAGS = urfave_cli_no_docs,nethttpomithttp2
 FUZZTIME   ?= 20s
 
@@ -26,7 +26,7 @@ help: ## this list
 .PHONY: build
 build: ## both binaries, static, into bin/
 	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
-	CGO_ENABLED=0 go build -trimpath -tags $(ARBE_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
+	CGO_ENABLED=0 go build -trimpath -tags $(HOST_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
 
 .PHONY: man
 man: build ## the manual pages, into bin/man

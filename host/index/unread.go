@@ -19,8 +19,8 @@ func (u *unread) none() bool { return len(u.IDs) == 0 && u.More == 0 }
 
 func (u *unread) count() int { return len(u.IDs) + u.More }
 
-// add adds a chat that is no line of a session, if it is input for an agent. plain: it has a text, and neither a run nor
-// a session, so that its id decides alone.
+// add adds a chat that is no line of a session, if it is input for an agent. plain: it has a text, and neither a run
+// nor a session, so that its id decides alone.
 func (u *unread) add(id string, payload []byte, plain bool) {
 	if plain {
 		if _, prompt := thread.RunOf(id); prompt {

@@ -82,7 +82,8 @@ func TestPageRoom(t *testing.T) {
 			}
 		}
 		c := call{
-			method: "POST", path: "/api/stream/arbe-thread-one", token: writer(t, "one"), body: chat("new", "a <new> one"),
+			method: "POST", path: "/api/stream/arbe-thread-one", token: writer(t, "one"),
+			body: chat("new", "a <new> one"),
 		}
 		if got := c.do(t, a.url); got.status != 200 {
 			t.Fatalf("got %+v", got)

@@ -38,7 +38,12 @@ func TestReadsWhileFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &fullEngine{Engine: p}
-	s := &Server{Log: log.New(e), Insecure: true, LongPoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	s := &Server{
+		Log:      log.New(e),
+		Insecure: true,
+		LongPoll: 20 * time.Millisecond,
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 	t.Cleanup(func() {
 		if err := s.Log.Close(); err != nil {
 			t.Error(err)

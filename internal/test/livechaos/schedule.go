@@ -100,10 +100,17 @@ func Make(seed uint64, harnesses []string) Schedule {
 	}
 	for range 40 {
 		s.Replies = append(s.Replies, [...]Reply{
-			{Words: 1 + r.IntN(40)}, {Words: 1}, {Tool: ms(400) + time.Millisecond},
-			{Words: 1 + r.IntN(40)}, {Words: 1}, {Tool: ms(400) + time.Millisecond},
-			{Words: 1 + r.IntN(40)}, {Words: 1}, {Tool: ms(400) + time.Millisecond},
-			{Status: 500}, {Status: 400},
+			{Words: 1 + r.IntN(40)},
+			{Words: 1},
+			{Tool: ms(400) + time.Millisecond},
+			{Words: 1 + r.IntN(40)},
+			{Words: 1},
+			{Tool: ms(400) + time.Millisecond},
+			{Words: 1 + r.IntN(40)},
+			{Words: 1},
+			{Tool: ms(400) + time.Millisecond},
+			{Status: 500},
+			{Status: 400},
 		}[r.IntN(11)])
 	}
 	return s

@@ -112,7 +112,7 @@ func TestFullPageKeyboard(t *testing.T) {
 		b.Wait("!document.querySelector('#items') || document.querySelector('#i-second')")
 		b.Run("window.reached = new Set(); window.blind = []; document.addEventListener('focusin', (e) => {" +
 			"window.reached.add(e.target); const s = getComputedStyle(e.target);" +
-			"if (s.outlineStyle === 'none' || parseFloat(s.outlineWidth) < 1) "+
+			"if (s.outlineStyle === 'none' || parseFloat(s.outlineWidth) < 1) " +
 			"window.blind.push(e.target.outerHTML); })")
 		n := browser.Eval[int](b, controls+".length")
 		for range n + 5 { // a radio group or a scroller may take one more

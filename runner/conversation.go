@@ -51,6 +51,8 @@ type conversation struct {
 	openSent bool // the lines that open the session are written
 	answered map[string]bool
 	replies  []harness.Request
+	open     int           // messages that no line of the session had when stdout was last read
+	behind   bool          // the session was read further than stdout
 	idles    int           // how often the agent has become idle
 	turnOver time.Duration // when a turn has ended whose lines are not counted yet: clock; 0: none
 	doubt    doubt
@@ -296,7 +298,7 @@ func (c *conversation) pass(ctx context.Context) (wait time.Duration) {
 		}
 		c.rest(s, next)
 		if !c.act(ctx, next) {
-			if s.Filled || s.Settling || s.Doubt || s.End == live.Abort {
+			if s.Filled || s.Settling || s.Doubt || c.behind || s.End == live.Abort {
 				return pipePoll
 			}
 			return c.intervals.lookEvery
@@ -325,7 +327,11 @@ func (c *conversation) state() (s live.State, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.view(func(l *live.Ledger) {
-		for _, sent := range l.Open() {
+		open := l.Open()
+		// The mirror may have read a message's line since: stdout as it was read may lack the beginning of its turn.
+		s.Queued = max(0, c.open-len(open))
+		c.behind = s.Queued > 0
+		for _, sent := range open {
 			switch {
 			case sent.Torn:
 				s.Torn = true

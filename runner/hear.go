@@ -16,6 +16,7 @@ func (c *conversation) read() {
 	if err := c.mirror.Look(false); err != nil {
 		c.Log.Debug("read session", "error", err)
 	}
+	c.journal.view(func(l *live.Ledger) { c.open = len(l.Open()) })
 	if err := c.follower.read(false); err != nil {
 		c.Log.Debug("read the agent's stdout", "error", err)
 	}
@@ -96,7 +97,7 @@ func (c *conversation) settle() {
 	}
 	var open int
 	var interrupted bool
-	c.journal.view(func(l *live.Ledger) { open, interrupted = len(l.Open()), l.Interrupted })
+	c.journal.view(func(l *live.Ledger) { open, interrupted = max(c.open, len(l.Open())), l.Interrupted })
 	if !(c.follower.over() && (open == 0 || interrupted)) && runfolder.Clock()-c.turnOver < settleFor {
 		return
 	}

@@ -59,7 +59,9 @@ func TestFullPageDetails(t *testing.T) {
 		b.Run("getSelection().collapse(document.body); document.querySelector('#items .call ~ .call summary').click()")
 		b.Wait("document.querySelectorAll('#items .tool[open]').length === 1")
 		b.Wait("!document.querySelector('#items .tool').open") // the click that ended a selection
-		for _, css := range []string{"table td", "blockquote", "pre code", "h4", "[aria-label=done]", "a[rel~=noopener]"} {
+		for _, css := range []string{
+			"table td", "blockquote", "pre code", "h4", "[aria-label=done]", "a[rel~=noopener]",
+		} {
 			b.Wait("document.querySelector('#items .text " + css + "')")
 		}
 		b.Click("#items .chat .at a[href^='/t/rich/raw/']")

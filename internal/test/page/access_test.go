@@ -184,7 +184,8 @@ func TestFullPageQuiet(t *testing.T) {
 	list.Wait(shows("#t-t1", "working"))
 	b.Wait(shows("#pulse", "memory 1 MiB"))
 	// What a screen reader announces: changes in live regions.
-	const listen = "window.announced = []; for (const e of document.querySelectorAll('[role=status], [role=alert], [role=log]," +
+	const listen = "window.announced = []; " +
+		"for (const e of document.querySelectorAll('[role=status], [role=alert], [role=log]," +
 		"[aria-live]:not([aria-live=off])')) new MutationObserver(() => window.announced.push(e.innerText))" +
 		".observe(e, {childList: true, subtree: true, characterData: true})"
 	list.Run(listen)

@@ -18,8 +18,8 @@ const (
 // holds a chunk until the last one has taken it, so a ring whose members are all at its end holds nothing.
 //
 // A full ring makes its writer wait, until ringHolds after its oldest chunk was added. Then the members that have not
-// taken that one miss it, and are not waited for until they take again. Members also miss a chunk that the budget has no
-// room for. They see that by the place that they get next, and render alone up to it.
+// taken that one miss it, and are not waited for until they take again. Members also miss a chunk that the budget has
+// no room for. They see that by the place that they get next, and render alone up to it.
 type ring struct {
 	space chan struct{} // has a value when the ring has got room
 

@@ -93,7 +93,8 @@ func (h *house) append(id string, chats ...string) uint64 {
 	var all []thread.Entry
 	for _, chat := range chats {
 		all = append(all, thread.Entry{
-			ID: chat, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(map[string]any{"type": "chat", "text": chat + h.text}),
+			ID: chat, TS: thread.Stamp(time.Now()),
+			Payload: thread.Marshal(map[string]any{"type": "chat", "text": chat + h.text}),
 		})
 	}
 	done, err := h.Log.Append(h.t.Context(), id, all)

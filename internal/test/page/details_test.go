@@ -55,11 +55,14 @@ func TestFullPageDetails(t *testing.T) {
 		b.Click("#thinking")
 		b.Click("#items .thinking summary")
 		b.Wait(shows("#items .thinking .text strong", "accept"))
-		b.Run("const s = document.querySelector('#items .call summary'); getSelection().selectAllChildren(s); s.click()")
+		b.Run("const s = document.querySelector('#items .call summary'); getSelection().selectAllChildren(s);" +
+			"s.click()")
 		b.Run("getSelection().collapse(document.body); document.querySelector('#items .call ~ .call summary').click()")
 		b.Wait("document.querySelectorAll('#items .tool[open]').length === 1")
 		b.Wait("!document.querySelector('#items .tool').open") // the click that ended a selection
-		for _, css := range []string{"table td", "blockquote", "pre code", "h4", "[aria-label=done]", "a[rel~=noopener]"} {
+		for _, css := range []string{
+			"table td", "blockquote", "pre code", "h4", "[aria-label=done]", "a[rel~=noopener]",
+		} {
 			b.Wait("document.querySelector('#items .text " + css + "')")
 		}
 		b.Click("#items .chat .at a[href^='/t/rich/raw/']")

@@ -12,9 +12,7 @@ import (
 func TestFullPageStates(t *testing.T) {
 	h := newHost(t)
 	h.post("docs", append(begin("r1", "describe it", ""), end("r1", "completed"))...)
-	h.post(
-		"lost",
-		append(begin("r2", "update it", ""), signal("r2", "beat.1", thread.TypeHeartbeat, `,"nextMs":1500`))...)
+	h.post("lost", append(begin("r2", "update it", ""), signal("r2", "beat.1", thread.TypeHeartbeat, `,"nextMs":1500`))...)
 	b := h.login(t)
 	b.Wait(shows("#t-lost > article .state", "silent, dead in "))
 	b.Wait(shows("#t-lost > article .state", "dead"))
@@ -36,18 +34,13 @@ func TestFullPageStates(t *testing.T) {
 func TestFullPageDetails(t *testing.T) {
 	engines(t, func(t *testing.T, h *host) {
 		h.rich("rich")
-		h.post(
-			"rich",
-			signal("r1", "end.0", thread.TypeFailed, `,"errorClass":"pi_exit","message":"the agent exited with 7"`+
-				`,"exitCode":7,"stderrTail":"first\n\u001b[31mout of tokens\u001b[0m\n"`),
+		h.post("rich", signal("r1", "end.0", thread.TypeFailed, `,"errorClass":"pi_exit","message":"the agent exited with 7"`+
+			`,"exitCode":7,"stderrTail":"first\n\u001b[31mout of tokens\u001b[0m\n"`),
 			signal("r1", "end.1", thread.TypeStatus, `,"status":"failed","exitCode":7,"durationMs":75000,"lines":9,`+
-				`"usage":{"totalTokens":1234,"cost":{"total":0.25}}`),
-		)
-		h.post(
-			"rich",
-			append(begin("r2", "continue", ""), fmt.Sprintf(`{"id":"r2.started","ts":"2026-01-02T00:00:00.000Z",`+
-				`"payload":{"type":%q,"runId":"r2","harness":"codex","agentVersion":"0.169.0","cwd":"/w","resume":"hydrate"}}`,
-				thread.TypeStarted))...)
+				`"usage":{"totalTokens":1234,"cost":{"total":0.25}}`))
+		h.post("rich", append(begin("r2", "continue", ""), fmt.Sprintf(`{"id":"r2.started","ts":"2026-01-02T00:00:00.000Z",`+
+			`"payload":{"type":%q,"runId":"r2","harness":"codex","agentVersion":"0.169.0","cwd":"/w","resume":"hydrate"}}`,
+			thread.TypeStarted))...)
 		b := h.login(t, "rich")
 		b.Wait(shows("#items .rule", "pi 0.87.1 starts in /work/parser"))
 		b.Wait(shows("#items .rule", "codex 0.169.0 continues in /w (run r2), resumed (rebuilt), after pi"))
@@ -62,12 +55,9 @@ func TestFullPageDetails(t *testing.T) {
 		b.Click("#thinking")
 		b.Click("#items .thinking summary")
 		b.Wait(shows("#items .thinking .text strong", "accept"))
-		b.Run(
-			"const s = document.querySelector('#items .call summary'); getSelection().selectAllChildren(s); s.click()",
-		)
-		b.Run(
-			"getSelection().collapse(document.body); document.querySelector('#items .call ~ .call summary').click()",
-		)
+		b.Run("const s = document.querySelector('#items .call summary'); getSelection().selectAllChildren(s);" +
+			"s.click()")
+		b.Run("getSelection().collapse(document.body); document.querySelector('#items .call ~ .call summary').click()")
 		b.Wait("document.querySelectorAll('#items .tool[open]').length === 1")
 		b.Wait("!document.querySelector('#items .tool').open") // the click that ended a selection
 		for _, css := range []string{

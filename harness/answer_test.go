@@ -13,12 +13,21 @@ import (
 // The answers in the recorded stdout of agents that print JSON: those of turns that ended well, and nothing else.
 func TestAnswer(t *testing.T) {
 	for _, tt := range []struct{ name, run, want string }{
-		{"codex", "simple_stop", "Hello there, finished."},
-		{"claude-code", "simple_stop", "Hello there, finished."},
-		{"codex", "http500_inf", ""},
-		{"claude-code", "sigterm_stream", ""},
+		{"codex", "sessions/codex/simple_stop", "Hello there, finished."},
+		{"claude-code", "sessions/claude-code/simple_stop", "Hello there, finished."},
+		{"codex", "sessions/codex/http500_inf", ""},
+		{"claude-code", "sessions/claude-code/sigterm_stream", ""},
+		{"pi", "live/Live-pi", "Hello.\nBoth.\nFine."},
+		{"codex", "live/Live-codex", "Hello.\nBoth.\nFine."},
+		{"claude-code", "live/Live-claude-code", "Hello.\nBoth.\nFine.\nFine."},
+		{"pi", "live/FullLiveFailure-pi", "Fine."},
+		{"codex", "live/FullLiveFailure-codex", "Fine."},
+		{"claude-code", "live/FullLiveFailure-claude-code", "Fine."},
+		{"pi", "live/FullLiveInterruptStream-pi", "Fine."},
+		{"codex", "live/FullLiveInterruptStream-codex", "Fine."},
+		{"claude-code", "live/FullLiveInterruptStream-claude-code", "Fine."},
 	} {
-		b, err := os.ReadFile(filepath.Join("..", "testdata", "sessions", tt.name, tt.run, "stdout"))
+		b, err := os.ReadFile(filepath.Join("..", "testdata", filepath.FromSlash(tt.run), "stdout"))
 		if err != nil {
 			t.Error(err)
 			continue
@@ -27,9 +36,13 @@ func TestAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		answer := spec.Answer
+		if strings.HasPrefix(tt.run, "live/") {
+			answer = spec.Live.Answer
+		}
 		reply, answers := "", []string(nil)
 		for line := range bytes.Lines(b) {
-			text, final := spec.Answer(line)
+			text, final := answer(line)
 			if text != "" {
 				reply = text
 			}

@@ -59,6 +59,9 @@ type Live struct {
 	// MaxText is the limit on a message's text in characters; 0: none is known.
 	MaxText int
 
+	// Answer is Spec.Answer for a live agent.
+	Answer func(line []byte) (text string, final bool)
+
 	read  func(t *Talk, line []byte) Event
 	taken func(line []byte, e session.Entry, sent []Message) []int
 }

@@ -47,6 +47,7 @@ var claudeLive = Live{
 		return claudeControl(id, object{"subtype": "cancel_async_message", "message_uuid": MessageID(id, 0)})
 	},
 	Rounds: 1,
+	Answer: claudeAnswer,
 	read:   claudeRead,
 	taken:  claudeTaken,
 }

@@ -53,6 +53,7 @@ var codexLive = Live{
 	},
 	Rounds:  1,
 	MaxText: 1 << 20,
+	Answer:  codexLiveAnswer,
 	read:    codexRead,
 	taken: func(_ []byte, e session.Entry, sent []Message) []int {
 		if e.Kind != session.User {
@@ -143,6 +144,24 @@ func codexRead(t *Talk, line []byte) (ev Event) {
 		codexNotified(t, &ev, e)
 	}
 	return ev
+}
+
+// codexLiveAnswer takes the replies of a turn, and its end.
+func codexLiveAnswer(line []byte) (text string, final bool) {
+	var e struct {
+		Method string
+		Params struct {
+			Item struct{ Type, Text string }
+			Turn struct{ Status string }
+		}
+	}
+	if !decode(line, &e) {
+		return "", false
+	}
+	if e.Method == "item/completed" && e.Params.Item.Type == "agentMessage" {
+		text = e.Params.Item.Text
+	}
+	return text, e.Method == "turn/completed" && e.Params.Turn.Status == "completed"
 }
 
 // codexAnswered takes a response.

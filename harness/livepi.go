@@ -46,6 +46,7 @@ var piLive = Live{
 	// Before it begins a turn pi may summarize the conversation; another message would then begin a second turn.
 	Holds:   []Wait{Compaction},
 	Handles: true,
+	Answer:  piAnswer,
 	read:    piRead,
 	taken:   piTaken,
 }
@@ -104,6 +105,20 @@ func piRead(t *Talk, line []byte) (ev Event) {
 		ev.Request = piRequest(e.ID, unquote(e.Method), unquote(e.Title))
 	}
 	return ev
+}
+
+// piAnswer takes a reply, and its end if it calls no tool.
+func piAnswer(line []byte) (text string, final bool) {
+	var e struct {
+		Type    string
+		Message json.RawMessage
+	}
+	var m struct{ Role, StopReason string }
+	if bytes.HasPrefix(line, piUpdate) || !decode(line, &e) || e.Type != "message_end" ||
+		!decode(e.Message, &m) || m.Role != "assistant" || m.StopReason != outcome.StopStop {
+		return "", false
+	}
+	return strings.Join(textsOf(e.Message), "\n"), true
 }
 
 // piReply is the report of a turn that ends with a reply.

@@ -97,10 +97,7 @@ func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
 	if !r.ByHand || outputs == nil {
 		return func() {}
 	}
-	stopStdout := func() {}
-	if !r.Live { // else stdout is the conversation with the agent
-		stopStdout = r.showStdout(ctx, outputs[0])
-	}
+	stopStdout := r.showStdout(ctx, outputs[0])
 	stopStderr := show(ctx, func(ctx context.Context, done *atomic.Int64) error {
 		return copyOutput(ctx, outputs[1].path, r.Stderr, done)
 	})
@@ -112,9 +109,13 @@ func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
 
 // showStdout copies stdout to the person who watches, until the returned func is called.
 func (r *run) showStdout(ctx context.Context, stdout *output) (stop func()) {
+	answer := r.Spec.Answer
+	if r.Live {
+		answer = r.Spec.Live.Answer
+	}
 	return show(ctx, func(ctx context.Context, done *atomic.Int64) error {
-		if r.Spec.Answer != nil {
-			return copyAnswers(ctx, stdout.path, r.Stdout, r.Spec.Answer, done)
+		if answer != nil {
+			return copyAnswers(ctx, stdout.path, r.Stdout, answer, done)
 		}
 		return copyOutput(ctx, stdout.path, r.Stdout, done)
 	})

@@ -27,30 +27,50 @@ func TestAnswerByHand(t *testing.T) {
 	for name, version := range all(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			answer := "The first line.\nThe second line."
-			s := newSceneOf(t, name, version, calling(name, "echo hi"), say(answer))
-			args := append(append([]string{"run"}, s.args...), "--", "do it")
-			cmd, _, _, screen := s.forTerminal(args...)
-			var stdout bytes.Buffer
-			cmd.Stdout = &stdout
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("%v", err)
-			}
-			if got := stdout.String(); got != answer+"\n" {
-				t.Errorf("stdout has %q, want %q", got, answer+"\n")
-			}
-			began := regexp.MustCompile(`▸ ` + name + ` ` + regexp.QuoteMeta(version) + ` · thread ` + s.thread +
-				` · pid \d+\x1b`)
-			until(t, "the closing line", func() bool {
-				return strings.Contains(screen.String(), "✔ completed · exit 0 · ")
-			})
-			if !began.MatchString(screen.String()) || strings.Contains(screen.String(), "level=") {
-				t.Errorf("the terminal shows %q", screen)
-			}
+			answerByHand(t, newSceneOf(t, name, version, calling(name, "echo hi"), say(handAnswer)), version)
 		})
+	}
+}
+
+// So it is in a live run, whose stdout is the conversation with the agent.
+func TestFullAnswerByHandLive(t *testing.T) {
+	versions := others(t)
+	versions["pi"] = "0.87.1"
+	for name, version := range versions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLive(t, name, calling(name, "echo hi"), say(handAnswer))
+			l.args = append(l.args, "--idle", "1ms")
+			answerByHand(t, l.scene, version)
+		})
+	}
+}
+
+const handAnswer = "The first line.\nThe second line."
+
+// answerByHand runs an agent that answers with handAnswer.
+func answerByHand(t *testing.T, s *scene, version string) {
+	t.Helper()
+	args := append(append([]string{"run"}, s.args...), "--", "do it")
+	cmd, _, _, screen := s.forTerminal(args...)
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v", err)
+	}
+	if got := stdout.String(); got != handAnswer+"\n" {
+		t.Errorf("stdout has %q, want %q", got, handAnswer+"\n")
+	}
+	began := regexp.MustCompile(`▸ ` + s.agent.Harness + ` ` + regexp.QuoteMeta(version) + ` · thread ` + s.thread +
+		` · pid \d+\x1b`)
+	until(t, "the closing line", func() bool {
+		return strings.Contains(screen.String(), "✔ completed · exit 0 · ")
+	})
+	if !began.MatchString(screen.String()) || strings.Contains(screen.String(), "level=") {
+		t.Errorf("the terminal shows %q", screen)
 	}
 }
 

@@ -501,18 +501,24 @@ function forms() {
   for (const form of document.querySelectorAll('form[data-post]')) {
     form.addEventListener('submit', async (e) => {
       e.preventDefault();
+      const fields = Object.fromEntries(new FormData(form)), text = form.elements.text;
+      if (text) text.value = ''; // the next chat may be typed before the answer comes
+      const failed = (why) => {
+        if (text) text.value = fields.text + (text.value && '\n' + text.value);
+        say(why);
+      };
       try {
-        const answer = await post(form.dataset.post, Object.fromEntries(new FormData(form)));
-        if (!answer.ok) return say(await message(answer));
+        const answer = await post(form.dataset.post, fields);
+        if (!answer.ok) return failed(await message(answer));
         const {code, expiresAt, revoked} = await answer.json().catch(() => ({}));
-        form.reset();
+        if (!text) form.reset();
         if (code) {
           form.querySelector('output').textContent = location.origin + '/share#' + code + ' (until ' + expiresAt + ')';
         }
         say(code ? 'Everyone who has the link can read this thread.' :
           revoked === undefined ? 'Posted.' : revoked + (revoked === 1 ? ' link' : ' links') + ' revoked.');
       } catch {
-        say('The server does not answer: nothing is known of this post.');
+        failed('The server does not answer: nothing is known of this post.');
       }
     });
   }

@@ -67,6 +67,7 @@ type Server struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	calls   int
+	hooked  int // calls whose hook has returned; under the lock, so that the next call's has what it has written
 	list    []thread.Entry
 	grew    chan struct{} // closed, and made anew, when an entry is added
 	byID    map[string]thread.Entry
@@ -312,7 +313,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var f Fault
 	if s.hook != nil {
 		f = s.hook(call)
-		s.mu.Lock() // the hook of the next call, which begins with this lock, has what this one has written
+		s.mu.Lock()
+		s.hooked++
 		s.mu.Unlock()
 	}
 	if f.Applied {

@@ -18,11 +18,18 @@ func TestFullPageChats(t *testing.T) {
 		signal("r1", "started", thread.TypeStarted, `,"live":true,"cwd":"/w","resume":"none"`))...)
 	b := h.login(t, "t1")
 	b.Wait("document.querySelector('.to-agent').checkVisibility()")
-	for _, text := range []string{"look at one", "look at two"} {
-		b.Type("textarea[name=text]", text)
-		b.Click(".acts form:not(.cancel) button")
-		b.Wait(shows("#items .chat", text))
-	}
+	// What is typed before a post is answered stays.
+	b.Run("const real = fetch; window.fetch = (...all) => new Promise((done) => " +
+		"{ window.answer = () => { window.fetch = real; done(real(...all)); }; })")
+	b.Type("textarea[name=text]", "look at one")
+	b.Click(".acts form:not(.cancel) button")
+	b.Wait("window.answer !== undefined")
+	b.Type("textarea[name=text]", "look at two")
+	b.Run("window.answer()")
+	b.Wait(shows("#items .chat", "look at one"))
+	b.Wait(shows("#status", "Posted."))
+	b.Click(".acts form:not(.cancel) button")
+	b.Wait(shows("#items .chat", "look at two"))
 	b.Wait("document.querySelectorAll('#items .undelivered').length === 2")
 	b.Wait(shows("#threads .unread", "2 not delivered yet"))
 	id := func(n int) string {

@@ -142,8 +142,14 @@ func TestTree(t *testing.T) {
 		child string // what the agent starts; it writes its pid to $out when its own child runs
 		tree  func(agent int) harness.Tree
 	}{
-		{"by descent", "setsid sh -c 'trap \"\" TERM; sleep 60 & echo $$ >> $out; wait; wait' &", func(agent int) harness.Tree { return harness.Tree{Roots: []int{agent}} }},
-		{"by its mark", "(setsid sh -c 'trap \"\" TERM; sleep 60 & echo $$ >> $out; wait; wait' &) ; sleep 60", func(int) harness.Tree { return harness.Tree{Mark: "tree-by-mark"} }},
+		{
+			"by descent", "setsid sh -c 'trap \"\" TERM; sleep 60 & echo $$ >> $out; wait; wait' &",
+			func(agent int) harness.Tree { return harness.Tree{Roots: []int{agent}} },
+		},
+		{
+			"by its mark", "(setsid sh -c 'trap \"\" TERM; sleep 60 & echo $$ >> $out; wait; wait' &) ; sleep 60",
+			func(int) harness.Tree { return harness.Tree{Mark: "tree-by-mark"} },
+		},
 		{
 			"by its cgroup",
 			"(env -i out=$out setsid sh -c 'trap \"\" TERM; sleep 60 & echo $$ >> $out; wait; wait' &) ; sleep 60",

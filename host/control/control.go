@@ -186,7 +186,7 @@ func exec(ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) error 
 	return err
 }
 
-// one returns the row of a query, and ErrAbsent where there is none.
+// one returns the row of a query, and ErrAbsent if there is no row.
 func one[T any](ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) (v T, err error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {

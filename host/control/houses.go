@@ -12,7 +12,7 @@ import (
 type House struct {
 	ID                 string
 	Name               string
-	DefaultEnvironment string // of threads that have none; "" where there is none
+	DefaultEnvironment string // of threads without one; "" for no default
 	CreatedAt          time.Time
 }
 
@@ -56,7 +56,7 @@ func (s Scope) RenameHouse(ctx context.Context, id, name string) error {
 	})
 }
 
-// SetDefaultEnvironment changes the environment of a house's threads that have none; "" is none. Only owners may.
+// SetDefaultEnvironment changes the environment of a house's threads without one; "" removes it. Only owners may.
 func (s Scope) SetDefaultEnvironment(ctx context.Context, id, environment string) error {
 	return s.tx(ctx, "set the default environment of house "+id, func(tx pgx.Tx) error {
 		if err := usable(ctx, tx, id, environment); err != nil {

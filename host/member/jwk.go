@@ -109,7 +109,7 @@ func (k jwk) rsa() (*rsa.PublicKey, error) {
 		return nil, fmt.Errorf("it has %d bits: want %d to %d", n.BitLen(), leastRSA, mostRSA)
 	}
 	if !e.IsInt64() || e.Int64() < 3 || e.Int64() > 1<<31-1 || e.Bit(0) == 0 {
-		return nil, errors.New("its exponent is none of RSA")
+		return nil, errors.New("its exponent is not an odd number from 3 to 2^31-1")
 	}
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }

@@ -53,7 +53,7 @@ func (i item) Sub() string {
 	return "s" + i.Subagent.ID
 }
 
-// Answer returns the id of the entry with the result of a call; "" while there is none.
+// Answer returns the id of the entry with the result of a call; "" until it comes.
 func (i item) Answer() string {
 	if i.Call != nil && i.Call.Result != nil {
 		return i.Call.Result.Entry

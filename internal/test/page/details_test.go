@@ -42,7 +42,7 @@ func TestFullPageDetails(t *testing.T) {
 			`"payload":{"type":%q,"runId":"r2","harness":"codex","agentVersion":"0.169.0","cwd":"/w","resume":"hydrate"}}`,
 			thread.TypeStarted))...)
 		b := h.login(t, "rich")
-		b.Wait(shows("#items .rule", "pi 0.87.1 starts in /work/parser"))
+		b.Wait(shows("#items .rule", "pi 0.87.1 starts in /src/parser"))
 		b.Wait(shows("#items .rule", "codex 0.169.0 continues in /w (run r2), resumed (rebuilt), after pi"))
 		b.Wait(shows("#items .call .state", "done 14s"))
 		b.Wait(shows("#items .call .state", "failed 4.2s"))

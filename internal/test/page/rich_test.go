@@ -84,7 +84,7 @@ func (h *host) rich(id string) {
 			id, name, failed, ms, text(strings.ReplaceAll(output, "^", "\x1b")), thread.Marshal(patch))
 	}
 	all := append(begin("r1", "Make the parser accept trailing commas", ""),
-		signal("r1", "started", thread.TypeStarted, `,"agentVersion":"0.87.1","cwd":"/work/parser","resume":"none"`),
+		signal("r1", "started", thread.TypeStarted, `,"agentVersion":"0.87.1","cwd":"/src/parser","resume":"none"`),
 		reply(`{"type":"thinking","thinking":"The loop in list has no end but an error. I look at **accept**."}`,
 			text(strings.ReplaceAll(richReply, "~", "`")), call("c1", "bash", `{"command":"go test ./parse"}`)),
 		result("c1", "bash", true, 4200, richFailure, ""),

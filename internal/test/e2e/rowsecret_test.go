@@ -191,8 +191,11 @@ func TestFullSecretOfPi(t *testing.T) {
 		t.Errorf("the thread does not have the tool's output: %.4000s", got)
 	}
 	for _, args := range [][]string{
-		{"thread", "read", h.thread}, {"thread", "status", h.thread, "--json"}, {"secret", "list", "--house", "house1"},
-		{"ls"}, {"sandbox", "list"},
+		{"thread", "read", h.thread},
+		{"thread", "status", h.thread, "--json"},
+		{"secret", "list", "--house", "house1"},
+		{"ls"},
+		{"sandbox", "list"},
 	} {
 		out, err := h.try(args...)
 		if err != nil {

@@ -148,7 +148,7 @@ var neverTested = []struct {
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/postgres", "internal/test/scripts"},
+		[]string{"host/control", "internal/test/e2e", "internal/test/faults", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",

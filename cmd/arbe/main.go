@@ -73,7 +73,8 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		Commands: []*cli.Command{
 			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
 			p.listCommand("ls"), p.openCommand(), p.shareCommand(), p.sayCommand(), p.cancelCommand(),
-			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.secretCommand(), p.versionCommand(),
+			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.envCommand(),
+			p.secretCommand(), p.versionCommand(),
 		},
 	}
 	return cmdline.Run(ctx, app, args, values(p))

@@ -15,7 +15,7 @@ import (
 
 // Boxes are the rows of sandboxes and threads as launches and reconcilers use them. All of it is the host's.
 type Boxes struct {
-	// Open returns the database, which may be away: threads and runs go on then.
+	// Open returns the database, which may be away: threads and runs do not need it.
 	Open func(ctx context.Context) (*DB, error)
 }
 
@@ -85,7 +85,7 @@ func (b Boxes) Obtain(ctx context.Context, o resolve.Order) (turn resolve.Turn, 
 	return turn, err
 }
 
-// free returns a *resolve.ClaimedError where another run has a thread. What a row says of a run that the log knows is
+// free returns a *resolve.ClaimedError where another run has a thread. What a row has of a run that the log knows is
 // older than the log, which has given the thread to this run.
 func free(ctx context.Context, tx pgx.Tx, o resolve.Order) error {
 	var status, run string

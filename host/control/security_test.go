@@ -74,7 +74,8 @@ var access = map[string]statements{
 		"select from sandbox_holds where house_id = $1",
 		`insert into sandbox_holds (house_id, sandbox_id, holder)
 			select house_id, id, 'mine' from sandboxes where house_id = $1`,
-		"update sandbox_holds set expires_at = now() where house_id = $1", "delete from sandbox_holds where house_id = $1",
+		"update sandbox_holds set expires_at = now() where house_id = $1",
+		"delete from sandbox_holds where house_id = $1",
 		"m", "", "", "",
 	},
 	"threads": {

@@ -5,10 +5,10 @@
 // too, and no hold is accepted after it. Only then the box is deleted, by any host, with retries.
 //
 // A box with a row in a database has its lease there (host/control). The lease of any other box is a stream of its own,
-// OnStream. The n-th record of a stream has the id lease.<n>. A writer decides on the records that it has read. If another
-// record came first, the server refuses its record (409); the writer then reads the new records and decides again. So
-// two hosts never act on the same state. The thread server's clock decides whether a hold with a time has expired; no
-// other clock and no label of the provider decides anything.
+// OnStream. The n-th record of a stream has the id lease.<n>. A writer decides on the records that it has read. If
+// another record came first, the server refuses its record (409); the writer then reads the new records and decides
+// again. So two hosts never act on the same state. The clock of the thread server, or of the database, decides whether
+// a hold with a time has expired; no other clock and no label of the provider decides anything.
 package lease
 
 import (

@@ -14,7 +14,7 @@ import (
 
 // Rows are the rows of threads and boxes in a database, which may be away. Then threads are settled, and boxes stay.
 type Rows interface {
-	// Running returns what a thread's row says of the run that it has; false where it has none, or there is no row.
+	// Running returns the row of a thread that runs; false for any other.
 	Running(ctx context.Context, thread string) (resolve.Running, bool, error)
 	// Follow gives a row that has not changed since the status of the log.
 	Follow(ctx context.Context, thread string, seen resolve.Running, status string) error
@@ -25,8 +25,8 @@ type Rows interface {
 	// Stale returns threads that were claimed long ago by a run that the log did not have.
 	Stale(ctx context.Context) ([]string, error)
 
-	// Boxes declares boxes dead that are pending for too long. It returns the rows of all boxes that may have a machine,
-	// and those named.
+	// Boxes declares boxes dead that are pending for too long. It returns the rows of all boxes that may have a
+	// machine, and those named.
 	Boxes(ctx context.Context, named []string) ([]resolve.Row, error)
 	// BoxAt returns the row of a machine; "" where it has none.
 	BoxAt(ctx context.Context, provider, ref string) (row string, err error)
@@ -168,7 +168,7 @@ func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox
 	return p.r.Rows.Gone(ctx, row.ID)
 }
 
-// missing notes that the machine of a live row is gone, which the provider has to say twice.
+// missing notes that the machine of a live row is gone, which the provider has to report twice.
 func (p *pass) missing(ctx context.Context, v *view, row resolve.Row) error {
 	for n := range 2 {
 		if gone, err := p.gone(ctx, v, row.Ref); err != nil || !gone {
@@ -183,7 +183,7 @@ func (p *pass) missing(ctx context.Context, v *view, row resolve.Row) error {
 	return p.r.Rows.Gone(ctx, row.ID)
 }
 
-// gone reports whether the provider says that a machine is gone. It does not say that of another host's.
+// gone reports whether a machine is gone, in the provider's words. That of another host is not.
 func (p *pass) gone(ctx context.Context, v *view, ref string) (is bool, err error) {
 	err = v.ask(ctx, func(ctx context.Context) error {
 		health, _, err := v.Probe(ctx, ref)

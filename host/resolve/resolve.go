@@ -3,11 +3,11 @@
 //
 // The row comes before the machine, and the machine carries the row's id as a label. So whatever a host that dies
 // leaves is found: a row without a machine expires, and a machine of a dead row is deleted. A machine without the label
-// of its row is never used, whatever the row says.
+// of its row is never used, whatever the row has.
 //
 // Threads may share a box. The first caller makes it and renews its row meanwhile; the others wait until it is live.
 // If the maker dies the row expires, and the next caller makes another one. All threads of a dead box get the new one
-// at once, and a signal on each says so.
+// at once, and each gets a signal of it.
 package resolve
 
 import (
@@ -40,7 +40,8 @@ type Resolver struct {
 	Client   func(thread string) *thread.Client // for the signals on the threads of a box that is replaced
 	Progress func(step string)                  // nil for none
 
-	// WaitEvery is the interval of looks at a box that another caller makes; 0: 1 s. WaitFor bounds the wait; 0: 15 min.
+	// WaitEvery is the interval of looks at a box that another caller makes; 0: 1 s. WaitFor bounds the wait; 0: 15
+	// min.
 	WaitEvery, WaitFor time.Duration
 }
 
@@ -64,7 +65,7 @@ var ErrSlow = errors.New("another launch still makes the sandbox of the thread")
 // Box returns a thread's box. ctx is used until Ready or Fail.
 func (r *Resolver) Box(ctx context.Context, o Order) (*Box, error) {
 	began := time.Now()
-	told := false
+	announced := false
 	for {
 		turn, err := r.Rows.Obtain(ctx, o)
 		if err != nil {
@@ -89,9 +90,9 @@ func (r *Resolver) Box(ctx context.Context, o Order) (*Box, error) {
 			}
 			continue // it is dead now
 		}
-		if !told {
+		if !announced {
 			r.progress("waiting for the sandbox that another launch makes")
-			told = true
+			announced = true
 		}
 		if time.Since(began) > orElse(r.WaitFor, 15*time.Minute) {
 			return nil, ErrSlow
@@ -157,7 +158,7 @@ func (r *Resolver) labelled(ctx context.Context, row Row) error {
 // ResumedID returns the id of the signal on each thread of a box that another one replaces.
 func ResumedID(row string) string { return "sandbox." + row + ".resumed" }
 
-// resumed tells the threads of a dead box of the new one. The ids follow from the rows: a repeat posts nothing.
+// resumed posts the new box on the threads of a dead one. The ids follow from the rows: a repeat posts nothing.
 func (r *Resolver) resumed(ctx context.Context, t Turn) error {
 	if t.From == "" {
 		return nil

@@ -58,7 +58,7 @@ type Rows interface {
 	Renew(ctx context.Context, row, maker, ref string) error
 	// Ready makes a pending box live. It returns lease.ErrReleased where the box is dead: its maker was too slow.
 	Ready(ctx context.Context, row, maker, ref string) error
-	// Condemn declares a box dead, whoever holds it.
+	// Condemn declares a box dead, with or without holders.
 	Condemn(ctx context.Context, row string) error
 	// Gone notes that a box's machine does not exist any more: the box is dead.
 	Gone(ctx context.Context, row string) error
@@ -82,7 +82,7 @@ const Patience = 5 * time.Minute
 
 // Running is the row of a thread that runs.
 type Running struct {
-	Run     string        // that has claimed it; "" where the log has told the row of it
+	Run     string        // that has claimed it; "" where the row has it from the log
 	Since   time.Duration // the age of the claim
 	Version time.Time     // changes with the row
 }

@@ -4,235 +4,307 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"regexp"
+	"slices"
 
 	"github.com/google/uuid"
-	"github.com/urfave/cli/v2"
 
-	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/launch"
-	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/resolve"
-	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
-// opened returns what opens the database that the flags name, once. It is nil without one. The database is open until
-// the program ends.
-func opened(c *cli.Context) func(context.Context) (*control.DB, error) {
-	url := c.String("database")
-	if url == "" {
-		return nil
-	}
-	var mu sync.Mutex
-	var db *control.DB
-	return func(ctx context.Context) (*control.DB, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if db != nil {
-			return db, nil
-		}
-		got, err := control.Open(ctx, url, control.Config{})
-		if err == nil {
-			db = got
-		}
-		return got, err
-	}
-}
-
-// rows returns the rows of threads and boxes; false without a database.
-func (h host) rows() (control.Boxes, bool) { return control.Boxes{Open: h.database}, h.database != nil }
-
-// leaseOf returns the lease of a box with these labels.
-func (h host) leaseOf(box sandbox.Ref, labels map[string]string) (lease.Lease, error) {
-	if row := labels[sandbox.LabelRow]; row != "" {
-		rows, is := h.rows()
-		if !is {
-			return nil, noRows(box)
-		}
-		return rows.Lease(row), nil
-	}
-	client, err := h.client(lease.Stream(box))
-	return lease.OnStream{Client: client}, err
-}
-
-// noRows is the error of a command that needs the row of a box.
-func noRows(box sandbox.Ref) error {
-	return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(
-		"%s has a row in a database, which tells who needs it: set ARBE_DATABASE or use --database", box)}
-}
-
-// threadRow is the row of a launch's thread, and what it means for the launch.
-type threadRow struct {
-	db          *control.DB
-	thread      control.Thread
-	environment string // of the box; its secrets are the agent's
-	provider    string // of the box
-}
-
-// rowOf returns the row of the task's thread, made where it is missing and the flags name a house. It is nil for a
-// launch without rows. Nothing is on the thread yet: an error leaves at most an idle row.
-func (h host) rowOf(c *cli.Context, t *launch.Task) (*threadRow, error) {
-	if h.database == nil {
-		return nil, nil
-	}
-	db, err := h.database(c.Context)
-	if err != nil {
-		return nil, databaseExit(err)
-	}
-	r := &threadRow{db: db}
-	is, err := r.find(c, t)
-	if err == nil && is {
-		t.Environment = c.String("environment")
-		err = r.box(c)
-	}
-	if err != nil {
-		return nil, databaseExit(fmt.Errorf("the rows of thread %s: %w", t.Thread, err))
-	}
-	if !is {
-		return nil, nil
-	}
-	return r, nil
-}
-
-// find reads the thread's row, or makes it. is is false where there is none, and no house that would have it.
-func (r *threadRow) find(c *cli.Context, t *launch.Task) (is bool, err error) {
-	ctx, host := c.Context, r.db.Host()
-	house, environment := c.String("house"), c.String("environment")
-	if environment != "" {
-		e, err := host.Environment(ctx, environment)
-		switch {
-		case err != nil:
-			return false, err
-		case house != "" && e.House != house:
-			return false, fmt.Errorf("the environment %s is not of the house %s", environment, house)
-		case e.ArchivedAt != nil:
-			return false, fmt.Errorf("the environment %s: %w", environment, control.ErrArchived)
-		}
-		house = e.House
-	}
-	r.thread, err = host.Thread(ctx, t.Thread)
-	switch {
-	case err == nil:
-		return true, r.fits(ctx, house, t.Harness, c.String("agent"))
-	case !errors.Is(err, control.ErrAbsent) || house == "":
-		return false, present(err)
-	}
-	n := control.NewThread{ID: t.Thread, House: house, Environment: environment}
-	if n.Agent, err = r.driver(ctx, house, t.Harness, c.String("agent")); err != nil {
-		return false, err
-	}
-	if t.Parent != nil {
-		parent, err := host.Thread(ctx, t.Parent.ThreadID)
-		if err == nil && parent.House == house {
-			n.Parent = parent.ID
-		} else if present(err) != nil {
-			return false, err
-		}
-	}
-	r.thread, err = host.CreateThread(ctx, n)
-	if errors.Is(err, control.ErrTaken) { // another launch made it
-		if r.thread, err = host.Thread(ctx, t.Thread); err == nil {
-			err = r.fits(ctx, house, t.Harness, c.String("agent"))
-		}
-	}
-	return err == nil, err
-}
-
-// present drops the error that there is no such row.
-func present(err error) error {
-	if errors.Is(err, control.ErrAbsent) {
-		return nil
-	}
-	return err
-}
-
-// fits returns an error where a thread's row is of another house, a chat, or driven by another bot than is asked for.
-func (r *threadRow) fits(ctx context.Context, house, harness, agent string) error {
-	switch {
-	case house != "" && r.thread.House != house:
-		return fmt.Errorf("the thread is of the house %s", r.thread.House)
-	case r.thread.Agent == nil:
-		return errors.New("the thread is a chat: no bot drives it")
-	case agent != "" && agent != r.thread.Agent.String():
-		return fmt.Errorf("the thread is driven by %s", r.thread.Agent)
-	}
-	bot, err := r.db.Host().Agent(ctx, *r.thread.Agent)
-	if err == nil && bot.Runtime != harness {
-		return fmt.Errorf("the thread is driven by the bot %s: use --harness %s", bot.ID, bot.Runtime)
-	}
-	return err
-}
-
-// driver returns the house's bot that drives a new thread: the named one, or the oldest of the harness.
-func (r *threadRow) driver(ctx context.Context, house, harness, named string) (uuid.UUID, error) {
-	bots, err := r.db.Host().Drivers(ctx, house, harness)
-	if err != nil {
-		return uuid.Nil, err
-	}
-	for _, b := range bots {
-		if named == "" || b.ID.String() == named {
-			return b.ID, nil
-		}
-	}
-	if named != "" {
-		return uuid.Nil, fmt.Errorf("%s is no bot of the house %s that runs %s", named, house, harness)
-	}
-	return uuid.Nil, fmt.Errorf("the house %s has no bot that runs %s: add one", house, harness)
-}
-
-// box finds the environment and the provider of the thread's box.
-func (r *threadRow) box(c *cli.Context) error {
-	ctx, host := c.Context, r.db.Host()
-	if r.thread.Sandbox != "" {
-		b, err := host.Sandbox(ctx, r.thread.Sandbox)
-		switch {
-		case err == nil && b.Status != control.SandboxDead:
-			r.environment, r.provider = b.Environment, b.Provider
-			return r.fitsProvider(c)
-		case err == nil:
-			r.environment = b.Environment
-		case present(err) != nil:
-			return err
-		}
-	}
-	if named := c.String("environment"); named != "" {
-		r.environment = named
-	}
-	if r.environment == "" {
-		r.environment = r.thread.Environment
-	}
-	if r.environment == "" {
-		house, err := host.House(ctx, r.thread.House)
-		if err != nil {
-			return err
-		}
-		r.environment = house.DefaultEnvironment
-	}
-	if r.environment == "" {
-		return fmt.Errorf("%w: use --environment", control.ErrNoRecipe)
-	}
-	e, err := host.Environment(ctx, r.environment)
+// scope returns what an agent sees of the database; all for the agent "", the host.
+func (r *lateRows) scope(ctx context.Context, agent string) (s control.Scope, err error) {
+	db, err := r.open(ctx)
 	switch {
 	case err != nil:
+		return s, err
+	case agent == "":
+		return db.Host(), nil
+	}
+	id, err := uuid.Parse(agent)
+	return db.As(id), err
+}
+
+// rowKinds are the errors of package rows for those of the database.
+var rowKinds = []struct{ of, kind error }{
+	{control.ErrAbsent, rows.ErrAbsent},
+	{control.ErrTaken, rows.ErrTaken},
+	{control.ErrReference, rows.ErrReference},
+	{control.ErrInvalid, rows.ErrInvalid},
+	{control.ErrForbidden, rows.ErrForbidden},
+	{control.ErrArchived, rows.ErrArchived},
+	{control.ErrClaimed, rows.ErrRunning},
+	{seal.ErrEmpty, rows.ErrInvalid},
+	{seal.ErrTooLarge, rows.ErrInvalid},
+}
+
+// sqlState is what a message of the database has for its operators.
+var sqlState = regexp.MustCompile(` \(SQLSTATE [0-9A-Z]{5}\)`)
+
+// refusal makes an error of the database one of package rows. Its text is what follows the name of the transaction.
+func refusal(err error) error {
+	for _, k := range rowKinds {
+		if !errors.Is(err, k.of) {
+			continue
+		}
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause
+		}
+		return &rows.Refusal{Kind: k.kind, Text: sqlState.ReplaceAllString(err.Error(), "")}
+	}
+	return err
+}
+
+// threadRow returns a thread's row as the API has it.
+func threadRow(t control.Thread) rows.Thread {
+	agent := ""
+	if t.Agent != nil {
+		agent = t.Agent.String()
+	}
+	return rows.Thread{
+		ID: t.ID, House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.PinnedAt != nil,
+		Closed: t.Status == control.ThreadClosed, Parent: t.Parent, Environment: t.Environment, Sandbox: t.Sandbox,
+		Agent: agent, Claimed: t.ClaimedRun != "", CreatedAt: t.CreatedAt,
+	}
+}
+
+// Closed is member.Rows'.
+func (r *lateRows) Closed(ctx context.Context, thread string) (bool, error) {
+	db, err := r.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	return db.Closed(ctx, thread)
+}
+
+// Threads is rows.Threads'.
+func (r *lateRows) Threads(ctx context.Context, agent string, q rows.Query) ([]rows.Thread, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	statuses := q.Statuses
+	if slices.Contains(statuses, control.ThreadIdle) { // a chat has no run
+		statuses = slices.Concat(statuses, []string{control.ThreadOpen, control.ThreadClosed})
+	}
+	found, err := s.Threads(ctx, control.Query{
+		IDs: q.IDs, House: q.House, Statuses: statuses, Tags: q.Tags, Pinned: q.Pinned, Parent: q.Parent,
+		Limit: q.Limit, After: q.After.ID, AfterTime: q.After.CreatedAt,
+	})
+	all := make([]rows.Thread, len(found))
+	for i, t := range found {
+		all[i] = threadRow(t)
+	}
+	return all, refusal(err)
+}
+
+// Thread is rows.Threads'.
+func (r *lateRows) Thread(ctx context.Context, agent, id string) (rows.Thread, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Thread{}, err
+	}
+	t, err := s.Thread(ctx, id)
+	return threadRow(t), refusal(err)
+}
+
+// CreateThread is rows.Threads'.
+func (r *lateRows) CreateThread(ctx context.Context, agent string, n rows.NewThread) (rows.Thread, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Thread{}, err
+	}
+	want := control.NewThread{
+		ID: n.ID, House: n.House, Name: n.Name, Pinned: n.Pinned, Parent: n.Parent, Environment: n.Environment,
+		Tags: n.Tags, Config: n.Config,
+	}
+	if n.Agent != "" {
+		if want.Agent, err = uuid.Parse(n.Agent); err != nil {
+			return rows.Thread{}, &rows.Refusal{Kind: rows.ErrInvalid, Text: "the driving agent: not a UUID"}
+		}
+	}
+	t, err := s.CreateThread(ctx, want)
+	return threadRow(t), refusal(err)
+}
+
+// ChangeThread is rows.Threads'.
+func (r *lateRows) ChangeThread(
+	ctx context.Context, agent, id string, c rows.ThreadChange,
+) (rows.Thread, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Thread{}, err
+	}
+	t, err := s.ChangeThread(ctx, id, control.ThreadChange{
+		Name: c.Name, Tags: c.Tags, Pinned: c.Pinned, Closed: c.Closed, Environment: c.Environment,
+	})
+	return threadRow(t), refusal(err)
+}
+
+// DeleteThread is rows.Threads'.
+func (r *lateRows) DeleteThread(
+	ctx context.Context, agent, id string, logs func(ctx context.Context, ids []string) error,
+) error {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
 		return err
-	case e.ArchivedAt != nil:
-		return fmt.Errorf("the environment %s: %w", e.ID, control.ErrArchived)
 	}
-	r.provider = e.Runtime
-	return r.fitsProvider(c)
+	return refusal(s.DeleteThread(ctx, id, logs))
 }
 
-func (r *threadRow) fitsProvider(c *cli.Context) error {
-	if asked := c.String("sandbox"); c.IsSet("sandbox") && asked != r.provider {
-		return fmt.Errorf("its sandbox is one of %s, not of %s", r.provider, asked)
+// environmentOf returns an environment as the API has it.
+func environmentOf(e control.Environment) rows.Environment {
+	bindings := make([]rows.Binding, len(e.Bindings))
+	for i, b := range e.Bindings {
+		bindings[i] = rows.Binding(b)
 	}
-	return nil
+	return rows.Environment{
+		ID: e.ID, House: e.House, CreatedAt: e.CreatedAt, ArchivedAt: e.ArchivedAt,
+		Recipe: rows.Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: bindings},
+	}
 }
 
-// resolver returns what resolves the boxes of threads with rows.
-func (h host) resolver(p provider, client func(id string) *thread.Client, progress func(string)) *resolve.Resolver {
-	rows, _ := h.rows()
-	return &resolve.Resolver{Rows: rows, Provider: p, Client: client, Progress: progress}
+// recipeOf returns a recipe as the database has it.
+func recipeOf(r rows.Recipe) control.Recipe {
+	bindings := make([]control.Binding, len(r.Bindings))
+	for i, b := range r.Bindings {
+		bindings[i] = control.Binding(b)
+	}
+	return control.Recipe{Name: r.Name, Runtime: r.Runtime, Config: r.Config, Bindings: bindings}
+}
+
+// Environments is rows.Environments'.
+func (r *lateRows) Environments(ctx context.Context, agent, house string) ([]rows.Environment, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Environments(ctx, house)
+	all := make([]rows.Environment, len(found))
+	for i, e := range found {
+		all[i] = environmentOf(e)
+	}
+	return all, refusal(err)
+}
+
+// Environment is rows.Environments'.
+func (r *lateRows) Environment(ctx context.Context, agent, id string) (rows.Environment, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Environment{}, err
+	}
+	e, err := s.Environment(ctx, id)
+	return environmentOf(e), refusal(err)
+}
+
+// CreateEnvironment is rows.Environments'.
+func (r *lateRows) CreateEnvironment(
+	ctx context.Context, agent, house string, recipe rows.Recipe,
+) (rows.Environment, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Environment{}, err
+	}
+	e, err := s.CreateEnvironment(ctx, house, recipeOf(recipe))
+	return environmentOf(e), refusal(err)
+}
+
+// ChangeEnvironment is rows.Environments'.
+func (r *lateRows) ChangeEnvironment(
+	ctx context.Context, agent, id string, change func(*rows.Recipe) error,
+) (rows.Environment, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Environment{}, err
+	}
+	e, err := s.EditEnvironment(ctx, id, func(to *control.Recipe) error {
+		now := environmentOf(control.Environment{
+			Name: to.Name, Runtime: to.Runtime, Config: to.Config, Bindings: to.Bindings,
+		}).Recipe
+		err := change(&now)
+		*to = recipeOf(now)
+		return err
+	})
+	return environmentOf(e), refusal(err)
+}
+
+// ArchiveEnvironment is rows.Environments'.
+func (r *lateRows) ArchiveEnvironment(
+	ctx context.Context, agent, id string, archived bool,
+) (e rows.Environment, err error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return e, err
+	}
+	if !archived {
+		e, err := s.RestoreEnvironment(ctx, id)
+		return environmentOf(e), refusal(err)
+	}
+	if err := s.ArchiveEnvironment(ctx, id); err != nil {
+		return e, refusal(err)
+	}
+	return r.Environment(ctx, agent, id)
+}
+
+// RemoveEnvironment is rows.Environments'.
+func (r *lateRows) RemoveEnvironment(ctx context.Context, agent, id string) (archived bool, err error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return false, err
+	}
+	err = s.DeleteEnvironment(ctx, id)
+	if errors.Is(err, control.ErrInUse) {
+		return true, refusal(s.ArchiveEnvironment(ctx, id))
+	}
+	return false, refusal(err)
+}
+
+// Secrets is rows.Secrets'.
+func (r *lateRows) Secrets(ctx context.Context, agent, house string) ([]rows.Secret, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Secrets(ctx, house)
+	all := make([]rows.Secret, len(found))
+	for i, v := range found {
+		all[i] = rows.Secret{Name: v.Name, CreatedAt: v.CreatedAt}
+	}
+	return all, refusal(err)
+}
+
+// PutSecret is rows.Secrets'.
+func (r *lateRows) PutSecret(ctx context.Context, agent, house, name string, value []byte) (rows.Secret, error) {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return rows.Secret{}, err
+	}
+	if r.keys == nil {
+		return rows.Secret{}, rows.ErrNoKeys
+	}
+	if err := r.keys.Read(ctx); err != nil { // the primary key may have been rotated
+		return rows.Secret{}, fmt.Errorf("%w: %w", rows.ErrNoKeys, err)
+	}
+	v, err := control.Vault{DB: r.db.Load(), Sealer: r.keys}.Put(ctx, s, house, name, value)
+	return rows.Secret{Name: v.Name, CreatedAt: v.CreatedAt}, refusal(err)
+}
+
+// DeleteSecret is rows.Secrets'.
+func (r *lateRows) DeleteSecret(ctx context.Context, agent, house, name string) error {
+	s, err := r.scope(ctx, agent)
+	if err != nil {
+		return err
+	}
+	err = s.DeleteSecret(ctx, house, name)
+	if !errors.Is(err, control.ErrAbsent) {
+		return refusal(err)
+	}
+	// Row level security hides from a deletion what only owners may delete.
+	all, listErr := s.Secrets(ctx, house)
+	if listErr == nil && slices.ContainsFunc(all, func(v control.Secret) bool { return v.Name == name }) {
+		return rows.ErrForbidden
+	}
+	return refusal(err)
 }

@@ -16,9 +16,7 @@ import (
 
 func (p *program) secretCommand() *cli.Command {
 	flags := func(more ...cli.Flag) []cli.Flag {
-		return append([]cli.Flag{
-			databaseFlag(), &cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "`ID` of the house"},
-		}, more...)
+		return append([]cli.Flag{databaseFlag(), houseFlag()}, more...)
 	}
 	return &cli.Command{
 		Name: "secret", Usage: "keep the secrets of houses, and the keys that seal them",
@@ -121,7 +119,11 @@ func (p *program) withSecrets(
 			return err
 		}
 		defer db.Close()
-		return databaseExit(act(c, db, c.String("house"), c.Args().First()))
+		h, err := findHouse(c, db.Host(), c.String("house"))
+		if err != nil {
+			return databaseExit(err)
+		}
+		return databaseExit(act(c, db, h.ID, c.Args().First()))
 	}
 }
 

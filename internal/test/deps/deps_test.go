@@ -36,8 +36,9 @@ var may = map[string][]string{
 	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/openfiles"},
 	"host/memory":               {"host/log/engine"},
 	"host/proxy":                {"thread"},
-	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/token", "internal/durable", "internal/openfiles", "thread"},
+	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/rows", "host/token", "internal/durable", "internal/openfiles", "thread"},
 	"host/member":               {},
+	"host/rows":                 {},
 	"host/token":                {},
 	"host/view":                 {"outcome", "session", "thread"},
 	"host/sandbox":              {"internal/durable", "internal/procfs", "internal/procgroup", "thread", "outcome", "session"},
@@ -45,6 +46,7 @@ var may = map[string][]string{
 	"host/control":              {"host/control/seal", "host/index", "host/lease", "host/resolve", "thread"},
 	"host/resolve":              {"host/lease", "host/sandbox", "thread"},
 	"host/lease":                {"host/sandbox", "thread"},
+	"host/recipe":               {},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/launch":               {"host/lease", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
 	"host/reconcile":            {"host/lease", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
@@ -54,7 +56,7 @@ var may = map[string][]string{
 	"cmd/internal/shortid":      {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/reconcile", "host/resolve", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/seal", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/recipe", "host/reconcile", "host/resolve", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},
@@ -102,7 +104,6 @@ var never = []struct{ from, what, why string }{
 	{"", module + "internal/test/", "what only tests and the demo need is not shipped"},
 	{"", "github.com/chromedp/", "tests alone drive a browser"},
 	{"", "github.com/santhosh-tekuri/jsonschema/", "tests alone validate by the published schema"},
-	{"", "go.yaml.in/yaml/", "tests alone read docs/openapi.yaml"},
 	{"thread", "github.com/golang-jwt/", "the client carries tokens and signs none"},
 	{"host/log", "github.com/golang-jwt/", "the log is behind whoever checks tokens"},
 	{"host/log/engine", "*", "what both engines share needs neither's library"},
@@ -128,6 +129,7 @@ var linkedBy = []struct {
 	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
 	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
+	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 
@@ -148,7 +150,7 @@ var neverTested = []struct {
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/postgres", "internal/test/scripts"},
+		[]string{"host/control", "internal/test/e2e", "internal/test/faults", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",

@@ -40,7 +40,7 @@ type Stage struct {
 	ends []func() error // of what has been started, the last one first
 }
 
-// Main runs a demo until it ends or is told to, and returns the exit status.
+// Main runs a demo until it or this program is to end, and returns the exit status.
 func Main(demo func(ctx context.Context, bin string) error, bin string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -143,7 +143,7 @@ func (s *Stage) Output(name string, args ...string) (string, error) {
 	return Output(s.Command(name, args...))
 }
 
-// Output returns what a command prints on stdout, without the newline at its end.
+// Output returns what a command prints on stdout, without newlines at its end.
 func Output(cmd *exec.Cmd) (string, error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -152,7 +152,7 @@ func Output(cmd *exec.Cmd) (string, error) {
 		name := filepath.Base(cmd.Path)
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(cmd.Args[1:], " "), err, stderr.String())
 	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimRight(string(out), "\n"), nil
 }
 
 // End asks a command to end and waits for it.

@@ -17,6 +17,7 @@ func (p *program) envCommand() *cli.Command {
 	return &cli.Command{
 		Name: "env", Usage: "keep the environments of a house: recipes for its boxes",
 		Subcommands: []*cli.Command{
+			p.envApplyCommand(),
 			houseCommand(cli.Command{
 				Name: "create", ArgsUsage: "NAME", Usage: "make an environment, and print its id",
 				Flags: []cli.Flag{

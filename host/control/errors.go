@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -136,7 +138,7 @@ func (e *placeError) Unwrap() []error { return []error{e.kind, e.cause} }
 func away(err error) error {
 	var connect *pgconn.ConnectError
 	switch {
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), untrusted(err):
 		return err
 	case errors.As(err, &connect): // by a limit on time, too
 		return fmt.Errorf("%w: %w", ErrAway, err)
@@ -148,6 +150,14 @@ func away(err error) error {
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	return err
+}
+
+// untrusted reports whether the server's certificate was refused, which waiting does not mend.
+func untrusted(err error) bool {
+	var verify *tls.CertificateVerificationError // of sslmode=verify-full
+	var authority x509.UnknownAuthorityError     // and verify-ca
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &verify) || errors.As(err, &authority) || errors.As(err, &invalid)
 }
 
 // broken are the errors of a connection that ended while it was in use.

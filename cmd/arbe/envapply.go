@@ -25,7 +25,8 @@ func (p *program) envApplyCommand() *cli.Command {
 unchanged, the environment's id and its name. Exit status 65: FILE is not valid; each problem is
 a line on stderr, with its place and its key.`,
 		Flags: []cli.Flag{
-			houseFlag(), databaseFlag(),
+			databaseFlag(),
+			houseFlag(),
 			&cli.BoolFlag{Name: "check", Usage: "check FILE alone, without a database"},
 		},
 		Action: p.applyEnvironment,

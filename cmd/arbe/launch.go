@@ -143,7 +143,7 @@ func launchFlags() []cli.Flag {
 			Usage: "label the box with the environment `NAME` (arbe.environment); with --database\n" +
 				"an environment's id, whose secrets the agent gets as variables",
 		},
-		databaseFlag(), secretKeysFlag(),
+		databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 	}
 }
 

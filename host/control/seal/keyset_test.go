@@ -2,6 +2,7 @@ package seal_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -168,6 +169,54 @@ func TestKMS(t *testing.T) {
 		if _, err := seal.New(t.Context(), seal.File{Path: f.Path, KMS: other}); err == nil {
 			t.Errorf("%s reads the keyset", name)
 		}
+	}
+}
+
+// TestWrap encrypts a keyset in cleartext. What its keys have sealed opens, by the KMS alone.
+func TestWrap(t *testing.T) {
+	clear := newFile(t)
+	sealed, err := newSealer(t, clear).Seal(at, []byte("value"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(clear.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kms := newKMS(t, strings.Repeat("k", 32))
+	f := seal.File{Path: clear.Path, KMS: kms}
+	says := func(what string, err error, text string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err = seal.New(t.Context(), f)
+	says("a KMS, and a keyset in cleartext", err, "it is in cleartext: encrypt it with arbe secret key wrap")
+	says("no KMS", clear.Wrap(t.Context()), "no KMS")
+	kms.away = errors.New("no route to it")
+	says("the KMS is away", f.Wrap(t.Context()), kms.away.Error())
+	if after, err := os.ReadFile(f.Path); err != nil || string(after) != string(before) {
+		t.Fatalf("a wrap that failed has changed the keyset: %v", err)
+	}
+	kms.away = nil
+	if err := f.Wrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says("a second time", f.Wrap(t.Context()), "a key management service has encrypted it")
+	_, err = seal.New(t.Context(), clear)
+	says("without the KMS", err, "a key management service has encrypted it: name its key with --secret-kms")
+	if v, err := newSealer(t, f).Open(t.Context(), at, sealed); err != nil || v.Reveal() != "value" {
+		t.Errorf("%v", err)
+	}
+	var had struct {
+		Key []struct{ KeyData struct{ Value string } }
+	}
+	if err := json.Unmarshal(before, &had); err != nil || len(had.Key) != 1 || len(had.Key[0].KeyData.Value) < 40 {
+		t.Fatalf("%v in a keyset in cleartext", err)
+	}
+	if after, err := os.ReadFile(f.Path); err != nil || strings.Contains(string(after), had.Key[0].KeyData.Value) {
+		t.Errorf("the file has the key in cleartext: %v", err)
 	}
 }
 

@@ -120,7 +120,7 @@ func (f File) rewrite(
 	if err := same(locked, f.Path); err != nil {
 		return f.wrap(doing, err)
 	}
-	h, err := from.read(ctx)
+	h, _, err := from.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func same(f *os.File, path string) error {
 
 // Keys returns the keys of the keyset that are in use.
 func (f File) Keys(ctx context.Context) ([]Key, error) {
-	h, err := f.read(ctx)
+	h, _, err := f.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -166,32 +166,32 @@ func (f File) Keys(ctx context.Context) ([]Key, error) {
 	return all, nil
 }
 
-// read returns the keyset in the file.
-func (f File) read(ctx context.Context) (*keyset.Handle, error) {
+// read returns the keyset in the file, and the file as it was.
+func (f File) read(ctx context.Context) (*keyset.Handle, fs.FileInfo, error) {
 	in, err := os.Open(f.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = in.Close() }() // nothing was written to it
 	st, err := in.Stat()
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case !st.Mode().IsRegular():
-		return nil, f.wrap("read", errors.New("it is no regular file"))
+		return nil, nil, f.wrap("read", errors.New("it is no regular file"))
 	case f.KMS == nil && runtime.GOOS != "windows" && st.Mode().Perm()&0o077 != 0: // Windows has no such modes
-		return nil, f.wrap("read", fmt.Errorf("its mode is %04o, so others may read its keys: "+
+		return nil, nil, f.wrap("read", fmt.Errorf("its mode is %04o, so others may read its keys: "+
 			"run chmod 600, and rotate the keyset if others could read it", st.Mode().Perm()))
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxFile))
 	if err != nil {
-		return nil, f.wrap("read", err)
+		return nil, nil, f.wrap("read", err)
 	}
 	h, err := f.decode(ctx, b)
 	if err != nil {
-		return nil, f.wrap("read", err)
+		return nil, nil, f.wrap("read", err)
 	}
-	return h, nil
+	return h, st, nil
 }
 
 // errKeyset is the error of a file that holds something else. An error of the parser could have a part of a key.

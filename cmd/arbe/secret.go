@@ -225,7 +225,8 @@ from the database. It has to be for its owner alone (mode 0600), unless a key ma
 		Subcommands: []*cli.Command{
 			{
 				Name: "new", Usage: "make a file with one key; an existing file is not replaced", ArgsUsage: "FILE",
-				Flags: service, Action: keysetAction(func(c *cli.Context, f seal.File) error { return f.Create(c.Context) }),
+				Flags:  service,
+				Action: keysetAction(func(c *cli.Context, f seal.File) error { return f.Create(c.Context) }),
 			},
 			{
 				Name: "rotate", ArgsUsage: "FILE", Flags: service,

@@ -1,5 +1,5 @@
 // Package kms uses a key of a key management service, which encrypts the keyset of host/control/seal. The key never
-// leaves the service: whoever has the keyset's file, or the database, or both, opens nothing without the service.
+// leaves the service: a thief with the keyset's file, the database or both opens nothing without the service.
 //
 // The service is Vault's transit engine, or OpenBao's, which has the same interface. Its address, its CA and the token
 // are in the variables that its own program reads: VAULT_ADDR, VAULT_CACERT, VAULT_NAMESPACE, VAULT_TOKEN and the
@@ -38,7 +38,7 @@ type Key struct {
 func Open(name string) (*Key, error) {
 	path, is := strings.CutPrefix(name, scheme)
 	mount, key, found := cutLast(path, "/keys/")
-	if !is || !found || mount == "" || key == "" || strings.ContainsAny(key, "/?#%") || strings.ContainsAny(mount, "?#%") {
+	if !is || !found || mount == "" || key == "" || strings.ContainsAny(path, "?#%") || strings.Contains(key, "/") {
 		return nil, fmt.Errorf("key %q: %w", name, ErrName)
 	}
 	config := api.DefaultConfig()

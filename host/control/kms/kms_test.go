@@ -156,7 +156,8 @@ func TestOpen(t *testing.T) {
 	v := vault(t)
 	for _, name := range []string{
 		"", "transit/keys/arbe", "hcvault://", "hcvault://transit", "hcvault://transit/keys/", "hcvault:///keys/arbe",
-		"hcvault://transit/keys/a/b", "hcvault://transit/keys/a?b", "hcvault://a%2fb/keys/c", "gcp-kms://transit/keys/arbe",
+		"hcvault://transit/keys/a/b", "hcvault://transit/keys/a?b", "hcvault://a%2fb/keys/c",
+		"gcp-kms://transit/keys/arbe",
 	} {
 		if _, err := kms.Open(name); !errors.Is(err, kms.ErrName) {
 			t.Errorf("%q: %v", name, err)
@@ -171,7 +172,8 @@ func TestOpen(t *testing.T) {
 			t.Run(variable, func(t *testing.T) {
 				t.Setenv(variable, value)
 				_, err := kms.Open(fakevault.Key)
-				if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), fakevault.Token) {
+				if err == nil || strings.Contains(err.Error(), "hunter2") ||
+					strings.Contains(err.Error(), fakevault.Token) {
 					t.Errorf("%s=%s: %v", variable, value, err)
 				}
 			})

@@ -62,6 +62,8 @@ var places = map[string]string{
 	"sandboxes_house":            "the house",
 	"sandboxes_environment":      "the environment",
 	"sandboxes_status":           "the sandbox's status",
+	"sandbox_holds_sandbox":      "the sandbox",
+	"sandbox_holds_holder":       "the holder",
 	"threads_house":              "the house",
 	"threads_pkey":               "the thread's id",
 	"threads_id":                 "the thread's id",

@@ -206,7 +206,10 @@ func TestFixedColumns(t *testing.T) {
 		"update secret_values set house_id = $1", "update secret_values set secret_id = $1",
 		"update sandboxes set house_id = $1", "update sandboxes set environment_id = $1",
 		"update threads set house_id = $1", "update threads set id = $1", "update threads set stream_id = $1",
-		"update threads set agent_id = null", "update threads set parent_thread_id = $1",
+		"update threads set agent_id = null", "update threads set task = null",
+		"update threads set launch_after = now()",
+		"update threads set launch_trusted = true", "update threads set launch_host = 'h'",
+		"update threads set parent_thread_id = $1",
 		"truncate threads cascade", "truncate thread_cache", "create table public.mine (id int)",
 		"drop policy threads_house on threads", "alter table threads disable row level security",
 	} {

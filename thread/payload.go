@@ -98,6 +98,9 @@ type AgentSpawn struct {
 	AgentID       string `json:"agentId"`
 }
 
+// SpawnID returns the id of the entry that announces a delegated task: one for each child.
+func SpawnID(child string) string { return child + ".spawn" }
+
 // ChildFinished is the payload that has the result of a delegated run, on the parent's thread.
 type ChildFinished struct {
 	Signal

@@ -74,21 +74,22 @@ var (
 )
 
 // Delegate makes the row of a task's thread, idle, for a provisioner to launch. With an ID it may be repeated: the same
-// task is returned again, another one is ErrTaken. It returns ErrNoBot, ErrNoSandbox, ErrNoRecipe, ErrDeadBox and
+// task is returned again, without fresh; another one is ErrTaken. It returns ErrNoBot, ErrNoSandbox, ErrNoRecipe, ErrDeadBox and
 // ErrArchived.
-func (s Scope) Delegate(ctx context.Context, d Delegation) (delegate.Order, error) {
+func (s Scope) Delegate(ctx context.Context, d Delegation) (o delegate.Order, fresh bool, err error) {
 	var made taskRow
-	err := s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) (err error) {
+	err = s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) (err error) {
 		made, err = d.insert(ctx, tx)
 		return err
 	})
 	if errors.Is(err, ErrTaken) && d.ID != "" {
-		return s.repeated(ctx, d, err)
+		o, err = s.repeated(ctx, d, err)
+		return o, false, err
 	}
 	if err != nil {
-		return delegate.Order{}, err
+		return o, false, err
 	}
-	return made.order(), nil
+	return made.order(), true, nil
 }
 
 // parent is what a task takes from the row of the thread that delegates it.

@@ -33,7 +33,7 @@ func TestDelegate(t *testing.T) {
 	d := delegation(t, db, h)
 	d.Task.Model, d.Task.Repo, d.Task.Branch, d.Task.Live = "m", "org/repo", "b", true
 	for name, s := range map[string]control.Scope{"a member": db.As(h.member), "the host": db.Host()} {
-		o := must(s.Delegate(t.Context(), d))(t)
+		o := delegated(s.Delegate(t.Context(), d))(t)
 		want := delegate.Order{
 			Thread: o.Thread, House: h.id, Parent: d.Parent, Agent: h.bot.String(), Author: h.member.String(),
 			Result: h.bot.String(), Prompt: "do it", Harness: "pi", Model: "m", Live: true, Environment: h.env,
@@ -48,13 +48,16 @@ func TestDelegate(t *testing.T) {
 			t.Errorf("by %s: the row is %+v", name, th)
 		}
 	}
-	_, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *control.Delegation) { d.Trusted = true }))
+	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *control.Delegation) { d.Trusted = true }))
 	is(t, err, control.ErrForbidden)
 	d.Trusted = true
-	if o := must(db.Host().Delegate(t.Context(), d))(t); !o.Trusted {
+	if o := delegated(db.Host().Delegate(t.Context(), d))(t); !o.Trusted {
 		t.Error("a task of the host is not trusted")
 	}
 }
+
+// delegated fails the test on an error of Delegate.
+func delegated(o delegate.Order, _ bool, err error) func(testing.TB) delegate.Order { return must(o, err) }
 
 func with(d control.Delegation, change func(*control.Delegation)) control.Delegation {
 	change(&d)
@@ -102,12 +105,12 @@ func TestDelegateErrors(t *testing.T) {
 			d.Sandbox, d.Environment = dead, h.env
 		}, control.ErrInvalid, ""},
 	} {
-		_, err := host.Delegate(ctx, with(d, tt.change))
+		_, _, err := host.Delegate(ctx, with(d, tt.change))
 		if is(t, err, tt.want); err != nil && !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: %v does not name %q", tt.name, err, tt.text)
 		}
 	}
-	_, err := db.As(other.member).Delegate(ctx, d)
+	_, _, err := db.As(other.member).Delegate(ctx, d)
 	is(t, err, control.ErrAbsent)
 	if all := must(host.Threads(ctx, control.Query{Parent: d.Parent}))(t); len(all) > 0 {
 		t.Errorf("rows were made: %+v", all)
@@ -137,7 +140,7 @@ func TestDelegatePlace(t *testing.T) {
 			d.Sandbox = control.SandboxOfParent
 		}, called, box},
 	} {
-		o := must(db.As(h.member).Delegate(ctx, with(d, tt.change)))(t)
+		o := delegated(db.As(h.member).Delegate(ctx, with(d, tt.change)))(t)
 		if o.Environment != tt.env || o.Sandbox != tt.uses {
 			t.Errorf("%s: environment %s, sandbox %s", name, o.Environment, o.Sandbox)
 		}
@@ -165,7 +168,7 @@ func TestDelegateResult(t *testing.T) {
 		"another bot, there":   {func(d *control.Delegation) { d.Parent, d.Task.Author = child, third.String() }, third},
 		"a name, on a chat":    {func(d *control.Delegation) { d.Task.Author = "somebody" }, h.bot},
 	} {
-		if o := must(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want.String() {
+		if o := delegated(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want.String() {
 			t.Errorf("%s: the result is by %s, want %s", name, o.Result, tt.want)
 		}
 	}
@@ -177,8 +180,8 @@ func TestDelegateAgain(t *testing.T) {
 	h := newHouse(t, db)
 	d := delegation(t, db, h)
 	d.ID = "t" + strings.ToLower(uuid.NewString()[:8])
-	first := must(db.As(h.member).Delegate(t.Context(), d))(t)
-	if again := must(db.As(h.member).Delegate(t.Context(), d))(t); again != first || first.Thread != d.ID {
+	first := delegated(db.As(h.member).Delegate(t.Context(), d))(t)
+	if again := delegated(db.As(h.member).Delegate(t.Context(), d))(t); again != first || first.Thread != d.ID {
 		t.Errorf("got %+v, then %+v", first, again)
 	}
 	for _, change := range []func(*control.Delegation){
@@ -186,13 +189,13 @@ func TestDelegateAgain(t *testing.T) {
 		func(d *control.Delegation) { d.Parent = delegation(t, db, h).Parent },
 		func(d *control.Delegation) { d.ID = d.Parent },
 	} {
-		_, err := db.As(h.member).Delegate(t.Context(), with(d, change))
+		_, _, err := db.As(h.member).Delegate(t.Context(), with(d, change))
 		is(t, err, control.ErrTaken)
 	}
 	other := newHouse(t, db)
 	stranger := delegation(t, db, other)
 	stranger.ID = d.ID
-	_, err := db.As(other.member).Delegate(t.Context(), stranger)
+	_, _, err := db.As(other.member).Delegate(t.Context(), stranger)
 	is(t, err, control.ErrTaken)
 }
 
@@ -257,7 +260,7 @@ func TestProvisioners(t *testing.T) {
 	d := delegation(t, db, h)
 	var ids []string
 	for range 20 {
-		ids = append(ids, must(db.Host().Delegate(t.Context(), d))(t).Thread)
+		ids = append(ids, delegated(db.Host().Delegate(t.Context(), d))(t).Thread)
 	}
 	a, b := &counting{}, &counting{}
 	provision(t, ended(t, db),
@@ -276,7 +279,7 @@ func TestProvisioners(t *testing.T) {
 // The task of a host that has died is another's after the lease. What the dead one does later has no effect.
 func TestDeadProvisioner(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
-	id := must(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
+	id := delegated(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
 	dead := control.Queue{DB: db, Host: "dead"}
 	if took := must(dead.Take(t.Context(), time.Hour, 10))(t); len(took) != 1 || took[0].Thread != id {
 		t.Fatalf("took %+v", took)
@@ -305,7 +308,7 @@ func TestDeadProvisioner(t *testing.T) {
 // A host that is stopped in its launch leaves it to another one at once.
 func TestStoppedProvisioner(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
-	id := must(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
+	id := delegated(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
 	stopped := &counting{launch: func(ctx context.Context, _ delegate.Order) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -322,7 +325,7 @@ func TestStoppedProvisioner(t *testing.T) {
 func TestDeletedTask(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	d := delegation(t, db, newHouse(t, db))
-	id := must(db.Host().Delegate(t.Context(), d))(t).Thread
+	id := delegated(db.Host().Delegate(t.Context(), d))(t).Thread
 	q := control.Queue{DB: db, Host: "a"}
 	must(q.Take(t.Context(), time.Hour, 1))(t)
 	check(t, db.Host().DeleteThread(t.Context(), d.Parent))
@@ -342,7 +345,7 @@ func BenchmarkDelegate(b *testing.B) {
 	for i := range b.N {
 		d.Task.Prompt = fmt.Sprint("task ", i)
 		began := time.Now()
-		must(db.As(h.member).Delegate(b.Context(), d))(b)
+		delegated(db.As(h.member).Delegate(b.Context(), d))(b)
 		all = append(all, time.Since(began))
 	}
 	slices.Sort(all)

@@ -48,9 +48,6 @@ var runs = uuid.MustParse("5b0f3f43-5a8c-4d0e-9d43-6c1b2ae5f0a7")
 // Run returns the id of the task's run. It is the same for each attempt.
 func (o Order) Run() string { return uuid.NewSHA1(runs, []byte(o.Thread)).String() }
 
-// AnnouncementID returns the id of the entry that announces the task on the parent's thread.
-func (o Order) AnnouncementID() string { return o.Thread + ".spawn" }
-
 // ErrLost is returned by a Queue for a task that this host does not have any more.
 var ErrLost = errors.New("another host has the task")
 

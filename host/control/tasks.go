@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,7 +37,8 @@ type Delegation struct {
 	Environment string
 	// Sandbox of the house to share, or SandboxOfParent; "" for one of the task's own. Its environment is the task's.
 	Sandbox string
-	Trusted bool // from the operator of this host; only the host's scope can say so
+	Trusted bool // from the operator of this host; only the host's scope can set it
+	NoLocal bool // refuse a sandbox on the host's own machine: ErrLocal
 	Task    Task
 }
 
@@ -71,6 +73,7 @@ const taskColumns = `t.id, t.house_id as house, coalesce(t.parent_thread_id, '')
 var (
 	ErrNoBot     = errors.New("the house has no bot of this harness")
 	ErrNoSandbox = errors.New("the parent has no sandbox")
+	ErrLocal     = errors.New("local boxes are not for tasks of members here")
 )
 
 // Delegate makes the row of a task's thread, idle, for a provisioner to launch. With an ID it may be repeated: the same
@@ -113,6 +116,9 @@ func (d Delegation) insert(ctx context.Context, tx pgx.Tx) (taskRow, error) {
 		return fail(err)
 	}
 	environment, box, err := d.place(ctx, tx, p)
+	if err == nil && d.NoLocal {
+		err = notLocal(ctx, tx, environment, box)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -186,6 +192,19 @@ func (d Delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment
 		err = fmt.Errorf("sandbox %s: %w", box, ErrDeadBox)
 	}
 	return b.Environment, box, err
+}
+
+// localProvider makes boxes of the host's own machine, in which a task runs as the host's user.
+const localProvider = "local"
+
+// notLocal returns ErrLocal where a task's sandbox is, or would be, on the host's own machine.
+func notLocal(ctx context.Context, tx pgx.Tx, environment, box string) error {
+	providers, err := column[string](ctx, tx, `select provider from sandboxes where id = $2
+		union all select runtime from environments where id = $1 and $2 = ''`, environment, box)
+	if err == nil && slices.Contains(providers, localProvider) {
+		err = fmt.Errorf("environment %s: %w", environment, ErrLocal)
+	}
+	return err
 }
 
 // resultAuthor returns the author of the result on the parent: the bot that delegates, else the parent's bot, else the

@@ -76,6 +76,8 @@ func TestDelegateErrors(t *testing.T) {
 	dead := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{}))(t).Sandbox.ID
 	_ = must(host.Tombstone(ctx, dead))(t)
 	elsewhere := must(host.Resolve(ctx, delegation(t, db, other).Parent, control.Want{}))(t).Sandbox.ID
+	local := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "local", Runtime: "local"}))(t).ID
+	localBox := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{Environment: local}))(t).Sandbox.ID
 	for _, tt := range []struct {
 		name   string
 		change func(*control.Delegation)
@@ -104,6 +106,12 @@ func TestDelegateErrors(t *testing.T) {
 		{"a sandbox and an environment", func(d *control.Delegation) {
 			d.Sandbox, d.Environment = dead, h.env
 		}, control.ErrInvalid, ""},
+		{"a local environment, where that is not for members", func(d *control.Delegation) {
+			d.NoLocal, d.Environment = true, local
+		}, control.ErrLocal, local},
+		{"a local sandbox, where that is not for members", func(d *control.Delegation) {
+			d.NoLocal, d.Sandbox = true, localBox
+		}, control.ErrLocal, local},
 	} {
 		_, _, err := host.Delegate(ctx, with(d, tt.change))
 		if is(t, err, tt.want); err != nil && !strings.Contains(err.Error(), tt.text) {
@@ -328,7 +336,7 @@ func TestDeletedTask(t *testing.T) {
 	id := delegated(db.Host().Delegate(t.Context(), d))(t).Thread
 	q := control.Queue{DB: db, Host: "a"}
 	must(q.Take(t.Context(), time.Hour, 1))(t)
-	check(t, db.Host().DeleteThread(t.Context(), d.Parent))
+	check(t, db.Host().DeleteThread(t.Context(), d.Parent, nil))
 	is(t, q.Renew(t.Context(), id, time.Hour), delegate.ErrLost)
 	if took := must(q.Take(t.Context(), time.Hour, 1))(t); len(took) != 0 {
 		t.Errorf("took %+v", took)

@@ -149,7 +149,7 @@ func launchFlags() []cli.Flag {
 			Usage: "with --database, let the bot `AGENT` of the house drive a new thread (default: its oldest\n" +
 				"one of the harness)",
 		},
-		databaseFlag(), secretKeysFlag(),
+		databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 	}
 }
 

@@ -48,6 +48,7 @@ type testServer struct {
 	log   *log.Log
 	srv   *httptest.Server
 	doors *member.Doors // nil without houses
+	with  func(*server.Server)
 
 	closeIndex func()
 }
@@ -76,6 +77,9 @@ func (s *testServer) open() {
 		Logger:   logger,
 		Index:    threads,
 		Doors:    s.doors,
+	}
+	if s.with != nil {
+		s.with(h)
 	}
 	s.srv = httptest.NewServer(h.Handler())
 }

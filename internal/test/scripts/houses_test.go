@@ -399,7 +399,9 @@ func (s *houseServer) deletes() {
 	s.want(409, "running", "ann", "DELETE", "/api/threads/mine", "")
 	s.want(200, `"status":"running"`, "ann", "GET", "/api/threads/mine", "")
 
-	// The run is silent: a read of its thread has it settled.
+	// The run is silent, by a clock of seconds: a read of its thread has it settled.
+	posted := time.Now()
+	s.until("the run is silent", func() bool { return time.Since(posted) > 2*time.Second })
 	s.until("a read settles the thread", func() bool {
 		_, answer := s.ask("cid", "GET", "/api/threads/below", "")
 		return strings.Contains(answer, `"status":"failed"`)

@@ -40,7 +40,9 @@ func newStore(r *rows) *store {
 }
 
 // sees reports whether an agent sees what is of a house. The caller holds mu.
-func (s *store) sees(agent, of string) bool { return agent == "" || slices.Contains(s.houses[agent], of) }
+func (s *store) sees(agent, of string) bool {
+	return agent == "" || slices.Contains(s.houses[agent], of)
+}
 
 func (s *store) add(id, of string, change func(*house.Thread)) {
 	t := house.Thread{ID: id, House: of, CreatedAt: time.UnixMilli(int64(1000 + len(s.order)))}
@@ -283,8 +285,12 @@ func TestWithoutRows(t *testing.T) {
 	s, _ := newHouses(t)
 	signed := login(t, ann, time.Hour)
 	for _, request := range [][2]string{
-		{"GET", "/api/threads?tag=a"}, {"POST", "/api/threads"}, {"PATCH", "/api/threads/t1"},
-		{"DELETE", "/api/threads/t1"}, {"GET", "/api/environments"}, {"PUT", "/api/secrets/KEY"},
+		{"GET", "/api/threads?tag=a"},
+		{"POST", "/api/threads"},
+		{"PATCH", "/api/threads/t1"},
+		{"DELETE", "/api/threads/t1"},
+		{"GET", "/api/environments"},
+		{"PUT", "/api/secrets/KEY"},
 	} {
 		if a := s.do(request[0], request[1], signed, "{}"); a.status != 501 || a.code != "no_houses" {
 			t.Errorf("%v: %+v", request, a)
@@ -425,7 +431,8 @@ func TestClosed(t *testing.T) {
 	s, r := newHouses(t)
 	r.change(func() { r.closed = map[string]bool{"t1": true} })
 	chat := `{"payload":{"type":"chat","text":"x"}}`
-	if a := s.do("POST", "/api/threads/t1/entries", login(t, ann, time.Hour), chat); a.status != 409 || a.code != "closed" {
+	a := s.do("POST", "/api/threads/t1/entries", login(t, ann, time.Hour), chat)
+	if a.status != 409 || a.code != "closed" {
 		t.Errorf("got %+v", a)
 	}
 	if a := s.do("POST", "/api/threads/t3/entries", login(t, ann, time.Hour), chat); a.status != 201 {

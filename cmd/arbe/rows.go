@@ -154,8 +154,8 @@ func (r *lateRows) DeleteThread(
 	return refusal(s.DeleteThread(ctx, id, logs))
 }
 
-// environmentRow returns an environment as the API has it.
-func environmentRow(e control.Environment) rows.Environment {
+// environmentOf returns an environment as the API has it.
+func environmentOf(e control.Environment) rows.Environment {
 	bindings := make([]rows.Binding, len(e.Bindings))
 	for i, b := range e.Bindings {
 		bindings[i] = rows.Binding(b)
@@ -184,7 +184,7 @@ func (r *lateRows) Environments(ctx context.Context, agent, house string) ([]row
 	found, err := s.Environments(ctx, house)
 	all := make([]rows.Environment, len(found))
 	for i, e := range found {
-		all[i] = environmentRow(e)
+		all[i] = environmentOf(e)
 	}
 	return all, refusal(err)
 }
@@ -196,7 +196,7 @@ func (r *lateRows) Environment(ctx context.Context, agent, id string) (rows.Envi
 		return rows.Environment{}, err
 	}
 	e, err := s.Environment(ctx, id)
-	return environmentRow(e), refusal(err)
+	return environmentOf(e), refusal(err)
 }
 
 // CreateEnvironment is rows.Environments'.
@@ -208,7 +208,7 @@ func (r *lateRows) CreateEnvironment(
 		return rows.Environment{}, err
 	}
 	e, err := s.CreateEnvironment(ctx, house, recipeOf(recipe))
-	return environmentRow(e), refusal(err)
+	return environmentOf(e), refusal(err)
 }
 
 // ChangeEnvironment is rows.Environments'.
@@ -220,14 +220,14 @@ func (r *lateRows) ChangeEnvironment(
 		return rows.Environment{}, err
 	}
 	e, err := s.EditEnvironment(ctx, id, func(to *control.Recipe) error {
-		now := environmentRow(control.Environment{
+		now := environmentOf(control.Environment{
 			Name: to.Name, Runtime: to.Runtime, Config: to.Config, Bindings: to.Bindings,
 		}).Recipe
 		err := change(&now)
 		*to = recipeOf(now)
 		return err
 	})
-	return environmentRow(e), refusal(err)
+	return environmentOf(e), refusal(err)
 }
 
 // ArchiveEnvironment is rows.Environments'.
@@ -240,7 +240,7 @@ func (r *lateRows) ArchiveEnvironment(
 	}
 	if !archived {
 		e, err := s.RestoreEnvironment(ctx, id)
-		return environmentRow(e), refusal(err)
+		return environmentOf(e), refusal(err)
 	}
 	if err := s.ArchiveEnvironment(ctx, id); err != nil {
 		return e, refusal(err)

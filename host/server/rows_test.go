@@ -214,7 +214,7 @@ func TestRowBounds(t *testing.T) {
 	refused := errors.New("config: image: want a name")
 	s, st := newRowServer(t, func(h *server.Server) {
 		h.TokenQuota = thread.MaxBody
-		h.CheckRecipe = func(r house.Recipe) error {
+		h.CheckRecipe = func(r *house.Recipe) error {
 			if strings.Contains(string(r.Config), "bad") {
 				return refused
 			}

@@ -422,8 +422,13 @@ func (s *houseServer) environments() {
 	made := s.want(201, `"runtime":"daytona","config":\{\},"secretBindings":\[\]`, "cid", "POST", "/api/environments",
 		`{"house":"h1","name":"node"}`)
 	at := "/api/environments/" + s.idOf(made)
-	s.want(200, `"runtime":"local","config":\{"image":"x"\},"secretBindings":\[\{"name":"KEY","required":true\}\]`, "cid",
-		"PUT", at, `{"name":"node","runtime":"local","config":{"image":"x"},"secretBindings":[{"name":"KEY","required":true}]}`)
+	s.want(200, `"runtime":"local","config":\{"repositories":\[\{"path":"web","repo":"a/web"\}\]\},`+
+		`"secretBindings":\[\{"name":"KEY","required":true\},\{"name":"B","required":false\}\]`, "cid", "PUT", at,
+		`{"name":"node","runtime":"local","config":{"repositories":[{"repo":"a/web"}]},`+
+			`"secretBindings":[{"name":"KEY"},{"name":"B","required":false}]}`)
+	s.want(400, "image: a local box has none", "cid", "PATCH", at, `{"config":{"image":"node"}}`)
+	s.want(400, "env: .*; limits.run: want a duration", "cid", "PATCH", at, `{"config":{"env":1,"limits":{"run":"soon"}}}`)
+	s.want(400, "stand beside it", "cid", "PATCH", at, `{"config":{"name":"x"}}`)
 	s.want(200, `"name":"other","runtime":"local".*KEY`, "cid", "PATCH", at, `{"name":"other"}`)
 	for _, bad := range []string{
 		`{}`, `{"name":""}`, `{"name":"x","config":[]}`, `{"name":"x","secretBindings":[{"name":"A-B"}]}`, `{"name":"x","id":"y"}`,

@@ -133,11 +133,13 @@ func TestEditEnvironment(t *testing.T) {
 	if e := must(s.RestoreEnvironment(ctx, h.env))(t); e.ArchivedAt != nil {
 		t.Errorf("archived at %v", e.ArchivedAt)
 	}
-	if got := must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &h.env}))(t); got.Environment != h.env {
+	got := must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &h.env}))(t)
+	if got.Environment != h.env {
 		t.Errorf("the thread's environment is %q", got.Environment)
 	}
 	none := ""
-	if got := must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &none}))(t); got.Environment != "" {
+	got = must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &none}))(t)
+	if got.Environment != "" {
 		t.Errorf("the thread's environment is %q", got.Environment)
 	}
 }

@@ -51,6 +51,8 @@ type Task struct {
 	Live bool          // the run takes chats while it lasts
 	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
 
+	Limit time.Duration // the agent is ended after this time; 0: the runner's own guard
+
 	Box sandbox.Options   // of a new box; the launch adds labels
 	Env map[string]string // of the agent
 	// Secrets returns more variables of the agent, whose values are removed from all that is posted; nil for none. It
@@ -59,6 +61,7 @@ type Task struct {
 	Files   []Inline // in the box user's home folder
 	Dir     Tree     // a folder of this host to copy into the box; nil for none
 	Setup   Setup
+	Make    Make // what a new box gets first, by its environment
 }
 
 // Inline is a small file to make in the box, with mode 0600.
@@ -155,6 +158,8 @@ type launching struct {
 	steps  *steps
 	fired  bool     // the runner may have been started: its answer is lost
 	secret []string // names of Env that are secrets
+
+	secrets map[string]string // what Secrets has returned
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
@@ -198,7 +203,11 @@ func (g *launching) resolve(ctx context.Context) error {
 	}
 	env := maps.Clone(secrets)
 	maps.Copy(env, g.Env)
-	g.Env, g.secret = env, slices.Sorted(maps.Keys(secrets))
+	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
+	for i := range g.Make.Repositories {
+		r := &g.Make.Repositories[i]
+		r.Token = cmp.Or(r.Token, secrets["GITHUB_TOKEN"])
+	}
 	for _, name := range g.secret {
 		if strings.HasPrefix(name, "ARBE_") {
 			return fmt.Errorf("the secret %s: variables that begin with ARBE_ are the runner's", name)
@@ -310,9 +319,11 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 	case g.Dir != nil:
 		o.Labels[sandbox.LabelTree] = sandbox.TreeFolder
 	}
+	g.Make.label(o.Labels)
+	o.Work = cmp.Or(o.Work, g.Make.work())
 	maps.Copy(o.Labels, g.Box.Labels)
 	o.Progress = func(step string) { g.progress("%s", step) }
-	kind := ""
+	kind := thread.StepBox
 	if o.Repo != "" {
 		kind = thread.StepRepository
 	}

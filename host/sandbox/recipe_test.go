@@ -191,7 +191,9 @@ func TestVolumes(t *testing.T) {
 			{ID: "id-3", Name: "three", State: "error", ErrorReason: "no space"},
 		}
 	})
-	h.create(t, sandbox.Options{Volumes: []sandbox.Volume{{Name: "one", Path: "/data/one"}, {Name: "id-2", Path: "/two"}}})
+	h.create(t, sandbox.Options{
+		Volumes: []sandbox.Volume{{Name: "one", Path: "/data/one"}, {Name: "id-2", Path: "/two"}},
+	})
 	got := h.fake.Boxes()[0].Volumes
 	if len(got) != 2 || got[0] != (fakedaytona.Mount{VolumeID: "id-1", MountPath: "/data/one"}) || got[1].VolumeID != "id-2" {
 		t.Errorf("got %+v", got)

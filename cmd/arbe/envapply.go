@@ -26,7 +26,7 @@ unchanged, the environment's id and its name. Exit status 65: FILE is not valid;
 a line on stderr, with its place and its key.`,
 		Flags: []cli.Flag{
 			databaseFlag(),
-			&cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "`ID` of the house"},
+			houseFlag(),
 			&cli.BoolFlag{Name: "check", Usage: "check FILE alone, without a database"},
 		},
 		Action: p.applyEnvironment,
@@ -64,7 +64,11 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	e, did, err := db.Host().ApplyEnvironment(c.Context, house, row)
+	h, err := findHouse(c, db.Host(), house)
+	if err != nil {
+		return databaseExit(err)
+	}
+	e, did, err := db.Host().ApplyEnvironment(c.Context, h.ID, row)
 	if err == nil {
 		fmt.Fprintf(p.stdout, "%s\t%s\t%s\n", did, e.ID, e.Name)
 	}

@@ -136,12 +136,17 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name:    "house",
 			EnvVars: []string{"ARBE_HOUSE"},
-			Usage:   "label the box with the owner `NAME` (arbe.house)",
+			Usage: "label the box with the owner `NAME` (arbe.house); with --database the id of the house that\n" +
+				"owns thread and box",
 		},
 		&cli.StringFlag{
 			Name: "environment",
 			Usage: "label the box with the environment `NAME` (arbe.environment); with --database\n" +
-				"an environment's id, by which the box is made; other flags outrank it",
+				"the id of the environment by which the box is made; other flags outrank it",
+		},
+		&cli.StringFlag{
+			Name: "agent", Usage: "with --database, let the bot `ID` of the house drive a new thread (default: its " +
+				"oldest\none of the harness)",
 		},
 		databaseFlag(), secretKeysFlag(),
 	}...)
@@ -195,12 +200,15 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	task.Secrets = launchSecrets(c)
-	runtime, err := p.follow(c, h, &task)
+	row, err := h.rowOf(c, &task)
 	if err != nil {
 		return fail(err)
 	}
-	provider, err := providerNamed(h.data, "--sandbox", runtime)
+	name, err := p.follow(c, h, &task, row)
+	if err != nil {
+		return fail(err)
+	}
+	provider, err := providerNamed(h.data, "--sandbox", name)
 	if err != nil {
 		return fail(err)
 	}
@@ -225,6 +233,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		if err := p.checkPush(c); err != nil {
 			return fail(err)
 		}
+	}
+	if row != nil {
+		task.Secrets = launchSecrets(c, row.db, row.environment)
 	}
 	mint := h.minting(client.Base, key, client)
 	steps := cmdline.NewSteps(p.stderr)
@@ -256,6 +267,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			}
 			steps.Begin(step)
 		},
+	}
+	if row != nil {
+		l.Rows = h.resolver(provider, l.Boxes, l.Progress)
 	}
 	if err := remember(h.data, task.Thread); err != nil {
 		return fail(err) // noted before the run exists, so reconcile --all finds it

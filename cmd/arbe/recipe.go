@@ -35,9 +35,9 @@ func environmentFlags() []cli.Flag {
 	}
 }
 
-// follow makes a task's box by the environment of the command line, and returns the provider's name. Flags outrank the
-// environment.
-func (p *program) follow(c *cli.Context, h host, t *launch.Task) (string, error) {
+// follow makes a task's box by its environment, and returns the provider's name. Flags outrank the environment. row is
+// that of the task's thread; nil for none.
+func (p *program) follow(c *cli.Context, h host, t *launch.Task, row *launchRow) (provider string, err error) {
 	t.Box.Image = c.String("image")
 	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
 		t.Box.Snapshot = "" // the provider's default
@@ -45,59 +45,47 @@ func (p *program) follow(c *cli.Context, h host, t *launch.Task) (string, error)
 	if t.Box.Image != "" && t.Box.Snapshot != "" {
 		return "", cmdline.Usage("--image and --snapshot exclude each other")
 	}
-	file, id := c.String("environment-file"), c.String("environment")
-	var r recipe.Recipe
-	var err error
+	provider = c.String("sandbox")
+	file := c.String("environment-file")
 	switch {
-	case file != "" && id != "":
-		return "", cmdline.Usage("--environment and --environment-file exclude each other")
+	case row != nil && file != "":
+		const text = "--environment-file: the thread is of a house, whose environment %s its box has"
+		return "", cmdline.Usage(text, row.environment)
+	case row != nil:
+		provider = row.provider
+		err = row.follow(c.Context, t)
 	case file != "":
-		if r, err = p.readRecipe(file, recipe.ParseHost); err == nil {
-			err = p.followFile(h, t, r, filepath.Dir(file))
+		var r recipe.Recipe
+		if r, err = p.readRecipe(file, recipe.ParseHost); err != nil {
+			return "", err
 		}
-	case id != "" && c.String("database") != "":
-		if r, err = houseRecipe(c, id); err == nil {
-			t.Follow(r)
+		if !c.IsSet("sandbox") {
+			provider = cmp.Or(r.Runtime, provider)
 		}
-	}
-	if err != nil {
-		return "", err
+		err = followFile(h, t, r, filepath.Dir(file))
 	}
 	for i := range t.Make.Repositories {
 		t.Make.Repositories[i].GitHub = os.Getenv("GITHUB_SERVER_URL")
 	}
-	if c.IsSet("sandbox") {
-		return c.String("sandbox"), nil
-	}
-	return cmp.Or(r.Runtime, c.String("sandbox")), nil
+	return provider, err
 }
 
-// houseRecipe reads the environment of a house. The house's --house, where it is given, has to be the one.
-func houseRecipe(c *cli.Context, id string) (recipe.Recipe, error) {
-	db, err := openDatabase(c)
+// follow makes a task's box by the environment of its row, which is checked again.
+func (r *launchRow) follow(ctx context.Context, t *launch.Task) error {
+	e, err := r.db.Host().Environment(ctx, r.environment)
 	if err != nil {
-		return recipe.Recipe{}, err
+		return databaseExit(err)
 	}
-	defer db.Close()
-	e, err := db.Host().Environment(c.Context, id)
-	if house := c.String("house"); err == nil && house != "" && e.House != house {
-		err = fmt.Errorf("the environment %s is not of the house %s", id, house)
-	}
-	if err == nil && e.ArchivedAt != nil {
-		err = fmt.Errorf("environment %s: %w", id, control.ErrArchived)
-	}
+	stored, err := storedRecipe(e)
 	if err != nil {
-		return recipe.Recipe{}, &cmdline.Exit{Status: 1, Cause: err}
+		return &cmdline.Exit{Status: exitData, Cause: fmt.Errorf("environment %s: %w", e.ID, err)}
 	}
-	r, err := recipeOf(e)
-	if err != nil {
-		return r, &cmdline.Exit{Status: exitData, Cause: fmt.Errorf("environment %s: %w", id, err)}
-	}
-	return r, nil
+	t.Follow(stored)
+	return nil
 }
 
-// recipeOf returns the recipe in an environment's row, checked again.
-func recipeOf(e control.Environment) (recipe.Recipe, error) {
+// storedRecipe returns the recipe in an environment's row.
+func storedRecipe(e control.Environment) (recipe.Recipe, error) {
 	var secrets []recipe.Secret
 	for _, b := range e.Bindings {
 		secrets = append(secrets, recipe.Secret(b))
@@ -107,7 +95,7 @@ func recipeOf(e control.Environment) (recipe.Recipe, error) {
 
 // followFile makes a task's box by an environment in a file of this host, of which dir is the folder. Its secrets are
 // variables of this process's environment.
-func (p *program) followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
+func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 	t.Follow(r)
 	for i := range t.Make.Repositories {
 		t.Make.Repositories[i].Token = t.Box.Token

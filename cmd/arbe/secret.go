@@ -16,9 +16,7 @@ import (
 
 func (p *program) secretCommand() *cli.Command {
 	flags := func(more ...cli.Flag) []cli.Flag {
-		return append([]cli.Flag{
-			databaseFlag(), &cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "`ID` of the house"},
-		}, more...)
+		return append([]cli.Flag{databaseFlag(), houseFlag()}, more...)
 	}
 	return &cli.Command{
 		Name: "secret", Usage: "keep the secrets of houses, and the keys that seal them",
@@ -81,26 +79,14 @@ func vaultOf(c *cli.Context, db *control.DB) (control.Vault, error) {
 	return control.Vault{DB: db, Sealer: s}, nil
 }
 
-// launchSecrets returns what reads the secrets of a launch's environment; nil without an environment or a database.
-func launchSecrets(c *cli.Context) func(context.Context) (map[string]string, error) {
-	environment, house := c.String("environment"), c.String("house")
-	if environment == "" || c.String("database") == "" {
-		return nil
-	}
+// launchSecrets returns what reads the secrets of an environment.
+func launchSecrets(
+	c *cli.Context, db *control.DB, environment string,
+) func(context.Context) (map[string]string, error) {
 	return func(ctx context.Context) (map[string]string, error) {
-		db, err := openDatabase(c)
-		if err != nil {
-			return nil, err
-		}
-		defer db.Close()
 		e, err := db.Host().Environment(ctx, environment)
-		switch {
-		case err != nil:
+		if err != nil || len(e.Bindings) == 0 {
 			return nil, err
-		case house != "" && e.House != house:
-			return nil, fmt.Errorf("the environment %s is not of the house %s", environment, house)
-		case len(e.Bindings) == 0:
-			return nil, nil
 		}
 		v, err := vaultOf(c, db)
 		if err != nil {
@@ -133,7 +119,11 @@ func (p *program) withSecrets(
 			return err
 		}
 		defer db.Close()
-		return databaseExit(act(c, db, c.String("house"), c.Args().First()))
+		h, err := findHouse(c, db.Host(), c.String("house"))
+		if err != nil {
+			return databaseExit(err)
+		}
+		return databaseExit(act(c, db, h.ID, c.Args().First()))
 	}
 }
 

@@ -24,9 +24,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
@@ -52,6 +54,8 @@ type Task struct {
 	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
 
 	Limit time.Duration // the agent is ended after this time; 0: the runner's own guard
+	// Environment is the environment of a new box, for a launch with Rows; "" for the thread's, or its house's default.
+	Environment string
 
 	Box sandbox.Options   // of a new box; the launch adds labels
 	Env map[string]string // of the agent
@@ -112,6 +116,9 @@ type Launcher struct {
 	// Runner returns the path of the runner's binary for an architecture ("amd64", "arm64").
 	Runner func(arch string) (string, error)
 
+	// Rows resolves the box of a thread that has a row; nil for a launch without rows. Then the box is that of the
+	// thread's last run, if the task resumes, or a new one.
+	Rows *resolve.Resolver
 	// Attached is this host's own hold of the box, for the work after the run; "" for none. The caller renews it.
 	Attached string
 	// WaitEvery is the interval of signals during a long step; 0: 30 s.
@@ -131,6 +138,7 @@ type Launched struct {
 	WorkDir string          `json:"workDir"`
 
 	Box    sandbox.Sandbox `json:"-"`
+	Lease  lease.Lease     `json:"-"` // of the box
 	Offset string          `json:"-"` // of the thread: the run's entries come behind it
 }
 
@@ -156,10 +164,14 @@ type launching struct {
 	server thread.Health
 	thread log
 	steps  *steps
-	fired  bool     // the runner may have been started: its answer is lost
-	secret []string // names of Env that are secrets
+	row    *resolve.Box // of the thread's row; nil without rows, or before it is known
+	fired  bool         // the runner may have been started: its answer is lost
+	secret []string     // names of Env that are secrets
 
 	secrets map[string]string // what Secrets has returned
+
+	outputMu sync.Mutex
+	rest     [2][]byte // of each output of the command that runs: a line that has not ended
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
@@ -178,16 +190,19 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 		return done, err
 	}
 	done.Offset = cmp.Or(g.thread.next, "0")
+	if err := g.unclaimed(ctx); err != nil {
+		return done, err
+	}
 	if err := g.claim(ctx); err != nil {
 		return done, err
 	}
 	if err := g.resolve(ctx); err != nil {
-		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), nil, false, err))
+		return done, g.redacted(errors.Join(err, g.failed(context.WithoutCancel(ctx), nil, false, err)))
 	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), box, fresh, err))
+		return done, g.redacted(errors.Join(err, g.failed(context.WithoutCancel(ctx), box, fresh, err)))
 	}
 	return done, nil
 }
@@ -201,7 +216,8 @@ func (g *launching) resolve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the secrets: %w", err)
 	}
-	env := maps.Clone(secrets)
+	env := map[string]string{}
+	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
 	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
 	for i := range g.Make.Repositories {
@@ -233,6 +249,11 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	}
 	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
+	}
+	if g.row != nil {
+		if err := g.row.Ready(ctx); err != nil {
+			return box, fresh, err
+		}
 	}
 	// A reconciler may have ended a launch that was suspended for long, and released its box.
 	if err := g.thread.read(ctx, g.Client); err != nil {
@@ -298,15 +319,33 @@ func (l *Launcher) progress(format string, args ...any) {
 
 // box returns the box of the run, which holds its lease. fresh is set if it was made for the run.
 func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
+	if g.Rows != nil {
+		return g.rowBox(ctx, done)
+	}
 	if g.Resume {
 		if done.Resume = "hydrate"; !g.Hydrate {
 			done.Resume = "continue"
 		}
 		if box, err = g.former(ctx); box != nil || err != nil {
+			if box != nil {
+				done.Lease = g.lease(box.Ref())
+			}
 			return box, false, err
 		}
 		done.Resume = "hydrate" // a new box has no session
 	}
+	if box, err = g.create(ctx, nil); err != nil {
+		return nil, false, err
+	}
+	if err := g.hold(ctx, box.Ref()); err != nil {
+		return nil, false, errors.Join(err, g.Provider.Destroy(context.WithoutCancel(ctx), box.Ref().ID))
+	}
+	done.Lease = g.lease(box.Ref())
+	return box, true, nil
+}
+
+// create makes a box, with more labels.
+func (g *launching) create(ctx context.Context, labels map[string]string) (box sandbox.Sandbox, err error) {
 	g.progress("making a %s sandbox", g.Provider.Name())
 	o := g.Box
 	o.Labels = map[string]string{sandbox.LabelThread: g.Thread, sandbox.LabelRun: g.Run}
@@ -322,6 +361,7 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 	g.Make.label(o.Labels)
 	o.Work = cmp.Or(o.Work, g.Make.work())
 	maps.Copy(o.Labels, g.Box.Labels)
+	maps.Copy(o.Labels, labels)
 	o.Progress = func(step string) { g.progress("%s", step) }
 	kind := thread.StepBox
 	if o.Repo != "" {
@@ -332,21 +372,28 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 		return err
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("make a sandbox: %w", err)
+		return nil, fmt.Errorf("make a sandbox: %w", err)
 	}
-	if err := g.hold(ctx, box.Ref()); err != nil {
-		return nil, false, errors.Join(err, g.Provider.Destroy(context.WithoutCancel(ctx), box.Ref().ID))
-	}
-	return box, true, nil
+	return box, nil
+}
+
+// lease returns the lease of a box without a row.
+func (l *Launcher) lease(box sandbox.Ref) lease.Lease {
+	return lease.OnStream{Client: l.Boxes(lease.Stream(box))}
 }
 
 // hold holds a box for the run, and for this host if it stays attached.
 func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
-	l := lease.Lease{Client: g.Boxes(lease.Stream(box))}
+	l := g.lease(box)
 	if err := l.Hold(ctx, lease.OfRun(g.Thread, g.Run)); err != nil || g.Attached == "" {
 		return err
 	}
-	return l.Hold(ctx, lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL})
+	return l.Hold(ctx, g.attachedHold())
+}
+
+// attachedHold returns this host's own hold.
+func (g *launching) attachedHold() lease.Hold {
+	return lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
 }
 
 // former returns the box of the thread's last run that had one; nil if it is not live.
@@ -366,12 +413,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			// A reconciler ended the run, but its runner may still run behind a network that is down.
 			var alive bool
 			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
-				return nil, fmt.Errorf(
-					"the runner of run %s still runs in the sandbox %s:%s: wait for it, or use arbe cancel",
-					runs[i].ID,
-					ref.Provider,
-					ref.Ref,
-				)
+				return nil, stillRuns(runs[i].ID, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
 			}
 		}
 		if err == nil && health == sandbox.Live {
@@ -418,8 +460,8 @@ func (t Task) redactor() *thread.Redactor {
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	var err error
-	if fresh && !g.fired {
+	err := g.giveUp(ctx)
+	if fresh && !g.fired && g.row == nil {
 		err = g.Provider.Destroy(ctx, box.Ref().ID)
 	}
 	posted := g.post(ctx,
@@ -430,5 +472,5 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 		g.entry(g.Run+".orphan.1", thread.StatusChanged{
 			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,
 		}))
-	return errors.Join(err, posted)
+	return errors.Join(err, posted, g.endRow(ctx, posted))
 }

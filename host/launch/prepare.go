@@ -152,15 +152,6 @@ func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, 
 	return nil
 }
 
-// output reports the output of a command in the box as progress.
-func (l *Launcher) output(_ sandbox.Stream, b []byte) {
-	for line := range strings.Lines(string(b)) {
-		if line = strings.TrimSpace(line); line != "" {
-			l.progress("  %s", line)
-		}
-	}
-}
-
 // sh runs a script in the box's working directory and returns its standard output. A failure is an error with the end
 // of its output.
 func sh(

@@ -168,6 +168,8 @@ const (
 	LabelFolders      = "arbe.folders"
 	// LabelTree is the origin of the working directory: TreeRepository, TreeFolder, or "" for an empty one.
 	LabelTree = "arbe.tree"
+	// LabelRow is the id of the box's row in a database. Only a host with that database releases the box.
+	LabelRow = "arbe.sandbox"
 )
 
 // Values of LabelTree.

@@ -54,10 +54,15 @@ func DurationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(start)), true
 }
 
-// WriteRows writes threads as lines for programs, as WriteRow does.
-func WriteRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
-	for _, v := range rows {
-		if err := WriteRow(w, v, now, asJSON); err != nil {
+// WriteRows writes threads as lines for programs, as WriteRow does. rows are what a database has of them, by their ids;
+// nil without one.
+func WriteRows(w io.Writer, threads []thread.Summary, rows map[string]Row, now time.Time, asJSON bool) error {
+	for _, v := range threads {
+		var row *Row
+		if r, is := rows[v.ID]; is {
+			row = &r
+		}
+		if err := writeRow(w, v, row, now, asJSON); err != nil {
 			return err
 		}
 	}
@@ -66,14 +71,19 @@ func WriteRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) e
 
 // WriteRow writes a thread as a line for programs: its fields with tabs between them, or one JSON object.
 func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
+	return writeRow(w, v, nil, now, asJSON)
+}
+
+func writeRow(w io.Writer, v thread.Summary, row *Row, now time.Time, asJSON bool) error {
 	state, silence := StateOf(v, now)
 	if asJSON {
-		row := struct {
+		object := struct {
 			thread.Summary
+			*Row
 			State    string `json:"state"`
 			SilentMs int64  `json:"silentMs,omitempty"`
-		}{v, state, silence.Milliseconds()}
-		_, err := w.Write(append(thread.Marshal(row), '\n'))
+		}{v, row, state, silence.Milliseconds()}
+		_, err := w.Write(append(thread.Marshal(object), '\n'))
 		return err
 	}
 	cost, seconds := "", ""
@@ -84,9 +94,9 @@ func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
 		seconds = strconv.FormatInt(int64(d/time.Second), 10)
 	}
 	fields := []string{v.ID, state, v.StartedAt, seconds, v.Harness, v.Model, cost, v.Title}
-	for i, f := range fields {
-		fields[i] = view.Visible(strings.ReplaceAll(f, "\t", " "))
+	if row != nil {
+		fields = append(fields, row.fields()...)
 	}
-	_, err := fmt.Fprintln(w, strings.Join(fields, "\t"))
+	_, err := fmt.Fprintln(w, strings.Join(visible(fields), "\t"))
 	return err
 }

@@ -132,6 +132,7 @@ var structs = map[string]reflect.Type{
 	"sync":                reflect.TypeFor[thread.Synced](),
 	"sandbox_kept":        reflect.TypeFor[thread.SandboxKept](),
 	"child_finished":      reflect.TypeFor[thread.ChildFinished](),
+	"sandbox_resumed":     reflect.TypeFor[thread.SandboxResumed](),
 	"lease":               reflect.TypeFor[lease.Record](),
 	"assistant":           reflect.TypeFor[thread.Line](),
 	"tool_result":         reflect.TypeFor[thread.Line](),

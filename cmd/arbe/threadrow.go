@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+// ownedThread reports whether a new thread is to be a house's.
+func ownedThread(c *cli.Context) (bool, error) {
+	house, database := c.String("house"), c.String("database")
+	switch {
+	case house == "" && (c.IsSet("name") || c.IsSet("tag")):
+		return false, cmdline.Usage("--name and --tag need --house")
+	case house != "" && database == "" && (house != os.Getenv("ARBE_HOUSE") || c.IsSet("name") || c.IsSet("tag")):
+		return false, errNoDatabase()
+	}
+	return house != "" && database != "", nil
+}
+
+// newRow makes the row of a chat. It comes before the thread's log: what a crash leaves is a row without entries.
+func newRow(c *cli.Context, id string) error {
+	db, err := openDatabase(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	h, err := findHouse(c, db.Host(), c.String("house"))
+	if err == nil {
+		_, err = db.Host().CreateThread(c.Context, control.NewThread{
+			ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag"),
+		})
+	}
+	return databaseExit(err)
+}
+
+func (p *program) setCommand() *cli.Command {
+	return rowsCommand(cli.Command{
+		Name: "set", ArgsUsage: "ID", Usage: "change what the list of its house has of a thread",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "name", Usage: "name the thread `NAME`; \"\" for no name"},
+			&cli.BoolFlag{Name: "pin", Usage: "pin the thread"},
+			&cli.BoolFlag{Name: "unpin", Usage: "unpin the thread"},
+			&cli.StringSliceFlag{Name: "tag", Usage: "add the tag `TAG`; may be repeated"},
+			&cli.StringSliceFlag{Name: "untag", Usage: "remove the tag `TAG`; may be repeated"},
+			&cli.BoolFlag{Name: "close", Usage: "close a chat: members post nothing more"},
+			&cli.BoolFlag{Name: "open", Usage: "open a closed chat"},
+		},
+	}, p.setThread)
+}
+
+func (p *program) setThread(c *cli.Context, s control.Scope) error {
+	for _, both := range [][2]string{{"pin", "unpin"}, {"close", "open"}} {
+		if c.Bool(both[0]) && c.Bool(both[1]) {
+			return cmdline.Usage("--%s and --%s exclude each other", both[0], both[1])
+		}
+	}
+	if !slices.ContainsFunc([]string{"name", "pin", "unpin", "tag", "untag", "close", "open"}, c.IsSet) {
+		return cmdline.Usage("want what to change")
+	}
+	id, err := p.toChange(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	if tag, untag := c.StringSlice("tag"), c.StringSlice("untag"); len(tag)+len(untag) > 0 {
+		if _, err := s.TagThread(c.Context, id, tag, untag); err != nil {
+			return noRow(id, err)
+		}
+	}
+	var change control.ThreadChange
+	if c.IsSet("name") {
+		name := c.String("name")
+		change.Name = &name
+	}
+	if yes := c.Bool("pin"); yes || c.Bool("unpin") {
+		change.Pinned = &yes
+	}
+	if yes := c.Bool("close"); yes || c.Bool("open") {
+		change.Closed = &yes
+	}
+	_, err = s.ChangeThread(c.Context, id, change)
+	if change.Closed != nil && errors.Is(err, control.ErrInvalid) {
+		err = fmt.Errorf("thread %s: %w: an agent drives it, and only chats are closed", id, control.ErrInvalid)
+	}
+	return noRow(id, err)
+}
+
+// noRow names a thread that has no row.
+func noRow(id string, err error) error {
+	if errors.Is(err, control.ErrAbsent) {
+		const text = "no such thread of a house: %s; arbe ls --house HOUSE lists them"
+		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(text, id)}
+	}
+	return err
+}

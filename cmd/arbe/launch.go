@@ -148,7 +148,7 @@ func launchFlags() []cli.Flag {
 			Name: "agent", Usage: "with --database, let the bot `ID` of the house drive a new thread (default: its " +
 				"oldest\none of the harness)",
 		},
-		databaseFlag(), secretKeysFlag(),
+		databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 	}...)
 }
 

@@ -53,6 +53,9 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// Delegate makes the row of a member's task; nil for a server that takes none.
+	Delegate func(ctx context.Context, t Task) (Delegated, error)
+
 	// Rows are the rows about houses; nil for a server without houses. Provider has login tokens of their members that
 	// this server did not sign; nil for none.
 	Rows     member.Rows
@@ -176,6 +179,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		Budget:   cfg.Budget,
 		Insecure: cfg.Insecure,
 		Closing:  ctx,
+		Delegate: cfg.Delegate,
 		Logger:   cfg.Logger,
 		metrics:  m,
 	}

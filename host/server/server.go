@@ -55,6 +55,10 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
+	// Delegate makes the row of a task; nil for a server that takes none. It returns a *TaskError for a task that can't
+	// be delegated, and member.ErrRows.
+	Delegate func(ctx context.Context, t Task) (Delegated, error)
+
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
 

@@ -29,7 +29,8 @@ func TestLiveNoLogin(t *testing.T) {
 			if name == "pi" {
 				refused := func(e thread.Entry) bool {
 					r := payload[thread.ChatRefused](t, e)
-					return r.Type == thread.TypeRefused && r.Chat == "r1.prompt" && strings.Contains(r.Reason, "No API key")
+					return r.Type == thread.TypeRefused && r.Chat == "r1.prompt" &&
+						strings.Contains(r.Reason, "No API key")
 				}
 				if entries := l.entries(); !slices.ContainsFunc(entries, refused) {
 					t.Errorf("the chat was not refused:\n%.3000s", textOf(entries))

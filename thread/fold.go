@@ -239,6 +239,9 @@ func (f *Fold) UnmarshalJSON(b []byte) error {
 		if err := json.Unmarshal(b, &state); err != nil {
 			return err
 		}
+		if len(state.Execs) == 0 {
+			return errors.New("state of a fold: an object without commands")
+		}
 		list, execs = state.Runs, state.Execs
 	} else if err := json.Unmarshal(b, &list); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Ready returns how many bytes of s, a part of a text that goes on, can be redacted on their own: no secret, and no
-// character, begins in them and ends behind them.
+// Ready returns how many bytes of s, the beginning of a text whose rest is still to come, can be redacted on their own:
+// no secret, and no character, begins in them and ends behind them.
 func (r *Redactor) Ready(s []byte) int {
 	n := len(r.Head(s))
 	for moved := true; moved; {

@@ -72,6 +72,7 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		},
 		Commands: []*cli.Command{
 			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
+			p.execCommand(),
 			p.listCommand("ls"), p.openCommand(), p.shareCommand(), p.sayCommand(), p.cancelCommand(),
 			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.secretCommand(), p.versionCommand(),
 		},

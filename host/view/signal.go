@@ -154,7 +154,8 @@ func (m *maker) notices(typ string) {
 	case thread.TypeCancel:
 		m.notice(Notice{Kind: NoticeCancel, Text: because("cancel requested", read[thread.Cancel](m).Reason)})
 	case thread.TypeExecCancel:
-		m.notice(Notice{Kind: NoticeCancel, Text: because("cancel of a command requested", read[thread.ExecCancel](m).Reason)})
+		text := because("cancel of a command requested", read[thread.ExecCancel](m).Reason)
+		m.notice(Notice{Kind: NoticeCancel, Text: text})
 	case thread.TypeEnd:
 		m.notice(Notice{Kind: NoticeEnd, Text: "end requested: the run ends once it has done what is queued"})
 	case thread.TypeRefused:

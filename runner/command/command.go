@@ -1,6 +1,6 @@
 // Package command runs one command in a box under a supervisor, and posts its output and its end on a thread.
 //
-// The supervisor needs no host: it posts by itself, tries again while the server is away, and keeps what is not posted
+// The supervisor needs no host: it posts on its own, tries again while the server is away, and keeps what is not posted
 // in memory, at most Config.MaxOutput. It posts its own entry before it starts the command, and does not start it
 // without the server's answer: a command that another has ended, or that runs already, never begins.
 //
@@ -9,7 +9,7 @@
 // posts nothing more. The end is posted last, after all output.
 //
 // The command leads a process group of its own, which is ended at a cancel request, after the timeout, and when the
-// supervisor is told to end. Processes that outlive the command itself are left alone: their output is posted for a
+// supervisor is asked to end. Processes that outlive the command itself are left alone: their output is posted for a
 // moment longer. If the supervisor is killed, the command's first process is killed with it.
 package command
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,9 @@ func start(c Config) (*process, error) {
 	p.cancel = sync.OnceFunc(func() { close(p.asked) })
 	p.kill = sync.OnceFunc(func() { close(p.taken) })
 	p.cmd.Dir, p.cmd.Env = c.Dir, c.Env
+	if err := unix.Access(c.Dir, unix.X_OK); err != nil { // the error of Start does not show that it is the folder's
+		return nil, &fs.PathError{Op: "chdir", Path: c.Dir, Err: err}
+	}
 	stdout, err := p.pipe(thread.StreamStdout)
 	if err != nil {
 		return nil, err
@@ -52,7 +56,7 @@ func start(c Config) (*process, error) {
 	}
 	defer stderr.Close() // as above
 	p.cmd.Stdout, p.cmd.Stderr = stdout, stderr
-	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {
 		// The kernel sends Pdeathsig when the thread ends that has started the process: this one ends after it.
@@ -112,7 +116,7 @@ func (p *process) wait(ctx context.Context, c Config, out *output) thread.ExecFi
 	out.close()
 	end.DurationMs = took.Milliseconds()
 	state := p.cmd.ProcessState
-	if status, ok := state.Sys().(unix.WaitStatus); ok && status.Signaled() {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		name := outcome.SignalName(int(status.Signal()))
 		end.ExitSignal = &name
 	} else {
@@ -138,7 +142,7 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 	case <-p.asked:
 		end.Cancelled = true
 	case <-ctx.Done():
-		end.Error = fmt.Sprintf("the supervisor of the command was told to end: %v", context.Cause(ctx))
+		end.Error = fmt.Sprintf("the supervisor of the command was asked to end: %v", context.Cause(ctx))
 	case <-p.taken:
 		p.signal(unix.SIGKILL)
 		<-p.done

@@ -11,6 +11,8 @@ const (
 	TypePush        = "signal.dispatch.push"         // the result of pushing a run's work
 	TypeSync        = "signal.dispatch.sync"         // the result of copying a run's work back
 	TypeSandboxKept = "signal.dispatch.sandbox_kept" // why a box outlives the run that it was made for
+
+	TypeSandboxResumed = "signal.thread.sandbox_resumed" // the thread's box is dead, and has a successor
 )
 
 // prefixSetup begins the types of the steps of making a box.
@@ -98,4 +100,11 @@ type SandboxKept struct {
 	Sandbox Sandbox `json:"sandbox"`
 	Reason  string  `json:"reason"`
 	Until   string  `json:"until"`
+}
+
+// SandboxResumed is on each thread of a box that was replaced. Both are ids of rows.
+type SandboxResumed struct {
+	Type    string `json:"type"`
+	Sandbox string `json:"sandbox"` // the new one
+	From    string `json:"from"`    // the dead one
 }

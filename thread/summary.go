@@ -28,6 +28,22 @@ type Summary struct {
 	Parent     *Parent  `json:"parent,omitempty"`
 
 	Offset string `json:"offset"` // behind the last entry that the summary includes
+
+	*Row // nil but in what a server with a database answers to members of houses
+}
+
+// Row is what a server's database has of a thread, beside its log.
+type Row struct {
+	House        string   `json:"house"`
+	Name         string   `json:"name,omitempty"`
+	Tags         []string `json:"tags"`
+	Pinned       bool     `json:"pinned"`
+	Closed       bool     `json:"closed,omitempty"`       // a chat that takes no more posts of members
+	ParentThread string   `json:"parentThread,omitempty"` // its id
+	SandboxID    string   `json:"sandboxId,omitempty"`
+	Environment  string   `json:"environment,omitempty"` // its id; "" for the house's default
+	Agent        string   `json:"agent,omitempty"`       // the bot that drives it; "" for a chat
+	CreatedAt    string   `json:"createdAt"`
 }
 
 // Usage is the tokens of a thread's replies, added up.

@@ -44,12 +44,8 @@ func (p *program) runAction(c *cli.Context) error {
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
 	if attached != "" {
-		client, err := h.client(lease.Stream(done.Sandbox))
-		if err != nil {
-			return err
-		}
 		hold := lease.Hold{Holder: attached, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL}
-		defer lease.Lease{Client: client}.Keep(ctx, hold)() // the launch got it
+		defer lease.Keep(ctx, done.Lease, hold)() // the launch got it
 	}
 	var fold thread.Fold
 	screen := p.show(client, c.Bool("full"), c.Bool("live") && p.types())

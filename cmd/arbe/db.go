@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -67,8 +68,18 @@ func databaseExit(err error) error {
 		return err
 	case isAway(err):
 		return &cmdline.Exit{Status: exitNoReach, Cause: err}
+	case errors.Is(err, control.ErrAbsent):
+		return &cmdline.Exit{Status: exitNoThread, Cause: err}
+	case slices.ContainsFunc(refused, func(by error) bool { return errors.Is(err, by) }):
+		return &cmdline.Exit{Status: 1, Cause: err}
 	}
 	return &cmdline.Exit{Status: exitConfig, Cause: err}
+}
+
+// refused are the errors of a change that the rows do not allow.
+var refused = []error{
+	control.ErrTaken, control.ErrReference, control.ErrInUse, control.ErrInvalid, control.ErrArchived,
+	control.ErrLastOwner, control.ErrClaimed,
 }
 
 // migrate applies what a database lacks.

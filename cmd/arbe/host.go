@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
@@ -24,6 +25,7 @@ type host struct {
 	client    func(threadID string) (*thread.Client, error) // for writing any thread
 	providers map[string]reconcile.Provider                 // those that are configured here
 	folders   folders
+	database  func(context.Context) (*control.DB, error) // opens it; nil for none
 
 	resolve func(id string) (string, error) // of a command line: the whole id for a unique prefix of a UUID
 }
@@ -40,7 +42,7 @@ func (p *program) host(c *cli.Context) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
-	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+	h := host{data: d, providers: providers(d), folders: foldersOf(d), database: opened(c)}
 	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
 	h.client = func(id string) (*thread.Client, error) { return p.client(c, id, token.ScopeWrite) }
 	h.resolve = func(id string) (string, error) { return p.toChange(c, id) }
@@ -77,10 +79,14 @@ func providers(d server.Data) map[string]reconcile.Provider {
 
 // reconciler returns a reconciler with the limits of reconcileFlags.
 func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
-	return &reconcile.Reconciler{
+	r := &reconcile.Reconciler{
 		Client: h.client, Providers: h.providers, Host: h.work(),
 		OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
 	}
+	if rows, is := h.rows(); is {
+		r.Rows = rows
+	}
+	return r
 }
 
 // work returns what this host can do for a run that has ended.

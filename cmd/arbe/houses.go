@@ -13,7 +13,9 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/control/seal"
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server"
 )
 
@@ -28,12 +30,18 @@ func houseFlags() []cli.Flag {
 		},
 		&cli.StringFlag{Name: "login-issuer", Usage: "`ISSUER` (iss) that the provider's tokens have"},
 		&cli.StringFlag{Name: "login-audience", Usage: "`AUDIENCE` (aud) that the provider's tokens have"},
+		&cli.StringFlag{
+			Name: "secret-keys", EnvVars: []string{"ARBE_SECRET_KEYS"}, TakesFile: true,
+			Usage: "seal the secrets that owners of houses put with the keys in `FILE`, of arbe secret key new",
+		},
+		secretKMSFlag(),
 	}
 }
 
 // houses are the rows and the logins of a server's houses.
 type houses struct {
 	rows     member.Rows      // nil without a database
+	store    rows.Store       // nil without a database
 	provider *member.Provider // nil for none
 	beside   besides          // what works on the rows beside the server
 	close    func()
@@ -56,12 +64,35 @@ func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err err
 	if url == "" {
 		return h, nil
 	}
-	rows := &lateRows{url: url, logger: logger}
-	if _, err := rows.open(c.Context); err != nil && !isAway(err) {
+	r := &lateRows{url: url, logger: logger}
+	if r.keys, err = serverKeys(c, logger); err != nil {
+		return h, err
+	}
+	if _, err := r.open(c.Context); err != nil && !isAway(err) {
 		return h, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
-	h.rows, h.beside, h.close = rows, besides{rows.project}, rows.close
+	h.rows, h.store, h.beside, h.close = r, r, besides{r.project}, r.close
 	return h, nil
+}
+
+// serverKeys returns the keyset that seals the secrets that members put, without a path for none. It has been read,
+// unless a key management service that encrypts it does not answer: threads and runs do not need that.
+func serverKeys(c *cli.Context, logger *slog.Logger) (seal.File, error) {
+	path := c.String("secret-keys")
+	if path == "" {
+		return seal.File{}, nil
+	}
+	f, err := keysetFile(c, path)
+	if err != nil {
+		return f, err
+	}
+	switch _, err := seal.New(c.Context, f); {
+	case err != nil && f.KMS == nil:
+		return f, &cmdline.Exit{Status: exitConfig, Cause: err}
+	case err != nil:
+		logger.Warn("keys of secrets not read: no secret can be put until they are", "error", err)
+	}
+	return f, nil
 }
 
 // isAway reports whether a database may answer later.
@@ -76,6 +107,7 @@ const reopenEvery = 5 * time.Second
 type lateRows struct {
 	url    string
 	logger *slog.Logger
+	keys   seal.File // that seal secrets; without a path no secret is put
 
 	db    atomic.Pointer[control.DB] // nil until it is open
 	mu    sync.Mutex                 // guards the fields below, and is held while the database is opened

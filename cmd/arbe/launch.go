@@ -136,14 +136,20 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name:    "house",
 			EnvVars: []string{"ARBE_HOUSE"},
-			Usage:   "label the box with the owner `NAME` (arbe.house)",
+			Usage: "label the box with the owner `NAME` (arbe.house); with --database the house that\n" +
+				"owns thread and box, by name or id",
 		},
 		&cli.StringFlag{
 			Name: "environment",
 			Usage: "label the box with the environment `NAME` (arbe.environment); with --database\n" +
-				"an environment's id, whose secrets the agent gets as variables",
+				"the environment of the box, whose secrets the agent gets as variables",
 		},
-		databaseFlag(), secretKeysFlag(),
+		&cli.StringFlag{
+			Name: "agent",
+			Usage: "with --database, let the bot `AGENT` of the house drive a new thread (default: its oldest\n" +
+				"one of the harness)",
+		},
+		databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 	}
 }
 
@@ -195,7 +201,15 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	provider, err := providerNamed(h.data, "--sandbox", c.String("sandbox"))
+	row, err := h.rowOf(c, &task)
+	if err != nil {
+		return fail(err)
+	}
+	name := c.String("sandbox")
+	if row != nil {
+		name = row.provider
+	}
+	provider, err := providerNamed(h.data, "--sandbox", name)
 	if err != nil {
 		return fail(err)
 	}
@@ -221,7 +235,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			return fail(err)
 		}
 	}
-	task.Secrets = launchSecrets(c)
+	if row != nil {
+		task.Secrets = launchSecrets(c, row.db, row.environment)
+	}
 	mint := h.minting(client.Base, key, client)
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()
@@ -252,6 +268,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			}
 			steps.Begin(step)
 		},
+	}
+	if row != nil {
+		l.Rows = h.resolver(provider, l.Boxes, l.Progress)
 	}
 	if err := remember(h.data, task.Thread); err != nil {
 		return fail(err) // noted before the run exists, so reconcile --all finds it

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -30,6 +31,9 @@ func (p *program) listCommand(name string) *cli.Command {
 of an id. A pipe gets one line for each thread, with tabs between id, status, start, seconds, harness, model, cost in
 dollars, and title. Age, time, harness and model are of the latest run, cost and title of the whole thread.
 
+With --database and one of --house, --tag, --pinned and --parent it lists the threads of houses, the newest first, by
+name; ★ is a pinned one. A pipe then gets house, name, tags, and "pinned" and "closed", too.
+
 Marks:
   ●  running; yellow: a heartbeat is missing
   ○  running, and waiting for a chat
@@ -54,6 +58,11 @@ Marks:
 				Name: "watch", Aliases: []string{"w"},
 				Usage: "keep the table up to date; in a pipe, print a line for each change",
 			},
+			houseFlag(),
+			&cli.StringSliceFlag{Name: "tag", Usage: "list threads that have the tag `TAG`; may be repeated"},
+			&cli.BoolFlag{Name: "pinned", Usage: "list pinned threads"},
+			&cli.StringFlag{Name: "parent", Usage: "list the children of the thread `ID`"},
+			databaseFlag(),
 		},
 		Action: p.listAction,
 	}
@@ -61,6 +70,10 @@ Marks:
 
 func (p *program) listAction(c *cli.Context) error {
 	filter, err := listFilter(c, time.Now())
+	if err != nil {
+		return err
+	}
+	byRows, err := ofHouses(c)
 	if err != nil {
 		return err
 	}
@@ -73,7 +86,11 @@ func (p *program) listAction(c *cli.Context) error {
 		return p.reachList(l, p.watchList(c, client, filter))
 	}
 	out := bufio.NewWriter(p.stdout)
-	err = p.printList(c, l, filter, out)
+	if byRows {
+		err = p.listHouse(c, l, filter, out)
+	} else {
+		err = p.printList(c, l.Pages(c.Context, filter), emptyList(filter), out)
+	}
 	return errors.Join(p.reachList(l, err), out.Flush())
 }
 
@@ -127,8 +144,10 @@ func parseSince(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// printList prints the list as it is now.
-func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out io.Writer) error {
+// printList prints the pages of a list. empty is the message in place of an empty list.
+func (p *program) printList(
+	c *cli.Context, pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer,
+) error {
 	table := newTable(p.stdout)
 	most := c.Int("n")
 	if !c.IsSet("n") && table.Width > 0 && !c.Bool("json") {
@@ -137,7 +156,7 @@ func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out 
 	var rows []thread.Summary
 	var now time.Time
 	n, more := 0, false
-	for page, err := range l.Pages(c.Context, f) {
+	for page, err := range pages {
 		if err != nil {
 			return err
 		}
@@ -167,7 +186,7 @@ func (p *program) printList(c *cli.Context, l thread.List, f thread.Filter, out 
 		}
 	}
 	if n == 0 {
-		fmt.Fprintln(p.stderr, emptyList(f))
+		fmt.Fprintln(p.stderr, empty)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 
 // Exit statuses beside 0, 1 and cmdline.StatusUsage.
 const (
-	exitNoThread = 66 // there is no such thread (EX_NOINPUT)
+	exitNoThread = 66 // there is no such thread, or no such row (EX_NOINPUT)
 	exitNoReach  = 69 // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
 	exitDisk     = 74 // the server's log has failed, mostly because of its disk (EX_IOERR)
 	exitConfig   = 78 // the environment is wrong or incomplete (EX_CONFIG)
@@ -74,7 +74,8 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
 			p.execCommand(),
 			p.listCommand("ls"), p.openCommand(), p.shareCommand(), p.sayCommand(), p.cancelCommand(),
-			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.secretCommand(), p.versionCommand(),
+			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.houseCommand(), p.memberCommand(),
+			p.agentCommand(), p.envCommand(), p.secretCommand(), p.versionCommand(),
 		},
 	}
 	return cmdline.Run(ctx, app, args, values(p))

@@ -48,6 +48,7 @@ arbe serve --reconcile does the same once a minute.`,
 		Flags: append(reconcileFlags(),
 			&cli.BoolFlag{Name: "all", Usage: "settle all threads that were launched from here or have boxes"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each action"},
+			databaseFlag(),
 		),
 		Action: p.reconcileAction,
 	}
@@ -147,6 +148,9 @@ func (p *program) beside(
 	c *cli.Context, d server.Data, cfg server.Config, s server.Serving,
 ) (host, *reconcile.Reconciler) {
 	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+	if rows, is := cfg.Rows.(*lateRows); is {
+		h.database = rows.open
+	}
 	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: p.http})
 	r := h.reconciler(c)
 	r.Log = cfg.Logger

@@ -33,6 +33,7 @@ func (p *program) sandboxCommand() *cli.Command {
 					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads of the boxes first"},
 					&cli.StringFlag{Name: "runtime", Usage: "print the boxes of `PROVIDER` only: local or daytona"},
 					&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each box"},
+					databaseFlag(),
 				),
 				Action: p.sandboxList,
 			},
@@ -44,6 +45,7 @@ func (p *program) sandboxCommand() *cli.Command {
 						Name:  "force",
 						Usage: "delete the box at once, even if it is held or belongs to another thread server",
 					},
+					databaseFlag(),
 				},
 				Action: p.sandboxRemove,
 			},
@@ -56,7 +58,7 @@ func (p *program) sandboxCommand() *cli.Command {
 						Name:  "repo",
 						Usage: "push to `ORG/REPO` (required)",
 					}, &cli.StringFlag{Name: "branch", Usage: "push `BRANCH` (required)"},
-					&cli.StringFlag{Name: "title", Usage: "`TITLE` of the pull request"},
+					&cli.StringFlag{Name: "title", Usage: "`TITLE` of the pull request"}, databaseFlag(),
 				},
 				Action: p.sandboxPush,
 			},
@@ -70,6 +72,7 @@ func (p *program) sandboxCommand() *cli.Command {
 						Name:  "delete",
 						Usage: "delete files here that were deleted in the box and did not change here",
 					},
+					databaseFlag(),
 				},
 				Action: p.sandboxPull,
 			},
@@ -160,11 +163,11 @@ func (h host) describe(ctx context.Context, b sandbox.Box) (l listed, err error)
 		}
 		open[r.ID] = r.Status == thread.StatusRunning
 	}
-	client, err := h.client(lease.Stream(b.Ref))
+	of, err := h.leaseOf(b.Ref, b.Labels)
 	if err != nil {
 		return l, err
 	}
-	state, err := lease.Lease{Client: client}.Read(ctx)
+	state, err := of.Read(ctx)
 	for _, hold := range state.Holds {
 		one := lease.State{Holds: []lease.Hold{hold}, Now: state.Now}
 		if _, held := one.Held(func(x lease.Hold) bool { return open[x.RunID] }); held {
@@ -265,6 +268,10 @@ func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provi
 	if err != nil {
 		return err
 	}
+	l, err := h.leaseOf(ref, boxes[i].Labels)
+	if err != nil {
+		return err
+	}
 	server, err := client.Health(c.Context)
 	if err != nil {
 		return fmt.Errorf("%w; use --force to delete the box without the thread server", err)
@@ -281,8 +288,11 @@ func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provi
 			return err
 		}
 	}
-	l, anyway := lease.Lease{Client: client}, func(lease.State) error { return nil }
-	return l.Release(c.Context, "rm:"+uuid.NewString(), anyway)
+	if row := boxes[i].Labels[sandbox.LabelRow]; row != "" {
+		rows, _ := h.rows() // leaseOf has refused a host without a database
+		return rows.Condemn(c.Context, row)
+	}
+	return l.Release(c.Context, "rm:"+uuid.NewString(), func(lease.State) error { return nil })
 }
 
 // cancelIn cancels the runs of a thread that are open in a box, and waits a little for their ends.
@@ -410,15 +420,23 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	client, err := h.client(lease.Stream(ref))
+	boxes, err := provider.List(ctx, nil)
 	if err != nil {
 		return err
 	}
-	l, hold := lease.Lease{Client: client}, lease.Hold{Holder: "using:" + uuid.NewString(), TTL: lease.TTL}
+	var labels map[string]string
+	if i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == ref }); i >= 0 {
+		labels = boxes[i].Labels
+	}
+	l, err := h.leaseOf(ref, labels)
+	if err != nil {
+		return err
+	}
+	hold := lease.Hold{Holder: "using:" + uuid.NewString(), TTL: lease.TTL}
 	if err := l.Hold(ctx, hold); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
-	defer l.Keep(ctx, hold)()
+	defer lease.Keep(ctx, l, hold)()
 	box, err := provider.Open(ctx, ref.ID)
 	if err != nil {
 		return err

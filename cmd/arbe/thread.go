@@ -24,10 +24,18 @@ func (p *program) threadCommand() *cli.Command {
 		Usage: "create, write, read, watch, copy and delete threads",
 		Subcommands: []*cli.Command{
 			{
-				Name:   "new",
-				Usage:  "create a thread without entries, and print its id",
+				Name:  "new",
+				Usage: "create a thread without entries, and print its id",
+				Flags: []cli.Flag{
+					houseFlag(),
+					&cli.StringFlag{Name: "name", Usage: "`NAME` of the house's thread"},
+					&cli.StringSliceFlag{Name: "tag", Usage: "tag the house's thread with `TAG`; may be repeated"},
+					&cli.StringFlag{Name: "agent", Usage: "let the bot `AGENT` drive it (default: a chat)"},
+					databaseFlag(),
+				},
 				Action: p.threadNew,
 			},
+			p.setCommand(),
 			p.listCommand("list"),
 			{
 				Name:      "post",
@@ -61,12 +69,21 @@ func (p *program) threadNew(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	owned, err := ownedThread(c)
+	if err != nil {
+		return err
+	}
 	if err := awaitServer(c); err != nil {
 		return err
 	}
 	client, err := p.client(c, id.String(), token.ScopeWrite)
 	if err != nil {
 		return err
+	}
+	if owned {
+		if err := newRow(c, id.String()); err != nil {
+			return err
+		}
 	}
 	if err := client.Create(c.Context); err != nil {
 		return reachThread(client, err)

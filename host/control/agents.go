@@ -86,3 +86,15 @@ func (s Scope) DeleteAgent(ctx context.Context, id uuid.UUID) error {
 		return inUse(err, "archive the agent instead")
 	})
 }
+
+// Drivers returns a house's bots of a harness that are in use, the one first that was made first.
+func (s Scope) Drivers(ctx context.Context, house, runtime string) (all []Agent, err error) {
+	err = s.tx(ctx, "list the bots of house "+house, func(tx pgx.Tx) error {
+		all, err = many[Agent](ctx, tx, `select `+agentColumns+` from agents
+			where kind = 'bot' and runtime = $2 and archived_at is null and exists (
+				select from members m where m.house_id = $1 and m.agent_id = id and m.archived_at is null
+			) order by created_at, id`, house, runtime)
+		return err
+	})
+	return all, err
+}

@@ -76,11 +76,39 @@ func (s Scope) ChangeEnvironment(ctx context.Context, id string, r Recipe) (e En
 	return e, err
 }
 
-// Environments returns a house's environments, by name, archived ones included.
+// EditEnvironment replaces an environment's recipe by what change makes of it. change may be called several times.
+func (s Scope) EditEnvironment(
+	ctx context.Context, id string, change func(*Recipe) error,
+) (e Environment, err error) {
+	err = s.tx(ctx, "change environment "+id, func(tx pgx.Tx) error {
+		e, err = one[Environment](ctx, tx, "environment",
+			`select `+environmentColumns+` from environments where id = $1 for no key update`, id)
+		if err != nil {
+			return err
+		}
+		r := Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings}
+		if err := change(&r); err != nil {
+			return err
+		}
+		r = r.settled()
+		e, err = one[Environment](ctx, tx, "environment", `
+			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5 where id = $1
+			returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings)
+		return err
+	})
+	return e, err
+}
+
+// mostListed bounds the environments, and the secrets, of a list.
+const mostListed = 1000
+
+// Environments returns a house's environments, by name, archived ones included, at most
+// mostListed.
 func (s Scope) Environments(ctx context.Context, house string) (all []Environment, err error) {
 	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
 		all, err = many[Environment](ctx, tx,
-			`select `+environmentColumns+` from environments where house_id = $1 order by name, id`, house)
+			`select `+environmentColumns+` from environments where house_id = $1 order by name, id limit $2`,
+			house, mostListed)
 		return err
 	})
 	return all, err
@@ -114,6 +142,16 @@ func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
 		return exec(ctx, tx, "environment",
 			`update environments set archived_at = coalesce(archived_at, now()) where id = $1`, id)
 	})
+}
+
+// RestoreEnvironment takes an archived environment into use again.
+func (s Scope) RestoreEnvironment(ctx context.Context, id string) (e Environment, err error) {
+	err = s.tx(ctx, "restore environment "+id, func(tx pgx.Tx) error {
+		e, err = one[Environment](ctx, tx, "environment",
+			`update environments set archived_at = null where id = $1 returning `+environmentColumns, id)
+		return err
+	})
+	return e, err
 }
 
 // DeleteEnvironment deletes an environment. It returns ErrInUse where a thread or a sandbox has it, even a dead one.

@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +62,8 @@ var places = map[string]string{
 	"sandboxes_house":            "the house",
 	"sandboxes_environment":      "the environment",
 	"sandboxes_status":           "the sandbox's status",
+	"sandbox_holds_sandbox":      "the sandbox",
+	"sandbox_holds_holder":       "the holder",
 	"threads_house":              "the house",
 	"threads_pkey":               "the thread's id",
 	"threads_id":                 "the thread's id",
@@ -73,6 +77,7 @@ var places = map[string]string{
 	"threads_status":             "the thread's status",
 	"threads_claim":              "the claim: of a driven thread",
 	"threads_config":             "the thread's config: a JSON object",
+	"threads_task":               "the task: a JSON object, of a driven thread",
 	"thread_cache_thread":        "the thread",
 }
 
@@ -136,7 +141,7 @@ func (e *placeError) Unwrap() []error { return []error{e.kind, e.cause} }
 func away(err error) error {
 	var connect *pgconn.ConnectError
 	switch {
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), untrusted(err):
 		return err
 	case errors.As(err, &connect): // by a limit on time, too
 		return fmt.Errorf("%w: %w", ErrAway, err)
@@ -148,6 +153,14 @@ func away(err error) error {
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	return err
+}
+
+// untrusted reports whether the server's certificate was refused, which waiting does not mend.
+func untrusted(err error) bool {
+	var verify *tls.CertificateVerificationError // of sslmode=verify-full
+	var authority x509.UnknownAuthorityError     // and verify-ca
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &verify) || errors.As(err, &authority) || errors.As(err, &invalid)
 }
 
 // broken are the errors of a connection that ended while it was in use.

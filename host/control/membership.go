@@ -42,3 +42,12 @@ func (db *DB) HousesOf(ctx context.Context, threads []string) (map[string]string
 	})
 	return houses, err
 }
+
+// Closed reports whether a thread is a closed chat.
+func (db *DB) Closed(ctx context.Context, thread string) (closed bool, err error) {
+	err = db.Host().tx(ctx, "read thread "+thread, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `select exists (select from threads where id = $1 and status = 'closed')`, thread).
+			Scan(&closed)
+	})
+	return closed, err
+}

@@ -313,9 +313,9 @@ func TestThreads(t *testing.T) {
 	_, err = s.ChangeThread(ctx, ids[0], control.ThreadChange{Closed: &yes})
 	is(t, err, control.ErrInvalid)
 	must(s.Claim(ctx, ids[0], "r1"))(t)
-	is(t, s.DeleteThread(ctx, root.ID), control.ErrClaimed)
+	is(t, s.DeleteThread(ctx, root.ID, nil), control.ErrClaimed)
 	must(s.Adopt(ctx, ids[0], "r1", control.ThreadCompleted))(t)
-	check(t, s.DeleteThread(ctx, root.ID))
+	check(t, s.DeleteThread(ctx, root.ID, nil))
 	if left := list(control.Query{House: h.id}); left != nil {
 		t.Errorf("left: %v", left)
 	}

@@ -202,7 +202,8 @@ func (s Scope) Live(ctx context.Context, id, ref string) error {
 	})
 }
 
-// Reap declares a sandbox dead that was made for a run, once no thread runs in it. done reports that it is dead now.
+// Reap declares a sandbox dead that was made for a run, once no thread runs in it. done reports that it is dead now. It
+// asks neither the log nor the holds: a host releases a sandbox by its lease.
 // Its machine is the caller's to delete: see Condemned.
 func (s Scope) Reap(ctx context.Context, id string) (done bool, err error) {
 	err = s.tx(ctx, "reap sandbox "+id, func(tx pgx.Tx) error {
@@ -217,7 +218,10 @@ func (s Scope) Reap(ctx context.Context, id string) (done bool, err error) {
 		}
 		tag, err := tx.Exec(ctx, `update sandboxes set status = 'dead' where id = $1 and ephemeral
 			and not exists (select from threads where sandbox_id = $1 and status = 'running')`, id)
-		done = tag.RowsAffected() > 0
+		if done = tag.RowsAffected() > 0; !done || err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1`, id)
 		return err
 	})
 	return done, err
@@ -232,6 +236,9 @@ func (s Scope) Tombstone(ctx context.Context, id string) (running []string, err 
 		if err != nil {
 			return err
 		}
+		if _, err := tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1`, id); err != nil {
+			return err
+		}
 		running, err = column[string](ctx, tx,
 			`select id from threads where sandbox_id = $1 and status = 'running' order by id`, id)
 		return err
@@ -242,9 +249,13 @@ func (s Scope) Tombstone(ctx context.Context, id string) (running []string, err 
 // Expire declares sandboxes dead that are pending for too long, and returns how many.
 func (s Scope) Expire(ctx context.Context) (n int64, err error) {
 	err = s.tx(ctx, "expire sandboxes", func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update sandboxes set status = 'dead'
-			where status = 'pending' and pending_until < now()`)
-		n = tag.RowsAffected()
+		late, err := column[string](ctx, tx, `update sandboxes set status = 'dead'
+			where status = 'pending' and pending_until < now() returning id`)
+		if err != nil {
+			return err
+		}
+		n = int64(len(late))
+		_, err = tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = any ($1)`, late)
 		return err
 	})
 	return n, err

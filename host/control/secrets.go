@@ -64,11 +64,11 @@ func (s Scope) PutSecret(
 	return v, err
 }
 
-// Secrets returns a house's secrets, by name.
+// Secrets returns a house's secrets, by name, at most mostListed.
 func (s Scope) Secrets(ctx context.Context, house string) (all []Secret, err error) {
 	err = s.tx(ctx, "list secrets of house "+house, func(tx pgx.Tx) error {
 		all, err = many[Secret](ctx, tx,
-			`select `+secretColumns+` from secrets where house_id = $1 order by name`, house)
+			`select `+secretColumns+` from secrets where house_id = $1 order by name limit $2`, house, mostListed)
 		return err
 	})
 	return all, err

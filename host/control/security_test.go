@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/lease"
 )
 
 // tables returns the tables of the schema.
@@ -69,6 +70,14 @@ var access = map[string]statements{
 		"update sandboxes set status = 'live' where house_id = $1", "delete from sandboxes where house_id = $1",
 		"m", "m", "m", "m",
 	},
+	"sandbox_holds": {
+		"select from sandbox_holds where house_id = $1",
+		`insert into sandbox_holds (house_id, sandbox_id, holder)
+			select house_id, id, 'mine' from sandboxes where house_id = $1`,
+		"update sandbox_holds set expires_at = now() where house_id = $1",
+		"delete from sandbox_holds where house_id = $1",
+		"m", "", "", "",
+	},
 	"threads": {
 		"select from threads where house_id = $1",
 		"insert into threads (id, stream_id, house_id) values ($1 || 'x', $1 || 'x', $1)",
@@ -99,7 +108,8 @@ func settled(t testing.TB, db *control.DB) house {
 	seal := func(string) (control.Sealed, error) { return control.Sealed{KeyID: "k", Ciphertext: []byte("c")}, nil }
 	must(host.PutSecret(ctx, h.id, "TOKEN", seal))(t)
 	th := must(host.CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
-	must(host.Resolve(ctx, th.ID, control.Want{}))(t)
+	box := must(host.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
+	check(t, boxes(db).Lease(box).Hold(ctx, lease.OfRun(th.ID, "r")))
 	return h
 }
 
@@ -205,8 +215,13 @@ func TestFixedColumns(t *testing.T) {
 		"update secrets set house_id = $1", "update secrets set id = $1", "update secrets set name = $1",
 		"update secret_values set house_id = $1", "update secret_values set secret_id = $1",
 		"update sandboxes set house_id = $1", "update sandboxes set environment_id = $1",
+		"update sandboxes set provider_ref = $1", "update sandboxes set destroyed_at = now()",
+		"update sandboxes set maker = $1",
 		"update threads set house_id = $1", "update threads set id = $1", "update threads set stream_id = $1",
-		"update threads set agent_id = null", "update threads set parent_thread_id = $1",
+		"update threads set agent_id = null", "update threads set task = null",
+		"update threads set launch_after = now()",
+		"update threads set launch_trusted = true", "update threads set launch_host = 'h'",
+		"update threads set parent_thread_id = $1",
 		"truncate threads cascade", "truncate thread_cache", "create table public.mine (id int)",
 		"drop policy threads_house on threads", "alter table threads disable row level security",
 	} {
@@ -274,6 +289,7 @@ func TestCrossHouse(t *testing.T) {
 		{"update sandboxes set house_id = $2 where house_id = $1", []any{own.id, other.id}},
 		{"update environments set house_id = $2 where id = $1", []any{own.env, other.id}},
 		{"update members set house_id = $2 where agent_id = $1", []any{own.bot, other.id}},
+		{"update sandbox_holds set house_id = $2 where house_id = $1", []any{own.id, other.id}},
 		{"update secrets set house_id = $2, name = 'X' where house_id = $1", []any{own.id, other.id}},
 		{"update secret_values set house_id = $2 where house_id = $1", []any{own.id, other.id}},
 	} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -138,6 +139,7 @@ func (s Scope) Thread(ctx context.Context, id string) (t Thread, err error) {
 
 // Query names threads of a list.
 type Query struct {
+	IDs      []string // these only; nil for all
 	House    string   // "": all houses of the scope
 	Statuses []string // any of these; none for all
 	Tags     []string // all of these
@@ -145,6 +147,8 @@ type Query struct {
 	Parent   string   // children of this thread only
 	Limit    int      // of a page; 0: 50. At most 200
 	After    string   // the last thread of the page before; "" for the first page
+	// AfterTime is when that thread was made: with it the page is right even if the thread was deleted.
+	AfterTime time.Time
 }
 
 // Threads returns a page of threads, the newest first.
@@ -157,6 +161,9 @@ func (s Scope) Threads(ctx context.Context, q Query) (all []Thread, err error) {
 	and := func(condition string, arg any) {
 		args = append(args, arg)
 		sql += fmt.Sprintf(" and "+condition, len(args))
+	}
+	if q.IDs != nil {
+		and("id = any ($%d)", q.IDs)
 	}
 	if q.House != "" {
 		and("house_id = $%d", q.House)
@@ -173,7 +180,10 @@ func (s Scope) Threads(ctx context.Context, q Query) (all []Thread, err error) {
 	if q.Parent != "" {
 		and("parent_thread_id = $%d", q.Parent)
 	}
-	if q.After != "" {
+	if q.After != "" && !q.AfterTime.IsZero() {
+		args = append(args, q.AfterTime)
+		and(fmt.Sprintf("(created_at, id) < ($%d, $%%d)", len(args)), q.After)
+	} else if q.After != "" {
 		and("(created_at, id) < (select created_at, id from threads where id = $%d)", q.After)
 	}
 	args = append(args, q.Limit)
@@ -192,6 +202,8 @@ type ThreadChange struct {
 	Tags   *[]string
 	Closed *bool // of chats only
 	Config json.RawMessage
+
+	Environment *string // of the house; "" removes it
 }
 
 // ChangeThread changes a thread.
@@ -204,33 +216,70 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c ThreadChange) (t T
 		}
 	}
 	err = s.tx(ctx, "change thread "+id, func(tx pgx.Tx) error {
+		if c.Environment != nil && *c.Environment != "" {
+			was, err := one[Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, id)
+			if err == nil {
+				err = usable(ctx, tx, was.House, *c.Environment)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		t, err = one[Thread](ctx, tx, "thread", `
 			update threads set
 				name = case when $2::text is null then name else nullif($2, '') end,
 				pinned_at = case when $3::boolean is null then pinned_at when $3 then coalesce(pinned_at, now()) end,
-				tags = coalesce($4, tags), status = coalesce($5, status), config = coalesce($6, config)
-			where id = $1 returning `+threadColumns, id, c.Name, c.Pinned, c.Tags, status, c.Config)
+				tags = coalesce($4, tags), status = coalesce($5, status), config = coalesce($6, config),
+				environment_id = case when $7::text is null then environment_id else nullif($7, '') end
+			where id = $1 returning `+threadColumns, id, c.Name, c.Pinned, c.Tags, status, c.Config, c.Environment)
 		return err
 	})
 	return t, err
 }
 
-// DeleteThread deletes the rows of a thread and its children. Their logs stay. It returns ErrClaimed while one of them
-// runs.
-func (s Scope) DeleteThread(ctx context.Context, id string) error {
+// DeleteThread deletes the rows of a thread and its children. It returns ErrClaimed while one of them runs.
+//
+// logs, where it is not nil, gets the ids of all of them while their rows are locked: no run claims one, and none gets
+// another child. Where it fails all rows stay. It may be called several times.
+func (s Scope) DeleteThread(ctx context.Context, id string, logs func(ctx context.Context, ids []string) error) error {
 	return s.tx(ctx, "delete thread "+id, func(tx pgx.Tx) error {
-		running, err := column[string](ctx, tx, `
+		ids, err := lockTree(ctx, tx, id)
+		if err == nil && logs != nil {
+			err = logs(ctx, ids)
+		}
+		if err != nil {
+			return err
+		}
+		return exec(ctx, tx, "thread", `delete from threads where id = $1`, id)
+	})
+}
+
+// lockTree locks the rows of a thread and of all below it, and returns their ids. It returns ErrAbsent and ErrClaimed.
+func lockTree(ctx context.Context, tx pgx.Tx, id string) (ids []string, err error) {
+	for {
+		known := len(ids)
+		// A child's row locks its parent's: once all are locked, none gets another one.
+		ids, err = column[string](ctx, tx, `
 			with recursive below as (
 				select id from threads where id = $1
 				union all select t.id from threads t join below b on t.parent_thread_id = b.id
 			)
-			select t.id from threads t join below using (id) where t.status = 'running' limit 1`, id)
+			select id from below order by id`, id)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(ids) == 0:
+			return nil, fmt.Errorf("thread: %w", ErrAbsent)
+		case len(ids) == known:
+			return ids, nil
+		}
+		running, err := column[bool](ctx, tx,
+			`select status = 'running' from threads where id = any ($1) order by id for update`, ids)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if len(running) > 0 {
-			return fmt.Errorf("thread %s: %w", running[0], ErrClaimed)
+		if slices.Contains(running, true) {
+			return nil, fmt.Errorf("thread %s or a child of it: %w", id, ErrClaimed)
 		}
-		return exec(ctx, tx, "thread", `delete from threads where id = $1`, id)
-	})
+	}
 }

@@ -74,7 +74,7 @@ func (b Boxes) Box(ctx context.Context, threadID string) (box sandbox.Sandbox, r
 		return nil, nil, err
 	}
 	// Hold it first: a box that is held is not released while it is opened.
-	l := lease.Lease{Client: b.Lease(lease.Stream(ref))}
+	l := lease.OnStream{Client: b.Lease(lease.Stream(ref))}
 	hold := lease.Hold{Holder: "opens:" + uuid.NewString(), ThreadID: threadID, TTL: lease.TTL}
 	err = l.Hold(ctx, hold)
 	if errors.Is(err, lease.ErrReleased) {
@@ -83,7 +83,7 @@ func (b Boxes) Box(ctx context.Context, threadID string) (box sandbox.Sandbox, r
 	if err != nil {
 		return nil, nil, fmt.Errorf("hold the sandbox %s: %w", ref, err)
 	}
-	release = l.Keep(ctx, hold)
+	release = lease.Keep(ctx, l, hold)
 	if box, err = p.Open(ctx, ref.ID); err != nil {
 		release()
 		return nil, nil, fmt.Errorf("open the sandbox %s: %w", ref, err)

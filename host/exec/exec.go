@@ -254,7 +254,7 @@ func (h *Host) environment(box sandbox.Sandbox, p Posted) (map[string]string, er
 func holder(r Request) string { return "exec:" + r.Thread + "/" + r.ID }
 
 func (h *Host) lease(box sandbox.Ref) lease.Lease {
-	return lease.Lease{Client: h.Lease(lease.Stream(box))}
+	return lease.OnStream{Client: h.Lease(lease.Stream(box))}
 }
 
 func (h *Host) progress(step string) {

@@ -263,6 +263,31 @@ func (x *Index) Summary(ctx context.Context, id string) (thread.Summary, error) 
 	return v, err
 }
 
+// Summaries returns the summaries of some threads, by their ids, as List has them. Threads without entries are not
+// among them. It returns ErrBuilding.
+func (x *Index) Summaries(ctx context.Context, ids []string) (map[string]thread.Summary, error) {
+	if !x.ready.Load() {
+		return nil, ErrBuilding
+	}
+	if err := x.settle(ctx); err != nil {
+		return nil, err
+	}
+	all := make(map[string]thread.Summary, len(ids))
+	for _, id := range ids {
+		v, err := x.summary(id)
+		if errors.Is(err, errDamaged) {
+			v, err = x.Summary(ctx, id)
+		}
+		switch {
+		case err == nil:
+			all[id] = v
+		case !errors.Is(err, ErrAbsent):
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // Fold returns the fold of a thread as it is now, and the offset behind its last entry. Of a signal of more than 8 KiB
 // the fold lacks the long texts. It returns ErrAbsent.
 func (x *Index) Fold(ctx context.Context, id string) (fold thread.Fold, next string, err error) {

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
@@ -37,6 +38,7 @@ type Task struct {
 	Thread string // the thread's id; it need not exist yet
 	Run    string // the run's id
 	Author string // of the prompt; "" for none
+	Driver string // the author of what the agent writes; "" for Author
 	Parent *thread.Parent
 	Prompt string        // "" for a live run that waits for its first chat
 	After  *thread.After // the work after the run; nil for none
@@ -50,6 +52,9 @@ type Task struct {
 
 	Live bool          // the run takes chats while it lasts
 	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
+
+	// Environment is the environment of a new box, for a launch with Rows; "" for the thread's, or its house's default.
+	Environment string
 
 	Box sandbox.Options   // of a new box; the launch adds labels
 	Env map[string]string // of the agent
@@ -109,6 +114,13 @@ type Launcher struct {
 	// Runner returns the path of the runner's binary for an architecture ("amd64", "arm64").
 	Runner func(arch string) (string, error)
 
+	// Rows resolves the box of a thread that has a row; nil for a launch without rows. Then the box is that of the
+	// thread's last run, if the task resumes, or a new one.
+	Rows *resolve.Resolver
+	// Continued reports that this launch, which has failed, will be repeated with the same run. Then no failure is
+	// posted: the run stays open, without a box, and the repeat continues it. nil for never.
+	Continued func(ctx context.Context, err error) bool
+
 	// Attached is this host's own hold of the box, for the work after the run; "" for none. The caller renews it.
 	Attached string
 	// WaitEvery is the interval of signals during a long step; 0: 30 s.
@@ -128,6 +140,7 @@ type Launched struct {
 	WorkDir string          `json:"workDir"`
 
 	Box    sandbox.Sandbox `json:"-"`
+	Lease  lease.Lease     `json:"-"` // of the box
 	Offset string          `json:"-"` // of the thread: the run's entries come behind it
 }
 
@@ -153,12 +166,15 @@ type launching struct {
 	server thread.Health
 	thread log
 	steps  *steps
-	fired  bool     // the runner may have been started: its answer is lost
-	secret []string // names of Env that are secrets
+	row    *resolve.Box // of the thread's row; nil without rows, or before it is known
+	fired  bool         // the runner may have been started: its answer is lost
+	again  bool         // an earlier launch has begun the run, and not started its runner
+	secret []string     // names of Env that are secrets
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
-// the launch changed nothing.
+// the launch changed nothing. A run that an earlier launch has left open is continued, and one that has started, or has
+// ended, is ErrLaunched.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
@@ -173,16 +189,16 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 		return done, err
 	}
 	done.Offset = cmp.Or(g.thread.next, "0")
-	if err := g.claim(ctx); err != nil {
+	if err := g.begin(ctx); err != nil {
 		return done, err
 	}
 	if err := g.resolve(ctx); err != nil {
-		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), nil, false, err))
+		return done, errors.Join(err, g.end(ctx, nil, false, err))
 	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, errors.Join(err, g.failed(context.WithoutCancel(ctx), box, fresh, err))
+		return done, errors.Join(err, g.end(ctx, box, fresh, err))
 	}
 	return done, nil
 }
@@ -196,7 +212,8 @@ func (g *launching) resolve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the secrets: %w", err)
 	}
-	env := maps.Clone(secrets)
+	env := map[string]string{}
+	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
 	g.Env, g.secret = env, slices.Sorted(maps.Keys(secrets))
 	for _, name := range g.secret {
@@ -213,17 +230,16 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 		return nil, false, err
 	}
 	done.Sandbox, done.WorkDir, done.Box = box.Ref(), box.WorkDir(), box
-	if err := g.post(ctx, g.entry(g.Run+".sandbox", thread.SandboxOf{
-		Signal: g.signal(thread.TypeSandbox), Parent: g.Parent, After: g.After,
-		Sandbox: thread.Box{
-			Sandbox:   thread.Sandbox{Provider: box.Ref().Provider, Ref: box.Ref().ID},
-			Ephemeral: g.Box.Ephemeral,
-		},
-	})); err != nil {
+	if err := g.name(ctx, box.Ref()); err != nil {
 		return box, fresh, err
 	}
 	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
+	}
+	if g.row != nil {
+		if err := g.row.Ready(ctx); err != nil {
+			return box, fresh, err
+		}
 	}
 	// A reconciler may have ended a launch that was suspended for long, and released its box.
 	if err := g.thread.read(ctx, g.Client); err != nil {
@@ -289,15 +305,33 @@ func (l *Launcher) progress(format string, args ...any) {
 
 // box returns the box of the run, which holds its lease. fresh is set if it was made for the run.
 func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
+	if g.Rows != nil {
+		return g.rowBox(ctx, done)
+	}
 	if g.Resume {
 		if done.Resume = "hydrate"; !g.Hydrate {
 			done.Resume = "continue"
 		}
 		if box, err = g.former(ctx); box != nil || err != nil {
+			if box != nil {
+				done.Lease = g.lease(box.Ref())
+			}
 			return box, false, err
 		}
 		done.Resume = "hydrate" // a new box has no session
 	}
+	if box, err = g.create(ctx, nil); err != nil {
+		return nil, false, err
+	}
+	if err := g.hold(ctx, box.Ref()); err != nil {
+		return nil, false, errors.Join(err, g.Provider.Destroy(context.WithoutCancel(ctx), box.Ref().ID))
+	}
+	done.Lease = g.lease(box.Ref())
+	return box, true, nil
+}
+
+// create makes a box, with more labels.
+func (g *launching) create(ctx context.Context, labels map[string]string) (box sandbox.Sandbox, err error) {
 	g.progress("making a %s sandbox", g.Provider.Name())
 	o := g.Box
 	o.Labels = map[string]string{sandbox.LabelThread: g.Thread, sandbox.LabelRun: g.Run}
@@ -311,6 +345,7 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 		o.Labels[sandbox.LabelTree] = sandbox.TreeFolder
 	}
 	maps.Copy(o.Labels, g.Box.Labels)
+	maps.Copy(o.Labels, labels)
 	o.Progress = func(step string) { g.progress("%s", step) }
 	kind := ""
 	if o.Repo != "" {
@@ -321,21 +356,28 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 		return err
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("make a sandbox: %w", err)
+		return nil, fmt.Errorf("make a sandbox: %w", err)
 	}
-	if err := g.hold(ctx, box.Ref()); err != nil {
-		return nil, false, errors.Join(err, g.Provider.Destroy(context.WithoutCancel(ctx), box.Ref().ID))
-	}
-	return box, true, nil
+	return box, nil
+}
+
+// lease returns the lease of a box without a row.
+func (l *Launcher) lease(box sandbox.Ref) lease.Lease {
+	return lease.OnStream{Client: l.Boxes(lease.Stream(box))}
 }
 
 // hold holds a box for the run, and for this host if it stays attached.
 func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
-	l := lease.Lease{Client: g.Boxes(lease.Stream(box))}
+	l := g.lease(box)
 	if err := l.Hold(ctx, lease.OfRun(g.Thread, g.Run)); err != nil || g.Attached == "" {
 		return err
 	}
-	return l.Hold(ctx, lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL})
+	return l.Hold(ctx, g.attachedHold())
+}
+
+// attachedHold returns this host's own hold.
+func (g *launching) attachedHold() lease.Hold {
+	return lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
 }
 
 // former returns the box of the thread's last run that had one; nil if it is not live.
@@ -355,12 +397,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			// A reconciler ended the run, but its runner may still run behind a network that is down.
 			var alive bool
 			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
-				return nil, fmt.Errorf(
-					"the runner of run %s still runs in the sandbox %s:%s: wait for it, or use arbe cancel",
-					runs[i].ID,
-					ref.Provider,
-					ref.Ref,
-				)
+				return nil, stillRuns(runs[i].ID, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
 			}
 		}
 		if err == nil && health == sandbox.Live {
@@ -407,8 +444,8 @@ func (t Task) redactor() *thread.Redactor {
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	var err error
-	if fresh && !g.fired {
+	err := g.giveUp(ctx)
+	if fresh && !g.fired && g.row == nil {
 		err = g.Provider.Destroy(ctx, box.Ref().ID)
 	}
 	posted := g.post(ctx,
@@ -419,5 +456,5 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 		g.entry(g.Run+".orphan.1", thread.StatusChanged{
 			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,
 		}))
-	return errors.Join(err, posted)
+	return errors.Join(err, posted, g.endRow(ctx, posted))
 }

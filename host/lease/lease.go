@@ -1,14 +1,14 @@
-// Package lease records the holders of a box on a stream of the box's own. A box is released only without a holder.
+// Package lease records the holders of a box. A box is released only without a holder.
 //
-// A hold is a record with a holder: a run, from before it uses the box until its thread reports its end; or a host
-// that copies from the box or pushes from it, for a time that it renews. A box without a hold may be released. The
-// release is a record, too, and no hold is accepted after it. Only then the box is deleted, by any host, with
-// retries.
+// A hold has a holder: a run, from before it uses the box until its thread reports its end; or a host that copies from
+// the box or pushes from it, for a time that it renews. A box without a hold may be released. The release is recorded,
+// too, and no hold is accepted after it. Only then the box is deleted, by any host, with retries.
 //
-// The n-th record of a stream has the id lease.<n>. A writer decides on the records that it has read. If another
-// record came first, the server refuses its record (409); the writer then reads the new records and decides again. So
-// two hosts never act on the same state. The thread server's clock decides whether a hold with a time has expired; no
-// other clock and no label of the provider decides anything.
+// A box with a row in a database has its lease there (host/control). The lease of any other box is a stream of its own,
+// OnStream. The n-th record of a stream has the id lease.<n>. A writer decides on the records that it has read. If
+// another record came first, the server refuses its record (409); the writer then reads the new records and decides
+// again. So two hosts never act on the same state. The clock of the thread server, or of the database, decides whether
+// a hold with a time has expired; no other clock and no label of the provider decides anything.
 package lease
 
 import (
@@ -38,8 +38,13 @@ const (
 	opRelease = "release"
 )
 
-// ErrReleased is returned if the box was released: it is deleted, or will be.
-var ErrReleased = errors.New("the sandbox has been released")
+// Errors of a lease.
+var (
+	// ErrReleased is returned if the box was released: it is deleted, or will be.
+	ErrReleased = errors.New("the sandbox has been released")
+	// ErrUsed is returned by Release if a row has the box in use, whatever the holds are.
+	ErrUsed = errors.New("the sandbox is in use")
+)
 
 // Hold is a holder's claim to the box.
 type Hold struct {
@@ -121,17 +126,32 @@ func Stream(box sandbox.Ref) string {
 }
 
 // Lease is the lease of one box. It is safe for concurrent use.
-type Lease struct {
+type Lease interface {
+	// Read returns the state of the lease.
+	Read(ctx context.Context) (State, error)
+	// Hold holds the box, or renews a hold. It returns ErrReleased if the box was released.
+	Hold(ctx context.Context, h Hold) error
+	// Try is Hold unless another holder has a valid hold with a TTL. It reports whether it got the hold.
+	Try(ctx context.Context, h Hold) (bool, error)
+	// Drop ends a hold. A hold that does not exist is no error.
+	Drop(ctx context.Context, holder string) error
+	// Release records the release of the box if may returns nil for its state. It may be repeated. A hold that comes
+	// while may runs makes it run again.
+	Release(ctx context.Context, by string, may func(State) error) error
+}
+
+// OnStream is the lease of a box without a row: records on a stream of the box's own.
+type OnStream struct {
 	Client *thread.Client // of the box's stream, which is that of Stream
 }
 
-// Read reads the records.
-func (l Lease) Read(ctx context.Context) (State, error) {
+// Read is Lease's.
+func (l OnStream) Read(ctx context.Context) (State, error) {
 	var s State
 	return s, l.readOn(ctx, &s)
 }
 
-func (l Lease) readOn(ctx context.Context, s *State) error {
+func (l OnStream) readOn(ctx context.Context, s *State) error {
 	from := s.offset
 	if from == "" {
 		from = "0"
@@ -157,8 +177,8 @@ func (l Lease) readOn(ctx context.Context, s *State) error {
 
 func recordID(n int) string { return "lease." + strconv.Itoa(n) }
 
-// Hold holds the box, or renews a hold. It returns ErrReleased if the box was released.
-func (l Lease) Hold(ctx context.Context, h Hold) error {
+// Hold is Lease's.
+func (l OnStream) Hold(ctx context.Context, h Hold) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
 			return Record{}, ErrReleased
@@ -167,8 +187,8 @@ func (l Lease) Hold(ctx context.Context, h Hold) error {
 	})
 }
 
-// Try is Hold unless another holder has a valid hold with a TTL. It reports whether it got the hold.
-func (l Lease) Try(ctx context.Context, h Hold) (bool, error) {
+// Try is Lease's.
+func (l OnStream) Try(ctx context.Context, h Hold) (bool, error) {
 	got := true
 	err := l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
@@ -183,8 +203,8 @@ func (l Lease) Try(ctx context.Context, h Hold) (bool, error) {
 	return got && err == nil, err
 }
 
-// Drop ends a hold. A hold that does not exist is no error.
-func (l Lease) Drop(ctx context.Context, holder string) error {
+// Drop is Lease's.
+func (l OnStream) Drop(ctx context.Context, holder string) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if !slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Holder == holder }) {
 			return Record{}, nil
@@ -193,8 +213,8 @@ func (l Lease) Drop(ctx context.Context, holder string) error {
 	})
 }
 
-// Release records the release of the box if may returns nil for its state. It may be repeated.
-func (l Lease) Release(ctx context.Context, by string, may func(State) error) error {
+// Release is Lease's.
+func (l OnStream) Release(ctx context.Context, by string, may func(State) error) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
 			return Record{}, nil
@@ -210,7 +230,7 @@ func (l Lease) Release(ctx context.Context, by string, may func(State) error) er
 const attempts = 20
 
 // append appends the record that decide returns for the present state; none for the zero Record.
-func (l Lease) append(ctx context.Context, decide func(State) (Record, error)) error {
+func (l OnStream) append(ctx context.Context, decide func(State) (Record, error)) error {
 	var s State
 	for n := range attempts {
 		if err := l.readOn(ctx, &s); err != nil {
@@ -249,12 +269,12 @@ const (
 
 // Keep renews a hold, which the caller has, until the caller drops it or ctx is done. drop waits for the renewals to
 // stop. It ignores an error: the hold expires.
-func (l Lease) Keep(ctx context.Context, h Hold) (drop func()) {
+func Keep(ctx context.Context, l Lease, h Hold) (drop func()) {
 	renewing, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		l.renew(renewing, h)
+		renew(renewing, l, h)
 	}()
 	return func() {
 		stop()
@@ -264,7 +284,7 @@ func (l Lease) Keep(ctx context.Context, h Hold) (drop func()) {
 }
 
 // renew renews a hold until ctx is done. It ignores a renewal that fails: the TTL allows several.
-func (l Lease) renew(ctx context.Context, h Hold) {
+func renew(ctx context.Context, l Lease, h Hold) {
 	tick := time.NewTicker(renewAfter)
 	defer tick.Stop()
 	for {

@@ -49,7 +49,7 @@ func newLease(t *testing.T) lease.Lease {
 			},
 		)
 	}
-	return lease.Lease{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}
+	return lease.OnStream{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}
 }
 
 var errNeeded = errors.New("needed")

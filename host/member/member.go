@@ -22,6 +22,9 @@ type Rows interface {
 	// Houses returns the houses of an agent; none for an agent that does not exist.
 	Houses(ctx context.Context, agent string) ([]string, error)
 
+	// Closed reports whether a thread is a closed chat: its members do not post any more.
+	Closed(ctx context.Context, thread string) (bool, error)
+
 	// HousesOf returns the house of each of some threads, by the thread's id. Threads without a house are not in it.
 	HousesOf(ctx context.Context, threads []string) (map[string]string, error)
 }
@@ -132,4 +135,20 @@ func (d *Doors) HouseOf(ctx context.Context, thread string) (string, error) {
 	}
 	d.houses[thread] = house{all[thread], time.Now()}
 	return all[thread], nil
+}
+
+// Forget drops what HouseOf has read of a thread: its row was made or deleted.
+func (d *Doors) Forget(thread string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.houses, thread)
+}
+
+// IsClosed reports whether members may not post to a thread any more. It returns ErrRows.
+func (d *Doors) IsClosed(ctx context.Context, thread string) (bool, error) {
+	closed, err := d.Rows.Closed(ctx, thread)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrRows, err)
+	}
+	return closed, nil
 }

@@ -255,6 +255,8 @@ func (r *rows) Houses(_ context.Context, agent string) ([]string, error) {
 	return r.houses[agent], r.away
 }
 
+func (r *rows) Closed(context.Context, string) (bool, error) { return false, r.away }
+
 func (r *rows) HousesOf(_ context.Context, threads []string) (map[string]string, error) {
 	r.asked++
 	all := map[string]string{}

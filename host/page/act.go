@@ -58,6 +58,15 @@ func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
 	if _, err := p.summary(r.Context(), id); err != nil {
 		return err
 	}
+	if s.Agent != "" && p.Doors != nil {
+		closed, err := p.Doors.IsClosed(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		if closed {
+			return refuse(http.StatusConflict, "closed", "The thread is closed: it takes no more posts.")
+		}
+	}
 	payload := thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: sent.Text})
 	return p.post(w, r, id, cmp.Or(s.Agent, author), payload)
 }

@@ -24,8 +24,8 @@ import (
 // unchanged, and answers come back unchanged, each part as it arrives. It holds no secret, verifies nothing, follows no
 // redirect and caches nothing.
 //
-// It serves the API below /api/stream and below / alike, the list of threads at /api/threads, and answers GET /healthz
-// itself.
+// It serves the API below /api/stream and below / alike, threads, environments and secrets below /api, and answers GET
+// /healthz itself.
 // deploy/supabase/functions/stream-proxy is the same as an edge function; host/server/contract_test.go tests both. Its
 // fields must not change while it serves.
 type Proxy struct {
@@ -158,6 +158,16 @@ func ownAnswer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// besideStreams reports whether a path is of the API, and not below /api/stream.
+func besideStreams(path string) bool {
+	for _, above := range []string{"/api/threads", "/api/environments", "/api/secrets"} {
+		if path == above || strings.HasPrefix(path, above+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // rewrite makes the request that goes upstream. ReverseProxy has removed the headers of the client's connection, and
 // adds none about the client.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
@@ -165,7 +175,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	if below, ok := strings.CutPrefix(rest, "/api/stream"); ok && (below == "" || below[0] == '/') {
 		rest = below
 	}
-	if rest == "/api/threads" || strings.HasPrefix(rest, "/api/threads/") {
+	if besideStreams(rest) {
 		base = strings.TrimSuffix(base, "/api/stream")
 	}
 	u := r.Out.URL

@@ -61,7 +61,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 	if errors.Is(err, sandbox.ErrForeign) {
 		return nil // the box belongs to another host
 	}
-	l, err := t.lease(run.Sandbox)
+	l, err := t.leaseOf(ctx, v, sandbox.Ref{Provider: run.Sandbox.Provider, ID: run.Sandbox.Ref})
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 			}
 			return err
 		}
-		defer l.Keep(ctx, mine)()
+		defer lease.Keep(ctx, l, mine)()
 	}
 	// Another host may have done it before this one got its hold.
 	if err := t.read(ctx); err != nil {
@@ -142,10 +142,17 @@ func (t *settling) superseded(run thread.Run) bool {
 	return false
 }
 
-// lease returns the lease of a box.
-func (t *settling) lease(box *thread.Sandbox) (lease.Lease, error) {
-	client, err := t.r.Client(lease.Stream(sandbox.Ref{Provider: box.Provider, ID: box.Ref}))
-	return lease.Lease{Client: client}, err
+// leaseOf returns the lease of a run's box. A host without a database learns from the box's label that it has a row.
+func (t *settling) leaseOf(ctx context.Context, v *view, box sandbox.Ref) (lease.Lease, error) {
+	row := ""
+	if t.r.Rows == nil {
+		b, _, err := v.listed(ctx, box.ID)
+		if err != nil {
+			return nil, err
+		}
+		row = b.Labels[sandbox.LabelRow]
+	}
+	return t.lease(ctx, box, row)
 }
 
 // pushed posts the result of a push, unless the newest one is the same.

@@ -20,19 +20,19 @@ func (r *Reconciler) All(ctx context.Context, ids []string, done func(id string,
 	for _, id := range ids {
 		known[id] = 0
 	}
-	return r.pass(ctx, ids, known, nil, true, done)
+	return r.pass(ctx, ids, known, nil, true, true, done)
 }
 
 // waiting bounds the threads in progress, most of which wait for the server or a provider.
 const waiting = 256
 
-// pass settles ids, and the threads of boxes that are not known.
+// pass settles ids, and the threads of boxes that are not known. A whole one also compares rows with machines.
 func (r *Reconciler) pass(
 	ctx context.Context,
 	ids []string,
 	known map[string]uint64,
 	m *memory,
-	urgent bool,
+	urgent, whole bool,
 	done func(id string, s State),
 ) error {
 	p, err := r.begin(ctx)
@@ -41,8 +41,17 @@ func (r *Reconciler) pass(
 	}
 	p.memory = m
 	errs := p.threads(ctx, ids, urgent, done)
-	var others []string
-	for _, id := range p.threadsOfBoxes(ctx) {
+	var others, stale []string
+	if whole {
+		stale, err = p.sweep(ctx)
+		errs = append(errs, err)
+	}
+	for _, id := range stale {
+		if !slices.Contains(ids, id) {
+			delete(known, id)
+		}
+	}
+	for _, id := range append(stale, p.threadsOfBoxes(ctx)...) {
 		if _, is := known[id]; !is {
 			known[id], others = 0, append(others, id)
 		}
@@ -122,7 +131,7 @@ func (r *Reconciler) Loop(
 			ids = slices.Collect(maps.Keys(open))
 		}
 		if err == nil {
-			err = r.pass(ctx, ids, versions, &known, false, func(id string, s State) {
+			err = r.pass(ctx, ids, versions, &known, false, n%listEvery == 0, func(id string, s State) {
 				delete(settled, id)
 				delete(open, id)
 				switch {

@@ -79,7 +79,7 @@ func TestExecHoldsItsBox(t *testing.T) {
 	w.post("t1", running, inBox("b1", true, ""), answer, completed, execStarted, execRunning)
 	client, _ := w.client(lease.Stream(sandbox.Ref{Provider: "boxes", ID: "b1"}))
 	hold := lease.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
-	if err := (lease.Lease{Client: client}).Hold(t.Context(), hold); err != nil {
+	if err := (lease.OnStream{Client: client}).Hold(t.Context(), hold); err != nil {
 		t.Fatal(err)
 	}
 	pass := func() (did []string) {

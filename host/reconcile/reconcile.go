@@ -54,6 +54,7 @@ type Reconciler struct {
 	Client    func(threadID string) (*thread.Client, error) // for writing the thread
 	Providers map[string]Provider                           // by name; boxes of other providers have no evidence
 	Host      Host
+	Rows      Rows // of threads and boxes; nil without a database
 
 	OrphanAfter time.Duration // silence that ends an open run without evidence; bounds goneAfter and lostAfter
 	ReapAfter   time.Duration // time that a box with unsaved or pending work is kept after its run
@@ -157,7 +158,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 			errs = append(errs, t.notify(ctx, run))
 		}
 	}
-	errs = append(errs, t.settleExecs(ctx), t.reap(ctx))
+	errs = append(errs, t.settleExecs(ctx), t.rows(ctx), t.reap(ctx))
 	if err = errors.Join(errs...); err == nil {
 		p.memory.keep(t)
 	}

@@ -234,9 +234,10 @@ var errNeeded = errors.New("the sandbox is needed")
 // release records the release of a box on its lease, and deletes the box. A launch that takes the box meanwhile
 // writes a record on the lease, and then this one is refused.
 func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why string) error {
-	l, err := t.lease(&thread.Sandbox{Provider: b.Ref.Provider, Ref: b.Ref.ID})
+	row := b.Labels[sandbox.LabelRow]
+	l, err := t.lease(ctx, b.Ref, row)
 	if err != nil {
-		return err
+		return fmt.Errorf("release the sandbox: %w", err)
 	}
 	err = l.Release(ctx, "reconcile:"+run, func(s lease.State) error {
 		if err := t.read(ctx); err != nil && !thread.NotFound(err) {
@@ -253,11 +254,14 @@ func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why
 		}
 		return rerr
 	})
-	if errors.Is(err, errNeeded) {
+	if errors.Is(err, errNeeded) || errors.Is(err, lease.ErrUsed) {
 		return nil
 	}
 	if err == nil {
 		err = v.ask(ctx, func(context.Context) error { return v.Destroy(ctx, b.Ref.ID) })
+	}
+	if err == nil && row != "" {
+		err = t.r.Rows.Gone(ctx, row)
 	}
 	if err != nil {
 		return fmt.Errorf("release the sandbox %s: %w", b.Ref, err)

@@ -112,7 +112,7 @@ func TestLeaseHoldsBox(t *testing.T) {
 	w.health["b1"], w.labels["b1"] = sandbox.Live, w.label("t1", "true")
 	ref := sandbox.Ref{Provider: "boxes", ID: "b1"}
 	client, _ := w.client(lease.Stream(ref))
-	l := lease.Lease{Client: client}
+	l := lease.OnStream{Client: client}
 	attached := lease.Hold{Holder: "attached", ThreadID: "t1", RunID: "r1", TTL: lease.TTL}
 	for _, h := range []lease.Hold{lease.OfRun("t1", "r1"), attached} {
 		if err := l.Hold(t.Context(), h); err != nil {

@@ -27,6 +27,18 @@ func confineFile(root, p string) (string, error) {
 	return abs, err
 }
 
+// checkWork returns o.Work, which must be below the workspace or "".
+func (o Options) checkWork() (string, error) {
+	const workspace = "/workspace"
+	if o.Work == "" {
+		return "", nil
+	}
+	if _, err := confineFile(workspace, o.Work); err != nil || path.IsAbs(o.Work) {
+		return "", &ConfinedError{Path: o.Work, Root: "the workspace"}
+	}
+	return o.Work, nil
+}
+
 // place returns the absolute path of f in a box with these folders.
 func (f File) place(work, home string) (string, error) {
 	if f.InHome {

@@ -1,13 +1,14 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"path"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,7 +24,9 @@ const (
 type order struct {
 	Name       string            `json:"name"`
 	Snapshot   string            `json:"snapshot,omitempty"`
-	CPU        int               `json:"cpu,omitempty"`    // cores; with a snapshot all three are refused
+	Build      *build            `json:"buildInfo,omitempty"` // with a snapshot it is refused
+	Volumes    []mount           `json:"volumes,omitempty"`
+	CPU        int               `json:"cpu,omitempty"`    // cores; without a build all three are refused
 	Memory     int               `json:"memory,omitempty"` // GiB
 	Disk       int               `json:"disk,omitempty"`   // GiB
 	Target     string            `json:"target,omitempty"`
@@ -32,6 +35,20 @@ type order struct {
 	AutoStop   int               `json:"autoStopInterval"`             // minutes; without it Daytona uses 15
 	AutoDelete *int              `json:"autoDeleteInterval,omitempty"` // minutes after the stop; 0 is at once
 }
+
+// build makes Daytona build the box's image: what its SDKs send for the name of an image.
+type build struct {
+	Dockerfile string `json:"dockerfileContent"`
+}
+
+// mount is a volume of a box.
+type mount struct {
+	Volume string `json:"volumeId"`
+	Path   string `json:"mountPath"`
+}
+
+// imageName matches what may stand in a Dockerfile's FROM.
+var imageName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._/:@-]*\z`)
 
 // repository is what Options.Repo names.
 type repository struct{ owner, name string }
@@ -56,7 +73,20 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 		}
 	}
 	q := newOrder(p.conf, o, repo)
-	if err := checkResources(o.Resources, q.Snapshot); err != nil {
+	if err := checkResources(o.Resources, o.Image); err != nil {
+		return nil, err
+	}
+	switch {
+	case o.Image != "" && o.Snapshot != "":
+		return nil, fmt.Errorf("the image %s and the snapshot %s exclude each other", o.Image, o.Snapshot)
+	case o.Image != "" && !imageName.MatchString(o.Image):
+		return nil, fmt.Errorf("%q is not the name of an image", o.Image)
+	}
+	if _, err := o.checkWork(); err != nil {
+		return nil, err
+	}
+	var err error
+	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}
 	begin, err := o.beginBranch(ctx, p.address(repo))
@@ -86,7 +116,7 @@ func (p *Daytona) address(repo repository) string {
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
 func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
-	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: workName(repo)})
+	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
 	q := order{
 		Name: "arbe-" + uuid.NewString(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
 		AutoStop: int((o.AutoStop + time.Minute - 1) / time.Minute),
@@ -94,6 +124,9 @@ func newOrder(c Config, o Options, repo repository) order {
 	}
 	if o.Snapshot != "" {
 		q.Snapshot = o.Snapshot
+	}
+	if o.Image != "" {
+		q.Snapshot, q.Build = "", &build{"FROM " + o.Image + "\n"}
 	}
 	if o.Target != "" {
 		q.Target = o.Target
@@ -190,11 +223,9 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 		return nil, fmt.Errorf("daytona: find the home folder: %q is no absolute path", home.Dir)
 	}
 	b.home = path.Clean(home.Dir)
-	name := i.Labels[labelWork]
-	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-		name = workName(repository{})
+	if b.work, err = confineFile(b.workspace(), i.Labels[labelWork]); err != nil || path.IsAbs(i.Labels[labelWork]) {
+		b.work = path.Join(b.workspace(), workName(repository{}))
 	}
-	b.work = path.Join(b.home, "workspace", name)
 	return b, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ type daytonaBox struct {
 func (b *daytonaBox) Ref() Ref        { return Ref{DaytonaName, b.id} }
 func (b *daytonaBox) WorkDir() string { return b.work }
 func (b *daytonaBox) Home() string    { return b.home }
+
+// workspace returns the folder that the working directory is in.
+func (b *daytonaBox) workspace() string { return path.Join(b.home, "workspace") }
 
 func (b *daytonaBox) Destroy(ctx context.Context) error {
 	b.Stop()

@@ -18,21 +18,37 @@ const transfer = 20 * time.Minute
 // clone clones the repository and checks the branch out: the remote's if it exists, else a new one from the default
 // branch.
 func (b *daytonaBox) clone(ctx context.Context, address string, begin Branch, token string) error {
-	branch := begin.Name
-	body := map[string]string{"url": address, "path": b.work}
+	r := Repository{Work: begin.Name}
 	if begin.Existing {
-		body["branch"], branch = branch, ""
+		r = Repository{Branch: begin.Name}
+	}
+	return b.cloneByDaemon(ctx, address, r, token)
+}
+
+// cloneByDaemon clones a branch, and makes r.Work from it.
+func (b *daytonaBox) cloneByDaemon(ctx context.Context, address string, r Repository, token string) error {
+	body := map[string]any{"url": address, "path": b.work}
+	if r.Branch != "" {
+		body["branch"] = r.Branch
+	}
+	if r.Depth > 0 {
+		body["depth"] = r.Depth // older daemons ignore it
 	}
 	if token != "" {
 		body["username"], body["password"] = gitUser, token
 	}
-	if err := b.git(ctx, "clone "+address, "clone", body, transfer, token); err != nil {
+	if err := b.git(ctx, "clone "+plain(address), "clone", body, transfer, token); err != nil {
 		return err
 	}
+	return b.newBranch(ctx, r.Work)
+}
+
+// newBranch makes a branch at HEAD and checks it out; "" is none.
+func (b *daytonaBox) newBranch(ctx context.Context, branch string) error {
 	if branch == "" {
 		return nil
 	}
-	body = map[string]string{"path": b.work, "name": branch}
+	body := map[string]string{"path": b.work, "name": branch}
 	if err := b.git(ctx, "make the branch "+branch, "branches", body, attempt); err != nil {
 		return err
 	}

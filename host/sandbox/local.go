@@ -26,7 +26,8 @@ type Local struct {
 }
 
 // NewLocal returns the provider whose boxes are folders in dir, which it creates when needed. A box has the folders
-// home and work, a record with its options, and a list of detached processes. It ignores image, region and AutoStop.
+// home and work, a record with its options, and a list of detached processes. It ignores region and AutoStop, and refuses
+// image, snapshot, resources and volumes.
 //
 // The ids of its boxes name this machine and dir. Boxes of another machine or folder are foreign: Probe reports them as
 // Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.
@@ -47,6 +48,7 @@ type record struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Repo    string            `json:"repo,omitempty"` // the address of the clone
+	Work    string            `json:"work,omitempty"` // the working directory, below the workspace
 	Created time.Time         `json:"created"`
 }
 
@@ -67,8 +69,11 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 			return nil, err
 		}
 	}
-	if o.Resources != (Resources{}) {
-		return nil, errNoResources
+	if err := o.checkLocal(); err != nil {
+		return nil, err
+	}
+	if rec.Work, err = o.checkWork(); err != nil {
+		return nil, err
 	}
 	begin, err := o.beginBranch(ctx, rec.Repo)
 	if err != nil {

@@ -31,8 +31,11 @@ type localBox struct {
 }
 
 func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }
-func (b *localBox) WorkDir() string { return filepath.Join(b.dir, workFolder) }
+func (b *localBox) WorkDir() string { return filepath.Join(b.workspace(), b.rec.Work) }
 func (b *localBox) Home() string    { return filepath.Join(b.dir, homeFolder) }
+
+// workspace returns the folder that the working directory is in; for a box without a path for it, that directory.
+func (b *localBox) workspace() string { return filepath.Join(b.dir, workFolder) }
 
 // The folders of a box.
 const (
@@ -52,7 +55,7 @@ func (b *localBox) make() error {
 	if err := durable.WriteFile(filepath.Join(b.dir, recordFile), append(data, '\n')); err != nil {
 		return err
 	}
-	return errors.Join(os.Mkdir(b.Home(), 0o755), os.Mkdir(b.WorkDir(), 0o755))
+	return errors.Join(os.Mkdir(b.Home(), 0o755), os.MkdirAll(b.WorkDir(), 0o755))
 }
 
 // there returns ErrGone if the box does not exist any more.

@@ -14,21 +14,32 @@ type Resources struct {
 	Disk   int // GiB
 }
 
-// checkResources refuses resources that Daytona would refuse. A snapshot has resources of its own.
-func checkResources(r Resources, snapshot string) error {
+// checkResources refuses resources that Daytona would refuse.
+func checkResources(r Resources, image string) error {
 	switch {
 	case r.CPU < 0 || r.Memory < 0 || r.Disk < 0:
 		const want = "resources: %d cores, %d GiB of memory, %d GiB of disk: want no negative number"
 		return fmt.Errorf(want, r.CPU, r.Memory, r.Disk)
-	case r != Resources{} && snapshot != "":
-		return fmt.Errorf("resources and the snapshot %s exclude each other: a snapshot has resources of its own",
-			snapshot)
+	case r != Resources{} && image == "":
+		return errors.New("resources: want an image: a snapshot has resources of its own, and Daytona's default is one")
 	}
 	return nil
 }
 
-// errNoResources refuses resources for a local box.
-var errNoResources = errors.New("resources: a local box has no limits of its own")
+// checkLocal refuses what a folder of this machine can't have.
+func (o Options) checkLocal() error {
+	switch {
+	case o.Image != "":
+		return errors.New("image: a local box has none: use --sandbox daytona")
+	case o.Snapshot != "":
+		return errors.New("snapshot: a local box has none: use --sandbox daytona")
+	case o.Resources != (Resources{}):
+		return errors.New("resources: a local box has no limits of its own")
+	case len(o.Volumes) > 0:
+		return errors.New("volumes: a local box has none: use --sandbox daytona")
+	}
+	return nil
+}
 
 // ParseResources reads resources as "cpu=2,memory=4,disk=10": cores and GiB, each optional. "" is all defaults.
 func ParseResources(s string) (r Resources, err error) {

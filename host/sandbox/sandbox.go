@@ -1,7 +1,8 @@
 // Package sandbox makes and uses boxes: the machines that agents run in. A box outlives its runs, and may vanish in the
 // middle of one.
 //
-// A Sandbox is one box with a working directory. A Provider makes boxes, opens them again by their ids and releases
+// A Sandbox is one box with a working directory. The folder that the working directory of a new box is in is the
+// workspace: other repositories and folders stand there, too. A Provider makes boxes, opens them again by their ids and releases
 // them. A box does not depend on this process: commands that Detach has started outlive it, and a box stays until it is
 // destroyed.
 //
@@ -27,8 +28,8 @@ type Ref struct {
 func (r Ref) String() string { return r.Provider + ":" + r.ID }
 
 // Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. The
-// boxes of this package's providers can do more (Alive, Snapshot, Stop, Destroy, Branch); who needs that declares an
-// interface of its own.
+// boxes of this package's providers can do more (Alive, Snapshot, Stop, Destroy, Branch, At, Clone); who needs that
+// declares an interface of its own.
 type Sandbox interface {
 	Ref() Ref
 	// WorkDir is the folder of the repository or the folder that is worked on, absolute in the box.
@@ -109,14 +110,23 @@ type Options struct {
 	Repo      string            // org/repo or its address on GitHub; for a local box any address for git; "" for none
 	Branch    string            // to check out, started by BranchMode; "" for the default branch
 	Token     string            // for a private repository
-	Snapshot  string            // the provider's image; "" for its default. It excludes Resources
+	Image     string            // of a registry, from which the provider builds the box; "" for Snapshot
+	Snapshot  string            // the provider's image; "" for its default. It excludes Image and Resources
+	Volumes   []Volume          // storage of the provider's
+	Work      string            // the working directory, below the workspace; "" for one named as Repo is
 	Target    string            // the provider's region
 	AutoStop  time.Duration     // an idle box is stopped, and an ephemeral one deleted, after this time; 0: never
 	Progress  func(step string) // receives each step; nil for none
 	Ephemeral bool              // the box may be released when no run is open in it
 
 	BranchMode BranchMode // the start of Branch if the remote has it already
-	Resources  Resources  // refused by the local provider
+	Resources  Resources  // only with Image: a snapshot has its own
+}
+
+// Volume is storage of a provider that outlives boxes, and where a box has it.
+type Volume struct {
+	Name string // or its id
+	Path string // absolute in the box
 }
 
 // Health is the state of a box.
@@ -152,8 +162,14 @@ const (
 	LabelInstallation = "arbe.installation"
 	// LabelRun is the run that the box was made for.
 	LabelRun = "arbe.run"
+	// LabelRepositories and LabelFolders are the paths of repositories and of copied folders below the workspace, with
+	// commas between; "" if the working directory is all that there is.
+	LabelRepositories = "arbe.repositories"
+	LabelFolders      = "arbe.folders"
 	// LabelTree is the origin of the working directory: TreeRepository, TreeFolder, or "" for an empty one.
 	LabelTree = "arbe.tree"
+	// LabelRow is the id of the box's row in a database. Only a host with that database releases the box.
+	LabelRow = "arbe.sandbox"
 )
 
 // Values of LabelTree.

@@ -48,6 +48,7 @@ type testServer struct {
 	log   *log.Log
 	srv   *httptest.Server
 	doors *member.Doors // nil without houses
+	tasks func(context.Context, server.Task) (server.Delegated, error)
 
 	closeIndex func()
 }
@@ -76,6 +77,7 @@ func (s *testServer) open() {
 		Logger:   logger,
 		Index:    threads,
 		Doors:    s.doors,
+		Delegate: s.tasks,
 	}
 	s.srv = httptest.NewServer(h.Handler())
 }

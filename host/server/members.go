@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -68,56 +69,92 @@ func (s *Server) permitHouse(ctx context.Context, g token.Grant) error {
 			return nil
 		}
 	}
-	return refuse(http.StatusForbidden, "wrong_house", "the token is for the threads of another house")
+	return errWrongHouse
 }
 
-// permitList returns the grant of a request that may read the list of threads, and which of them it may read; nil for
-// all.
-func (s *Server) permitList(r *http.Request) (
-	g token.Grant, only func(context.Context, []string) (map[string]bool, error), err error,
-) {
+var errWrongHouse = refuse(http.StatusForbidden, "wrong_house", "the token is for the threads of another house")
+
+// listPermit is what a request for the list of threads may read.
+type listPermit struct {
+	grant token.Grant
+	only  func(context.Context, []string) (map[string]bool, error) // which of some threads; nil for all
+	rows  *rowQuery                                                // nil for a list that is read from the index
+}
+
+// permitList checks that a request may read the list of threads.
+func (s *Server) permitList(r *http.Request) (p listPermit, err error) {
 	m, is, err := s.member(r)
 	switch {
 	case err != nil:
-		return g, nil, err
+		return p, err
 	case is:
-		return token.Grant{}.By("member " + m.Agent), s.Doors.Filter(m.Agent), nil
+		p.grant, p.only = memberGrant(m), s.Doors.Filter(m.Agent)
+		p.rows, err = s.rowsOfMember(r.URL.Query(), m)
+		return p, err
 	}
-	g, err = s.permit(r.Context(), r.Header.Get("Authorization"), token.SubjectThreads, token.ScopeThreads)
-	if err == nil && s.Doors != nil && g.House != "" {
-		only = func(ctx context.Context, ids []string) (map[string]bool, error) {
+	g, err := s.permit(r.Context(), r.Header.Get("Authorization"), token.SubjectThreads, token.ScopeThreads)
+	if err != nil {
+		return p, err
+	}
+	if p.grant = g; s.Doors != nil && g.House != "" {
+		p.only = func(ctx context.Context, ids []string) (map[string]bool, error) {
 			return s.Doors.Open(ctx, member.Member{Houses: []string{g.House}}, ids)
 		}
 	}
-	return g, only, err
+	p.rows, err = s.rowsOfToken(r.URL.Query(), g)
+	return p, err
 }
 
 // permitSummary checks that a request may read the summary of a thread: with a token of the thread or of the list, or
-// as a member of its house.
-func (s *Server) permitSummary(r *http.Request, id string) error {
+// as a member of its house. For a member it returns the thread's row, where there are rows.
+func (s *Server) permitSummary(r *http.Request, id string) (*rows.Thread, error) {
 	m, is, err := s.member(r)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
+	case is && s.Rows != nil:
+		return s.rowOf(r.Context(), m, id)
 	case is:
-		return s.mayOpen(r.Context(), m, id)
+		return nil, s.mayOpen(r.Context(), m, id)
 	case !thread.ValidThread(id):
-		return errBadThread
+		return nil, errBadThread
 	}
 	authorization := r.Header.Get("Authorization")
 	if g, err := s.verify(bearer(authorization)); err != nil || g.Stream != token.SubjectThreads {
 		_, err := s.permit(r.Context(), authorization, thread.StreamName(id), token.ScopeRead)
-		return err
+		return nil, err
 	}
 	g, err := s.permit(r.Context(), authorization, token.SubjectThreads, token.ScopeThreads)
 	if err == nil && s.Doors != nil && g.House != "" {
 		err = s.mayOpen(r.Context(), member.Member{Houses: []string{g.House}}, id)
 	}
-	return err
+	return nil, err
 }
 
-// permitSettle checks that a request may settle a thread: with a write token that is for no single run.
+// rowOf returns the row of a thread of a member's houses, or errNoThread.
+func (s *Server) rowOf(ctx context.Context, m member.Member, id string) (*rows.Thread, error) {
+	if !thread.ValidThread(id) {
+		return nil, errNoThread
+	}
+	t, err := s.Rows.Thread(ctx, m.Agent, id)
+	switch {
+	case errors.Is(err, rows.ErrAbsent):
+		return nil, errNoThread
+	case err != nil:
+		return nil, s.rowError(err)
+	}
+	return &t, nil
+}
+
+// permitSettle checks that a request may settle a thread: with a write token that is for no single run, or as a member
+// of its house.
 func (s *Server) permitSettle(r *http.Request, id string) error {
+	switch m, is, err := s.member(r); {
+	case err != nil:
+		return err
+	case is:
+		return s.mayOpen(r.Context(), m, id)
+	}
 	if !thread.ValidThread(id) {
 		return errBadThread
 	}
@@ -133,7 +170,7 @@ var errBadThread = refuse(http.StatusNotFound, "not_found", "no such thread: wan
 // permitMember returns the grant of a member for a thread of its houses.
 func (s *Server) permitMember(r *http.Request, scope string) (token.Grant, error) {
 	if s.Doors == nil {
-		return token.Grant{}, refuse(http.StatusNotImplemented, "no_houses", "this server has no houses")
+		return token.Grant{}, errNoHouses
 	}
 	m, is, err := s.member(r)
 	switch {
@@ -191,6 +228,9 @@ func (s *Server) memberPost(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	payload, err := parseChat(body, g.Author)
+	if err == nil {
+		err = s.refuseClosed(r.Context(), r.PathValue("id"))
+	}
 	if err != nil {
 		return err
 	}
@@ -210,6 +250,16 @@ func (s *Server) memberPost(w http.ResponseWriter, r *http.Request) error {
 		NextOffset string `json:"nextOffset"`
 	}{id, offset(res.Next)}), '\n')) // the client may be gone
 	return nil
+}
+
+// refuseClosed refuses a member's chat in a thread that was closed.
+func (s *Server) refuseClosed(ctx context.Context, id string) error {
+	closed, err := s.Doors.IsClosed(ctx, id)
+	s.logRows(err)
+	if err == nil && closed {
+		err = refuse(http.StatusConflict, "closed", "the thread is closed: open it again to post")
+	}
+	return err
 }
 
 // memberEntryID returns the id of a member's entry. Of one key it is always the same, so that a post can be repeated.

@@ -29,6 +29,7 @@ type rows struct {
 	mu     sync.Mutex
 	houses map[string][]string // by agent
 	of     map[string]string   // by thread
+	closed map[string]bool     // by thread
 	away   error
 }
 
@@ -55,6 +56,12 @@ func (r *rows) HousesOf(_ context.Context, threads []string) (map[string]string,
 		}
 	}
 	return all, r.away
+}
+
+func (r *rows) Closed(_ context.Context, thread string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed[thread], r.away
 }
 
 func (r *rows) change(f func()) {
@@ -120,13 +127,16 @@ func TestMemberDoors(t *testing.T) {
 		{"POST", "/api/threads/t1/entries", chat, [7]int{201, 404, 404, 401, 401, 401, 401}},
 		{"POST", "/api/threads/t4/entries", chat, [7]int{404, 404, 404, 401, 401, 401, 401}},
 		{"POST", "/api/threads/never/entries", chat, [7]int{404, 404, 404, 401, 401, 401, 401}},
+		{"POST", "/api/threads/t1/tasks", `{"task":"do it"}`, [7]int{501, 404, 404, 401, 401, 401, 401}},
+		{"POST", "/api/threads/t4/tasks", `{"task":"do it"}`, [7]int{404, 404, 404, 401, 401, 401, 401}},
+		{"POST", "/api/threads/never/tasks", `{"task":"do it"}`, [7]int{404, 404, 404, 401, 401, 401, 401}},
 		// A login token is no token of a thread, of a stream or of the server.
 		{"GET", "/api/stream/arbe-thread-t1", "", [7]int{401, 401, 401, 401, 200, 401, 401}},
 		{"GET", "/api/stream/arbe-thread-t1/entries/e0", "", [7]int{401, 401, 401, 401, 200, 401, 401}},
 		{"POST", "/api/stream/arbe-thread-t1", by("", "e1"), [7]int{401, 401, 401, 401, 200, 401, 401}},
 		{"PUT", "/api/stream/arbe-thread-t1", "", [7]int{401, 401, 401, 401, 200, 401, 401}},
 		{"POST", "/api/stream/arbe-thread-t1/token", "", [7]int{401, 401, 401, 401, 403, 401, 401}},
-		{"POST", "/api/threads/t1/reconcile", "", [7]int{401, 401, 401, 401, 501, 401, 401}},
+		{"POST", "/api/threads/t1/reconcile", "", [7]int{501, 404, 404, 401, 501, 401, 401}},
 		{"GET", "/v1/stream/arbe-thread-t1", "", [7]int{401, 401, 401, 401, 200, 401, 401}},
 		{"DELETE", "/v1/stream/arbe-thread-t1", "", [7]int{401, 401, 401, 401, 403, 401, 401}},
 		{"GET", "/v1/stream/notes", "", [7]int{401, 401, 401, 401, 403, 403, 401}},

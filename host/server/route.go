@@ -20,6 +20,7 @@ const (
 	routeToken         // a fresh token
 	routeStream        // the Durable Streams protocol
 	routeThreads       // the list of threads, and summaries
+	routeHouses        // environments and secrets of houses
 	routeAdmin         // about the server, as a backup
 	routePage          // the page for people
 	routeHealth        // health, readiness and measurements
@@ -27,7 +28,8 @@ const (
 )
 
 var routeNames = [routes]string{
-	"other", "append", "read", "entry", "make", "live", "token", "stream", "threads", "admin", "page", "health",
+	"other", "append", "read", "entry", "make", "live", "token", "stream", "threads", "houses", "admin", "page",
+	"health",
 }
 
 func (r route) String() string { return routeNames[r] }
@@ -39,11 +41,14 @@ func routeOf(r *http.Request) route {
 	case "/healthz", "/readyz", "/metrics":
 		return routeHealth
 	}
-	if path == threadsPath || strings.HasPrefix(path, threadsPath+"/") {
+	if isAt(path, threadsPath) {
 		if r.Method == http.MethodGet && isLive(r.URL.RawQuery) {
 			return routeLive
 		}
 		return routeThreads
+	}
+	if isAt(path, environmentsPath) || isAt(path, secretsPath) {
+		return routeHouses
 	}
 	if ofPage(path) {
 		if strings.HasSuffix(path, "/live") {
@@ -76,6 +81,9 @@ func routeOf(r *http.Request) route {
 		return routeOther
 	}
 }
+
+// isAt reports whether a path is another one, or below it.
+func isAt(path, above string) bool { return path == above || strings.HasPrefix(path, above+"/") }
 
 // ofPage reports whether a path is one of the page for people.
 func ofPage(path string) bool {

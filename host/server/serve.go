@@ -22,6 +22,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
@@ -52,10 +53,17 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// Delegate makes the row of a member's task; nil for a server that takes none.
+	Delegate func(ctx context.Context, t Task) (Delegated, error)
+
 	// Rows are the rows about houses; nil for a server without houses. Provider has login tokens of their members that
 	// this server did not sign; nil for none.
 	Rows     member.Rows
 	Provider *member.Provider
+
+	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
+	Store       rows.Store
+	CheckRecipe func(r rows.Recipe) error
 
 	// Page returns the page that shows threads to people; nil for a server without one.
 	Page func(s Serving) http.Handler
@@ -171,6 +179,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		Budget:   cfg.Budget,
 		Insecure: cfg.Insecure,
 		Closing:  ctx,
+		Delegate: cfg.Delegate,
 		Logger:   cfg.Logger,
 		metrics:  m,
 	}
@@ -178,6 +187,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		s.Doors = &member.Doors{
 			Logins: member.Logins{Secrets: secrets, Provider: cfg.Provider}, Rows: cfg.Rows,
 		}
+		s.Rows, s.CheckRecipe = cfg.Store, cfg.CheckRecipe
 	}
 	x, err := index.Open(cfg.Data.index(), installation, streams, cfg.Logger)
 	if err != nil { // without a cache there is a server still
@@ -229,6 +239,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
 		together.Go(func() error { return httpd.ServeProfiles(ctx, cfg.Debug, cfg.Logger) })
+	}
+	if s.Settle != nil && s.Rows != nil {
+		together.Go(func() error { return s.SettleLoop(ctx) })
 	}
 	if cfg.Beside != nil {
 		together.Go(func() error { return cfg.Beside(ctx, serving) })

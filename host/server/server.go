@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -54,8 +55,19 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
+	// Delegate makes the row of a task; nil for a server that takes none. It returns a *TaskError for a task that can't
+	// be delegated, and member.ErrRows.
+	Delegate func(ctx context.Context, t Task) (Delegated, error)
+
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
+
+	// Rows are the rows of houses, as their members read and write them over HTTP; nil for none. They need Doors.
+	Rows rows.Store
+
+	// CheckRecipe returns why an environment's recipe is refused; nil for a server that takes all. Its error is shown
+	// to the caller.
+	CheckRecipe func(r rows.Recipe) error
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler
@@ -64,6 +76,7 @@ type Server struct {
 	posted  *limiter // nil without a quota
 	budget  *memory.Budget
 	metrics *metrics
+	settles settles
 }
 
 // Limits of one request.
@@ -72,8 +85,8 @@ const (
 	readyTimeout = 5 * time.Second
 )
 
-// Handler returns the handler of the thread API below /api/stream and /api/threads, the Durable Streams protocol below
-// /v1/stream, and of /healthz, /readyz and /metrics.
+// Handler returns the handler of the thread API below /api/stream, of threads, environments and secrets below /api, of
+// the Durable Streams protocol below /v1/stream, and of /healthz, /readyz and /metrics.
 func (s *Server) Handler() http.Handler {
 	return httpd.Paced(s.handler(), cmp.Or(s.WriteTimeout, httpd.WriteTimeout))
 }
@@ -94,6 +107,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
 	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
 	s.serveThreads(mux)
+	s.serveRows(mux)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.metrics != nil {
 		mux.Handle("GET /metrics", s.metrics.handler())

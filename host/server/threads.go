@@ -55,6 +55,7 @@ func (s *Server) serveThreads(mux *http.ServeMux) {
 		{"POST " + threadsPath + "/{id}/reconcile", s.settle},
 		{"GET " + threadsPath + "/{id}/entries", s.memberEntries},
 		{"POST " + threadsPath + "/{id}/entries", s.memberPost},
+		{"POST " + threadsPath + "/{id}/tasks", s.memberTask},
 	} {
 		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")
@@ -65,7 +66,7 @@ func (s *Server) serveThreads(mux *http.ServeMux) {
 
 // listThreads serves the list of threads, or its changes.
 func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
-	g, only, err := s.permitList(r)
+	permit, err := s.permitList(r)
 	if err != nil {
 		return err
 	}
@@ -77,8 +78,8 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q.Only = only
-	l := s.lease(r, g)
+	q.Only = permit.only
+	l := s.lease(r, permit.grant)
 	defer l.Free()
 	if err := l.Grow(q.Limit * summaryBytes); err != nil {
 		return err
@@ -86,36 +87,56 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 	switch live := values.Get("live"); live {
 	case "":
 	case "sse":
-		return s.threadEvents(w, r, q)
+		return s.threadEvents(w, r, q, permit.rows)
 	default:
 		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want sse", live)
 	}
-	page, err := s.Index.List(r.Context(), q)
+	page, err := s.pageOf(r.Context(), q, permit.rows)
 	if err != nil {
-		return indexError(err)
+		return err
 	}
 	s.answerJSON(r.Context(), w, page)
 	return nil
 }
 
-// threadSummary serves the summary of a thread, to readers of the list and of the thread.
+// pageOf returns a page of the list, from rows where there is a query of rows.
+func (s *Server) pageOf(ctx context.Context, q index.Query, rq *rowQuery) (thread.SummaryPage, error) {
+	if rq != nil {
+		return s.listRows(ctx, q, *rq)
+	}
+	page, err := s.Index.List(ctx, q)
+	if err != nil {
+		err = indexError(err)
+	}
+	return page, err
+}
+
+// threadSummary serves the summary of a thread, to readers of the list and of the thread. Where there are rows it
+// queues the thread to be settled.
 func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := s.permitSummary(r, id); err != nil {
+	row, err := s.permitSummary(r, id)
+	if err != nil {
 		return err
 	}
 	if s.Index == nil {
 		return errNoIndex
 	}
 	v, err := s.Index.Summary(r.Context(), id)
-	if err != nil {
+	if err != nil && (row == nil || !errors.Is(err, index.ErrAbsent)) {
 		return indexError(err)
+	}
+	if row != nil {
+		v = withRow(v, err == nil, *row)
+	}
+	if s.Rows != nil && v.Run != "" {
+		s.settles.add(id, time.Now())
 	}
 	s.answerJSON(r.Context(), w, v)
 	return nil
 }
 
-// settle settles a thread, for its writers.
+// settle settles a thread, for its writers and the members of its house.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if err := s.permitSettle(r, id); err != nil {
@@ -176,7 +197,7 @@ var listStatuses = []string{
 // parseQuery parses the query of the list.
 func parseQuery(values url.Values) (q index.Query, err error) {
 	for name, given := range values {
-		if len(given) > 1 {
+		if len(given) > 1 && name != "tag" {
 			return q, refuse(http.StatusBadRequest, "query", "%.20q is there %d times", name, len(given))
 		}
 	}
@@ -216,12 +237,16 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 // threadEvents serves the list as server-sent events: the threads of its page, the oldest start first, then a control
 // event, then each thread that changes. The query's status is for the page alone: a thread that no longer has it is a
 // change, too.
-func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query) error {
+func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query, rq *rowQuery) error {
 	changes := s.Index.Watch() // before the list: what changes meanwhile is sent again
 	defer changes.Close()
-	page, err := s.Index.List(r.Context(), q)
+	page, err := s.pageOf(r.Context(), q, rq)
 	if err != nil {
-		return indexError(err)
+		return err
+	}
+	with := func(v thread.Summary) thread.Summary { return v }
+	if rq != nil {
+		with = s.rowChanges(&q, *rq)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -246,7 +271,7 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	for {
 		select {
 		case <-changes.News():
-			if !s.sendChanges(r.Context(), out, changes, q, sent) {
+			if !s.sendChanges(r.Context(), out, changes, q, sent, with) {
 				return nil
 			}
 		case <-ping.C:
@@ -267,6 +292,7 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 // sendChanges writes the changes that wait for a reader. It reports false where the reader has to come again.
 func (s *Server) sendChanges(
 	ctx context.Context, out *bufio.Writer, r *index.Reader, q index.Query, sent map[string]bool,
+	with func(thread.Summary) thread.Summary,
 ) bool {
 	for more := true; more; {
 		changes, rest, err := r.Take(ctx, mostPageThreads)
@@ -284,7 +310,7 @@ func (s *Server) sendChanges(
 			case c.Deleted:
 				_, _ = fmt.Fprintf(out, "event: deleted\ndata:{\"id\":%q}\n\n", c.ID)
 			case q.Covers(c.Summary):
-				writeThread(out, c.Summary)
+				writeThread(out, with(c.Summary))
 			}
 		}
 		more = rest

@@ -9,12 +9,6 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The types of signals that package thread does not name.
-const (
-	typeSpawn   = "signal.thread.agent_spawn"
-	typeResumed = "signal.thread.sandbox_resumed"
-)
-
 // signal makes the items of a signal.
 func (m *maker) signal() {
 	sig, err := thread.Scan(m.entry.Payload)
@@ -29,8 +23,11 @@ func (m *maker) signal() {
 		m.verdict(sig)
 	case thread.TypeExecStarted, thread.TypeExecOutput, thread.TypeExecFinished:
 		m.exec(sig.Type)
-	case typeResumed:
-		p := read[struct{ Sandbox *thread.Sandbox }](m)
+	case thread.TypeSandboxResumed:
+		p := read[struct{ Sandbox *thread.Sandbox }](m) // other software's; a host's own names a row
+		if p.Sandbox != nil && p.Sandbox.Ref == "" {
+			p.Sandbox = nil
+		}
 		m.add(Item{Kind: KindRule, Rule: &Rule{Kind: RuleBox, Sandbox: box(p.Sandbox)}})
 	default:
 		m.notices(sig.Type)
@@ -178,8 +175,8 @@ func (m *maker) notices(typ string) {
 			until = at.UTC().Format("2006-01-02 15:04 MST")
 		}
 		m.notice(Notice{Kind: NoticeKept, Text: because("the box is kept until "+until, p.Reason)})
-	case typeSpawn:
-		id := read[thread.ChildFinished](m).ChildThreadID
+	case thread.TypeAgentSpawn:
+		id := read[thread.AgentSpawn](m).ChildThreadID
 		m.notice(Notice{Kind: NoticeChild, Thread: id, Text: "delegated to thread " + id})
 	case thread.TypeChildFinished:
 		p := read[thread.ChildFinished](m)

@@ -84,9 +84,9 @@ func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
 		seconds = strconv.FormatInt(int64(d/time.Second), 10)
 	}
 	fields := []string{v.ID, state, v.StartedAt, seconds, v.Harness, v.Model, cost, v.Title}
-	for i, f := range fields {
-		fields[i] = view.Visible(strings.ReplaceAll(f, "\t", " "))
+	if v.Row != nil {
+		fields = append(fields, rowFields(v.Row)...)
 	}
-	_, err := fmt.Fprintln(w, strings.Join(fields, "\t"))
+	_, err := fmt.Fprintln(w, strings.Join(visible(fields), "\t"))
 	return err
 }

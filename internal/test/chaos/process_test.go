@@ -82,9 +82,9 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 	if err != nil || !attached {
 		return
 	}
-	hold := lease.Lease{Client: w.client(p, lease.Stream(done.Sandbox))}
+	hold := lease.OnStream{Client: w.client(p, lease.Stream(done.Sandbox))}
 	// A killed process drops nothing: it has no network.
-	defer hold.Keep(p.ctx, lease.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})()
+	defer lease.Keep(p.ctx, hold, lease.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})()
 	for p.ctx.Err() == nil {
 		var fold thread.Fold
 		_, err := l.Client.Read(p.ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })

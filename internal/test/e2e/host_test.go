@@ -55,6 +55,7 @@ func (h *host) command(args ...string) *exec.Cmd {
 		for _, name := range []string{
 			"PATH", "ARBE_RUNNER_BIN", "WANTED", "FOR_SETUP", "DAYTONA_API_KEY",
 			"DAYTONA_API_URL", "ARBE_BOX_STREAM_URL", "GITHUB_API_URL", "GITHUB_SERVER_URL", "GITHUB_TOKEN",
+			"ARBE_DATABASE", "ARBE_SECRET_KEYS",
 		} {
 			if strings.HasPrefix(kv, name+"=") {
 				cmd.Env = append(cmd.Env, kv)

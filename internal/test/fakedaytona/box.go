@@ -14,6 +14,8 @@ import (
 
 // The states of a box that the double brings about on its own; a test may set others.
 const (
+	building   = "building_snapshot"
+	unbuilt    = "build_failed"
 	creating   = "creating"
 	starting   = "starting"
 	started    = "started"
@@ -27,7 +29,9 @@ const (
 
 // Box is what a test sees of a box.
 type Box struct {
-	ID, Name, State, ErrorReason, Snapshot, Target string
+	ID, Name, State, ErrorReason, Snapshot, Image, Target string
+
+	Volumes []Mount
 
 	Labels, Env          map[string]string
 	CPU, Memory, Disk    int // cores, GiB, GiB
@@ -129,6 +133,13 @@ func (s *Server) settle(b *box) {
 		return
 	}
 	switch b.State {
+	case building:
+		if !slices.Contains(s.Images, b.Image) {
+			s.halt(b, unbuilt)
+			b.ErrorReason = "pull access denied for " + b.Image + ", repository does not exist"
+			return
+		}
+		s.boot(b)
 	case creating, starting:
 		s.boot(b)
 	case destroying:

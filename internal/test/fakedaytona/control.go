@@ -30,6 +30,10 @@ func (s *Server) routes() {
 	on("GET /sandbox/{id}/toolbox-proxy-url", s.onBox(func(*box, *http.Request) (any, error) {
 		return map[string]string{"url": s.toolboxURL()}, nil
 	}))
+	on("GET /volumes", s.listVolumes)
+	on("POST /volumes", s.createVolume)
+	on("GET /volumes/{id}", s.onVolume(func(v Volume) string { return v.ID }))
+	on("GET /volumes/by-name/{id}", s.onVolume(func(v Volume) string { return v.Name }))
 	on(" /", func(r *http.Request) (any, error) {
 		return nil, apiError{http.StatusNotFound, fmt.Sprintf("Cannot %s %s", r.Method, r.URL.Path)}
 	})
@@ -98,6 +102,8 @@ func (s *Server) create(r *http.Request) (any, error) {
 		Env, Labels                          map[string]string
 		CPU, GPU, Memory, Disk               *int
 		AutoStopInterval, AutoDeleteInterval *int
+		Volumes                              []Mount
+		BuildInfo                            *struct{ DockerfileContent string }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		return nil, apiError{http.StatusBadRequest, err.Error()}
@@ -112,8 +118,14 @@ func (s *Server) create(r *http.Request) (any, error) {
 			*to = *from
 		}
 	}
-	if b.Snapshot == "" {
+	if q.BuildInfo != nil {
+		b.Image = strings.TrimSpace(strings.TrimPrefix(q.BuildInfo.DockerfileContent, "FROM "))
+	} else if b.Snapshot == "" {
 		b.Snapshot = s.Snapshots[0]
+	}
+	var err error
+	if b.Volumes, err = s.mounts(q.Volumes); err != nil {
+		return nil, err
 	}
 	if q.AutoStopInterval != nil {
 		b.AutoStop = *q.AutoStopInterval
@@ -122,13 +134,15 @@ func (s *Server) create(r *http.Request) (any, error) {
 		b.AutoDelete = *q.AutoDeleteInterval
 	}
 	switch {
-	case !slices.Contains(s.Snapshots, b.Snapshot):
+	case q.BuildInfo != nil && q.Snapshot != "":
+		return nil, apiError{http.StatusBadRequest, "Cannot specify a snapshot when using a build info entry"}
+	case q.BuildInfo == nil && (q.CPU != nil || q.GPU != nil || q.Memory != nil || q.Disk != nil):
+		return nil, apiError{http.StatusBadRequest, "Cannot specify Sandbox resources when using a snapshot"}
+	case q.BuildInfo == nil && !slices.Contains(s.Snapshots, b.Snapshot):
 		return nil, apiError{
 			http.StatusBadRequest,
 			fmt.Sprintf("Snapshot %s not found. Did you add it through the Daytona Dashboard?", b.Snapshot),
 		}
-	case q.Snapshot != "" && (q.CPU != nil || q.GPU != nil || q.Memory != nil || q.Disk != nil):
-		return nil, apiError{http.StatusBadRequest, "Cannot specify Sandbox resources when using a snapshot"}
 	case b.AutoStop < 0:
 		return nil, apiError{http.StatusBadRequest, "Auto-stop interval must be non-negative"}
 	case q.Name != "" && s.find(q.Name) != nil:
@@ -136,6 +150,10 @@ func (s *Server) create(r *http.Request) (any, error) {
 	}
 	if err := s.add(b); err != nil {
 		return nil, err
+	}
+	if q.BuildInfo != nil {
+		b.State = building // the answer does not wait for a build
+		return s.sandbox(b), nil
 	}
 	if s.FailStart != "" {
 		s.halt(b, failed)
@@ -188,7 +206,7 @@ func (s *Server) stopBox(b *box, _ *http.Request) (any, error) {
 }
 
 func pending(b *box) error {
-	if slices.Contains([]string{creating, starting, stopping, destroying}, b.State) {
+	if slices.Contains([]string{building, creating, starting, stopping, destroying}, b.State) {
 		return apiError{http.StatusConflict, "Sandbox state change in progress"}
 	}
 	return nil
@@ -225,14 +243,14 @@ func (s *Server) toolboxURL() string { return s.http.URL + "/toolbox" }
 func (s *Server) sandbox(b *box) map[string]any {
 	v := s.item(b)
 	v["env"] = nonNil(b.Env)
-	v["volumes"] = []any{}
+	v["volumes"] = append([]Mount{}, b.Volumes...)
 	return v
 }
 
 // item is a box as it is listed.
 func (s *Server) item(b *box) map[string]any {
 	desired := map[string]string{
-		creating: started, starting: started, stopping: stopped,
+		building: started, creating: started, starting: started, stopping: stopped,
 		destroying: destroyed,
 	}[b.State]
 	if desired == "" {

@@ -34,6 +34,14 @@ func TestCreate(t *testing.T) {
 			"resources with a snapshot", `{"snapshot":"daytonaio/sandbox:0.8.0","cpu":2}`, 400,
 			"Cannot specify Sandbox resources when using a snapshot",
 		},
+		{"resources alone", `{"memory":2}`, 400, "Cannot specify Sandbox resources when using a snapshot"},
+		{"resources of an image", `{"buildInfo":{"dockerfileContent":"FROM node:22-bookworm\n"},"cpu":2}`, 200, ""},
+		{
+			"a snapshot and an image", `{"snapshot":"daytonaio/sandbox:0.8.0","buildInfo":{"dockerfileContent":"FROM a"}}`,
+			400, "Cannot specify a snapshot when using a build info entry",
+		},
+		{"no such volume", `{"volumes":[{"volumeId":"v","mountPath":"/v"}]}`, 404, "Volume 'v' not found"},
+		{"a bad mount", `{"volumes":[{"volumeId":"v","mountPath":"/etc/v"}]}`, 400, "Invalid mount path /etc/v"},
 		{"no JSON", `{`, 400, "unexpected EOF"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,8 +9,8 @@
 // What differs: paths in a box are those of this machine, and what is outside of the box cannot be written to through
 // the files API; the clock of idle boxes moves by Tick alone, or with real time when Tick is called; a box's
 // processes are found by their environment and working directory, and a process that has changed both outlives its
-// box. Git is the program, not go-git. There is no PTY, no port, no preview, no snapshot, volume or code-run: those
-// answer 404.
+// box. Git is the program, not go-git. An image is a name, and a volume a record: a box has neither's files. There is no
+// PTY, no port, no preview, no snapshot or code-run: those answer 404.
 //
 // A session id that is a path fails the test, because the original makes and removes that path.
 package fakedaytona
@@ -45,6 +45,8 @@ type Server struct {
 	ProxyCache time.Duration
 	FailStart  string   // the reason why no new box starts; "" where they do
 	Snapshots  []string // that are known; the first is the default
+	Images     []string // that a box can be built from
+	Volumes    []Volume
 
 	t    testing.TB
 	http *httptest.Server
@@ -79,7 +81,8 @@ type Request struct {
 func New(t testing.TB) *Server {
 	s := &Server{
 		Key: "dtn_fake-daytona-key", Snapshots: []string{"daytonaio/sandbox:0.5.0-slim", "daytonaio/sandbox:0.8.0"},
-		t: t, mux: http.NewServeMux(), boxes: map[string]*box{},
+		Images: []string{"node:22-bookworm"},
+		t:      t, mux: http.NewServeMux(), boxes: map[string]*box{},
 	}
 	s.routes()
 	s.http = httptest.NewUnstartedServer(s)

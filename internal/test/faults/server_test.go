@@ -28,6 +28,7 @@ type service struct {
 	log   bytes.Buffer
 
 	args  []string        // of serve, besides the address
+	env   []string        // of all its commands, besides the secret
 	wrap  func(*exec.Cmd) // changes how it is started; nil for nothing
 	acked map[string]int  // by thread: entries that were acknowledged
 }
@@ -48,7 +49,7 @@ func newService(t *testing.T) *service {
 
 func (v *service) arbe(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(bin, "arbe"), args...)
-	cmd.Env = []string{"ARBE_DATA=" + v.dir, secret, "HOME=" + v.dir}
+	cmd.Env = append([]string{"ARBE_DATA=" + v.dir, secret, "HOME=" + v.dir}, v.env...)
 	return cmd
 }
 

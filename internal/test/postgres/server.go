@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ type Server struct {
 	programs Programs
 	dir      string // has data and the socket
 	as       account
+	tls      []string // arguments of a server with TLS
 	process  *os.Process
 	output   *output
 	ended    chan struct{} // closed when the process and its children have ended
@@ -117,9 +119,12 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 
 // Restart starts the server again after Stop or Kill, and returns once it accepts connections.
 func (s *Server) Restart() error {
-	cmd := s.command("postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off",
+	args := []string{
+		"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "full_page_writes=off", "-c", "max_connections=200",
-		"-c", "shared_buffers=32MB", "-c", "jit=off", "-c", "wal_level=minimal", "-c", "max_wal_senders=0")
+		"-c", "shared_buffers=32MB", "-c", "jit=off", "-c", "wal_level=minimal", "-c", "max_wal_senders=0",
+	}
+	cmd := s.command("postgres", append(args, s.tls...)...)
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGINT
 	s.output, s.ended = &output{ready: make(chan struct{})}, make(chan struct{})
 	cmd.Stderr = s.output
@@ -155,6 +160,34 @@ func (s *Server) Restart() error {
 // URL returns the address of a database for a user.
 func (s *Server) URL(user, database string) string {
 	return "postgres:///" + database + "?" + url.Values{"host": {s.dir}, "user": {user}}.Encode()
+}
+
+// ListenTLS makes the server accept connections with TLS at an address of this machine, HOST:PORT, besides those to its
+// socket, from its next Restart on. URL is for the socket as it was; the caller restarts the server with an address of
+// "" to have that again.
+func (s *Server) ListenTLS(address string, cert, key []byte) error {
+	if s.tls = nil; address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	for name, b := range map[string][]byte{"server.crt": cert, "server.key": key} {
+		path := filepath.Join(s.data(), name)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			return err
+		}
+		if s.as == asNobody {
+			if err := os.Chown(path, nobody, nobody); err != nil {
+				return err
+			}
+		}
+	}
+	for _, setting := range []string{"listen_addresses=" + host, "port=" + port, "ssl=on"} {
+		s.tls = append(s.tls, "-c", setting)
+	}
+	return nil
 }
 
 // Kill kills the server, and returns once its children have ended, too. Restart starts it again.

@@ -109,6 +109,7 @@ func served(t *testing.T) (routes []string) {
 			if !strings.HasPrefix(path, "/debug/") {
 				path = strings.Replace(path, "/api/stream/{stream}", "/api/stream/arbe-thread-{thread}", 1)
 				path = strings.Replace(path, "/api/threads/{id}", "/api/threads/{thread}", 1)
+				path = strings.Replace(path, "/api/environments/{id}", "/api/environments/{environment}", 1)
 				routes = append(routes, method+" "+path)
 			}
 		}
@@ -128,8 +129,10 @@ var pattern = regexp.MustCompile(`^[A-Z]+ /`)
 func patterns(t *testing.T, file *ast.File) (all []string) {
 	t.Helper()
 	named := map[string]ast.Expr{}
-	for name, value := range constants(t, "host/server/backup.go") {
-		named[name] = &ast.BasicLit{Kind: token.STRING, Value: strconv.Quote(value)}
+	for _, of := range []string{"backup", "rows", "threads"} {
+		for name, value := range constants(t, "host/server/"+of+".go") {
+			named[name] = &ast.BasicLit{Kind: token.STRING, Value: strconv.Quote(value)}
+		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {

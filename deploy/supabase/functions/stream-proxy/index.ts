@@ -117,8 +117,10 @@ async function forward(req: Request, path: string, query: string): Promise<Respo
   const late = new AbortController();
   const timer = setTimeout(() => late.abort(), patience);
   try {
-    const threads = path === "/api/threads" || path.startsWith("/api/threads/");
-    const base = threads ? upstream.slice(0, -"/api/stream".length) : upstream;
+    const beside = ["threads", "environments", "secrets"].some((name) =>
+      path === `/api/${name}` || path.startsWith(`/api/${name}/`)
+    );
+    const base = beside ? upstream.slice(0, -"/api/stream".length) : upstream;
     const answer = await fetch(base + path + query, {
       method: req.method,
       headers: requestHeaders(req),

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+func (p *program) envCommand() *cli.Command {
+	return &cli.Command{
+		Name: "env", Usage: "keep the environments of a house: recipes for its boxes",
+		Subcommands: []*cli.Command{
+			p.envApplyCommand(),
+			houseCommand(cli.Command{
+				Name: "create", ArgsUsage: "NAME", Usage: "make an environment, and print its id",
+				Flags: []cli.Flag{
+					&cli.StringFlag{
+						Name: "runtime", Value: "daytona", Usage: "`PROVIDER` of its boxes: local or daytona",
+					},
+					&cli.StringSliceFlag{
+						Name: "secret",
+						Usage: "give agents the house's secret `NAME` as a variable; NAME? need not exist; " +
+							"may be repeated",
+					},
+				},
+			}, p.createEnvironment),
+			houseCommand(cli.Command{
+				Name: "list", Usage: "list the environments, by name", Flags: []cli.Flag{jsonFlag()},
+			}, p.listEnvironments),
+			houseCommand(cli.Command{
+				Name: "show", ArgsUsage: "ENVIRONMENT", Usage: "print an environment and its secrets' names",
+				Flags: []cli.Flag{jsonFlag()},
+			}, p.showEnvironment),
+			p.defaultEnvironmentCommand(),
+			houseCommand(cli.Command{
+				Name: "archive", ArgsUsage: "ENVIRONMENT",
+				Usage: "take an environment out of use: no new thread or box may have it",
+			}, p.archiveEnvironment),
+			houseCommand(cli.Command{
+				Name: "rm", ArgsUsage: "ENVIRONMENT", Usage: "delete an environment that no thread or box has had",
+			}, p.removeEnvironment),
+		},
+	}
+}
+
+// environmentRow is an environment as JSON.
+type environmentRow struct {
+	ID         string            `json:"id"`
+	House      string            `json:"house"`
+	Name       string            `json:"name"`
+	Runtime    string            `json:"runtime"`
+	Config     json.RawMessage   `json:"config"`
+	Bindings   []control.Binding `json:"secretBindings"`
+	CreatedAt  time.Time         `json:"createdAt"`
+	ArchivedAt *time.Time        `json:"archivedAt,omitempty"`
+}
+
+// secrets returns the names of the secrets as --secret has them.
+func (e environmentRow) secrets() string {
+	names := make([]string, 0, len(e.Bindings))
+	for _, b := range e.Bindings {
+		if !b.Required {
+			b.Name += "?"
+		}
+		names = append(names, b.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func (p *program) createEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+	r := control.Recipe{Name: c.Args().First(), Runtime: c.String("runtime")}
+	if r.Runtime != "local" && r.Runtime != "daytona" {
+		return cmdline.Usage("--runtime %q: want local or daytona", r.Runtime)
+	}
+	for _, name := range c.StringSlice("secret") {
+		name, optional := strings.CutSuffix(name, "?")
+		if name == "" {
+			return cmdline.Usage("--secret: want the NAME of a secret")
+		}
+		r.Bindings = append(r.Bindings, control.Binding{Name: name, Required: !optional})
+	}
+	all, err := s.Environments(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if e.Name == r.Name && e.ArchivedAt == nil {
+			return fmt.Errorf("the name %s: %w by the environment %s: archive that, or choose another name",
+				r.Name, control.ErrTaken, e.ID)
+		}
+	}
+	e, err := s.CreateEnvironment(c.Context, h.ID, r)
+	if err == nil {
+		fmt.Fprintln(p.stdout, e.ID)
+	}
+	return err
+}
+
+func (p *program) listEnvironments(c *cli.Context, s control.Scope, h control.House) error {
+	all, err := s.Environments(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	rows := make([]environmentRow, 0, len(all))
+	for _, e := range all {
+		rows = append(rows, environmentRow(e))
+	}
+	g := listing.Grid{Head: []string{"NAME", "ID", "RUNTIME", "STATE", "SECRETS"}}
+	return printGrid(p, c, g, rows, func(e environmentRow) []string {
+		state := archived(e.ArchivedAt)
+		if e.ID == h.DefaultEnvironment {
+			state = "default"
+		}
+		return []string{e.Name, e.ID, e.Runtime, state, e.secrets()}
+	})
+}
+
+func (p *program) showEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+	found, err := findEnvironment(c, s, h.ID, c.Args().First())
+	if err != nil {
+		return err
+	}
+	e := environmentRow(found)
+	if c.Bool("json") {
+		return printGrid(p, c, listing.Grid{}, []environmentRow{e}, nil)
+	}
+	return printGrid(p, c, listing.Grid{}, [][]string{
+		{"name", e.Name},
+		{"id", e.ID},
+		{"house", h.Name},
+		{"created", e.CreatedAt.Local().Format(time.DateTime)},
+		{"state", archived(e.ArchivedAt)},
+		{"runtime", e.Runtime},
+		{"secrets", e.secrets()},
+		{"config", string(e.Config)},
+	}, func(row []string) []string { return row })
+}
+
+// defaultEnvironmentCommand has an argument that may be left out, unlike the others.
+func (p *program) defaultEnvironmentCommand() *cli.Command {
+	set := houseCommand(cli.Command{
+		Name: "default", ArgsUsage: "ENVIRONMENT",
+		Usage: "make an environment that of the house's threads without one",
+	}, func(c *cli.Context, s control.Scope, h control.House) error {
+		e, err := findEnvironment(c, s, h.ID, c.Args().First())
+		if err != nil {
+			return err
+		}
+		return s.SetDefaultEnvironment(c.Context, h.ID, e.ID)
+	})
+	unset := houseCommand(cli.Command{}, func(c *cli.Context, s control.Scope, h control.House) error {
+		return s.SetDefaultEnvironment(c.Context, h.ID, "")
+	})
+	set.Flags = append(set.Flags, &cli.BoolFlag{Name: "none", Usage: "leave the house without a default environment"})
+	one := set.Action
+	set.Action = func(c *cli.Context) error {
+		if c.Bool("none") {
+			return unset.Action(c)
+		}
+		return one(c)
+	}
+	return set
+}
+
+func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+	e, err := findEnvironment(c, s, h.ID, c.Args().First())
+	if err != nil {
+		return err
+	}
+	return s.ArchiveEnvironment(c.Context, e.ID)
+}
+
+func (p *program) removeEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+	e, err := findEnvironment(c, s, h.ID, c.Args().First())
+	if err != nil {
+		return err
+	}
+	return s.DeleteEnvironment(c.Context, e.ID)
+}

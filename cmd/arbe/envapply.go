@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/recipe"
+)
+
+// exitData is the exit status for an environment that is not valid (EX_DATAERR).
+const exitData = 65
+
+func (p *program) envApplyCommand() *cli.Command {
+	return &cli.Command{
+		Name: "apply", ArgsUsage: "FILE",
+		Usage: "make the environment of a house in FILE, or change the one with its name",
+		Description: `FILE is YAML or JSON, - is stdin; docs/environment.schema.json describes it. Prints created, changed or
+unchanged, the environment's id and its name. Exit status 65: FILE is not valid; each problem is
+a line on stderr, with its place and its key.`,
+		Flags: []cli.Flag{
+			databaseFlag(),
+			houseFlag(),
+			&cli.BoolFlag{Name: "check", Usage: "check FILE alone, without a database"},
+		},
+		Action: p.applyEnvironment,
+	}
+}
+
+// applyEnvironment makes or changes an environment of a house.
+func (p *program) applyEnvironment(c *cli.Context) error {
+	file, house := c.Args().First(), c.String("house")
+	switch {
+	case c.NArg() != 1 || file == "":
+		return cmdline.Usage("want the FILE of the environment")
+	case house == "" && !c.Bool("check"):
+		return cmdline.Usage("want the --house of the environment")
+	}
+	r, err := p.readRecipe(file, recipe.Parse)
+	if err != nil {
+		return err
+	}
+	if r.Name == "" {
+		err := &recipe.Error{File: file, Problems: []recipe.Problem{
+			{Line: 1, Column: 1, Key: "name", Text: "missing: the environment of a house has one"},
+		}}
+		return &cmdline.Exit{Status: exitData, Cause: err}
+	}
+	if c.Bool("check") {
+		return nil
+	}
+	row, err := rowOf(r)
+	if err != nil {
+		return err
+	}
+	db, err := openDatabase(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	h, err := findHouse(c, db.Host(), house)
+	if err != nil {
+		return databaseExit(err)
+	}
+	e, did, err := db.Host().ApplyEnvironment(c.Context, h.ID, row)
+	if err == nil {
+		fmt.Fprintf(p.stdout, "%s\t%s\t%s\n", did, e.ID, e.Name)
+	}
+	return databaseExit(err)
+}
+
+// rowOf returns a recipe as the row of an environment has it.
+func rowOf(r recipe.Recipe) (control.Recipe, error) {
+	config, err := r.Config()
+	row := control.Recipe{Name: r.Name, Runtime: r.Runtime, Config: config, Bindings: []control.Binding{}}
+	for _, s := range r.Secrets {
+		row.Bindings = append(row.Bindings, control.Binding(s))
+	}
+	return row, err
+}
+
+// readRecipe reads the environment in a file, or on stdin for "-", with one of the package's parsers.
+func (p *program) readRecipe(file string, parse func([]byte) (recipe.Recipe, error)) (recipe.Recipe, error) {
+	var data []byte
+	var err error
+	if file == "-" {
+		data, err = io.ReadAll(io.LimitReader(p.stdin, recipe.MaxSize+1))
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return recipe.Recipe{}, cmdline.Usage("%w", err)
+	}
+	if err != nil {
+		return recipe.Recipe{}, fmt.Errorf("read the environment: %w", err)
+	}
+	r, err := parse(data)
+	var invalid *recipe.Error
+	if errors.As(err, &invalid) {
+		if invalid.File = file; file == "-" {
+			invalid.File = "stdin"
+		}
+		return r, &cmdline.Exit{Status: exitData, Cause: err}
+	}
+	return r, err
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+func (p *program) houseCommand() *cli.Command {
+	return &cli.Command{
+		Name: "house", Usage: "keep the houses: each owns its threads, environments, secrets and boxes",
+		Description: `These commands act as the host, on the rows of all houses. A house, an agent or an environment is
+named by its name, its id, or the beginning of its id.`,
+		Subcommands: []*cli.Command{
+			rowsCommand(cli.Command{
+				Name: "create", ArgsUsage: "NAME", Usage: "make a house with its first owner, and print its id",
+				Flags: []cli.Flag{&cli.StringFlag{Name: "owner", Usage: "`AGENT` that owns it, a human; required"}},
+			}, p.createHouse),
+			rowsCommand(cli.Command{
+				Name: "list", Usage: "list the houses, by name", Flags: []cli.Flag{jsonFlag()},
+			}, p.listHouses),
+			rowsCommand(cli.Command{
+				Name: "show", ArgsUsage: "HOUSE", Usage: "print a house, its default environment and what it owns",
+				Flags: []cli.Flag{jsonFlag()},
+			}, p.showHouse),
+			rowsCommand(cli.Command{
+				Name: "rename", ArgsUsage: "HOUSE NAME", Usage: "change the name of a house",
+			}, p.renameHouse),
+			rowsCommand(cli.Command{
+				Name: "rm", ArgsUsage: "HOUSE", Usage: "delete a house and its rows; logs and boxes stay",
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete it even if it has threads or boxes"}},
+			}, p.removeHouse),
+		},
+	}
+}
+
+// houseRow is a house as JSON.
+type houseRow struct {
+	ID                 string    `json:"id"`
+	Name               string    `json:"name"`
+	DefaultEnvironment string    `json:"defaultEnvironment,omitempty"`
+	CreatedAt          time.Time `json:"createdAt"`
+}
+
+func (p *program) createHouse(c *cli.Context, s control.Scope) error {
+	if c.String("owner") == "" {
+		return cmdline.Usage("want the --owner of the house; arbe agent create --kind human NAME makes one")
+	}
+	owner, err := findAgent(c, s, c.String("owner"))
+	if err != nil {
+		return err
+	}
+	if owner.Kind == control.KindBot {
+		return fmt.Errorf("--owner %s: %w: it is a bot, and bots are members", owner.Name, control.ErrInvalid)
+	}
+	h, err := s.CreateHouse(c.Context, c.Args().First(), owner.ID)
+	if err == nil {
+		fmt.Fprintln(p.stdout, h.ID)
+	}
+	return err
+}
+
+func (p *program) listHouses(c *cli.Context, s control.Scope) error {
+	all, err := s.Houses(c.Context)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(p.stderr, "no houses yet: arbe house create NAME --owner AGENT makes one")
+	}
+	rows := make([]houseRow, 0, len(all))
+	for _, h := range all {
+		rows = append(rows, houseRow(h))
+	}
+	g := listing.Grid{Head: []string{"NAME", "ID", "DEFAULT ENVIRONMENT", "CREATED"}}
+	return printGrid(p, c, g, rows, func(h houseRow) []string {
+		return []string{h.Name, h.ID, h.DefaultEnvironment, day(h.CreatedAt)}
+	})
+}
+
+// day returns the day of a time.
+func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
+
+// houseSum is a house with what it owns, as JSON.
+type houseSum struct {
+	houseRow
+	Owners       []string `json:"owners"` // ids of agents
+	Members      int      `json:"members"`
+	Environments int      `json:"environments"`
+	Secrets      int      `json:"secrets"`
+	Boxes        int      `json:"boxes"`
+}
+
+func (p *program) showHouse(c *cli.Context, s control.Scope) error {
+	h, err := findHouse(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	members, err := s.Members(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	agents, err := s.Agents(c.Context)
+	if err != nil {
+		return err
+	}
+	environments, err := s.Environments(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	secrets, err := s.Secrets(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	boxes, err := s.Sandboxes(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	sum := houseSum{
+		houseRow: houseRow(h), Owners: []string{},
+		Environments: len(environments), Secrets: len(secrets), Boxes: len(boxes),
+	}
+	for _, m := range members {
+		if m.ArchivedAt != nil {
+			continue
+		}
+		sum.Members++
+		if m.Role == control.RoleOwner {
+			sum.Owners = append(sum.Owners, m.Agent.String())
+		}
+	}
+	if c.Bool("json") {
+		return printGrid(p, c, listing.Grid{}, []houseSum{sum}, nil)
+	}
+	var owners []string
+	for _, a := range agents {
+		if slices.Contains(sum.Owners, a.ID.String()) {
+			owners = append(owners, a.Name)
+		}
+	}
+	byDefault := ""
+	for _, e := range environments {
+		if e.ID == h.DefaultEnvironment {
+			byDefault = e.Name
+		}
+	}
+	return printGrid(p, c, listing.Grid{}, [][]string{
+		{"name", sum.Name},
+		{"id", sum.ID},
+		{"created", sum.CreatedAt.Local().Format(time.DateTime)},
+		{"default environment", byDefault},
+		{"owners", strings.Join(owners, ", ")},
+		{"members", strconv.Itoa(sum.Members)},
+		{"environments", strconv.Itoa(sum.Environments)},
+		{"secrets", strconv.Itoa(sum.Secrets)},
+		{"boxes", strconv.Itoa(sum.Boxes)},
+	}, func(row []string) []string { return row })
+}
+
+func (p *program) renameHouse(c *cli.Context, s control.Scope) error {
+	h, err := findHouse(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	return s.RenameHouse(c.Context, h.ID, c.Args().Get(1))
+}
+
+func (p *program) removeHouse(c *cli.Context, s control.Scope) error {
+	h, err := findHouse(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	if !c.Bool("force") {
+		threads, err := s.Threads(c.Context, control.Query{House: h.ID, Limit: 1})
+		if err != nil {
+			return err
+		}
+		boxes, err := s.Sandboxes(c.Context, h.ID)
+		if err != nil {
+			return err
+		}
+		if len(threads)+len(boxes) > 0 {
+			return fmt.Errorf("house %s: %w: it has threads or boxes, whose rows would be deleted, too; use --force",
+				h.Name, control.ErrInUse)
+		}
+	}
+	return s.DeleteHouse(c.Context, h.ID)
+}

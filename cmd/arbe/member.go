@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+func (p *program) memberCommand() *cli.Command {
+	return &cli.Command{
+		Name: "member", Usage: "keep the members of a house: humans and bots",
+		Subcommands: []*cli.Command{
+			houseCommand(cli.Command{
+				Name: "add", ArgsUsage: "AGENT", Usage: "make an agent a member, also one that has left",
+				Flags: []cli.Flag{&cli.StringFlag{
+					Name: "role", Value: control.RoleMember, Usage: "`ROLE` of the agent: owner or member",
+				}},
+			}, p.addMember),
+			houseCommand(cli.Command{
+				Name: "list", Usage: "list the members, in the order of their joining", Flags: []cli.Flag{jsonFlag()},
+			}, p.listMembers),
+			houseCommand(cli.Command{
+				Name: "role", ArgsUsage: "AGENT ROLE", Usage: "make a member an owner, or an owner a member",
+			}, p.setRole),
+			houseCommand(cli.Command{
+				Name: "archive", ArgsUsage: "AGENT",
+				Usage: "end the membership of a bot that has driven threads of the house, and keep them",
+			}, p.archiveMember),
+			houseCommand(cli.Command{
+				Name: "rm", ArgsUsage: "AGENT", Usage: "end a membership",
+			}, p.removeMember),
+		},
+	}
+}
+
+// memberRow is a member as JSON.
+type memberRow struct {
+	Agent      uuid.UUID  `json:"agent"`
+	Name       string     `json:"name"`
+	Kind       string     `json:"kind"`
+	Runtime    string     `json:"runtime,omitempty"`
+	Role       string     `json:"role"`
+	JoinedAt   time.Time  `json:"joinedAt"`
+	ArchivedAt *time.Time `json:"archivedAt,omitempty"`
+}
+
+// checkRole returns a usage error for a role that there is not.
+func checkRole(role string) error {
+	if role != control.RoleOwner && role != control.RoleMember {
+		return cmdline.Usage("role %q: want owner or member", role)
+	}
+	return nil
+}
+
+func (p *program) addMember(c *cli.Context, s control.Scope, h control.House) error {
+	if err := checkRole(c.String("role")); err != nil {
+		return err
+	}
+	a, err := findAgent(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	_, err = s.AddMember(c.Context, h.ID, a.ID, c.String("role"))
+	if errors.Is(err, control.ErrTaken) {
+		err = fmt.Errorf("%w: the agent is a member; arbe member role changes the role", err)
+	}
+	return err
+}
+
+func (p *program) listMembers(c *cli.Context, s control.Scope, h control.House) error {
+	agents, err := s.Agents(c.Context)
+	if err != nil {
+		return err
+	}
+	of := map[uuid.UUID]control.Agent{}
+	for _, a := range agents {
+		of[a.ID] = a
+	}
+	members, err := s.Members(c.Context, h.ID)
+	if err != nil {
+		return err
+	}
+	rows := make([]memberRow, 0, len(members))
+	for _, m := range members {
+		a := of[m.Agent]
+		rows = append(rows, memberRow{m.Agent, a.Name, a.Kind, a.Runtime, m.Role, m.JoinedAt, m.ArchivedAt})
+	}
+	g := listing.Grid{Head: []string{"NAME", "ROLE", "KIND", "RUNTIME", "JOINED", "STATE", "ID"}}
+	return printGrid(p, c, g, rows, func(m memberRow) []string {
+		return []string{m.Name, m.Role, m.Kind, m.Runtime, day(m.JoinedAt), archived(m.ArchivedAt), m.Agent.String()}
+	})
+}
+
+// archived returns the state of a row: archived, or in use.
+func archived(at *time.Time) string {
+	if at != nil {
+		return "archived"
+	}
+	return "in use"
+}
+
+func (p *program) setRole(c *cli.Context, s control.Scope, h control.House) error {
+	role := c.Args().Get(1)
+	if err := checkRole(role); err != nil {
+		return err
+	}
+	a, err := findAgent(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	return s.SetRole(c.Context, h.ID, a.ID, role)
+}
+
+func (p *program) archiveMember(c *cli.Context, s control.Scope, h control.House) error {
+	a, err := findAgent(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	return s.ArchiveMember(c.Context, h.ID, a.ID)
+}
+
+func (p *program) removeMember(c *cli.Context, s control.Scope, h control.House) error {
+	a, err := findAgent(c, s, c.Args().First())
+	if err != nil {
+		return err
+	}
+	return s.RemoveMember(c.Context, h.ID, a.ID)
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+// houseFlag returns the flag of the house that a command is about.
+func houseFlag() cli.Flag {
+	return &cli.StringFlag{Name: "house", EnvVars: []string{"ARBE_HOUSE"}, Usage: "`HOUSE`, by name or id"}
+}
+
+// jsonFlag returns the flag of a list that programs read.
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print one JSON object for each"}
+}
+
+// rowsCommand completes a command on the database's rows, as the host. Its ArgsUsage names the arguments that it wants.
+func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) error) *cli.Command {
+	cmd.Flags = append(cmd.Flags, databaseFlag())
+	cmd.Action = func(c *cli.Context) error {
+		want := strings.Fields(cmd.ArgsUsage)
+		switch {
+		case len(want) == 0 && c.Args().Present():
+			return cmdline.Usage("takes no arguments")
+		case c.NArg() != len(want) || slices.Contains(c.Args().Slice(), ""):
+			return cmdline.Usage("want %s", strings.Join(want, " and "))
+		}
+		db, err := openDatabase(c)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return databaseExit(act(c, db.Host()))
+	}
+	return &cmd
+}
+
+// houseCommand is rowsCommand for the rows of one house, that of --house.
+func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h control.House) error) *cli.Command {
+	cmd.Flags = append([]cli.Flag{houseFlag()}, cmd.Flags...)
+	full := rowsCommand(cmd, func(c *cli.Context, s control.Scope) error {
+		h, err := findHouse(c, s, c.String("house"))
+		if err != nil {
+			return err
+		}
+		return act(c, s, h)
+	})
+	open := full.Action
+	full.Action = func(c *cli.Context) error {
+		if c.String("house") == "" {
+			return cmdline.Usage("want a --house")
+		}
+		return open(c)
+	}
+	return full
+}
+
+// leastRowPrefix is the length of an id's beginning that stands for the id.
+const leastRowPrefix = 4
+
+// known is a row as people name it.
+type known struct {
+	id, name string
+	archived bool
+}
+
+// pick returns the row that a person means by its id, by its name or by the beginning of its id. Of rows with one name
+// it is the one that is in use.
+func pick[T any](noun, typed string, all []T, of func(T) known) (row T, err error) {
+	matching := func(is func(known) bool) (found []T) {
+		for _, one := range all {
+			if is(of(one)) {
+				found = append(found, one)
+			}
+		}
+		return found
+	}
+	for _, is := range []func(known) bool{
+		func(k known) bool { return k.id == typed },
+		func(k known) bool { return k.name == typed && !k.archived },
+		func(k known) bool { return k.name == typed },
+		func(k known) bool { return len(typed) >= leastRowPrefix && strings.HasPrefix(k.id, typed) },
+	} {
+		switch found := matching(is); {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			var ids []string
+			for _, one := range found {
+				ids = append(ids, of(one).id)
+			}
+			const text = "%s %q is ambiguous: want the id, one of %s"
+			return row, cmdline.Usage(text, noun, typed, strings.Join(ids, ", "))
+		}
+	}
+	return row, absent(noun, typed)
+}
+
+// absent is the error of a row that does not exist.
+func absent(noun, typed string) error {
+	list := noun
+	if noun == "environment" {
+		list = "env"
+	}
+	return &cmdline.Exit{
+		Status: exitNoThread, Cause: fmt.Errorf("no such %s: %s; arbe %s list has those there are", noun, typed, list),
+	}
+}
+
+// findHouse returns the house that a person means.
+func findHouse(c *cli.Context, s control.Scope, typed string) (control.House, error) {
+	all, err := s.Houses(c.Context)
+	if err != nil {
+		return control.House{}, err
+	}
+	return pick("house", typed, all, func(h control.House) known { return known{id: h.ID, name: h.Name} })
+}
+
+// findAgent returns the agent that a person means.
+func findAgent(c *cli.Context, s control.Scope, typed string) (control.Agent, error) {
+	all, err := s.Agents(c.Context)
+	if err != nil {
+		return control.Agent{}, err
+	}
+	return pick("agent", typed, all, func(a control.Agent) known {
+		return known{a.ID.String(), a.Name, a.ArchivedAt != nil}
+	})
+}
+
+// findEnvironment returns the environment of a house that a person means.
+func findEnvironment(c *cli.Context, s control.Scope, house, typed string) (control.Environment, error) {
+	all, err := s.Environments(c.Context, house)
+	if err != nil {
+		return control.Environment{}, err
+	}
+	return pick("environment", typed, all, func(e control.Environment) known {
+		return known{e.ID, e.Name, e.ArchivedAt != nil}
+	})
+}
+
+// printGrid prints rows: columns for people, lines for programs, or an object of each as JSON.
+func printGrid[T any](p *program, c *cli.Context, g listing.Grid, all []T, fields func(T) []string) error {
+	if c.Bool("json") {
+		enc := json.NewEncoder(p.stdout)
+		for _, one := range all {
+			if err := enc.Encode(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, one := range all {
+		g.Rows = append(g.Rows, fields(one))
+	}
+	return g.Write(p.stdout, newTable(p.stdout))
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+// ownedThread reports whether a new thread is to be a house's.
+func ownedThread(c *cli.Context) (bool, error) {
+	house, database := c.String("house"), c.String("database")
+	described := slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet)
+	switch {
+	case house == "" && described:
+		return false, cmdline.Usage("--name, --tag and --agent need --house")
+	case database == "" && (described || house != os.Getenv("ARBE_HOUSE")):
+		return false, errNoDatabase()
+	}
+	return house != "" && database != "", nil
+}
+
+// newRow makes the row of a thread. It comes before the thread's log: what a crash leaves is a row without entries.
+func newRow(c *cli.Context, id string) error {
+	db, err := openDatabase(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	s := db.Host()
+	h, err := findHouse(c, s, c.String("house"))
+	if err != nil {
+		return databaseExit(err)
+	}
+	n := control.NewThread{ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag")}
+	if name := c.String("agent"); name != "" {
+		a, err := findAgent(c, s, name)
+		if err != nil {
+			return databaseExit(err)
+		}
+		n.Agent = a.ID
+	}
+	_, err = s.CreateThread(c.Context, n)
+	return databaseExit(err)
+}
+
+func (p *program) setCommand() *cli.Command {
+	return rowsCommand(cli.Command{
+		Name: "set", ArgsUsage: "ID", Usage: "change a thread's name, pin and tags in its house, and close a chat",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "name", Usage: "name the thread `NAME`; \"\" for no name"},
+			&cli.BoolFlag{Name: "pin", Usage: "pin the thread"},
+			&cli.BoolFlag{Name: "unpin", Usage: "unpin the thread"},
+			&cli.StringSliceFlag{Name: "tag", Usage: "add the tag `TAG`; may be repeated"},
+			&cli.StringSliceFlag{Name: "untag", Usage: "remove the tag `TAG`; may be repeated"},
+			&cli.BoolFlag{Name: "close", Usage: "close a chat: members post nothing more"},
+			&cli.BoolFlag{Name: "open", Usage: "open a closed chat"},
+		},
+	}, p.setThread)
+}
+
+func (p *program) setThread(c *cli.Context, s control.Scope) error {
+	for _, both := range [][2]string{{"pin", "unpin"}, {"close", "open"}} {
+		if c.Bool(both[0]) && c.Bool(both[1]) {
+			return cmdline.Usage("--%s and --%s exclude each other", both[0], both[1])
+		}
+	}
+	if !slices.ContainsFunc([]string{"name", "pin", "unpin", "tag", "untag", "close", "open"}, c.IsSet) {
+		return cmdline.Usage("want what to change")
+	}
+	id, err := p.toChange(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	if tag, untag := c.StringSlice("tag"), c.StringSlice("untag"); len(tag)+len(untag) > 0 {
+		if _, err := s.TagThread(c.Context, id, tag, untag); err != nil {
+			return noRow(id, err)
+		}
+	}
+	var change control.ThreadChange
+	if c.IsSet("name") {
+		name := c.String("name")
+		change.Name = &name
+	}
+	if yes := c.Bool("pin"); yes || c.Bool("unpin") {
+		change.Pinned = &yes
+	}
+	if yes := c.Bool("close"); yes || c.Bool("open") {
+		change.Closed = &yes
+	}
+	_, err = s.ChangeThread(c.Context, id, change)
+	if change.Closed != nil && errors.Is(err, control.ErrInvalid) {
+		err = fmt.Errorf("thread %s: %w: an agent drives it, and only chats are closed", id, control.ErrInvalid)
+	}
+	return noRow(id, err)
+}
+
+// noRow names a thread that has no row.
+func noRow(id string, err error) error {
+	if errors.Is(err, control.ErrAbsent) {
+		const text = "no such thread of a house: %s; arbe ls --house HOUSE lists them"
+		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(text, id)}
+	}
+	return err
+}

@@ -1,0 +1,295 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/resolve"
+)
+
+// Boxes are the rows of sandboxes and threads as launches and reconcilers use them. All of it is the host's.
+type Boxes struct {
+	// Open returns the database, which may be away: threads and runs do not need it.
+	Open func(ctx context.Context) (*DB, error)
+}
+
+var _ resolve.Rows = Boxes{}
+
+func (b Boxes) tx(ctx context.Context, what string, f func(pgx.Tx) error) error {
+	db, err := b.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return db.Host().tx(ctx, what, f)
+}
+
+// row returns a sandbox as package resolve has it.
+func (b Sandbox) row() resolve.Row {
+	return resolve.Row{
+		ID: b.ID, House: b.House, Environment: b.Environment, Provider: b.Provider, Ref: b.Ref,
+		Ephemeral: b.Ephemeral, Status: resolve.Status(b.Status), Destroyed: b.DestroyedAt != nil,
+	}
+}
+
+// Lease returns the lease of a sandbox.
+func (b Boxes) Lease(sandbox string) lease.Lease { return boxLease{b, sandbox} }
+
+// Claimed is resolve.Rows'.
+func (b Boxes) Claimed(ctx context.Context, thread string) (run string, since time.Duration, err error) {
+	err = b.tx(ctx, "read the claim of thread "+thread, func(tx pgx.Tx) error {
+		run, since = "", 0
+		err := tx.QueryRow(ctx, `select claimed_run, now() - claimed_at from threads
+			where id = $1 and claimed_run is not null`, thread).Scan(&run, &since)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return run, since, err
+}
+
+// Obtain is resolve.Rows'. The order of locks is that of Resolve: sandbox, then threads.
+func (b Boxes) Obtain(ctx context.Context, o resolve.Order) (turn resolve.Turn, err error) {
+	err = raced(func() error {
+		return b.tx(ctx, "get the sandbox of thread "+o.Thread, func(tx pgx.Tx) error {
+			turn = resolve.Turn{}
+			box, err := lockBox(ctx, tx, o.Thread, "for update")
+			if err != nil {
+				return err
+			}
+			if o.Claim {
+				if err := free(ctx, tx, o); err != nil {
+					return err
+				}
+			}
+			if err := expire(ctx, tx, box); err != nil {
+				return err
+			}
+			if turn, err = obtain(ctx, tx, box, o); err != nil {
+				return err
+			}
+			if o.Claim {
+				if err := claim(ctx, tx, o); err != nil {
+					return err
+				}
+			}
+			return putHold(ctx, tx, turn.Row.House, turn.Row.ID, o.Hold)
+		})
+	})
+	return turn, err
+}
+
+// free returns a *resolve.ClaimedError where another run has a thread. What a row has of a run that the log knows is
+// older than the log, which has given the thread to this run.
+func free(ctx context.Context, tx pgx.Tx, o resolve.Order) error {
+	var status, run string
+	var fresh, driven bool
+	err := tx.QueryRow(ctx, `select status, coalesce(claimed_run, ''), agent_id is not null,
+			coalesce(claimed_at > now() - $2::interval, false) from threads where id = $1`,
+		o.Thread, resolve.ClaimTimeout).Scan(&status, &run, &driven, &fresh)
+	switch {
+	case err != nil:
+		return err
+	case !driven:
+		return fmt.Errorf("thread %s: %w: it is a chat", o.Thread, ErrInvalid)
+	case status == ThreadRunning && run != "" && run != o.Hold.RunID && fresh && !slices.Contains(o.Known, run):
+		return &resolve.ClaimedError{Thread: o.Thread, Run: run}
+	}
+	return nil
+}
+
+// claim gives a thread to the run of an order.
+func claim(ctx context.Context, tx pgx.Tx, o resolve.Order) error {
+	return exec(ctx, tx, "thread", `update threads set status = 'running', claimed_run = $2, claimed_at = now()
+		where id = $1`, o.Thread, o.Hold.RunID)
+}
+
+// expire declares a sandbox dead that is pending for too long.
+func expire(ctx context.Context, tx pgx.Tx, box *Sandbox) error {
+	if box == nil || box.Status != SandboxPending {
+		return nil
+	}
+	late, err := column[bool](ctx, tx, `select pending_until < now() from sandboxes where id = $1`, box.ID)
+	if err != nil || !late[0] {
+		return err
+	}
+	box.Status = SandboxDead
+	return bury(ctx, tx, box.ID)
+}
+
+// obtain returns a thread's sandbox, or makes the row of a new one.
+func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn resolve.Turn, err error) {
+	if box != nil && box.Status != SandboxDead {
+		turn.Row = box.row()
+		mine, err := column[bool](ctx, tx,
+			`select status = 'pending' and maker = $2 from sandboxes where id = $1`, box.ID, o.Hold.Holder)
+		turn.Make = err == nil && mine[0] // the answer to the first call was lost
+		return turn, err
+	}
+	var r Resolution
+	w := Want{Environment: o.Environment, Ephemeral: o.Ephemeral, Patience: resolve.Patience}
+	if err := r.make(ctx, tx, o.Thread, box, w); err != nil {
+		return turn, err
+	}
+	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Hold.Holder)
+	return resolve.Turn{Row: r.Sandbox.row(), Make: true, From: r.From, Threads: r.Threads}, err
+}
+
+// Renew is resolve.Rows'.
+func (b Boxes) Renew(ctx context.Context, row, maker, ref string) error {
+	return b.report(ctx, row, `update sandboxes set pending_until = now() + $4::interval,
+			provider_ref = coalesce(nullif($3, ''), provider_ref)
+		where id = $1 and maker = $2 and status = 'pending'`, row, maker, ref, resolve.Patience)
+}
+
+// Ready is resolve.Rows'.
+func (b Boxes) Ready(ctx context.Context, row, maker, ref string) error {
+	return b.report(ctx, row, `update sandboxes set status = 'live', provider_ref = $3
+		where id = $1 and maker = $2 and (status = 'pending' or status = 'live' and provider_ref = $3)`, row, maker, ref)
+}
+
+// report changes the row of a sandbox for its maker.
+func (b Boxes) report(ctx context.Context, row, sql string, args ...any) error {
+	return b.tx(ctx, "report the machine of sandbox "+row, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sql, args...)
+		if err == nil && tag.RowsAffected() == 0 {
+			return lease.ErrReleased
+		}
+		return err
+	})
+}
+
+// Condemn is resolve.Rows'. A sandbox without a row is no error.
+func (b Boxes) Condemn(ctx context.Context, row string) error {
+	return b.tx(ctx, "condemn sandbox "+row, func(tx pgx.Tx) error { return present(bury(ctx, tx, row)) })
+}
+
+// Gone is resolve.Rows'. A sandbox without a row is no error.
+func (b Boxes) Gone(ctx context.Context, row string) error {
+	return b.tx(ctx, "tombstone sandbox "+row, func(tx pgx.Tx) error {
+		if err := bury(ctx, tx, row); err != nil {
+			return present(err)
+		}
+		_, err := tx.Exec(ctx,
+			`update sandboxes set destroyed_at = coalesce(destroyed_at, now()) where id = $1`, row)
+		return err
+	})
+}
+
+// present drops the error that there is no such row: its house was deleted.
+func present(err error) error {
+	if errors.Is(err, ErrAbsent) {
+		return nil
+	}
+	return err
+}
+
+// Ended is resolve.Rows'.
+func (b Boxes) Ended(ctx context.Context, thread, run, status string) error {
+	db, err := b.Open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = db.Host().Adopt(ctx, thread, run, status)
+	return err
+}
+
+// Running is reconcile.Rows'.
+func (b Boxes) Running(ctx context.Context, thread string) (r resolve.Running, is bool, err error) {
+	err = b.tx(ctx, "read thread "+thread, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `select coalesce(claimed_run, ''), coalesce(now() - claimed_at, '0'), updated_at
+			from threads where id = $1 and status = 'running'`, thread).Scan(&r.Run, &r.Since, &r.Version)
+		if is = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return r, is, err
+}
+
+// Follow is reconcile.Rows'.
+func (b Boxes) Follow(ctx context.Context, thread string, seen resolve.Running, status string) error {
+	return b.tx(ctx, "settle thread "+thread, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `update threads set status = $3, claimed_run = null, claimed_at = null
+			where id = $1 and status = 'running' and updated_at = $2`, thread, seen.Version, status)
+		return err
+	})
+}
+
+// Abandon is reconcile.Rows'.
+func (b Boxes) Abandon(ctx context.Context, thread, run string) error {
+	db, err := b.Open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = db.Host().Abandon(ctx, thread, run)
+	return err
+}
+
+// Unhold is reconcile.Rows'.
+func (b Boxes) Unhold(ctx context.Context, thread string, runs []string) error {
+	return b.tx(ctx, "drop the holds of thread "+thread, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from sandbox_holds
+			where thread_id = $1 and run_id = any ($2) and expires_at is null`, thread, runs)
+		return err
+	})
+}
+
+// Bounds of the lists of a reconciler's pass: what is left comes in a later one.
+const (
+	mostStale = 500
+	mostBoxes = 10_000
+)
+
+// Stale is reconcile.Rows'.
+func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
+	err = b.tx(ctx, "list stale claims", func(tx pgx.Tx) error {
+		threads, err = column[string](ctx, tx, `select id from threads
+			where claimed_run is not null and claimed_at < now() - $1::interval order by claimed_at, id limit $2`,
+			resolve.ClaimTimeout, mostStale)
+		return err
+	})
+	return threads, err
+}
+
+// Boxes is reconcile.Rows'.
+func (b Boxes) Boxes(ctx context.Context, named []string) ([]resolve.Row, error) {
+	db, err := b.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := db.Host().Expire(ctx); err != nil {
+		return nil, err
+	}
+	var rows []resolve.Row
+	err = b.tx(ctx, "list sandboxes", func(tx pgx.Tx) error {
+		all, err := many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+			where status <> 'dead' or destroyed_at is null or id = any ($1)
+			order by status = 'dead' desc, created_at, id limit $2`, named, mostBoxes)
+		rows = make([]resolve.Row, len(all))
+		for i, s := range all {
+			rows[i] = s.row()
+		}
+		return err
+	})
+	return rows, err
+}
+
+// BoxAt is reconcile.Rows'.
+func (b Boxes) BoxAt(ctx context.Context, provider, ref string) (row string, err error) {
+	err = b.tx(ctx, "find the sandbox "+provider+":"+ref, func(tx pgx.Tx) error {
+		rows, err := column[string](ctx, tx,
+			`select id from sandboxes where provider = $1 and provider_ref = $2 order by created_at limit 1`, provider, ref)
+		if err == nil && len(rows) == 1 {
+			row = rows[0]
+		}
+		return err
+	})
+	return row, err
+}

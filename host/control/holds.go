@@ -1,0 +1,188 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/lease"
+)
+
+// boxLease is the lease of a sandbox: rows of sandbox_holds. The database's clock decides whether a hold has expired.
+type boxLease struct {
+	boxes Boxes
+	id    string
+}
+
+var _ lease.Lease = boxLease{}
+
+// holdRow is a row of sandbox_holds.
+type holdRow struct {
+	Holder    string
+	Thread    string
+	Run       string
+	At        time.Time
+	ExpiresAt *time.Time
+}
+
+// holds returns a sandbox's holds, in the order of their start.
+func holds(ctx context.Context, tx pgx.Tx, sandbox string) ([]lease.Hold, error) {
+	rows, err := many[holdRow](ctx, tx, `select holder, thread_id as thread, run_id as run, at, expires_at
+		from sandbox_holds where sandbox_id = $1 order by at, holder`, sandbox)
+	all := make([]lease.Hold, len(rows))
+	for i, r := range rows {
+		all[i] = lease.Hold{Holder: r.Holder, ThreadID: r.Thread, RunID: r.Run, At: r.At.UTC()}
+		if r.ExpiresAt != nil {
+			all[i].TTL = r.ExpiresAt.Sub(r.At)
+		}
+	}
+	return all, err
+}
+
+// state returns the state of a sandbox's lease, with its row locked by a clause. A sandbox without a row has been
+// released.
+func leaseState(ctx context.Context, tx pgx.Tx, sandbox, clause string) (house string, s lease.State, err error) {
+	b, err := one[Sandbox](ctx, tx, "sandbox",
+		`select `+sandboxColumns+` from sandboxes where id = $1 `+clause, sandbox)
+	if errors.Is(err, ErrAbsent) {
+		return "", lease.State{Released: true, Now: time.Now()}, nil
+	} else if err != nil {
+		return "", s, err
+	}
+	if err := tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&s.Now); err != nil {
+		return "", s, err
+	}
+	if s.Released = b.Status == SandboxDead; s.Released {
+		return b.House, s, nil
+	}
+	s.Holds, err = holds(ctx, tx, sandbox)
+	return b.House, s, err
+}
+
+// putHold writes a hold, or renews it.
+func putHold(ctx context.Context, tx pgx.Tx, house, sandbox string, h lease.Hold) error {
+	var ttl *time.Duration
+	if h.TTL > 0 {
+		ttl = &h.TTL
+	}
+	_, err := tx.Exec(ctx, `
+		insert into sandbox_holds as h (house_id, sandbox_id, holder, thread_id, run_id, at, expires_at)
+		select $1, $2, $3, $4, $5, t, t + $6::interval from (select clock_timestamp() as t) as now
+		on conflict (house_id, sandbox_id, holder) do update
+		set thread_id = excluded.thread_id, run_id = excluded.run_id, at = excluded.at, expires_at = excluded.expires_at`,
+		house, sandbox, h.Holder, h.ThreadID, h.RunID, ttl)
+	return err
+}
+
+func (l boxLease) tx(ctx context.Context, what string, f func(pgx.Tx) error) error {
+	return l.boxes.tx(ctx, what+" of sandbox "+l.id, f)
+}
+
+// Read is lease.Lease's.
+func (l boxLease) Read(ctx context.Context) (s lease.State, err error) {
+	err = l.tx(ctx, "read the lease", func(tx pgx.Tx) error {
+		_, s, err = leaseState(ctx, tx, l.id, "")
+		return err
+	})
+	return s, err
+}
+
+// Hold is lease.Lease's.
+func (l boxLease) Hold(ctx context.Context, h lease.Hold) error {
+	return l.tx(ctx, "hold the lease", func(tx pgx.Tx) error {
+		house, s, err := leaseState(ctx, tx, l.id, "for share")
+		switch {
+		case err != nil:
+			return err
+		case s.Released:
+			return lease.ErrReleased
+		}
+		return putHold(ctx, tx, house, l.id, h)
+	})
+}
+
+// Try is lease.Lease's.
+func (l boxLease) Try(ctx context.Context, h lease.Hold) (got bool, err error) {
+	err = l.tx(ctx, "hold the lease", func(tx pgx.Tx) error {
+		house, s, err := leaseState(ctx, tx, l.id, "for update")
+		switch {
+		case err != nil:
+			return err
+		case s.Released:
+			return lease.ErrReleased
+		}
+		other, held := s.Held(func(lease.Hold) bool { return false })
+		if got = !held || other.Holder == h.Holder; !got {
+			return nil
+		}
+		return putHold(ctx, tx, house, l.id, h)
+	})
+	return got && err == nil, err
+}
+
+// Drop is lease.Lease's.
+func (l boxLease) Drop(ctx context.Context, holder string) error {
+	return l.tx(ctx, "drop a hold", func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1 and holder = $2`, l.id, holder)
+		return err
+	})
+}
+
+// mostReleases bounds the tries to release a sandbox whose holds change meanwhile.
+const mostReleases = 20
+
+// Release is lease.Lease's. It also returns lease.ErrUsed where a thread's row runs in the sandbox: a run that has
+// claimed its thread may not hold the sandbox yet.
+func (l boxLease) Release(ctx context.Context, _ string, may func(lease.State) error) error {
+	for range mostReleases {
+		seen, err := l.Read(ctx)
+		if err != nil || seen.Released {
+			return err
+		}
+		if err := may(seen); err != nil {
+			return err
+		}
+		if done, err := l.release(ctx, seen.Holds); done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the holds of sandbox %s change all the time", ErrBusy, l.id)
+}
+
+// release declares the sandbox dead if its holds are those that were seen, in one transaction.
+func (l boxLease) release(ctx context.Context, seen []lease.Hold) (done bool, err error) {
+	err = l.tx(ctx, "release the lease", func(tx pgx.Tx) error {
+		_, s, err := leaseState(ctx, tx, l.id, "for update")
+		if err != nil {
+			return err
+		}
+		if done = s.Released; done || !slices.Equal(s.Holds, seen) {
+			return nil
+		}
+		// The lock is a statement of its own: this one sees each claim that had the lock before.
+		used, err := column[string](ctx, tx,
+			`select id from threads where sandbox_id = $1 and status = 'running' limit 1`, l.id)
+		if err != nil {
+			return err
+		}
+		if len(used) > 0 {
+			return fmt.Errorf("thread %s: %w", used[0], lease.ErrUsed)
+		}
+		done = true
+		return bury(ctx, tx, l.id)
+	})
+	return done, err
+}
+
+// bury declares a sandbox dead, which ends its holds.
+func bury(ctx context.Context, tx pgx.Tx, sandbox string) error {
+	if err := exec(ctx, tx, "sandbox", `update sandboxes set status = 'dead' where id = $1`, sandbox); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1`, sandbox)
+	return err
+}

@@ -1,0 +1,310 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/resolve"
+)
+
+func boxes(db *control.DB) control.Boxes {
+	return control.Boxes{Open: func(context.Context) (*control.DB, error) { return db, nil }}
+}
+
+// order is what a run wants of its thread's box.
+func order(thread, run string) resolve.Order {
+	return resolve.Order{Thread: thread, Ephemeral: true, Hold: lease.OfRun(thread, run), Claim: true}
+}
+
+// liveBox makes a thread, and a live box for a run of it.
+func liveBox(t testing.TB, db *control.DB, h house) (thread string, row resolve.Row) {
+	t.Helper()
+	rows := boxes(db)
+	thread = driven(t, db, h)
+	turn := must(rows.Obtain(t.Context(), order(thread, "r1")))(t)
+	check(t, rows.Ready(t.Context(), turn.Row.ID, lease.OfRun(thread, "r1").Holder, "machine-"+thread))
+	return thread, turn.Row
+}
+
+var errNeeded = errors.New("needed")
+
+// unheld lets a box be released that has no hold.
+func unheld(s lease.State) error {
+	if _, held := s.Held(func(lease.Hold) bool { return true }); held {
+		return errNeeded
+	}
+	return nil
+}
+
+// Holds, and the release that no hold stands against. Afterwards there is no hold.
+func TestHolds(t *testing.T) {
+	db, url := open(t, control.Config{})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	thread, row := liveBox(t, db, h)
+	l, run := rows.Lease(row.ID), lease.OfRun(thread, "r1")
+	for range 2 {
+		check(t, l.Hold(ctx, run))
+	}
+	s := must(l.Read(ctx))(t)
+	if len(s.Holds) != 1 || s.Holds[0].Holder != run.Holder || s.Holds[0].TTL != 0 || s.Released {
+		t.Errorf("got %+v", s)
+	}
+	is(t, l.Release(ctx, "test", unheld), errNeeded)
+	for range 2 {
+		check(t, l.Drop(ctx, run.Holder))
+	}
+	is(t, l.Release(ctx, "test", unheld), lease.ErrUsed) // the row has a run that has claimed it
+	check(t, rows.Ended(ctx, thread, "r1", control.ThreadCompleted))
+	for range 2 {
+		check(t, l.Release(ctx, "test", unheld))
+	}
+	is(t, l.Hold(ctx, run), lease.ErrReleased)
+	_, err := l.Try(ctx, run)
+	is(t, err, lease.ErrReleased)
+	if s := must(l.Read(ctx))(t); !s.Released || len(s.Holds) > 0 {
+		t.Errorf("got %+v", s)
+	}
+	var left int
+	check(t, connect(t, url).QueryRow(ctx, `select count(*) from sandbox_holds where sandbox_id = $1`, row.ID).Scan(&left))
+	if left != 0 {
+		t.Errorf("%d holds of a dead sandbox", left)
+	}
+	if s := must(rows.Lease("none").Read(ctx))(t); !s.Released {
+		t.Errorf("a sandbox without a row: %+v", s)
+	}
+}
+
+// A hold with a time keeps others out until it has passed, by the database's clock.
+func TestTry(t *testing.T) {
+	db, url := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	_, row := liveBox(t, db, h)
+	l := boxes(db).Lease(row.ID)
+	a, b := lease.Hold{Holder: "a", TTL: lease.TTL}, lease.Hold{Holder: "b", TTL: lease.TTL}
+	try := func(h lease.Hold, want bool) {
+		t.Helper()
+		if got := must(l.Try(ctx, h))(t); got != want {
+			t.Errorf("%s: %t", h.Holder, got)
+		}
+	}
+	try(a, true)
+	try(b, false)
+	try(a, true)
+	_ = must(connect(t, url).Exec(ctx, `update sandbox_holds set at = at - interval '1 hour',
+		expires_at = expires_at - interval '1 hour' where sandbox_id = $1 and holder = 'a'`, row.ID))(t)
+	try(b, true)
+	try(a, false)
+}
+
+// A hold that comes while a release is decided makes it be decided again.
+func TestHoldDuringRelease(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	thread, row := liveBox(t, db, h)
+	check(t, rows.Ended(ctx, thread, "r1", control.ThreadCompleted))
+	l := rows.Lease(row.ID)
+	check(t, l.Drop(ctx, lease.OfRun(thread, "r1").Holder))
+	looks := 0
+	err := l.Release(ctx, "test", func(s lease.State) error {
+		if looks++; looks == 1 {
+			check(t, l.Hold(ctx, lease.Hold{Holder: "late", TTL: lease.TTL}))
+		}
+		return unheld(s)
+	})
+	if is(t, err, errNeeded); looks != 2 {
+		t.Errorf("it was decided %d times", looks)
+	}
+}
+
+// releases races a hold against the release of a box, and returns how often each was first.
+func releases(t *testing.T, rounds int) (held, released int) {
+	db, _ := open(t, control.Config{Connections: 8})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	for i := range rounds {
+		thread, row := liveBox(t, db, h)
+		check(t, rows.Ended(ctx, thread, "r1", control.ThreadCompleted))
+		l := rows.Lease(row.ID)
+		check(t, l.Drop(ctx, lease.OfRun(thread, "r1").Holder))
+		start := make(chan struct{})
+		var both sync.WaitGroup
+		var holdErr, releaseErr error
+		both.Go(func() { <-start; holdErr = l.Hold(ctx, lease.OfRun(thread, "r2")) })
+		both.Go(func() { <-start; releaseErr = l.Release(ctx, "test", unheld) })
+		close(start)
+		both.Wait()
+		switch {
+		case holdErr == nil && errors.Is(releaseErr, errNeeded):
+			held++
+		case errors.Is(holdErr, lease.ErrReleased) && releaseErr == nil:
+			released++
+		default:
+			t.Fatalf("round %d: the hold got %v, the release %v", i, holdErr, releaseErr)
+		}
+		if s := must(l.Read(ctx))(t); s.Released == (len(s.Holds) > 0) {
+			t.Fatalf("round %d: released %t, holds %v", i, s.Released, s.Holds)
+		}
+	}
+	return held, released
+}
+
+// A hold and a release at the same time: one of the two happens.
+func TestHoldAgainstRelease(t *testing.T) { releases(t, 20) }
+
+// The same, 1,000 times.
+func TestFullHoldAgainstRelease(t *testing.T) {
+	held, released := releases(t, 1000)
+	t.Logf("held %d times, released %d times", held, released)
+	if held == 0 || released == 0 {
+		t.Errorf("no race: held %d times, released %d times", held, released)
+	}
+}
+
+// A launch obtains the box of its thread: claim, row and hold at once, or nothing.
+func TestObtain(t *testing.T) {
+	db, url := open(t, control.Config{})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	id := driven(t, db, h)
+	turn := must(rows.Obtain(ctx, order(id, "r1")))(t)
+	if !turn.Make || turn.Row.Status != resolve.Pending || turn.From != "" || !turn.Row.Ephemeral {
+		t.Errorf("got %+v", turn)
+	}
+	if again := must(rows.Obtain(ctx, order(id, "r1")))(t); !again.Make || again.Row.ID != turn.Row.ID {
+		t.Errorf("the answer was lost, and the repeat got %+v", again)
+	}
+	run, since, err := rows.Claimed(ctx, id)
+	if check(t, err); run != "r1" || since > time.Hour {
+		t.Errorf("claimed by %s for %s", run, since)
+	}
+	var claimed *resolve.ClaimedError
+	if _, err := rows.Obtain(ctx, order(id, "r2")); !errors.As(err, &claimed) || claimed.Run != "r1" {
+		t.Errorf("got %v", err)
+	}
+	if s := must(rows.Lease(turn.Row.ID).Read(ctx))(t); len(s.Holds) != 1 {
+		t.Errorf("holds: %+v", s.Holds)
+	}
+	// The log knows r1, so it has ended: the row is behind.
+	o := order(id, "r2")
+	o.Known = []string{"r1"}
+	if turn := must(rows.Obtain(ctx, o))(t); turn.Make || turn.Row.Status != resolve.Pending {
+		t.Errorf("got %+v", turn) // r1's maker makes it still
+	}
+	// Its maker died.
+	c := connect(t, url)
+	_ = must(c.Exec(ctx, `update sandboxes set pending_until = now() - interval '1 s' where id = $1`, turn.Row.ID))(t)
+	taken := must(rows.Obtain(ctx, o))(t)
+	if !taken.Make || taken.From != turn.Row.ID || len(taken.Threads) != 1 {
+		t.Errorf("got %+v", taken)
+	}
+	holder := lease.OfRun(id, "r1").Holder
+	is(t, rows.Renew(ctx, turn.Row.ID, holder, "late"), lease.ErrReleased)
+	is(t, rows.Ready(ctx, turn.Row.ID, holder, "late"), lease.ErrReleased)
+	// A claim that the log never had is left after a minute.
+	_ = must(c.Exec(ctx, `update threads set claimed_at = now() - interval '2 min' where id = $1`, id))(t)
+	must(rows.Obtain(ctx, order(id, "r3")))(t)
+	chat := must(db.Host().CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env}))(t).ID
+	_, err = rows.Obtain(ctx, order(chat, "r1"))
+	is(t, err, control.ErrInvalid)
+	plain := order(chat, "e1") // one command in a chat's box
+	plain.Claim, plain.Hold.TTL = false, time.Minute
+	must(rows.Obtain(ctx, plain))(t)
+}
+
+// Of many launches of many threads that share a dead box one makes the new one, and all get it.
+func TestObtainShared(t *testing.T) {
+	db, _ := open(t, control.Config{Connections: 8})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	first, row := liveBox(t, db, h)
+	threads := []string{first}
+	for range 7 {
+		n := control.NewThread{House: h.id, Sandbox: row.ID, Agent: h.bot}
+		threads = append(threads, must(db.Host().CreateThread(ctx, n))(t).ID)
+	}
+	check(t, rows.Gone(ctx, row.ID))
+	turns := make([]resolve.Turn, len(threads))
+	var all sync.WaitGroup
+	for i, id := range threads {
+		all.Go(func() {
+			o := order(id, fmt.Sprint("r", i+2))
+			o.Known = []string{"r1"}
+			var err error
+			if turns[i], err = rows.Obtain(ctx, o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	made := 0
+	for _, turn := range turns {
+		if turn.Row.ID != turns[0].Row.ID || turn.Row.ID == row.ID {
+			t.Errorf("got %+v", turn)
+		}
+		if turn.Make {
+			if made++; turn.From != row.ID || len(turn.Threads) != len(threads) {
+				t.Errorf("got %+v", turn)
+			}
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d made it", made)
+	}
+	if s := must(rows.Lease(turns[0].Row.ID).Read(ctx))(t); len(s.Holds) != len(threads) {
+		t.Errorf("%d hold it", len(s.Holds))
+	}
+}
+
+// What a reconciler does to rows: they follow the log, unless they have changed since; claims and holds end.
+func TestSettleRows(t *testing.T) {
+	db, url := openAlone(t, control.Config{})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	id, row := liveBox(t, db, h)
+	seen, running, err := rows.Running(ctx, id)
+	if check(t, err); !running || seen.Run != "r1" {
+		t.Errorf("got %+v, %t", seen, running)
+	}
+	must(db.Host().ChangeThread(ctx, id, control.ThreadChange{Name: new(string)}))(t)
+	check(t, rows.Follow(ctx, id, seen, control.ThreadFailed))
+	if th := must(db.Host().Thread(ctx, id))(t); th.Status != control.ThreadRunning {
+		t.Errorf("a row that had changed is %s", th.Status)
+	}
+	seen, _, err = rows.Running(ctx, id)
+	check(t, errors.Join(err, rows.Follow(ctx, id, seen, control.ThreadFailed)))
+	if th := must(db.Host().Thread(ctx, id))(t); th.Status != control.ThreadFailed || th.ClaimedRun != "" {
+		t.Errorf("got %+v", th)
+	}
+	check(t, rows.Unhold(ctx, id, []string{"r1"}))
+	if s := must(rows.Lease(row.ID).Read(ctx))(t); len(s.Holds) != 0 {
+		t.Errorf("got %+v", s.Holds)
+	}
+	if found := must(rows.BoxAt(ctx, row.Provider, "machine-"+id))(t); found != row.ID {
+		t.Errorf("got %q", found)
+	}
+	if found := must(rows.BoxAt(ctx, row.Provider, "none"))(t); found != "" {
+		t.Errorf("got %q", found)
+	}
+	other := driven(t, db, h)
+	must(rows.Obtain(ctx, order(other, "r1")))(t)
+	c := connect(t, url)
+	_ = must(c.Exec(ctx, `update threads set claimed_at = now() - interval '2 min' where id = $1`, other))(t)
+	if stale := must(rows.Stale(ctx))(t); len(stale) != 1 || stale[0] != other {
+		t.Errorf("got %v", stale)
+	}
+	check(t, rows.Abandon(ctx, other, "r1"))
+	if th := must(db.Host().Thread(ctx, other))(t); th.Status != control.ThreadIdle {
+		t.Errorf("got %+v", th)
+	}
+	_ = must(c.Exec(ctx, `update sandboxes set pending_until = now() - interval '1 s' where status = 'pending'`))(t)
+	check(t, rows.Gone(ctx, row.ID))
+	all := must(rows.Boxes(ctx, nil))(t)
+	if len(all) != 1 || all[0].Status != resolve.Dead || all[0].Destroyed {
+		t.Errorf("got %+v", all)
+	}
+	if all := must(rows.Boxes(ctx, []string{row.ID}))(t); len(all) != 2 {
+		t.Errorf("got %+v", all)
+	}
+}

@@ -1,0 +1,274 @@
+// Package resolve gives a thread its box, by rows: a live one is used, a dead one replaced, and one is made where the
+// thread has none.
+//
+// The row comes before the machine, and the machine carries the row's id as a label. So whatever a host that dies
+// leaves is found: a row without a machine expires, and a machine of a dead row is deleted. A machine without the label
+// of its row is never used, whatever the row has.
+//
+// Threads may share a box. The first caller makes it and renews its row meanwhile; the others wait until it is live.
+// If the maker dies the row expires, and the next caller makes another one. All threads of a dead box get the new one
+// at once, and each gets a signal of it.
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Provider is the provider of the boxes. sandbox.Local and sandbox.Daytona are such.
+type Provider interface {
+	Name() string
+	// List returns the boxes that have all these labels.
+	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
+	// Probe returns the state of the box with the id, and why in the provider's words.
+	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
+	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
+	Destroy(ctx context.Context, id string) error
+}
+
+// Resolver resolves boxes. All fields but Progress are required.
+type Resolver struct {
+	Rows     Rows
+	Provider Provider
+	Client   func(thread string) *thread.Client // for the signals on the threads of a box that is replaced
+	Progress func(step string)                  // nil for none
+
+	// WaitEvery is the interval of looks at a box that another caller makes; 0: 1 s. WaitFor bounds the wait; 0: 15
+	// min.
+	WaitEvery, WaitFor time.Duration
+}
+
+// Box is a thread's box, held for the caller. Exactly one of Ready and Fail ends a new one.
+type Box struct {
+	Row     Row
+	Lease   lease.Lease
+	Sandbox sandbox.Sandbox // nil: the caller makes it, with Labels, and calls Made
+
+	r      *Resolver
+	holder string
+	stop   func() // ends the renewals; nil for a box that was there
+
+	mu  sync.Mutex
+	ref string // of the machine; "" while there is none
+}
+
+// ErrSlow is returned where another caller makes the box for too long.
+var ErrSlow = errors.New("another launch still makes the sandbox of the thread")
+
+// Box returns a thread's box. ctx is used until Ready or Fail.
+func (r *Resolver) Box(ctx context.Context, o Order) (*Box, error) {
+	began := time.Now()
+	announced := false
+	for {
+		turn, err := r.Rows.Obtain(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		o.Claim = false // it has
+		if err := r.resumed(ctx, turn); err != nil {
+			r.progress("tell the threads of a sandbox that is replaced: %v", err)
+		}
+		if turn.Row.Provider != r.Provider.Name() {
+			return nil, fmt.Errorf("the sandbox %s is one of %s, not of %s", turn.Row.ID, turn.Row.Provider,
+				r.Provider.Name())
+		}
+		b := &Box{Row: turn.Row, Lease: r.Rows.Lease(turn.Row.ID), r: r, holder: o.Hold.Holder}
+		switch {
+		case turn.Make:
+			b.renew(ctx)
+			return b, nil
+		case turn.Row.Status == Live:
+			if b.Sandbox, err = r.open(ctx, turn.Row); err != nil || b.Sandbox != nil {
+				return b, err
+			}
+			continue // it is dead now
+		}
+		if !announced {
+			r.progress("waiting for the sandbox that another launch makes")
+			announced = true
+		}
+		if time.Since(began) > orElse(r.WaitFor, 15*time.Minute) {
+			return nil, ErrSlow
+		}
+		if err := sleep(ctx, orElse(r.WaitEvery, time.Second)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// open opens the machine of a live box; nil where it is gone, which the row has then.
+func (r *Resolver) open(ctx context.Context, row Row) (sandbox.Sandbox, error) {
+	fail := func(err error) (sandbox.Sandbox, error) {
+		return nil, fmt.Errorf("open the sandbox %s:%s: %w", row.Provider, row.Ref, err)
+	}
+	health, why, err := r.Provider.Probe(ctx, row.Ref)
+	if err != nil {
+		return fail(err)
+	}
+	switch health {
+	case sandbox.Gone:
+	case sandbox.Live:
+		if err := r.labelled(ctx, row); err != nil {
+			return fail(err)
+		}
+		box, err := r.Provider.Open(ctx, row.Ref)
+		if err == nil {
+			r.progress("continuing in the sandbox %s", box.Ref())
+			return box, nil
+		}
+		if !errors.Is(err, sandbox.ErrGone) {
+			return fail(err)
+		}
+		why = err.Error()
+	default:
+		return fail(errors.New(why))
+	}
+	r.progress("the sandbox %s:%s is gone (%s): making another one", row.Provider, row.Ref, why)
+	if err := r.Rows.Condemn(ctx, row.ID); err != nil {
+		return fail(err)
+	}
+	if err := r.Provider.Destroy(ctx, row.Ref); err != nil {
+		return nil, nil // a fault, and not gone: a reconciler deletes it
+	}
+	return nil, r.Rows.Gone(ctx, row.ID)
+}
+
+// labelled returns an error unless a machine is that of its row. The row alone is no proof: who could write another
+// machine's id there would be let into it.
+func (r *Resolver) labelled(ctx context.Context, row Row) error {
+	boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row.ID})
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if b.Ref.ID == row.Ref {
+			return nil
+		}
+	}
+	return fmt.Errorf("it has no label %s=%s", sandbox.LabelRow, row.ID)
+}
+
+// ResumedID returns the id of the signal on each thread of a box that another one replaces.
+func ResumedID(row string) string { return "sandbox." + row + ".resumed" }
+
+// resumed posts the new box on the threads of a dead one. The ids follow from the rows: a repeat posts nothing.
+func (r *Resolver) resumed(ctx context.Context, t Turn) error {
+	if t.From == "" {
+		return nil
+	}
+	var errs []error
+	payload := thread.Marshal(thread.SandboxResumed{Type: thread.TypeSandboxResumed, Sandbox: t.Row.ID, From: t.From})
+	for _, id := range t.Threads {
+		_, err := r.Client(id).Append(ctx, []thread.Entry{
+			{ID: ResumedID(t.Row.ID), TS: thread.Stamp(time.Now()), Payload: payload},
+		})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Labels returns the labels of the machine to make.
+func (b *Box) Labels() map[string]string {
+	return map[string]string{
+		sandbox.LabelRow: b.Row.ID, sandbox.LabelHouse: b.Row.House, sandbox.LabelEnvironment: b.Row.Environment,
+	}
+}
+
+// renew renews the row until stop. A renewal that fails is left to the next one.
+func (b *Box) renew(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(ctx, Patience/5) == nil {
+			_ = b.note(ctx)
+		}
+	}()
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (b *Box) note(ctx context.Context) error {
+	b.mu.Lock()
+	ref := b.ref
+	b.mu.Unlock()
+	return b.r.Rows.Renew(ctx, b.Row.ID, b.holder, ref)
+}
+
+// Made notes the machine of a new box.
+func (b *Box) Made(ctx context.Context, box sandbox.Sandbox) error {
+	b.mu.Lock()
+	b.Sandbox, b.ref = box, box.Ref().ID
+	b.mu.Unlock()
+	return b.note(ctx)
+}
+
+// Ready makes a new box live, once its content is in. For one that was there it does nothing.
+func (b *Box) Ready(ctx context.Context) error {
+	if b.stop == nil {
+		return nil
+	}
+	b.stop()
+	b.mu.Lock()
+	ref := b.ref
+	b.mu.Unlock()
+	err := b.r.Rows.Ready(ctx, b.Row.ID, b.holder, ref)
+	if errors.Is(err, lease.ErrReleased) {
+		return fmt.Errorf("the sandbox took too long to make: %w", err)
+	}
+	return err
+}
+
+// Fail gives the box up. A new one is dead, and its machine is deleted; of one that was there the hold is dropped.
+func (b *Box) Fail(ctx context.Context) error {
+	if b.stop == nil {
+		return b.Lease.Drop(ctx, b.holder)
+	}
+	b.stop()
+	err := b.r.Rows.Condemn(ctx, b.Row.ID)
+	b.mu.Lock()
+	ref := b.ref
+	b.mu.Unlock()
+	if ref != "" {
+		if derr := b.r.Provider.Destroy(ctx, ref); derr != nil {
+			return errors.Join(err, derr) // a reconciler deletes it
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return b.r.Rows.Gone(ctx, b.Row.ID)
+}
+
+func (r *Resolver) progress(format string, args ...any) {
+	if r.Progress != nil {
+		r.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func orElse(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,193 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Repository is a repository to clone. At most one of Branch, Tag and Commit is set; none is the default branch.
+type Repository struct {
+	Repo   string // org/repo of GitHub, an address for git, or, for a local box, an absolute path
+	Branch string
+	Tag    string
+	Commit string
+	Depth  int    // the commits to fetch; 0: all
+	Work   string // a branch to check out: the remote's if it exists, else a new one from what is cloned; "" for none
+
+	GitHub string // the server of org/repo; "" for the provider's
+	Token  string // for GitHub; no other server gets it
+}
+
+// source returns the repository's address for git, and its token if that is for the address.
+func (r Repository) source(github string) (address, token string, err error) {
+	github = strings.TrimRight(cmp.Or(r.GitHub, github), "/")
+	for _, ref := range []string{r.Branch, r.Tag, r.Work} {
+		if ref != "" {
+			if err := checkBranch(ref); err != nil {
+				return "", "", err
+			}
+		}
+	}
+	switch {
+	case filepath.IsAbs(r.Repo), strings.Contains(r.Repo, "://"):
+		address = r.Repo
+	default:
+		owner, name, err := ParseRepo(r.Repo)
+		if err != nil {
+			return "", "", err
+		}
+		address = github + "/" + owner + "/" + name + ".git"
+	}
+	if strings.HasPrefix(address, github+"/") {
+		token = r.Token
+	}
+	return address, token, nil
+}
+
+// begin finds the start of r.Work: the remote's branch replaces what was to be cloned.
+func (r *Repository) begin(ctx context.Context, address, token string) (Branch, error) {
+	o := Options{Branch: r.Work, Token: token}
+	b, err := o.beginBranch(ctx, address)
+	if b.Existing {
+		r.Branch, r.Tag, r.Commit, r.Work = r.Work, "", "", ""
+	}
+	return b, err
+}
+
+// cloneScript clones $1 with depth $2 and branch $3 into the working directory.
+const cloneScript = `exec git clone --quiet ${2:+--depth="$2"} ${3:+--branch="$3"} -- "$1" .`
+
+// fetchScript makes a repository of $1 in the working directory, with depth $2, at the ref $3 and without a branch. Its
+// remote-tracking branch has the same commit, so that this is not taken for work that is nowhere else. A server that
+// does not give a commit by its id gives all branches.
+const fetchScript = `git init --quiet && git remote add origin "$1" || exit
+case $3 in
+refs/*) git fetch --quiet ${2:+--depth="$2"} origin "+$3:$3" "+$3:refs/remotes/origin/arbe-base" || exit ;;
+*)
+	git fetch --quiet ${2:+--depth="$2"} origin "+$3:refs/remotes/origin/arbe-base" 2>/dev/null ||
+		{ git fetch --quiet origin && git update-ref refs/remotes/origin/arbe-base "$3^{commit}"; } || exit ;;
+esac
+exec git checkout --quiet --detach refs/remotes/origin/arbe-base`
+
+// cloneByGit clones with the box's own git into the working directory of the box, which has to be there.
+func cloneByGit(ctx context.Context, box Sandbox, r Repository, address, token string) error {
+	env, err := credential(address, token)
+	if err != nil {
+		return err
+	}
+	c := Command{Env: map[string]string{
+		"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": filepath.Dir(box.WorkDir()),
+	}, Timeout: transfer}
+	maps.Copy(c.Env, env)
+	depth := ""
+	if r.Depth > 0 {
+		depth = strconv.Itoa(r.Depth)
+	}
+	switch {
+	case r.Tag != "":
+		c.Argv = []string{"sh", "-c", fetchScript, "sh", address, depth, "refs/tags/" + r.Tag}
+	case r.Commit != "":
+		c.Argv = []string{"sh", "-c", fetchScript, "sh", address, depth, r.Commit}
+	default:
+		c.Argv = []string{"sh", "-c", cloneScript, "sh", address, depth, r.Branch}
+	}
+	if err := scripted(ctx, box, c); err != nil {
+		return fmt.Errorf("clone %s: %w", plain(address), redacted(err, token))
+	}
+	return nil
+}
+
+// scripted runs a command to its end. Another exit status than 0 is an error with the end of its output.
+func scripted(ctx context.Context, box Sandbox, c Command) error {
+	res, err := box.Exec(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case res.TimedOut:
+		return fmt.Errorf("timed out after %v", c.Timeout)
+	case res.ExitCode == 127:
+		return errors.New("the box has no git: " + clip(string(res.Stderr)))
+	case res.ExitCode != 0:
+		return fmt.Errorf("git: exit status %d: %s", res.ExitCode, clip(string(res.Stderr)+string(res.Stdout)))
+	}
+	return nil
+}
+
+// At returns the box with another working directory, path below the workspace. The directory need not exist.
+func (b *localBox) At(path string) (Sandbox, error) {
+	if _, err := confineFile(b.workspace(), path); err != nil || filepath.IsAbs(path) {
+		return nil, &ConfinedError{Path: path, Root: b.workspace()}
+	}
+	at := &localBox{id: b.id, dir: b.dir, rec: b.rec}
+	at.rec.Work = path
+	return at, nil
+}
+
+// Clone clones a repository into the working directory, which is made if it is missing, and else has to be empty.
+func (b *localBox) Clone(ctx context.Context, r Repository) error {
+	address, token, err := r.source(GitHub)
+	if err != nil {
+		return err
+	}
+	if err := b.there(); err != nil {
+		return err
+	}
+	if b.branch, err = r.begin(ctx, address, token); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.WorkDir(), 0o755); err != nil {
+		return err
+	}
+	if filepath.IsAbs(address) && r.Depth > 0 {
+		address = "file://" + address // git ignores a depth for a plain path
+	}
+	if err := cloneByGit(ctx, b, r, address, token); err != nil || r.Work == "" {
+		return err
+	}
+	if _, err := b.git(ctx, nil, "checkout", "--quiet", "--no-track", "-B", r.Work); err != nil {
+		return fmt.Errorf("make the branch %s: %w", r.Work, err)
+	}
+	return nil
+}
+
+// At returns the box with another working directory, path below the workspace. The directory need not exist.
+func (b *daytonaBox) At(path string) (Sandbox, error) {
+	work, err := confineFile(b.workspace(), path)
+	if err != nil || filepath.IsAbs(path) {
+		return nil, &ConfinedError{Path: path, Root: b.workspace()}
+	}
+	return &daytonaBox{p: b.p, id: b.id, toolbox: b.toolbox, home: b.home, work: work}, nil
+}
+
+// Clone clones a repository into the working directory, which is made if it is missing, and else has to be empty. The
+// daemon clones branches, so that the box needs no git for those. It knows no tags, and no commit that the default
+// branch lacks.
+func (b *daytonaBox) Clone(ctx context.Context, r Repository) error {
+	if filepath.IsAbs(r.Repo) {
+		return fmt.Errorf("%s is a folder of this host, which a box at Daytona can't reach", r.Repo)
+	}
+	address, token, err := r.source(b.p.conf.GitHub)
+	if err != nil {
+		return err
+	}
+	if b.branch, err = r.begin(ctx, address, token); err != nil {
+		return err
+	}
+	if r.Tag == "" && r.Commit == "" {
+		return b.cloneByDaemon(ctx, address, r, token)
+	}
+	if err := b.folder(ctx, b.work, 0o755); err != nil {
+		return err
+	}
+	if err := cloneByGit(ctx, b, r, address, token); err != nil {
+		return err
+	}
+	return b.newBranch(ctx, r.Work)
+}

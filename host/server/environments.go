@@ -1,0 +1,227 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+
+	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// mostBindings bounds the secrets that an environment injects.
+const mostBindings = 100
+
+// environmentBody is the body of a request that makes, replaces or changes an environment. What is nil stays.
+type environmentBody struct {
+	House    string          `json:"house"`
+	Name     *string         `json:"name"`
+	Runtime  *string         `json:"runtime"`
+	Config   json.RawMessage `json:"config"`
+	Bindings *[]rows.Binding `json:"secretBindings"`
+	Archived *bool           `json:"archived"`
+}
+
+// environmentAnswer is an environment as it is answered.
+type environmentAnswer struct {
+	ID         string          `json:"id"`
+	House      string          `json:"house"`
+	Name       string          `json:"name"`
+	Runtime    string          `json:"runtime"`
+	Config     json.RawMessage `json:"config"`
+	Bindings   []rows.Binding  `json:"secretBindings"`
+	CreatedAt  string          `json:"createdAt"`
+	ArchivedAt string          `json:"archivedAt,omitempty"`
+}
+
+func answerOf(e rows.Environment) environmentAnswer {
+	a := environmentAnswer{
+		ID: e.ID, House: e.House, Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings,
+		CreatedAt: thread.Stamp(e.CreatedAt),
+	}
+	if a.Bindings == nil {
+		a.Bindings = []rows.Binding{}
+	}
+	if e.ArchivedAt != nil {
+		a.ArchivedAt = thread.Stamp(*e.ArchivedAt)
+	}
+	return a
+}
+
+// answerEnvironment answers with an environment.
+func (s *Server) answerEnvironment(w http.ResponseWriter, status int, e rows.Environment) {
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(thread.Marshal(answerOf(e)), '\n')) // the client may be gone
+}
+
+// listEnvironments serves the environments of a house.
+func (s *Server) listEnvironments(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	house, err := houseOf(m, r.URL.Query().Get("house"))
+	if err != nil {
+		return err
+	}
+	all, err := s.Rows.Environments(r.Context(), m.Agent, house)
+	if err != nil {
+		return err
+	}
+	answers := make([]environmentAnswer, len(all))
+	for i, e := range all {
+		answers[i] = answerOf(e)
+	}
+	s.answerJSON(r.Context(), w, map[string]any{"environments": answers})
+	return nil
+}
+
+// environment serves one environment.
+func (s *Server) environment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	e, err := s.Rows.Environment(r.Context(), m.Agent, r.PathValue("id"))
+	if err == nil {
+		s.answerEnvironment(w, http.StatusOK, e)
+	}
+	return err
+}
+
+// createEnvironment makes an environment.
+func (s *Server) createEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	var body environmentBody
+	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+		return err
+	}
+	house, err := houseOf(m, body.House)
+	if err != nil {
+		return err
+	}
+	if body.Archived != nil {
+		return refuse(http.StatusBadRequest, "value", "archived: a new environment is in use")
+	}
+	var recipe rows.Recipe
+	if err := s.apply(body, &recipe); err != nil {
+		return err
+	}
+	e, err := s.Rows.CreateEnvironment(r.Context(), m.Agent, house, recipe)
+	if err == nil {
+		w.Header().Set("Location", environmentsPath+"/"+e.ID)
+		s.answerEnvironment(w, http.StatusCreated, e)
+	}
+	return err
+}
+
+// replaceEnvironment replaces an environment's recipe: what the body lacks gets its default.
+func (s *Server) replaceEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	return s.editEnvironment(w, r, m, func(body environmentBody, recipe *rows.Recipe) error {
+		if body.Archived != nil {
+			return refuse(http.StatusBadRequest, "value", "archived: want PATCH or DELETE")
+		}
+		*recipe = rows.Recipe{}
+		return s.apply(body, recipe)
+	})
+}
+
+// changeEnvironment changes what the body has of an environment's recipe. It archives one, or takes it into use again.
+func (s *Server) changeEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	return s.editEnvironment(w, r, m, s.apply)
+}
+
+// editEnvironment changes an environment.
+func (s *Server) editEnvironment(
+	w http.ResponseWriter, r *http.Request, m member.Member, edit func(environmentBody, *rows.Recipe) error,
+) error {
+	id := r.PathValue("id")
+	was, err := s.Rows.Environment(r.Context(), m.Agent, id)
+	if err != nil {
+		return err
+	}
+	var body environmentBody
+	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+		return err
+	}
+	if body.House != "" && body.House != was.House {
+		return refuse(http.StatusBadRequest, "value", "house: an environment stays in its house")
+	}
+	e := was
+	if body.Archived == nil || body.Name != nil || body.Runtime != nil || body.Config != nil || body.Bindings != nil {
+		e, err = s.Rows.ChangeEnvironment(r.Context(), m.Agent, id, func(recipe *rows.Recipe) error {
+			return edit(body, recipe)
+		})
+	}
+	if err == nil && body.Archived != nil {
+		e, err = s.Rows.ArchiveEnvironment(r.Context(), m.Agent, id, *body.Archived)
+	}
+	if err == nil {
+		s.answerEnvironment(w, http.StatusOK, e)
+	}
+	return err
+}
+
+// deleteEnvironment deletes an environment, 204, or archives one that is named by a thread or a sandbox, 200.
+func (s *Server) deleteEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	id := r.PathValue("id")
+	archived, err := s.Rows.RemoveEnvironment(r.Context(), m.Agent, id)
+	switch {
+	case err != nil:
+		return err
+	case !archived:
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	e, err := s.Rows.Environment(r.Context(), m.Agent, id)
+	if err == nil {
+		s.answerEnvironment(w, http.StatusOK, e)
+	}
+	return err
+}
+
+// Forms of names.
+var (
+	runtimeName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	secretName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
+)
+
+// defaultRuntime is the provider of an environment that names none.
+const defaultRuntime = "daytona"
+
+// apply puts what a body has into a recipe, and checks the whole.
+func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
+	if body.Name != nil {
+		recipe.Name = *body.Name
+	}
+	if body.Runtime != nil {
+		recipe.Runtime = *body.Runtime
+	}
+	if body.Config != nil {
+		recipe.Config = body.Config
+	}
+	if body.Bindings != nil {
+		recipe.Bindings = *body.Bindings
+	}
+	if recipe.Runtime == "" {
+		recipe.Runtime = defaultRuntime
+	}
+	if recipe.Config == nil {
+		recipe.Config = json.RawMessage("{}")
+	}
+	badBinding := func(b rows.Binding) bool { return !secretName.MatchString(b.Name) }
+	switch {
+	case recipe.Name == "":
+		return refuse(http.StatusBadRequest, "value", "name: an environment has one")
+	case !runtimeName.MatchString(recipe.Runtime):
+		return refuse(http.StatusBadRequest, "value", "runtime: want the name of a provider, as local or daytona")
+	case len(recipe.Bindings) > mostBindings || slices.ContainsFunc(recipe.Bindings, badBinding):
+		return refuse(http.StatusBadRequest, "value",
+			"secretBindings: want at most %d, each with the name of an environment variable", mostBindings)
+	}
+	if err := errors.Join(checkName(recipe.Name), checkConfig(recipe.Config)); err != nil {
+		return err
+	}
+	if s.CheckRecipe == nil {
+		return nil
+	}
+	if err := s.CheckRecipe(*recipe); err != nil {
+		return refuse(http.StatusBadRequest, "value", "%v", err)
+	}
+	return nil
+}

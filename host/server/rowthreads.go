@@ -1,0 +1,286 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Bounds of a row.
+const (
+	rowBody   = 256 << 10 // bytes of the body
+	rowName   = 200       // bytes of a name
+	rowTag    = 100       // bytes of a tag
+	rowConfig = 64 << 10  // bytes of a config
+)
+
+// keyedPrefix begins the ids of threads that are made with an idempotency key. Callers name no thread so.
+const keyedPrefix = "m_"
+
+// newThread is the body of a request that makes a thread.
+type newThread struct {
+	ID          string          `json:"id"`
+	House       string          `json:"house"`
+	Name        string          `json:"name"`
+	Tags        []string        `json:"tags"`
+	Pinned      bool            `json:"pinned"`
+	Parent      string          `json:"parent"`
+	Environment string          `json:"environment"`
+	Agent       string          `json:"agent"`
+	Config      json.RawMessage `json:"config"`
+}
+
+// createThread makes a thread: its row, and then its log without entries. What a failure leaves, a repeat finishes.
+func (s *Server) createThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	var body newThread
+	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+		return err
+	}
+	want, repeats, err := body.row(m, r.Header.Values("Idempotency-Key"))
+	if err != nil {
+		return err
+	}
+	t, made, err := s.makeRow(r.Context(), m, want, repeats)
+	if err != nil {
+		return err
+	}
+	s.Doors.Forget(t.ID)
+	if _, _, err := s.Log.Create(r.Context(), thread.StreamName(t.ID), log.Want{Type: jsonType}); err != nil {
+		return &logError{err}
+	}
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+		w.Header().Set("Location", threadsPath+"/"+t.ID)
+	}
+	return s.answerThread(w, r, status, t)
+}
+
+// answerThread answers with the summary of a thread and its row.
+func (s *Server) answerThread(w http.ResponseWriter, r *http.Request, status int, t rows.Thread) error {
+	var v thread.Summary
+	err := index.ErrAbsent
+	if s.Index != nil {
+		v, err = s.Index.Summary(r.Context(), t.ID)
+	}
+	if err != nil && !errors.Is(err, index.ErrAbsent) {
+		return &logError{indexError(err)}
+	}
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(thread.Marshal(withRow(v, err == nil, t)), '\n')) // the client may be gone
+	return nil
+}
+
+// row returns the row that a request wants. repeats reports that it names the thread's id, so that it may be repeated.
+func (n newThread) row(m member.Member, keys []string) (want rows.NewThread, repeats bool, err error) {
+	want = rows.NewThread{
+		ID: n.ID, Name: n.Name, Tags: n.Tags, Pinned: n.Pinned, Parent: n.Parent, Environment: n.Environment,
+		Agent: n.Agent, Config: n.Config,
+	}
+	if want.House, err = houseOf(m, n.House); err != nil {
+		return want, false, err
+	}
+	if err := errors.Join(checkName(n.Name), checkTags(n.Tags), checkConfig(n.Config)); err != nil {
+		return want, false, err
+	}
+	if _, err := uuid.Parse(n.Agent); err != nil && n.Agent != "" {
+		return want, false, refuse(http.StatusBadRequest, "value", "agent: want the id of a bot, a UUID")
+	}
+	switch {
+	case len(keys) > 0 && n.ID != "":
+		return want, false, refuse(http.StatusBadRequest, "idempotency_key",
+			"want an id or an Idempotency-Key, not both")
+	case len(keys) > 0:
+		if _, err := memberEntryID(m.Agent, keys); err != nil {
+			return want, false, err
+		}
+		want.ID = keyedID(m.Agent, keys[0])
+	case n.ID != "":
+		if !thread.ValidThread(n.ID) || strings.HasPrefix(n.ID, "_") || strings.HasPrefix(n.ID, keyedPrefix) {
+			return want, false, refuse(http.StatusBadRequest, "value",
+				"id: want 1 to 128 characters of A-Z a-z 0-9 _ -, which do not begin with _ or %s", keyedPrefix)
+		}
+	}
+	return want, want.ID != "", nil
+}
+
+// keyedID returns the id of the thread that an agent makes with a key: always the same.
+func keyedID(agent, key string) string {
+	sum := sha256.Sum256([]byte("arbe thread v1\x00" + agent + "\x00" + key))
+	return keyedPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+}
+
+// makeRow makes the row of a thread, or returns the one that the same request made before.
+func (s *Server) makeRow(
+	ctx context.Context, m member.Member, want rows.NewThread, repeats bool,
+) (t rows.Thread, made bool, err error) {
+	if !repeats {
+		t, err = s.Rows.CreateThread(ctx, m.Agent, want)
+		return t, true, err
+	}
+	t, err = s.sameRow(ctx, m, want)
+	if !errors.Is(err, rows.ErrAbsent) {
+		return t, false, err
+	}
+	// A thread that the log has is not given to the house that names it first.
+	switch _, err := s.Log.Stat(ctx, thread.StreamName(want.ID)); {
+	case err == nil || errors.Is(err, log.ErrGone):
+		return t, false, errExists
+	case !errors.Is(err, log.ErrAbsent):
+		return t, false, &logError{err}
+	}
+	t, err = s.Rows.CreateThread(ctx, m.Agent, want)
+	if !errors.Is(err, rows.ErrTaken) {
+		return t, true, err
+	}
+	t, err = s.sameRow(ctx, m, want) // another request was first
+	if errors.Is(err, rows.ErrAbsent) {
+		err = errExists
+	}
+	return t, false, err
+}
+
+var errExists = refuse(http.StatusConflict, "exists", "the id is taken by another thread")
+
+// sameRow returns the row of a thread's id, where it is one of the member's and was made as want has it. What can be
+// changed later is not compared.
+func (s *Server) sameRow(ctx context.Context, m member.Member, want rows.NewThread) (rows.Thread, error) {
+	t, err := s.Rows.Thread(ctx, m.Agent, want.ID)
+	if err == nil && (t.House != want.House || t.Parent != want.Parent || !strings.EqualFold(t.Agent, want.Agent)) {
+		err = errExists
+	}
+	return t, err
+}
+
+// threadChange is the body of a request that changes a thread.
+type threadChange struct {
+	Name        *string   `json:"name"`
+	Tags        *[]string `json:"tags"`
+	Pinned      *bool     `json:"pinned"`
+	Closed      *bool     `json:"closed"`
+	Environment *string   `json:"environment"`
+}
+
+// changeThread changes what people choose of a thread.
+func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	if _, err := s.rowOf(r.Context(), m, r.PathValue("id")); err != nil {
+		return err
+	}
+	var body threadChange
+	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+		return err
+	}
+	var err error
+	if body.Name != nil {
+		err = checkName(*body.Name)
+	}
+	if body.Tags != nil && err == nil {
+		err = checkTags(*body.Tags)
+	}
+	if err != nil {
+		return err
+	}
+	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange(body))
+	if errors.Is(err, rows.ErrAbsent) {
+		return errNoThread
+	} else if err != nil {
+		return err
+	}
+	return s.answerThread(w, r, http.StatusOK, t)
+}
+
+// deleteThread deletes a thread and its children: their logs, and then their rows. While their rows are there they can
+// be deleted again, so that a repeat finishes what a crash has left.
+func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	id := r.PathValue("id")
+	if !thread.ValidThread(id) {
+		return errNoThread
+	}
+	var gone []string
+	err := s.Rows.DeleteThread(r.Context(), m.Agent, id, func(ctx context.Context, ids []string) error {
+		gone = ids
+		if err := s.refuseOpen(ctx, ids); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			err := s.Log.Delete(ctx, thread.StreamName(id))
+			if err != nil && !errors.Is(err, log.ErrAbsent) && !errors.Is(err, log.ErrGone) {
+				return &logError{err}
+			}
+		}
+		return nil
+	})
+	for _, id := range gone {
+		s.Doors.Forget(id)
+	}
+	switch {
+	case errors.Is(err, rows.ErrAbsent):
+		return errNoThread
+	case err != nil:
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// refuseOpen refuses threads of which one has an open run on its log: a row may be behind it.
+func (s *Server) refuseOpen(ctx context.Context, ids []string) error {
+	if s.Index == nil {
+		return errNoIndex
+	}
+	for _, id := range ids {
+		switch v, err := s.Index.Summary(ctx, id); {
+		case errors.Is(err, index.ErrAbsent):
+		case err != nil:
+			return &logError{indexError(err)}
+		case v.Status == thread.StatusRunning:
+			return rows.ErrRunning
+		}
+	}
+	return nil
+}
+
+// checkName checks a name of people's choice; "" is none.
+func checkName(name string) error {
+	if len(name) > rowName || strings.ContainsFunc(name, unicode.IsControl) {
+		return refuse(http.StatusBadRequest, "value",
+			"name: want at most %d bytes, without control characters", rowName)
+	}
+	return nil
+}
+
+// checkTags checks the tags of a thread.
+func checkTags(tags []string) error {
+	bad := func(tag string) bool {
+		return tag == "" || len(tag) > rowTag || strings.ContainsFunc(tag, unicode.IsControl)
+	}
+	if len(tags) > mostTags || slices.ContainsFunc(tags, bad) {
+		return refuse(http.StatusBadRequest, "value",
+			"tags: want at most %d of 1 to %d bytes, without control characters", mostTags, rowTag)
+	}
+	return nil
+}
+
+// checkConfig checks a config: a JSON object. nil is none.
+func checkConfig(config json.RawMessage) error {
+	if config == nil || len(config) <= rowConfig && bytes.HasPrefix(bytes.TrimSpace(config), []byte("{")) {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "value", "config: want a JSON object of at most %d bytes", rowConfig)
+}

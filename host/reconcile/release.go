@@ -164,9 +164,8 @@ func (t *settling) needOf(
 	} else if wantsSync(run) {
 		n.Wanted = "its folder is not copied back"
 	}
-	saved := run.Push != nil && (run.Push.Pushed || run.Push.Nothing) || run.Sync != nil && run.Sync.Error == ""
-	if n.Wanted == "" && !saved {
-		n.Unsaved, err = t.unsaved(ctx, v, b, run)
+	if rest, any := unsavedTrees(b, run); n.Wanted == "" && any {
+		n.Unsaved, err = t.unsaved(ctx, v, rest, run)
 	}
 	return n, run, err
 }

@@ -52,7 +52,7 @@ var may = map[string][]string{
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/exec":                 {"host/launch", "host/lease", "host/sandbox", "outcome", "thread"},
 	"host/control/kms":          {},
-	"host/launch":               {"host/lease", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
+	"host/launch":               {"host/lease", "host/recipe", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
 	"host/reconcile":            {"host/lease", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
 	"host/push":                 {"host/sandbox", "internal/procgroup", "thread", "outcome", "session"},
 	"cmd/internal/cmdline":      {},
@@ -137,7 +137,7 @@ var linkedBy = []struct {
 	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
 	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
-	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "cmd/arbe"}},
+	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "host/launch", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 

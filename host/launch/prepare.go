@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"strings"
 	"time"
 
@@ -121,36 +117,7 @@ func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 
 // putRunner uploads the runner unless the box has the same one.
 func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, has string) error {
-	arch, ok := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]
-	if !ok {
-		return fmt.Errorf("the sandbox is a %q: runners exist for x86_64 and aarch64", machine)
-	}
-	path, err := l.Runner(arch)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // read only: nothing to lose
-	sum := sha256.New()
-	size, err := io.Copy(sum, f)
-	if err != nil {
-		return err
-	}
-	if hex.EncodeToString(sum.Sum(nil)) == has {
-		return nil
-	}
-	l.progress("uploading the runner (%.1f MB)", float64(size)/1e6)
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	file := sandbox.File{Path: runnerPath, InHome: true, Content: f, Size: size, Mode: 0o755}
-	if err := box.Upload(ctx, file); err != nil {
-		return fmt.Errorf("put the runner into the sandbox: %w", err)
-	}
-	return nil
+	return uploadRunner(ctx, box, machine, has, l.Runner, l.progress)
 }
 
 // sh runs a script in the box's working directory and returns its standard output. A failure is an error with the end

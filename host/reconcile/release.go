@@ -269,7 +269,8 @@ func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why
 	return nil
 }
 
-// openRun reports whether the run of a hold is open: on this thread as it was just read, or on another one.
+// openRun reports whether the run, or the command, of a hold is open: on this thread as it was just read, or on another
+// one.
 func (t *settling) openRun(ctx context.Context, h lease.Hold) (bool, error) {
 	on := t
 	if h.ThreadID != t.id {
@@ -280,5 +281,6 @@ func (t *settling) openRun(ctx context.Context, h lease.Hold) (bool, error) {
 			return true, err
 		}
 	}
-	return on.run(h.RunID).Status == thread.StatusRunning, nil
+	_, exec := on.fold.OpenExec(h.RunID)
+	return exec || on.run(h.RunID).Status == thread.StatusRunning, nil
 }

@@ -65,12 +65,12 @@ func TestFullDelegate(t *testing.T) {
 			if len(trees) != tt.trees || lines != 3 {
 				t.Errorf("%d trees with %d lines", len(trees), lines)
 			}
-			for range 2 { // a second pass tells nobody again
+			for range 2 { // a second pass posts nothing again
 				if out, err := h.try("reconcile", "--all"); err != nil {
 					t.Errorf("reconcile: %v\n%s", err, out)
 				}
 			}
-			h.told(parent, children)
+			h.announced(parent, children)
 		})
 	}
 }
@@ -133,8 +133,8 @@ func (h *host) of(id string) []thread.Entry {
 	return h.entries()
 }
 
-// told checks that a thread has the announcement and the result of each child, once.
-func (h *host) told(parent string, children []string) {
+// announced checks that a thread has the announcement and the result of each child, once.
+func (h *host) announced(parent string, children []string) {
 	h.t.Helper()
 	spawned, finished, results := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, e := range h.of(parent) {
@@ -175,4 +175,3 @@ func (h *host) told(parent string, children []string) {
 		h.t.Errorf("%d are announced, %d finished", len(spawned), len(finished))
 	}
 }
-

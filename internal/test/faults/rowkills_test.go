@@ -185,7 +185,7 @@ func (k *killing) settles(id string) {
 	until(k.t, "rows and boxes that are settled", func() bool {
 		k.r.exec(k.t, "update sandboxes set pending_until = now() - interval '1 s' where status = 'pending'")
 		k.r.exec(k.t, "update threads set claimed_at = now() - interval '1 h' where claimed_at is not null")
-		out, _ = k.command("reconcile", "--all", "--orphan-after", "300ms").CombinedOutput() // it may fail, and is repeated
+		out, _ = k.command("reconcile", "--all", "--orphan-after", "300ms").CombinedOutput() // repeated if it fails
 		return k.state(id) == k.wants(id)
 	})
 	ok = true

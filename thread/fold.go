@@ -94,8 +94,9 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	switch sig.Type {
 	case TypeSandbox:
 		var p SandboxOf
-		if r.ID != "" && e.ID != r.ID+".sandbox" {
-			break // the host posts one, before there is an agent that could
+		if r.ID != "" && e.ID != r.ID+".sandbox" &&
+			(r.Started != nil || !strings.HasPrefix(e.ID, r.ID+".sandbox.")) {
+			break // the host posts one for each attempt, before there is an agent that could
 		}
 		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox.Ref != "" {
 			r.Sandbox, r.Ephemeral, r.After = &p.Sandbox.Sandbox, p.Sandbox.Ephemeral, p.After

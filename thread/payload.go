@@ -16,6 +16,7 @@ const (
 	TypeStatus        = "signal.thread.status_changed"
 	TypeFailed        = "signal.thread.pi_failed"
 	TypeOrphaned      = "signal.thread.pi_session_orphaned"
+	TypeAgentSpawn    = "signal.thread.agent_spawn"
 	TypeChildFinished = "signal.thread.child_finished"
 )
 
@@ -89,6 +90,16 @@ type SandboxOf struct {
 	Parent  *Parent `json:"parent,omitempty"`
 	After   *After  `json:"after,omitempty"`
 }
+
+// AgentSpawn is the payload that announces a delegated task on the parent's thread. The child's row is there before.
+type AgentSpawn struct {
+	Type          string `json:"type"`
+	ChildThreadID string `json:"childThreadId"`
+	AgentID       string `json:"agentId"`
+}
+
+// SpawnID returns the id of the entry that announces a delegated task: one for each child.
+func SpawnID(child string) string { return child + ".spawn" }
 
 // ChildFinished is the payload that has the result of a delegated run, on the parent's thread.
 type ChildFinished struct {

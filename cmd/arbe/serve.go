@@ -187,7 +187,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 		return err
 	}
 	defer houses.close()
-	cfg.Rows, cfg.Store, cfg.Provider = houses.rows, houses.store, houses.provider
+	cfg.Rows, cfg.Store, cfg.CheckRecipe = houses.rows, houses.store, checkRecipe
+	cfg.Provider = houses.provider
 	cfg.Settle = p.settling(c, d, cfg)
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{

@@ -77,6 +77,7 @@ var places = map[string]string{
 	"threads_status":             "the thread's status",
 	"threads_claim":              "the claim: of a driven thread",
 	"threads_config":             "the thread's config: a JSON object",
+	"threads_task":               "the task: a JSON object, of a driven thread",
 	"thread_cache_thread":        "the thread",
 }
 

@@ -218,7 +218,10 @@ func TestFixedColumns(t *testing.T) {
 		"update sandboxes set provider_ref = $1", "update sandboxes set destroyed_at = now()",
 		"update sandboxes set maker = $1",
 		"update threads set house_id = $1", "update threads set id = $1", "update threads set stream_id = $1",
-		"update threads set agent_id = null", "update threads set parent_thread_id = $1",
+		"update threads set agent_id = null", "update threads set task = null",
+		"update threads set launch_after = now()",
+		"update threads set launch_trusted = true", "update threads set launch_host = 'h'",
+		"update threads set parent_thread_id = $1",
 		"truncate threads cascade", "truncate thread_cache", "create table public.mine (id int)",
 		"drop policy threads_house on threads", "alter table threads disable row level security",
 	} {

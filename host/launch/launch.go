@@ -39,6 +39,7 @@ type Task struct {
 	Thread string // the thread's id; it need not exist yet
 	Run    string // the run's id
 	Author string // of the prompt; "" for none
+	Driver string // the author of what the agent writes; "" for Author
 	Parent *thread.Parent
 	Prompt string        // "" for a live run that waits for its first chat
 	After  *thread.After // the work after the run; nil for none
@@ -119,6 +120,10 @@ type Launcher struct {
 	// Rows resolves the box of a thread that has a row; nil for a launch without rows. Then the box is that of the
 	// thread's last run, if the task resumes, or a new one.
 	Rows *resolve.Resolver
+	// Continued reports that this launch, which has failed, will be repeated with the same run. Then no failure is
+	// posted: the run stays open, without a box, and the repeat continues it. nil for never.
+	Continued func(ctx context.Context, err error) bool
+
 	// Attached is this host's own hold of the box, for the work after the run; "" for none. The caller renews it.
 	Attached string
 	// WaitEvery is the interval of signals during a long step; 0: 30 s.
@@ -166,6 +171,7 @@ type launching struct {
 	steps  *steps
 	row    *resolve.Box // of the thread's row; nil without rows, or before it is known
 	fired  bool         // the runner may have been started: its answer is lost
+	again  bool         // an earlier launch has begun the run, and not started its runner
 	secret []string     // names of Env that are secrets
 
 	secrets map[string]string // what Secrets has returned
@@ -175,7 +181,8 @@ type launching struct {
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
-// the launch changed nothing.
+// the launch changed nothing. A run that an earlier launch has left open is continued, and one that has started, or has
+// ended, is ErrLaunched.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
@@ -190,19 +197,16 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 		return done, err
 	}
 	done.Offset = cmp.Or(g.thread.next, "0")
-	if err := g.unclaimed(ctx); err != nil {
-		return done, err
-	}
-	if err := g.claim(ctx); err != nil {
+	if err := g.begin(ctx); err != nil {
 		return done, err
 	}
 	if err := g.resolve(ctx); err != nil {
-		return done, g.redacted(errors.Join(err, g.failed(context.WithoutCancel(ctx), nil, false, err)))
+		return done, g.redacted(errors.Join(err, g.end(ctx, nil, false, err)))
 	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, g.redacted(errors.Join(err, g.failed(context.WithoutCancel(ctx), box, fresh, err)))
+		return done, g.redacted(errors.Join(err, g.end(ctx, box, fresh, err)))
 	}
 	return done, nil
 }
@@ -238,13 +242,7 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 		return nil, false, err
 	}
 	done.Sandbox, done.WorkDir, done.Box = box.Ref(), box.WorkDir(), box
-	if err := g.post(ctx, g.entry(g.Run+".sandbox", thread.SandboxOf{
-		Signal: g.signal(thread.TypeSandbox), Parent: g.Parent, After: g.After,
-		Sandbox: thread.Box{
-			Sandbox:   thread.Sandbox{Provider: box.Ref().Provider, Ref: box.Ref().ID},
-			Ephemeral: g.Box.Ephemeral,
-		},
-	})); err != nil {
+	if err := g.name(ctx, box.Ref()); err != nil {
 		return box, fresh, err
 	}
 	if err := g.prepare(ctx, box, fresh); err != nil {

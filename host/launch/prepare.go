@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -200,8 +201,8 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 	if len(g.secret) > 0 {
 		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
 	}
-	if t.Author != "" {
-		env["ARBE_AUTHOR_ID"] = t.Author
+	if author := cmp.Or(t.Driver, t.Author); author != "" {
+		env["ARBE_AUTHOR_ID"] = author
 	}
 	argv := []string{
 		"sh", "-c", inPath + `exec "$HOME/` + runnerPath + `" "$@"`, "sh",

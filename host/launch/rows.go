@@ -63,6 +63,11 @@ func (g *launching) rowBox(ctx context.Context, done *Launched) (box sandbox.San
 
 // makeRow makes the machine of a box.
 func (g *launching) makeRow(ctx context.Context, b *resolve.Box) error {
+	if g.again {
+		if err := g.dropMachines(ctx, b.Row.ID); err != nil {
+			return err
+		}
+	}
 	box, err := g.create(ctx, b.Labels())
 	if err != nil {
 		return err

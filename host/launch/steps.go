@@ -24,7 +24,8 @@ type steps struct {
 const stepTimeout = 20 * time.Second
 
 func newSteps(g *launching) *steps {
-	s := &steps{g: g, every: g.WaitEvery, redact: g.redactor()}
+	run, _ := g.thread.fold.Run(g.Run)
+	s := &steps{g: g, every: g.WaitEvery, redact: g.redactor(), next: run.Setups}
 	if s.every == 0 {
 		s.every = 30 * time.Second
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -153,4 +154,12 @@ func problem(contentType string, body []byte) string {
 		}
 	}
 	return clip(p.Code)
+}
+
+// Temporary reports whether a provider that has failed may succeed when the call is repeated later: it can't be reached
+// now, is overloaded, or has no room for a box.
+func Temporary(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) || answered(err, http.StatusTooManyRequests, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 }

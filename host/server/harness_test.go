@@ -48,6 +48,8 @@ type testServer struct {
 	log   *log.Log
 	srv   *httptest.Server
 	doors *member.Doors // nil without houses
+	tasks func(context.Context, server.Task) (server.Delegated, error)
+	with  func(*server.Server)
 
 	closeIndex func()
 }
@@ -76,6 +78,10 @@ func (s *testServer) open() {
 		Logger:   logger,
 		Index:    threads,
 		Doors:    s.doors,
+		Delegate: s.tasks,
+	}
+	if s.with != nil {
+		s.with(h)
 	}
 	s.srv = httptest.NewServer(h.Handler())
 }

@@ -46,10 +46,14 @@ func problemOf(err error) *problem {
 		exists   *log.ExistsError
 		source   *log.SourceError
 		fork     *log.ForkError
+		task     *TaskError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p
+
+	case errors.As(err, &task):
+		return refuse(task.Status, task.Code, "%s", task.Message)
 
 	case errors.Is(err, memory.ErrBusy):
 		return refuse(http.StatusServiceUnavailable, "busy", "%v", memory.ErrBusy).with("Retry-After", 1)

@@ -53,6 +53,9 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// Delegate makes the row of a member's task; nil for a server that takes none.
+	Delegate func(ctx context.Context, t Task) (Delegated, error)
+
 	// Rows are the rows about houses; nil for a server without houses. Provider has login tokens of their members that
 	// this server did not sign; nil for none.
 	Rows     member.Rows
@@ -60,7 +63,7 @@ type Config struct {
 
 	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
 	Store       rows.Store
-	CheckRecipe func(r rows.Recipe) error
+	CheckRecipe func(r *rows.Recipe) error
 
 	// Page returns the page that shows threads to people; nil for a server without one.
 	Page func(s Serving) http.Handler
@@ -176,6 +179,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		Budget:   cfg.Budget,
 		Insecure: cfg.Insecure,
 		Closing:  ctx,
+		Delegate: cfg.Delegate,
 		Logger:   cfg.Logger,
 		metrics:  m,
 	}

@@ -55,15 +55,19 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
+	// Delegate makes the row of a task; nil for a server that takes none. It returns a *TaskError for a task that can't
+	// be delegated, and member.ErrRows.
+	Delegate func(ctx context.Context, t Task) (Delegated, error)
+
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
 
 	// Rows are the rows of houses, as their members read and write them over HTTP; nil for none. They need Doors.
 	Rows rows.Store
 
-	// CheckRecipe returns why an environment's recipe is refused; nil for a server that takes all. Its error is shown
-	// to the caller.
-	CheckRecipe func(r rows.Recipe) error
+	// CheckRecipe returns why an environment's recipe is refused, and may complete it; nil for a server that takes all.
+	// Its error is shown to the caller.
+	CheckRecipe func(r *rows.Recipe) error
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler

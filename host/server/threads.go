@@ -55,6 +55,7 @@ func (s *Server) serveThreads(mux *http.ServeMux) {
 		{"POST " + threadsPath + "/{id}/reconcile", s.settle},
 		{"GET " + threadsPath + "/{id}/entries", s.memberEntries},
 		{"POST " + threadsPath + "/{id}/entries", s.memberPost},
+		{"POST " + threadsPath + "/{id}/tasks", s.memberTask},
 	} {
 		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")

@@ -11,7 +11,6 @@ import (
 
 // The types of signals that package thread does not name.
 const (
-	typeSpawn      = "signal.thread.agent_spawn"
 	typeExec       = "signal.exec.started"
 	typeExecOutput = "signal.exec.output"
 	typeExecEnd    = "signal.exec.finished"
@@ -162,8 +161,8 @@ func (m *maker) notices(typ string) {
 			until = at.UTC().Format("2006-01-02 15:04 MST")
 		}
 		m.notice(Notice{Kind: NoticeKept, Text: because("the box is kept until "+until, p.Reason)})
-	case typeSpawn:
-		id := read[thread.ChildFinished](m).ChildThreadID
+	case thread.TypeAgentSpawn:
+		id := read[thread.AgentSpawn](m).ChildThreadID
 		m.notice(Notice{Kind: NoticeChild, Thread: id, Text: "delegated to thread " + id})
 	case thread.TypeChildFinished:
 		p := read[thread.ChildFinished](m)

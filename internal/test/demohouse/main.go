@@ -144,14 +144,14 @@ func (s *shell) house(key string) (owner string) {
 
 // run runs the bot once, and shows the rows of the house.
 func (s *shell) run() {
-	environment := s.show("", "env", "create", "base", "--runtime", "local", "--secret", agents.KeyVar)
+	s.show("", "env", "create", "base", "--runtime", "local", "--secret", agents.KeyVar)
 	s.show("", "env", "default", "base")
 	thread := s.show("", "thread", "new", "--agent", "Piet", "--name", "Haiku", "--tag", "demo")
 	if s.err != nil {
 		return
 	}
-	fmt.Printf("$ arbe run --thread %s --environment %s -- %q\n", thread, environment, stage.Task)
-	args := []string{"run", "--thread", thread, "--environment", environment}
+	fmt.Printf("$ arbe run --thread %s -- %q\n", thread, stage.Task)
+	args := []string{"run", "--thread", thread}
 	for _, name := range []string{"models.json", "settings.json"} { // of the scripted model
 		args = append(args, "--file", filepath.Join(s.Dir, ".pi", "agent", name)+":.pi/agent/"+name)
 	}

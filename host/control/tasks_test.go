@@ -1,0 +1,364 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/delegate"
+)
+
+// delegation is a task from a new chat of the house.
+func delegation(t testing.TB, db *control.DB, h house) control.Delegation {
+	t.Helper()
+	parent := must(db.Host().CreateThread(t.Context(), control.NewThread{House: h.id, Environment: h.env}))(t)
+	return control.Delegation{
+		Parent: parent.ID, Harness: "pi", Task: control.Task{Prompt: "do it", Author: h.member.String()},
+	}
+}
+
+// A delegated task is an idle thread of the parent's house, with the bot that is wanted.
+func TestDelegate(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
+	d.Task.Model, d.Task.Repo, d.Task.Branch, d.Task.Live = "m", "org/repo", "b", true
+	for name, s := range map[string]control.Scope{"a member": db.As(h.member), "the host": db.Host()} {
+		o := delegated(s.Delegate(t.Context(), d))(t)
+		want := delegate.Order{
+			Thread: o.Thread, House: h.id, Parent: d.Parent, Agent: h.bot.String(), Author: h.member.String(),
+			Result: h.bot.String(), Prompt: "do it", Harness: "pi", Model: "m", Live: true, Environment: h.env,
+			Repo: "org/repo", Branch: "b",
+		}
+		if o != want {
+			t.Errorf("by %s: got %+v, want %+v", name, o, want)
+		}
+		th := must(db.Host().Thread(t.Context(), o.Thread))(t)
+		if th.Status != control.ThreadIdle || th.Parent != d.Parent || *th.Agent != h.bot || th.Sandbox != "" ||
+			th.Environment != h.env || th.House != h.id {
+			t.Errorf("by %s: the row is %+v", name, th)
+		}
+	}
+	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *control.Delegation) { d.Trusted = true }))
+	is(t, err, control.ErrForbidden)
+	d.Trusted = true
+	if o := delegated(db.Host().Delegate(t.Context(), d))(t); !o.Trusted {
+		t.Error("a task of the host is not trusted")
+	}
+}
+
+// delegated fails the test on an error of Delegate.
+func delegated(o delegate.Order, _ bool, err error) func(testing.TB) delegate.Order {
+	return must(o, err)
+}
+
+func with(d control.Delegation, change func(*control.Delegation)) control.Delegation {
+	change(&d)
+	return d
+}
+
+// What a task needs and does not find is an error that names it, and makes no row.
+func TestDelegateErrors(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, host := t.Context(), db.Host()
+	h, other := newHouse(t, db), newHouse(t, db)
+	d := delegation(t, db, h)
+	archived := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "old"}))(t).ID
+	check(t, host.ArchiveEnvironment(ctx, archived))
+	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	dead := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{}))(t).Sandbox.ID
+	_ = must(host.Tombstone(ctx, dead))(t)
+	elsewhere := must(host.Resolve(ctx, delegation(t, db, other).Parent, control.Want{}))(t).Sandbox.ID
+	local := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "local", Runtime: "local"}))(t).ID
+	localBox := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{Environment: local}))(t).Sandbox.ID
+	for _, tt := range []struct {
+		name   string
+		change func(*control.Delegation)
+		want   error
+		text   string
+	}{
+		{"no such parent", func(d *control.Delegation) { d.Parent = "none" }, control.ErrAbsent, "thread none"},
+		{"no bot of the harness", func(d *control.Delegation) { d.Harness = "codex" }, control.ErrNoBot, "codex"},
+		{"a bot of another harness", func(d *control.Delegation) {
+			d.Agent, d.Harness = h.bot, "codex"
+		}, control.ErrInvalid, "a bot of the harness pi"},
+		{"a human", func(d *control.Delegation) { d.Agent, d.Harness = h.member, "" }, control.ErrInvalid, "no bot"},
+		{"a bot of another house", func(d *control.Delegation) {
+			d.Agent, d.Harness = other.bot, ""
+		}, control.ErrReference, "the driving agent"},
+		{"no environment", func(d *control.Delegation) { d.Parent = bare }, control.ErrNoRecipe, bare},
+		{"an archived environment", func(d *control.Delegation) { d.Environment = archived }, control.ErrArchived, ""},
+		{"another house's environment", func(d *control.Delegation) {
+			d.Environment = other.env
+		}, control.ErrReference, "the environment"},
+		{"a parent without a sandbox", func(d *control.Delegation) {
+			d.Sandbox = control.SandboxOfParent
+		}, control.ErrNoSandbox, d.Parent},
+		{"a dead sandbox", func(d *control.Delegation) { d.Sandbox = dead }, control.ErrDeadBox, dead},
+		{"another house's sandbox", func(d *control.Delegation) { d.Sandbox = elsewhere }, control.ErrAbsent, elsewhere},
+		{"a sandbox and an environment", func(d *control.Delegation) {
+			d.Sandbox, d.Environment = dead, h.env
+		}, control.ErrInvalid, ""},
+		{"a local environment, where that is not for members", func(d *control.Delegation) {
+			d.NoLocal, d.Environment = true, local
+		}, control.ErrLocal, local},
+		{"a local sandbox, where that is not for members", func(d *control.Delegation) {
+			d.NoLocal, d.Sandbox = true, localBox
+		}, control.ErrLocal, local},
+	} {
+		_, _, err := host.Delegate(ctx, with(d, tt.change))
+		if is(t, err, tt.want); err != nil && !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v does not name %q", tt.name, err, tt.text)
+		}
+	}
+	_, _, err := db.As(other.member).Delegate(ctx, d)
+	is(t, err, control.ErrAbsent)
+	if all := must(host.Threads(ctx, control.Query{Parent: d.Parent}))(t); len(all) > 0 {
+		t.Errorf("rows were made: %+v", all)
+	}
+}
+
+// The environment of a task: that of the call, of the parent, of the house; of a shared sandbox its own.
+func TestDelegatePlace(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, host := t.Context(), db.Host()
+	h := newHouse(t, db)
+	called := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "called"}))(t).ID
+	fallback := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "default"}))(t).ID
+	check(t, host.SetDefaultEnvironment(ctx, h.id, fallback))
+	d := delegation(t, db, h)
+	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	box := must(host.Resolve(ctx, d.Parent, control.Want{Environment: called}))(t).Sandbox.ID
+	for name, tt := range map[string]struct {
+		change    func(*control.Delegation)
+		env, uses string
+	}{
+		"the call's":    {func(d *control.Delegation) { d.Environment = called }, called, ""},
+		"the parent's":  {func(*control.Delegation) {}, h.env, ""},
+		"the house's":   {func(d *control.Delegation) { d.Parent = bare }, fallback, ""},
+		"the sandbox's": {func(d *control.Delegation) { d.Sandbox = box }, called, box},
+		"that of the parent's sandbox": {func(d *control.Delegation) {
+			d.Sandbox = control.SandboxOfParent
+		}, called, box},
+	} {
+		o := delegated(db.As(h.member).Delegate(ctx, with(d, tt.change)))(t)
+		if o.Environment != tt.env || o.Sandbox != tt.uses {
+			t.Errorf("%s: environment %s, sandbox %s", name, o.Environment, o.Sandbox)
+		}
+	}
+}
+
+// The result on the parent is written by a bot: the one that delegates, else the parent's, else the task's own.
+func TestDelegateResult(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, host := t.Context(), db.Host()
+	h := newHouse(t, db)
+	brain := must(host.CreateBot(ctx, "Brain", "codex"))(t).ID
+	must(host.AddMember(ctx, h.id, brain, control.RoleMember))(t)
+	d := delegation(t, db, h)
+	child := must(host.CreateThread(ctx, control.NewThread{House: h.id, Agent: brain, Environment: h.env}))(t).ID
+	third := must(host.CreateBot(ctx, "Third", "codex"))(t).ID
+	must(host.AddMember(ctx, h.id, third, control.RoleMember))(t)
+	for name, tt := range map[string]struct {
+		change func(*control.Delegation)
+		want   uuid.UUID
+	}{
+		"a person, on a chat":  {func(*control.Delegation) {}, h.bot},
+		"a bot, on a chat":     {func(d *control.Delegation) { d.Task.Author = brain.String() }, brain},
+		"a person, on a bot's": {func(d *control.Delegation) { d.Parent = child }, brain},
+		"another bot, there":   {func(d *control.Delegation) { d.Parent, d.Task.Author = child, third.String() }, third},
+		"a name, on a chat":    {func(d *control.Delegation) { d.Task.Author = "somebody" }, h.bot},
+	} {
+		if o := delegated(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want.String() {
+			t.Errorf("%s: the result is by %s, want %s", name, o.Result, tt.want)
+		}
+	}
+}
+
+// A task with an id is made once; another task with the id is refused.
+func TestDelegateAgain(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
+	d.ID = "t" + strings.ToLower(uuid.NewString()[:8])
+	first := delegated(db.As(h.member).Delegate(t.Context(), d))(t)
+	if again := delegated(db.As(h.member).Delegate(t.Context(), d))(t); again != first || first.Thread != d.ID {
+		t.Errorf("got %+v, then %+v", first, again)
+	}
+	for _, change := range []func(*control.Delegation){
+		func(d *control.Delegation) { d.Task.Prompt = "another" },
+		func(d *control.Delegation) { d.Parent = delegation(t, db, h).Parent },
+		func(d *control.Delegation) { d.ID = d.Parent },
+	} {
+		_, _, err := db.As(h.member).Delegate(t.Context(), with(d, change))
+		is(t, err, control.ErrTaken)
+	}
+	other := newHouse(t, db)
+	stranger := delegation(t, db, other)
+	stranger.ID = d.ID
+	_, _, err := db.As(other.member).Delegate(t.Context(), stranger)
+	is(t, err, control.ErrTaken)
+}
+
+// counting is a host that counts its launches.
+type counting struct {
+	mu       sync.Mutex
+	launched map[string]int
+	launch   func(ctx context.Context, o delegate.Order) error // nil for one that succeeds
+}
+
+func (c *counting) Announce(context.Context, delegate.Order) error { return nil }
+
+func (c *counting) Launch(ctx context.Context, o delegate.Order) error {
+	c.mu.Lock()
+	if c.launched == nil {
+		c.launched = map[string]int{}
+	}
+	c.launched[o.Thread]++
+	c.mu.Unlock()
+	if c.launch != nil {
+		return c.launch(ctx, o)
+	}
+	return nil
+}
+
+func (c *counting) Refuse(context.Context, delegate.Order, error) error { return errors.New("refused") }
+func (c *counting) Temporary(error) bool                                { return false }
+
+func (c *counting) count(thread string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.launched[thread]
+}
+
+// provision runs provisioners until a condition, and stops them.
+func provision(t *testing.T, until func() bool, all ...delegate.Provisioner) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, p := range all {
+		p.Every, p.Log = 5*time.Millisecond, slog.New(slog.DiscardHandler)
+		running.Go(func() { check(t, p.Run(ctx)) })
+	}
+	for !until() {
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	cancel()
+	running.Wait()
+}
+
+// ended reports whether no task is left in a database.
+func ended(t *testing.T, db *control.DB) func() bool {
+	return func() bool {
+		return len(must(control.Queue{DB: db, Host: "looks"}.Waiting(t.Context()))(t)) == 0
+	}
+}
+
+// Two hosts launch twenty tasks, each once.
+func TestProvisioners(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
+	var ids []string
+	for range 20 {
+		ids = append(ids, delegated(db.Host().Delegate(t.Context(), d))(t).Thread)
+	}
+	a, b := &counting{}, &counting{}
+	provision(t, ended(t, db),
+		delegate.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: a},
+		delegate.Provisioner{Queue: control.Queue{DB: db, Host: "b"}, Host: b})
+	for _, id := range ids {
+		if n := a.count(id) + b.count(id); n != 1 {
+			t.Errorf("task %s was launched %d times", id, n)
+		}
+	}
+	if n := len(a.launched) + len(b.launched); n != len(ids) {
+		t.Errorf("%d tasks were launched", n)
+	}
+}
+
+// The task of a host that has died is another's after the lease. What the dead one does later has no effect.
+func TestDeadProvisioner(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	id := delegated(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
+	dead := control.Queue{DB: db, Host: "dead"}
+	if took := must(dead.Take(t.Context(), time.Hour, 10))(t); len(took) != 1 || took[0].Thread != id {
+		t.Fatalf("took %+v", took)
+	}
+	other := control.Queue{DB: db, Host: "other"}
+	if took := must(other.Take(t.Context(), time.Hour, 10))(t); len(took) != 0 {
+		t.Errorf("took %+v before the lease's end", took)
+	}
+	check(t, dead.Renew(t.Context(), id, time.Millisecond))
+	var attempts int
+	c := &counting{launch: func(_ context.Context, o delegate.Order) error {
+		attempts = o.Attempts
+		for _, err := range []error{
+			dead.Renew(t.Context(), id, time.Hour), dead.PutBack(t.Context(), id, 0, false), dead.Done(t.Context(), id),
+		} {
+			is(t, err, delegate.ErrLost)
+		}
+		return nil
+	}}
+	provision(t, ended(t, db), delegate.Provisioner{Queue: other, Host: c})
+	if c.count(id) != 1 || attempts != 2 {
+		t.Errorf("%d launches, at attempt %d", c.count(id), attempts)
+	}
+}
+
+// A host that is stopped in its launch leaves it to another one at once.
+func TestStoppedProvisioner(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	id := delegated(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
+	stopped := &counting{launch: func(ctx context.Context, _ delegate.Order) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}}
+	provision(t, func() bool { return stopped.count(id) > 0 },
+		delegate.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: stopped})
+	took := must(control.Queue{DB: db, Host: "b"}.Take(t.Context(), time.Hour, 1))(t)
+	if len(took) != 1 || took[0].Attempts != 1 {
+		t.Errorf("took %+v", took)
+	}
+}
+
+// A deleted thread or house has no task any more, also while it is launched.
+func TestDeletedTask(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	d := delegation(t, db, newHouse(t, db))
+	id := delegated(db.Host().Delegate(t.Context(), d))(t).Thread
+	q := control.Queue{DB: db, Host: "a"}
+	must(q.Take(t.Context(), time.Hour, 1))(t)
+	check(t, db.Host().DeleteThread(t.Context(), d.Parent, nil))
+	is(t, q.Renew(t.Context(), id, time.Hour), delegate.ErrLost)
+	if took := must(q.Take(t.Context(), time.Hour, 1))(t); len(took) != 0 {
+		t.Errorf("took %+v", took)
+	}
+}
+
+// BenchmarkDelegate makes the rows of tasks. It reports how long a caller waits for the child's id.
+func BenchmarkDelegate(b *testing.B) {
+	db := must(control.Open(b.Context(), databases.New(b), control.Config{}))(b)
+	defer db.Close()
+	h := newHouse(b, db)
+	d := delegation(b, db, h)
+	var all []time.Duration
+	for i := range b.N {
+		d.Task.Prompt = fmt.Sprint("task ", i)
+		began := time.Now()
+		delegated(db.As(h.member).Delegate(b.Context(), d))(b)
+		all = append(all, time.Since(began))
+	}
+	slices.Sort(all)
+	b.ReportMetric(all[len(all)*99/100].Seconds()*1000, "ms-p99")
+	b.ReportMetric(all[len(all)/2].Seconds()*1000, "ms-median")
+}

@@ -1,0 +1,100 @@
+package launch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// ErrLaunched is returned for a run that an earlier launch has started, or that has ended: nothing is left to do.
+var ErrLaunched = errors.New("the run was launched before")
+
+// begin claims the thread for the run, or continues a run that an earlier launch has left open.
+func (g *launching) begin(ctx context.Context) error {
+	run, there := g.thread.fold.Run(g.Run)
+	switch {
+	case !there:
+		if err := g.unclaimed(ctx); err != nil {
+			return err
+		}
+		return g.claim(ctx)
+	case run.Status != thread.StatusRunning || run.Started != nil:
+		return ErrLaunched
+	}
+	g.again = true
+	g.progress("continuing the launch of run %s", g.Run)
+	return nil
+}
+
+// end ends a launch that has failed. One that will be continued gives its box up, and the run stays open.
+func (g *launching) end(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
+	lasting := context.WithoutCancel(ctx)
+	if g.Continued == nil || g.fired || !g.Continued(ctx, cause) {
+		return g.failed(lasting, box, fresh, cause)
+	}
+	lasting, cancel := context.WithTimeout(lasting, cleanupTimeout)
+	defer cancel()
+	err := g.giveUp(lasting)
+	if fresh && g.row == nil {
+		err = g.Provider.Destroy(lasting, box.Ref().ID)
+	}
+	return err
+}
+
+// name posts the box of the run. A launch that continues another one in another box posts that, too.
+func (g *launching) name(ctx context.Context, box sandbox.Ref) error {
+	id := g.Run + ".sandbox"
+	if run, _ := g.thread.fold.Run(g.Run); run.Sandbox != nil {
+		if run.Sandbox.Provider == box.Provider && run.Sandbox.Ref == box.ID {
+			return nil
+		}
+		sum := sha256.Sum256([]byte(box.String()))
+		id += "." + hex.EncodeToString(sum[:6])
+	}
+	return g.post(ctx, g.entry(id, thread.SandboxOf{
+		Signal: g.signal(thread.TypeSandbox), Parent: g.Parent, After: g.After,
+		Sandbox: thread.Box{
+			Sandbox: thread.Sandbox{Provider: box.Provider, Ref: box.ID}, Ephemeral: g.Box.Ephemeral,
+		},
+	}))
+}
+
+// dropMachines deletes what an earlier attempt, which has died, has made for the row of a box that is not ready: its
+// runner was never started.
+func (g *launching) dropMachines(ctx context.Context, row string) error {
+	boxes, err := g.Rows.Provider.List(ctx, map[string]string{sandbox.LabelRow: row})
+	for _, b := range boxes {
+		if err == nil {
+			err = g.Provider.Destroy(ctx, b.Ref.ID)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete the sandbox of an earlier attempt: %w", err)
+	}
+	return nil
+}
+
+// Refuse posts that a task is not launched, and why. It returns nil, too, for a run that has started or ended.
+func (l *Launcher) Refuse(ctx context.Context, t Task, cause error) error {
+	server, err := l.Client.Health(ctx)
+	if err != nil {
+		return err
+	}
+	g := &launching{Launcher: l, Task: t, server: server}
+	if err := g.thread.read(ctx, l.Client); err != nil {
+		return err
+	}
+	var busy *BusyError
+	switch err := g.begin(ctx); {
+	case errors.Is(err, ErrLaunched), errors.As(err, &busy):
+		return nil
+	case err != nil:
+		return err
+	}
+	return g.failed(ctx, nil, false, cause)
+}

@@ -57,6 +57,12 @@ runners: ## the box's binary for each architecture, for arbe to find beside itse
 demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, against a scripted model
 	@go run -trimpath ./internal/test/demo $(BIN)
 
+STAY ?=
+PG   = $(CACHE)/postgres-18.4/.installed
+.PHONY: demo-house
+demo-house: build $(CACHE)/pi-0.78.0/.installed $(PG) ## a house on a Postgres of its own, and a run of its bot; STAY=1
+	@go run -trimpath ./internal/test/demohouse $(if $(STAY),-stay) $(BIN)
+
 # make test leaves out the tests whose names begin with TestFull or TestLarge, and make test-full runs them alone. Both
 # go through internal/test/report, which counts skips.
 #

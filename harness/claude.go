@@ -48,6 +48,7 @@ var claude = Spec{
 		return newest(glob(filepath.Join(claudeHome(b), "projects"), "*/"+id+".jsonl"))
 	},
 	Subagents: claudeSubagents,
+	Amend:     claudeLeaf,
 	Command:   claudeCommand,
 	Live:      &claudeLive,
 }

@@ -303,6 +303,16 @@ func TestLiveRead(t *testing.T) {
 			"refused i, because no active turn, answered i", false,
 		},
 		{
+			"codex's turn has ended", "codex",
+			[]string{`{"error":{"code":-32600,"message":"no active turn to steer"},"id":"m"}`},
+			"refused m, because no active turn to steer, for now, answered m", false,
+		},
+		{
+			"a message joins codex's turn", "codex",
+			[]string{`{"id":"m","result":{"turnId":"t"}}`},
+			"accepted m", false,
+		},
+		{
 			"codex has no such thread", "codex",
 			[]string{`{"error":{"code":-32600,"message":"no rollout"},"id":"open.thread"}`},
 			"no session: no rollout", false,

@@ -78,6 +78,28 @@ func TestLive(t *testing.T) {
 	})
 }
 
+// A message that codex gets for a turn that has ended begins no other one: it may be put again.
+func TestLiveCodexTooLate(t *testing.T) {
+	g, tool := newGate(t, "codex")
+	d := newHome(t, "codex", tool, fine).start(t, harness.Session{})
+	d.say("chat one")
+	d.until("the tool", g.begun)
+	busy := d.state
+	g.open(t)
+	d.idle()
+	late := harness.Message{ID: d.id(), Text: "chat two, too late"}
+	d.write(d.live.Put(busy, late))
+	d.until("the refusal", func() bool {
+		return slices.ContainsFunc(d.events, func(e harness.Event) bool { return e.Refused == late.ID && e.Again })
+	})
+	d.say("chat three")
+	d.idle()
+	if code := d.end(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	d.wantTaken("chat one", "chat three")
+}
+
 // Texts arrive as they are, and ten at once arrive in order.
 func TestFullLiveTexts(t *testing.T) {
 	each(t, func(t *testing.T, name string) {

@@ -24,21 +24,22 @@ var codexLive = Live{
 		return Invocation{Args: append(append(args, codexSettings(b)...), t.Args...)}
 	},
 	Open: codexOpen,
-	// turn/start joins a running turn. turn/steer would fail on an idle thread.
+	// turn/start joins a running turn, too, or begins one where that has failed meanwhile: it would overtake what the
+	// failed turn had accepted. turn/steer is refused then, and the message is put again, in its order.
 	Put: func(t Talk, m Message) []byte {
 		input := []object{{"type": "text", "text": m.Text, "text_elements": []string{}}}
 		for _, i := range m.Images {
 			input = append(input, object{"type": "image", "url": "data:" + i.MimeType + ";base64," + i.Data})
 		}
-		return codexRequest(m.ID, "turn/start", object{
-			"threadId": t.Session.ID, "clientUserMessageId": m.ID, "input": input,
-		})
+		params := object{"threadId": t.Session.ID, "clientUserMessageId": m.ID, "input": input}
+		if turn := t.codexTurn(); turn != "" {
+			params["expectedTurnId"] = turn
+			return codexRequest(m.ID, "turn/steer", params)
+		}
+		return codexRequest(m.ID, "turn/start", params)
 	},
 	Interrupt: func(t Talk, id string) [][]byte {
-		turn := t.turn
-		if turn == "" && len(t.queue) > 0 { // accepted, and about to start
-			turn = t.queue[len(t.queue)-1].turn
-		}
+		turn := t.codexTurn()
 		if turn == "" {
 			return nil
 		}
@@ -61,6 +62,14 @@ var codexLive = Live{
 		}
 		return byText(e, sent)
 	},
+}
+
+// codexTurn is the id of the running turn, or of the one that is about to start; "" for none.
+func (t Talk) codexTurn() string {
+	if t.turn == "" && len(t.queue) > 0 {
+		return t.queue[len(t.queue)-1].turn
+	}
+	return t.turn
 }
 
 // Ids of the requests that open a session. No message's id is like them.
@@ -119,6 +128,7 @@ type codexLine struct {
 	}
 	Result struct {
 		Turn   *codexTurn
+		TurnID string // of a message that has joined the turn
 		Thread *struct{ ID, Path string }
 		Data   json.RawMessage // a barrier's
 	}
@@ -180,10 +190,15 @@ func codexAnswered(t *Talk, ev *Event, id string, e codexLine) {
 		}
 	case e.Error != nil: // of a message, or of an interrupt that came too late
 		ev.Answered, ev.Refused, ev.Reason = id, id, e.Error.Message
-		ev.Again = t.Busy && !strings.Contains(ev.Reason, "exceeds the maximum")
+		late := strings.Contains(ev.Reason, "active turn to steer") ||
+			strings.Contains(ev.Reason, "expected active turn")
+		ev.Again = (t.Busy || late) && !strings.Contains(ev.Reason, "exceeds the maximum")
 	case e.Result.Turn != nil:
 		ev.Accepted = id
 		t.enqueue(id, e.Result.Turn.ID)
+	case e.Result.TurnID != "":
+		ev.Accepted = id
+		t.enqueue(id, e.Result.TurnID)
 	default:
 		ev.Answered = id
 		if e.Result.Data == nil { // an interrupt's; the end of the turn comes later

@@ -33,6 +33,9 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	}
 	if r.Resume {
 		if s, err := r.resume(ctx); err != nil || s.path != "" {
+			if err == nil {
+				err = r.amend(&s)
+			}
 			return s, err
 		}
 	}
@@ -50,6 +53,9 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 	s.id, s.from = info.ID, info.End
 	if err == nil {
 		err = r.mustFind(s)
+	}
+	if err == nil {
+		err = r.amend(&s)
 	}
 	if err != nil {
 		return s, err
@@ -125,6 +131,29 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 		return true, durable.WriteFile(path, r.Spec.Create(s.id, r.Cwd, at))
 	}
 	return false, err
+}
+
+// amend adds the line to a session file that the agent needs to continue it, if any. It is the last one before those of
+// the run, and mirrored as they are.
+func (r *run) amend(s *sessionFile) error {
+	if r.Spec.Amend == nil {
+		return nil
+	}
+	line, err := r.Spec.Amend(s.path)
+	if err != nil || line == nil {
+		return err
+	}
+	f, err := session.OpenAppend(s.path)
+	if err != nil {
+		return err
+	}
+	n, err := f.Write(append(line, '\n'))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("amend the session: %w", err)
+	}
+	s.from.Offset, s.from.Index = s.from.Offset+int64(n), s.from.Index+1
+	r.Log.Info("amended the session, so that the agent continues from its newest turn", "line", string(line))
+	return nil
 }
 
 // mustFind checks that an agent which finds a session by its id will find this very file.

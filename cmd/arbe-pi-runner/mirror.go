@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,7 +23,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// mirrorFor bounds the tries of arbe-pi-runner mirror to reach the thread.
+// mirrorFor bounds the tries of arbe-pi-runner mirror to reach the thread, from its last progress on.
 const mirrorFor = 60 * time.Second
 
 func (p *program) mirrorCommand() *cli.Command {
@@ -70,13 +71,15 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	log := p.log(c, p.stderr, p.atTerminal())
 	client := s.client(log)
 	known := &mirror.Known{}
+	var tries limit
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
 			Namer: mirror.Namer{Dialect: spec.Dialect, Session: info.ID, Known: known}, Redact: s.redact,
 			Author: s.author,
 		},
 		Path: path, Named: true, Log: log,
-		Gate: learn(client, spec.Dialect, known, log),
+		Gate:  learn(client, spec.Dialect, known, tries.extend, log),
+		Saved: func(session.Position) error { tries.extend(); return nil },
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := client.Append(ctx, entries)
 			return err
@@ -96,7 +99,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	if info.Torn || follow {
 		pass = m.Sync
 	}
-	if err := persist(ctx, pass); err != nil {
+	if err := persist(ctx, pass, &tries); err != nil {
 		return err
 	}
 	if m.Posted() == 0 { // the file may have been replaced since
@@ -112,9 +115,10 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	return nil
 }
 
-// learn returns a gate for a Mirror that reads the thread once, for the ids of the file's lines there.
+// learn returns a gate for a Mirror that reads the thread once, for the ids of the file's lines there. It calls
+// progress for each entry.
 func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
-	log *slog.Logger,
+	progress func(), log *slog.Logger,
 ) func(context.Context) error {
 	done := false
 	return func(ctx context.Context) error {
@@ -123,6 +127,7 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 		}
 		*known = mirror.Known{} // of a read that broke off
 		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+			progress()
 			parsed := hydrate.Parse(e, d)
 			known.Add(e.ID, parsed.Fields.Session, parsed.Line, d)
 			return nil
@@ -141,10 +146,28 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 	}
 }
 
-// persist repeats a pass until it succeeds, for at most mirrorFor.
-func persist(ctx context.Context, pass func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, mirrorFor)
-	defer cancel()
+// limit is a limit in time that progress extends. It may be extended at any time.
+type limit struct{ timer atomic.Pointer[time.Timer] }
+
+// bound returns a context that is done mirrorFor after the last progress. The caller calls stop.
+func (l *limit) bound(ctx context.Context) (bounded context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := time.AfterFunc(mirrorFor, cancel)
+	l.timer.Store(t)
+	return ctx, func() { t.Stop(); cancel() }
+}
+
+// extend notes progress.
+func (l *limit) extend() {
+	if t := l.timer.Load(); t != nil {
+		t.Reset(mirrorFor)
+	}
+}
+
+// persist repeats a pass until it succeeds, as long as the limit lasts.
+func persist(ctx context.Context, pass func(context.Context) error, l *limit) error {
+	ctx, stop := l.bound(ctx)
+	defer stop()
 	for {
 		err := pass(ctx)
 		switch {

@@ -34,6 +34,7 @@ func houseFlags() []cli.Flag {
 			Name: "secret-keys", EnvVars: []string{"ARBE_SECRET_KEYS"}, TakesFile: true,
 			Usage: "seal the secrets that owners of houses put with the keys in `FILE`, of arbe secret key new",
 		},
+		secretKMSFlag(),
 	}
 }
 
@@ -64,16 +65,34 @@ func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err err
 		return h, nil
 	}
 	r := &lateRows{url: url, logger: logger}
-	if file := c.String("secret-keys"); file != "" {
-		if r.keys, err = seal.New(c.Context, seal.File{Path: file}); err != nil {
-			return h, &cmdline.Exit{Status: exitConfig, Cause: err}
-		}
+	if r.keys, err = serverKeys(c, logger); err != nil {
+		return h, err
 	}
 	if _, err := r.open(c.Context); err != nil && !isAway(err) {
 		return h, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
 	h.rows, h.store, h.beside, h.close = r, r, besides{r.project}, r.close
 	return h, nil
+}
+
+// serverKeys returns the keyset that seals the secrets that members put, without a path for none. It has been read,
+// unless a key management service that encrypts it does not answer: threads and runs do not need that.
+func serverKeys(c *cli.Context, logger *slog.Logger) (seal.File, error) {
+	path := c.String("secret-keys")
+	if path == "" {
+		return seal.File{}, nil
+	}
+	f, err := keysetFile(c, path)
+	if err != nil {
+		return f, err
+	}
+	switch _, err := seal.New(c.Context, f); {
+	case err != nil && f.KMS == nil:
+		return f, &cmdline.Exit{Status: exitConfig, Cause: err}
+	case err != nil:
+		logger.Warn("keys of secrets not read: no secret can be put until they are", "error", err)
+	}
+	return f, nil
 }
 
 // isAway reports whether a database may answer later.
@@ -88,7 +107,7 @@ const reopenEvery = 5 * time.Second
 type lateRows struct {
 	url    string
 	logger *slog.Logger
-	keys   *seal.Sealer // nil: no secret is put
+	keys   seal.File // that seal secrets; without a path no secret is put
 
 	db    atomic.Pointer[control.DB] // nil until it is open
 	mu    sync.Mutex                 // guards the fields below, and is held while the database is opened

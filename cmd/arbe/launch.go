@@ -135,19 +135,20 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name:    "house",
 			EnvVars: []string{"ARBE_HOUSE"},
-			Usage: "label the box with the owner `NAME` (arbe.house); with --database the id of the house that\n" +
-				"owns thread and box",
+			Usage: "label the box with the owner `NAME` (arbe.house); with --database the house that\n" +
+				"owns thread and box, by name or id",
 		},
 		&cli.StringFlag{
 			Name: "environment",
 			Usage: "label the box with the environment `NAME` (arbe.environment); with --database\n" +
-				"the id of the environment of the box, whose secrets the agent gets as variables",
+				"the environment of the box, whose secrets the agent gets as variables",
 		},
 		&cli.StringFlag{
-			Name: "agent", Usage: "with --database, let the bot `ID` of the house drive a new thread (default: its " +
-				"oldest\none of the harness)",
+			Name: "agent",
+			Usage: "with --database, let the bot `AGENT` of the house drive a new thread (default: its oldest\n" +
+				"one of the harness)",
 		},
-		databaseFlag(), secretKeysFlag(),
+		databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 	}
 }
 

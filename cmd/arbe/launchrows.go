@@ -69,6 +69,8 @@ type launchRow struct {
 	thread      control.Thread
 	environment string // of the box; its secrets are the agent's
 	provider    string // of the box
+
+	asked struct{ house, environment, agent string } // ids that the flags stand for; "" for none
 }
 
 // rowOf returns the row of the task's thread, made where it is missing and the flags name a house. It is nil for a
@@ -82,9 +84,12 @@ func (h host) rowOf(c *cli.Context, t *launch.Task) (*launchRow, error) {
 		return nil, databaseExit(err)
 	}
 	r := &launchRow{db: db}
-	is, err := r.find(c, t)
+	is := false
+	if err = r.ask(c); err == nil {
+		is, err = r.find(c.Context, t)
+	}
 	if err == nil && is {
-		t.Environment = c.String("environment")
+		t.Environment = r.asked.environment
 		err = r.box(c)
 	}
 	if err != nil {
@@ -96,31 +101,57 @@ func (h host) rowOf(c *cli.Context, t *launch.Task) (*launchRow, error) {
 	return r, nil
 }
 
-// find reads the thread's row, or makes it. is is false where there is none, and no house that would have it.
-func (r *launchRow) find(c *cli.Context, t *launch.Task) (is bool, err error) {
-	ctx, host := c.Context, r.db.Host()
-	house, environment := c.String("house"), c.String("environment")
-	if environment != "" {
-		e, err := host.Environment(ctx, environment)
-		switch {
-		case err != nil:
-			return false, err
-		case house != "" && e.House != house:
-			return false, fmt.Errorf("the environment %s is not of the house %s", environment, house)
-		case e.ArchivedAt != nil:
-			return false, fmt.Errorf("the environment %s: %w", environment, control.ErrArchived)
+// ask finds what the flags stand for: names, ids or beginnings of ids. Without a house an environment is named by its
+// id alone.
+func (r *launchRow) ask(c *cli.Context) error {
+	s := r.db.Host()
+	if typed := c.String("house"); typed != "" {
+		h, err := findHouse(c, s, typed)
+		if err != nil {
+			return err
 		}
-		house = e.House
+		r.asked.house = h.ID
 	}
+	if typed := c.String("agent"); typed != "" {
+		a, err := findAgent(c, s, typed)
+		if err != nil {
+			return err
+		}
+		r.asked.agent = a.ID.String()
+	}
+	typed := c.String("environment")
+	if typed == "" {
+		return nil
+	}
+	var e control.Environment
+	var err error
+	if r.asked.house == "" {
+		e, err = s.Environment(c.Context, typed)
+	} else {
+		e, err = findEnvironment(c, s, r.asked.house, typed)
+	}
+	switch {
+	case err != nil:
+		return err
+	case e.ArchivedAt != nil:
+		return fmt.Errorf("the environment %s: %w", typed, control.ErrArchived)
+	}
+	r.asked.house, r.asked.environment = e.House, e.ID
+	return nil
+}
+
+// find reads the thread's row, or makes it. is is false where there is none, and no house that would have it.
+func (r *launchRow) find(ctx context.Context, t *launch.Task) (is bool, err error) {
+	host, house := r.db.Host(), r.asked.house
 	r.thread, err = host.Thread(ctx, t.Thread)
 	switch {
 	case err == nil:
-		return true, r.fits(ctx, house, t.Harness, c.String("agent"))
+		return true, r.fits(ctx, house, t.Harness, r.asked.agent)
 	case !errors.Is(err, control.ErrAbsent) || house == "":
 		return false, present(err)
 	}
-	n := control.NewThread{ID: t.Thread, House: house, Environment: environment}
-	if n.Agent, err = r.driver(ctx, house, t.Harness, c.String("agent")); err != nil {
+	n := control.NewThread{ID: t.Thread, House: house, Environment: r.asked.environment}
+	if n.Agent, err = r.driver(ctx, house, t.Harness, r.asked.agent); err != nil {
 		return false, err
 	}
 	if t.Parent != nil {
@@ -134,7 +165,7 @@ func (r *launchRow) find(c *cli.Context, t *launch.Task) (is bool, err error) {
 	r.thread, err = host.CreateThread(ctx, n)
 	if errors.Is(err, control.ErrTaken) { // another launch made it
 		if r.thread, err = host.Thread(ctx, t.Thread); err == nil {
-			err = r.fits(ctx, house, t.Harness, c.String("agent"))
+			err = r.fits(ctx, house, t.Harness, r.asked.agent)
 		}
 	}
 	return err == nil, err
@@ -197,8 +228,8 @@ func (r *launchRow) box(c *cli.Context) error {
 			return err
 		}
 	}
-	if named := c.String("environment"); named != "" {
-		r.environment = named
+	if r.asked.environment != "" {
+		r.environment = r.asked.environment
 	}
 	if r.environment == "" {
 		r.environment = r.thread.Environment

@@ -89,7 +89,7 @@ func (p *program) listAction(c *cli.Context) error {
 	if byRows {
 		err = p.listHouse(c, l, filter, out)
 	} else {
-		err = p.printList(c, l.Pages(c.Context, filter), nil, emptyList(filter), out)
+		err = p.printList(c, l.Pages(c.Context, filter), emptyList(filter), out)
 	}
 	return errors.Join(p.reachList(l, err), out.Flush())
 }
@@ -144,17 +144,16 @@ func parseSince(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// printList prints the pages of a list. rows are what a database has of their threads; nil without one. empty is the
-// message in place of an empty list.
+// printList prints the pages of a list. empty is the message in place of an empty list.
 func (p *program) printList(
-	c *cli.Context, pages iter.Seq2[thread.ListPage, error], rows map[string]listing.Row, empty string, out io.Writer,
+	c *cli.Context, pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer,
 ) error {
 	table := newTable(p.stdout)
 	most := c.Int("n")
 	if !c.IsSet("n") && table.Width > 0 && !c.Bool("json") {
 		most = terminalThreads
 	}
-	var shown []thread.Summary
+	var rows []thread.Summary
 	var now time.Time
 	n, more := 0, false
 	for page, err := range pages {
@@ -169,8 +168,8 @@ func (p *program) printList(
 			now = time.Now()
 		}
 		if table.Width > 0 && !c.Bool("json") {
-			shown = append(shown, listing.Titled(page.Threads, rows)...)
-		} else if err := listing.WriteRows(out, page.Threads, rows, now, c.Bool("json")); err != nil {
+			rows = append(rows, page.Threads...)
+		} else if err := listing.WriteRows(out, page.Threads, now, c.Bool("json")); err != nil {
 			return err
 		}
 		if more || most > 0 && n == most && page.Cursor != "" {
@@ -179,7 +178,7 @@ func (p *program) printList(
 		}
 	}
 	if table.Width > 0 && !c.Bool("json") {
-		for _, line := range table.Lines(shown, now) {
+		for _, line := range table.Lines(rows, now) {
 			fmt.Fprintln(out, line)
 		}
 		if more {

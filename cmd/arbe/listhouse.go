@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -56,15 +55,13 @@ func (p *program) listHouse(c *cli.Context, l thread.List, f thread.Filter, out 
 			return err
 		}
 	}
-	rows := map[string]listing.Row{}
-	pages := rowPages(c.Context, db.Host(), q, l, f, rows)
-	return p.printList(c, pages, rows, "no such threads: arbe ls lists all", out)
+	pages := rowPages(c.Context, db.Host(), q, l, f)
+	return p.printList(c, pages, "no such threads: arbe ls lists all", out)
 }
 
-// rowPages returns the pages of a query that a filter lets through, each thread with its summary, and puts what is in
-// their rows into rows.
+// rowPages returns the pages of a query that a filter lets through, each thread with its summary.
 func rowPages(
-	ctx context.Context, s control.Scope, q control.Query, l thread.List, f thread.Filter, rows map[string]listing.Row,
+	ctx context.Context, s control.Scope, q control.Query, l thread.List, f thread.Filter,
 ) iter.Seq2[thread.ListPage, error] {
 	return func(yield func(thread.ListPage, error) bool) {
 		for {
@@ -79,15 +76,9 @@ func rowPages(
 				return
 			}
 			var page thread.ListPage
-			for i, v := range found {
-				if !covered(v, f) {
-					continue
-				}
-				page.Threads = append(page.Threads, v)
-				t := all[i]
-				rows[t.ID] = listing.Row{
-					House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.PinnedAt != nil,
-					Closed: t.Status == control.ThreadClosed,
+			for _, v := range found {
+				if covered(v, f) {
+					page.Threads = append(page.Threads, v)
 				}
 			}
 			if len(all) == q.Limit {
@@ -112,21 +103,33 @@ func covered(v thread.Summary, f thread.Filter) bool {
 const requests = 8
 
 // summaries returns the summaries of rows. One whose log has no entry is idle.
-func summaries(ctx context.Context, l thread.List, rows []control.Thread) ([]thread.Summary, error) {
-	all := make([]thread.Summary, len(rows))
+func summaries(ctx context.Context, l thread.List, all []control.Thread) ([]thread.Summary, error) {
+	found := make([]thread.Summary, len(all))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(requests)
-	for i, t := range rows {
-		g.Go(func() (err error) {
-			all[i], err = l.Thread(ctx, t.ID)
+	for i, t := range all {
+		g.Go(func() error {
+			v, err := l.Thread(ctx, t.ID)
 			if thread.NoThread(err) {
-				all[i] = thread.Summary{
-					ID: t.ID, Status: thread.StatusIdle, StartedAt: t.CreatedAt.UTC().Format(time.RFC3339),
-				}
-				err = nil
+				v, err = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: thread.Stamp(t.CreatedAt)}, nil
 			}
+			v.Row = listedRow(t)
+			found[i] = v
 			return err
 		})
 	}
-	return all, g.Wait()
+	return found, g.Wait()
+}
+
+// listedRow returns the row of a thread as lists have it.
+func listedRow(t control.Thread) *thread.Row {
+	r := &thread.Row{
+		House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.PinnedAt != nil,
+		Closed: t.Status == control.ThreadClosed, ParentThread: t.Parent, SandboxID: t.Sandbox,
+		Environment: t.Environment, CreatedAt: thread.Stamp(t.CreatedAt),
+	}
+	if t.Agent != nil {
+		r.Agent = t.Agent.String()
+	}
+	return r
 }

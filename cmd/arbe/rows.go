@@ -281,13 +281,15 @@ func (r *lateRows) PutSecret(ctx context.Context, agent, house, name string, val
 	if err != nil {
 		return rows.Secret{}, err
 	}
-	if r.keys == nil {
+	if r.keys.Path == "" {
 		return rows.Secret{}, rows.ErrNoKeys
 	}
-	if err := r.keys.Read(ctx); err != nil { // the primary key may have been rotated
+	keys, err := seal.New(ctx, r.keys) // the primary key may have been rotated since the last one
+	if err != nil {
+		r.logger.Warn("keys of secrets not read", "error", err)
 		return rows.Secret{}, fmt.Errorf("%w: %w", rows.ErrNoKeys, err)
 	}
-	v, err := control.Vault{DB: r.db.Load(), Sealer: r.keys}.Put(ctx, s, house, name, value)
+	v, err := control.Vault{DB: r.db.Load(), Sealer: keys}.Put(ctx, s, house, name, value)
 	return rows.Secret{Name: v.Name, CreatedAt: v.CreatedAt}, refusal(err)
 }
 

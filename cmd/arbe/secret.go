@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/control/kms"
 	"arbe.0sk.ar/runner/host/control/seal"
 )
 
@@ -22,7 +23,7 @@ func (p *program) secretCommand() *cli.Command {
 		Name: "secret", Usage: "keep the secrets of houses, and the keys that seal them",
 		Subcommands: []*cli.Command{
 			{
-				Name: "set", ArgsUsage: "NAME", Flags: flags(secretKeysFlag()),
+				Name: "set", ArgsUsage: "NAME", Flags: flags(secretKeysFlag(), secretKMSFlag()),
 				Usage:  "store stdin, without the newline at its end, as the secret NAME of a house",
 				Action: p.withSecrets(true, p.setSecret),
 			},
@@ -35,7 +36,7 @@ func (p *program) secretCommand() *cli.Command {
 				Action: p.withSecrets(true, p.removeSecret),
 			},
 			{
-				Name: "reseal", Flags: []cli.Flag{databaseFlag(), secretKeysFlag()},
+				Name: "reseal", Flags: []cli.Flag{databaseFlag(), secretKeysFlag(), secretKMSFlag()},
 				Usage:  "seal the secrets of all houses with the primary key, after a rotation; print their number",
 				Action: p.reseal,
 			},
@@ -50,6 +51,28 @@ func secretKeysFlag() cli.Flag {
 		Name: "secret-keys", EnvVars: []string{"ARBE_SECRET_KEYS"}, TakesFile: true,
 		Usage: "open secrets with the keys in `FILE`, of arbe secret key new",
 	}
+}
+
+// secretKMSFlag returns the flag of the service that encrypts the keyset.
+func secretKMSFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "secret-kms", EnvVars: []string{"ARBE_SECRET_KMS"},
+		Usage: "decrypt that file with the `KEY` of a key management service: hcvault://MOUNT/keys/NAME, in the\n" +
+			"Vault of VAULT_ADDR and VAULT_TOKEN",
+	}
+}
+
+// keysetFile returns a keyset's file, with the service that the flags name.
+func keysetFile(c *cli.Context, path string) (seal.File, error) {
+	f := seal.File{Path: path}
+	if name := c.String("secret-kms"); name != "" {
+		key, err := kms.Open(name)
+		if err != nil {
+			return f, &cmdline.Exit{Status: exitConfig, Cause: err}
+		}
+		f.KMS = key
+	}
+	return f, nil
 }
 
 // openDatabase opens the database that the flags name.
@@ -72,7 +95,11 @@ func vaultOf(c *cli.Context, db *control.DB) (control.Vault, error) {
 		err := errors.New("no keys for the secrets: set ARBE_SECRET_KEYS or use --secret-keys")
 		return control.Vault{}, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
-	s, err := seal.New(c.Context, seal.File{Path: file})
+	f, err := keysetFile(c, file)
+	if err != nil {
+		return control.Vault{}, err
+	}
+	s, err := seal.New(c.Context, f)
 	if err != nil {
 		return control.Vault{}, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
@@ -179,27 +206,42 @@ func (p *program) reseal(c *cli.Context) error {
 
 // secretKeyCommand has the commands about keysets.
 func (p *program) secretKeyCommand() *cli.Command {
+	service := []cli.Flag{secretKMSFlag()}
 	return &cli.Command{
 		Name:  "key",
-		Usage: "make, rotate and list the keys in a file",
+		Usage: "make, rotate, wrap and list the keys in a file",
 		Description: `The file is a keyset of Tink. Without it no sealed secret can be opened again: keep a copy apart
-from the database. It has to be for its owner alone (mode 0600).`,
+from the database. It has to be for its owner alone (mode 0600), unless a key management service encrypts it.`,
 		Subcommands: []*cli.Command{
 			{
 				Name: "new", Usage: "make a file with one key; an existing file is not replaced", ArgsUsage: "FILE",
+				Flags:  service,
 				Action: keysetAction(func(c *cli.Context, f seal.File) error { return f.Create(c.Context) }),
 			},
 			{
-				Name: "rotate", ArgsUsage: "FILE",
+				Name: "rotate", ArgsUsage: "FILE", Flags: service,
 				Usage:  "add a key, which seals from now on; the older ones still open",
 				Action: keysetAction(func(c *cli.Context, f seal.File) error { return f.Rotate(c.Context) }),
 			},
 			{
+				Name: "wrap", ArgsUsage: "FILE", Flags: service,
+				Usage:  "encrypt a file that is in cleartext with the key of --secret-kms",
+				Action: keysetAction(wrapKeys),
+			},
+			{
 				Name: "list", Usage: "print the ids of the keys; primary is the one that seals", ArgsUsage: "FILE",
-				Action: keysetAction(p.listKeys),
+				Flags: service, Action: keysetAction(p.listKeys),
 			},
 		},
 	}
+}
+
+// wrapKeys encrypts a keyset with a key management service.
+func wrapKeys(c *cli.Context, f seal.File) error {
+	if f.KMS == nil {
+		return cmdline.Usage("want --secret-kms: the key that encrypts the file")
+	}
+	return f.Wrap(c.Context)
 }
 
 // listKeys prints the ids of a keyset.
@@ -221,9 +263,14 @@ func keysetAction(act func(*cli.Context, seal.File) error) cli.ActionFunc {
 		if c.NArg() != 1 || c.Args().First() == "" {
 			return cmdline.Usage("want the FILE of the keyset")
 		}
-		if err := act(c, seal.File{Path: c.Args().First()}); err != nil {
-			return &cmdline.Exit{Status: exitConfig, Cause: err}
+		f, err := keysetFile(c, c.Args().First())
+		if err != nil {
+			return err
 		}
-		return nil
+		err = act(c, f)
+		if exit := (*cmdline.Exit)(nil); err == nil || errors.As(err, &exit) {
+			return err
+		}
+		return &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
 }

@@ -195,7 +195,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 		return err
 	}
 	defer houses.close()
-	cfg.Rows, cfg.Store, cfg.Provider = houses.rows, houses.store, houses.provider
+	cfg.Rows, cfg.Store, cfg.CheckRecipe = houses.rows, houses.store, checkRecipe
+	cfg.Provider = houses.provider
 	if r, is := houses.rows.(*lateRows); is {
 		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
 	}

@@ -30,6 +30,7 @@ func (p *program) threadCommand() *cli.Command {
 					houseFlag(),
 					&cli.StringFlag{Name: "name", Usage: "`NAME` of the house's thread"},
 					&cli.StringSliceFlag{Name: "tag", Usage: "tag the house's thread with `TAG`; may be repeated"},
+					&cli.StringFlag{Name: "agent", Usage: "let the bot `AGENT` drive it (default: a chat)"},
 					databaseFlag(),
 				},
 				Action: p.threadNew,

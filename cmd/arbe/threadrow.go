@@ -15,34 +15,43 @@ import (
 // ownedThread reports whether a new thread is to be a house's.
 func ownedThread(c *cli.Context) (bool, error) {
 	house, database := c.String("house"), c.String("database")
+	described := slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet)
 	switch {
-	case house == "" && (c.IsSet("name") || c.IsSet("tag")):
-		return false, cmdline.Usage("--name and --tag need --house")
-	case house != "" && database == "" && (house != os.Getenv("ARBE_HOUSE") || c.IsSet("name") || c.IsSet("tag")):
+	case house == "" && described:
+		return false, cmdline.Usage("--name, --tag and --agent need --house")
+	case database == "" && (described || house != os.Getenv("ARBE_HOUSE")):
 		return false, errNoDatabase()
 	}
 	return house != "" && database != "", nil
 }
 
-// newRow makes the row of a chat. It comes before the thread's log: what a crash leaves is a row without entries.
+// newRow makes the row of a thread. It comes before the thread's log: what a crash leaves is a row without entries.
 func newRow(c *cli.Context, id string) error {
 	db, err := openDatabase(c)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	h, err := findHouse(c, db.Host(), c.String("house"))
-	if err == nil {
-		_, err = db.Host().CreateThread(c.Context, control.NewThread{
-			ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag"),
-		})
+	s := db.Host()
+	h, err := findHouse(c, s, c.String("house"))
+	if err != nil {
+		return databaseExit(err)
 	}
+	n := control.NewThread{ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag")}
+	if name := c.String("agent"); name != "" {
+		a, err := findAgent(c, s, name)
+		if err != nil {
+			return databaseExit(err)
+		}
+		n.Agent = a.ID
+	}
+	_, err = s.CreateThread(c.Context, n)
 	return databaseExit(err)
 }
 
 func (p *program) setCommand() *cli.Command {
 	return rowsCommand(cli.Command{
-		Name: "set", ArgsUsage: "ID", Usage: "change what the list of its house has of a thread",
+		Name: "set", ArgsUsage: "ID", Usage: "change a thread's name, pin and tags in its house, and close a chat",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "name the thread `NAME`; \"\" for no name"},
 			&cli.BoolFlag{Name: "pin", Usage: "pin the thread"},

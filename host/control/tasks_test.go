@@ -57,7 +57,9 @@ func TestDelegate(t *testing.T) {
 }
 
 // delegated fails the test on an error of Delegate.
-func delegated(o delegate.Order, _ bool, err error) func(testing.TB) delegate.Order { return must(o, err) }
+func delegated(o delegate.Order, _ bool, err error) func(testing.TB) delegate.Order {
+	return must(o, err)
+}
 
 func with(d control.Delegation, change func(*control.Delegation)) control.Delegation {
 	change(&d)

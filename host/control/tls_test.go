@@ -74,7 +74,9 @@ func TestDatabaseTLS(t *testing.T) {
 	_, number, err := net.SplitHostPort(address)
 	check(t, err)
 	at := func(host, mode, ca string) string {
-		u := url.URL{Scheme: "postgres", User: url.User(postgres.Owner), Host: net.JoinHostPort(host, number), Path: name}
+		u := url.URL{
+			Scheme: "postgres", User: url.User(postgres.Owner), Host: net.JoinHostPort(host, number), Path: name,
+		}
 		u.RawQuery = url.Values{"sslmode": {mode}, "sslrootcert": {ca}}.Encode()
 		return u.String()
 	}

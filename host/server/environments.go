@@ -21,8 +21,14 @@ type environmentBody struct {
 	Name     *string         `json:"name"`
 	Runtime  *string         `json:"runtime"`
 	Config   json.RawMessage `json:"config"`
-	Bindings *[]rows.Binding `json:"secretBindings"`
+	Bindings *[]bindingBody  `json:"secretBindings"`
 	Archived *bool           `json:"archived"`
+}
+
+// bindingBody names a secret; without required it is.
+type bindingBody struct {
+	Name     string `json:"name"`
+	Required *bool  `json:"required"`
 }
 
 // environmentAnswer is an environment as it is answered.
@@ -196,7 +202,11 @@ func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
 		recipe.Config = body.Config
 	}
 	if body.Bindings != nil {
-		recipe.Bindings = *body.Bindings
+		recipe.Bindings = nil
+		for _, b := range *body.Bindings {
+			required := b.Required == nil || *b.Required
+			recipe.Bindings = append(recipe.Bindings, rows.Binding{Name: b.Name, Required: required})
+		}
 	}
 	if recipe.Runtime == "" {
 		recipe.Runtime = defaultRuntime
@@ -220,7 +230,7 @@ func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
 	if s.CheckRecipe == nil {
 		return nil
 	}
-	if err := s.CheckRecipe(*recipe); err != nil {
+	if err := s.CheckRecipe(recipe); err != nil {
 		return refuse(http.StatusBadRequest, "value", "%v", err)
 	}
 	return nil

@@ -49,6 +49,7 @@ type testServer struct {
 	srv   *httptest.Server
 	doors *member.Doors // nil without houses
 	tasks func(context.Context, server.Task) (server.Delegated, error)
+	with  func(*server.Server)
 
 	closeIndex func()
 }
@@ -78,6 +79,9 @@ func (s *testServer) open() {
 		Index:    threads,
 		Doors:    s.doors,
 		Delegate: s.tasks,
+	}
+	if s.with != nil {
+		s.with(h)
 	}
 	s.srv = httptest.NewServer(h.Handler())
 }

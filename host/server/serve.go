@@ -63,7 +63,7 @@ type Config struct {
 
 	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
 	Store       rows.Store
-	CheckRecipe func(r rows.Recipe) error
+	CheckRecipe func(r *rows.Recipe) error
 
 	// Page returns the page that shows threads to people; nil for a server without one.
 	Page func(s Serving) http.Handler

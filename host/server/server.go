@@ -65,9 +65,9 @@ type Server struct {
 	// Rows are the rows of houses, as their members read and write them over HTTP; nil for none. They need Doors.
 	Rows rows.Store
 
-	// CheckRecipe returns why an environment's recipe is refused; nil for a server that takes all. Its error is shown
-	// to the caller.
-	CheckRecipe func(r rows.Recipe) error
+	// CheckRecipe returns why an environment's recipe is refused, and may complete it; nil for a server that takes all.
+	// Its error is shown to the caller.
+	CheckRecipe func(r *rows.Recipe) error
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler

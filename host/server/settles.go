@@ -11,11 +11,11 @@ import (
 
 // Bounds of the threads that reads queue to be settled.
 const (
-	mostSettles  = 256              // that wait; a read of another thread queues nothing
-	settleWidth  = 4                // at the same time
-	settleRest   = 10 * time.Second // from the end of a pass over a thread until a read queues it again
-	settleWithin = 2 * time.Minute  // for one pass
-	mostKnown    = 4096             // threads of which the end of a pass is kept; more where they rest still
+	mostSettles  = 256             // that wait; a read of another thread queues nothing
+	settleWidth  = 4               // at the same time
+	settleRest   = 5 * time.Second // from the end of a pass over a thread until a read queues it again
+	settleWithin = 2 * time.Minute // for one pass
+	mostKnown    = 4096            // threads of which the end of a pass is kept; more where they rest still
 )
 
 // settles are the threads that wait to be settled because somebody has read them. A thread waits once, and not for

@@ -98,7 +98,8 @@ func (t *Task) read(body []byte, keys []string) error {
 	case strings.TrimSpace(t.Prompt) == "" || len(t.Prompt) > memberText:
 		return refuse(http.StatusBadRequest, "task", "want a task of 1 to %d bytes", memberText)
 	case t.Sandbox != "" && t.Environment != "":
-		return refuse(http.StatusBadRequest, "task", "a sandbox that is shared has its environment: leave one of both out")
+		return refuse(http.StatusBadRequest, "task",
+			"a sandbox that is shared has its environment: leave one of both out")
 	case t.Sandbox != "" && t.Repo != "":
 		return refuse(http.StatusBadRequest, "task", "a sandbox that is shared has its files: leave repo out")
 	case t.Branch != "" && t.Repo == "":

@@ -68,6 +68,9 @@ func (r Rule) sentence(harness, run string) string {
 	case RuleText:
 		return "the summary"
 	case RuleBox:
+		if r.Sandbox == "" {
+			return "the thread continues in another box"
+		}
 		return "the thread continues in another box, " + r.Sandbox
 	}
 	agent := harness

@@ -11,7 +11,6 @@ import (
 
 // The types of signals that package thread does not name.
 const (
-	typeResumed    = "signal.thread.sandbox_resumed"
 	typeExec       = "signal.exec.started"
 	typeExecOutput = "signal.exec.output"
 	typeExecEnd    = "signal.exec.finished"
@@ -31,8 +30,11 @@ func (m *maker) signal() {
 		m.verdict(sig)
 	case typeExec, typeExecOutput, typeExecEnd:
 		m.exec(sig.Type)
-	case typeResumed:
-		p := read[struct{ Sandbox *thread.Sandbox }](m)
+	case thread.TypeSandboxResumed:
+		p := read[struct{ Sandbox *thread.Sandbox }](m) // other software's; a host's own names a row
+		if p.Sandbox != nil && p.Sandbox.Ref == "" {
+			p.Sandbox = nil
+		}
 		m.add(Item{Kind: KindRule, Rule: &Rule{Kind: RuleBox, Sandbox: box(p.Sandbox)}})
 	default:
 		m.notices(sig.Type)

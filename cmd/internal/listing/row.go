@@ -6,37 +6,31 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Row is what a house's list has of a thread beside its summary.
-type Row struct {
-	House  string   `json:"house"`
-	Name   string   `json:"name,omitempty"`
-	Tags   []string `json:"tags"`
-	Pinned bool     `json:"pinned"`
-	Closed bool     `json:"closed,omitempty"`
-}
-
-// titled returns a thread's title for people: its name, or else the summary's title, and its tags.
-func (r Row) titled(v thread.Summary) string {
+// titleOf returns a thread's title for people. One that has a row has its name, if it has one, and its tags.
+func titleOf(v thread.Summary) string {
+	if v.Row == nil {
+		return v.Title
+	}
 	var parts []string
-	if r.Pinned {
+	if v.Pinned {
 		parts = append(parts, "★")
 	}
-	if r.Name != "" {
-		parts = append(parts, r.Name)
+	if v.Name != "" {
+		parts = append(parts, v.Name)
 	} else if v.Title != "" {
 		parts = append(parts, v.Title)
 	}
-	for _, tag := range r.Tags {
+	for _, tag := range v.Tags {
 		parts = append(parts, "#"+tag)
 	}
-	if r.Closed {
+	if v.Closed {
 		parts = append(parts, "(closed)")
 	}
 	return strings.Join(parts, " ")
 }
 
-// fields returns what a line for programs has beside the summary's fields.
-func (r Row) fields() []string {
+// rowFields returns what a line for programs has of a row, beside the summary's fields.
+func rowFields(r *thread.Row) []string {
 	var marks []string
 	if r.Pinned {
 		marks = append(marks, "pinned")
@@ -45,16 +39,4 @@ func (r Row) fields() []string {
 		marks = append(marks, "closed")
 	}
 	return []string{r.House, r.Name, strings.Join(r.Tags, ","), strings.Join(marks, ",")}
-}
-
-// Titled returns the threads with the titles that their rows give them.
-func Titled(threads []thread.Summary, rows map[string]Row) []thread.Summary {
-	all := make([]thread.Summary, 0, len(threads))
-	for _, v := range threads {
-		if r, is := rows[v.ID]; is {
-			v.Title = r.titled(v)
-		}
-		all = append(all, v)
-	}
-	return all
 }

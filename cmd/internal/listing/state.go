@@ -54,15 +54,10 @@ func DurationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(start)), true
 }
 
-// WriteRows writes threads as lines for programs, as WriteRow does. rows are what a database has of them, by their ids;
-// nil without one.
-func WriteRows(w io.Writer, threads []thread.Summary, rows map[string]Row, now time.Time, asJSON bool) error {
-	for _, v := range threads {
-		var row *Row
-		if r, is := rows[v.ID]; is {
-			row = &r
-		}
-		if err := writeRow(w, v, row, now, asJSON); err != nil {
+// WriteRows writes threads as lines for programs, as WriteRow does.
+func WriteRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
+	for _, v := range rows {
+		if err := WriteRow(w, v, now, asJSON); err != nil {
 			return err
 		}
 	}
@@ -71,19 +66,14 @@ func WriteRows(w io.Writer, threads []thread.Summary, rows map[string]Row, now t
 
 // WriteRow writes a thread as a line for programs: its fields with tabs between them, or one JSON object.
 func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
-	return writeRow(w, v, nil, now, asJSON)
-}
-
-func writeRow(w io.Writer, v thread.Summary, row *Row, now time.Time, asJSON bool) error {
 	state, silence := StateOf(v, now)
 	if asJSON {
-		object := struct {
+		row := struct {
 			thread.Summary
-			*Row
 			State    string `json:"state"`
 			SilentMs int64  `json:"silentMs,omitempty"`
-		}{v, row, state, silence.Milliseconds()}
-		_, err := w.Write(append(thread.Marshal(object), '\n'))
+		}{v, state, silence.Milliseconds()}
+		_, err := w.Write(append(thread.Marshal(row), '\n'))
 		return err
 	}
 	cost, seconds := "", ""
@@ -94,8 +84,8 @@ func writeRow(w io.Writer, v thread.Summary, row *Row, now time.Time, asJSON boo
 		seconds = strconv.FormatInt(int64(d/time.Second), 10)
 	}
 	fields := []string{v.ID, state, v.StartedAt, seconds, v.Harness, v.Model, cost, v.Title}
-	if row != nil {
-		fields = append(fields, row.fields()...)
+	if v.Row != nil {
+		fields = append(fields, rowFields(v.Row)...)
 	}
 	_, err := fmt.Fprintln(w, strings.Join(visible(fields), "\t"))
 	return err

@@ -174,7 +174,7 @@ func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 	}
 	lines := []string{t.paint(dim, line(func(col column) (string, string) { return col.head, "" }, "TITLE"))}
 	for _, r := range rows {
-		title := r.Title
+		title := titleOf(r.Summary)
 		if r.Pending > 0 && r.Status != thread.StatusIdle { // a thread without runs may be for chats alone
 			title = view.Count(int64(r.Pending), "chat") + " not delivered · " + title
 		}

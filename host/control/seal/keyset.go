@@ -3,6 +3,7 @@ package seal
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -80,39 +81,58 @@ func (f File) Create(ctx context.Context) error {
 
 // Rotate adds a key to the keyset and makes it the primary. Of two rotations at the same time one fails.
 func (f File) Rotate(ctx context.Context) error {
+	return f.rewrite(ctx, "rotate", f, func(h *keyset.Handle) (*keyset.Handle, error) {
+		m := keyset.NewManagerFromHandle(h)
+		id, err := m.Add(aead.AES256GCMKeyTemplate())
+		if err == nil {
+			err = m.SetPrimary(id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return m.Handle()
+	})
+}
+
+// Wrap encrypts a keyset that is in cleartext with the KMS. Its keys stay the same: rotate them where others could have
+// read the file, or a copy of it.
+func (f File) Wrap(ctx context.Context) error {
+	if f.KMS == nil {
+		return f.wrap("wrap", errors.New("no KMS"))
+	}
+	return f.rewrite(ctx, "wrap", File{Path: f.Path}, func(h *keyset.Handle) (*keyset.Handle, error) { return h, nil })
+}
+
+// rewrite replaces the keyset, which is read as from, by what change makes of it. Another rewrite at the same time
+// fails.
+func (f File) rewrite(
+	ctx context.Context, doing string, from File, change func(*keyset.Handle) (*keyset.Handle, error),
+) error {
 	locked, err := os.Open(f.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = locked.Close() }() // nothing was written to it
 	if err := filelock.Lock(locked); err != nil {
-		return f.wrap("rotate", err)
+		return f.wrap(doing, err)
 	}
 	defer func() { _ = filelock.Unlock(locked) }() // closing releases it, too
 	if err := same(locked, f.Path); err != nil {
-		return f.wrap("rotate", err)
+		return f.wrap(doing, err)
 	}
-	h, err := f.read(ctx)
+	h, _, err := from.read(ctx)
 	if err != nil {
 		return err
 	}
-	m := keyset.NewManagerFromHandle(h)
-	id, err := m.Add(aead.AES256GCMKeyTemplate())
-	if err == nil {
-		err = m.SetPrimary(id)
-	}
-	if err == nil {
-		h, err = m.Handle()
-	}
-	if err != nil {
-		return f.wrap("rotate", err)
+	if h, err = change(h); err != nil {
+		return f.wrap(doing, err)
 	}
 	b, err := f.encode(ctx, h)
 	if err == nil {
 		err = durable.WriteFile(f.Path, b)
 	}
 	if err != nil {
-		return f.wrap("rotate", err)
+		return f.wrap(doing, err)
 	}
 	return nil
 }
@@ -132,7 +152,7 @@ func same(f *os.File, path string) error {
 
 // Keys returns the keys of the keyset that are in use.
 func (f File) Keys(ctx context.Context) ([]Key, error) {
-	h, err := f.read(ctx)
+	h, _, err := f.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -146,38 +166,54 @@ func (f File) Keys(ctx context.Context) ([]Key, error) {
 	return all, nil
 }
 
-// read returns the keyset in the file.
-func (f File) read(ctx context.Context) (*keyset.Handle, error) {
+// read returns the keyset in the file, and the file as it was.
+func (f File) read(ctx context.Context) (*keyset.Handle, fs.FileInfo, error) {
 	in, err := os.Open(f.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = in.Close() }() // nothing was written to it
 	st, err := in.Stat()
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case !st.Mode().IsRegular():
-		return nil, f.wrap("read", errors.New("it is no regular file"))
+		return nil, nil, f.wrap("read", errors.New("it is no regular file"))
 	case f.KMS == nil && runtime.GOOS != "windows" && st.Mode().Perm()&0o077 != 0: // Windows has no such modes
-		return nil, f.wrap("read", fmt.Errorf("its mode is %04o, so others may read its keys: "+
+		return nil, nil, f.wrap("read", fmt.Errorf("its mode is %04o, so others may read its keys: "+
 			"run chmod 600, and rotate the keyset if others could read it", st.Mode().Perm()))
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxFile))
 	if err != nil {
-		return nil, f.wrap("read", err)
+		return nil, nil, f.wrap("read", err)
 	}
 	h, err := f.decode(ctx, b)
 	if err != nil {
-		return nil, f.wrap("read", err)
+		return nil, nil, f.wrap("read", err)
 	}
-	return h, nil
+	return h, st, nil
 }
 
 // errKeyset is the error of a file that holds something else. An error of the parser could have a part of a key.
 var errKeyset = errors.New("it holds no keyset: make one with arbe secret key new")
 
+// Errors of a keyset that is read without the KMS that has encrypted it, or with one that has not.
+var (
+	errWrapped   = errors.New("a key management service has encrypted it: name its key with --secret-kms")
+	errUnwrapped = errors.New("it is in cleartext: encrypt it with arbe secret key wrap, or leave out --secret-kms")
+)
+
 func (f File) decode(ctx context.Context, b []byte) (*keyset.Handle, error) {
+	var form struct{ EncryptedKeyset, Key json.RawMessage }
+	_ = json.Unmarshal(b, &form) // what is no keyset is refused below
+	switch {
+	case f.KMS == nil && form.EncryptedKeyset != nil:
+		return nil, errWrapped
+	case f.KMS != nil && form.Key != nil:
+		return nil, errUnwrapped
+	case f.KMS != nil && form.EncryptedKeyset == nil:
+		return nil, errKeyset
+	}
 	in := keyset.NewJSONReader(bytes.NewReader(b))
 	if f.KMS == nil {
 		h, err := insecurecleartextkeyset.Read(in)

@@ -2,6 +2,7 @@ package seal_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/tink-crypto/tink-go/v2/aead/subtle"
 
@@ -171,7 +173,56 @@ func TestKMS(t *testing.T) {
 	}
 }
 
-// TestKMSAway loses the KMS: what was read serves on, and a value of an unknown key costs one call a second.
+// TestWrap encrypts a keyset in cleartext. What its keys have sealed opens, by the KMS alone.
+func TestWrap(t *testing.T) {
+	clear := newFile(t)
+	sealed, err := newSealer(t, clear).Seal(at, []byte("value"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(clear.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kms := newKMS(t, strings.Repeat("k", 32))
+	f := seal.File{Path: clear.Path, KMS: kms}
+	says := func(what string, err error, text string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err = seal.New(t.Context(), f)
+	says("a KMS, and a keyset in cleartext", err, "it is in cleartext: encrypt it with arbe secret key wrap")
+	says("no KMS", clear.Wrap(t.Context()), "no KMS")
+	kms.away = errors.New("no route to it")
+	says("the KMS is away", f.Wrap(t.Context()), kms.away.Error())
+	if after, err := os.ReadFile(f.Path); err != nil || string(after) != string(before) {
+		t.Fatalf("a wrap that failed has changed the keyset: %v", err)
+	}
+	kms.away = nil
+	if err := f.Wrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says("a second time", f.Wrap(t.Context()), "a key management service has encrypted it")
+	_, err = seal.New(t.Context(), clear)
+	says("without the KMS", err, "a key management service has encrypted it: name its key with --secret-kms")
+	if v, err := newSealer(t, f).Open(t.Context(), at, sealed); err != nil || v.Reveal() != "value" {
+		t.Errorf("%v", err)
+	}
+	var had struct {
+		Key []struct{ KeyData struct{ Value string } }
+	}
+	if err := json.Unmarshal(before, &had); err != nil || len(had.Key) != 1 || len(had.Key[0].KeyData.Value) < 40 {
+		t.Fatalf("%v in a keyset in cleartext", err)
+	}
+	if after, err := os.ReadFile(f.Path); err != nil || strings.Contains(string(after), had.Key[0].KeyData.Value) {
+		t.Errorf("the file has the key in cleartext: %v", err)
+	}
+}
+
+// TestKMSAway loses the KMS. What was read opens on. A value of an unknown key asks nothing while the file is as it
+// was, and once a second after a rotation, until the KMS is there again.
 func TestKMSAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kms := newKMS(t, strings.Repeat("k", 32))
@@ -180,29 +231,47 @@ func TestKMSAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newSealer(t, f)
-		sealed, err := s.Seal(at, []byte("value"))
-		if err != nil {
+		opens := func(sealed []byte) error {
+			_, err := s.Open(t.Context(), at, sealed)
+			return err
+		}
+		value := func(f seal.File) []byte {
+			sealed, err := newSealer(t, f).Seal(at, []byte("value"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sealed
+		}
+		sealed, foreign := value(f), value(newFile(t))
+		away := errors.New("no route to it") // Tink wraps no error of a KMS
+		isAway := func(err error) bool { return err != nil && strings.Contains(err.Error(), away.Error()) }
+		kms.away, kms.calls = away, 0
+		if err := opens(foreign); !errors.Is(err, seal.ErrUnknownKey) || kms.calls != 0 {
+			t.Errorf("an unknown key: %v, %d calls", err, kms.calls)
+		}
+		kms.away = nil
+		if err := f.Rotate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		foreign, err := newSealer(t, newFile(t)).Seal(at, []byte("value"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		kms.away, kms.calls = errors.New("no route to it"), 0 // Tink wraps no error of a KMS
-		isAway := func(err error) bool { return err != nil && strings.Contains(err.Error(), kms.away.Error()) }
-		if _, err := s.Open(t.Context(), at, foreign); !isAway(err) {
-			t.Errorf("an unknown key: %v", err)
-		}
-		for range 10 {
-			if _, err := s.Open(t.Context(), at, foreign); !errors.Is(err, seal.ErrUnknownKey) {
-				t.Errorf("an unknown key, within a second: %v", err)
+		rotated := value(f)
+		kms.away, kms.calls = away, 0
+		for second := range 3 {
+			for range 10 {
+				if err := opens(rotated); !isAway(err) || kms.calls != second+1 {
+					t.Errorf("the key of a rotation: %v after %d calls", err, kms.calls)
+				}
+				if err := opens(sealed); err != nil {
+					t.Error(err)
+				}
 			}
-			if _, err := s.Open(t.Context(), at, sealed); err != nil {
-				t.Error(err)
-			}
+			time.Sleep(time.Second)
 		}
-		if err := s.Read(t.Context()); !isAway(err) || kms.calls != 2 {
-			t.Errorf("%v after %d calls", err, kms.calls)
+		if err := s.Read(t.Context()); !isAway(err) {
+			t.Errorf("got %v", err)
+		}
+		kms.away = nil
+		if err := opens(rotated); err != nil {
+			t.Errorf("with the KMS again: %v", err)
 		}
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -77,8 +79,8 @@ func (v Value) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("[secret]")) 
 // MarshalText returns [secret].
 func (v Value) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
 
-// readEvery is the shortest time between two reads of the keyset that unknown keys cause.
-const readEvery = time.Second
+// retryEvery is the shortest time between two reads of the keyset that unknown keys cause, after one that failed.
+const retryEvery = time.Second
 
 // readTimeout bounds a read of the keyset, which may ask a KMS.
 const readTimeout = 10 * time.Second
@@ -88,8 +90,9 @@ type Sealer struct {
 	file File
 	ring atomic.Pointer[ring]
 
-	mu   sync.Mutex // held while the keyset is read again
-	last time.Time  // the latest such read
+	mu     sync.Mutex // guards the fields below, and is held while the keyset is read again
+	failed error      // of the latest such read; nil where it did not fail
+	last   time.Time  // when that was
 }
 
 // ring is a keyset as it was read.
@@ -97,6 +100,7 @@ type ring struct {
 	aead    tink.AEAD
 	primary uint32
 	ids     []uint32
+	file    fs.FileInfo // that it was read from
 }
 
 // New returns a Sealer with the keyset in a file.
@@ -113,11 +117,16 @@ func New(ctx context.Context, f File) (*Sealer, error) {
 func (f File) ring(ctx context.Context) (*ring, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	h, err := f.read(ctx)
+	h, file, err := f.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return newRing(h)
+	r, err := newRing(h)
+	if err != nil {
+		return nil, err
+	}
+	r.file = file
+	return r, nil
 }
 
 // newRing returns the ring of a keyset. It takes keys alone whose values begin with the key's id.
@@ -157,7 +166,8 @@ func (s *Sealer) Seal(at Place, value []byte) ([]byte, error) {
 }
 
 // Open returns the value that was sealed for this place. For a value of a key that the Sealer does not have it reads
-// the keyset again, once a second at most. It returns ErrUnknownKey, ErrForeign and ErrPlace.
+// the keyset again if the file has changed; where that fails, it tries once a second. It returns ErrUnknownKey,
+// ErrForeign and ErrPlace.
 func (s *Sealer) Open(ctx context.Context, at Place, sealed []byte) (Value, error) {
 	data, err := at.data()
 	if err != nil {
@@ -185,9 +195,21 @@ func (s *Sealer) readAgain(ctx context.Context, id uint32) (*ring, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.ring.Load()
-	if !slices.Contains(r.ids, id) && (s.last.IsZero() || time.Since(s.last) >= readEvery) {
-		s.last = time.Now()
+	if slices.Contains(r.ids, id) {
+		return r, nil
+	}
+	file, err := os.Stat(s.file.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !sameFile(r.file, file) {
+		if s.failed != nil && time.Since(s.last) < retryEvery {
+			return nil, s.failed
+		}
 		again, err := s.file.ring(ctx)
+		if s.failed, s.last = err, time.Now(); ctx.Err() != nil {
+			s.failed = nil // that is the caller's, not the file's
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -198,6 +220,11 @@ func (s *Sealer) readAgain(ctx context.Context, id uint32) (*ring, error) {
 		return nil, fmt.Errorf("%w (key %d)", ErrUnknownKey, id)
 	}
 	return r, nil
+}
+
+// sameFile reports whether a file is the one that it was, unchanged. Each rotation makes a new one, with a key more.
+func sameFile(was, now fs.FileInfo) bool {
+	return os.SameFile(was, now) && was.ModTime().Equal(now.ModTime()) && was.Size() == now.Size()
 }
 
 // Read reads the keyset again, as after a rotation.

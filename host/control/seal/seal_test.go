@@ -202,7 +202,7 @@ func TestRotation(t *testing.T) {
 			}
 		}
 		for range 5 {
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(250 * time.Millisecond)
 			if err := f.Rotate(ctx); err != nil {
 				t.Fatal(err)
 			}

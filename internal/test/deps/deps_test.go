@@ -49,6 +49,7 @@ var may = map[string][]string{
 	"host/lease":                {"host/sandbox", "thread"},
 	"host/recipe":               {},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
+	"host/control/kms":          {},
 	"host/launch":               {"host/lease", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
 	"host/reconcile":            {"host/lease", "host/resolve", "host/sandbox", "thread", "outcome", "session"},
 	"host/push":                 {"host/sandbox", "internal/procgroup", "thread", "outcome", "session"},
@@ -57,7 +58,7 @@ var may = map[string][]string{
 	"cmd/internal/shortid":      {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "mirror", "outcome", "runner", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/seal", "host/delegate", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/recipe", "host/reconcile", "host/resolve", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/delegate", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/recipe", "host/reconcile", "host/resolve", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/jsonscan":         {},
@@ -73,6 +74,7 @@ var may = map[string][]string{
 	"internal/test/fakeagent":   {},
 	"internal/test/fakethread":  {"thread"},
 	"internal/test/fakedaytona": {"internal/procfs"},
+	"internal/test/fakevault":   {},
 	"internal/test/browser":     {"internal/test/agents"},
 	"internal/test/built":       {},
 	"internal/test/output":      {},
@@ -81,7 +83,9 @@ var may = map[string][]string{
 	"internal/test/hostile":     {"thread"},
 	"internal/test/house":       {},
 	"internal/test/report":      {},
-	"internal/test/demo":        {"internal/test/agents", "internal/test/model"},
+	"internal/test/demo":        {"internal/test/demo/stage"},
+	"internal/test/demo/stage":  {"internal/test/agents", "internal/test/model"},
+	"internal/test/demohouse":   {"internal/test/agents", "internal/test/demo/stage", "internal/test/postgres"},
 	"internal/test/captures":    {"internal/procfs", "internal/test/agents", "internal/test/model"},
 	"internal/test/deps":        {},
 	"internal/test/page":        {},
@@ -127,6 +131,7 @@ var linkedBy = []struct {
 	what, why string
 	only      []string
 }{
+	{"github.com/hashicorp/vault/", "host/control/kms has the key management service to itself", []string{"host/control/kms", "cmd/arbe"}},
 	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
 	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},

@@ -227,6 +227,38 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the README has %q, and the demo does not print it:\n%s", line, out)
 		}
 	}
+	leavesNothing(t, temp)
+}
+
+// TestFullDemoHouse runs what "make demo-house" runs: the bot's run completes with the secret of its environment, and
+// the lists have it by its name.
+func TestFullDemoHouse(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../demohouse", bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=100")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"  Is it dead, or is it thinking?\n", "✔ completed · exit 0", "\ndefault environment  base\n",
+		"\nPiet  member  bot    pi ", "local    default  " + agents.KeyVar, " Haiku #demo\n",
+		"\nThe owner's page: http://127.0.0.1:",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(string(out), "scripted-key-0001") {
+		t.Errorf("the secret's value is in\n%s", out)
+	}
+	leavesNothing(t, temp)
+}
+
+// leavesNothing looks for what a demo has left in its folder for temporary files, and for its processes.
+func leavesNothing(t *testing.T, temp string) {
+	t.Helper()
 	left, err := filepath.Glob(filepath.Join(temp, "arbe-*"))
 	if err != nil || left != nil {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -51,8 +51,10 @@ func (h *host) withRows() (database string) {
 	h.database(database, func(c *pgx.Conn) error {
 		for _, sql := range []string{
 			"insert into houses (id, name) values ('house1', 'One')",
-			`insert into environments (id, house_id, name, secret_bindings)
-				values ('env1', 'house1', 'base', '[{"name": "DB_LOGIN", "required": true}]')`,
+			`insert into environments (id, house_id, name, runtime, secret_bindings)
+				values ('env1', 'house1', 'base', 'local', '[{"name": "DB_LOGIN", "required": true}]')`,
+			`insert into agents (id, kind, runtime) values ('7d3c1a52-6b5e-4c6e-9c1a-0f1e2d3c4b5a', 'bot', 'pi')`,
+			"insert into members (house_id, agent_id, role) select 'house1', id, 'member' from agents",
 		} {
 			if _, err := c.Exec(h.t.Context(), sql); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"arbe.0sk.ar/runner/internal/test/built"
+	"arbe.0sk.ar/runner/internal/test/fakevault"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
 	"arbe.0sk.ar/runner/internal/test/postgres"
@@ -49,6 +51,7 @@ func TestMain(m *testing.M) {
 //	nats             start a nats-server for the script, with its address in ARBE_NATS_URL
 //	http N METHOD URL [BODY]  send a request with the token in the file token; the answer's status is N
 //	postgres         start a Postgres for the script, with the address of an empty database in ARBE_DATABASE
+//	vault            start a double of Vault for the script, with its address and token in VAULT_ADDR and VAULT_TOKEN
 //	postgres SQL     execute a statement in that database
 //	postgres SQL V   wait until its only value is V
 func TestScript(t *testing.T) {
@@ -121,6 +124,13 @@ func TestScript(t *testing.T) {
 				url, err := s.New(context.Background(), "arbe")
 				ts.Check(err)
 				ts.Setenv("ARBE_DATABASE", url)
+			},
+			"vault": func(ts *testscript.TestScript, _ bool, _ []string) {
+				s := httptest.NewServer(fakevault.New())
+				ts.Defer(s.Close)
+				ts.Setenv("VAULT_ADDR", s.URL)
+				ts.Setenv("VAULT_TOKEN", fakevault.Token)
+				ts.Setenv("VAULT_MAX_RETRIES", "0")
 			},
 			"http": func(ts *testscript.TestScript, _ bool, args []string) {
 				want, err := strconv.Atoi(args[0])

@@ -1,0 +1,145 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"arbe.0sk.ar/runner/host/control"
+)
+
+// A thread is deleted or claimed, never both, and each thread whose row goes was given to the deletion of logs.
+func TestDeleteAgainstClaim(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	s := db.As(h.member)
+	deleted := 0
+	for n := range 60 {
+		top := must(s.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot}))(t).ID
+		below := must(s.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot, Parent: top}))(t).ID
+		var logs []string
+		var child control.Thread
+		var del, claim, create error
+		var g sync.WaitGroup
+		g.Go(func() {
+			del = s.DeleteThread(ctx, top, func(_ context.Context, ids []string) error {
+				logs = ids
+				return nil
+			})
+		})
+		g.Go(func() { _, claim = db.Host().Claim(ctx, below, fmt.Sprint("r", n)) })
+		g.Go(func() { child, create = s.CreateThread(ctx, control.NewThread{House: h.id, Parent: top}) })
+		g.Wait()
+		if del == nil {
+			deleted++
+			is(t, claim, control.ErrAbsent)
+			want := []string{top, below}
+			if create == nil {
+				want = append(want, child.ID)
+			} else {
+				is(t, create, control.ErrReference)
+			}
+			slices.Sort(want)
+			if slices.Sort(logs); !slices.Equal(logs, want) {
+				t.Errorf("logs of %v are deleted, of rows %v", logs, want)
+			}
+			continue
+		}
+		is(t, del, control.ErrClaimed)
+		if claim != nil || logs != nil {
+			t.Errorf("refused, but the claim has %v, and logs of %v are deleted", claim, logs)
+		}
+	}
+	t.Logf("%d of 60 were deleted first", deleted)
+}
+
+// While logs fail the rows stay, and a repeat deletes them.
+func TestDeleteLogs(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	s := db.As(h.member)
+	id := must(s.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	failed := errors.New("the log is away")
+	is(t, s.DeleteThread(ctx, id, func(context.Context, []string) error { return failed }), failed)
+	must(s.Thread(ctx, id))(t)
+	check(t, s.DeleteThread(ctx, id, nil))
+	is(t, s.DeleteThread(ctx, id, nil), control.ErrAbsent)
+	other := must(s.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	err := db.As(newHouse(t, db).owner).DeleteThread(ctx, other, func(context.Context, []string) error {
+		t.Error("the logs of another house's thread are deleted")
+		return nil
+	})
+	is(t, err, control.ErrAbsent)
+}
+
+// A page begins behind a thread that was deleted since, and a list can be of some threads.
+func TestThreadsAfter(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	s := db.As(h.member)
+	var all []control.Thread
+	for range 4 {
+		all = append(all, must(s.CreateThread(ctx, control.NewThread{House: h.id}))(t))
+	}
+	check(t, s.DeleteThread(ctx, all[2].ID, nil))
+	got := must(s.Threads(ctx, control.Query{House: h.id, After: all[2].ID, AfterTime: all[2].CreatedAt}))(t)
+	if len(got) != 2 || got[0].ID != all[1].ID || got[1].ID != all[0].ID {
+		t.Errorf("behind a deleted thread: %+v", got)
+	}
+	foreign := must(db.Host().CreateThread(ctx, control.NewThread{House: newHouse(t, db).id}))(t).ID
+	got = must(s.Threads(ctx, control.Query{IDs: []string{all[0].ID, foreign, "absent"}}))(t)
+	if len(got) != 1 || got[0].ID != all[0].ID {
+		t.Errorf("by id: %+v", got)
+	}
+}
+
+// Changes of an environment at the same time are all there, and an archived one can be taken into use again.
+func TestEditEnvironment(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	s := db.As(h.member)
+	var g sync.WaitGroup
+	for range 8 {
+		g.Go(func() {
+			_, err := s.EditEnvironment(ctx, h.env, func(r *control.Recipe) error {
+				var config map[string]int
+				err := json.Unmarshal(r.Config, &config)
+				r.Config = []byte(fmt.Sprintf(`{"n":%d}`, config["n"]+1))
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	g.Wait()
+	if e := must(s.Environment(ctx, h.env))(t); string(e.Config) != `{"n": 8}` || e.Name != "base" {
+		t.Errorf("got %s", e.Config)
+	}
+	refused := errors.New("no")
+	_, err := s.EditEnvironment(ctx, h.env, func(*control.Recipe) error { return refused })
+	is(t, err, refused)
+	_, err = db.As(newHouse(t, db).owner).EditEnvironment(ctx, h.env, func(*control.Recipe) error { return nil })
+	is(t, err, control.ErrAbsent)
+
+	thread := must(s.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	check(t, s.ArchiveEnvironment(ctx, h.env))
+	_, err = s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &h.env})
+	is(t, err, control.ErrArchived)
+	if e := must(s.RestoreEnvironment(ctx, h.env))(t); e.ArchivedAt != nil {
+		t.Errorf("archived at %v", e.ArchivedAt)
+	}
+	got := must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &h.env}))(t)
+	if got.Environment != h.env {
+		t.Errorf("the thread's environment is %q", got.Environment)
+	}
+	none := ""
+	got = must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &none}))(t)
+	if got.Environment != "" {
+		t.Errorf("the thread's environment is %q", got.Environment)
+	}
+}

@@ -1,0 +1,504 @@
+package scripts
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/test/postgres"
+	"arbe.0sk.ar/runner/internal/test/wire"
+)
+
+// Agents of a test's houses.
+const (
+	ann = "0a000000-0000-4000-8000-000000000001" // owns h1
+	cid = "0c000000-0000-4000-8000-000000000002" // a member of h1
+	bob = "0b000000-0000-4000-8000-000000000003" // owns h2
+	eve = "0e000000-0000-4000-8000-000000000004" // of no house
+	bot = "0d000000-0000-4000-8000-000000000005" // of h1
+	alf = "0f000000-0000-4000-8000-000000000006" // a bot of h2
+)
+
+// houseRows are the rows of a test's houses.
+const houseRows = `
+	insert into agents (id, kind, runtime) values ('` + ann + `', 'human', null), ('` + cid + `', 'human', null),
+		('` + bob + `', 'human', null), ('` + eve + `', 'human', null), ('` + bot + `', 'bot', 'pi'), ('` + alf + `', 'bot', 'pi');
+	insert into houses (id, name) values ('h1', 'one'), ('h2', 'two');
+	insert into members (house_id, agent_id, role) values ('h1', '` + ann + `', 'owner'), ('h1', '` + cid + `', 'member'),
+		('h1', '` + bot + `', 'member'), ('h2', '` + bob + `', 'owner'), ('h2', '` + alf + `', 'member');
+	insert into environments (id, house_id, name) values ('e1', 'h1', 'base'), ('e2', 'h2', 'theirs');
+	insert into threads (id, house_id, stream_id, environment_id) values ('t1', 'h1', 't1', 'e1'), ('t2', 'h2', 't2', null);
+	insert into threads (id, house_id, stream_id) values ('g1', 'h1', 'g1'), ('g2', 'h1', 'g2')`
+
+// houseServer is an arbe serve on a database with two houses.
+type houseServer struct {
+	t      *testing.T
+	env    []string
+	pg     *postgres.Server
+	db     string
+	url    string
+	said   screen // stderr, with the access log
+	tokens map[string]string
+	cmd    *exec.Cmd
+}
+
+func startHouses(t *testing.T) *houseServer {
+	t.Helper()
+	programs, err := postgres.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pg, err := postgres.Start(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &houseServer{t: t, pg: pg, tokens: map[string]string{"nobody": ""}}
+	t.Cleanup(func() {
+		if err := pg.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := pg.Template(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if s.db, err = pg.New(t.Context(), "houses"); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(os.Environ(), "ARBE_DATA="+t.TempDir(), "ARBE_STREAM_URL=", "ARBE_STREAM_TOKEN=",
+		"ARBE_DATABASE="+s.db, "ARBE_SECRET_KEYS=")
+	s.do("db", "migrate")
+	if err := query(s.db, houseRows); err != nil {
+		t.Fatal(err)
+	}
+	s.serve()
+	t.Cleanup(s.end)
+	for name, agent := range map[string]string{"ann": ann, "cid": cid, "bob": bob, "eve": eve} {
+		s.tokens[name] = strings.TrimSpace(s.do("token", "mint", "--scope", "member", "--agent", agent))
+	}
+	s.tokens["t1"] = strings.TrimSpace(s.do("token", "mint", "--thread", "t1"))
+	s.tokens["list"] = strings.TrimSpace(s.do("token", "mint", "--scope", "threads"))
+	return s
+}
+
+// do runs arbe and returns what it prints.
+func (s *houseServer) do(args ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), arbe, args...)
+	cmd.Env = s.env
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("%v: %v: %s", args, err, &said)
+	}
+	return out.String()
+}
+
+// serve starts the server, with further flags.
+func (s *houseServer) serve(flags ...string) {
+	s.t.Helper()
+	s.cmd = exec.Command(arbe, append([]string{
+		"serve", "--addr", "127.0.0.1:0", "--access-log", "-", "--orphan-after", "1ms",
+	}, flags...)...)
+	s.cmd.Env, s.cmd.Stderr = s.env, &s.said
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	data := ""
+	for _, v := range s.env {
+		if d, is := strings.CutPrefix(v, "ARBE_DATA="); is {
+			data = d
+		}
+	}
+	s.until("the server's address", func() bool {
+		b, err := os.ReadFile(filepath.Join(data, "address"))
+		s.url = strings.TrimSpace(string(b))
+		return err == nil && s.url != ""
+	})
+}
+
+// end ends the server.
+func (s *houseServer) end() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("the server ended: %v\n%s", err, &s.said)
+	}
+	s.cmd = nil
+}
+
+func (s *houseServer) until(what string, f func() bool) {
+	s.t.Helper()
+	for began := time.Now(); !f(); time.Sleep(10 * time.Millisecond) { // between two looks
+		if time.Since(began) > 5*time.Minute {
+			s.t.Fatalf("waited in vain: %s\n%s", what, &s.said)
+		}
+	}
+}
+
+// ask sends a request as somebody, and holds the answer against docs/openapi.yaml.
+func (s *houseServer) ask(who, method, path, body string, header ...string) (status int, answer string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token, known := s.tokens[who]; !known {
+		s.t.Fatalf("no token of %s", who)
+	} else if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := wire.CheckExchange(wire.Exchange{
+		Method: method, Target: path, Body: body, Status: resp.StatusCode, Header: resp.Header, Answer: string(b),
+	}); err != nil {
+		s.t.Errorf("not as docs/openapi.yaml has it: %v", err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// want is ask for a status and, where it is not "", a text of the answer (a regular expression).
+func (s *houseServer) want(status int, text, who, method, path, body string, header ...string) string {
+	s.t.Helper()
+	got, answer := s.ask(who, method, path, body, header...)
+	if got != status || !regexp.MustCompile(text).MatchString(answer) {
+		s.t.Errorf("%s %s %.200s as %s: %d %s, want %d %s", method, path, body, who, got, answer, status, text)
+	}
+	return answer
+}
+
+// idOf returns the id of an answer.
+func (s *houseServer) idOf(answer string) string {
+	s.t.Helper()
+	var v struct{ ID string }
+	if err := json.Unmarshal([]byte(answer), &v); err != nil || v.ID == "" {
+		s.t.Fatalf("no id: %v in %s", err, answer)
+	}
+	return v.ID
+}
+
+// TestHouses drives the rows of two houses over HTTP, on a real server and a real Postgres.
+func TestHouses(t *testing.T) {
+	t.Parallel()
+	s := startHouses(t)
+	s.want(503, "secret_keys", "ann", "PUT", "/api/secrets/KEY", `{"value":"hunter2-hunter2"}`)
+	s.end()
+	keys := filepath.Join(t.TempDir(), "keys")
+	s.do("secret", "key", "new", keys)
+	s.serve("--secret-keys", keys)
+	s.whoMayWhat()
+	s.threads()
+	s.deletes()
+	s.environments()
+	s.secrets()
+	s.away()
+}
+
+// whoMayWhat is each route and method for a member of another house, of none, without a token, with a thread's token,
+// for a member and for an owner of the house.
+func (s *houseServer) whoMayWhat() {
+	t := s.t
+	who := []string{"bob", "eve", "nobody", "t1", "cid", "ann"}
+	chat := `{"payload":{"type":"chat","text":"hello"}}`
+	for _, row := range []struct {
+		method, path, body string
+		want               [6]int
+	}{
+		{"GET", "/api/threads", "", [6]int{200, 200, 401, 403, 200, 200}},
+		{"GET", "/api/threads?house=h1", "", [6]int{404, 404, 401, 403, 200, 200}},
+		{"POST", "/api/threads", `{"house":"h1"}`, [6]int{404, 404, 401, 401, 201, 201}},
+		{"GET", "/api/threads/t1", "", [6]int{404, 404, 401, 404, 200, 200}},
+		{"POST", "/api/threads/t1/entries", chat, [6]int{404, 404, 401, 401, 201, 201}},
+		{"GET", "/api/threads/t1/entries", "", [6]int{404, 404, 401, 401, 200, 200}},
+		{"POST", "/api/threads/t1/reconcile", "", [6]int{404, 404, 401, 200, 200, 200}},
+		{"PATCH", "/api/threads/t1", `{"name":"x"}`, [6]int{404, 404, 401, 401, 200, 200}},
+		{"DELETE", "/api/threads/g1", "", [6]int{404, 404, 401, 401, 204, 404}},
+		{"DELETE", "/api/threads/g2", "", [6]int{404, 404, 401, 401, 204, 404}},
+		{"GET", "/api/environments?house=h1", "", [6]int{404, 404, 401, 401, 200, 200}},
+		{"POST", "/api/environments", `{"house":"h1","name":"x"}`, [6]int{404, 404, 401, 401, 201, 201}},
+		{"GET", "/api/environments/e1", "", [6]int{404, 404, 401, 401, 200, 200}},
+		{"PUT", "/api/environments/e1", `{"name":"base"}`, [6]int{404, 404, 401, 401, 200, 200}},
+		{"PATCH", "/api/environments/e1", `{"name":"base"}`, [6]int{404, 404, 401, 401, 200, 200}},
+		{"DELETE", "/api/environments/e1", "", [6]int{404, 404, 401, 401, 200, 200}},                       // in use
+		{"PATCH", "/api/environments/e1", `{"archived":false}`, [6]int{404, 404, 401, 401, 200, 200}},      // again
+		{"GET", "/api/secrets?house=h1", "", [6]int{404, 404, 401, 401, 200, 200}},                         // names
+		{"PUT", "/api/secrets/KEY?house=h1", `{"value":"12345678"}`, [6]int{404, 404, 401, 401, 403, 200}}, // owners
+		{"DELETE", "/api/secrets/KEY?house=h1", "", [6]int{404, 404, 401, 401, 403, 204}},                  // owners
+		{"DELETE", "/api/secrets/KEY?house=h1", "", [6]int{404, 404, 401, 401, 404, 404}},                  // gone
+		{"PUT", "/api/secrets/A-B?house=h1", `{"value":"12345678"}`, [6]int{404, 404, 401, 401, 400, 400}}, // no variable
+		{"PUT", "/api/secrets/KEY?house=no", `{"value":"12345678"}`, [6]int{404, 404, 401, 401, 404, 404}}, // no house
+	} {
+		for i, name := range who {
+			if row.path == "/api/threads/t1" && name == "t1" && row.method == "GET" {
+				continue // below: it depends on whether the thread has entries
+			}
+			status, answer := s.ask(name, row.method, row.path, row.body)
+			if status != row.want[i] {
+				t.Errorf("%s %s as %s: %d %s, want %d", row.method, row.path, name, status, answer, row.want[i])
+			}
+			if i > 1 || status != 404 {
+				continue
+			}
+			absent := strings.NewReplacer("/t1", "/nosuch", "/g1", "/nosuch", "/g2", "/nosuch", "/e1", "/nosuch",
+				"=h1", "=nosuch").Replace(row.path)
+			body := strings.ReplaceAll(row.body, `"h1"`, `"nosuch"`)
+			if again, other := s.ask(name, row.method, absent, body); again != status || other != answer {
+				t.Errorf("%s %s as %s: %d %s, and of one that does not exist: %d %s", row.method, row.path, name,
+					status, answer, again, other)
+			}
+		}
+	}
+	s.want(200, `"id":"t1"`, "t1", "GET", "/api/threads/t1", "")
+	// What names another house's rows, or none.
+	for _, of := range []string{"parent", "environment", "agent"} {
+		foreign := map[string]string{"parent": "t2", "environment": "e2", "agent": alf}[of]
+		absent := map[string]string{"parent": "t9", "environment": "e9", "agent": eve}[of]
+		a := s.want(400, "reference", "ann", "POST", "/api/threads", `{"`+of+`":"`+foreign+`"}`)
+		b := s.want(400, "reference", "ann", "POST", "/api/threads", `{"`+of+`":"`+absent+`"}`)
+		if a != b || strings.Contains(a, "SQLSTATE") {
+			t.Errorf("a foreign %s: %s, an absent one: %s", of, a, b)
+		}
+	}
+	s.want(400, "reference", "ann", "PATCH", "/api/threads/t1", `{"environment":"e2"}`)
+	s.want(400, "no bot", "ann", "POST", "/api/threads", `{"agent":"`+cid+`"}`)
+}
+
+// threads makes, lists and changes threads.
+func (s *houseServer) threads() {
+	t := s.t
+	key := []string{"Idempotency-Key", "k1"}
+	made := s.want(201, `"name":"plan","tags":\["a","b"\],"pinned":true`, "ann", "POST", "/api/threads",
+		`{"house":"h1","name":"plan","tags":["a","b"],"pinned":true,"environment":"e1","config":{"x":1}}`, key...)
+	id := s.idOf(made)
+	again := s.want(200, `"environment":"e1"`, "ann", "POST", "/api/threads", `{"name":"plan"}`, key...)
+	other := s.idOf(s.want(201, "", "cid", "POST", "/api/threads", `{}`, key...))
+	if s.idOf(again) != id || other == id {
+		t.Errorf("the same key: %s, and another member's: %s", again, other)
+	}
+	s.want(409, "exists", "ann", "POST", "/api/threads", `{"parent":"`+other+`"}`, key...)
+	s.want(201, `"id":"mine"`, "ann", "POST", "/api/threads", `{"id":"mine","parent":"`+id+`","agent":"`+bot+`"}`)
+	s.want(200, `"parentThread":"`+id, "ann", "POST", "/api/threads",
+		`{"id":"mine","parent":"`+id+`","agent":"`+bot+`"}`)
+	s.do("thread", "post", "hosts", "of no house")
+	for _, taken := range []string{"t2", "hosts"} { // of another house, of none
+		s.want(409, "exists", "ann", "POST", "/api/threads", `{"id":"`+taken+`"}`)
+	}
+	s.want(404, "", "ann", "GET", "/api/threads/hosts", "")
+	s.want(400, "value", "ann", "POST", "/api/threads", `{"id":"_box_1"}`)
+	s.want(400, "json", "ann", "POST", "/api/threads", `{"status":"running"}`)
+	s.want(413, "too_large", "ann", "POST", "/api/threads", `{"name":"`+strings.Repeat("x", 300<<10)+`"}`)
+	s.want(200, `^$`, "ann", "GET", "/api/threads/"+id+"/entries", "") // it is there, and empty
+	s.want(200, `"status":"idle".*"house":"h1"`, "ann", "GET", "/api/threads/"+id, "")
+
+	for filter, want := range map[string]string{
+		"tag=a": id, "tag=a&tag=b&pinned=true": id, "tag=a&tag=c": "", "parent=" + id: "mine", "status=running": "",
+		"house=h1&tag=b&status=idle": id, "tag=a&harness=pi": "",
+	} {
+		for _, who := range []string{"ann", "list"} {
+			query := filter
+			if who == "list" && !strings.Contains(filter, "house=") {
+				query += "&house=h1"
+			}
+			if got := s.listed(who, query); got != want {
+				t.Errorf("?%s as %s: %q, want %q", query, who, got, want)
+			}
+		}
+		if got := s.listed("bob", strings.Replace(filter, "h1", "h2", 1)); got != "" {
+			t.Errorf("?%s in another house: %q", filter, got)
+		}
+	}
+	s.want(400, "house", "list", "GET", "/api/threads?tag=a", "")
+	s.want(400, "pinned", "ann", "GET", "/api/threads?pinned=maybe", "")
+	s.want(400, "cursor", "ann", "GET", "/api/threads?cursor=row.x", "")
+	if all := s.listed("ann", "limit=1"); len(strings.Fields(all)) < 5 || strings.Contains(all, "t2") {
+		t.Errorf("the list, page by page: %s", all)
+	}
+
+	s.want(200, `"name":"new","tags":\[\],"pinned":false`, "cid", "PATCH", "/api/threads/"+id,
+		`{"name":"new","tags":[],"pinned":false,"environment":""}`)
+	s.want(200, `"closed":true`, "cid", "PATCH", "/api/threads/"+id, `{"closed":true}`)
+	chat := `{"payload":{"type":"chat","text":"hello"}}`
+	s.want(409, "closed", "ann", "POST", "/api/threads/"+id+"/entries", chat)
+	s.want(200, `"tags"`, "cid", "PATCH", "/api/threads/"+id, `{"closed":false}`)
+	s.want(201, "", "ann", "POST", "/api/threads/"+id+"/entries", chat)
+	s.want(400, "status", "ann", "PATCH", "/api/threads/mine", `{"closed":true}`)
+	s.want(400, "value", "ann", "PATCH", "/api/threads/"+id, `{"name":"a\u0000b"}`)
+}
+
+// listed returns the ids of the threads of a list, all of its pages.
+func (s *houseServer) listed(who, query string) string {
+	s.t.Helper()
+	var ids []string
+	for cursor := ""; ; {
+		answer := s.want(200, "", who, "GET", "/api/threads?"+query+cursor, "")
+		var page struct {
+			Threads []struct{ ID, House string }
+			Cursor  string
+		}
+		if err := json.Unmarshal([]byte(answer), &page); err != nil {
+			s.t.Fatal(err)
+		}
+		for _, v := range page.Threads {
+			if ids = append(ids, v.ID); v.House == "" {
+				s.t.Errorf("%s has no house: %s", v.ID, answer)
+			}
+		}
+		if cursor = "&cursor=" + page.Cursor; page.Cursor == "" {
+			return strings.Join(ids, " ")
+		}
+	}
+}
+
+// signal returns an entry of the run r1.
+func signal(id, payload string) string {
+	return `{"id":"` + id + `","ts":"2026-01-01T00:00:00.000Z","payload":{"runId":"r1","harness":"pi",` + payload + `}}`
+}
+
+// deletes deletes threads, of which one has a run, and has a run settled by reading its thread.
+func (s *houseServer) deletes() {
+	t := s.t
+	s.want(201, "", "ann", "POST", "/api/threads", `{"id":"top"}`)
+	s.want(201, "", "ann", "POST", "/api/threads", `{"id":"below","parent":"top","agent":"`+bot+`"}`)
+	s.tokens["below"] = strings.TrimSpace(s.do("token", "mint", "--thread", "below"))
+	running := signal("r1.running", `"type":"signal.thread.status_changed","status":"running"`)
+	s.want(200, "", "below", "POST", "/api/stream/arbe-thread-below", running)
+	s.want(409, "running", "ann", "DELETE", "/api/threads/top", "")
+	s.want(200, `"top"`, "ann", "GET", "/api/threads/top", "")
+	s.want(200, "r1.running", "ann", "GET", "/api/threads/below/entries", "")
+
+	// A claim that the log does not know yet.
+	if err := query(s.db, `update threads set status = 'running', claimed_run = 'r9', claimed_at = now()
+		where id = 'mine'`); err != nil {
+		t.Fatal(err)
+	}
+	s.want(409, "running", "ann", "DELETE", "/api/threads/mine", "")
+	s.want(200, `"status":"running"`, "ann", "GET", "/api/threads/mine", "")
+
+	// The run is silent, by a clock of seconds: a read of its thread has it settled.
+	posted := time.Now()
+	s.until("the run is silent", func() bool { return time.Since(posted) > 2*time.Second })
+	s.until("a read settles the thread", func() bool {
+		_, answer := s.ask("cid", "GET", "/api/threads/below", "")
+		return strings.Contains(answer, `"status":"failed"`)
+	})
+	s.until("the row follows", func() bool {
+		status, _ := s.ask("ann", "DELETE", "/api/threads/top", "")
+		return status == 204
+	})
+	for _, id := range []string{"top", "below"} {
+		s.want(404, "", "ann", "GET", "/api/threads/"+id, "")
+		s.want(404, "", "ann", "DELETE", "/api/threads/"+id, "")
+	}
+	s.want(404, "", "below", "GET", "/api/stream/arbe-thread-below", "")
+}
+
+// environments makes, changes and deletes environments.
+func (s *houseServer) environments() {
+	made := s.want(201, `"runtime":"daytona","config":\{\},"secretBindings":\[\]`, "cid", "POST", "/api/environments",
+		`{"house":"h1","name":"node"}`)
+	at := "/api/environments/" + s.idOf(made)
+	s.want(200, `"runtime":"local","config":\{"repositories":\[\{"path":"web","repo":"a/web"\}\]\},`+
+		`"secretBindings":\[\{"name":"KEY","required":true\},\{"name":"B","required":false\}\]`, "cid", "PUT", at,
+		`{"name":"node","runtime":"local","config":{"repositories":[{"repo":"a/web"}]},`+
+			`"secretBindings":[{"name":"KEY"},{"name":"B","required":false}]}`)
+	s.want(400, "image: a local box has none", "cid", "PATCH", at, `{"config":{"image":"node"}}`)
+	s.want(400, "env: .*; limits.run: want a duration", "cid", "PATCH", at, `{"config":{"env":1,"limits":{"run":"soon"}}}`)
+	s.want(400, "stand beside it", "cid", "PATCH", at, `{"config":{"name":"x"}}`)
+	s.want(200, `"name":"other","runtime":"local".*KEY`, "cid", "PATCH", at, `{"name":"other"}`)
+	for _, bad := range []string{
+		`{}`, `{"name":""}`, `{"name":"x","config":[]}`, `{"name":"x","secretBindings":[{"name":"A-B"}]}`, `{"name":"x","id":"y"}`,
+		`{"name":"x","config":{"a":"\u0000"}}`,
+	} {
+		s.want(400, "", "ann", "POST", "/api/environments", bad)
+		if bad != "{}" {
+			s.want(400, "", "ann", "PUT", at, bad)
+		}
+	}
+	s.want(204, "", "cid", "DELETE", at, "")
+	s.want(404, "", "cid", "DELETE", at, "")
+	s.want(201, "", "ann", "POST", "/api/threads", `{"id":"uses","environment":"e1"}`)
+	s.want(200, "archivedAt", "cid", "DELETE", "/api/environments/e1", "")
+	s.want(409, "archived", "ann", "POST", "/api/threads", `{"environment":"e1"}`)
+	s.want(409, "archived", "ann", "PATCH", "/api/threads/mine", `{"environment":"e1"}`)
+	s.want(200, `"archivedAt"`, "ann", "GET", "/api/environments", "")
+}
+
+// secrets puts values, and looks for them everywhere.
+func (s *houseServer) secrets() {
+	t := s.t
+	const value = "hunter2-hunter2-hunter2"
+	s.want(200, `^\{"name":"KEY","house":"h1","createdAt":"[^"]*"\}\n$`, "ann", "PUT", "/api/secrets/KEY", `{"value":"`+value+`"}`)
+	for _, bad := range []string{
+		`{"value":7` + value + `}`, `{"` + value + `":1}`, `{"value":"","x":"` + value + `"}`, `"` + value + `"`,
+		`{"value":"` + value + `\u0000"}`, `{"value":"` + value + `\ud800"}`, `{"value":"` + value + "\xff\"}",
+	} {
+		answer := s.want(400, "", "ann", "PUT", "/api/secrets/KEY", bad)
+		if strings.Contains(answer, "hunter2") {
+			t.Errorf("an error has the value: %s", answer)
+		}
+	}
+	s.want(400, "", "ann", "PUT", "/api/secrets/KEY", `{"value":"`+strings.Repeat("x", 64<<10+1)+`"}`)
+	s.want(413, "", "ann", "PUT", "/api/secrets/KEY", `{"value":"`+strings.Repeat("x", 600<<10)+`"}`)
+	for _, path := range []string{"/api/secrets", "/api/secrets?house=h1", "/api/environments", "/api/threads"} {
+		if answer := s.want(200, "", "ann", "GET", path, ""); strings.Contains(answer, "hunter2") {
+			t.Errorf("%s has the value: %s", path, answer)
+		}
+	}
+	s.want(405, "", "ann", "GET", "/api/secrets/KEY", "")
+	if err := query(s.db, `select case when position('hunter2' in (select string_agg(encode(ciphertext, 'escape'), '')
+		from secret_values)) = 0 and exists (select from secret_values) then 'sealed' end`, "sealed"); err != nil {
+		t.Error(err)
+	}
+	if log := s.said.String(); strings.Contains(log, "hunter2") || !strings.Contains(log, "/api/secrets/KEY") {
+		t.Errorf("the logs: %.2000s", log)
+	}
+}
+
+// away has the database go and come again.
+func (s *houseServer) away() {
+	t := s.t
+	if err := s.pg.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for path, method := range map[string]string{
+		"/api/threads": "GET", "/api/threads/t1": "GET", "/api/environments/e1": "GET", "/api/secrets": "GET",
+		"/api/threads/mine": "DELETE",
+	} {
+		s.want(503, `"code":"houses"`, "ann", method, path, "")
+	}
+	s.want(200, "", "t1", "POST", "/api/stream/arbe-thread-t1",
+		`{"id":"away","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"on"}}`)
+	s.want(200, `"id":"t1"`, "list", "GET", "/api/threads", "")
+	if err := s.pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the database is back", func() bool {
+		status, _ := s.ask("ann", "GET", "/api/threads/t1", "")
+		return status == 200
+	})
+}

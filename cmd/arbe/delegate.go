@@ -31,7 +31,7 @@ result comes to the thread.`,
 			&cli.StringFlag{Name: "branch", Usage: "work on `BRANCH` of --repo"},
 			&cli.StringFlag{Name: "agent", Usage: "`ID` of the bot (default: the house's oldest one of the harness)"},
 			&cli.StringFlag{
-				Name:  "harness",
+				Name: "harness",
 				Usage: "run the agent `HARNESS`: " + strings.Join(catalog.Names(), ", ") +
 					" (default: the bot's, or pi)",
 			},

@@ -80,11 +80,13 @@ func (h *host) withTasks(parent string) {
 	h.t.Helper()
 	h.database(h.withRows(), func(c *pgx.Conn) error {
 		for _, sql := range []string{
-			"insert into agents (id, kind, runtime) values ('00000000-0000-4000-8000-000000000001', 'bot', 'pi')",
-			"insert into members (house_id, agent_id, role) select 'house1', id, 'member' from agents",
+			`insert into agents (id, kind, runtime) values ('00000000-0000-4000-8000-000000000001', 'bot', 'pi')
+				on conflict do nothing`,
+			`insert into members (house_id, agent_id, role) select 'house1', id, 'member' from agents
+				on conflict do nothing`,
 			"insert into environments (id, house_id, name, runtime) values ('local1', 'house1', 'local', 'local')",
 			`insert into threads (id, stream_id, house_id, environment_id, agent_id, status)
-				select '` + parent + `', '` + parent + `', 'house1', 'local1', id, 'idle' from agents`,
+				select '` + parent + `', '` + parent + `', 'house1', 'local1', id, 'idle' from agents where id = '00000000-0000-4000-8000-000000000001'`,
 		} {
 			if _, err := c.Exec(context.WithoutCancel(h.t.Context()), sql); err != nil {
 				return err
@@ -175,4 +177,3 @@ func (h *host) results(parent string, children []string) {
 		h.t.Errorf("%d are announced, %d finished", len(spawned), len(finished))
 	}
 }
-

@@ -32,8 +32,8 @@ result comes to the thread.`,
 			&cli.StringFlag{Name: "agent", Usage: "`ID` of the bot (default: the house's oldest one of the harness)"},
 			&cli.StringFlag{
 				Name: "harness",
-				Usage: "run the agent `HARNESS`: " + strings.Join(catalog.Names(), ", ") + " " +
-					"(default: the bot's, or pi)",
+				Usage: "run the agent `HARNESS`: " + strings.Join(catalog.Names(), ", ") +
+					" (default: the bot's, or pi)",
 			},
 			&cli.StringFlag{Name: "model", Usage: "`MODEL` for the agent, as the agent names it"},
 			&cli.BoolFlag{Name: "live", Usage: "let the agent take chats while it runs; see arbe say"},

@@ -369,7 +369,7 @@ var taskErrors = []struct {
 	code   string
 }{
 	{control.ErrLocal, http.StatusForbidden, "local_boxes"},
-	{control.ErrForbidden, http.StatusForbidden, "forbidden"},
+	{control.ErrForbidden, http.StatusBadRequest, "task"},
 	{control.ErrTaken, http.StatusConflict, "conflict"},
 	{control.ErrNoBot, http.StatusBadRequest, "task"},
 	{control.ErrNoSandbox, http.StatusBadRequest, "task"},

@@ -78,7 +78,7 @@ var (
 
 // Delegate makes the row of a task's thread, idle, for a provisioner to launch. With an ID it may be repeated: the same
 // task is returned again, without fresh; another one is ErrTaken. It returns ErrNoBot, ErrNoSandbox, ErrNoRecipe,
-// ErrDeadBox and ErrArchived.
+// ErrDeadBox, ErrArchived and ErrLocal.
 func (s Scope) Delegate(ctx context.Context, d Delegation) (o delegate.Order, fresh bool, err error) {
 	var made taskRow
 	err = s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) (err error) {

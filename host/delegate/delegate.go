@@ -90,7 +90,7 @@ type Provisioner struct {
 
 	Most  int           // launches at the same time. Default 4
 	Every time.Duration // between two looks into the queue. Default 500 ms
-	Lease time.Duration // of a task. Default 1 min
+	Lease time.Duration // of a task. Default 20 s: shorter than the silence after which a run counts as lost
 	Tries int           // attempts to launch a task. Default 10
 }
 
@@ -102,7 +102,7 @@ func (p Provisioner) withDefaults() Provisioner {
 		p.Every = 500 * time.Millisecond
 	}
 	if p.Lease == 0 {
-		p.Lease = time.Minute
+		p.Lease = 20 * time.Second
 	}
 	if p.Tries == 0 {
 		p.Tries = 10
@@ -275,7 +275,7 @@ func (p Provisioner) renew(ctx context.Context, end context.CancelCauseFunc, o O
 // Times between two attempts.
 const (
 	leastBackoff = 2 * time.Second
-	mostBackoff  = 2 * time.Minute
+	mostBackoff  = time.Minute
 )
 
 // backoff returns the time until a task is tried again, after its nth attempt.

@@ -52,6 +52,8 @@ func problemOf(err error) *problem {
 	case errors.As(err, &p):
 		return p
 
+	case errors.As(err, &task) && task.Status == http.StatusForbidden:
+		return refuse(http.StatusForbidden, "local_boxes", "%s", task.Message)
 	case errors.As(err, &task):
 		return refuse(task.Status, task.Code, "%s", task.Message)
 

@@ -65,12 +65,12 @@ func TestFullDelegate(t *testing.T) {
 			if len(trees) != tt.trees || lines != 3 {
 				t.Errorf("%d trees with %d lines", len(trees), lines)
 			}
-			for range 2 { // a second pass posts nothing again
+			for range 2 { // a second pass posts nothing
 				if out, err := h.try("reconcile", "--all"); err != nil {
 					t.Errorf("reconcile: %v\n%s", err, out)
 				}
 			}
-			h.announced(parent, children)
+			h.results(parent, children)
 		})
 	}
 }
@@ -80,11 +80,13 @@ func (h *host) withTasks(parent string) {
 	h.t.Helper()
 	h.database(h.withRows(), func(c *pgx.Conn) error {
 		for _, sql := range []string{
-			"insert into agents (id, kind, runtime) values ('00000000-0000-4000-8000-000000000001', 'bot', 'pi')",
-			"insert into members (house_id, agent_id, role) select 'house1', id, 'member' from agents",
+			`insert into agents (id, kind, runtime) values ('00000000-0000-4000-8000-000000000001', 'bot', 'pi')
+				on conflict do nothing`,
+			`insert into members (house_id, agent_id, role) select 'house1', id, 'member' from agents
+				on conflict do nothing`,
 			"insert into environments (id, house_id, name, runtime) values ('local1', 'house1', 'local', 'local')",
 			`insert into threads (id, stream_id, house_id, environment_id, agent_id, status)
-				select '` + parent + `', '` + parent + `', 'house1', 'local1', id, 'idle' from agents`,
+				select '` + parent + `', '` + parent + `', 'house1', 'local1', id, 'idle' from agents where id = '00000000-0000-4000-8000-000000000001'`,
 		} {
 			if _, err := c.Exec(context.WithoutCancel(h.t.Context()), sql); err != nil {
 				return err
@@ -133,10 +135,10 @@ func (h *host) of(id string) []thread.Entry {
 	return h.entries()
 }
 
-// announced checks that a thread has the announcement and the result of each child, once.
-func (h *host) announced(parent string, children []string) {
+// results checks that a thread has the announcement and the result of each child, once.
+func (h *host) results(parent string, children []string) {
 	h.t.Helper()
-	spawned, finished, results := map[string]int{}, map[string]int{}, map[string]int{}
+	spawned, finished, chats := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, e := range h.of(parent) {
 		f, err := thread.Scan(e.Payload)
 		if err != nil {
@@ -157,7 +159,7 @@ func (h *host) announced(parent string, children []string) {
 			finished[p.ChildThreadID]++
 		case thread.TypeChat:
 			if child, _, is := strings.Cut(e.ID, "."); is && strings.HasSuffix(e.ID, ".result") {
-				results[child]++
+				chats[child]++
 				if !strings.Contains(string(e.Payload), "Result.") ||
 					e.AuthorID != "00000000-0000-4000-8000-000000000001" {
 					h.t.Errorf("the result of %s by %q: %s", child, e.AuthorID, e.Payload)
@@ -166,9 +168,9 @@ func (h *host) announced(parent string, children []string) {
 		}
 	}
 	for _, child := range children {
-		if spawned[child] != 1 || finished[child] != 1 || results[child] != 1 {
+		if spawned[child] != 1 || finished[child] != 1 || chats[child] != 1 {
 			h.t.Errorf("%s is announced %d times, finished %d times, with %d results", child, spawned[child],
-				finished[child], results[child])
+				finished[child], chats[child])
 		}
 	}
 	if len(spawned) != len(children) || len(finished) != len(children) {

@@ -20,7 +20,6 @@ import (
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -247,20 +246,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			box, _ := mint(id) // never fails
 			return box
 		},
-		Agent: launch.Agent{Program: agent.Binary, Package: agent.Package},
-		Tokens: func(threadID, runID string) (write, renew string, err error) {
-			write, err = token.Sign(key, token.Grant{
-				Stream: thread.StreamName(threadID), Scope: []string{token.ScopeWrite}, Run: runID,
-				Until: time.Now().Add(token.WriteTTL),
-			})
-			if err == nil {
-				renew, err = token.Sign(key, token.Grant{
-					Stream: thread.StreamName(threadID), Scope: []string{token.ScopeRenew}, Run: runID,
-					Until: time.Now().Add(guard + margin),
-				})
-			}
-			return write, renew, err
-		},
+		Agent:  launch.Agent{Program: agent.Binary, Package: agent.Package},
+		Tokens: runTokens(key),
 		Progress: func(step string) {
 			if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
 				steps.Note(note)
@@ -406,15 +393,21 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 	if err != nil {
 		return t, spec, err
 	}
-	for _, f := range c.StringSlice("file") {
+	t.Files, err = inlineFiles(c.StringSlice("file"))
+	return t, spec, err
+}
+
+// inlineFiles reads the files that --file names.
+func inlineFiles(named []string) (files []launch.Inline, err error) {
+	for _, f := range named {
 		source, path, ok := strings.Cut(f, ":")
 		content, err := os.ReadFile(source)
 		if !ok || path == "" || err != nil {
-			return t, spec, cmdline.Usage("--file %s: want SOURCE:PATH, with a SOURCE that can be read", f)
+			return nil, cmdline.Usage("--file %s: want SOURCE:PATH, with a SOURCE that can be read", f)
 		}
-		t.Files = append(t.Files, launch.Inline{Path: path, Content: content})
+		files = append(files, launch.Inline{Path: path, Content: content})
 	}
-	return t, spec, nil
+	return files, nil
 }
 
 // afterFrom returns the work after the run that the command line asks for; nil for none.

@@ -83,8 +83,12 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 				Usage: "serve /v1/stream/ without tokens, on a loopback address only; for the protocol's test suites",
 			},
 			&cli.BoolFlag{Name: "reconcile", Usage: "settle dead runs once a minute, as arbe reconcile does"},
+			&cli.BoolFlag{
+				Name:  "provision",
+				Usage: "launch delegated tasks, as arbe provision does; needs --database",
+			},
 			cmdline.Verbose(),
-		}, reconcileFlags(), natsFlags(), houseFlags()),
+		}, reconcileFlags(), provisionFlags(), natsFlags(), houseFlags()),
 		Action: p.serve,
 	}
 }
@@ -134,6 +138,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 		return cmdline.Usage("--engine nats and --nats-url need each other")
 	case (c.String("tls-cert") == "") != (c.String("tls-key") == ""):
 		return cmdline.Usage("--tls-cert and --tls-key need each other")
+	case c.Bool("provision") && c.String("database") == "":
+		return cmdline.Usage("--provision needs --database")
+	case c.Int("launches") < 1:
+		return cmdline.Usage("--launches %d: want at least 1", c.Int("launches"))
 	}
 	d, err := data(c)
 	if err != nil {
@@ -189,6 +197,9 @@ func (p *program) serve(c *cli.Context) (err error) {
 	defer houses.close()
 	cfg.Rows, cfg.Store, cfg.CheckRecipe = houses.rows, houses.store, checkRecipe
 	cfg.Provider = houses.provider
+	if r, is := houses.rows.(*lateRows); is {
+		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
+	}
 	cfg.Settle = p.settling(c, d, cfg)
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{
@@ -201,6 +212,9 @@ func (p *program) serve(c *cli.Context) (err error) {
 	beside := houses.beside
 	if c.Bool("reconcile") {
 		beside = append(beside, p.reconciling(c, d, cfg))
+	}
+	if c.Bool("provision") {
+		beside = append(beside, p.provisioning(c, d, cfg))
 	}
 	cfg.Beside = beside.run
 	err = server.Serve(c.Context, cfg, func(url string) {

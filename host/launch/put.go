@@ -22,7 +22,7 @@ func PutRunner(
 	ctx context.Context, box sandbox.Sandbox, runner func(arch string) (string, error), progress func(step string),
 ) error {
 	l := &Launcher{Progress: progress}
-	out, err := l.sh(ctx, box, sandbox.Command{Timeout: time.Minute}, lookRunner)
+	out, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, lookRunner)
 	if err != nil {
 		return fmt.Errorf("look into the sandbox: %w", err)
 	}

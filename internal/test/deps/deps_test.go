@@ -137,7 +137,7 @@ var linkedBy = []struct {
 	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
 	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
-	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "host/launch", "cmd/arbe"}},
+	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "host/launch", "host/exec", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 

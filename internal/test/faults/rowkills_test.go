@@ -194,7 +194,8 @@ func (k *killing) settles(id string) {
 // state is what the rows and the machine have of a thread that is settled: its status, claims, boxes, holds.
 func (k *killing) state(id string) string {
 	rows := k.r.text(k.t, `select concat_ws(' ',
-		(select status from threads where id = $1), (select count(*) from threads where claimed_run is not null), 'claims,',
+		(select status from threads where id = $1),
+		(select count(*) from threads where claimed_run is not null), 'claims,',
 		(select count(*) from sandboxes where status <> 'dead' or destroyed_at is null), 'boxes,',
 		(select count(*) from sandbox_holds), 'holds')`, id)
 	machines, err := filepath.Glob(filepath.Join(k.v.dir, "boxes", "*"))

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness/catalog"
+	"arbe.0sk.ar/runner/host/control"
+)
+
+func (p *program) delegateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "delegate",
+		Usage:     "delegate a task from a thread of a house to a thread of its own, and print that one's id",
+		ArgsUsage: "ID -- TASK",
+		Description: `The task waits for arbe provision, or arbe serve --provision. It gets a box of its own, by the
+environment of --environment, of the thread or of its house; --in shares a box that there is. Its
+result comes to the thread.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "environment", Usage: "`ID` of the environment of the box"},
+			&cli.StringFlag{
+				Name:  "in",
+				Usage: "work in the `SANDBOX` of the house with this id; parent stands for the thread's own",
+			},
+			&cli.StringFlag{Name: "repo", Usage: "clone `ORG/REPO` and work there"},
+			&cli.StringFlag{Name: "branch", Usage: "work on `BRANCH` of --repo"},
+			&cli.StringFlag{Name: "agent", Usage: "`ID` of the bot (default: the house's oldest one of the harness)"},
+			&cli.StringFlag{
+				Name:  "harness",
+				Usage: "run the agent `HARNESS`: " + strings.Join(catalog.Names(), ", ") + " (default: the bot's, or pi)",
+			},
+			&cli.StringFlag{Name: "model", Usage: "`MODEL` for the agent, as the agent names it"},
+			&cli.BoolFlag{Name: "live", Usage: "let the agent take chats while it runs; see arbe say"},
+			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the task"},
+			databaseFlag(),
+		},
+		Action: p.delegateAction,
+	}
+}
+
+// announceTimeout bounds the announcement of a task, which a provisioner repeats.
+const announceTimeout = 5 * time.Second
+
+func (p *program) delegateAction(c *cli.Context) error {
+	d := control.Delegation{
+		Harness: c.String("harness"), Environment: c.String("environment"), Sandbox: c.String("in"), Trusted: true,
+		Task: control.Task{
+			Prompt: strings.Join(c.Args().Tail(), " "), Author: c.String("author"), Model: c.String("model"),
+			Live: c.Bool("live"), Repo: c.String("repo"), Branch: c.String("branch"),
+		},
+	}
+	switch {
+	case c.NArg() < 2 || strings.TrimSpace(d.Task.Prompt) == "":
+		return cmdline.Usage("want a thread id, and a TASK after --; see %s --help", c.Command.HelpName)
+	case d.Sandbox != "" && (d.Environment != "" || d.Task.Repo != ""):
+		return cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
+	case d.Task.Branch != "" && d.Task.Repo == "":
+		return cmdline.Usage("--branch needs --repo")
+	}
+	if err := driver(&d, c.String("agent")); err != nil {
+		return cmdline.Usage("%w", err)
+	}
+	var err error
+	if d.Parent, err = p.toChange(c, c.Args().First()); err != nil {
+		return err
+	}
+	h, err := p.host(c)
+	if err != nil {
+		return err
+	}
+	if h.database == nil {
+		return errNoDatabase()
+	}
+	client, err := h.client(d.Parent)
+	if err != nil {
+		return err
+	}
+	db, err := h.database(c.Context)
+	if err != nil {
+		return databaseExit(err)
+	}
+	defer db.Close()
+	o, _, err := db.Host().Delegate(c.Context, d)
+	if err != nil {
+		return databaseExit(err)
+	}
+	ctx, cancel := context.WithTimeout(c.Context, announceTimeout)
+	defer cancel()
+	client.Log = nil
+	if err := announce(ctx, client, o); err != nil {
+		fmt.Fprintf(p.stderr, "arbe: the task is not on thread %s yet; its provisioner posts it: %v\n", d.Parent, err)
+	}
+	fmt.Fprintln(p.stdout, o.Thread)
+	return nil
+}

@@ -1,0 +1,401 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/harness/catalog"
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/delegate"
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// provisionFlags are the limits of a provisioner.
+func provisionFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "launches", Value: 4, Usage: "launch `N` delegated tasks at the same time"},
+		localBoxesFlag(),
+	}
+}
+
+func localBoxesFlag() cli.Flag {
+	return &cli.BoolFlag{
+		Name:  "local-boxes",
+		Usage: "let members of houses use local boxes, which run as the user of this process",
+	}
+}
+
+func (p *program) provisionCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "provision",
+		Usage: "launch the tasks that arbe delegate and members of houses delegate",
+		Description: `Any number of hosts may launch the tasks of one database: each task is launched by one of them.
+arbe serve --provision does the same. Exit status 0 at a signal: other hosts continue the launches.
+
+` + launchHelp,
+		Flags: append(provisionFlags(),
+			&cli.BoolFlag{Name: "once", Usage: "launch the tasks that wait now, and end"},
+			&cli.StringSliceFlag{
+				Name:  "env",
+				Usage: "pass the `VARIABLE` of this environment to the agents; may be repeated",
+			},
+			&cli.StringSliceFlag{
+				Name:  "file",
+				Usage: "copy a file into the boxes' home folders, mode 0600: `SOURCE:PATH`; may be repeated",
+			},
+			databaseFlag(), secretKeysFlag(), cmdline.Verbose(),
+		),
+		Action: p.provisionAction,
+	}
+}
+
+func (p *program) provisionAction(c *cli.Context) error {
+	switch {
+	case c.Args().Present():
+		return cmdline.Usage("provision takes no arguments")
+	case c.Int("launches") < 1:
+		return cmdline.Usage("--launches %d: want at least 1", c.Int("launches"))
+	case c.String("database") == "":
+		return errNoDatabase()
+	}
+	h, err := p.host(c)
+	if err != nil {
+		return err
+	}
+	key, err := secret(h.data)
+	if err != nil {
+		return err
+	}
+	base, err := serverURL(h.data)
+	if err != nil {
+		return err
+	}
+	db, err := h.database(c.Context)
+	if err != nil {
+		return databaseExit(err)
+	}
+	defer db.Close()
+	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	h.client = h.minting(thread.BaseURL(base), key, &thread.Client{Log: logger, HTTP: p.http})
+	l := &launches{host: h, cli: c, db: db, key: key, logger: logger}
+	if l.env, err = variables("env", c.StringSlice("env")); err != nil {
+		return err
+	}
+	if l.files, err = inlineFiles(c.StringSlice("file")); err != nil {
+		return err
+	}
+	if c.Bool("once") {
+		return databaseExit(l.provisioner().Once(c.Context))
+	}
+	return l.provisioner().Run(c.Context)
+}
+
+// provisioning returns a loop that launches tasks beside a server.
+func (p *program) provisioning(
+	c *cli.Context, d server.Data, cfg server.Config,
+) func(context.Context, server.Serving) error {
+	return func(ctx context.Context, s server.Serving) error {
+		h, _ := p.beside(c, d, cfg, s)
+		db, err := h.database(ctx)
+		for ; err != nil; db, err = h.database(ctx) {
+			if !wait(ctx, reopenEvery) {
+				return nil
+			}
+		}
+		l := &launches{host: h, cli: c, db: db, key: s.Secret, logger: cfg.Logger}
+		return l.provisioner().Run(ctx)
+	}
+}
+
+// wait waits; false where ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// launches launches delegated tasks: a delegate.Host.
+type launches struct {
+	host   host
+	cli    *cli.Context
+	db     *control.DB
+	key    []byte // signs tokens
+	logger *slog.Logger
+
+	env   map[string]string // of each agent
+	files []launch.Inline   // in each box
+}
+
+func (l *launches) provisioner() delegate.Provisioner {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "host"
+	}
+	return delegate.Provisioner{
+		Queue: control.Queue{DB: l.db, Host: name + ":" + uuid.NewString()}, Host: l, Log: l.logger,
+		Most: l.cli.Int("launches"),
+	}
+}
+
+// Announce is delegate.Host's. An id that is taken by another entry stays so: its writer may write the parent.
+func (l *launches) Announce(ctx context.Context, o delegate.Order) error {
+	client, err := l.host.client(o.Parent)
+	if err != nil {
+		return err
+	}
+	err = announce(ctx, client, o)
+	var se *thread.StatusError
+	if errors.As(err, &se) && se.Status == http.StatusConflict {
+		l.logger.Warn("task not announced: the id is taken", "thread", o.Thread, "parent", o.Parent)
+		return nil
+	}
+	return err
+}
+
+// announce posts a task on its parent's thread.
+func announce(ctx context.Context, client *thread.Client, o delegate.Order) error {
+	_, err := client.Append(ctx, []thread.Entry{{
+		ID: thread.SpawnID(o.Thread), TS: thread.Stamp(time.Now()), AuthorID: o.Author,
+		Payload: thread.Marshal(thread.AgentSpawn{
+			Type: thread.TypeAgentSpawn, ChildThreadID: o.Thread, AgentID: o.Agent,
+		}),
+	}})
+	return err
+}
+
+// Launch is delegate.Host's.
+func (l *launches) Launch(ctx context.Context, o delegate.Order) error {
+	launcher, task, err := l.prepare(ctx, o)
+	if err != nil {
+		if l.Temporary(err) {
+			return err
+		}
+		return errors.Join(err, l.Refuse(ctx, o, err))
+	}
+	if err := remember(l.host.data, task.Thread); err != nil {
+		return err // noted before the run exists, so reconcile --all finds it
+	}
+	_, err = launcher.Launch(ctx, task)
+	var busy *launch.BusyError
+	if errors.Is(err, launch.ErrLaunched) || errors.As(err, &busy) {
+		l.logger.Info("task not launched: its thread has a run", "thread", o.Thread, "reason", err)
+		return nil
+	}
+	return err
+}
+
+// Refuse is delegate.Host's.
+func (l *launches) Refuse(ctx context.Context, o delegate.Order, cause error) error {
+	client, err := l.host.client(o.Thread)
+	if err != nil {
+		return err
+	}
+	launcher := &launch.Launcher{Client: client}
+	return launcher.Refuse(ctx, l.task(o), cause)
+}
+
+// Temporary is delegate.Host's.
+func (l *launches) Temporary(err error) bool {
+	var se *thread.StatusError
+	if errors.As(err, &se) {
+		switch se.Status {
+		case http.StatusBadRequest, http.StatusConflict, http.StatusGone, http.StatusRequestEntityTooLarge:
+			return false
+		}
+		return true
+	}
+	return isAway(err) || sandbox.Temporary(err) || errors.Is(err, resolve.ErrSlow) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// task returns the task of an order without what its box needs.
+func (l *launches) task(o delegate.Order) launch.Task {
+	t := launch.Task{
+		Thread: o.Thread, Run: o.Run(), Author: o.Author, Driver: o.Agent, Prompt: o.Prompt, Harness: o.Harness,
+		Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
+		Box: sandbox.Options{
+			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "", AutoStop: guard + margin,
+			Snapshot: os.Getenv("DAYTONA_SNAPSHOT"), Target: os.Getenv("DAYTONA_TARGET"),
+		},
+	}
+	if o.Parent != "" {
+		t.Parent = &thread.Parent{ThreadID: o.Parent, AuthorID: o.Result}
+	}
+	if o.Trusted { // the token is the operator's: no member clones with it
+		t.Box.Token = os.Getenv("GITHUB_TOKEN")
+	}
+	return t
+}
+
+// errLocal is the error of a member's task that would run as the user of this process.
+var errLocal = errors.New("this host launches no tasks of members in local boxes: start it with --local-boxes")
+
+// prepare returns the task of an order, and what launches it.
+func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launcher, launch.Task, error) {
+	t := l.task(o)
+	fail := func(err error) (*launch.Launcher, launch.Task, error) { return nil, t, err }
+	spec, err := catalog.Lookup(o.Harness)
+	if err != nil {
+		return fail(err)
+	}
+	if o.Live {
+		spec = spec.ForLive()
+	}
+	row := launchRow{db: l.db}
+	if row.thread, err = l.db.Host().Thread(ctx, o.Thread); err == nil {
+		err = row.box(l.cli)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if row.provider == "local" && !o.Trusted && !l.cli.Bool("local-boxes") {
+		return fail(errLocal)
+	}
+	provider, err := providerNamed(l.host.data, "the environment's runtime", row.provider)
+	if err != nil {
+		return fail(err)
+	}
+	client, err := l.host.client(o.Thread)
+	if err != nil {
+		return fail(err)
+	}
+	at, err := boxStreamURL(l.host.data, provider.Name())
+	if err != nil {
+		return fail(err)
+	}
+	t.Secrets = launchSecrets(l.cli, l.db, row.environment)
+	progress := func(step string) { l.logger.Debug("launch", "thread", o.Thread, "step", step) }
+	clients := func(id string) *thread.Client {
+		one, _ := l.host.client(id) // never fails
+		return one
+	}
+	return &launch.Launcher{
+		Provider: provider, Client: client, Boxes: clients, StreamURL: at, Runner: runnerFor,
+		Agent: launch.Agent{Program: spec.Binary, Package: spec.Package}, Tokens: runTokens(l.key),
+		Rows: l.host.resolver(provider, clients, progress), Progress: progress,
+		Continued: func(ctx context.Context, err error) bool {
+			return errors.Is(context.Cause(ctx), delegate.ErrStopped) || l.Temporary(err)
+		},
+	}, t, nil
+}
+
+// runTokens returns what signs the tokens of a run.
+func runTokens(key []byte) func(threadID, runID string) (write, renew string, err error) {
+	return func(threadID, runID string) (write, renew string, err error) {
+		write, err = token.Sign(key, token.Grant{
+			Stream: thread.StreamName(threadID), Scope: []string{token.ScopeWrite}, Run: runID,
+			Until: time.Now().Add(token.WriteTTL),
+		})
+		if err == nil {
+			renew, err = token.Sign(key, token.Grant{
+				Stream: thread.StreamName(threadID), Scope: []string{token.ScopeRenew}, Run: runID,
+				Until: time.Now().Add(guard + margin),
+			})
+		}
+		return write, renew, err
+	}
+}
+
+// delegating returns what makes the rows of members' tasks.
+func (r *lateRows) delegating(localBoxes bool) func(context.Context, server.Task) (server.Delegated, error) {
+	return func(ctx context.Context, t server.Task) (made server.Delegated, err error) {
+		s, err := r.scope(ctx, t.Member)
+		if err != nil {
+			return made, taskError(err)
+		}
+		d := control.Delegation{
+			ID: t.Thread, Parent: t.Parent, Harness: t.Harness, Environment: t.Environment, Sandbox: t.Sandbox,
+			NoLocal: !localBoxes,
+			Task: control.Task{
+				Prompt: t.Prompt, Author: t.Member, Model: t.Model, Live: t.Live, Repo: t.Repo, Branch: t.Branch,
+			},
+		}
+		if err := driver(&d, t.Agent); err != nil {
+			return made, &server.TaskError{Status: http.StatusBadRequest, Code: "task", Message: err.Error()}
+		}
+		o, fresh, err := s.Delegate(ctx, d)
+		if err != nil {
+			return made, taskError(err)
+		}
+		return server.Delegated{Thread: o.Thread, Agent: o.Agent, Fresh: fresh}, nil
+	}
+}
+
+// driver sets the agent of a delegation: the bot with an id, or one of the harness, which is pi if none is named.
+func driver(d *control.Delegation, agent string) (err error) {
+	if agent != "" {
+		if d.Agent, err = uuid.Parse(agent); err != nil {
+			return fmt.Errorf("agent %q: want the id of a bot, a UUID", agent)
+		}
+	} else {
+		d.Harness = cmp.Or(d.Harness, "pi")
+	}
+	if d.Harness != "" {
+		spec, err := catalog.Lookup(d.Harness)
+		if err != nil {
+			return err
+		}
+		d.Harness = spec.Name
+	}
+	return nil
+}
+
+// taskErrors are the answers to tasks that the rows do not allow.
+var taskErrors = []struct {
+	of     error
+	status int
+	code   string
+}{
+	{control.ErrLocal, http.StatusForbidden, "local_boxes"},
+	{control.ErrForbidden, http.StatusForbidden, "forbidden"},
+	{control.ErrTaken, http.StatusConflict, "conflict"},
+	{control.ErrNoBot, http.StatusBadRequest, "task"},
+	{control.ErrNoSandbox, http.StatusBadRequest, "task"},
+	{control.ErrNoRecipe, http.StatusBadRequest, "task"},
+	{control.ErrDeadBox, http.StatusBadRequest, "task"},
+	{control.ErrArchived, http.StatusBadRequest, "task"},
+	{control.ErrReference, http.StatusBadRequest, "task"},
+	{control.ErrInvalid, http.StatusBadRequest, "task"},
+	{control.ErrAbsent, http.StatusBadRequest, "task"},
+}
+
+// taskError makes an error of the database the answer to a task.
+func taskError(err error) error {
+	if isAway(err) {
+		return fmt.Errorf("%w: %w", member.ErrRows, err)
+	}
+	for _, e := range taskErrors {
+		if !errors.Is(err, e.of) {
+			continue
+		}
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause // without the name of the transaction
+		}
+		return &server.TaskError{
+			Status: e.status, Code: e.code, Message: sqlState.ReplaceAllString(err.Error(), ""),
+		}
+	}
+	return err
+}

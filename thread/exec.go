@@ -13,11 +13,11 @@ const prefixExec = "signal.exec."
 
 // The types of the signals of a command. They belong to no run and change no status.
 const (
-	TypeExecStarted  = prefixExec + "started"          // the request, before the box is opened
-	TypeExecRunning  = prefixExec + "running"          // its supervisor runs in the box, and starts the command next
-	TypeExecOutput   = prefixExec + "output"           // a piece of its output
-	TypeExecFinished = prefixExec + "finished"         // its end; one for each command
-	TypeExecCancel   = prefixExec + "cancel_requested" // a request to end it, from anyone who may write
+	TypeExecStarted  = "signal.exec.started"          // the request, before the box is opened
+	TypeExecRunning  = "signal.exec.running"          // its supervisor runs in the box, and starts the command next
+	TypeExecOutput   = "signal.exec.output"           // a piece of its output
+	TypeExecFinished = "signal.exec.finished"         // its end; one for each command
+	TypeExecCancel   = "signal.exec.cancel_requested" // a request to end it, from anyone who may write
 )
 
 // The streams of a command's output.

@@ -134,6 +134,10 @@ var structs = map[string]reflect.Type{
 	"agent_spawn":           reflect.TypeFor[thread.AgentSpawn](),
 	"child_finished":        reflect.TypeFor[thread.ChildFinished](),
 	"sandbox_resumed":       reflect.TypeFor[thread.SandboxResumed](),
+	"lease":                 reflect.TypeFor[lease.Record](),
+	"assistant":             reflect.TypeFor[thread.Line](),
+	"tool_result":           reflect.TypeFor[thread.Line](),
+	"session":               reflect.TypeFor[thread.Line](),
 	"exec_started":          reflect.TypeFor[thread.ExecStarted](),
 	"exec_running":          reflect.TypeFor[thread.ExecRunning](),
 	"exec_output":           reflect.TypeFor[thread.ExecOutput](),
@@ -352,7 +356,7 @@ func TestSchemaHasTheTypes(t *testing.T) {
 	}
 	var want []string
 	steps := map[string]bool{}
-	for _, name := range []string{"thread/payload.go", "thread/dispatch.go", "host/lease/lease.go"} {
+	for _, name := range []string{"thread/payload.go", "thread/dispatch.go", "thread/exec.go", "host/lease/lease.go"} {
 		for constant, value := range constants(t, name) {
 			switch {
 			case strings.HasPrefix(constant, "Type"):

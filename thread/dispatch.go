@@ -20,6 +20,7 @@ const prefixSetup = "signal.setup."
 
 // The steps of making a box, as the last part of a signal.setup type.
 const (
+	StepBox        = "box" // the machine, before anything is in it
 	StepRepository = "repository"
 	StepFolder     = "folder"
 	StepFile       = "file"

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // Run is one run of a thread, folded from its entries. Its JSON is a part of Fold's.
@@ -42,8 +44,9 @@ type Run struct {
 // Fold folds a thread's entries into its runs. Add every entry in the thread's order. The zero value is an empty
 // thread. Its JSON is its whole state: a Fold that is read from it continues with the thread's next entry.
 type Fold struct {
-	runs map[string]*Run
-	list []*Run // in the order of their first signals
+	runs  map[string]*Run
+	list  []*Run     // in the order of their first signals
+	execs []OpenExec // in the order of their start
 }
 
 // Add adds the thread's next entry.
@@ -73,6 +76,9 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		return
 	case TypePush, TypeSync, TypeSandboxKept:
 		f.after(sig, e)
+		return
+	case TypeExecStarted, TypeExecRunning, TypeExecOutput, TypeExecFinished:
+		f.exec(sig.Type, e, at)
 		return
 	default:
 		if !IsSetup(sig.Type) {
@@ -206,19 +212,39 @@ func (f *Fold) end(r *Run, e Entry, status, typ string) {
 	}
 }
 
+// foldState is the state of a fold with open commands. That of any other fold is the list of its runs.
+type foldState struct {
+	Runs  []*Run     `json:"runs"`
+	Execs []OpenExec `json:"execs"`
+}
+
 // MarshalJSON returns the fold's state.
 func (f Fold) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(f.list)
+	var state any = f.list
+	if len(f.execs) > 0 {
+		state = foldState{f.list, f.execs}
+	}
+	err := enc.Encode(state)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // UnmarshalJSON replaces the fold with the one whose state MarshalJSON returned.
 func (f *Fold) UnmarshalJSON(b []byte) error {
 	var list []*Run
-	if err := json.Unmarshal(b, &list); err != nil {
+	var execs []OpenExec
+	if jsonscan.IsObject(b) {
+		var state foldState
+		if err := json.Unmarshal(b, &state); err != nil {
+			return err
+		}
+		if len(state.Execs) == 0 {
+			return errors.New("state of a fold: an object without commands")
+		}
+		list, execs = state.Runs, state.Execs
+	} else if err := json.Unmarshal(b, &list); err != nil {
 		return err
 	}
 	runs := make(map[string]*Run, len(list))
@@ -228,7 +254,7 @@ func (f *Fold) UnmarshalJSON(b []byte) error {
 		}
 		runs[r.ID] = r // of runs without an id the last one is the current one
 	}
-	*f = Fold{list: list, runs: runs}
+	*f = Fold{list: list, runs: runs, execs: execs}
 	return nil
 }
 

@@ -46,6 +46,7 @@ type job struct {
 const (
 	argKeep = "keep"
 	argWork = "work"
+	argExec = "supervise" // of a command (arbe exec)
 
 	fdJob    = 3 // a keeper's
 	fdStderr = 3 // a worker's: the runner's own
@@ -104,7 +105,10 @@ const self = "/proc/self/exe"
 
 // become turns this process into the run's keeper by exec. /proc shows the environment that a process began with,
 // tokens included, whatever the process changes later; exec replaces it.
-func (j job) become() error {
+func (j job) become() error { return j.becomeAs(os.Args[0], argKeep, j.RunID) }
+
+// becomeAs turns this process into one with the arguments, which has the job.
+func (j job) becomeAs(argv ...string) error {
 	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
 	if err != nil {
@@ -118,8 +122,8 @@ func (j job) become() error {
 			return err
 		}
 	}
-	err = unix.Exec(self, []string{os.Args[0], argKeep, j.RunID}, withProcs(cleanEnviron(os.Environ()), keeperProcs))
-	return fmt.Errorf("start the keeper: %w", err)
+	err = unix.Exec(self, argv, withProcs(cleanEnviron(os.Environ()), keeperProcs))
+	return fmt.Errorf("start %s: %w", argv[1], err)
 }
 
 // Processors that Go uses in a run's processes, at most: each takes a thread. A process gets the number in its

@@ -63,6 +63,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 1 && args[1] == argWork {
 		return work(stdout)
 	}
+	if len(args) > 1 && args[1] == argExec {
+		return supervise(stderr)
+	}
 	runner.Hide()
 	p := program{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
 	return p.run(args)
@@ -72,7 +75,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (p *program) run(args []string) int {
 	commands := []*cli.Command{
 		p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.hydrateCommand(), p.decideCommand(),
-		p.statusCommand(), p.versionCommand(),
+		p.execCommand(), p.statusCommand(), p.versionCommand(),
 	}
 	for _, c := range commands {
 		c.Before = p.outrank

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"arbe.0sk.ar/runner/host/folder"
@@ -30,6 +31,7 @@ type copied struct {
 	Thread  string   `json:"threadId"`
 	Path    string   `json:"path"`
 	Exclude []string `json:"exclude,omitempty"`
+	At      string   `json:"at,omitempty"` // its path below the box's workspace; "" for the working directory
 }
 
 const (
@@ -37,10 +39,15 @@ const (
 	manifestFile = "manifest"
 )
 
-// of returns the folder of a box's notes.
-func (f folders) of(box sandbox.Ref) string {
+// of returns the folder of a box's notes about the folder at a path of its workspace.
+func (f folders) of(box sandbox.Ref, at string) string {
 	sum := sha256.Sum256([]byte(box.String()))
-	return filepath.Join(string(f), hex.EncodeToString(sum[:12]))
+	dir := filepath.Join(string(f), hex.EncodeToString(sum[:12]))
+	if at != "" {
+		sum = sha256.Sum256([]byte(at))
+		dir += "-" + hex.EncodeToString(sum[:6])
+	}
+	return dir
 }
 
 // state returns the folder for the temporary files of syncs of path: one for each path, so that two syncs never work on
@@ -52,7 +59,7 @@ func (f folders) state(path string) string {
 
 // note records that a folder was copied into a box.
 func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
-	dir := f.of(box)
+	dir := f.of(box, n.At)
 	if err := durable.MkdirAll(dir); err != nil {
 		return err
 	}
@@ -68,7 +75,31 @@ func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
 
 // has returns the note of a box; false if this host has none.
 func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
-	b, err := os.ReadFile(filepath.Join(f.of(box), copiedFile))
+	return readNote(f.of(box, ""), box)
+}
+
+// all returns the notes of a box: of the folder in its working directory, and of those of its environment.
+func (f folders) all(box sandbox.Ref) (notes []copied, err error) {
+	plain := f.of(box, "")
+	dirs, err := filepath.Glob(plain + "-*")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range append([]string{plain}, dirs...) {
+		n, ok, err := readNote(dir, box)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			notes = append(notes, n)
+		}
+	}
+	return notes, nil
+}
+
+// readNote returns the note in dir about a box; false if there is none.
+func readNote(dir string, box sandbox.Ref) (n copied, ok bool, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, copiedFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return n, false, nil
 	}
@@ -92,19 +123,43 @@ func (f folders) sync(
 	return f.pull(ctx, box, run.After.Sync.Delete)
 }
 
-// pull copies the changes of a box back. mine is false if this host has no folder of the box.
+// pull copies the changes of a box back, into each folder. mine is false if this host has no folder of the box.
 func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (result thread.Synced, mine bool) {
-	n, ok, err := f.has(box.Ref())
+	notes, err := f.all(box.Ref())
 	if err != nil {
 		return thread.Synced{Error: err.Error()}, true
 	}
-	if !ok {
-		return result, false
+	for _, n := range notes {
+		one := f.pullOne(ctx, box, n, deletes)
+		result.Copied += one.Copied
+		result.Bytes += one.Bytes
+		result.Deleted += one.Deleted
+		result.Conflicts = capped(append(result.Conflicts, below(n.At, one.Conflicts)...))
+		result.Skipped = capped(append(result.Skipped, below(n.At, one.Skipped)...))
+		if result.Error == "" {
+			result.Error = one.Error
+		}
 	}
-	manifest := filepath.Join(f.of(box.Ref()), manifestFile)
+	return result, len(notes) > 0
+}
+
+// below returns paths below a folder; the paths themselves for the folder "".
+func below(dir string, paths []string) (all []string) {
+	for _, p := range paths {
+		all = append(all, path.Join(dir, p))
+	}
+	return all
+}
+
+// pullOne copies the changes of one folder back.
+func (f folders) pullOne(ctx context.Context, box sandbox.Sandbox, n copied, deletes bool) (result thread.Synced) {
+	manifest := filepath.Join(f.of(box.Ref(), n.At), manifestFile)
 	base, err := folder.Load(manifest)
+	if err == nil {
+		box, err = placeIn(box, n.At)
+	}
 	if err != nil {
-		return thread.Synced{Error: err.Error()}, true
+		return thread.Synced{Error: err.Error()}
 	}
 	s := folder.Sync{
 		Folder: folder.Folder{Path: n.Path, Exclude: n.Exclude},
@@ -117,8 +172,8 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 		Copied:    out.Copied,
 		Bytes:     out.Bytes,
 		Deleted:   out.Deleted,
-		Conflicts: capped(out.Conflicts),
-		Skipped:   capped(out.Skipped),
+		Conflicts: out.Conflicts,
+		Skipped:   out.Skipped,
 	}
 	if out.Base != nil {
 		err = errors.Join(err, out.Base.Save(manifest))
@@ -126,7 +181,7 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 	if err != nil {
 		result.Error = err.Error()
 	}
-	return result, true
+	return result
 }
 
 // mostPaths bounds the paths in an entry.

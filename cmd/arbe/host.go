@@ -91,7 +91,7 @@ func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
 
 // work returns what this host can do for a run that has ended.
 func (h host) work() reconcile.Host {
-	return reconcile.Host{Push: pushRun, Sync: h.folders.sync, Unsaved: unsaved}
+	return reconcile.Host{Push: pushRun, Sync: h.folders.sync, Unsaved: unsavedAnywhere}
 }
 
 // pushOptions returns the options of a push to repo, with the tokens and addresses of this environment.

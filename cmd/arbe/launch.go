@@ -41,7 +41,7 @@ Environment:
   DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET, DAYTONA_SNAPSHOT   for --sandbox daytona`
 
 func launchFlags() []cli.Flag {
-	return []cli.Flag{
+	return append(environmentFlags(), []cli.Flag{
 		&cli.StringFlag{
 			Name:  "sandbox",
 			Value: "local",
@@ -130,7 +130,7 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name: "resources",
 			Usage: "create a Daytona box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB); " +
-				"not with --snapshot",
+				"only with an image: a snapshot has its own",
 		},
 		&cli.StringFlag{
 			Name:    "house",
@@ -141,7 +141,7 @@ func launchFlags() []cli.Flag {
 		&cli.StringFlag{
 			Name: "environment",
 			Usage: "label the box with the environment `NAME` (arbe.environment); with --database\n" +
-				"the environment of the box, whose secrets the agent gets as variables",
+				"the environment by which the box is made; other flags outrank it",
 		},
 		&cli.StringFlag{
 			Name: "agent",
@@ -149,7 +149,7 @@ func launchFlags() []cli.Flag {
 				"one of the harness)",
 		},
 		databaseFlag(), secretKeysFlag(), secretKMSFlag(),
-	}
+	}...)
 }
 
 func (p *program) launchCommand() *cli.Command {
@@ -204,9 +204,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	name := c.String("sandbox")
-	if row != nil {
-		name = row.provider
+	name, err := p.follow(c, h, &task, row)
+	if err != nil {
+		return fail(err)
 	}
 	provider, err := providerNamed(h.data, "--sandbox", name)
 	if err != nil {
@@ -360,12 +360,6 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 	}
 	if t.Box.Resources, err = sandbox.ParseResources(c.String("resources")); err != nil {
 		return t, spec, cmdline.Usage("--resources: %w", err)
-	}
-	if t.Box.Resources != (sandbox.Resources{}) {
-		if c.IsSet("snapshot") && os.Getenv("DAYTONA_SNAPSHOT") == "" {
-			return t, spec, cmdline.Usage("--snapshot and --resources exclude each other")
-		}
-		t.Box.Snapshot = ""
 	}
 	if t.After, err = afterFrom(c); err != nil {
 		return t, spec, err

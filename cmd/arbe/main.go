@@ -72,9 +72,9 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		},
 		Commands: []*cli.Command{
 			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
-			p.delegateCommand(), p.provisionCommand(), p.listCommand("ls"), p.openCommand(), p.shareCommand(),
-			p.sayCommand(), p.cancelCommand(), p.reconcileCommand(),
-			p.sandboxCommand(), p.dbCommand(), p.houseCommand(), p.memberCommand(),
+			p.execCommand(), p.delegateCommand(), p.provisionCommand(), p.listCommand("ls"), p.openCommand(),
+			p.shareCommand(), p.sayCommand(), p.cancelCommand(),
+			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.houseCommand(), p.memberCommand(),
 			p.agentCommand(), p.envCommand(), p.secretCommand(), p.versionCommand(),
 		},
 	}

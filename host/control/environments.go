@@ -135,8 +135,8 @@ func (s Scope) Binding(ctx context.Context, house, secret string) (all []Environ
 	return all, err
 }
 
-// ArchiveEnvironment takes an environment out of use: no new thread or sandbox may have it, and it is no house's
-// default any more.
+// ArchiveEnvironment takes an environment out of use: no new thread or sandbox may have it. Where it is its house's
+// default, what needs that is refused with ErrArchived until the house has another one.
 func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
 	return s.tx(ctx, "archive environment "+id, func(tx pgx.Tx) error {
 		return exec(ctx, tx, "environment",

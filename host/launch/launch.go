@@ -24,6 +24,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
@@ -53,6 +54,7 @@ type Task struct {
 	Live bool          // the run takes chats while it lasts
 	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
 
+	Limit time.Duration // the agent is ended after this time; 0: the runner's own guard
 	// Environment is the environment of a new box, for a launch with Rows; "" for the thread's, or its house's default.
 	Environment string
 
@@ -64,6 +66,7 @@ type Task struct {
 	Files   []Inline // in the box user's home folder
 	Dir     Tree     // a folder of this host to copy into the box; nil for none
 	Setup   Setup
+	Make    Make // what a new box gets first, by its environment
 }
 
 // Inline is a small file to make in the box, with mode 0600.
@@ -170,6 +173,11 @@ type launching struct {
 	fired  bool         // the runner may have been started: its answer is lost
 	again  bool         // an earlier launch has begun the run, and not started its runner
 	secret []string     // names of Env that are secrets
+
+	secrets map[string]string // what Secrets has returned
+
+	outputMu sync.Mutex
+	rest     [2][]byte // of each output of the command that runs: a line that has not ended
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
@@ -193,12 +201,12 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 		return done, err
 	}
 	if err := g.resolve(ctx); err != nil {
-		return done, errors.Join(err, g.end(ctx, nil, false, err))
+		return done, g.redacted(errors.Join(err, g.end(ctx, nil, false, err)))
 	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, errors.Join(err, g.end(ctx, box, fresh, err))
+		return done, g.redacted(errors.Join(err, g.end(ctx, box, fresh, err)))
 	}
 	return done, nil
 }
@@ -215,7 +223,11 @@ func (g *launching) resolve(ctx context.Context) error {
 	env := map[string]string{}
 	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
-	g.Env, g.secret = env, slices.Sorted(maps.Keys(secrets))
+	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
+	for i := range g.Make.Repositories {
+		r := &g.Make.Repositories[i]
+		r.Token = cmp.Or(r.Token, secrets["GITHUB_TOKEN"])
+	}
 	for _, name := range g.secret {
 		if strings.HasPrefix(name, "ARBE_") {
 			return fmt.Errorf("the secret %s: variables that begin with ARBE_ are the runner's", name)
@@ -344,10 +356,12 @@ func (g *launching) create(ctx context.Context, labels map[string]string) (box s
 	case g.Dir != nil:
 		o.Labels[sandbox.LabelTree] = sandbox.TreeFolder
 	}
+	g.Make.label(o.Labels)
+	o.Work = cmp.Or(o.Work, g.Make.work())
 	maps.Copy(o.Labels, g.Box.Labels)
 	maps.Copy(o.Labels, labels)
 	o.Progress = func(step string) { g.progress("%s", step) }
-	kind := ""
+	kind := thread.StepBox
 	if o.Repo != "" {
 		kind = thread.StepRepository
 	}

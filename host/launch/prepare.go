@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"strings"
 	"time"
 
@@ -35,9 +31,14 @@ command -v "$1"; echo`
 
 // prepare uploads and installs everything that the run needs and the box does not have.
 func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
+	if fresh {
+		if err := g.Make.Fill(ctx, box, g.steps.do); err != nil {
+			return err
+		}
+	}
 	machine, has, agent := "", "", ""
 	if err := g.steps.do(ctx, "", "looking into the sandbox", func() error {
-		out, err := g.sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
+		out, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
 		if err != nil {
 			return fmt.Errorf("look into the sandbox: %w", err)
 		}
@@ -72,17 +73,22 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 			return fmt.Errorf("copy %s into the sandbox: %w", g.Dir, err)
 		}
 	}
+	if fresh {
+		if err := g.Make.SetUp(ctx, box, g.secrets, g.steps.do, g.output); err != nil {
+			return err
+		}
+	}
 	for _, command := range g.Setup.Commands {
 		g.progress("setup: %s", command)
 		c := sandbox.Command{Env: g.Setup.Env, Timeout: g.Setup.Timeout, Output: g.output}
 		if err := g.steps.do(ctx, thread.StepCommand, command, func() error {
-			_, err := g.sh(ctx, box, c, inPath+command)
+			_, err := sh(ctx, box, c, inPath+command)
 			return err
 		}); err != nil {
 			return fmt.Errorf("setup command %q: %w", command, err)
 		}
 	}
-	if g.Dir != nil && fresh {
+	if (g.Dir != nil || len(g.Make.Folders) > 0) && fresh {
 		return g.mark(ctx, box)
 	}
 	return nil
@@ -103,7 +109,7 @@ func (g *launching) putFile(ctx context.Context, box sandbox.Sandbox, f Inline) 
 func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 	install := `npm install --global --no-audit --no-fund --loglevel=error --prefix "$HOME/` + npmPrefix + `" "$1"`
 	c := sandbox.Command{Timeout: installFor, Output: g.output}
-	if _, err := g.sh(ctx, box, c, install, g.Agent.Package); err != nil {
+	if _, err := sh(ctx, box, c, install, g.Agent.Package); err != nil {
 		return fmt.Errorf("install %s in the sandbox: %w", g.Agent.Package, err)
 	}
 	return nil
@@ -111,50 +117,12 @@ func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 
 // putRunner uploads the runner unless the box has the same one.
 func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, has string) error {
-	arch, ok := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]
-	if !ok {
-		return fmt.Errorf("the sandbox is a %q: runners exist for x86_64 and aarch64", machine)
-	}
-	path, err := l.Runner(arch)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // read only: nothing to lose
-	sum := sha256.New()
-	size, err := io.Copy(sum, f)
-	if err != nil {
-		return err
-	}
-	if hex.EncodeToString(sum.Sum(nil)) == has {
-		return nil
-	}
-	l.progress("uploading the runner (%.1f MB)", float64(size)/1e6)
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	file := sandbox.File{Path: runnerPath, InHome: true, Content: f, Size: size, Mode: 0o755}
-	if err := box.Upload(ctx, file); err != nil {
-		return fmt.Errorf("put the runner into the sandbox: %w", err)
-	}
-	return nil
-}
-
-// output reports the output of a command in the box as progress.
-func (l *Launcher) output(_ sandbox.Stream, b []byte) {
-	for line := range strings.Lines(string(b)) {
-		if line = strings.TrimSpace(line); line != "" {
-			l.progress("  %s", line)
-		}
-	}
+	return uploadRunner(ctx, box, machine, has, l.Runner, l.progress)
 }
 
 // sh runs a script in the box's working directory and returns its standard output. A failure is an error with the end
 // of its output.
-func (l *Launcher) sh(
+func sh(
 	ctx context.Context,
 	box sandbox.Sandbox,
 	c sandbox.Command,
@@ -194,6 +162,9 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_SANDBOX": box.Ref().String(),
 		"ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
 	})
+	if t.Limit > 0 {
+		env["ARBE_PI_TIMEOUT"] = t.Limit.String()
+	}
 	if len(g.secret) > 0 {
 		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
 	}

@@ -50,6 +50,7 @@ func (s *steps) do(ctx context.Context, kind, name string, step func() error) er
 		}
 	})
 	err := step()
+	s.g.flush()
 	stop()
 	wg.Wait()
 	if kind != "" {

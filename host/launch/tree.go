@@ -21,7 +21,7 @@ const copiedMark = ".arbe/copied"
 
 // mark creates copiedMark: later changes are the agent's.
 func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
-	_, err := g.sh(
+	_, err := sh(
 		ctx,
 		box,
 		sandbox.Command{Timeout: time.Minute},

@@ -90,7 +90,7 @@ func (w Writer) authored(e thread.Entry) bool {
 
 // foreign returns why a writer of one run may not post a valid entry; "" where it may. It may post the run's signals
 // and entries that are no signals. It may not post an id of another run, or one that claims the thread for its next
-// run.
+// run. The supervisor of a command in the box has the command's id as its run, and may post the command's entries.
 func (w Writer) foreign(e thread.Entry) string {
 	run := w.Run
 	if run == "" {
@@ -99,7 +99,14 @@ func (w Writer) foreign(e thread.Entry) string {
 	if owner, ok := thread.RunOf(e.ID); ok && owner != run || thread.IsClaim(e.ID) {
 		return "the token is for run " + run + ": it may not take an id of another run"
 	}
-	if f, err := thread.Scan(e.Payload); err != nil || f.Signal() && f.RunID != run {
+	f, err := thread.Scan(e.Payload)
+	if exec, _, ok := thread.ParseExecID(e.ID); ok {
+		if exec != run || err != nil || !thread.IsExec(f.Type) {
+			return "the token is for " + run + ": it may not take an id of another command"
+		}
+		return "" // of a command's supervisor
+	}
+	if err != nil || f.Signal() && f.RunID != run {
 		return "the token is for run " + run + ": it may post no signal of another run"
 	}
 	return ""

@@ -13,6 +13,7 @@ package recipe
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -119,4 +120,21 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 func (r Recipe) Config() (json.RawMessage, error) {
 	r.Name, r.Runtime, r.Secrets = "", "", nil
 	return json.Marshal(r)
+}
+
+// Stored returns the recipe of an environment's row, which has name, runtime and secrets apart from the config. It is
+// as strict as Parse.
+func Stored(name, runtime string, config json.RawMessage, secrets []Secret) (Recipe, error) {
+	whole := map[string]any{}
+	if err := json.Unmarshal(config, &whole); err != nil {
+		return Recipe{}, fmt.Errorf("read the config: %w", err)
+	}
+	whole["runtime"], whole["secrets"] = runtime, append([]Secret{}, secrets...)
+	data, err := json.MarshalIndent(whole, "", " ") // a line for each key, for the problems' places
+	if err != nil {
+		return Recipe{}, err
+	}
+	r, err := Parse(data)
+	r.Name = name
+	return r, err
 }

@@ -1,13 +1,14 @@
 // Package reconcile ends runs that died without reporting their end, and does the work after a run.
 //
-// For a thread it does four things, in this order, each only on evidence:
+// For a thread it does five things, in this order, each only on evidence:
 //
 //  1. An open run whose box or runner is dead, or that was silent for too long, gets a provisional end. If the runner's
 //     own end still arrives, it replaces the provisional one.
 //  2. The work that the launch asked for (a push, a copy back) is done, if this host can do it.
 //  3. The parent thread of a delegated run gets the run's end once, a provisional one after a delay. If the runner
 //     replaces an end that was delivered, the parent gets one correction.
-//  4. Boxes that are no longer needed are released by a record on the box's lease, then deleted by id.
+//  4. A command in a box (arbe exec) whose box or supervisor is dead gets its end.
+//  5. Boxes that are no longer needed are released by a record on the box's lease, then deleted by id.
 //
 // The ids of all entries follow from the run, and every box has a lease. So any number of reconcilers may work at the
 // same time, and another one finishes what one that dies half-way has begun. Boxes of other installations are never
@@ -86,6 +87,7 @@ const (
 	Corrected = "corrected" // a parent got a correction
 	Kept      = "kept"      // a box is kept after its run
 	Reaped    = "reaped"    // a box was released
+	Ended     = "ended"     // a command in a box got an end
 )
 
 // Action is one action of a Reconciler.
@@ -156,7 +158,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 			errs = append(errs, t.notify(ctx, run))
 		}
 	}
-	errs = append(errs, t.rows(ctx), t.reap(ctx))
+	errs = append(errs, t.settleExecs(ctx), t.rows(ctx), t.reap(ctx))
 	if err = errors.Join(errs...); err == nil {
 		p.memory.keep(t)
 	}

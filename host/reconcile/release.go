@@ -164,9 +164,8 @@ func (t *settling) needOf(
 	} else if wantsSync(run) {
 		n.Wanted = "its folder is not copied back"
 	}
-	saved := run.Push != nil && (run.Push.Pushed || run.Push.Nothing) || run.Sync != nil && run.Sync.Error == ""
-	if n.Wanted == "" && !saved {
-		n.Unsaved, err = t.unsaved(ctx, v, b, run)
+	if rest, any := unsavedTrees(b, run); n.Wanted == "" && any {
+		n.Unsaved, err = t.unsaved(ctx, v, rest, run)
 	}
 	return n, run, err
 }
@@ -270,7 +269,8 @@ func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why
 	return nil
 }
 
-// openRun reports whether the run of a hold is open: on this thread as it was just read, or on another one.
+// openRun reports whether the run, or the command, of a hold is open: on this thread as it was just read, or on another
+// one.
 func (t *settling) openRun(ctx context.Context, h lease.Hold) (bool, error) {
 	on := t
 	if h.ThreadID != t.id {
@@ -281,5 +281,6 @@ func (t *settling) openRun(ctx context.Context, h lease.Hold) (bool, error) {
 			return true, err
 		}
 	}
-	return on.run(h.RunID).Status == thread.StatusRunning, nil
+	_, exec := on.fold.OpenExec(h.RunID)
+	return exec || on.run(h.RunID).Status == thread.StatusRunning, nil
 }

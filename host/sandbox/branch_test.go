@@ -69,8 +69,7 @@ func TestExistingBranch(t *testing.T) {
 	})
 }
 
-// TestResources: a box gets what it was ordered with. Resources without an image, which has none of its own, are refused
-// before anything is sent.
+// TestResources: a box gets what it was ordered with. Resources without an image are refused before anything is sent.
 func TestResources(t *testing.T) {
 	t.Parallel()
 	h := daytonaHouse(t)

@@ -26,8 +26,8 @@ type Local struct {
 }
 
 // NewLocal returns the provider whose boxes are folders in dir, which it creates when needed. A box has the folders
-// home and work, a record with its options, and a list of detached processes. It ignores region and AutoStop, and refuses
-// image, snapshot, resources and volumes.
+// home and work, a record with its options, and a list of detached processes. It ignores region and AutoStop, and
+// refuses image, snapshot, resources and volumes.
 //
 // The ids of its boxes name this machine and dir. Boxes of another machine or folder are foreign: Probe reports them as
 // Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.

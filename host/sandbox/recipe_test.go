@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,9 +192,12 @@ func TestVolumes(t *testing.T) {
 			{ID: "id-3", Name: "three", State: "error", ErrorReason: "no space"},
 		}
 	})
-	h.create(t, sandbox.Options{Volumes: []sandbox.Volume{{Name: "one", Path: "/data/one"}, {Name: "id-2", Path: "/two"}}})
+	h.create(t, sandbox.Options{
+		Volumes: []sandbox.Volume{{Name: "one", Path: "/data/one"}, {Name: "id-2", Path: "/two"}},
+	})
 	got := h.fake.Boxes()[0].Volumes
-	if len(got) != 2 || got[0] != (fakedaytona.Mount{VolumeID: "id-1", MountPath: "/data/one"}) || got[1].VolumeID != "id-2" {
+	want := []fakedaytona.Mount{{VolumeID: "id-1", MountPath: "/data/one"}, {VolumeID: "id-2", MountPath: "/two"}}
+	if !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}
 	_, err := h.Create(t.Context(), sandbox.Options{Volumes: []sandbox.Volume{{Name: "three", Path: "/v"}}})

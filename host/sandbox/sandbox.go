@@ -2,9 +2,9 @@
 // middle of one.
 //
 // A Sandbox is one box with a working directory. The folder that the working directory of a new box is in is the
-// workspace: other repositories and folders stand there, too. A Provider makes boxes, opens them again by their ids and releases
-// them. A box does not depend on this process: commands that Detach has started outlive it, and a box stays until it is
-// destroyed.
+// workspace: other repositories and folders stand there, too. A Provider makes boxes, opens them again by their ids and
+// releases them. A box does not depend on this process: commands that Detach has started outlive it, and a box stays
+// until it is destroyed.
 //
 // Paths from outside are confined: a path outside of the working directory (or of the home folder, if File.InHome is
 // set) is refused before anything is sent. Secrets travel in environments and request bodies, never in command lines.

@@ -146,12 +146,15 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 			continue
 		}
 		if r.Partial {
+			b.open[at].pieces = true
 			return Item{}, false
 		}
 		result := *r
+		result.Pieces = i.pieces
 		if d := r.Time.Sub(i.Time); result.Duration == 0 && d > 0 && !i.Time.IsZero() {
 			result.Duration = d
 		}
+		i.pieces = false
 		call := *i.Call
 		call.Result, call.State = &result, Done
 		if r.Failed {
@@ -171,7 +174,11 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 // start takes the beginning of a run: calls before it get no result any more.
 func (b *Builder) start(i Item) []Change {
 	changes := b.unanswered()
-	b.open, b.bytes = nil, 0
+	for at := len(b.open) - 1; at >= 0; at-- {
+		if !b.open[at].ofPerson() {
+			b.forget(at)
+		}
+	}
 	if b.harness != "" && i.Harness != "" && b.harness != i.Harness {
 		r := *i.Rule
 		r.Was, i.Rule = b.harness, &r
@@ -186,7 +193,7 @@ func (b *Builder) start(i Item) []Change {
 func (b *Builder) unanswered() []Change {
 	var changes []Change
 	for at, i := range b.open {
-		if i.Call.State != Running {
+		if i.Call.State != Running || i.ofPerson() {
 			continue
 		}
 		call := *i.Call
@@ -197,6 +204,9 @@ func (b *Builder) unanswered() []Change {
 	}
 	return changes
 }
+
+// ofPerson reports whether a call is a command that a person runs in the box, which is of no run.
+func (i Item) ofPerson() bool { return i.Harness == "" }
 
 // end takes a verdict, or one half of it. As thread.Fold has it, the first finished-signal of a run ends it, and one
 // of the runner replaces a provisional one of a host.

@@ -222,6 +222,19 @@ func TestBuilder(t *testing.T) {
 			},
 			[]string{"x.exec.0 call ls failed  2s", "x.exec.1 result a"},
 		},
+		{
+			"a command in the box, over the start and the end of a run",
+			[]thread.Entry{
+				line("x.exec.0", 1, `{"type":"signal.exec.started","command":"ls"}`),
+				line("r.started", 1, `{"type":"signal.dispatch.session_started","runId":"r","harness":"pi"}`),
+				line("r.end.0", 2, `{"type":"signal.thread.status_changed","runId":"r","harness":"pi","status":"completed"}`),
+				line("x.exec.1", 3, `{"type":"signal.exec.finished","exitCode":null,"signal":"SIGKILL","timedOut":true}`),
+			},
+			[]string{
+				"x.exec.0 call ls failed ended after its time; SIGKILL 2s", "r.started rule pi starts in  (run r)",
+				"r.end.0 verdict completed",
+			},
+		},
 	} {
 		if d := gocmp.Diff(tt.want, list(build(tt.entries))); d != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, d)

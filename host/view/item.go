@@ -75,6 +75,7 @@ type Item struct {
 	Notice  *Notice
 	Verdict *Verdict
 
+	pieces  bool // a call whose output has come in pieces
 	answers bool // a turn of a mirror that names no chats: it answers all before it
 }
 
@@ -164,6 +165,7 @@ type Result struct {
 	// Partial is a piece of the output of a command that a person runs in the box (arbe exec). Its Result, which
 	// ends the command, comes later.
 	Partial bool
+	Pieces  bool // of such a command: its output came in pieces before this result
 	Cut     bool // see Item.Cut
 }
 

@@ -9,13 +9,6 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// The types of signals that package thread does not name.
-const (
-	typeExec       = "signal.exec.started"
-	typeExecOutput = "signal.exec.output"
-	typeExecEnd    = "signal.exec.finished"
-)
-
 // signal makes the items of a signal.
 func (m *maker) signal() {
 	sig, err := thread.Scan(m.entry.Payload)
@@ -28,7 +21,7 @@ func (m *maker) signal() {
 		m.started()
 	case thread.TypeStatus, thread.TypeFailed, thread.TypeOrphaned:
 		m.verdict(sig)
-	case typeExec, typeExecOutput, typeExecEnd:
+	case thread.TypeExecStarted, thread.TypeExecOutput, thread.TypeExecFinished:
 		m.exec(sig.Type)
 	case thread.TypeSandboxResumed:
 		p := read[struct{ Sandbox *thread.Sandbox }](m) // other software's; a host's own names a row
@@ -113,14 +106,12 @@ func (v *Verdict) total(t thread.Totals) {
 // exec makes the items of a command that a person runs in the box: a call, pieces of its output, and its result.
 func (m *maker) exec(typ string) {
 	p := read[struct {
-		Command    string  `json:"command"`
-		Text       string  `json:"text"`
-		ExitCode   *int    `json:"exitCode"`
-		Signal     string  `json:"signal"`
-		DurationMs float64 `json:"durationMs"`
+		Command string `json:"command"`
+		Text    string `json:"text"`
+		thread.ExecFinished
 	}](m)
 	id, _, _ := strings.Cut(m.entry.ID, ".")
-	if typ == typeExec {
+	if typ == thread.TypeExecStarted {
 		m.add(Item{Kind: KindCall, Author: m.entry.AuthorID, Call: &Call{
 			ID: id, Name: "exec", Main: p.Command, Arguments: thread.Marshal(map[string]string{"command": p.Command}),
 			State: Running,
@@ -128,10 +119,30 @@ func (m *maker) exec(typ string) {
 		return
 	}
 	m.add(Item{Kind: KindResult, Result: &Result{
-		CallID: id, Name: "exec", Entry: m.entry.ID, Text: p.Text, Time: m.entry.Time(), ExitCode: p.ExitCode,
-		Failed: p.Signal != "" || p.ExitCode != nil && *p.ExitCode != 0, Duration: milliseconds(p.DurationMs),
-		Partial: typ == typeExecOutput,
+		CallID: id, Name: "exec", Entry: m.entry.ID, Text: p.Text + execEnd(p.ExecFinished), Time: m.entry.Time(),
+		ExitCode: p.ExitCode, Failed: p.ExitSignal != nil || p.Error != "" || p.ExitCode != nil && *p.ExitCode != 0,
+		Duration: milliseconds(float64(p.DurationMs)), Partial: typ == thread.TypeExecOutput,
 	}})
+}
+
+// execEnd returns what a reader has to know of a command's end beside its exit code; "" for nothing.
+func execEnd(p thread.ExecFinished) string {
+	var parts []string
+	switch {
+	case p.Error != "":
+		parts = append(parts, p.Error)
+	case p.TimedOut:
+		parts = append(parts, "ended after its time")
+	case p.Cancelled:
+		parts = append(parts, "cancelled")
+	}
+	if p.ExitSignal != nil {
+		parts = append(parts, *p.ExitSignal)
+	}
+	if p.Dropped > 0 {
+		parts = append(parts, Size(p.Dropped)+" of the output are left out")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // notices makes the item of a signal that is one sentence.
@@ -139,6 +150,9 @@ func (m *maker) notices(typ string) {
 	switch typ {
 	case thread.TypeCancel:
 		m.notice(Notice{Kind: NoticeCancel, Text: because("cancel requested", read[thread.Cancel](m).Reason)})
+	case thread.TypeExecCancel:
+		text := because("cancel of a command requested", read[thread.ExecCancel](m).Reason)
+		m.notice(Notice{Kind: NoticeCancel, Text: text})
 	case thread.TypeEnd:
 		m.notice(Notice{Kind: NoticeEnd, Text: "end requested: the run ends once it has done what is queued"})
 	case thread.TypeRefused:

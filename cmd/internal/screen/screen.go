@@ -4,6 +4,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -259,6 +260,9 @@ func (s *Screen) speaker(i view.Item) {
 	who := i.Model
 	if who == "" {
 		who = "assistant"
+		if i.Kind == view.KindCall && i.Harness == "" { // a person runs a command in the box
+			who = cmp.Or(i.Author, "command")
+		}
 	}
 	if i.Subagent != nil {
 		who += " (subagent " + i.Subagent.ID + ")"

@@ -86,6 +86,8 @@ func (s *Screen) result(r view.Result, d *view.Diff, tool, label string) {
 	}
 	switch {
 	case d != nil && (!isShell(tool) || strings.TrimSpace(r.Text) == ""):
+	case r.Text == "" && r.Pieces:
+		s.row("  ", append(head, piece{dim, "(end)"}), s.Full)
 	case strings.TrimSpace(r.Text) == "" && len(r.Images) == 0:
 		s.row("  ", append(head, piece{dim, "(no output)"}), s.Full)
 	default:

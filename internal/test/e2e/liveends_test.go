@@ -111,6 +111,24 @@ var liveEnds = []liveCase{
 		}
 		l.check("r1.prompt")
 	}},
+	{"KILL of the keeper", nil, func(t *testing.T, l *live) {
+		l.model.More(fine)
+		l.begin()
+		l.turn(1, "completed", "r1.prompt")
+		k := l.known("r1")
+		if err := l.r.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		second := l.say("said without the keeper")
+		l.turn(2, "completed", second)
+		l.post(l.endRequested())
+		_ = l.r.Wait() // killed; its output ends with the worker's
+		l.until("the agent is gone", func() bool { return syscall.Kill(k.AgentPID, 0) != nil })
+		if got := l.end().Status; got != thread.StatusCompleted {
+			t.Errorf("the run is %s", got)
+		}
+		l.check("r1.prompt", second)
+	}},
 	{"KILL of the runner: the agent's input ends", nil, func(t *testing.T, l *live) {
 		l.model.More(fine)
 		l.begin()

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/cgi"
@@ -44,7 +45,7 @@ func newForge(t *testing.T, h *host) *forge {
 	f.git("-C", f.bare, "config", "http.receivepack", "true")
 	backend := http.StripPrefix("/acme", &cgi.Handler{
 		Path: filepath.Join(f.git("--exec-path"), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(f.bare), "GIT_HTTP_EXPORT_ALL=1"},
+		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(f.bare), "GIT_HTTP_EXPORT_ALL=1"}, Stderr: io.Discard,
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v3/repos/acme/widgets", func(w http.ResponseWriter, _ *http.Request) {

@@ -9,8 +9,8 @@
 // What differs: paths in a box are those of this machine, and what is outside of the box cannot be written to through
 // the files API; the clock of idle boxes moves by Tick alone, or with real time when Tick is called; a box's
 // processes are found by their environment and working directory, and a process that has changed both outlives its
-// box. Git is the program, not go-git. An image is a name, and a volume a record: a box has neither's files. There is no
-// PTY, no port, no preview, no snapshot or code-run: those answer 404.
+// box. Git is the program, not go-git. An image is a name, and a volume a record: a box has neither's files. There is
+// no PTY, no port, no preview, no snapshot or code-run: those answer 404.
 //
 // A session id that is a path fails the test, because the original makes and removes that path.
 package fakedaytona

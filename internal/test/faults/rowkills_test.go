@@ -185,7 +185,7 @@ func (k *killing) settles(id string) {
 	until(k.t, "rows and boxes that are settled", func() bool {
 		k.r.exec(k.t, "update sandboxes set pending_until = now() - interval '1 s' where status = 'pending'")
 		k.r.exec(k.t, "update threads set claimed_at = now() - interval '1 h' where claimed_at is not null")
-		out, _ = k.command("reconcile", "--all", "--orphan-after", "300ms").CombinedOutput() // it may fail, and is repeated
+		out, _ = k.command("reconcile", "--all", "--orphan-after", "300ms").CombinedOutput() // repeated if it fails
 		return k.state(id) == k.wants(id)
 	})
 	ok = true
@@ -194,7 +194,8 @@ func (k *killing) settles(id string) {
 // state is what the rows and the machine have of a thread that is settled: its status, claims, boxes, holds.
 func (k *killing) state(id string) string {
 	rows := k.r.text(k.t, `select concat_ws(' ',
-		(select status from threads where id = $1), (select count(*) from threads where claimed_run is not null), 'claims,',
+		(select status from threads where id = $1),
+		(select count(*) from threads where claimed_run is not null), 'claims,',
 		(select count(*) from sandboxes where status <> 'dead' or destroyed_at is null), 'boxes,',
 		(select count(*) from sandbox_holds), 'holds')`, id)
 	machines, err := filepath.Glob(filepath.Join(k.v.dir, "boxes", "*"))

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/exec"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
+)
+
+func (p *program) execCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "exec",
+		Usage:     "run a command in a thread's box, with its output on the thread",
+		ArgsUsage: "ID -- COMMAND",
+		Description: `Runs COMMAND in the box of the thread's newest run, shows its output, and exits with its status
+(128+n for signal n). COMMAND is not for a shell: for pipes and variables use sh -c '…'. Output and end are
+entries on the thread; of the output the first 1 MiB.
+
+The command continues if this process dies. Ctrl-C asks the command to end; a second Ctrl-C stops watching.
+It gets TERM, and KILL 5 s later, as after --timeout. Several commands may run at the same time, beside a run.
+
+Environment: as of arbe launch.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{
+				Name: "cwd", Usage: "run in `FOLDER` of the box, from the working directory on (default: that)",
+			},
+			&cli.StringSliceFlag{
+				Name: "env", Usage: "pass the `VARIABLE` of this environment to the command; may be repeated",
+			},
+			&cli.DurationFlag{
+				Name: "timeout", Value: exec.DefaultTimeout, Usage: "end the command after `DURATION`, at most 72h",
+			},
+			&cli.BoolFlag{Name: "detach", Usage: "print {threadId, execId} once the command is started, and return"},
+			&cli.StringFlag{
+				Name: "cancel", Usage: "in place of COMMAND: ask the command with the id `EXEC` to end",
+			},
+			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the command"},
+		},
+		Action: p.execAction,
+	}
+}
+
+func (p *program) execAction(c *cli.Context) error {
+	cancel := c.String("cancel")
+	switch {
+	case c.NArg() < 1:
+		return cmdline.Usage("want a thread id; see %s --help", c.Command.HelpName)
+	case cancel != "" && c.NArg() > 1:
+		return cmdline.Usage("--cancel takes no COMMAND")
+	case cancel != "" && !thread.ValidRun(cancel):
+		return cmdline.Usage("--cancel %q: want the id of a command", cancel)
+	case cancel == "" && c.NArg() < 2:
+		return cmdline.Usage("want a COMMAND after --; see %s --help", c.Command.HelpName)
+	case cancel == "" && c.Duration("timeout") <= 0:
+		return cmdline.Usage("--timeout: want more than 0")
+	}
+	id, err := p.toChange(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	h, err := p.host(c)
+	if err != nil {
+		return err
+	}
+	client, err := h.client(id)
+	if err != nil {
+		return err
+	}
+	if cancel != "" {
+		return p.cancelExec(c, client, cancel)
+	}
+	env, err := variables("env", c.StringSlice("env"))
+	if err != nil {
+		return err
+	}
+	r := exec.Request{
+		Thread: id, ID: uuid.Must(uuid.NewV7()).String(), Author: c.String("author"), Argv: c.Args().Tail(),
+		Cwd: c.String("cwd"), Env: env, Timeout: c.Duration("timeout"),
+	}
+	var bad *exec.BadRequestError
+	if err := r.Check(); errors.As(err, &bad) {
+		return cmdline.Usage("%w", err)
+	}
+	key, err := secret(h.data)
+	if err != nil {
+		return err
+	}
+	steps := cmdline.NewSteps(p.stderr)
+	defer steps.End()
+	x := h.commands(client, key)
+	x.Progress = steps.Begin
+	// Without a box nothing is posted.
+	if _, err := exists(c.Context, client); err != nil {
+		return reachThread(client, err)
+	}
+	if _, _, err := h.boxes(client, x.Lease).Find(c.Context); err != nil {
+		return &cmdline.Exit{Status: 1, Cause: err}
+	}
+	posted, err := x.Post(c.Context, r)
+	if err != nil {
+		return reachThread(client, err)
+	}
+	// The command's end is on the thread, whatever becomes of this process.
+	box, err := x.Fire(c.Context, posted)
+	if err != nil {
+		return &cmdline.Exit{Status: 1, Cause: err}
+	}
+	steps.End()
+	if c.Bool("detach") {
+		return json.NewEncoder(p.stdout).Encode(struct {
+			Thread string `json:"threadId"`
+			Exec   string `json:"execId"`
+		}{id, r.ID})
+	}
+	return p.followExec(c, client, posted, func(ctx context.Context) { x.Ended(ctx, box, posted.Request) })
+}
+
+// cancelExec asks a command to end.
+func (p *program) cancelExec(c *cli.Context, client *thread.Client, id string) error {
+	var fold thread.Fold
+	var known bool
+	_, err := client.Only("signal.exec.").Read(c.Context, "0", false, func(e thread.Entry) error {
+		fold.Add(e)
+		known = known || e.ID == thread.ExecID(id, 0)
+		return nil
+	})
+	if err != nil {
+		return reachThread(client, err)
+	}
+	if _, open := fold.OpenExec(id); !open {
+		why := "has no command " + id
+		if known {
+			why = "has the end of command " + id + " already"
+		}
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("thread %s %s", client.Thread, why)}
+	}
+	if err := exec.Cancel(c.Context, client, id, uuid.NewString(), c.String("author"), ""); err != nil {
+		return reach(err)
+	}
+	fmt.Fprintf(p.stderr, "asked command %s to end\n", id)
+	return nil
+}
+
+// followExec shows a command's output, and ends with its status.
+func (p *program) followExec(
+	c *cli.Context, client *thread.Client, posted exec.Posted, drop func(context.Context),
+) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
+	defer leave()
+	type result struct {
+		end thread.ExecFinished
+		ok  bool
+		err error
+	}
+	over := make(chan result, 1)
+	go func() {
+		end, ok, err := exec.Follow(ctx, client, posted.ID, posted.Offset, p.printOutput)
+		over <- result{end, ok, err}
+	}()
+	for asked := false; ; {
+		select {
+		case r := <-over:
+			if r.err != nil || !r.ok {
+				return errors.Join(reach(r.err), &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
+					"the command continues: arbe thread tail %s shows it, arbe exec --cancel %s %[1]s ends it",
+					posted.Thread, posted.ID)})
+			}
+			drop(ctx)
+			return p.execEnded(r.end, posted)
+		case sig := <-signals:
+			if asked || sig != syscall.SIGINT {
+				leave()
+				continue
+			}
+			asked = true
+			const reason = "interrupted at the terminal"
+			err := exec.Cancel(ctx, client, posted.ID, uuid.NewString(), posted.Author, reason)
+			if err != nil {
+				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+				continue
+			}
+			fmt.Fprintln(p.stderr, "asked the command to end")
+		}
+	}
+}
+
+// printOutput prints a piece of a command's output on the stream that it came from.
+func (p *program) printOutput(o thread.ExecOutput) error {
+	w := p.stdout
+	if o.Stream == thread.StreamStderr {
+		w = p.stderr
+	}
+	if _, err := fmt.Fprint(w, o.Text); err != nil {
+		return err // nobody reads it
+	}
+	if o.Truncated {
+		fmt.Fprintf(p.stderr, "\narbe: the rest of the output is not on the thread\n")
+	}
+	return nil
+}
+
+// execEnded prints what the status does not tell of a command's end, and returns the error with the status; nil for 0.
+func (p *program) execEnded(end thread.ExecFinished, posted exec.Posted) error {
+	say := func(format string, args ...any) { fmt.Fprintf(p.stderr, "arbe: "+format+"\n", args...) }
+	if end.Dropped > 0 {
+		say("%s of the output are not on the thread", view.Size(end.Dropped))
+	}
+	switch {
+	case end.Error != "":
+		say("%s", end.Error)
+	case end.TimedOut:
+		say("the command was ended after %v", posted.Timeout)
+	case end.Cancelled:
+		say("the command was cancelled")
+	}
+	if status := exec.ExitStatus(end); status != 0 {
+		return &cmdline.Exit{Status: status}
+	}
+	return nil
+}
+
+// commands returns what runs commands in the box of a thread.
+func (h host) commands(client *thread.Client, key []byte) *exec.Host {
+	mint := h.minting(client.Base, key, client)
+	lease := func(id string) *thread.Client {
+		c, _ := mint(id) // never fails
+		return c
+	}
+	return &exec.Host{
+		Client: client, Box: h.boxes(client, lease).Box, Lease: lease, Runner: runnerFor,
+		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
+		Tokens: func(threadID, execID string, life time.Duration) (write, renew string, err error) {
+			sign := func(scope string, life time.Duration) string {
+				signed, serr := token.Sign(key, token.Grant{
+					Stream: thread.StreamName(threadID), Scope: []string{scope}, Run: execID,
+					Until: time.Now().Add(life),
+				})
+				err = errors.Join(err, serr)
+				return signed
+			}
+			return sign(token.ScopeWrite, token.WriteTTL), sign(token.ScopeRenew, life), err
+		},
+	}
+}
+
+// boxes returns what finds the box of a thread.
+func (h host) boxes(client *thread.Client, lease func(string) *thread.Client) exec.Boxes {
+	return exec.Boxes{Client: client, Lease: lease, Provider: func(name string) (exec.Provider, error) {
+		return providerNamed(h.data, "the provider of the thread's box", name)
+	}}
+}

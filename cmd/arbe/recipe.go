@@ -1,0 +1,228 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/folder"
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/recipe"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// environmentFlags are the flags of a launch that choose how its box is made.
+func environmentFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{
+			Name: "environment-file", TakesFile: true,
+			Usage: "make the box by the environment in `FILE`, of this host; other flags outrank it",
+		},
+		&cli.StringFlag{
+			Name:  "image",
+			Usage: "build a Daytona box from the `IMAGE` of a registry, instead of a snapshot",
+		},
+	}
+}
+
+// follow makes a task's box by its environment, and returns the provider's name. Flags outrank the environment. row is
+// that of the task's thread; nil for none.
+func (p *program) follow(c *cli.Context, h host, t *launch.Task, row *launchRow) (provider string, err error) {
+	t.Box.Image = c.String("image")
+	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
+		t.Box.Snapshot = "" // the provider's default
+	}
+	if t.Box.Image != "" && t.Box.Snapshot != "" {
+		return "", cmdline.Usage("--image and --snapshot exclude each other")
+	}
+	provider = c.String("sandbox")
+	file := c.String("environment-file")
+	switch {
+	case row != nil && file != "":
+		const text = "--environment-file: the thread is of a house, whose environment %s its box has"
+		return "", cmdline.Usage(text, row.environment)
+	case row != nil:
+		provider = row.provider
+		err = row.follow(c.Context, t)
+	case file != "":
+		var r recipe.Recipe
+		if r, err = p.readRecipe(file, recipe.ParseHost); err != nil {
+			return "", err
+		}
+		if !c.IsSet("sandbox") {
+			provider = cmp.Or(r.Runtime, provider)
+		}
+		err = followFile(h, t, r, filepath.Dir(file))
+	}
+	for i := range t.Make.Repositories {
+		t.Make.Repositories[i].GitHub = os.Getenv("GITHUB_SERVER_URL")
+	}
+	return provider, err
+}
+
+// follow makes a task's box by the environment of its row, which is checked again.
+func (r *launchRow) follow(ctx context.Context, t *launch.Task) error {
+	e, err := r.db.Host().Environment(ctx, r.environment)
+	if err != nil {
+		return databaseExit(err)
+	}
+	stored, err := storedRecipe(e)
+	if err != nil {
+		return &cmdline.Exit{Status: exitData, Cause: fmt.Errorf("environment %s: %w", e.ID, err)}
+	}
+	t.Follow(stored)
+	return nil
+}
+
+// storedRecipe returns the recipe in an environment's row.
+func storedRecipe(e control.Environment) (recipe.Recipe, error) {
+	var secrets []recipe.Secret
+	for _, b := range e.Bindings {
+		secrets = append(secrets, recipe.Secret(b))
+	}
+	return recipe.Stored(e.Name, e.Runtime, e.Config, secrets)
+}
+
+// followFile makes a task's box by an environment in a file of this host, of which dir is the folder. Its secrets are
+// variables of this process's environment.
+func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
+	t.Follow(r)
+	for i := range t.Make.Repositories {
+		t.Make.Repositories[i].Token = t.Box.Token
+	}
+	for _, f := range r.Files {
+		if f.Host == "" {
+			continue
+		}
+		content, err := os.ReadFile(hostPath(dir, f.Host))
+		if err != nil {
+			return cmdline.Usage("--environment-file: the file %s: %w", f.Path, err)
+		}
+		t.Make.Files = append(t.Make.Files, launch.File{Path: f.Path, Content: content, Mode: launch.ModeOf(f)})
+	}
+	t.Secrets = func(context.Context) (map[string]string, error) { return ownSecrets(r.Secrets) }
+	if t.Box.Repo != "" || t.Dir != nil {
+		return nil // they replace the environment's repositories and folders
+	}
+	for i, f := range r.Folders {
+		abs, err := filepath.Abs(hostPath(dir, f.Host))
+		if err != nil {
+			return err
+		}
+		if err := (folder.Folder{Path: abs, Exclude: f.Exclude}).Check(); err != nil {
+			return cmdline.Usage("--environment-file: folders[%d]: %w", i, err)
+		}
+		note := copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude, At: f.Path}
+		sync := f.Access == recipe.AccessSync
+		t.Make.Folders = append(t.Make.Folders, launch.Folder{
+			Tree: placed{h.folders, note, sync}, Path: f.Path, Sync: sync,
+		})
+		if sync {
+			if t.After == nil {
+				t.After = &thread.After{}
+			}
+			t.After.Sync = cmp.Or(t.After.Sync, &thread.AfterSync{})
+		}
+	}
+	return nil
+}
+
+// hostPath returns the path of this host that an environment in dir names.
+func hostPath(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// ownSecrets returns the secrets that are variables of this process's environment. It is an error if a required one is
+// missing.
+func ownSecrets(secrets []recipe.Secret) (map[string]string, error) {
+	values := map[string]string{}
+	var missing []string
+	for _, s := range secrets {
+		value, has := os.LookupEnv(s.Name)
+		switch {
+		case has:
+			values[s.Name] = value
+		case s.Required:
+			missing = append(missing, s.Name)
+		}
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("%w: %s: set the variable here", control.ErrMissing, strings.Join(missing, ", "))
+	}
+	return values, nil
+}
+
+// placed is a folder of an environment, which stands in the box beside others.
+type placed struct {
+	folders folders
+	copied
+	sync bool
+}
+
+func (p placed) String() string { return p.Path }
+
+// CopyIn copies the folder into a new box, and notes it if its changes will be copied back.
+func (p placed) CopyIn(ctx context.Context, box sandbox.Sandbox, _ bool) error {
+	m, err := folder.Folder{Path: p.Path, Exclude: p.Exclude}.CopyIn(ctx, box)
+	if err != nil || !p.sync {
+		return err
+	}
+	return p.folders.note(box.Ref(), p.copied, m)
+}
+
+// unsavedAnywhere is unsaved for each repository and folder of a box.
+func unsavedAnywhere(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error) {
+	var found []string
+	for label, tree := range map[string]string{
+		sandbox.LabelRepositories: sandbox.TreeRepository, sandbox.LabelFolders: sandbox.TreeFolder,
+	} {
+		if b.Labels[label] == "" {
+			continue
+		}
+		for _, path := range strings.Split(b.Labels[label], ",") {
+			at, err := placeIn(box, path)
+			if err != nil {
+				return "", err
+			}
+			what, err := unsaved(ctx, at, sandbox.Box{Labels: map[string]string{sandbox.LabelTree: tree}})
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", path, err)
+			}
+			if what != "" {
+				found = append(found, path+": "+what)
+			}
+		}
+	}
+	if b.Labels[sandbox.LabelRepositories] == "" && b.Labels[sandbox.LabelFolders] == "" {
+		return unsaved(ctx, box, b)
+	}
+	slices.Sort(found)
+	return strings.Join(found, "; "), nil
+}
+
+// placeIn returns a box with the working directory path below its workspace; "" for its own.
+func placeIn(box sandbox.Sandbox, path string) (sandbox.Sandbox, error) {
+	if path == "" {
+		return box, nil
+	}
+	p, is := box.(interface {
+		At(path string) (sandbox.Sandbox, error)
+	})
+	if !is {
+		return nil, errors.New("the box has no workspace")
+	}
+	return p.At(path)
+}

@@ -1,0 +1,92 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Provider is what a Boxes needs of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
+type Provider interface {
+	// Open returns the box with the id, which must be live; sandbox.ErrGone if there is no such box.
+	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
+	// Probe returns the state of the box with the id, and why in the provider's words.
+	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
+}
+
+// Boxes finds the box of a thread: that of its newest run which had one.
+type Boxes struct {
+	// Client is the host's client of the thread.
+	Client *thread.Client
+	// Lease returns a client of the stream with a box's lease.
+	Lease func(threadID string) *thread.Client
+	// Provider returns the provider with the name; an error if it is not configured here.
+	Provider func(name string) (Provider, error)
+}
+
+// NoBoxError is returned for a thread without a live box.
+type NoBoxError struct{ Thread, Why string }
+
+func (e *NoBoxError) Error() string { return fmt.Sprintf("thread %s %s", e.Thread, e.Why) }
+
+// Find returns the thread's box, which the provider reports as live. It returns a *NoBoxError if there is none.
+func (b Boxes) Find(ctx context.Context) (sandbox.Ref, Provider, error) {
+	var fold thread.Fold
+	_, err := b.Client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	if err != nil && !thread.NotFound(err) {
+		return sandbox.Ref{}, nil, fmt.Errorf("read the thread: %w", err)
+	}
+	runs := fold.Runs()
+	for i := len(runs) - 1; i >= 0; i-- {
+		if ref := runs[i].Sandbox; ref != nil {
+			return b.probe(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
+		}
+	}
+	return sandbox.Ref{}, nil, &NoBoxError{b.Client.Thread, "has no box: arbe launch --thread makes one"}
+}
+
+func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provider, error) {
+	p, err := b.Provider(ref.Provider)
+	if err != nil {
+		return ref, nil, err
+	}
+	health, why, err := p.Probe(ctx, ref.ID)
+	switch {
+	case err != nil:
+		return ref, nil, fmt.Errorf("the sandbox %s of thread %s: %w", ref, b.Client.Thread, err)
+	case health != sandbox.Live:
+		return ref, nil, &NoBoxError{b.Client.Thread, fmt.Sprintf(
+			"has the box %s, which is %s (%s): arbe launch --thread with --resume makes a new one", ref, health, why)}
+	}
+	return ref, p, nil
+}
+
+// Box returns the thread's box, opened and held.
+func (b Boxes) Box(ctx context.Context, threadID string) (box sandbox.Sandbox, release func(), err error) {
+	ref, p, err := b.Find(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Hold it first: a box that is held is not released while it is opened.
+	l := lease.OnStream{Client: b.Lease(lease.Stream(ref))}
+	hold := lease.Hold{Holder: "opens:" + uuid.NewString(), ThreadID: threadID, TTL: lease.TTL}
+	err = l.Hold(ctx, hold)
+	if errors.Is(err, lease.ErrReleased) {
+		return nil, nil, &NoBoxError{threadID, fmt.Sprintf("has the box %s, which has been released", ref)}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("hold the sandbox %s: %w", ref, err)
+	}
+	release = lease.Keep(ctx, l, hold)
+	if box, err = p.Open(ctx, ref.ID); err != nil {
+		release()
+		return nil, nil, fmt.Errorf("open the sandbox %s: %w", ref, err)
+	}
+	return box, release, nil
+}

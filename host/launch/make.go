@@ -1,0 +1,251 @@
+package launch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/recipe"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Make is what a new box gets by its environment. A box of an earlier run has it already. Paths are below the
+// workspace, the folder that the working directory is in.
+type Make struct {
+	Repositories []Repository // the first is the working directory
+	Folders      []Folder     // without a repository, the first is the working directory
+	Files        []File
+	Setup        []Command
+}
+
+// Repository is a repository, and where it is cloned to.
+type Repository struct {
+	sandbox.Repository
+	Path string
+}
+
+// Folder is a folder of this host, and where it is copied to.
+type Folder struct {
+	Tree
+	Path string
+	Sync bool // its changes are wanted back
+}
+
+// File is a file to make.
+type File struct {
+	Path    string // below the workspace, or below the home folder if it begins with ~/
+	Content []byte
+	Mode    fs.FileMode
+}
+
+// Command is a shell command that runs in the working directory.
+type Command struct {
+	Run     string
+	Env     map[string]string
+	Secrets []string      // names of secrets that it gets as variables
+	Timeout time.Duration // 0: 10 minutes
+}
+
+// Follow makes the task's box by an environment. What the task has already outranks it: image, snapshot, resources,
+// repository, folder, and the time that a live run waits. The paths of this host that the environment names are the
+// caller's to add.
+func (t *Task) Follow(r recipe.Recipe) {
+	if t.Box.Image == "" && t.Box.Snapshot == "" {
+		t.Box.Image, t.Box.Snapshot = r.Image, r.Snapshot
+	}
+	if t.Box.Resources == (sandbox.Resources{}) && r.Resources != nil {
+		t.Box.Resources = sandbox.Resources(*r.Resources)
+	}
+	t.Box.Target = cmp.Or(r.Target, t.Box.Target)
+	t.Box.Env = r.Env
+	for _, v := range r.Volumes {
+		t.Box.Volumes = append(t.Box.Volumes, sandbox.Volume(v))
+	}
+	if l := r.Limits; l != nil {
+		t.Limit = time.Duration(l.Run)
+		if t.Live {
+			t.Idle = cmp.Or(t.Idle, time.Duration(l.Idle))
+		}
+		t.Box.AutoStop = cmp.Or(time.Duration(l.AutoStop), t.Box.AutoStop)
+	}
+	if t.Box.Repo == "" && t.Dir == nil {
+		for i, p := range r.Repositories {
+			to := Repository{
+				sandbox.Repository{Repo: p.Repo, Branch: p.Branch, Tag: p.Tag, Commit: p.Commit, Depth: p.Depth}, p.Path,
+			}
+			if i == 0 {
+				to.Work = t.Box.Branch
+			}
+			t.Make.Repositories = append(t.Make.Repositories, to)
+		}
+	}
+	for _, f := range r.Files {
+		if f.Content != nil {
+			t.Make.Files = append(t.Make.Files, File{f.Path, []byte(*f.Content), ModeOf(f)})
+		}
+	}
+	for _, c := range r.Setup {
+		t.Make.Setup = append(t.Make.Setup, Command{c.Run, c.Env, c.Secrets, time.Duration(c.Timeout)})
+	}
+}
+
+// ModeOf returns the mode of an environment's file.
+func ModeOf(f recipe.File) fs.FileMode {
+	mode, err := strconv.ParseUint(f.Mode, 8, 12)
+	if err != nil {
+		return 0o600 // the package recipe refuses such a mode
+	}
+	return fs.FileMode(mode)
+}
+
+// work returns the path of the working directory; "" for the provider's own.
+func (m Make) work() string {
+	switch {
+	case len(m.Repositories) > 0:
+		return m.Repositories[0].Path
+	case len(m.Folders) > 0:
+		return m.Folders[0].Path
+	}
+	return ""
+}
+
+// label notes in a box's labels what is in its workspace, for who looks for work that is nowhere else.
+func (m Make) label(labels map[string]string) {
+	var repositories, folders []string
+	for _, r := range m.Repositories {
+		repositories = append(repositories, r.Path)
+	}
+	for _, f := range m.Folders {
+		if f.Sync {
+			folders = append(folders, f.Path)
+		}
+	}
+	if repositories != nil {
+		labels[sandbox.LabelTree] = sandbox.TreeRepository
+		labels[sandbox.LabelRepositories] = strings.Join(repositories, ",")
+	}
+	if len(m.Folders) > 0 {
+		labels[sandbox.LabelTree] = cmp.Or(labels[sandbox.LabelTree], sandbox.TreeFolder)
+	}
+	if folders != nil {
+		labels[sandbox.LabelFolders] = strings.Join(folders, ",")
+	}
+}
+
+// Step runs a step of making a box, and notes it with its kind and name.
+type Step func(ctx context.Context, kind, name string, do func() error) error
+
+// placer is a box with a workspace. The boxes of both providers are such.
+type placer interface {
+	At(path string) (sandbox.Sandbox, error)
+}
+
+// cloner is a box that can clone. The boxes of both providers are such.
+type cloner interface {
+	Clone(ctx context.Context, r sandbox.Repository) error
+}
+
+// Fill brings repositories, folders and files into a new box, each a step.
+func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
+	for _, r := range m.Repositories {
+		if err := step(ctx, thread.StepRepository, r.Repo, func() error {
+			return within(box, r.Path, func(b sandbox.Sandbox) error { return b.(cloner).Clone(ctx, r.Repository) })
+		}); err != nil {
+			return fmt.Errorf("repository %s: %w", r.Repo, err)
+		}
+	}
+	for _, f := range m.Folders {
+		if err := step(ctx, thread.StepFolder, f.String(), func() error {
+			if err := makeFolder(ctx, box, f.Path); err != nil {
+				return err
+			}
+			return within(box, f.Path, func(b sandbox.Sandbox) error { return f.CopyIn(ctx, b, true) })
+		}); err != nil {
+			return fmt.Errorf("copy %s into the sandbox: %w", f, err)
+		}
+	}
+	for _, f := range m.Files {
+		if err := step(ctx, thread.StepFile, f.Path, func() error { return f.put(ctx, box) }); err != nil {
+			return fmt.Errorf("put %s into the sandbox: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// SetUp runs the environment's commands in a new box, each a step. secrets are those of the environment.
+func (m Make) SetUp(
+	ctx context.Context, box sandbox.Sandbox, secrets map[string]string, step Step,
+	output func(sandbox.Stream, []byte),
+) error {
+	for _, c := range m.Setup {
+		env := map[string]string{}
+		for _, name := range c.Secrets {
+			if value, has := secrets[name]; has {
+				env[name] = value
+			}
+		}
+		maps.Copy(env, c.Env)
+		if err := step(ctx, thread.StepCommand, c.Run, func() error {
+			_, err := sh(ctx, box, sandbox.Command{Env: env, Timeout: c.Timeout, Output: output}, inPath+c.Run)
+			return err
+		}); err != nil {
+			return fmt.Errorf("setup command %q: %w", c.Run, err)
+		}
+	}
+	return nil
+}
+
+// within calls do with the box as it is with the working directory path.
+func within(box sandbox.Sandbox, path string, do func(sandbox.Sandbox) error) error {
+	p, is := box.(placer)
+	if !is {
+		return fmt.Errorf("the sandbox %s has no workspace", box.Ref())
+	}
+	at, err := p.At(path)
+	if err != nil {
+		return err
+	}
+	return do(at)
+}
+
+// makeFolder makes a folder below the workspace.
+func makeFolder(ctx context.Context, box sandbox.Sandbox, path string) error {
+	return within(box, path, func(b sandbox.Sandbox) error {
+		_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, `mkdir -p -- "$1"`, b.WorkDir())
+		return err
+	})
+}
+
+// put makes the file.
+func (f File) put(ctx context.Context, box sandbox.Sandbox) error {
+	file := sandbox.File{
+		Path: f.Path, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: f.Mode,
+	}
+	if path, is := strings.CutPrefix(f.Path, "~/"); is {
+		file.Path, file.InHome = path, true
+		return box.Upload(ctx, file)
+	}
+	// Upload takes paths below the working directory: that is the workspace's folder which the path begins with.
+	first, rest, below := strings.Cut(f.Path, "/")
+	if !below {
+		return within(box, first, func(b sandbox.Sandbox) error { return putBeside(ctx, box, b.WorkDir(), f) })
+	}
+	return within(box, first, func(b sandbox.Sandbox) error {
+		file.Path = rest
+		return b.Upload(ctx, file)
+	})
+}
+
+// putBeside makes a file in the workspace itself, at an absolute path.
+func putBeside(ctx context.Context, box sandbox.Sandbox, path string, f File) error {
+	c := sandbox.Command{Timeout: time.Minute, Stdin: bytes.NewReader(f.Content)}
+	_, err := sh(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, path, fmt.Sprintf("%04o", f.Mode.Perm()))
+	return err
+}

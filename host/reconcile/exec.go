@@ -1,0 +1,127 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// startAfter is the time from a command's beginning to its supervisor's first entry, in which its host opens the box
+// and uploads the runner. Then the command is ended; a supervisor that comes later finds that, and starts nothing.
+const startAfter = 10 * time.Minute
+
+// execEvidence is the evidence about a command without an end.
+type execEvidence struct {
+	Age     time.Duration // since its beginning
+	Silence time.Duration // since its newest entry, or since the log could be written, whichever is later
+	Begun   bool          // its supervisor has posted its first entry
+	Timeout time.Duration // of the command
+	Gone    bool          // the provider has answered twice that the box is gone
+	Runner  life          // of the supervisor
+}
+
+// judgeExec returns why a command is dead; "" if it may be alive.
+//
+//	no supervisor yet           10 min or orphanAfter of silence
+//	box gone                    2 min of silence
+//	supervisor not running      30 s of silence
+//	supervisor running          never: its network or its server is down
+//	no evidence                 orphanAfter of silence after its timeout
+func judgeExec(e execEvidence, orphanAfter time.Duration) string {
+	switch {
+	case !e.Begun && e.Silence >= min(startAfter, orphanAfter):
+		return "it was not started: its host died, or could not reach the sandbox"
+	case !e.Begun:
+	case e.Gone && e.Silence >= min(goneAfter, orphanAfter):
+		return "its sandbox is gone"
+	case e.Runner == dead && e.Silence >= min(lostAfter, orphanAfter):
+		return "its supervisor was killed; how the command ended is not known"
+	case e.Runner != alive && e.Age >= e.Timeout+orphanAfter && e.Silence >= orphanAfter:
+		return fmt.Sprintf("no entry for %v, and it should have ended before", e.Silence.Round(time.Second))
+	}
+	return ""
+}
+
+// settleExecs posts an end for the thread's commands that are dead.
+func (t *settling) settleExecs(ctx context.Context) (err error) {
+	for _, x := range t.fold.OpenExecs() {
+		err = errors.Join(err, t.settleExec(ctx, x))
+	}
+	t.pending = t.pending || len(t.fold.OpenExecs()) > 0
+	return err
+}
+
+func (t *settling) settleExec(ctx context.Context, x thread.OpenExec) error {
+	orphanAfter := cmp.Or(t.r.OrphanAfter, DefaultOrphanAfter)
+	e := t.execEvidence(x)
+	if e.Silence < min(lostAfter, orphanAfter) {
+		return nil
+	}
+	if !e.Begun {
+		return t.endExec(ctx, x, judgeExec(e, orphanAfter))
+	}
+	// look asks about a run. Of that it takes the box and the process.
+	like := thread.Run{Sandbox: x.Running.Sandbox, Started: &thread.Started{
+		PID: x.Running.PID, StartTicks: x.Running.StartTicks, BootID: x.Running.BootID,
+	}}
+	seen, _, err := t.look(ctx, like)
+	if err == nil && (seen.Gone || seen.Runner == dead) {
+		// Query again: a provider may lose a box for a moment.
+		if err := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); err != nil {
+			return err
+		}
+		again, _, aerr := t.look(ctx, like)
+		seen.Gone, err = seen.Gone && again.Gone, aerr
+		if seen.Runner != again.Runner {
+			seen.Runner = lifeUnknown
+		}
+	}
+	if err != nil {
+		seen.Gone, seen.Runner = false, lifeUnknown
+	}
+	// Its end, or another entry of it, may have arrived meanwhile.
+	if rerr := t.read(ctx); rerr != nil {
+		return errors.Join(err, fmt.Errorf("read thread %s: %w", t.id, rerr))
+	}
+	x, open := t.fold.OpenExec(x.ID)
+	if !open {
+		return err
+	}
+	e = t.execEvidence(x)
+	e.Gone, e.Runner = seen.Gone, seen.Runner
+	return errors.Join(err, t.endExec(ctx, x, judgeExec(e, orphanAfter)))
+}
+
+// execEvidence returns the evidence that is on the thread.
+func (t *settling) execEvidence(x thread.OpenExec) execEvidence {
+	since := x.Last
+	if t.server.WritableSince.After(since) {
+		since = t.server.WritableSince
+	}
+	return execEvidence{
+		Age: t.now.Sub(x.Began), Silence: t.now.Sub(since), Begun: x.Running != nil, Timeout: x.Timeout,
+	}
+}
+
+// endExec posts a command's end under the number of its next entry. If another entry has got that, the command was not
+// dead, or another reconciler has ended it.
+func (t *settling) endExec(ctx context.Context, x thread.OpenExec, why string) error {
+	if why == "" {
+		return nil
+	}
+	fresh, err := t.post(ctx, t.client, t.entry(thread.ExecID(x.ID, x.Next), "", thread.ExecFinished{
+		Exec:  thread.Exec{Type: thread.TypeExecFinished, ExecID: x.ID},
+		Error: why, DurationMs: x.Last.Sub(x.Began).Milliseconds(),
+	}))
+	if errors.Is(err, errTaken) {
+		return nil
+	}
+	if err == nil && fresh {
+		t.record(x.ID, Ended, why)
+	}
+	return errors.Join(err, t.read(ctx))
+}

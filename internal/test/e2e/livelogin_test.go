@@ -1,0 +1,51 @@
+package e2e_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// An agent without a login asks no model. codex and claude-code take the chat into a turn that fails, and so does the
+// run; pi refuses the chat. None stays pending.
+func TestLiveNoLogin(t *testing.T) {
+	for _, name := range harness.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLive(t, name, fine)
+			l.without(l.agent.KeyVar)
+			l.args = append(l.args, "--idle", "1s")
+			l.begin()
+			exit := l.status(l.r)
+			if n := len(l.model.Requests()); n != 0 {
+				t.Errorf("the model was asked %d times", n)
+			}
+			if left := l.pendingChats(); len(left) != 0 {
+				t.Errorf("pending: %+v", left)
+			}
+			if name == "pi" {
+				refused := func(e thread.Entry) bool {
+					r := payload[thread.ChatRefused](t, e)
+					return r.Type == thread.TypeRefused && r.Chat == "r1.prompt" &&
+						strings.Contains(r.Reason, "No API key")
+				}
+				if entries := l.entries(); !slices.ContainsFunc(entries, refused) {
+					t.Errorf("the chat was not refused:\n%.3000s", textOf(entries))
+				}
+				return
+			}
+			if got := l.named(); !slices.Equal(got, []string{"r1.prompt"}) {
+				t.Errorf("delivered %q", got)
+			}
+			want := map[string]string{"codex": "Missing environment variable", "claude-code": "Not logged in"}[name]
+			e := l.end()
+			if exit != 1 || e.Status != thread.StatusFailed || e.Cause.ErrorClass != "provider_error" ||
+				!strings.Contains(e.Cause.Message, want) {
+				t.Errorf("exit status %d, the run is %s: %+v", exit, e.Status, e.Cause)
+			}
+		})
+	}
+}

@@ -1,0 +1,246 @@
+// Package command runs one command in a box under a supervisor, and posts its output and its end on a thread.
+//
+// The supervisor needs no host: it posts on its own, tries again while the server is away, and keeps what is not posted
+// in memory, at most Config.MaxOutput. It posts its own entry before it starts the command, and does not start it
+// without the server's answer: a command that another has ended, or that runs already, never begins.
+//
+// All entries of a command have numbers (thread.ExecID), and the server takes each number once. Where another writer,
+// such as a reconciler that took the supervisor for dead, has posted the end, the supervisor kills the command and
+// posts nothing more. The end is posted last, after all output.
+//
+// The command leads a process group of its own, which is ended at a cancel request, after the timeout, and when the
+// supervisor is asked to end. Processes that outlive the command itself are left alone: their output is posted for a
+// moment longer. If the supervisor is killed, the command's first process is killed with it.
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"arbe.0sk.ar/runner/internal/procfs"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Config is a command to run. ID, Argv, Dir, Client and Redact are required.
+type Config struct {
+	ID      string // of the command on the thread; it is in the ids of its entries
+	Argv    []string
+	Dir     string   // absolute
+	Env     []string // the whole environment
+	Timeout time.Duration
+	From    string // the offset of the thread behind which a request to cancel can stand; "" for the start
+
+	Client  *thread.Client
+	Author  string
+	Sandbox *thread.Sandbox // nil if it is not known
+	Boot    string          // id of the machine's boot; "" if it is not known
+	Redact  *thread.Redactor
+	Log     *slog.Logger
+
+	MaxOutput int           // bytes of output on the thread; 0: DefaultMaxOutput
+	Batch     time.Duration // how long output waits for more; 0: 200 ms
+	Grace     time.Duration // between TERM and KILL; 0: 5 s
+	// Patience bounds the tries to post, both the first entry and, once the command has ended, the rest.
+	Patience Patience
+}
+
+// Patience is how long a supervisor tries to post.
+type Patience struct {
+	First time.Duration // the first entry, before the command starts; 0: 2 min
+	Rest  time.Duration // what is left after the command's end; 0: 6 h
+}
+
+// Defaults of a Config.
+const (
+	DefaultMaxOutput = 1 << 20
+	defaultBatch     = 200 * time.Millisecond
+	defaultGrace     = 5 * time.Second
+	defaultFirst     = 2 * time.Minute
+	defaultRest      = 6 * time.Hour
+	// outputGrace bounds the wait for the output of processes that have outlived the command.
+	outputGrace = time.Second
+)
+
+// ErrTaken is returned if another writer has posted the command's beginning or its end.
+var ErrTaken = errors.New("the command was started or ended by another")
+
+// supervisor is a command under way.
+type supervisor struct {
+	Config
+	next int // the number of the next entry
+	out  *output
+}
+
+// Run runs the command to its end, and returns when its end is on the thread. The end of ctx ends the command. An error
+// means that the end could not be posted, or that another posted it.
+func Run(ctx context.Context, c Config) error {
+	if c.MaxOutput == 0 {
+		c.MaxOutput = DefaultMaxOutput
+	}
+	c.Batch, c.Grace = orElse(c.Batch, defaultBatch), orElse(c.Grace, defaultGrace)
+	c.Patience.First = orElse(c.Patience.First, defaultFirst)
+	c.Patience.Rest = orElse(c.Patience.Rest, defaultRest)
+	s := &supervisor{Config: c, next: 1, out: newOutput(c.Redact, c.MaxOutput)}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	// What is posted outlives the order to end.
+	life := context.WithoutCancel(ctx)
+	p, err := start(c)
+	if err != nil {
+		return s.finish(life, unstarted(err))
+	}
+	return s.attend(ctx, life, p)
+}
+
+func orElse(d, other time.Duration) time.Duration {
+	if d == 0 {
+		return other
+	}
+	return d
+}
+
+// begin posts the supervisor's own entry.
+func (s *supervisor) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Patience.First)
+	defer cancel()
+	stat, _ := procfs.Read(os.Getpid()) // a system without /proc has no start
+	return s.post(ctx, s.entry(thread.ExecRunning{
+		Exec: s.signal(thread.TypeExecRunning), PID: os.Getpid(), StartTicks: stat.Started, BootID: s.Boot,
+		Cwd: s.Dir, Sandbox: s.Sandbox,
+	}))
+}
+
+// attend posts the output of a process while it runs, and then its end.
+func (s *supervisor) attend(ctx, life context.Context, p *process) error {
+	watching, stopWatch := context.WithCancel(life)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watch(watching, p)
+	}()
+	posting, abandon := context.WithCancel(life)
+	defer abandon()
+	quit, posted := make(chan struct{}), make(chan error, 1)
+	go func() { posted <- s.postOutput(posting, quit, p) }()
+
+	end := p.wait(ctx, s.Config, s.out)
+	stopWatch()
+	<-watched
+	limit := time.AfterFunc(s.Patience.Rest, abandon)
+	defer limit.Stop()
+	close(quit)
+	if err := <-posted; err != nil {
+		return err
+	}
+	end.Dropped = s.out.cut()
+	return s.finish(posting, end)
+}
+
+// watch ends the process when the thread asks for it.
+func (s *supervisor) watch(ctx context.Context, p *process) {
+	from := s.From
+	if from == "" {
+		from = "0"
+	}
+	for ctx.Err() == nil {
+		err := s.Client.Only(thread.TypeExecCancel).Follow(ctx, from, func(e thread.Entry) error {
+			if asks(e, s.ID) {
+				p.cancel()
+				return thread.ErrStop
+			}
+			return nil
+		}, nil)
+		if err == nil {
+			return
+		}
+		from = "0" // the thread was restored, or the server refuses: try again
+		pause(ctx, 15*time.Second)
+	}
+}
+
+// postOutput posts the output in batches until quit is closed, and then the rest.
+func (s *supervisor) postOutput(ctx context.Context, quit <-chan struct{}, p *process) error {
+	for done := false; !done; {
+		select {
+		case <-s.out.news:
+			pauseUntil(quit, s.Batch)
+		case <-quit:
+			done = true
+		}
+		var entries []thread.Entry
+		for _, piece := range s.out.take() {
+			entries = append(entries, s.entry(thread.ExecOutput{
+				Exec: s.signal(thread.TypeExecOutput), Stream: piece.stream, Text: piece.text, Truncated: piece.last,
+			}))
+		}
+		if err := s.post(ctx, entries...); err != nil {
+			p.kill()
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *supervisor) finish(ctx context.Context, end thread.ExecFinished) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Patience.Rest)
+	defer cancel()
+	end.Exec = s.signal(thread.TypeExecFinished)
+	end.Error = s.Redact.Text(end.Error)
+	return s.post(ctx, s.entry(end))
+}
+
+func (s *supervisor) signal(typ string) thread.Exec { return thread.Exec{Type: typ, ExecID: s.ID} }
+
+// entry returns the command's next entry.
+func (s *supervisor) entry(payload any) thread.Entry {
+	id := thread.ExecID(s.ID, s.next)
+	s.next++
+	return thread.Entry{
+		ID: id, TS: thread.Stamp(time.Now()), AuthorID: s.Author, Payload: thread.Marshal(payload),
+	}
+}
+
+// postAgain is the longest wait between two tries to post.
+const postAgain = 15 * time.Second
+
+// post posts entries. It tries until they are on the thread, the server has another entry in their place, or ctx ends.
+func (s *supervisor) post(ctx context.Context, entries ...thread.Entry) error {
+	for wait := time.Second; ; wait = min(2*wait, postAgain) {
+		_, err := s.Client.Append(ctx, entries)
+		var se *thread.StatusError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &se) && se.Status == http.StatusConflict:
+			return ErrTaken
+		case ctx.Err() != nil:
+			return err
+		}
+		s.Log.Warn("not posted; trying again", "entry", entries[0].ID, "error", err)
+		pause(ctx, wait)
+	}
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) { pauseUntil(ctx.Done(), d) }
+
+func pauseUntil(quit <-chan struct{}, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-quit:
+	case <-t.C:
+	}
+}
+
+// asks reports whether an entry asks for the end of a command.
+func asks(e thread.Entry, id string) bool {
+	var p thread.ExecCancel
+	return json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeExecCancel && p.ExecID == id
+}

@@ -1,0 +1,127 @@
+package command
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Sizes of output.
+const (
+	mostText = 64 << 10 // bytes of the text of one entry
+	mostHeld = 64 << 10 // bytes of output that wait for more: they may be a part of a secret
+)
+
+// piece is a part of the output, redacted, valid UTF-8.
+type piece struct {
+	stream string
+	text   string
+	last   bool // the output has reached its limit
+}
+
+// output collects the output of a command for its entries. It holds no more than its limit.
+type output struct {
+	redact *thread.Redactor
+	limit  int
+	news   chan struct{} // has a token after output that was not taken came
+
+	mu      sync.Mutex
+	held    map[string][]byte // by stream: read, and not yet redacted
+	pieces  []piece           // not yet taken
+	size    int               // of all pieces so far
+	full    bool
+	dropped int64 // bytes behind the limit
+}
+
+func newOutput(r *thread.Redactor, limit int) *output {
+	return &output{redact: r, limit: limit, news: make(chan struct{}, 1), held: map[string][]byte{}}
+}
+
+// write takes a part of a stream. It never waits.
+func (o *output) write(stream string, b []byte) {
+	o.redact.Refresh()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	held := append(o.held[stream], b...)
+	n := o.redact.Ready(held)
+	if len(held)-n > mostHeld {
+		n = len(held)
+	}
+	o.add(stream, held[:n])
+	o.held[stream] = bytes.Clone(held[n:])
+}
+
+// close ends the output: what is held is not the beginning of more.
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, stream := range []string{thread.StreamStdout, thread.StreamStderr} {
+		o.add(stream, o.held[stream])
+		delete(o.held, stream)
+	}
+}
+
+// add adds a redacted part as pieces. The caller holds mu.
+func (o *output) add(stream string, part []byte) {
+	if len(part) == 0 {
+		return
+	}
+	if o.full {
+		o.dropped += int64(len(part))
+		return
+	}
+	text := strings.ToValidUTF8(o.redact.Text(string(part)), "\uFFFD")
+	if left := o.limit - o.size; len(text) > left {
+		o.full, o.dropped = true, int64(len(text)-left)
+		text = strings.ToValidUTF8(text[:left], "")
+	}
+	o.size += len(text)
+	for len(text) > 0 {
+		if n := len(o.pieces); n > 0 && o.pieces[n-1].stream == stream && len(o.pieces[n-1].text) < mostText {
+			p := &o.pieces[n-1]
+			k := whole(text, mostText-len(p.text))
+			p.text, text = p.text+text[:k], text[k:]
+		}
+		if len(text) == 0 {
+			break
+		}
+		k := whole(text, mostText)
+		o.pieces, text = append(o.pieces, piece{stream: stream, text: text[:k]}), text[k:]
+	}
+	if o.full {
+		if n := len(o.pieces); n == 0 || o.pieces[n-1].stream != stream {
+			o.pieces = append(o.pieces, piece{stream: stream})
+		}
+		o.pieces[len(o.pieces)-1].last = true
+	}
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+}
+
+// whole returns the length of the longest beginning of text of at most n bytes that ends with a whole character.
+func whole(text string, n int) int {
+	if len(text) <= n {
+		return len(text)
+	}
+	return len(strings.ToValidUTF8(text[:n], ""))
+}
+
+// take returns the pieces that have come, and forgets them.
+func (o *output) take() []piece {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pieces := o.pieces
+	o.pieces = nil
+	return pieces
+}
+
+// cut returns how many bytes of the output are in no piece.
+func (o *output) cut() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dropped
+}

@@ -151,6 +151,7 @@ bench: agents browser ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'ListThreads|AppendIndexed|Fold' -benchtime 1x -timeout 30m ./host/index
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./host/reconcile
 	go test -run '^$$' -bench Projector -benchtime 1x ./host/control
+	go test -run '^$$' -bench Delegate -benchtime 500x ./host/control
 	go test -run '^$$' -bench Indexed -benchtime 1x ./host/server
 	go test -run '^$$' -bench Before -benchtime 1x -timeout 30m ./host/server
 	go test -run '^$$' -bench Page -benchtime 10x ./internal/test/page

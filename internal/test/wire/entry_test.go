@@ -143,10 +143,6 @@ var structs = map[string]reflect.Type{
 	"exec_output":           reflect.TypeFor[thread.ExecOutput](),
 	"exec_finished":         reflect.TypeFor[thread.ExecFinished](),
 	"exec_cancel_requested": reflect.TypeFor[thread.ExecCancel](),
-	"lease":                 reflect.TypeFor[lease.Record](),
-	"assistant":             reflect.TypeFor[thread.Line](),
-	"tool_result":           reflect.TypeFor[thread.Line](),
-	"session":               reflect.TypeFor[thread.Line](),
 }
 
 // inner are the Go types of objects within payloads.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -287,7 +286,8 @@ func (r *lateRows) PutSecret(ctx context.Context, agent, house, name string, val
 	keys, err := seal.New(ctx, r.keys) // the primary key may have been rotated since the last one
 	if err != nil {
 		r.logger.Warn("keys of secrets not read", "error", err)
-		return rows.Secret{}, fmt.Errorf("%w: %w", rows.ErrNoKeys, err)
+		const text = "this server can't read its keys for secrets now: its log has why"
+		return rows.Secret{}, &rows.Refusal{Kind: rows.ErrNoKeys, Text: text}
 	}
 	v, err := control.Vault{DB: r.db.Load(), Sealer: keys}.Put(ctx, s, house, name, value)
 	return rows.Secret{Name: v.Name, CreatedAt: v.CreatedAt}, refusal(err)

@@ -166,7 +166,7 @@ type Secrets interface {
 	Secrets(ctx context.Context, agent, house string) ([]Secret, error)
 
 	// PutSecret makes a secret or replaces its value. It returns ErrForbidden where the agent is no owner, and
-	// ErrNoKeys.
+	// ErrNoKeys, with a text where there are keys that can't be read.
 	PutSecret(ctx context.Context, agent, house, name string, value []byte) (Secret, error)
 
 	// DeleteSecret deletes a secret. It returns ErrForbidden where the agent is no owner.

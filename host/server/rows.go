@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,8 +99,8 @@ func (s *Server) rowError(err error) error {
 	case errors.Is(err, rows.ErrForbidden):
 		return refuse(http.StatusForbidden, "owners_only", "only owners of the house may do this")
 	case errors.Is(err, rows.ErrNoKeys):
-		return refuse(http.StatusServiceUnavailable, "secret_keys",
-			"this server has no keys for secrets: start it with --secret-keys")
+		return refuse(http.StatusServiceUnavailable, "secret_keys", "%s",
+			cmp.Or(text, "this server has no keys for secrets: start it with --secret-keys"))
 	}
 	err = fmt.Errorf("%w: %w", member.ErrRows, err)
 	s.logRows(err)

@@ -197,6 +197,11 @@ func TestRowErrors(t *testing.T) {
 			}
 		}
 	}
+	st.fail = &house.Refusal{Kind: house.ErrNoKeys, Text: "the keys can't be read now"}
+	a := s.do("PUT", "/api/secrets/KEY", signed, `{"value":"x"}`)
+	if a.status != 503 || a.code != "secret_keys" || !strings.Contains(a.body, "the keys can't be read now") {
+		t.Errorf("keys that can't be read: %d %s", a.status, a.body)
+	}
 	st.fail = errors.New("away")
 	for _, path := range []string{"/api/threads", "/api/threads/t1"} {
 		if a := s.do("GET", path, signed, ""); a.status != 503 || a.code != "houses" {

@@ -254,7 +254,8 @@ func (h host) commands(client *thread.Client, key []byte) *exec.Host {
 				err = errors.Join(err, serr)
 				return signed
 			}
-			return sign(token.ScopeWrite, token.WriteTTL), sign(token.ScopeRenew, life), err
+			write, renew = sign(token.ScopeWrite, token.WriteTTL), sign(token.ScopeRenew, life)
+			return write, renew, err // which sign sets
 		},
 	}
 }

@@ -190,7 +190,10 @@ func (p *program) followExec(
 			}
 			asked = true
 			const reason = "interrupted at the terminal"
-			err := exec.Cancel(ctx, client, posted.ID, uuid.NewString(), posted.Author, reason)
+			// A second signal ends the tries of a server that is away: the loop receives it, too.
+			trying, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			err := exec.Cancel(trying, client, posted.ID, uuid.NewString(), posted.Author, reason)
+			stop()
 			if err != nil {
 				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
 				continue

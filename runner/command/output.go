@@ -12,6 +12,9 @@ import (
 const (
 	mostText = 64 << 10 // bytes of the text of one entry
 	mostHeld = 64 << 10 // bytes of output that wait for more: they may be a part of a secret
+	// mostPieces bounds the pieces that are not taken, and so the entries of a post: a server takes 1000. Beyond it the
+	// streams keep their own order only, which is all that two pipes have.
+	mostPieces = 500
 )
 
 // piece is a part of the output, redacted, valid UTF-8.
@@ -79,8 +82,7 @@ func (o *output) add(stream string, part []byte) {
 	}
 	o.size += len(text)
 	for len(text) > 0 {
-		if n := len(o.pieces); n > 0 && o.pieces[n-1].stream == stream && len(o.pieces[n-1].text) < mostText {
-			p := &o.pieces[n-1]
+		if p := o.open(stream); p != nil {
 			k := whole(text, mostText-len(p.text))
 			p.text, text = p.text+text[:k], text[k:]
 		}
@@ -100,6 +102,19 @@ func (o *output) add(stream string, part []byte) {
 	case o.news <- struct{}{}:
 	default:
 	}
+}
+
+// open returns the piece that takes more of a stream; nil for a new one. The caller holds mu.
+func (o *output) open(stream string) *piece {
+	for i := len(o.pieces) - 1; i >= 0; i-- {
+		switch p := &o.pieces[i]; {
+		case p.stream == stream && len(p.text) < mostText:
+			return p
+		case p.stream == stream || len(o.pieces) < mostPieces:
+			return nil
+		}
+	}
+	return nil
 }
 
 // whole returns the length of the longest beginning of text of at most n bytes that ends with a whole character.

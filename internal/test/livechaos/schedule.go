@@ -28,7 +28,10 @@ const (
 )
 
 // kinds are those of schedules, in turn.
-var kinds = []Fault{WorkerKill, KeeperKill, AgentKill, ServerAway, All}
+var kinds = [Kinds]Fault{WorkerKill, KeeperKill, AgentKill, ServerAway, All}
+
+// Kinds is the number of kinds of schedules.
+const Kinds = 5
 
 // Chat is a chat to post.
 type Chat struct {

@@ -237,7 +237,7 @@ func (l *launches) task(o delegate.Order) launch.Task {
 		Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
 		Box: sandbox.Options{
 			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "", AutoStop: guard + margin,
-			Snapshot: os.Getenv("DAYTONA_SNAPSHOT"), Target: os.Getenv("DAYTONA_TARGET"),
+			Target: os.Getenv("DAYTONA_TARGET"),
 		},
 	}
 	if o.Parent != "" {
@@ -272,6 +272,9 @@ func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launc
 	}
 	if row.provider == "local" && !o.Trusted && !l.cli.Bool("local-boxes") {
 		return fail(errLocal)
+	}
+	if err = row.follow(ctx, &t); err != nil {
+		return fail(err)
 	}
 	provider, err := providerNamed(l.host.data, "the environment's runtime", row.provider)
 	if err != nil {

@@ -64,9 +64,6 @@ func (p *program) follow(c *cli.Context, h host, t *launch.Task, row *launchRow)
 		}
 		err = followFile(h, t, r, filepath.Dir(file))
 	}
-	for i := range t.Make.Repositories {
-		t.Make.Repositories[i].GitHub = os.Getenv("GITHUB_SERVER_URL")
-	}
 	return provider, err
 }
 
@@ -80,8 +77,16 @@ func (r *launchRow) follow(ctx context.Context, t *launch.Task) error {
 	if err != nil {
 		return &cmdline.Exit{Status: exitData, Cause: fmt.Errorf("environment %s: %w", e.ID, err)}
 	}
-	t.Follow(stored)
+	followRecipe(t, stored)
 	return nil
+}
+
+// followRecipe makes a task's box by a recipe, whose repositories are on the GitHub of this host.
+func followRecipe(t *launch.Task, r recipe.Recipe) {
+	t.Follow(r)
+	for i := range t.Make.Repositories {
+		t.Make.Repositories[i].GitHub = os.Getenv("GITHUB_SERVER_URL")
+	}
 }
 
 // storedRecipe returns the recipe in an environment's row.
@@ -96,7 +101,7 @@ func storedRecipe(e control.Environment) (recipe.Recipe, error) {
 // followFile makes a task's box by an environment in a file of this host, of which dir is the folder. Its secrets are
 // variables of this process's environment.
 func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
-	t.Follow(r)
+	followRecipe(t, r)
 	for i := range t.Make.Repositories {
 		t.Make.Repositories[i].Token = t.Box.Token
 	}

@@ -90,6 +90,8 @@ type Provider interface {
 	sandbox.Provider
 	// Name is the provider's part of a sandbox.Ref.
 	Name() string
+	// List returns the boxes that have all these labels.
+	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
 	prober
 }
 
@@ -161,6 +163,9 @@ func (e *BusyError) Error() string {
 		e.Run,
 	)
 }
+
+// ErrRow is returned by a launch without Rows for a thread whose box has a row.
+var ErrRow = errors.New("it has a row in a database that this launch does not use: set ARBE_DATABASE or use --database")
 
 // launching is a launch under way.
 type launching struct {
@@ -415,6 +420,12 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			}
 		}
 		if err == nil && health == sandbox.Live {
+			err = g.rowless(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
+			if errors.Is(err, ErrRow) {
+				return nil, err
+			}
+		}
+		if err == nil && health == sandbox.Live {
 			// Hold it first: a box that is held is not released while it is opened.
 			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
 			if err != nil && !errors.Is(err, lease.ErrReleased) {
@@ -439,6 +450,20 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 		return nil, nil
 	}
 	return nil, nil
+}
+
+// rowless returns ErrRow for a box with a row: those who share it hold it there, not on its stream.
+func (g *launching) rowless(ctx context.Context, box sandbox.Ref) error {
+	boxes, err := g.Provider.List(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if b.Ref == box && b.Labels[sandbox.LabelRow] != "" {
+			return fmt.Errorf("the thread's sandbox %s: %w", box, ErrRow)
+		}
+	}
+	return nil
 }
 
 // redactor removes from entries the secrets that the box was given: a command may have printed them.

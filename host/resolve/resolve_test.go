@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,18 @@ type world struct {
 	resolve.Rows
 
 	turns  []resolve.Turn // that Obtain returns, one after the other; the last one from then on
+	mu     sync.Mutex     // guards calls: a maker's renewals are a goroutine
 	calls  []string
 	health sandbox.Health
 	label  string // of the machine
 	fails  error  // of Renew
 }
 
-func (w *world) note(call string) { w.calls = append(w.calls, call) }
+func (w *world) note(call string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, call)
+}
 
 func (w *world) Obtain(_ context.Context, o resolve.Order) (resolve.Turn, error) {
 	if w.note("obtain"); o.Claim {

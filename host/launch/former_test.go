@@ -1,0 +1,109 @@
+package launch_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// oneBox is a provider with a live box, which can't be opened.
+type oneBox struct{ labels map[string]string }
+
+func (oneBox) Name() string { return "cloud" }
+
+func (oneBox) Probe(context.Context, string) (sandbox.Health, string, error) {
+	return sandbox.Live, "started", nil
+}
+
+func (b oneBox) List(context.Context, map[string]string) ([]sandbox.Box, error) {
+	return []sandbox.Box{
+		{Ref: sandbox.Ref{Provider: "cloud", ID: "other"}, Labels: map[string]string{sandbox.LabelRow: "s2"}},
+		{Ref: sandbox.Ref{Provider: "cloud", ID: "b1"}, Labels: b.labels},
+	}, nil
+}
+
+func (oneBox) Runs(context.Context, string, sandbox.Process) (bool, error) { return false, nil }
+
+func (oneBox) Open(context.Context, string) (sandbox.Sandbox, error) {
+	return nil, errors.New("not opened")
+}
+
+func (oneBox) Create(context.Context, sandbox.Options) (sandbox.Sandbox, error) {
+	return nil, errors.New("not made")
+}
+
+func (oneBox) Destroy(context.Context, string) error { return errors.New("not destroyed") }
+
+// healthy returns a client of a server that also answers whether it is well.
+func healthy(t *testing.T, server *fakethread.Server) *thread.Client {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux.Handle("/", server)
+	whole := httptest.NewServer(mux)
+	t.Cleanup(whole.Close)
+	client := server.Client()
+	client.Base = thread.BaseURL(whole.URL)
+	return client
+}
+
+// A launch without rows neither holds nor opens the box of a thread if that has a row. One without a row it holds.
+func TestFormerBoxWithARow(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		labels map[string]string
+		has    bool
+	}{
+		{"with a row", map[string]string{sandbox.LabelRow: "s1"}, true},
+		{"without", map[string]string{sandbox.LabelThread: "t1"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server, leases := fakethread.New(t, nil), fakethread.New(t, nil)
+			signal := thread.Signal{RunID: "r1", Harness: "pi"}
+			put := func(id, typ string, payload func(thread.Signal) any) {
+				s := signal
+				s.Type = typ
+				server.Put(thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(payload(s))})
+			}
+			put("r1.running", thread.TypeStatus, func(s thread.Signal) any {
+				return thread.StatusChanged{Signal: s, Status: thread.StatusRunning}
+			})
+			put("r1.sandbox", thread.TypeSandbox, func(s thread.Signal) any {
+				return thread.SandboxOf{Signal: s, Sandbox: thread.Box{
+					Sandbox: thread.Sandbox{Provider: "cloud", Ref: "b1"},
+				}}
+			})
+			put("r1.end.0", thread.TypeStatus, func(s thread.Signal) any {
+				return thread.StatusChanged{Signal: s, Status: thread.StatusCompleted}
+			})
+			l := launch.Launcher{
+				Provider: oneBox{tt.labels}, Client: healthy(t, server),
+				Boxes: func(string) *thread.Client { return leases.Client() },
+			}
+			_, err := l.Launch(t.Context(), launch.Task{
+				Thread: "t1", Run: "r2", Prompt: "go on", Harness: "pi", Resume: true,
+			})
+			if err == nil || errors.Is(err, launch.ErrRow) != tt.has {
+				t.Errorf("the launch returned %v", err)
+			}
+			if held := len(leases.Entries()) > 0; held == tt.has {
+				t.Errorf("held on the stream: %v", held)
+			}
+			entries := server.Entries()
+			last := string(entries[len(entries)-1].Payload)
+			if !strings.Contains(last, `"status":"failed"`) {
+				t.Errorf("the thread ends with %s", last)
+			}
+			if all := string(thread.Marshal(entries)); strings.Contains(all, "use --database") != tt.has {
+				t.Errorf("the thread has %s", all)
+			}
+		})
+	}
+}

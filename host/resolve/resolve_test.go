@@ -109,40 +109,40 @@ func TestBox(t *testing.T) {
 	other.Row.Provider = "local"
 	for _, tt := range []struct {
 		name  string
-		world world
+		world *world
 		calls string
 		row   string
 		opens bool
 		err   string
 	}{
-		{"live", world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b1"}, "obtain claim", "b1", true, ""},
+		{"live", &world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b1"}, "obtain claim", "b1", true, ""},
 		{
 			"gone",
-			world{turns: []resolve.Turn{live, made}, health: sandbox.Gone},
+			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone},
 			"obtain claim, condemn b1, destroy m1, gone b1, obtain", "b2", false, "",
 		},
-		{"unknown", world{turns: []resolve.Turn{live}}, "obtain claim", "", false, "its state"},
+		{"unknown", &world{turns: []resolve.Turn{live}}, "obtain claim", "", false, "its state"},
 		{
 			"another row's machine",
-			world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b9"},
+			&world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b9"},
 			"obtain claim", "", false, "no label arbe.sandbox=b1",
 		},
 		{
 			"made by another launch",
-			world{turns: []resolve.Turn{pending, pending, live}, health: sandbox.Live, label: "b1"},
+			&world{turns: []resolve.Turn{pending, pending, live}, health: sandbox.Live, label: "b1"},
 			"obtain claim, obtain, obtain", "b1", true, "",
 		},
 		{
 			"that dies",
-			world{turns: []resolve.Turn{pending, made}},
+			&world{turns: []resolve.Turn{pending, made}},
 			"obtain claim, obtain", "b2", false, "",
 		},
-		{"of another provider", world{turns: []resolve.Turn{other}}, "obtain claim", "", false, "local"},
+		{"of another provider", &world{turns: []resolve.Turn{other}}, "obtain claim", "", false, "local"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := tt.world
-				r := resolve.Resolver{Rows: &w, Provider: provider{&w}}
+				r := resolve.Resolver{Rows: w, Provider: provider{w}}
 				b, err := r.Box(t.Context(), wanted)
 				if tt.err != "" {
 					if err == nil || !strings.Contains(err.Error(), tt.err) {

@@ -12,7 +12,8 @@
 //  4. the content of the box: the runner, the agent, the user's files and setup. Each step is on the thread.
 //  5. the runner, detached. Its token is in its environment and nowhere else.
 //
-// A launch that fails posts a provisional end, and deletes the box that it made, unless a runner may run in it.
+// A launch that fails posts a provisional end, and deletes the box that it made, unless a runner may run in it, or the
+// row of the box is live: other threads may use it then.
 package launch
 
 import (

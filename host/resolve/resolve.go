@@ -45,7 +45,7 @@ type Resolver struct {
 	WaitEvery, WaitFor time.Duration
 }
 
-// Box is a thread's box, held for the caller. Exactly one of Ready and Fail ends a new one.
+// Box is a thread's box, held for the caller. A new one is ended by Ready or Fail; Fail may follow Ready.
 type Box struct {
 	Row     Row
 	Lease   lease.Lease
@@ -54,6 +54,8 @@ type Box struct {
 	r      *Resolver
 	holder string
 	stop   func() // ends the renewals; nil for a box that was there
+
+	ready bool // it was made live: others may use it
 
 	mu  sync.Mutex
 	ref string // of the machine; "" while there is none
@@ -222,15 +224,17 @@ func (b *Box) Ready(ctx context.Context) error {
 	ref := b.ref
 	b.mu.Unlock()
 	err := b.r.Rows.Ready(ctx, b.Row.ID, b.holder, ref)
+	b.ready = err == nil
 	if errors.Is(err, lease.ErrReleased) {
 		return fmt.Errorf("the sandbox took too long to make: %w", err)
 	}
 	return err
 }
 
-// Fail gives the box up. A new one is dead, and its machine is deleted; of one that was there the hold is dropped.
+// Fail gives the box up. A new one is dead, and its machine is deleted. Of one that was there, or that Ready has made
+// live, the hold is dropped: other threads may run in it, and a reconciler releases one that nobody needs.
 func (b *Box) Fail(ctx context.Context) error {
-	if b.stop == nil {
+	if b.stop == nil || b.ready {
 		return b.Lease.Drop(ctx, b.holder)
 	}
 	b.stop()

@@ -189,6 +189,10 @@ func TestMake(t *testing.T) {
 	}{
 		"ready": {(*resolve.Box).Ready, []string{"ready b1 m1"}},
 		"fail":  {(*resolve.Box).Fail, []string{"condemn b1", "destroy m1", "gone b1"}},
+		"fail once it is live": { // others may run in it
+			func(b *resolve.Box, ctx context.Context) error { return errors.Join(b.Ready(ctx), b.Fail(ctx)) },
+			[]string{"ready b1 m1", "drop run:t1/r1"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/delegate"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -194,8 +195,9 @@ func (l *launches) Launch(ctx context.Context, o delegate.Order) error {
 		}
 		return errors.Join(err, l.Refuse(ctx, o, err))
 	}
+	// Noted before the run exists, so reconcile --all finds it.
 	if err := remember(l.host.data, task.Thread); err != nil {
-		return err // noted before the run exists, so reconcile --all finds it
+		return errors.Join(err, l.Refuse(ctx, o, err))
 	}
 	_, err = launcher.Launch(ctx, task)
 	var busy *launch.BusyError
@@ -227,7 +229,7 @@ func (l *launches) Temporary(err error) bool {
 		return true
 	}
 	return isAway(err) || sandbox.Temporary(err) || errors.Is(err, resolve.ErrSlow) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+		errors.Is(err, lease.ErrReleased) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // task returns the task of an order without what its box needs.

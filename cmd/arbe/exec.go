@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/exec"
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
@@ -48,6 +51,7 @@ Environment: as of arbe launch.`,
 				Name: "cancel", Usage: "in place of COMMAND: ask the command with the id `EXEC` to end",
 			},
 			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the command"},
+			databaseFlag(),
 		},
 		Action: p.execAction,
 	}
@@ -241,12 +245,19 @@ func (p *program) execEnded(end thread.ExecFinished, posted exec.Posted) error {
 // commands returns what runs commands in the box of a thread.
 func (h host) commands(client *thread.Client, key []byte) *exec.Host {
 	mint := h.minting(client.Base, key, client)
-	lease := func(id string) *thread.Client {
-		c, _ := mint(id) // never fails
-		return c
+	leases := func(ctx context.Context, box sandbox.Ref) (lease.Lease, error) {
+		labels, err := h.labelsOf(ctx, box)
+		switch {
+		case err != nil:
+			return nil, err
+		case labels[sandbox.LabelRow] != "":
+			return h.leaseOf(box, labels)
+		}
+		c, err := mint(lease.Stream(box))
+		return lease.OnStream{Client: c}, err
 	}
 	return &exec.Host{
-		Client: client, Box: h.boxes(client, lease).Box, Lease: lease, Runner: runnerFor,
+		Client: client, Box: h.boxes(client, leases).Box, Lease: leases, Runner: runnerFor,
 		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
 		Tokens: func(threadID, execID string, life time.Duration) (write, renew string, err error) {
 			sign := func(scope string, life time.Duration) string {
@@ -263,9 +274,27 @@ func (h host) commands(client *thread.Client, key []byte) *exec.Host {
 	}
 }
 
+// labelsOf returns the labels of a box; none of one that its provider does not list.
+func (h host) labelsOf(ctx context.Context, box sandbox.Ref) (map[string]string, error) {
+	p, err := providerNamed(h.data, "the provider of the thread's box", box.Provider)
+	if err != nil {
+		return nil, err
+	}
+	boxes, err := p.List(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the labels of the sandbox %s: %w", box, err)
+	}
+	if i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == box }); i >= 0 {
+		return boxes[i].Labels, nil
+	}
+	return nil, nil
+}
+
 // boxes returns what finds the box of a thread.
-func (h host) boxes(client *thread.Client, lease func(string) *thread.Client) exec.Boxes {
-	return exec.Boxes{Client: client, Lease: lease, Provider: func(name string) (exec.Provider, error) {
+func (h host) boxes(
+	client *thread.Client, leases func(context.Context, sandbox.Ref) (lease.Lease, error),
+) exec.Boxes {
+	return exec.Boxes{Client: client, Lease: leases, Provider: func(name string) (exec.Provider, error) {
 		return providerNamed(h.data, "the provider of the thread's box", name)
 	}}
 }

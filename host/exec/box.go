@@ -24,8 +24,8 @@ type Provider interface {
 type Boxes struct {
 	// Client is the host's client of the thread.
 	Client *thread.Client
-	// Lease returns a client of the stream with a box's lease.
-	Lease func(threadID string) *thread.Client
+	// Lease returns the lease of a box.
+	Lease func(ctx context.Context, box sandbox.Ref) (lease.Lease, error)
 	// Provider returns the provider with the name; an error if it is not configured here.
 	Provider func(name string) (Provider, error)
 }
@@ -74,7 +74,10 @@ func (b Boxes) Box(ctx context.Context, threadID string) (box sandbox.Sandbox, r
 		return nil, nil, err
 	}
 	// Hold it first: a box that is held is not released while it is opened.
-	l := lease.OnStream{Client: b.Lease(lease.Stream(ref))}
+	l, err := b.Lease(ctx, ref)
+	if err != nil {
+		return nil, nil, err
+	}
 	hold := lease.Hold{Holder: "opens:" + uuid.NewString(), ThreadID: threadID, TTL: lease.TTL}
 	err = l.Hold(ctx, hold)
 	if errors.Is(err, lease.ErrReleased) {

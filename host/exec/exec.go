@@ -55,8 +55,8 @@ type Host struct {
 	Client *thread.Client
 	// Box returns the box of a thread, opened and held for this process; release ends that hold.
 	Box func(ctx context.Context, threadID string) (box sandbox.Sandbox, release func(), err error)
-	// Lease returns a client of the stream with a box's lease.
-	Lease func(threadID string) *thread.Client
+	// Lease returns the lease of a box.
+	Lease func(ctx context.Context, box sandbox.Ref) (lease.Lease, error)
 	// Tokens signs the supervisor's tokens for a command: one to write, and one to renew that for the time life.
 	Tokens func(threadID, execID string, life time.Duration) (write, renew string, err error)
 	// StreamURL returns the address of the thread server as a box of the provider reaches it.
@@ -194,7 +194,11 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 	}
 	defer release()
 	hold := lease.Hold{Holder: holder(p.Request), ThreadID: p.Thread, RunID: p.ID}
-	if err := h.lease(box.Ref()).Hold(ctx, hold); err != nil {
+	l, err := h.Lease(ctx, box.Ref())
+	if err == nil {
+		err = l.Hold(ctx, hold)
+	}
+	if err != nil {
 		return box, fmt.Errorf("hold the sandbox %s: %w", box.Ref(), err)
 	}
 	if err := launch.PutRunner(ctx, box, h.Runner, h.progress); err != nil {
@@ -253,10 +257,6 @@ func (h *Host) environment(box sandbox.Sandbox, p Posted) (map[string]string, er
 // holder is the holder of a command's hold of its box. The hold is valid until the command's end is on the thread.
 func holder(r Request) string { return "exec:" + r.Thread + "/" + r.ID }
 
-func (h *Host) lease(box sandbox.Ref) lease.Lease {
-	return lease.OnStream{Client: h.Lease(lease.Stream(box))}
-}
-
 func (h *Host) progress(step string) {
 	if h.Progress != nil {
 		h.Progress(step)
@@ -275,5 +275,7 @@ func Cancel(ctx context.Context, client *thread.Client, execID, requestID, autho
 
 // Ended drops the hold of a command in box whose end is on the thread. The hold is void by then: a failure is ignored.
 func (h *Host) Ended(ctx context.Context, box sandbox.Ref, r Request) {
-	_ = h.lease(box).Drop(ctx, holder(r))
+	if l, err := h.Lease(ctx, box); err == nil {
+		_ = l.Drop(ctx, holder(r))
+	}
 }

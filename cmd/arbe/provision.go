@@ -228,8 +228,8 @@ func (l *launches) Temporary(err error) bool {
 		}
 		return true
 	}
-	return isAway(err) || sandbox.Temporary(err) || errors.Is(err, resolve.ErrSlow) ||
-		errors.Is(err, lease.ErrReleased) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+	return isAway(err) || sandbox.Temporary(err) || errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // task returns the task of an order without what its box needs.

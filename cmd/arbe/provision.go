@@ -228,7 +228,8 @@ func (l *launches) Temporary(err error) bool {
 		}
 		return true
 	}
-	return isAway(err) || sandbox.Temporary(err) || errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
+	return isAway(err) || sandbox.Temporary(err) ||
+		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 

@@ -140,7 +140,7 @@ func (r *launchRow) ask(c *cli.Context) error {
 	return nil
 }
 
-// find reads the thread's row, or makes it. is is false where there is none, and no house that would have it.
+// find reads the thread's row, or makes it in the house of the flags. is reports whether there is a row then.
 func (r *launchRow) find(ctx context.Context, t *launch.Task) (is bool, err error) {
 	host, house := r.db.Host(), r.asked.house
 	r.thread, err = host.Thread(ctx, t.Thread)

@@ -137,7 +137,8 @@ func (w *world) weather(calm chan struct{}) {
 			w.note("the thread server is down")
 			w.set(func() { w.down = true })
 			sleepIn(w.ctx, time.Duration(w.rand(int(3*time.Hour))))
-			w.set(func() { w.down = false; w.threads.since = time.Now() })
+			w.threads.writable(time.Now())
+			w.set(func() { w.down = false })
 			w.note("the thread server is back")
 		case 1:
 			if lying {
@@ -166,10 +167,8 @@ func (w *world) weather(calm chan struct{}) {
 				w.cloud.vanish(id)
 			} else if m := (view{cloud: w.cloud}).find(id); m != nil {
 				w.note("%s is in error", id)
-				m.state = "error"
-				if m.runner != nil {
-					m.runner.kill()
-				}
+				m.change(func(c *condition) { c.state = "error" })
+				m.stop()
 			}
 		}
 	}
@@ -188,7 +187,7 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 		}
 		w.threads.appended = w.appended
 		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {
-			id: "foreign", state: "started", created: time.Now(), labels: map[string]string{
+			id: "foreign", now: condition{state: "started"}, created: time.Now(), labels: map[string]string{
 				sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true", sandbox.LabelInstallation: "another",
 				"foreign": "yes",
 			},

@@ -27,10 +27,37 @@ type machine struct {
 	id      string
 	labels  map[string]string
 	created time.Time
+
+	mu  sync.Mutex
+	now condition
+}
+
+// condition is what changes in a machine.
+type condition struct {
 	state   string
 	runner  *agent
 	unsaved bool      // an agent has left work that is nowhere else
 	ended   time.Time // of its newest run
+}
+
+func (m *machine) look() condition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now
+}
+
+func (m *machine) change(f func(*condition)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(&m.now)
+}
+
+// live returns the run that works in the machine, or nil.
+func (c condition) live() *agent {
+	if c.runner == nil || !c.runner.alive() {
+		return nil
+	}
+	return c.runner
 }
 
 // view is the cloud as one process reaches it.
@@ -90,7 +117,7 @@ func (v view) Create(ctx context.Context, o sandbox.Options) (box sandbox.Sandbo
 			id:      fmt.Sprintf("box-%d", v.next),
 			labels:  maps.Clone(o.Labels),
 			created: time.Now(),
-			state:   "started",
+			now:     condition{state: "started"},
 		}
 		if o.Ephemeral {
 			m.labels[sandbox.LabelEphemeral] = "true"
@@ -117,7 +144,7 @@ func (v view) Open(ctx context.Context, id string) (box sandbox.Sandbox, err err
 		if m == nil {
 			return sandbox.ErrGone
 		}
-		m.state = "started"
+		m.change(func(c *condition) { c.state = "started" })
 		box = &room{view: v, m: m}
 		return nil
 	})
@@ -130,10 +157,10 @@ func (v view) Probe(ctx context.Context, id string) (h sandbox.Health, why strin
 		switch {
 		case m == nil || v.w.lies():
 			h, why = sandbox.Gone, "not found"
-		case m.state == "error":
+		case m.look().state == "error":
 			h, why = sandbox.Gone, "error"
 		default:
-			h, why = sandbox.Live, m.state
+			h, why = sandbox.Live, m.look().state
 		}
 		return nil
 	})
@@ -146,7 +173,7 @@ func (v view) Runs(ctx context.Context, id string, _ sandbox.Process) (runs bool
 		if m == nil {
 			return sandbox.ErrGone
 		}
-		runs = m.runner != nil && m.runner.alive()
+		runs = m.look().live() != nil
 		return nil
 	})
 	return runs, err
@@ -162,14 +189,15 @@ func (v view) List(ctx context.Context, labels map[string]string) (all []sandbox
 				fits = fits && m.labels[k] == want
 			}
 			if fits {
+				state := m.look().state
 				b := sandbox.Box{
 					Ref:     sandbox.Ref{Provider: "cloud", ID: id},
 					Labels:  m.labels,
-					State:   m.state,
+					State:   state,
 					Health:  sandbox.Live,
 					Created: m.created,
 				}
-				if m.state == "error" {
+				if state == "error" {
 					b.Health = sandbox.Gone
 				}
 				all = append(all, b)
@@ -186,11 +214,12 @@ func (v view) Destroy(ctx context.Context, id string) error {
 		if m == nil {
 			return nil
 		}
-		if m.runner != nil && m.runner.alive() {
-			v.w.broken("%s deleted %s under the live run %s", v.p.name, id, m.runner.run)
+		now := m.look()
+		if a := now.live(); a != nil {
+			v.w.broken("%s deleted %s under the live run %s", v.p.name, id, a.run)
 		}
-		if m.unsaved && m.state != "error" && time.Since(m.ended) < reapAfter {
-			v.w.broken("%s deleted %s with unsaved work %v after its run", v.p.name, id, time.Since(m.ended))
+		if now.unsaved && now.state != "error" && time.Since(now.ended) < reapAfter {
+			v.w.broken("%s deleted %s with unsaved work %v after its run", v.p.name, id, time.Since(now.ended))
 		}
 		if m.labels["foreign"] != "" {
 			v.w.broken("%s deleted %s of another installation", v.p.name, id)
@@ -206,8 +235,15 @@ func (c *cloud) vanish(id string) {
 	m := c.boxes[id]
 	delete(c.boxes, id)
 	c.mu.Unlock()
-	if m != nil && m.runner != nil {
-		m.runner.kill()
+	if m != nil {
+		m.stop()
+	}
+}
+
+// stop ends what runs in the machine.
+func (m *machine) stop() {
+	if a := m.look().runner; a != nil {
+		a.kill()
 	}
 }
 
@@ -250,10 +286,11 @@ func (r *room) Detach(ctx context.Context, c sandbox.Command, _ string) (p sandb
 		if err := r.there(); err != nil {
 			return err
 		}
-		if a := r.m.runner; a != nil && a.alive() {
+		if r.m.look().live() != nil {
 			r.w.broken("a second runner in %s", r.m.id)
 		}
-		r.m.runner = r.w.startAgent(r.m, c.Env["ARBE_THREAD_ID"], c.Env["ARBE_RUN_ID"])
+		a := r.w.startAgent(r.m, c.Env["ARBE_THREAD_ID"], c.Env["ARBE_RUN_ID"])
+		r.m.change(func(c *condition) { c.runner = a })
 		p = sandbox.Process{PID: 7, Start: "9"}
 		return nil
 	})
@@ -291,8 +328,9 @@ func (w *world) startAgent(m *machine, id, run string) *agent {
 	w.mu.Unlock()
 	w.wg.Go(func() {
 		defer func() {
+			m.change(func(c *condition) { c.ended = time.Now() })
 			a.mu.Lock()
-			a.running, m.ended = false, time.Now()
+			a.running = false
 			a.mu.Unlock()
 			a.kill()
 		}()
@@ -312,7 +350,7 @@ func (w *world) startAgent(m *machine, id, run string) *agent {
 				if dies {
 					return
 				}
-				m.unsaved = m.labels[sandbox.LabelTree] != ""
+				m.change(func(c *condition) { c.unsaved = m.labels[sandbox.LabelTree] != "" })
 				// The end is tried for as long as it takes, like a runner's.
 				for a.ctx.Err() == nil {
 					e := thread.Entry{

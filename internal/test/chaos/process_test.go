@@ -109,14 +109,14 @@ func (w *world) reconciler(p *process) *reconcile.Reconciler {
 				_ = view{w.cloud, p}.call(ctx, func() error {
 					time.Sleep(time.Duration(w.rand(int(5 * time.Minute))))
 					w.set(func() { w.pushed[out.Branch] = true })
-					box.(*room).m.unsaved = false
+					box.(*room).m.change(func(c *condition) { c.unsaved = false })
 					out.Pushed, out.Error = true, ""
 					return nil
 				})
 				return out
 			},
 			Unsaved: func(_ context.Context, box sandbox.Sandbox, _ sandbox.Box) (string, error) {
-				if box.(*room).m.unsaved {
+				if box.(*room).m.look().unsaved {
 					return "changes", nil
 				}
 				return "", nil

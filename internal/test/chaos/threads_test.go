@@ -31,6 +31,13 @@ func newThreads() *threads {
 	return &threads{list: map[string][]thread.Entry{}, byID: map[string]map[string]thread.Entry{}, since: time.Now()}
 }
 
+// writable says from when on the server has taken appends.
+func (s *threads) writable(since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = since
+}
+
 // fault is what happens to one request.
 type fault int
 
@@ -62,6 +69,8 @@ func (s *threads) serve(req *http.Request) *http.Response {
 			Request:    req,
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if req.URL.Path == "/healthz" {
 		return answer(
 			200,
@@ -73,8 +82,6 @@ func (s *threads) serve(req *http.Request) *http.Response {
 	if !ok {
 		return answer(404, nil, nil)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if req.Method == http.MethodPost {
 		body, _ := io.ReadAll(req.Body)
 		status, text := s.append(id, body)

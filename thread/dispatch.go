@@ -59,9 +59,10 @@ type AfterSync struct {
 }
 
 // SetupStep is a step of making a box, when it has ended. For StepWait it is the step that lasts, and how long it has
-// lasted.
+// lasted. It belongs to a run, or to a command (Exec) for which the box is made.
 type SetupStep struct {
 	Signal
+	ExecID     string `json:"execId,omitempty"`
 	Name       string `json:"name"`
 	DurationMs int64  `json:"durationMs"`
 	Error      string `json:"error,omitempty"`

@@ -133,6 +133,18 @@ func (f *Fold) exec(typ string, e Entry, at time.Time) {
 	}
 }
 
+// execSetup takes a step of making the box of a command, a sign of life of its host; false for any other step.
+func (f *Fold) execSetup(e Entry, at time.Time) bool {
+	var p SetupStep
+	if json.Unmarshal(e.Payload, &p) != nil || p.ExecID == "" {
+		return false
+	}
+	if i := slices.IndexFunc(f.execs, func(x OpenExec) bool { return x.ID == p.ExecID }); i >= 0 {
+		f.execs[i].Last = at
+	}
+	return true
+}
+
 // OpenExecs returns the commands without an end, in the order of their start.
 func (f *Fold) OpenExecs() []OpenExec { return slices.Clone(f.execs) }
 

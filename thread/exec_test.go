@@ -26,6 +26,12 @@ func TestFoldOpenExecs(t *testing.T) {
 		execEntry("b", 1, thread.ExecFinished{Exec: exec(thread.TypeExecFinished, "b"), Error: "no box"}),
 		execEntry("b", 2, thread.ExecOutput{Exec: exec(thread.TypeExecOutput, "b"), Stream: "stdout", Text: "late"}),
 		execEntry("c", 3, thread.ExecOutput{Exec: exec(thread.TypeExecOutput, "c"), Stream: "stdout", Text: "lost"}),
+		{
+			ID: "a.setup.0", TS: thread.Stamp(time.Unix(1009, 0)), At: thread.Stamp(time.Unix(1009, 0)),
+			Payload: thread.Marshal(thread.SetupStep{
+				Signal: thread.Signal{Type: thread.SetupType(thread.StepBox)}, ExecID: "a", Name: "box",
+			}),
+		},
 	} {
 		if err := e.Check(); err != nil {
 			t.Fatal(err)
@@ -43,7 +49,7 @@ func TestFoldOpenExecs(t *testing.T) {
 	for name, fold := range map[string]*thread.Fold{"folded": &f, "stored": &read} {
 		open := fold.OpenExecs()
 		if len(open) != 1 || open[0].ID != "a" || open[0].Next != 3 || open[0].Timeout != 5*time.Second ||
-			open[0].Running == nil || open[0].Running.PID != 7 || !open[0].Last.Equal(time.Unix(1002, 0)) {
+			open[0].Running == nil || open[0].Running.PID != 7 || !open[0].Last.Equal(time.Unix(1009, 0)) {
 			t.Errorf("%s: open commands %+v", name, open)
 		}
 		if got := fold.Status(); got != thread.StatusIdle {

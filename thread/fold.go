@@ -84,6 +84,9 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		if !IsSetup(sig.Type) {
 			return // asks something of a run or reports on another thread's: no sign of life
 		}
+		if sig.RunID == "" && f.execSetup(e, at) {
+			return
+		}
 	}
 	r := f.run(sig.RunID, sig.Type == TypeStatus && sig.Status == StatusRunning)
 	if sig.Harness != "" {

@@ -35,6 +35,10 @@ entries on the thread; of the output the first 1 MiB.
 The command continues if this process dies. Ctrl-C asks the command to end; a second Ctrl-C stops watching.
 It gets TERM, and KILL 5 s later, as after --timeout. Several commands may run at the same time, beside a run.
 
+With --database the box of a house's thread is resolved by rows: a live one is used, a dead one replaced, and one
+is made where the thread has none, by --environment, the thread's or the house's environment. The command gets
+the secrets of that environment.
+
 Environment: as of arbe launch.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{
@@ -51,7 +55,10 @@ Environment: as of arbe launch.`,
 				Name: "cancel", Usage: "in place of COMMAND: ask the command with the id `EXEC` to end",
 			},
 			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the command"},
-			databaseFlag(),
+			&cli.StringFlag{
+				Name: "environment", Usage: "`NAME` or id of the environment of a new box; for a thread of a house",
+			},
+			databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 		},
 		Action: p.execAction,
 	}
@@ -106,12 +113,19 @@ func (p *program) execAction(c *cli.Context) error {
 	defer steps.End()
 	x := h.commands(client, key)
 	x.Progress = steps.Begin
-	// Without a box nothing is posted.
-	if _, err := exists(c.Context, client); err != nil {
-		return reachThread(client, err)
+	row, err := h.rowOfExec(c, id, c.String("environment"))
+	switch {
+	case err != nil:
+		return databaseExit(err)
+	case row != nil:
+		err = h.byRow(c, row, x, &r, key)
+	case c.String("environment") != "":
+		err = cmdline.Usage("--environment: thread %s is of no house in a database", id)
+	default:
+		err = h.hasBox(c.Context, client, x)
 	}
-	if _, _, err := h.boxes(client, x.Lease).Find(c.Context); err != nil {
-		return &cmdline.Exit{Status: 1, Cause: err}
+	if err != nil {
+		return err
 	}
 	posted, err := x.Post(c.Context, r)
 	if err != nil {
@@ -134,25 +148,12 @@ func (p *program) execAction(c *cli.Context) error {
 
 // cancelExec asks a command to end.
 func (p *program) cancelExec(c *cli.Context, client *thread.Client, id string) error {
-	var fold thread.Fold
-	var known bool
-	_, err := client.Only("signal.exec.").Read(c.Context, "0", false, func(e thread.Entry) error {
-		fold.Add(e)
-		known = known || e.ID == thread.ExecID(id, 0)
-		return nil
-	})
-	if err != nil {
+	var none *exec.NoCommandError
+	switch err := exec.Cancel(c.Context, client, id, c.String("author"), ""); {
+	case errors.As(err, &none):
+		return &cmdline.Exit{Status: 1, Cause: err}
+	case err != nil:
 		return reachThread(client, err)
-	}
-	if _, open := fold.OpenExec(id); !open {
-		why := "has no command " + id
-		if known {
-			why = "has the end of command " + id + " already"
-		}
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("thread %s %s", client.Thread, why)}
-	}
-	if err := exec.Cancel(c.Context, client, id, uuid.NewString(), c.String("author"), ""); err != nil {
-		return reach(err)
 	}
 	fmt.Fprintf(p.stderr, "asked command %s to end\n", id)
 	return nil
@@ -196,7 +197,7 @@ func (p *program) followExec(
 			const reason = "interrupted at the terminal"
 			// A second signal ends the tries of a server that is away: the loop receives it, too.
 			trying, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			err := exec.Cancel(trying, client, posted.ID, uuid.NewString(), posted.Author, reason)
+			err := exec.Ask(trying, client, posted.ID, posted.Author, reason)
 			stop()
 			if err != nil {
 				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
@@ -238,6 +239,17 @@ func (p *program) execEnded(end thread.ExecFinished, posted exec.Posted) error {
 	}
 	if status := exec.ExitStatus(end); status != 0 {
 		return &cmdline.Exit{Status: status}
+	}
+	return nil
+}
+
+// hasBox returns an error for a thread without a live box. Nothing is posted then.
+func (h host) hasBox(ctx context.Context, client *thread.Client, x *exec.Host) error {
+	if _, err := exists(ctx, client); err != nil {
+		return reachThread(client, err)
+	}
+	if _, _, err := h.boxes(client, x.Lease).Find(ctx); err != nil {
+		return &cmdline.Exit{Status: 1, Cause: err}
 	}
 	return nil
 }

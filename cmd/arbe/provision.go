@@ -38,8 +38,9 @@ func provisionFlags() []cli.Flag {
 
 func localBoxesFlag() cli.Flag {
 	return &cli.BoolFlag{
-		Name:  "local-boxes",
-		Usage: "let members of houses use local boxes, which run as the user of this process",
+		Name: "local-boxes",
+		Usage: "let members of houses, and commands over HTTP, use local boxes, which run as the user of\n" +
+			"this process",
 	}
 }
 

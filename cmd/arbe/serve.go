@@ -201,6 +201,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
 	}
 	cfg.Settle = p.settling(c, d, cfg)
+	commands, starts := p.commanding(c, d, cfg)
+	cfg.Commands = commands
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
@@ -209,7 +211,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 			Logger: logger, Session: writeSession,
 		})
 	}
-	beside := houses.beside
+	beside := append(houses.beside, starts)
 	if c.Bool("reconcile") {
 		beside = append(beside, p.reconciling(c, d, cfg))
 	}

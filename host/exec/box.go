@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -35,20 +36,29 @@ type NoBoxError struct{ Thread, Why string }
 
 func (e *NoBoxError) Error() string { return fmt.Sprintf("thread %s %s", e.Thread, e.Why) }
 
-// Find returns the thread's box, which the provider reports as live. It returns a *NoBoxError if there is none.
-func (b Boxes) Find(ctx context.Context) (sandbox.Ref, Provider, error) {
+// Named returns the box of the thread's newest run which had one. It returns a *NoBoxError if there is none.
+func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	var fold thread.Fold
 	_, err := b.Client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil && !thread.NotFound(err) {
-		return sandbox.Ref{}, nil, fmt.Errorf("read the thread: %w", err)
+		return sandbox.Ref{}, fmt.Errorf("read the thread: %w", err)
 	}
 	runs := fold.Runs()
 	for i := len(runs) - 1; i >= 0; i-- {
 		if ref := runs[i].Sandbox; ref != nil {
-			return b.probe(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
+			return sandbox.Ref{Provider: ref.Provider, ID: ref.Ref}, nil
 		}
 	}
-	return sandbox.Ref{}, nil, &NoBoxError{b.Client.Thread, "has no box: arbe launch --thread makes one"}
+	return sandbox.Ref{}, &NoBoxError{b.Client.Thread, "has no box: arbe launch --thread makes one"}
+}
+
+// Find returns the thread's box, which the provider reports as live. It returns a *NoBoxError if there is none.
+func (b Boxes) Find(ctx context.Context) (sandbox.Ref, Provider, error) {
+	ref, err := b.Named(ctx)
+	if err != nil {
+		return ref, nil, err
+	}
+	return b.probe(ctx, ref)
 }
 
 func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provider, error) {
@@ -67,8 +77,30 @@ func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provide
 	return ref, p, nil
 }
 
-// Box returns the thread's box, opened and held.
-func (b Boxes) Box(ctx context.Context, threadID string) (box sandbox.Sandbox, release func(), err error) {
+// opens returns the hold of a host that opens the box of a thread, and starts a command in it.
+func opens(threadID string) lease.Hold {
+	return lease.Hold{Holder: "opens:" + uuid.NewString(), ThreadID: threadID, TTL: lease.TTL}
+}
+
+// Rowed is the box of a thread that has a row: a live one is used, and one that is dead or missing is made.
+type Rowed struct {
+	Launcher *launch.Launcher // with Rows, for the thread
+	Task     launch.Task      // how a new box is made
+}
+
+// Box is Host's.
+func (r Rowed) Box(ctx context.Context, p Posted) (box sandbox.Sandbox, release func(), err error) {
+	t, hold := r.Task, opens(p.Thread)
+	t.Thread, t.Run, t.Exec, t.Author = p.Thread, "", p.ID, p.Author
+	box, l, err := r.Launcher.CommandBox(ctx, t, hold)
+	if err != nil {
+		return nil, nil, err
+	}
+	return box, lease.Keep(ctx, l, hold), nil
+}
+
+// Box is Host's.
+func (b Boxes) Box(ctx context.Context, posted Posted) (box sandbox.Sandbox, release func(), err error) {
 	ref, p, err := b.Find(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -78,10 +110,10 @@ func (b Boxes) Box(ctx context.Context, threadID string) (box sandbox.Sandbox, r
 	if err != nil {
 		return nil, nil, err
 	}
-	hold := lease.Hold{Holder: "opens:" + uuid.NewString(), ThreadID: threadID, TTL: lease.TTL}
+	hold := opens(posted.Thread)
 	err = l.Hold(ctx, hold)
 	if errors.Is(err, lease.ErrReleased) {
-		return nil, nil, &NoBoxError{threadID, fmt.Sprintf("has the box %s, which has been released", ref)}
+		return nil, nil, &NoBoxError{posted.Thread, fmt.Sprintf("has the box %s, which has been released", ref)}
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("hold the sandbox %s: %w", ref, err)

@@ -10,6 +10,7 @@ package exec
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
@@ -53,8 +56,8 @@ const margin = 6*time.Hour + 10*time.Minute
 type Host struct {
 	// Client is the host's client of the thread.
 	Client *thread.Client
-	// Box returns the box of a thread, opened and held for this process; release ends that hold.
-	Box func(ctx context.Context, threadID string) (box sandbox.Sandbox, release func(), err error)
+	// Box returns the box for a command, opened and held for this process; release ends that hold. It may make one.
+	Box func(ctx context.Context, p Posted) (box sandbox.Sandbox, release func(), err error)
 	// Lease returns the lease of a box.
 	Lease func(ctx context.Context, box sandbox.Ref) (lease.Lease, error)
 	// Tokens signs the supervisor's tokens for a command: one to write, and one to renew that for the time life.
@@ -70,6 +73,7 @@ type Host struct {
 type Posted struct {
 	Request
 	Offset string // of the thread: the command's further entries come behind it
+	Again  bool   // the thread had it already
 }
 
 // BadRequestError is returned for a Request that no host runs.
@@ -123,7 +127,7 @@ func (h *Host) Post(ctx context.Context, r Request) (Posted, error) {
 	if err != nil {
 		return Posted{}, fmt.Errorf("post to the thread: %w", err)
 	}
-	return Posted{r, ack.Next}, nil
+	return Posted{r, ack.Next, ack.Duplicates > 0}, nil
 }
 
 // plain are the words that mean the same to a shell without quotes.
@@ -160,22 +164,40 @@ func entry(r Request, n int, payload any) thread.Entry {
 // endTimeout bounds the post of the end of a command that could not be started.
 const endTimeout = 30 * time.Second
 
-// Fire starts a posted command in the thread's box, and returns the box. If it can't, it posts the command's end with
-// the reason, and returns the reason. It returns no error if the command runs although the answer was lost.
+// ErrStopped is the cause of a context that ends because this host stops. Fire leaves the end of a command that it has
+// not started to a reconciler then: the thread server may be gone.
+var ErrStopped = errors.New("the host was asked to stop")
+
+// errCancelled is the cause of the end of Fire's context at a request to cancel.
+var errCancelled = errors.New("cancelled before it was started")
+
+// Fire starts a posted command in the thread's box, and returns the box. If it can't, or if the thread asks for the
+// command's end before, it posts that end with the reason, and returns the reason. It returns no error if the command
+// runs although the answer was lost.
 func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) {
-	opened, err := h.fire(ctx, p)
+	watched, stop := h.untilCancelled(ctx, p)
+	opened, err := h.fire(watched, p)
+	stop()
 	if opened != nil {
 		box = opened.Ref()
 	}
 	if err == nil {
 		return box, nil
 	}
+	end := thread.ExecFinished{Exec: signal(p.Request, thread.TypeExecFinished)}
+	switch cause := context.Cause(watched); {
+	case errors.Is(cause, ErrStopped):
+		return box, err
+	case errors.Is(cause, errCancelled):
+		err, end.Cancelled = errCancelled, true
+	case ctx.Err() != nil:
+		err = fmt.Errorf("interrupted before it was started: %w", err)
+	}
+	end.Error = redactor(p.Request).Text(err.Error())
 	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	// The supervisor takes this number when it begins. Only one of the two gets it.
-	_, perr := h.Client.Append(life, []thread.Entry{entry(p.Request, 1, thread.ExecFinished{
-		Exec: signal(p.Request, thread.TypeExecFinished), Error: redactor(p.Request).Text(err.Error()),
-	})})
+	_, perr := h.Client.Append(life, []thread.Entry{entry(p.Request, 1, end)})
 	var taken *thread.StatusError
 	if errors.As(perr, &taken) && taken.Status == http.StatusConflict {
 		return box, nil
@@ -186,9 +208,36 @@ func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) 
 	return box, errors.Join(err, perr)
 }
 
+// untilCancelled returns a context that ends when the thread asks for the end of a command, with errCancelled as its
+// cause. stop ends it, too, and the watch.
+func (h *Host) untilCancelled(ctx context.Context, p Posted) (watched context.Context, stop func()) {
+	watched, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	from := p.Offset
+	if from == "" {
+		from = "0"
+	}
+	go func() {
+		defer close(done)
+		// A watch that fails is left to the supervisor, which reads the thread from the same offset.
+		_ = h.Client.Only(thread.TypeExecCancel).Follow(watched, from, func(e thread.Entry) error {
+			var c thread.ExecCancel
+			if json.Unmarshal(e.Payload, &c) == nil && c.Type == thread.TypeExecCancel && c.ExecID == p.ID {
+				cancel(errCancelled)
+				return thread.ErrStop
+			}
+			return nil
+		}, nil)
+	}()
+	return watched, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
 // fire returns the box also with an error, if it has one.
 func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
-	box, release, err := h.Box(ctx, p.Thread)
+	box, release, err := h.Box(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -263,10 +312,42 @@ func (h *Host) progress(step string) {
 	}
 }
 
-// Cancel asks for the end of a command.
-func Cancel(ctx context.Context, client *thread.Client, execID, requestID, author, reason string) error {
+// NoCommandError is returned by Cancel for a command that is not open.
+type NoCommandError struct {
+	Thread, ID string
+	Ended      bool // the thread has its end
+}
+
+func (e *NoCommandError) Error() string {
+	if e.Ended {
+		return fmt.Sprintf("thread %s has the end of command %s already", e.Thread, e.ID)
+	}
+	return fmt.Sprintf("thread %s has no command %s", e.Thread, e.ID)
+}
+
+// Cancel asks for the end of a command. It returns a *NoCommandError if the thread has none that is open.
+func Cancel(ctx context.Context, client *thread.Client, execID, author, reason string) error {
+	var fold thread.Fold
+	known := false
+	_, err := client.Only("signal.exec.").Read(ctx, "0", false, func(e thread.Entry) error {
+		fold.Add(e)
+		known = known || e.ID == thread.ExecID(execID, 0)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if _, open := fold.OpenExec(execID); !open {
+		return &NoCommandError{client.Thread, execID, known}
+	}
+	return Ask(ctx, client, execID, author, reason)
+}
+
+// Ask posts a request to end a command, whether it is open or not.
+func Ask(ctx context.Context, client *thread.Client, execID, author, reason string) error {
 	_, err := client.Append(ctx, []thread.Entry{{
-		ID: requestID, TS: thread.Stamp(time.Now()), AuthorID: author, Payload: thread.Marshal(thread.ExecCancel{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
+		Payload: thread.Marshal(thread.ExecCancel{
 			Exec: thread.Exec{Type: thread.TypeExecCancel, ExecID: execID}, Reason: reason,
 		}),
 	}})

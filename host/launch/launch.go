@@ -39,6 +39,7 @@ import (
 type Task struct {
 	Thread string // the thread's id; it need not exist yet
 	Run    string // the run's id
+	Exec   string // in place of Run: the command for which CommandBox makes a box
 	Author string // of the prompt; "" for none
 	Driver string // the author of what the agent writes; "" for Author
 	Parent *thread.Parent
@@ -352,7 +353,10 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 func (g *launching) create(ctx context.Context, labels map[string]string) (box sandbox.Sandbox, err error) {
 	g.progress("making a %s sandbox", g.Provider.Name())
 	o := g.Box
-	o.Labels = map[string]string{sandbox.LabelThread: g.Thread, sandbox.LabelRun: g.Run}
+	o.Labels = map[string]string{sandbox.LabelThread: g.Thread}
+	if g.Run != "" {
+		o.Labels[sandbox.LabelRun] = g.Run
+	}
 	if g.server.Installation != "" {
 		o.Labels[sandbox.LabelInstallation] = g.server.Installation
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -64,6 +65,7 @@ func (s *steps) post(ctx context.Context, kind, name string, took time.Duration,
 	defer cancel()
 	p := thread.SetupStep{
 		Signal:     s.g.signal(thread.SetupType(kind)),
+		ExecID:     s.g.Exec,
 		Name:       s.redact.Text(name),
 		DurationMs: took.Milliseconds(),
 	}
@@ -71,7 +73,7 @@ func (s *steps) post(ctx context.Context, kind, name string, took time.Duration,
 		p.Error = s.redact.Text(cause.Error())
 	}
 	s.mu.Lock()
-	id := fmt.Sprintf("%s.setup.%d", s.g.Run, s.next)
+	id := fmt.Sprintf("%s.setup.%d", cmp.Or(s.g.Exec, s.g.Run), s.next)
 	s.next++
 	s.mu.Unlock()
 	if err := s.g.post(ctx, s.g.entry(id, p)); err != nil && kind != thread.StepWait {

@@ -53,6 +53,9 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// Commands returns what runs commands in the boxes of threads; nil for a server that runs none.
+	Commands func(s Serving) Commands
+
 	// Delegate makes the row of a member's task; nil for a server that takes none.
 	Delegate func(ctx context.Context, t Task) (Delegated, error)
 
@@ -222,6 +225,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	}
 	if cfg.Settle != nil {
 		s.Settle = cfg.Settle(serving)
+	}
+	if cfg.Commands != nil {
+		s.Commands = cfg.Commands(serving)
 	}
 	if cfg.Page != nil {
 		s.Page = cfg.Page(serving)

@@ -59,6 +59,9 @@ type Server struct {
 	// be delegated, and member.ErrRows.
 	Delegate func(ctx context.Context, t Task) (Delegated, error)
 
+	// Commands run commands in the boxes of threads; nil for a server that runs none.
+	Commands Commands
+
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
 

@@ -56,6 +56,8 @@ func (s *Server) serveThreads(mux *http.ServeMux) {
 		{"GET " + threadsPath + "/{id}/entries", s.memberEntries},
 		{"POST " + threadsPath + "/{id}/entries", s.memberPost},
 		{"POST " + threadsPath + "/{id}/tasks", s.memberTask},
+		{"POST " + threadsPath + "/{id}/commands", s.startCommand},
+		{"POST " + threadsPath + "/{id}/commands/{exec}/cancel", s.cancelCommand},
 	} {
 		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/exec"
+	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// mostStarts bounds the commands that a server starts at the same time. Those that run are in their boxes.
+const mostStarts = 64
+
+// commander runs commands for the callers of a server: a server.Commands.
+type commander struct {
+	host   host
+	cli    *cli.Context
+	key    []byte // signs tokens
+	starts *exec.Group
+	logger *slog.Logger
+}
+
+// commanding returns what runs commands, and a loop beside the server that waits for their starts.
+func (p *program) commanding(
+	c *cli.Context, d server.Data, cfg server.Config,
+) (func(server.Serving) server.Commands, func(context.Context, server.Serving) error) {
+	starts := exec.NewGroup(mostStarts)
+	commands := func(s server.Serving) server.Commands {
+		h, _ := p.beside(c, d, cfg, s)
+		return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
+	}
+	return commands, func(ctx context.Context, _ server.Serving) error { return starts.Run(ctx) }
+}
+
+// Start is server.Commands'.
+func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, err error) {
+	r := exec.Request{
+		Thread: c.Thread, ID: c.ID, Author: c.Author, Argv: c.Argv, Shown: c.Shown, Cwd: c.Cwd, Timeout: c.Timeout,
+	}
+	if err := r.Check(); err != nil {
+		return false, commandError(err)
+	}
+	start, free, err := m.starts.Reserve()
+	if err != nil {
+		return false, commandError(err)
+	}
+	started := false
+	defer func() {
+		if !started {
+			free()
+		}
+	}()
+	client, err := m.host.client(c.Thread)
+	if err != nil {
+		return false, err
+	}
+	x := m.host.commands(client, m.key)
+	if err := m.prepare(ctx, x, &r, c.Environment); err != nil {
+		return false, commandError(err)
+	}
+	posted, err := x.Post(ctx, r)
+	if err != nil || posted.Again {
+		return false, commandError(err)
+	}
+	started = true
+	start(func(ctx context.Context) {
+		if _, err := x.Fire(ctx, posted); err != nil {
+			m.logger.Info("command not started", "thread", r.Thread, "exec", r.ID, "reason", err)
+		}
+	})
+	return true, nil
+}
+
+// prepare lets a command run in the box of its thread. It refuses what is known not to work.
+func (m *commander) prepare(ctx context.Context, x *exec.Host, r *exec.Request, environment string) error {
+	c := *m.cli
+	c.Context = ctx
+	row, err := m.host.rowOfExec(&c, r.Thread, environment)
+	if err != nil {
+		return err
+	}
+	if row != nil {
+		if err := m.reaches(ctx, row.provider, ""); err != nil {
+			return err
+		}
+		return m.host.byRow(&c, row, x, r, m.key)
+	}
+	if environment != "" {
+		return &exec.BadRequestError{Why: "environment: the thread is of no house"}
+	}
+	ref, err := m.host.boxes(x.Client, x.Lease).Named(ctx)
+	if err != nil {
+		return err
+	}
+	return m.reaches(ctx, ref.Provider, ref.ID)
+}
+
+// reaches returns an error where this server does not use boxes of a provider; box is "" for a new one.
+func (m *commander) reaches(ctx context.Context, provider, box string) error {
+	if provider == sandbox.LocalName && !m.cli.Bool("local-boxes") {
+		return &server.TaskError{
+			Status: http.StatusForbidden, Code: "local_boxes",
+			Message: "this server runs no commands in local boxes: start it with --local-boxes",
+		}
+	}
+	p, err := providerNamed(m.host.data, "the provider of the thread's box", provider)
+	if err == nil && provider == sandbox.LocalName && box != "" {
+		if _, _, err = p.Probe(ctx, box); !errors.Is(err, sandbox.ErrForeign) {
+			err = nil // the start finds out
+		}
+	}
+	if err != nil {
+		return &server.TaskError{
+			Status: http.StatusNotImplemented, Code: "no_provider",
+			Message: fmt.Sprintf("this server can't reach the thread's box: %v", err),
+		}
+	}
+	return nil
+}
+
+// Cancel is server.Commands'.
+func (m *commander) Cancel(ctx context.Context, threadID, execID, author string) error {
+	client, err := m.host.client(threadID)
+	if err != nil {
+		return err
+	}
+	return commandError(exec.Cancel(ctx, client, execID, author, ""))
+}
+
+// commandError makes an error the answer to the caller of a command.
+func commandError(err error) error {
+	refuse := func(status int, code string) error {
+		return &server.TaskError{Status: status, Code: code, Message: err.Error()}
+	}
+	var bad *exec.BadRequestError
+	var noBox *exec.NoBoxError
+	var none *exec.NoCommandError
+	var answer *server.TaskError
+	var se *thread.StatusError
+	var exit *cmdline.Exit
+	switch {
+	case err == nil, errors.As(err, &answer):
+		return err
+	case isAway(err):
+		return fmt.Errorf("%w: %w", member.ErrRows, err)
+	case errors.As(err, &bad):
+		return refuse(http.StatusBadRequest, "command")
+	case errors.As(err, &noBox):
+		return refuse(http.StatusConflict, "no_box")
+	case errors.As(err, &none) && none.Ended:
+		return refuse(http.StatusConflict, "ended")
+	case errors.As(err, &none), thread.NotFound(err):
+		return refuse(http.StatusNotFound, "not_found")
+	case errors.As(err, &se) && se.Status == http.StatusConflict:
+		err = errors.New("the id is another command's")
+		return refuse(http.StatusConflict, "conflict")
+	case errors.Is(err, exec.ErrFull), errors.Is(err, exec.ErrEnding):
+		return refuse(http.StatusServiceUnavailable, "busy")
+	case errors.Is(err, control.ErrNoRecipe):
+		err = errors.New("neither the thread nor its house has an environment: name one")
+		return refuse(http.StatusBadRequest, "command")
+	case errors.As(err, &exit), errors.Is(err, control.ErrArchived):
+		return refuse(http.StatusBadRequest, "command") // of what the caller has named
+	}
+	return err
+}

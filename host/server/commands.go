@@ -1,0 +1,157 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Command is a command to run in the box of a thread.
+type Command struct {
+	Thread string
+	ID     string // unique on the thread
+	Author string // the member's id, or the author of the token; "" for none
+	Argv   []string
+	Shown  string // for readers; "" for Argv as a shell would take it
+
+	Cwd         string        // relative to the working directory of the box, or absolute; "" for that
+	Environment string        // of a new box: its id or its name; "" for the thread's, or its house's default
+	Timeout     time.Duration // 0 for the default
+}
+
+// Commands run commands in the boxes of threads. A *TaskError is an answer to the caller.
+type Commands interface {
+	// Start posts a command's beginning, and returns. The command is started meanwhile, and what becomes of it is on
+	// the thread. fresh is false for a command that the thread has already: it is not started again.
+	Start(ctx context.Context, c Command) (fresh bool, err error)
+
+	// Cancel asks for the end of a command.
+	Cancel(ctx context.Context, threadID, execID, author string) error
+}
+
+// startCommand starts a command in a thread's box.
+func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
+	g, err := s.permitCommand(r)
+	if err != nil {
+		return err
+	}
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
+	}
+	l := s.lease(r, g)
+	defer l.Free()
+	body, err := readBody(w, r, memberBody, l)
+	if err == nil {
+		err = s.spend(g, len(body))
+	}
+	if err != nil {
+		return err
+	}
+	c := Command{Thread: threadOf(g), Author: g.Author}
+	if err := c.read(body); err != nil {
+		return err
+	}
+	fresh, err := s.Commands.Start(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", jsonType)
+	if fresh {
+		w.WriteHeader(http.StatusCreated)
+	}
+	_, _ = w.Write(append(thread.Marshal(struct {
+		ThreadID string `json:"threadId"`
+		ExecID   string `json:"execId"`
+	}{c.Thread, c.ID}), '\n')) // the client may be gone
+	return nil
+}
+
+// cancelCommand asks for the end of a command.
+func (s *Server) cancelCommand(w http.ResponseWriter, r *http.Request) error {
+	g, err := s.permitCommand(r)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("exec")
+	if !thread.ValidRun(id) {
+		return refuse(http.StatusNotFound, "not_found", "the thread has no such command")
+	}
+	if err := s.Commands.Cancel(r.Context(), threadOf(g), id, g.Author); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// permitCommand returns the grant of a caller that may run commands in a thread's box: a member of the thread's house,
+// or a write token of the thread that is for no single run. What runs in a box by a run's token can read the box's
+// secrets already, but not those that a new box gets.
+func (s *Server) permitCommand(r *http.Request) (token.Grant, error) {
+	id := r.PathValue("id")
+	m, is, err := s.member(r)
+	var g token.Grant
+	switch {
+	case err != nil:
+		return g, err
+	case is:
+		g = token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Author: m.Agent}
+		if err = s.mayOpen(r.Context(), m, id); err == nil {
+			err = s.refuseClosed(r.Context(), id)
+		}
+		g = g.By("member " + m.Agent)
+	case !thread.ValidThread(id):
+		return g, errBadThread
+	default:
+		g, err = s.permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
+		if err == nil && g.Run != "" {
+			err = refuse(http.StatusForbidden, "wrong_run", "a run's token starts and ends no commands")
+		}
+	}
+	if err == nil && s.Commands == nil {
+		err = refuse(http.StatusNotImplemented, "no_commands", "this server runs no commands")
+	}
+	return g, err
+}
+
+// read reads a command from the body of a request.
+func (c *Command) read(body []byte) error {
+	var want struct {
+		Command     json.RawMessage `json:"command"`
+		ID          string          `json:"id"`
+		Cwd         string          `json:"cwd"`
+		Environment string          `json:"environment"`
+		Timeout     string          `json:"timeout"`
+	}
+	if err := decodeStrictly(body, &want); err != nil {
+		return refuse(http.StatusBadRequest, "json", `want {"command":"…"} or {"command":["…"]}: %v`, err)
+	}
+	var script string
+	switch {
+	case json.Unmarshal(want.Command, &script) == nil && strings.TrimSpace(script) != "":
+		c.Argv, c.Shown = []string{"sh", "-c", script}, script
+	case json.Unmarshal(want.Command, &c.Argv) != nil || len(c.Argv) == 0:
+		return refuse(http.StatusBadRequest, "command", "command: want a script for sh, or its words as an array")
+	}
+	if want.Timeout != "" {
+		d, err := time.ParseDuration(want.Timeout)
+		if err != nil || d <= 0 {
+			return refuse(http.StatusBadRequest, "command", "timeout: want a duration, as 90s or 2h")
+		}
+		c.Timeout = d
+	}
+	c.ID, c.Cwd, c.Environment = want.ID, want.Cwd, want.Environment
+	if c.ID == "" {
+		c.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	if !thread.ValidRun(c.ID) {
+		return refuse(http.StatusBadRequest, "command", "id: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -")
+	}
+	return nil
+}

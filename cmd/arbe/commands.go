@@ -108,10 +108,8 @@ func (m *commander) prepare(ctx context.Context, x *exec.Host, r *exec.Request, 
 // reaches returns an error where this server does not use boxes of a provider; box is "" for a new one.
 func (m *commander) reaches(ctx context.Context, provider, box string) error {
 	if provider == sandbox.LocalName && !m.cli.Bool("local-boxes") {
-		return &server.TaskError{
-			Status: http.StatusForbidden, Code: "local_boxes",
-			Message: "this server runs no commands in local boxes: start it with --local-boxes",
-		}
+		const text = "this server runs no commands in local boxes: start it with --local-boxes"
+		return server.RefuseCommand(server.CommandLocal, text)
 	}
 	p, err := providerNamed(m.host.data, "the provider of the thread's box", provider)
 	if err == nil && provider == sandbox.LocalName && box != "" {
@@ -120,10 +118,7 @@ func (m *commander) reaches(ctx context.Context, provider, box string) error {
 		}
 	}
 	if err != nil {
-		return &server.TaskError{
-			Status: http.StatusNotImplemented, Code: "no_provider",
-			Message: fmt.Sprintf("this server can't reach the thread's box: %v", err),
-		}
+		return server.RefuseCommand(server.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
 	}
 	return nil
 }
@@ -139,38 +134,34 @@ func (m *commander) Cancel(ctx context.Context, threadID, execID, author string)
 
 // commandError makes an error the answer to the caller of a command.
 func commandError(err error) error {
-	refuse := func(status int, code string) error {
-		return &server.TaskError{Status: status, Code: code, Message: err.Error()}
-	}
+	refuse := func(why server.CommandFault) error { return server.RefuseCommand(why, err.Error()) }
 	var bad *exec.BadRequestError
 	var noBox *exec.NoBoxError
 	var none *exec.NoCommandError
-	var answer *server.TaskError
 	var se *thread.StatusError
 	var exit *cmdline.Exit
 	switch {
-	case err == nil, errors.As(err, &answer):
-		return err
+	case err == nil:
+		return nil
 	case isAway(err):
 		return fmt.Errorf("%w: %w", member.ErrRows, err)
 	case errors.As(err, &bad):
-		return refuse(http.StatusBadRequest, "command")
+		return refuse(server.CommandBad)
 	case errors.As(err, &noBox):
-		return refuse(http.StatusConflict, "no_box")
+		return refuse(server.CommandNoBox)
 	case errors.As(err, &none) && none.Ended:
-		return refuse(http.StatusConflict, "ended")
+		return refuse(server.CommandEnded)
 	case errors.As(err, &none), thread.NotFound(err):
-		return refuse(http.StatusNotFound, "not_found")
+		return refuse(server.CommandAbsent)
 	case errors.As(err, &se) && se.Status == http.StatusConflict:
-		err = errors.New("the id is another command's")
-		return refuse(http.StatusConflict, "conflict")
+		return server.RefuseCommand(server.CommandTaken, "the id is another command's")
 	case errors.Is(err, exec.ErrFull), errors.Is(err, exec.ErrEnding):
-		return refuse(http.StatusServiceUnavailable, "busy")
+		return refuse(server.CommandBusy)
 	case errors.Is(err, control.ErrNoRecipe):
-		err = errors.New("neither the thread nor its house has an environment: name one")
-		return refuse(http.StatusBadRequest, "command")
+		const text = "neither the thread nor its house has an environment: name one"
+		return server.RefuseCommand(server.CommandBad, text)
 	case errors.As(err, &exit), errors.Is(err, control.ErrArchived):
-		return refuse(http.StatusBadRequest, "command") // of what the caller has named
+		return refuse(server.CommandBad) // of what the caller has named
 	}
 	return err
 }

@@ -10,10 +10,10 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// CommandBox returns the box of a thread that has a row, opened, for the command t.Exec. It has the hold, which the caller
-// renews and drops, and claims no run. A box that does not exist or is dead is made as for a launch: by the environment
-// of the row, with each step on the thread; but no agent is installed. If it fails there is no hold, and what it made
-// is deleted.
+// CommandBox returns the box of a thread that has a row, opened, for the command t.Exec. It has the hold, which the
+// caller renews and drops, and claims no run. A box that does not exist or is dead is made as for a launch: by the
+// environment of the row, with each step on the thread; but no agent is installed. If it fails there is no hold, and
+// what it made is deleted.
 func (l *Launcher) CommandBox(
 	ctx context.Context, t Task, hold lease.Hold,
 ) (sandbox.Sandbox, lease.Lease, error) {

@@ -26,10 +26,46 @@ type Command struct {
 	Timeout     time.Duration // 0 for the default
 }
 
-// Commands run commands in the boxes of threads. A *TaskError is an answer to the caller.
+// CommandFault is why a command can't be started or ended.
+type CommandFault int
+
+// The faults of commands.
+const (
+	CommandBad        CommandFault = iota // the request
+	CommandLocal                          // the box is a local one, which this server does not use
+	CommandAbsent                         // the thread has no such command
+	CommandTaken                          // the id is another command's
+	CommandEnded                          // nothing is left to cancel
+	CommandNoBox                          // the thread has no box, and no row to make one by
+	CommandNoProvider                     // the box can't be reached from this server
+	CommandBusy                           // too many are being started
+)
+
+// RefuseCommand returns the answer to a command that can't be started or ended.
+func RefuseCommand(why CommandFault, text string) error {
+	switch why {
+	case CommandLocal:
+		return refuse(http.StatusForbidden, "local_boxes", "%s", text)
+	case CommandAbsent:
+		return refuse(http.StatusNotFound, "not_found", "%s", text)
+	case CommandTaken:
+		return refuse(http.StatusConflict, "conflict", "%s", text)
+	case CommandEnded:
+		return refuse(http.StatusConflict, "ended", "%s", text)
+	case CommandNoBox:
+		return refuse(http.StatusConflict, "no_box", "%s", text)
+	case CommandNoProvider:
+		return refuse(http.StatusNotImplemented, "no_provider", "%s", text)
+	case CommandBusy:
+		return refuse(http.StatusServiceUnavailable, "busy", "%s", text).with("Retry-After", 1)
+	}
+	return refuse(http.StatusBadRequest, "command", "%s", text)
+}
+
+// Commands run commands in the boxes of threads. What they return of RefuseCommand is the answer to the caller.
 type Commands interface {
-	// Start posts a command's beginning, and returns. The command is started meanwhile, and what becomes of it is on
-	// the thread. fresh is false for a command that the thread has already: it is not started again.
+	// Start posts a command's beginning, and returns. The command is started meanwhile, and its output and its
+	// end come to the thread. fresh is false for a command that the thread has already: it is not started again.
 	Start(ctx context.Context, c Command) (fresh bool, err error)
 
 	// Cancel asks for the end of a command.

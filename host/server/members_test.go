@@ -130,6 +130,9 @@ func TestMemberDoors(t *testing.T) {
 		{"POST", "/api/threads/t1/tasks", `{"task":"do it"}`, [7]int{501, 404, 404, 401, 401, 401, 401}},
 		{"POST", "/api/threads/t4/tasks", `{"task":"do it"}`, [7]int{404, 404, 404, 401, 401, 401, 401}},
 		{"POST", "/api/threads/never/tasks", `{"task":"do it"}`, [7]int{404, 404, 404, 401, 401, 401, 401}},
+		{"POST", "/api/threads/t1/commands", `{"command":"ls"}`, [7]int{501, 404, 404, 401, 501, 401, 401}},
+		{"POST", "/api/threads/t4/commands", `{"command":"ls"}`, [7]int{404, 404, 404, 401, 403, 401, 401}},
+		{"POST", "/api/threads/t1/commands/c/cancel", "", [7]int{501, 404, 404, 401, 501, 401, 401}},
 		// A login token is no token of a thread, of a stream or of the server.
 		{"GET", "/api/stream/arbe-thread-t1", "", [7]int{401, 401, 401, 401, 200, 401, 401}},
 		{"GET", "/api/stream/arbe-thread-t1/entries/e0", "", [7]int{401, 401, 401, 401, 200, 401, 401}},

@@ -36,7 +36,7 @@ type Delegated struct {
 	Fresh  bool   // it was made by this call
 }
 
-// TaskError is the answer to a task that can't be delegated, or to a command that can't be started or ended.
+// TaskError is the answer to a task that can't be delegated.
 type TaskError struct {
 	Status  int
 	Code    string

@@ -68,6 +68,9 @@ func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, er
 	if err := m.prepare(ctx, x, &r, c.Environment); err != nil {
 		return false, commandError(err)
 	}
+	if err := remember(m.host.data, c.Thread); err != nil {
+		return false, err
+	}
 	posted, err := x.Post(ctx, r)
 	if err != nil || posted.Again {
 		return false, commandError(err)

@@ -127,6 +127,10 @@ func (p *program) execAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	// Noted before the command exists, so reconcile --all finds it.
+	if err := remember(h.data, id); err != nil {
+		return err
+	}
 	posted, err := x.Post(c.Context, r)
 	if err != nil {
 		return reachThread(client, err)

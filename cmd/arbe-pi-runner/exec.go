@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/runner"
@@ -58,6 +60,8 @@ func (p *program) execAction(c *cli.Context) error {
 		// The environment of this process has tokens, and other processes can read it.
 		return job{Args: os.Args, Environ: p.environ}.becomeAs(execName, argExec, c.String("id"))
 	}
+	// Without it, orphans of the command that cleared their environment are not found.
+	reaper := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 	dir, err := filepath.Abs(c.String("cwd"))
 	if err != nil {
 		return err
@@ -76,7 +80,7 @@ func (p *program) execAction(c *cli.Context) error {
 	}()
 	err = command.Run(ctx, command.Config{
 		ID: c.String("id"), Argv: c.Args().Slice(), Dir: dir, Env: cleanEnviron(p.environ),
-		Timeout: c.Duration("timeout"), From: c.String("from"),
+		Timeout: c.Duration("timeout"), From: c.String("from"), Reaper: reaper,
 		Client: client, Author: s.author, Sandbox: s.sandbox, Boot: runfolder.BootID(), Redact: s.redact, Log: log,
 	})
 	switch {
@@ -85,7 +89,17 @@ func (p *program) execAction(c *cli.Context) error {
 	case err != nil:
 		return &cmdline.Exit{Status: exitUndelivered, Cause: err}
 	}
+	removeLog(c.String("id"))
 	return nil
+}
+
+// removeLog removes the file that this process logs to, where its host has named it by the command: all of a command is
+// on the thread.
+func removeLog(id string) {
+	path, err := os.Readlink("/proc/self/fd/2")
+	if err == nil && strings.HasSuffix(path, "/.arbe/exec/"+id+".log") {
+		_ = os.Remove(path) // a file that is left is small
+	}
 }
 
 // supervise runs the job of a supervisor.

@@ -241,6 +241,16 @@ func (b Boxes) Unhold(ctx context.Context, thread string, runs []string) error {
 	})
 }
 
+// Commands is reconcile.Rows'.
+func (b Boxes) Commands(ctx context.Context, thread string) (ids []string, err error) {
+	err = b.tx(ctx, "list the commands of thread "+thread, func(tx pgx.Tx) error {
+		ids, err = column[string](ctx, tx, `select run_id from sandbox_holds
+			where thread_id = $1 and expires_at is null and starts_with(holder, 'exec:')`, thread)
+		return err
+	})
+	return ids, err
+}
+
 // Bounds of the lists of a reconciler's pass: what is left comes in a later one.
 const (
 	mostStale = 500

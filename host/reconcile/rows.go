@@ -22,6 +22,8 @@ type Rows interface {
 	Abandon(ctx context.Context, thread, run string) error
 	// Unhold drops the holds of runs that have ended.
 	Unhold(ctx context.Context, thread string, runs []string) error
+	// Commands returns the commands that hold a box for a thread.
+	Commands(ctx context.Context, thread string) ([]string, error)
 	// Stale returns threads that were claimed long ago by a run that the log did not have.
 	Stale(ctx context.Context) ([]string, error)
 
@@ -55,14 +57,33 @@ func (t *settling) rows(ctx context.Context) error {
 				ended = append(ended, run.ID)
 			}
 		}
-		if len(ended) > 0 {
-			err = rows.Unhold(ctx, t.id, ended)
+		var commands []string
+		if commands, err = t.endedCommands(ctx); len(ended)+len(commands) > 0 && err == nil {
+			err = rows.Unhold(ctx, t.id, append(ended, commands...))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("the row of thread %s: %w", t.id, err)
 	}
 	return nil
+}
+
+// endedCommands returns the thread's commands that hold a box and have ended. A command is on the log before it holds a
+// box, so the log is read after the holds.
+func (t *settling) endedCommands(ctx context.Context) (ended []string, err error) {
+	holding, err := t.r.Rows.Commands(ctx, t.id)
+	if err != nil || len(holding) == 0 {
+		return nil, err
+	}
+	if err := t.read(ctx); err != nil && !thread.NotFound(err) {
+		return nil, err
+	}
+	for _, id := range holding {
+		if _, open := t.fold.OpenExec(id); !open {
+			ended = append(ended, id)
+		}
+	}
+	return ended, nil
 }
 
 // follow settles the row of a thread that runs by the log, which is read after the row.

@@ -8,8 +8,9 @@
 // such as a reconciler that took the supervisor for dead, has posted the end, the supervisor kills the command and
 // posts nothing more. The end is posted last, after all output.
 //
-// The command leads a process group of its own, which is ended at a cancel request, after the timeout, and when the
-// supervisor is asked to end. Processes that outlive the command itself are left alone: their output is posted for a
+// All processes of the command are ended at a cancel request, after the timeout, and when the supervisor is asked to
+// end: those of its process group, its descendants in other groups and sessions, and those that have its mark in their
+// environment. Processes that outlive the command itself are left alone: their output is posted for a
 // moment longer. If the supervisor is killed, the command's first process is killed with it.
 package command
 
@@ -41,6 +42,10 @@ type Config struct {
 	Boot    string          // id of the machine's boot; "" if it is not known
 	Redact  *thread.Redactor
 	Log     *slog.Logger
+
+	// Reaper reports that this process reaps the orphans of its descendants (PR_SET_CHILD_SUBREAPER), and has no child
+	// but the command. Then orphans without the mark are found, too.
+	Reaper bool
 
 	MaxOutput int           // bytes of output on the thread; 0: DefaultMaxOutput
 	Batch     time.Duration // how long output waits for more; 0: 200 ms
@@ -74,6 +79,7 @@ type supervisor struct {
 	Config
 	next int // the number of the next entry
 	out  *output
+	outs int // entries of output so far
 }
 
 // Run runs the command to its end, and returns when its end is on the thread. The end of ctx ends the command. An error
@@ -169,7 +175,7 @@ func (s *supervisor) postOutput(ctx context.Context, quit <-chan struct{}, p *pr
 	for done := false; !done; {
 		select {
 		case <-s.out.news:
-			pauseUntil(quit, s.Batch)
+			pauseUntil(quit, s.wait())
 		case <-quit:
 			done = true
 		}
@@ -183,8 +189,24 @@ func (s *supervisor) postOutput(ctx context.Context, quit <-chan struct{}, p *pr
 			p.kill()
 			return err
 		}
+		if s.outs += len(entries); s.outs >= manyOutputs {
+			s.out.few()
+		}
 	}
 	return nil
+}
+
+// Bounds of the entries of a long command, whose output comes drop by drop: the more there are, the longer output waits
+// for more, and after manyOutputs each post has at most one or two for each stream.
+const (
+	slowAfter   = 200 // entries: the wait is doubled
+	manyOutputs = 1000
+	mostWait    = 30 * time.Second
+)
+
+// wait is how long output waits for more.
+func (s *supervisor) wait() time.Duration {
+	return max(s.Batch, min(s.Batch<<min(s.outs/slowAfter, 16), mostWait))
 }
 
 func (s *supervisor) finish(ctx context.Context, end thread.ExecFinished) error {

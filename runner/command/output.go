@@ -31,6 +31,7 @@ type output struct {
 	news   chan struct{} // has a token after output that was not taken came
 
 	mu      sync.Mutex
+	most    int               // pieces that are not taken, before parts join earlier ones
 	held    map[string][]byte // by stream: read, and not yet redacted
 	pieces  []piece           // not yet taken
 	size    int               // of all pieces so far
@@ -39,7 +40,7 @@ type output struct {
 }
 
 func newOutput(r *thread.Redactor, limit int) *output {
-	return &output{redact: r, limit: limit, news: make(chan struct{}, 1), held: map[string][]byte{}}
+	return &output{redact: r, limit: limit, most: mostPieces, news: make(chan struct{}, 1), held: map[string][]byte{}}
 }
 
 // write takes a part of a stream. It never waits.
@@ -110,11 +111,18 @@ func (o *output) open(stream string) *piece {
 		switch p := &o.pieces[i]; {
 		case p.stream == stream && len(p.text) < mostText:
 			return p
-		case p.stream == stream || len(o.pieces) < mostPieces:
+		case p.stream == stream || len(o.pieces) < o.most:
 			return nil
 		}
 	}
 	return nil
+}
+
+// few lets the pieces that are not taken be as few as the streams.
+func (o *output) few() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.most = 2
 }
 
 // whole returns the length of the longest beginning of text of at most n bytes that ends with a whole character.

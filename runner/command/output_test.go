@@ -3,6 +3,7 @@ package command
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -29,5 +30,24 @@ func TestManyPieces(t *testing.T) {
 		if got[stream] != strings.Repeat(line, lines) {
 			t.Errorf("%s is not as it was written: %d bytes", stream, len(got[stream]))
 		}
+	}
+}
+
+// A command of an hour that writes to both streams all the time makes a bounded number of entries.
+func TestFewEntries(t *testing.T) {
+	t.Parallel()
+	s := &supervisor{Config: Config{Batch: defaultBatch}, out: newOutput(&thread.Redactor{}, DefaultMaxOutput)}
+	for at := time.Duration(0); at < time.Hour; at += s.wait() {
+		for range 10 {
+			s.out.write(thread.StreamStdout, []byte("a"))
+			s.out.write(thread.StreamStderr, []byte("b"))
+		}
+		s.outs += len(s.out.take())
+		if s.outs >= manyOutputs {
+			s.out.few()
+		}
+	}
+	if s.outs > 2000 {
+		t.Errorf("%d entries", s.outs)
 	}
 }

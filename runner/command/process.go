@@ -2,18 +2,23 @@ package command
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -28,6 +33,7 @@ type process struct {
 	taken  chan struct{} // closed by kill
 	cancel func()
 	kill   func()
+	mark   string // in the environment of all of the command's processes
 }
 
 // oomScore makes the command a likelier victim of the OOM killer than its supervisor, which can then report it.
@@ -41,7 +47,8 @@ func start(c Config) (*process, error) {
 	}
 	p.cancel = sync.OnceFunc(func() { close(p.asked) })
 	p.kill = sync.OnceFunc(func() { close(p.taken) })
-	p.cmd.Dir, p.cmd.Env = c.Dir, c.Env
+	p.mark = rand.Text()
+	p.cmd.Dir, p.cmd.Env = c.Dir, append(slices.Clip(c.Env), harness.MarkVar+"="+p.mark)
 	if err := unix.Access(c.Dir, unix.X_OK); err != nil { // the error of Start does not show that it is the folder's
 		return nil, &fs.PathError{Op: "chdir", Path: c.Dir, Err: err}
 	}
@@ -102,7 +109,9 @@ func (p *process) wait(ctx context.Context, c Config, out *output) thread.ExecFi
 	for stream, r := range p.pipes {
 		reading.Go(func() { read(r, stream, out) })
 	}
+	reaped := p.reap(c)
 	end := p.attend(ctx, c)
+	reaped()
 	took := time.Since(p.began)
 	// Processes that outlive the command may hold its output open for ever.
 	grace := time.AfterFunc(outputGrace, func() {
@@ -148,6 +157,13 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		<-p.done
 		return end
 	}
+	tree := make(chan struct{})
+	go func() {
+		defer close(tree)
+		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), c.Grace+afterKill)
+		defer stop()
+		p.tree(c).End(bound, c.Grace)
+	}()
 	p.signal(unix.SIGTERM)
 	grace := time.NewTimer(c.Grace)
 	defer grace.Stop()
@@ -163,8 +179,67 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		p.signal(unix.SIGKILL)
 		break
 	}
+	<-tree
 	<-p.done
 	return end
+}
+
+// afterKill bounds the wait for processes that were killed: one that hangs in the kernel may never end.
+const afterKill = 2 * time.Second
+
+// tree returns the command's processes, also those in process groups and sessions of their own.
+func (p *process) tree(c Config) harness.Tree {
+	t := harness.Tree{Roots: []int{p.cmd.Process.Pid}, Mark: p.mark}
+	if c.Reaper {
+		t.Roots, t.Except = []int{os.Getpid()}, []int{os.Getpid()}
+	}
+	return t
+}
+
+// reap reaps the orphans that a Config.Reaper inherits, until stop. The command's own process is its starter's.
+func (p *process) reap(c Config) (stop func()) {
+	if !c.Reaper {
+		return func() {}
+	}
+	news := make(chan os.Signal, 1)
+	signal.Notify(news, unix.SIGCHLD)
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-quit:
+				return
+			case <-news:
+				p.reapEnded()
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(news)
+		close(quit)
+		<-done
+	}
+}
+
+// reapEnded reaps the children that have ended, up to the command's own process.
+func (p *process) reapEnded() {
+	for {
+		// siginfo_t for SIGCHLD, as waitid(2) fills it.
+		var info struct {
+			signo, errno, code, _ int32
+			pid                   int32
+			_                     [128 - 20]byte
+		}
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)),
+			unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != nil || info.pid == 0 || int(info.pid) == p.cmd.Process.Pid {
+			return
+		}
+		if _, err := unix.Wait4(int(info.pid), nil, unix.WNOHANG, nil); err != nil {
+			return
+		}
+	}
 }
 
 // signal sends a signal to the process group. It returns false if the group has no process any more.

@@ -25,7 +25,7 @@ var may = map[string][]string{
 	"hydrate":                   {"internal/durable", "internal/jsonscan", "session", "thread"},
 	"runner/runfolder":          {"harness", "internal/durable", "internal/procfs", "outcome", "session"},
 	"runner/live":               {"harness", "session", "thread"},
-	"runner/command":            {"internal/procfs", "outcome", "thread"},
+	"runner/command":            {"harness", "internal/procfs", "outcome", "thread"},
 	"runner":                    {"harness", "hydrate", "internal/durable", "internal/procfs", "mirror", "outcome", "runner/live", "runner/runfolder", "session", "thread"},
 	"host/index":                {"host/log", "host/log/engine", "internal/durable", "internal/filelock", "internal/jsonscan", "thread"},
 	"host/httpd":                {},

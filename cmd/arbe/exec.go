@@ -127,6 +127,10 @@ func (p *program) execAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	// From here on: a signal that comes while the command is started ends the start, or is followExec's.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	// Noted before the command exists, so reconcile --all finds it.
 	if err := remember(h.data, id); err != nil {
 		return err
@@ -147,7 +151,7 @@ func (p *program) execAction(c *cli.Context) error {
 			Exec   string `json:"execId"`
 		}{id, r.ID})
 	}
-	return p.followExec(c, client, posted, func(ctx context.Context) { x.Ended(ctx, box, posted.Request) })
+	return p.followExec(c, signals, client, posted, func(ctx context.Context) { x.Ended(ctx, box, posted.Request) })
 }
 
 // cancelExec asks a command to end.
@@ -165,11 +169,8 @@ func (p *program) cancelExec(c *cli.Context, client *thread.Client, id string) e
 
 // followExec shows a command's output, and ends with its status.
 func (p *program) followExec(
-	c *cli.Context, client *thread.Client, posted exec.Posted, drop func(context.Context),
+	c *cli.Context, signals <-chan os.Signal, client *thread.Client, posted exec.Posted, drop func(context.Context),
 ) error {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
 	type result struct {

@@ -154,6 +154,9 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		end.Error = fmt.Sprintf("the supervisor of the command was asked to end: %v", context.Cause(ctx))
 	case <-p.taken:
 		p.signal(unix.SIGKILL)
+		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), afterKill)
+		defer stop()
+		p.tree(c).End(bound, 0)
 		<-p.done
 		return end
 	}
@@ -162,9 +165,11 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		defer close(tree)
 		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), c.Grace+afterKill)
 		defer stop()
-		p.tree(c).End(bound, c.Grace)
+		// Each process gets one TERM: for many programs a second one is an order to end at once.
+		if found, _ := p.tree(c).End(bound, c.Grace); found == 0 {
+			p.signal(unix.SIGTERM) // there is no /proc
+		}
 	}()
-	p.signal(unix.SIGTERM)
 	grace := time.NewTimer(c.Grace)
 	defer grace.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)

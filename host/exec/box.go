@@ -39,13 +39,14 @@ func (e *NoBoxError) Error() string { return fmt.Sprintf("thread %s %s", e.Threa
 // Named returns the box of the thread's newest run which had one. It returns a *NoBoxError if there is none.
 func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	var fold thread.Fold
-	_, err := b.Client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	runs := b.Client.Only("signal.dispatch.", "signal.thread.") // the output of commands may be long
+	_, err := runs.Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil && !thread.NotFound(err) {
 		return sandbox.Ref{}, fmt.Errorf("read the thread: %w", err)
 	}
-	runs := fold.Runs()
-	for i := len(runs) - 1; i >= 0; i-- {
-		if ref := runs[i].Sandbox; ref != nil {
+	all := fold.Runs()
+	for i := len(all) - 1; i >= 0; i-- {
+		if ref := all[i].Sandbox; ref != nil {
 			return sandbox.Ref{Provider: ref.Provider, ID: ref.Ref}, nil
 		}
 	}

@@ -329,7 +329,8 @@ func (e *NoCommandError) Error() string {
 func Cancel(ctx context.Context, client *thread.Client, execID, author, reason string) error {
 	var fold thread.Fold
 	known := false
-	_, err := client.Only("signal.exec.").Read(ctx, "0", false, func(e thread.Entry) error {
+	ends := client.Only(thread.TypeExecStarted, thread.TypeExecFinished) // output may be long
+	_, err := ends.Read(ctx, "0", false, func(e thread.Entry) error {
 		fold.Add(e)
 		known = known || e.ID == thread.ExecID(execID, 0)
 		return nil

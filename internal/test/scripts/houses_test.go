@@ -42,6 +42,8 @@ func (s *houseServer) whoMayWhat() {
 		{"POST", "/api/threads/t1/entries", chat, [6]int{404, 404, 401, 401, 201, 201}},
 		{"GET", "/api/threads/t1/entries", "", [6]int{404, 404, 401, 401, 200, 200}},
 		{"POST", "/api/threads/t1/reconcile", "", [6]int{404, 404, 401, 200, 200, 200}},
+		{"POST", "/api/threads/t1/commands", `{"command":"ls"}`, [6]int{404, 404, 401, 501, 501, 501}}, // no provider
+		{"POST", "/api/threads/t1/commands/c1/cancel", "", [6]int{404, 404, 401, 404, 404, 404}},
 		{"PATCH", "/api/threads/t1", `{"name":"x"}`, [6]int{404, 404, 401, 401, 200, 200}},
 		{"DELETE", "/api/threads/g1", "", [6]int{404, 404, 401, 401, 204, 404}},
 		{"DELETE", "/api/threads/g2", "", [6]int{404, 404, 401, 401, 204, 404}},
@@ -80,6 +82,10 @@ func (s *houseServer) whoMayWhat() {
 		}
 	}
 	s.want(200, `"id":"t1"`, "t1", "GET", "/api/threads/t1", "")
+	// A command can't have another house's environment, or none.
+	s.want(400, "command", "ann", "POST", "/api/threads/t1/commands", `{"command":"ls","environment":"e2"}`)
+	s.want(400, "command", "ann", "POST", "/api/threads/t1/commands", `{"command":"ls","environment":"e9"}`)
+	s.want(400, "command", "ann", "POST", "/api/threads/t1/commands", `{"command":""}`)
 	// What names another house's rows, or none.
 	for _, of := range []string{"parent", "environment", "agent"} {
 		foreign := map[string]string{"parent": "t2", "environment": "e2", "agent": alf}[of]

@@ -1,12 +1,14 @@
 package fakedaytona
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -202,8 +204,18 @@ func (s *Server) destroy(b *box) {
 		}
 		return nil
 	})
-	if err := os.RemoveAll(b.dir); err != nil {
+	if err := removeAll(b.dir); err != nil {
 		s.t.Errorf("fakedaytona: remove a box: %v", err)
+	}
+}
+
+// removeAll removes a box's folder. A request that came before, or the end of a command, may still make a file in a
+// folder that is being emptied.
+func removeAll(dir string) error {
+	for late := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) { // between two tries
+		if err := os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) || time.Now().After(late) {
+			return err
+		}
 	}
 }
 

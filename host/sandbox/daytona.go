@@ -196,7 +196,8 @@ func (p *Daytona) wake(ctx context.Context, i info) (done bool, err error) {
 	if call == "" {
 		return true, nil
 	}
-	err = p.do(ctx, request{doing: call + " the box " + i.ID, method: http.MethodPost, url: p.boxURL(i.ID) + "/" + call})
+	doing := call + " the box " + i.ID
+	err = p.do(ctx, request{doing: doing, method: http.MethodPost, url: p.boxURL(i.ID) + "/" + call})
 	if answered(err, http.StatusConflict) {
 		return false, nil // another request changes its state
 	}

@@ -21,8 +21,8 @@ func (h *house) calls(before int) (calls []string) {
 	return calls
 }
 
-// TestOpenWakes: a box that does not run is started, or recovered from an error that Daytona can repair, with its files.
-// One that is being stopped or archived is started after that.
+// TestOpenWakes: a box that does not run is started, or recovered from an error that Daytona can repair, with its
+// files. One that is being stopped or archived is started after that.
 func TestOpenWakes(t *testing.T) {
 	t.Parallel()
 	for state, tt := range map[string]struct{ then, call string }{
@@ -89,7 +89,8 @@ func TestBroken(t *testing.T) {
 	if runs, err := f.Runs(t.Context(), id, p); runs || err != nil {
 		t.Errorf("runs: %v, %v", runs, err)
 	}
-	f.fail(99, http.MethodPost, "/recover", fakedaytona.Fault{Status: http.StatusBadRequest, Body: `{"message":"no room"}`})
+	full := fakedaytona.Fault{Status: http.StatusBadRequest, Body: `{"message":"no room"}`}
+	f.fail(99, http.MethodPost, "/recover", full)
 	if _, err := f.Open(t.Context(), id); err == nil || errors.Is(err, sandbox.ErrGone) ||
 		!strings.Contains(err.Error(), "recover the box "+id+": 400 no room") {
 		t.Errorf("the error is %v", err)

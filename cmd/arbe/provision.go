@@ -376,7 +376,8 @@ var taskErrors = []struct {
 }{
 	{control.ErrLocal, http.StatusForbidden, "local_boxes"},
 	{control.ErrForbidden, http.StatusBadRequest, "task"},
-	{control.ErrTaken, http.StatusConflict, "conflict"},
+	{control.ErrTaken, http.StatusConflict, "exists"},
+	{control.ErrClosed, http.StatusConflict, "closed"},
 	{control.ErrNoBot, http.StatusBadRequest, "task"},
 	{control.ErrNoSandbox, http.StatusBadRequest, "task"},
 	{control.ErrNoRecipe, http.StatusBadRequest, "task"},

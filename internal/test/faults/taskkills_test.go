@@ -211,6 +211,39 @@ func provisionKills(t *testing.T, places ...string) {
 	}
 }
 
+// KILL of arbe provision before the failure of a launch is on the log. Another host tries the launch again, and posts
+// its failure, which the parent is told once.
+func TestFullProvisionKillsOfFailures(t *testing.T) {
+	t.Parallel()
+	k := newTaskKilling(t, "prompt\nsay done")
+	k.r.exec(t, `update environments set config = '{"setup": [{"run": "echo broken >&2; exit 3"}]}' where id = 'tasks1'`)
+	k.parent("parent")
+	child := k.delegated("parent")
+	k.killedAt(k.provision(), `.orphan.0"`)
+	k.provisions()
+	k.settles(child)
+	var f thread.Fold
+	for _, e := range k.v.entries(t, child) {
+		f.Add(e)
+	}
+	if runs := f.Runs(); len(runs) != 1 || runs[0].Cause == nil || !strings.Contains(runs[0].Cause.Message, "broken") {
+		t.Errorf("the runs are %+v", runs)
+	}
+	tell := func() string {
+		t.Helper()
+		if out, err := k.command("reconcile", "--notify-after", "1ms", child).CombinedOutput(); err != nil {
+			t.Fatalf("arbe reconcile: %v\n%s", err, out)
+		}
+		return k.told("parent")
+	}
+	const want = "agent_spawn, child_finished failed, chat"
+	until(t, "a parent that is told", func() bool { return tell() == want })
+	k.provisions()
+	if got := tell(); got != want {
+		t.Errorf("the parent has %s", got)
+	}
+}
+
 // A host that can't see the box of a silent run ends the run for the time being, and tells the parent. The run's own
 // end replaces that, and the parent is told once more, by one of two hosts.
 func TestFullTaskCorrected(t *testing.T) {

@@ -78,8 +78,8 @@ func (k *killing) ends(id string) {
 	until(k.t, "the end of task "+id, func() bool { return strings.HasPrefix(k.wants(id), "completed ") })
 }
 
-// told returns what a parent has of its tasks, in order: entries by kind, and the status of each end.
-func (k *killing) told(parent string) string {
+// results returns what a parent has of its tasks, in order: entries by kind, and the status of each end.
+func (k *killing) results(parent string) string {
 	k.t.Helper()
 	var all []string
 	for _, e := range k.v.entries(k.t, parent) {
@@ -106,11 +106,11 @@ func (k *killing) told(parent string) string {
 	return strings.Join(all, ", ")
 }
 
-// onceTold is what the parent of a task has that has completed.
-const onceTold = "agent_spawn, child_finished completed, chat"
+// oneResult is what the parent of a task has that has completed.
+const oneResult = "agent_spawn, child_finished completed, chat"
 
-// settledOnce checks a task that has ended: it had one run, its boxes are gone, and its parent was told once, whoever
-// looks again.
+// settledOnce checks a task that has ended: it had one run, its boxes are gone, and its parent got one result, however
+// often it is settled.
 func (k *killing) settledOnce(parent, child string) {
 	k.t.Helper()
 	k.settles(child)
@@ -120,7 +120,7 @@ func (k *killing) settledOnce(parent, child string) {
 		}
 	}
 	k.once(child, 1)
-	if got := k.told(parent); got != onceTold {
+	if got := k.results(parent); got != oneResult {
 		k.t.Errorf("the parent has %s", got)
 	}
 	if n := k.r.text(k.t, "select count(*)::text from threads where task is not null"); n != "1" {
@@ -138,7 +138,7 @@ func TestFullDelegateKills(t *testing.T) {
 		k.parent("prow")
 		k.killedAt(k.delegate("prow"), "task")
 		k.provisions()
-		if got := k.told("prow"); got != "" {
+		if got := k.results("prow"); got != "" {
 			t.Errorf("the parent has %s", got)
 		}
 		child := k.delegated("prow")
@@ -150,13 +150,13 @@ func TestFullDelegateKills(t *testing.T) {
 		k := k.of(t)
 		k.parent("pspawn")
 		k.killedAt(k.delegate("pspawn"), `.spawn"`)
-		if got := k.told("pspawn"); got != "" {
+		if got := k.results("pspawn"); got != "" {
 			t.Errorf("the parent has %s", got)
 		}
 		child := k.r.text(t, "select id from threads where task is not null")
 		// The host that posts it for the dead one is killed before it launches.
 		k.killedAt(k.provision(), `.running"`)
-		if got := k.told("pspawn"); got != "agent_spawn" {
+		if got := k.results("pspawn"); got != "agent_spawn" {
 			t.Errorf("before the run the parent has %s", got)
 		}
 		k.provisions()
@@ -166,7 +166,7 @@ func TestFullDelegateKills(t *testing.T) {
 }
 
 // KILL of arbe provision at each of its steps, while another host looks for tasks, and of the arbe reconcile that
-// tells the parent. Another host continues: the task has one run, no box is left, and its parent is told once.
+// notifies the parent. Another host continues: the task has one run, no box is left, and its parent gets one result.
 func TestFullProvisionKills(t *testing.T) {
 	t.Parallel()
 	provisionKills(t, "take", `.spawn"`, `.running"`, "claim")
@@ -212,7 +212,7 @@ func provisionKills(t *testing.T, places ...string) {
 }
 
 // KILL of arbe provision before the failure of a launch is on the log. Another host tries the launch again, and posts
-// its failure, which the parent is told once.
+// its failure, which the parent gets once.
 func TestFullProvisionKillsOfFailures(t *testing.T) {
 	t.Parallel()
 	k := newTaskKilling(t, "prompt\nsay done")
@@ -229,23 +229,23 @@ func TestFullProvisionKillsOfFailures(t *testing.T) {
 	if runs := f.Runs(); len(runs) != 1 || runs[0].Cause == nil || !strings.Contains(runs[0].Cause.Message, "broken") {
 		t.Errorf("the runs are %+v", runs)
 	}
-	tell := func() string {
+	notified := func() string {
 		t.Helper()
 		if out, err := k.command("reconcile", "--notify-after", "1ms", child).CombinedOutput(); err != nil {
 			t.Fatalf("arbe reconcile: %v\n%s", err, out)
 		}
-		return k.told("parent")
+		return k.results("parent")
 	}
 	const want = "agent_spawn, child_finished failed, chat"
-	until(t, "a parent that is told", func() bool { return tell() == want })
+	until(t, "a parent with the result", func() bool { return notified() == want })
 	k.provisions()
-	if got := tell(); got != want {
+	if got := notified(); got != want {
 		t.Errorf("the parent has %s", got)
 	}
 }
 
-// A host that can't see the box of a silent run ends the run for the time being, and tells the parent. The run's own
-// end replaces that, and the parent is told once more, by one of two hosts.
+// A host that can't see the box of a silent run ends the run for the time being, and notifies the parent. The run's own
+// end replaces that, and the parent gets it once more, by one of two hosts.
 func TestFullTaskCorrected(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -271,18 +271,18 @@ func TestFullTaskCorrected(t *testing.T) {
 			})
 		}
 		all.Wait()
-		return k.told("parent")
+		return k.results("parent")
 	}
 	const first = "agent_spawn, child_finished failed, chat"
-	until(t, "a parent that is told", func() bool {
+	until(t, "a parent with the result", func() bool {
 		out, err := elsewhere().CombinedOutput()
 		if err != nil {
 			t.Fatalf("arbe reconcile: %v\n%s", err, out)
 		}
-		return k.told("parent") == first
+		return k.results("parent") == first
 	})
 	if got := both(); got != first {
-		t.Errorf("told of the provisional end: %s", got)
+		t.Errorf("the parent has of the provisional end: %s", got)
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestFullTaskCorrected(t *testing.T) {
 	const second = first + ", child_finished completed corrected, chat"
 	for range 2 {
 		if got := both(); got != second {
-			t.Errorf("told of the run's own end: %s", got)
+			t.Errorf("the parent has of the run's own end: %s", got)
 		}
 	}
 	entries := k.v.entries(t, "parent")
@@ -306,7 +306,7 @@ func TestFullTaskCorrected(t *testing.T) {
 		t.Errorf("the last chat is %s", last)
 	}
 	k.settles(child)
-	if got := k.told("parent"); got != second {
-		t.Errorf("told in the end: %s", got)
+	if got := k.results("parent"); got != second {
+		t.Errorf("the parent has in the end: %s", got)
 	}
 }

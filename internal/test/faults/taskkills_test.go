@@ -2,7 +2,6 @@ package faults_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -302,7 +301,7 @@ func TestFullTaskCorrected(t *testing.T) {
 			t.Errorf("entry %d is %s, want %s", i, entries[i].ID, want)
 		}
 	}
-	if last := fmt.Sprintf("%s", entries[len(entries)-1].Payload); !strings.Contains(last, "has completed after all") {
+	if last := string(entries[len(entries)-1].Payload); !strings.Contains(last, "has completed after all") {
 		t.Errorf("the last chat is %s", last)
 	}
 	k.settles(child)

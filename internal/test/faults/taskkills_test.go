@@ -2,6 +2,9 @@ package faults_test
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +18,7 @@ import (
 
 // taskStops lets a host wait before these commits, too.
 const taskStops = `
+	grant select on stops to public; -- members' requests have a role of their own
 	create trigger stop_task before insert on threads for each row
 		when (new.task is not null) execute function stop('task');
 	create trigger stop_take before update on threads for each row
@@ -162,6 +166,72 @@ func TestFullDelegateKills(t *testing.T) {
 		k.ends(child)
 		k.settledOnce("pspawn", child)
 	})
+}
+
+// KILL of the server while it makes the row of a member's task. The member repeats its request: there is one task, which
+// its parent has once.
+func TestFullDelegateKillsOfServer(t *testing.T) {
+	t.Parallel()
+	k := newTaskKilling(t, "prompt\nsay done")
+	k.parent("parent")
+	out, err := k.v.arbe("token", "mint", "--scope", "member", "--agent", person).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func() (status int, answer string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"http://"+k.v.addr+"/api/threads/parent/tasks", strings.NewReader(`{"task":"do it","environment":"cloud1"}`))
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(out)))
+		req.Header.Set("Idempotency-Key", "k1")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, err.Error()
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			return 0, err.Error()
+		}
+		return resp.StatusCode, string(b)
+	}
+	k.r.exec(t, `insert into environments (id, house_id, name, runtime) values ('cloud1', 'house1', 'cloud', 'daytona')`)
+	release, there := k.atRow("task")
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		if status, answer := post(); status != 0 {
+			t.Errorf("the server that is killed answers: %d %s", status, answer)
+		}
+	}()
+	until(t, "a server that makes the row", func() bool {
+		select {
+		case <-lost:
+			return true
+		default:
+			return there()
+		}
+	})
+	k.v.kill(t)
+	<-lost
+	release()
+	k.v.start(t)
+	status, first := post()
+	if status != http.StatusCreated {
+		t.Errorf("the repeated request: %d %s", status, first)
+	}
+	if status, again := post(); status != http.StatusOK || again != first {
+		t.Errorf("the third request: %d %s, and before %s", status, again, first)
+	}
+	if n := k.r.text(t, "select count(*)::text from threads where task is not null"); n != "1" {
+		t.Errorf("%s tasks have rows", n)
+	}
+	if got := k.results("parent"); got != "agent_spawn" {
+		t.Errorf("the parent has %s", got)
+	}
 }
 
 // KILL of arbe provision at each of its steps, while another host looks for tasks, and of the arbe reconcile that

@@ -179,8 +179,8 @@ func TestFullDelegateKillsOfServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	post := func() (status int, answer string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-			"http://"+k.v.addr+"/api/threads/parent/tasks", strings.NewReader(`{"task":"do it","environment":"cloud1"}`))
+		url, body := "http://"+k.v.addr+"/api/threads/parent/tasks", `{"task":"do it","environment":"cloud1"}`
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return 0, ""
@@ -265,9 +265,12 @@ func provisionKills(t *testing.T, places ...string) {
 				k.ends(child)
 				killed = k.command("reconcile", child)
 			}
-			k.meanwhile = func() {
-				if out, err := k.provision().CombinedOutput(); err != nil {
-					t.Errorf("the other host: %v\n%s", err, out)
+			// A host that waits 5 s for a lock gives the box up, and another one is made: these are killed at once.
+			if place != "made" && place != "live" {
+				k.meanwhile = func() {
+					if out, err := k.provision().CombinedOutput(); err != nil {
+						t.Errorf("the other host: %v\n%s", err, out)
+					}
 				}
 			}
 			k.killedAt(killed, place)

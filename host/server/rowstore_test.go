@@ -111,13 +111,15 @@ func (s *store) Environment(_ context.Context, agent, id string) (house.Environm
 }
 
 func (s *store) ChangeEnvironment(
-	_ context.Context, _, id string, change func(*house.Recipe) error,
+	_ context.Context, _, id string, c house.EnvironmentChange,
 ) (house.Environment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.recipe
-	if err := change(&r); err != nil {
-		return house.Environment{}, err
+	if c.Recipe != nil {
+		if err := c.Recipe(&r); err != nil {
+			return house.Environment{}, err
+		}
 	}
 	s.recipe = r
 	return house.Environment{ID: id, House: "h1", Recipe: r}, nil

@@ -27,6 +27,7 @@ const (
 	destroyed  = "destroyed"
 	failed     = "error"
 	archived   = "archived"
+	paused     = "paused"
 )
 
 // Box is what a test sees of a box.
@@ -55,6 +56,8 @@ type box struct {
 	seen  time.Time // by the proxy
 	open  int       // requests that keep it awake
 	d     *daemon   // nil where none runs; in a box that is started, it has died
+
+	recoverable bool // from its error
 }
 
 // Boxes are those that there are, in the order of their creation.
@@ -75,7 +78,7 @@ func (s *Server) Boxes() []Box {
 // SetState puts a box into a state. In started its daemon runs; in those in which a box has no processes, they die.
 func (s *Server) SetState(id, state, errorReason string) {
 	s.with(id, func(b *box) {
-		b.ErrorReason = errorReason
+		b.ErrorReason, b.recoverable = errorReason, false
 		switch state {
 		case started:
 			s.boot(b)
@@ -86,6 +89,14 @@ func (s *Server) SetState(id, state, errorReason string) {
 		default:
 			b.State, b.ready = state, s.now().AddDate(100, 0, 0) // until the test changes it
 		}
+	})
+}
+
+// Break puts a box into an error that Daytona can repair. Its processes die, its files stay.
+func (s *Server) Break(id, errorReason string) {
+	s.with(id, func(b *box) {
+		s.halt(b, failed)
+		b.ErrorReason, b.recoverable = errorReason, true
 	})
 }
 

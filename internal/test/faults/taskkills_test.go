@@ -168,8 +168,8 @@ func TestFullDelegateKills(t *testing.T) {
 	})
 }
 
-// KILL of the server while it makes the row of a member's task. The member repeats its request: there is one task, which
-// its parent has once.
+// KILL of the server while it makes the row of a member's task. The member repeats its request: there is one task,
+// which its parent has once.
 func TestFullDelegateKillsOfServer(t *testing.T) {
 	t.Parallel()
 	k := newTaskKilling(t, "prompt\nsay done")

@@ -100,8 +100,8 @@ type Provider interface {
 type prober interface {
 	// Probe returns the state of the box with the id, and why in the provider's words.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner
-	// is.
+	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
+	// without a Run, any runner.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
@@ -268,8 +268,8 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	}
 	g.progress("starting the runner")
 	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
-		// The runner may be running although the answer is lost.
-		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{})
+		// The runner may be running although the answer is lost. Those of other threads may be in the box, too.
+		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{Run: g.Run})
 		if lerr == nil && runs {
 			g.progress("the runner is running although its start failed: %v", err)
 			return box, fresh, nil

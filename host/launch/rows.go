@@ -90,10 +90,7 @@ func (g *launching) lastBox() *sandbox.Ref {
 func (g *launching) settled(ctx context.Context, box sandbox.Ref) error {
 	for _, r := range g.thread.fold.Runs() {
 		if s := r.Sandbox; r.Provisional && s != nil && s.Provider == box.Provider && s.Ref == box.ID {
-			var p sandbox.Process
-			if r.Started == nil && !g.Box.Ephemeral {
-				continue // the runners of other threads are in a shared box, too
-			}
+			p := sandbox.Process{Run: r.ID}
 			if r.Started != nil && r.Started.PID > 0 {
 				p = sandbox.Process{
 					PID: r.Started.PID, Start: fmt.Sprint(r.Started.StartTicks), Boot: r.Started.BootID,

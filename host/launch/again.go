@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -66,8 +67,11 @@ func (g *launching) name(ctx context.Context, box sandbox.Ref) error {
 
 // dropMachines deletes what an earlier attempt, which has died, has made for the row of a box that is not ready: its
 // runner was never started.
-func (g *launching) dropMachines(ctx context.Context, row string) error {
-	boxes, err := g.Rows.Provider.List(ctx, map[string]string{sandbox.LabelRow: row})
+func (g *launching) dropMachines(ctx context.Context, box *resolve.Box) error {
+	boxes, err := g.Rows.Provider.List(ctx, map[string]string{sandbox.LabelRow: box.Row.ID})
+	if err == nil && len(boxes) > 0 {
+		err = box.Renew(ctx) // after the list: what another launch makes since is not in it
+	}
 	for _, b := range boxes {
 		if err == nil {
 			err = g.Provider.Destroy(ctx, b.Ref.ID)

@@ -63,8 +63,8 @@ func (g *launching) rowBox(ctx context.Context, done *Launched) (box sandbox.San
 
 // makeRow makes the machine of a box.
 func (g *launching) makeRow(ctx context.Context, b *resolve.Box) error {
-	if g.again {
-		if err := g.dropMachines(ctx, b.Row.ID); err != nil {
+	if g.again || b.Taken {
+		if err := g.dropMachines(ctx, b); err != nil {
 			return err
 		}
 	}

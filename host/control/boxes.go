@@ -141,8 +141,14 @@ func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn
 	turn.Row, turn.Make = r.Sandbox.row(), true
 	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Maker)
 	if err == nil && r.From != "" {
-		_, err = tx.Exec(ctx, `insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
-			select house_id, $2, id, $3 from threads where id = any ($1)`, r.Threads, r.Sandbox.ID, r.From)
+		// A thread that has no signal of the dead one either gets one, of the last box.
+		_, err = tx.Exec(ctx, `with late as (
+				delete from sandbox_notices where sandbox_id = $3 returning thread_id, from_id
+			)
+			insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
+			select t.house_id, $2, t.id, coalesce(late.from_id, $3)
+			from threads t left join late on late.thread_id = t.id where t.id = any ($1)`,
+			r.Threads, r.Sandbox.ID, r.From)
 	}
 	if err != nil {
 		return turn, err
@@ -163,9 +169,7 @@ func take(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (bool, 
 // notices reads the threads that may not have the signal of their new sandbox yet.
 func notices(ctx context.Context, tx pgx.Tx, turn *resolve.Turn) error {
 	all, err := many[resolve.Notice](ctx, tx, noticesQuery+` where sandbox_id = $1 order by thread_id`, turn.Row.ID)
-	for _, n := range all {
-		turn.From, turn.Threads = n.From, append(turn.Threads, n.Thread)
-	}
+	turn.Notices = all
 	return err
 }
 

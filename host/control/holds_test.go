@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,7 +180,7 @@ func TestObtain(t *testing.T) {
 	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
 	id := driven(t, db, h)
 	turn := must(rows.Obtain(ctx, order(id, "r1")))(t)
-	if !turn.Make || turn.Row.Status != resolve.Pending || turn.From != "" || !turn.Row.Ephemeral {
+	if !turn.Make || turn.Row.Status != resolve.Pending || len(turn.Notices) > 0 || !turn.Row.Ephemeral {
 		t.Errorf("got %+v", turn)
 	}
 	if again := must(rows.Obtain(ctx, order(id, "r1")))(t); !again.Make || again.Row.ID != turn.Row.ID {
@@ -206,7 +207,7 @@ func TestObtain(t *testing.T) {
 	c := connect(t, url)
 	_ = must(c.Exec(ctx, `update sandboxes set pending_until = now() - interval '1 s' where id = $1`, turn.Row.ID))(t)
 	taken := must(rows.Obtain(ctx, o))(t)
-	if !taken.Make || taken.From != turn.Row.ID || len(taken.Threads) != 1 {
+	if !taken.Make || len(taken.Notices) != 1 || taken.Notices[0].From != turn.Row.ID {
 		t.Errorf("got %+v", taken)
 	}
 	late := maker(id, "r1", 1)
@@ -253,7 +254,7 @@ func TestObtainShared(t *testing.T) {
 			t.Errorf("got %+v", turn)
 		}
 		if turn.Make {
-			if made++; turn.From != row.ID || len(turn.Threads) != len(threads) {
+			if made++; len(turn.Notices) != len(threads) || turn.Notices[0].From != row.ID {
 				t.Errorf("got %+v", turn)
 			}
 		}
@@ -380,16 +381,18 @@ func TestNotices(t *testing.T) {
 		o := order(thread, run)
 		o.Known = []string{"r1"}
 		turn := must(rows.Obtain(ctx, o))(t)
-		if turn.From != dead.ID && len(turn.Threads) > 0 {
-			t.Errorf("got %+v", turn)
+		for _, n := range turn.Notices {
+			if n.From != dead.ID || n.Row != turn.Row.ID {
+				t.Errorf("got %+v", turn)
+			}
 		}
 		return turn
 	}
 	turn := again(first, "r2")
-	if len(turn.Threads) != 2 { // and the answer is lost
+	if len(turn.Notices) != 2 { // and the answer is lost
 		t.Errorf("got %+v", turn)
 	}
-	if other := again(second, "r3"); other.Make || len(other.Threads) != 2 {
+	if other := again(second, "r3"); other.Make || len(other.Notices) != 2 {
 		t.Errorf("got %+v", other)
 	}
 	check(t, rows.Noted(ctx, turn.Row.ID, []string{first}))
@@ -398,13 +401,28 @@ func TestNotices(t *testing.T) {
 	}) || slices.ContainsFunc(all, func(n resolve.Notice) bool { return n.Thread == first }) {
 		t.Errorf("left: %+v", all)
 	}
-	if turn := again(first, "r2"); len(turn.Threads) != 1 || turn.Threads[0] != second {
+	if turn := again(first, "r2"); len(turn.Notices) != 1 || turn.Notices[0].Thread != second {
 		t.Errorf("got %+v", turn)
+	}
+	// The new one dies before the second thread has the signal of it.
+	check(t, rows.Condemn(ctx, turn.Row.ID))
+	o := order(first, "r4")
+	o.Known = []string{"r1", "r2", "r3"}
+	last := must(rows.Obtain(ctx, o))(t)
+	want := []resolve.Notice{{Thread: first, Row: last.Row.ID, From: turn.Row.ID}, {Thread: second, Row: last.Row.ID, From: dead.ID}}
+	slices.SortFunc(want, func(a, b resolve.Notice) int { return cmp.Compare(a.Thread, b.Thread) })
+	if !slices.Equal(last.Notices, want) {
+		t.Errorf("got %+v, want %+v", last.Notices, want)
 	}
 	for range 2 {
-		check(t, rows.Noted(ctx, turn.Row.ID, turn.Threads))
+		check(t, rows.Noted(ctx, last.Row.ID, []string{first, second}))
 	}
-	if turn := again(first, "r2"); len(turn.Threads) != 0 || turn.From != "" {
+	if turn := again(first, "r4"); len(turn.Notices) != 0 {
 		t.Errorf("got %+v", turn)
+	}
+	if all := must(rows.Notices(ctx))(t); slices.ContainsFunc(all, func(n resolve.Notice) bool {
+		return n.Thread == first || n.Thread == second
+	}) {
+		t.Errorf("left: %+v", all)
 	}
 }

@@ -205,18 +205,14 @@ func (n Notice) Entry() thread.Entry {
 
 // resumed posts the new box on the threads of a dead one, and notes which have it.
 func (r *Resolver) resumed(ctx context.Context, t Turn) error {
-	if len(t.Threads) == 0 {
-		return nil
-	}
 	var have []string
 	var errs []error
-	for _, id := range t.Threads {
-		n := Notice{id, t.Row.ID, t.From}
-		if _, err := r.Client(id).Append(ctx, []thread.Entry{n.Entry()}); err != nil {
+	for _, n := range t.Notices {
+		if _, err := r.Client(n.Thread).Append(ctx, []thread.Entry{n.Entry()}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		have = append(have, id)
+		have = append(have, n.Thread)
 	}
 	if len(have) > 0 {
 		errs = append(errs, r.Rows.Noted(ctx, t.Row.ID, have))

@@ -267,7 +267,7 @@ func TestMake(t *testing.T) {
 // The threads of a dead box get one signal of the new one, also where the first caller could not post it or note it.
 func TestResumed(t *testing.T) {
 	server := fakethread.New(t, nil)
-	turn := resolve.Turn{Row: row("b2", resolve.Live), From: "b1", Threads: []string{"t1"}}
+	turn := resolve.Turn{Row: row("b2", resolve.Live), Notices: []resolve.Notice{{Thread: "t1", Row: "b2", From: "b1"}}}
 	w := &world{turns: []resolve.Turn{turn}, health: sandbox.Live, label: "b2", noted: errors.New("away")}
 	away := server.Client()
 	away.Token = func() (string, error) { return "", errors.New("no token") }

@@ -46,11 +46,10 @@ type Turn struct {
 	Row     Row
 	Make    bool     // the caller makes its machine
 	Taken   bool     // with Make: an earlier call for the same holder may have made one
-	From    string   // the dead box that it replaces; "" for none, or if no thread is left to get the signal
-	Threads []string // were in the dead one, are in this one now, and may not have the signal of it
+	Notices []Notice // the threads that may not have the signal of this box yet
 }
 
-// Notice is a thread that may not have the signal of its new box yet.
+// Notice is a thread that may not have the signal of its new box yet, which replaces the dead one From.
 type Notice struct{ Thread, Row, From string }
 
 // Rows are the rows of threads and boxes. Each call is one transaction, and may be repeated.

@@ -32,6 +32,25 @@ func (g *launching) begin(ctx context.Context) error {
 	return nil
 }
 
+// unbegun returns the error of a run's beginning. Where the answer was lost and the run is on the thread, the failure
+// is posted there, too.
+func (g *launching) unbegun(ctx context.Context, cause error) error {
+	var busy *BusyError
+	if errors.Is(cause, ErrLaunched) || errors.As(cause, &busy) {
+		return cause
+	}
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if err := g.thread.read(lasting, g.Client); err != nil {
+		return fmt.Errorf("begin the run, which may be on the thread: %w", errors.Join(cause, err))
+	}
+	cause = fmt.Errorf("begin the run: %w", cause)
+	if g.thread.status(g.Run) != thread.StatusRunning {
+		return cause
+	}
+	return errors.Join(cause, g.end(lasting, nil, false, cause))
+}
+
 // end ends a launch that has failed. One that will be continued gives its box up, and the run stays open.
 func (g *launching) end(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	lasting := context.WithoutCancel(ctx)

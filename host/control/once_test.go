@@ -29,7 +29,8 @@ func TestOnce(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), wait)
 				defer cancel()
 				_, err := open(ctx)
-				if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > min(wait, 20*time.Second) {
+				took := time.Since(began)
+				if !errors.Is(err, context.DeadlineExceeded) || took > min(wait, 20*time.Second) {
 					t.Errorf("after %s of %s: %v", took, wait, err)
 				}
 			})

@@ -187,8 +187,8 @@ type launching struct {
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError and ErrRow
-// mean that the launch changed nothing. A run that an earlier launch has left open is continued, and one that has started, or has
-// ended, is ErrLaunched.
+// mean that the launch changed nothing. A run that an earlier launch has left open is continued, and one that has
+// started, or has ended, is ErrLaunched.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+	"syscall"
 
 	"github.com/google/uuid"
 
@@ -139,6 +139,12 @@ func stage(root *os.Root, temp string, f File) error {
 	if err := root.MkdirAll(filepath.Dir(temp), 0o755); err != nil {
 		return err
 	}
+	if f.mode()&0o111 != 0 {
+		// A child that another launch forks meanwhile would have the program open for writing until its exec is
+		// complete, and the kernel starts no such program (ETXTBSY).
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -173,17 +179,12 @@ func (b *localBox) family(procs []Process) *family {
 	return f
 }
 
-// killTimeout bounds the wait for killed processes to end.
-const killTimeout = 5 * time.Second
-
 func (b *localBox) Destroy(ctx context.Context) error {
 	b.Stop()
 	procs, err := b.readDetached()
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
 	if err := b.family(procs).end(ctx); err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}

@@ -18,6 +18,9 @@ create index sandbox_notices_thread_id_idx on public.sandbox_notices (thread_id)
 -- They are the host's: no request reads or writes them.
 alter table public.sandbox_notices enable row level security;
 
+create policy sandbox_notices_read on public.sandbox_notices for select to arbe_app
+	using (house_id = any (array(select public.member_houses())));
+
 -- +goose StatementBegin
 do $$
 declare

@@ -35,8 +35,8 @@ named by its name, its id, or the beginning of its id.`,
 				Name: "rename", ArgsUsage: "HOUSE NAME", Usage: "change the name of a house",
 			}, p.renameHouse),
 			rowsCommand(cli.Command{
-				Name: "rm", ArgsUsage: "HOUSE", Usage: "delete a house and its rows; logs and boxes stay",
-				Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete it even if it has threads or boxes"}},
+				Name: "rm", ArgsUsage: "HOUSE", Usage: "delete a house and its rows, once it has no boxes; logs stay",
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete it even if it has threads"}},
 			}, p.removeHouse),
 		},
 	}
@@ -173,12 +173,8 @@ func (p *program) removeHouse(c *cli.Context, s control.Scope) error {
 		if err != nil {
 			return err
 		}
-		boxes, err := s.Sandboxes(c.Context, h.ID)
-		if err != nil {
-			return err
-		}
-		if len(threads)+len(boxes) > 0 {
-			return fmt.Errorf("house %s: %w: it has threads or boxes, whose rows would be deleted, too; use --force",
+		if len(threads) > 0 {
+			return fmt.Errorf("house %s: %w: it has threads, whose rows would be deleted, too; use --force",
 				h.Name, control.ErrInUse)
 		}
 	}

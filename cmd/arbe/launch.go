@@ -269,6 +269,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	switch {
 	case errors.As(err, &open):
 		return done, busy(err)
+	case errors.Is(err, launch.ErrRow):
+		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	case err != nil:
 		return done, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -19,26 +18,15 @@ import (
 )
 
 // opened returns what opens the database that the flags name, once. It is nil without one. The database is open until
-// the program ends.
+// the program ends. Callers at the same time share one attempt, each for as long as its own context lasts.
 func opened(c *cli.Context) func(context.Context) (*control.DB, error) {
 	url := c.String("database")
 	if url == "" {
 		return nil
 	}
-	var mu sync.Mutex
-	var db *control.DB
-	return func(ctx context.Context) (*control.DB, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if db != nil {
-			return db, nil
-		}
-		got, err := control.Open(ctx, url, control.Config{})
-		if err == nil {
-			db = got
-		}
-		return got, err
-	}
+	return control.Once(func(ctx context.Context) (*control.DB, error) {
+		return control.Open(ctx, url, control.Config{})
+	})
 }
 
 // rows returns the rows of threads and boxes; false without a database.

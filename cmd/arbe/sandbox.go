@@ -125,9 +125,25 @@ func (p *program) sandboxRemove(c *cli.Context) error {
 		if err == nil {
 			err = provider.Destroy(c.Context, ref.ID)
 		}
+		if err == nil {
+			err = h.tombstone(c, ref)
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// tombstone notes in the database, if there is one, that a box is gone.
+func (h host) tombstone(c *cli.Context, box sandbox.Ref) error {
+	rows, is := h.rows()
+	if !is {
+		return nil
+	}
+	row, err := rows.BoxAt(c.Context, box.Provider, box.ID)
+	if err == nil && row != "" {
+		err = rows.Gone(c.Context, row)
+	}
+	return err
 }
 
 // endTimeout is the time that a cancelled run has to end before its box is deleted.

@@ -127,18 +127,101 @@ func expire(ctx context.Context, tx pgx.Tx, box *Sandbox) error {
 func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn resolve.Turn, err error) {
 	if box != nil && box.Status != SandboxDead {
 		turn.Row = box.row()
-		mine, err := column[bool](ctx, tx,
-			`select status = 'pending' and maker = $2 from sandboxes where id = $1`, box.ID, o.Hold.Holder)
-		turn.Make = err == nil && mine[0] // the answer to the first call was lost
-		return turn, err
+		if turn.Make, err = take(ctx, tx, box, o); err != nil {
+			return turn, err
+		}
+		turn.Taken = turn.Make
+		return turn, notices(ctx, tx, &turn)
 	}
 	var r Resolution
 	w := Want{Environment: o.Environment, Ephemeral: o.Ephemeral, Patience: resolve.Patience}
 	if err := r.make(ctx, tx, o.Thread, box, w); err != nil {
 		return turn, err
 	}
-	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Hold.Holder)
-	return resolve.Turn{Row: r.Sandbox.row(), Make: true, From: r.From, Threads: r.Threads}, err
+	turn.Row, turn.Make = r.Sandbox.row(), true
+	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Maker)
+	if err == nil && r.From != "" {
+		// A thread that has no signal of the dead one either gets one, of the last box.
+		_, err = tx.Exec(ctx, `with late as (
+				delete from sandbox_notices where sandbox_id = $3 returning thread_id, from_id
+			)
+			insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
+			select t.house_id, $2, t.id, coalesce(late.from_id, $3)
+			from threads t left join late on late.thread_id = t.id where t.id = any ($1)`,
+			r.Threads, r.Sandbox.ID, r.From)
+	}
+	if err != nil {
+		return turn, err
+	}
+	return turn, notices(ctx, tx, &turn)
+}
+
+// take makes the call of an order the maker of a pending sandbox that an earlier call for the same holder was to make:
+// its answer was lost, or another host has the run now.
+func take(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (bool, error) {
+	tag, err := tx.Exec(ctx, `update sandboxes
+		set maker = $2, provider_ref = null, pending_until = now() + $4::interval
+		where id = $1 and status = 'pending' and split_part(maker, '#', 1) = $3`,
+		box.ID, o.Maker, o.Hold.Holder, resolve.Patience)
+	return tag.RowsAffected() > 0, err
+}
+
+// notices reads the threads that may not have the signal of their new sandbox yet.
+func notices(ctx context.Context, tx pgx.Tx, turn *resolve.Turn) error {
+	all, err := many[resolve.Notice](ctx, tx, noticesQuery+` where sandbox_id = $1 order by thread_id`, turn.Row.ID)
+	turn.Notices = all
+	return err
+}
+
+const noticesQuery = `select thread_id as thread, sandbox_id as row, from_id as from from sandbox_notices`
+
+// Noted is resolve.Rows'.
+func (b Boxes) Noted(ctx context.Context, row string, threads []string) error {
+	return b.tx(ctx, "note the threads of sandbox "+row, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from sandbox_notices where sandbox_id = $1 and thread_id = any ($2)`, row, threads)
+		return err
+	})
+}
+
+// Notices is reconcile.Rows'.
+func (b Boxes) Notices(ctx context.Context) (all []resolve.Notice, err error) {
+	err = b.tx(ctx, "list threads with a new sandbox", func(tx pgx.Tx) error {
+		all, err = many[resolve.Notice](ctx, tx, noticesQuery+` order by at, sandbox_id, thread_id limit $1`, mostStale)
+		return err
+	})
+	return all, err
+}
+
+// GiveUp is resolve.Rows'.
+func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now resolve.Row, mine bool, err error) {
+	err = b.tx(ctx, "give up sandbox "+row, func(tx pgx.Tx) error {
+		now, mine = resolve.Row{}, false
+		box, err := one[Sandbox](ctx, tx, "sandbox",
+			`select `+sandboxColumns+` from sandboxes where id = $1 for update`, row)
+		if err != nil {
+			return present(err)
+		}
+		makes, err := column[bool](ctx, tx, `select coalesce(maker = $2, false) from sandboxes where id = $1`, row, maker)
+		if err != nil {
+			return err
+		}
+		if mine = makes[0]; mine && box.Status == SandboxPending {
+			box.Status = SandboxDead
+			err = bury(ctx, tx, row)
+		}
+		now = box.row()
+		return err
+	})
+	return now, mine, err
+}
+
+// InBox is reconcile.Rows'.
+func (b Boxes) InBox(ctx context.Context, row string) (threads []string, err error) {
+	err = b.tx(ctx, "list the threads of sandbox "+row, func(tx pgx.Tx) error {
+		threads, err = column[string](ctx, tx, `select id from threads where sandbox_id = $1 order by id`, row)
+		return err
+	})
+	return threads, err
 }
 
 // Renew is resolve.Rows'.

@@ -1,9 +1,11 @@
 package control_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +21,14 @@ func boxes(db *control.DB) control.Boxes {
 
 // order is what a run wants of its thread's box.
 func order(thread, run string) resolve.Order {
-	return resolve.Order{Thread: thread, Ephemeral: true, Hold: lease.OfRun(thread, run), Claim: true}
+	return resolve.Order{
+		Thread: thread, Ephemeral: true, Hold: lease.OfRun(thread, run), Maker: maker(thread, run, 1), Claim: true,
+	}
+}
+
+// maker is the nth call for a run.
+func maker(thread, run string, n int) string {
+	return fmt.Sprintf("%s#%d", lease.OfRun(thread, run).Holder, n)
 }
 
 // liveBox makes a thread, and a live box for a run of it.
@@ -28,7 +37,7 @@ func liveBox(t testing.TB, db *control.DB, h house) (thread string, row resolve.
 	rows := boxes(db)
 	thread = driven(t, db, h)
 	turn := must(rows.Obtain(t.Context(), order(thread, "r1")))(t)
-	check(t, rows.Ready(t.Context(), turn.Row.ID, lease.OfRun(thread, "r1").Holder, "machine-"+thread))
+	check(t, rows.Ready(t.Context(), turn.Row.ID, maker(thread, "r1", 1), "machine-"+thread))
 	return thread, turn.Row
 }
 
@@ -171,7 +180,7 @@ func TestObtain(t *testing.T) {
 	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
 	id := driven(t, db, h)
 	turn := must(rows.Obtain(ctx, order(id, "r1")))(t)
-	if !turn.Make || turn.Row.Status != resolve.Pending || turn.From != "" || !turn.Row.Ephemeral {
+	if !turn.Make || turn.Row.Status != resolve.Pending || len(turn.Notices) > 0 || !turn.Row.Ephemeral {
 		t.Errorf("got %+v", turn)
 	}
 	if again := must(rows.Obtain(ctx, order(id, "r1")))(t); !again.Make || again.Row.ID != turn.Row.ID {
@@ -198,12 +207,12 @@ func TestObtain(t *testing.T) {
 	c := connect(t, url)
 	_ = must(c.Exec(ctx, `update sandboxes set pending_until = now() - interval '1 s' where id = $1`, turn.Row.ID))(t)
 	taken := must(rows.Obtain(ctx, o))(t)
-	if !taken.Make || taken.From != turn.Row.ID || len(taken.Threads) != 1 {
+	if !taken.Make || len(taken.Notices) != 1 || taken.Notices[0].From != turn.Row.ID {
 		t.Errorf("got %+v", taken)
 	}
-	holder := lease.OfRun(id, "r1").Holder
-	is(t, rows.Renew(ctx, turn.Row.ID, holder, "late"), lease.ErrReleased)
-	is(t, rows.Ready(ctx, turn.Row.ID, holder, "late"), lease.ErrReleased)
+	late := maker(id, "r1", 1)
+	is(t, rows.Renew(ctx, turn.Row.ID, late, "late"), lease.ErrReleased)
+	is(t, rows.Ready(ctx, turn.Row.ID, late, "late"), lease.ErrReleased)
 	// A claim that the log never had is left after a minute.
 	_ = must(c.Exec(ctx, `update threads set claimed_at = now() - interval '2 min' where id = $1`, id))(t)
 	must(rows.Obtain(ctx, order(id, "r3")))(t)
@@ -245,7 +254,7 @@ func TestObtainShared(t *testing.T) {
 			t.Errorf("got %+v", turn)
 		}
 		if turn.Make {
-			if made++; turn.From != row.ID || len(turn.Threads) != len(threads) {
+			if made++; len(turn.Notices) != len(threads) || turn.Notices[0].From != row.ID {
 				t.Errorf("got %+v", turn)
 			}
 		}
@@ -306,5 +315,114 @@ func TestSettleRows(t *testing.T) {
 	}
 	if all := must(rows.Boxes(ctx, []string{row.ID}))(t); len(all) != 2 {
 		t.Errorf("got %+v", all)
+	}
+}
+
+// Two hosts make the box of one run: the first has lost the run's lease. The latest one makes it, and what the other
+// reports is refused. What the other gives up is not the box.
+func TestTwoMakers(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	id := driven(t, db, h)
+	first, second := maker(id, "r1", 1), maker(id, "r1", 2)
+	turn := must(rows.Obtain(ctx, order(id, "r1")))(t)
+	row := turn.Row.ID
+	check(t, rows.Renew(ctx, row, first, "machine1"))
+	o := order(id, "r1")
+	o.Maker = second
+	again := must(rows.Obtain(ctx, o))(t)
+	if !again.Make || !again.Taken || turn.Taken || again.Row.ID != row {
+		t.Errorf("got %+v, then %+v", turn, again)
+	}
+	for _, report := range []func(context.Context, string, string, string) error{rows.Renew, rows.Ready} {
+		is(t, report(ctx, row, first, "machine1"), lease.ErrReleased)
+	}
+	now, mine, err := rows.GiveUp(ctx, row, first)
+	if check(t, err); mine || now.Status != resolve.Pending {
+		t.Errorf("given up by the first: %+v, %t", now, mine)
+	}
+	check(t, rows.Renew(ctx, row, second, "machine2"))
+	check(t, rows.Ready(ctx, row, second, "machine2"))
+	now, mine, err = rows.GiveUp(ctx, row, second) // its answer was lost
+	if check(t, err); !mine || now.Status != resolve.Live || now.Ref != "machine2" {
+		t.Errorf("given up once it is live: %+v, %t", now, mine)
+	}
+	if turn := must(rows.Obtain(ctx, order(id, "r1")))(t); turn.Make || turn.Row.Ref != "machine2" {
+		t.Errorf("got %+v", turn)
+	}
+	other := driven(t, db, h)
+	turn = must(rows.Obtain(ctx, order(other, "r1")))(t)
+	now, mine, err = rows.GiveUp(ctx, turn.Row.ID, maker(other, "r1", 1))
+	if check(t, err); !mine || now.Status != resolve.Dead {
+		t.Errorf("given up: %+v, %t", now, mine)
+	}
+	if s := must(rows.Lease(turn.Row.ID).Read(ctx))(t); !s.Released {
+		t.Errorf("the lease of a sandbox that was given up: %+v", s)
+	}
+	now, mine, err = rows.GiveUp(ctx, "none", first)
+	if check(t, err); mine || now.ID != "" {
+		t.Errorf("a sandbox without a row: %+v, %t", now, mine)
+	}
+}
+
+// The threads of a dead box get the signal of the new one from the next caller, until the rows have that they got it.
+func TestNotices(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
+	first, dead := liveBox(t, db, h)
+	n := control.NewThread{House: h.id, Sandbox: dead.ID, Agent: h.bot}
+	second := must(db.Host().CreateThread(ctx, n))(t).ID
+	if got := must(rows.InBox(ctx, dead.ID))(t); len(got) != 2 {
+		t.Errorf("threads of the box: %v", got)
+	}
+	check(t, rows.Gone(ctx, dead.ID))
+	again := func(thread, run string) resolve.Turn {
+		t.Helper()
+		o := order(thread, run)
+		o.Known = []string{"r1"}
+		turn := must(rows.Obtain(ctx, o))(t)
+		for _, n := range turn.Notices {
+			if n.From != dead.ID || n.Row != turn.Row.ID {
+				t.Errorf("got %+v", turn)
+			}
+		}
+		return turn
+	}
+	turn := again(first, "r2")
+	if len(turn.Notices) != 2 { // and the answer is lost
+		t.Errorf("got %+v", turn)
+	}
+	if other := again(second, "r3"); other.Make || len(other.Notices) != 2 {
+		t.Errorf("got %+v", other)
+	}
+	check(t, rows.Noted(ctx, turn.Row.ID, []string{first}))
+	if all := must(rows.Notices(ctx))(t); !slices.Contains(all, resolve.Notice{
+		Thread: second, Row: turn.Row.ID, From: dead.ID,
+	}) || slices.ContainsFunc(all, func(n resolve.Notice) bool { return n.Thread == first }) {
+		t.Errorf("left: %+v", all)
+	}
+	if turn := again(first, "r2"); len(turn.Notices) != 1 || turn.Notices[0].Thread != second {
+		t.Errorf("got %+v", turn)
+	}
+	// The new one dies before the second thread has the signal of it.
+	check(t, rows.Condemn(ctx, turn.Row.ID))
+	o := order(first, "r4")
+	o.Known = []string{"r1", "r2", "r3"}
+	last := must(rows.Obtain(ctx, o))(t)
+	want := []resolve.Notice{{Thread: first, Row: last.Row.ID, From: turn.Row.ID}, {Thread: second, Row: last.Row.ID, From: dead.ID}}
+	slices.SortFunc(want, func(a, b resolve.Notice) int { return cmp.Compare(a.Thread, b.Thread) })
+	if !slices.Equal(last.Notices, want) {
+		t.Errorf("got %+v, want %+v", last.Notices, want)
+	}
+	for range 2 {
+		check(t, rows.Noted(ctx, last.Row.ID, []string{first, second}))
+	}
+	if turn := again(first, "r4"); len(turn.Notices) != 0 {
+		t.Errorf("got %+v", turn)
+	}
+	if all := must(rows.Notices(ctx))(t); slices.ContainsFunc(all, func(n resolve.Notice) bool {
+		return n.Thread == first || n.Thread == second
+	}) {
+		t.Errorf("left: %+v", all)
 	}
 }

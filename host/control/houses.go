@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -89,9 +91,24 @@ func (s Scope) SetDefaultEnvironment(ctx context.Context, id, environment string
 	})
 }
 
-// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may.
+// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may. It returns ErrInUse for a house with
+// boxes whose machines may exist: without their rows they would be left.
 func (s Scope) DeleteHouse(ctx context.Context, id string) error {
 	return s.tx(ctx, "delete house "+id, func(tx pgx.Tx) error {
+		// The lock is a statement of its own: what follows sees each box that was made before. None is made after it.
+		if _, err := one[House](ctx, tx, "house",
+			`select `+houseColumns+` from houses where id = $1 for update`, id); err != nil {
+			return err
+		}
+		boxes, err := column[string](ctx, tx, `select coalesce(provider || ':' || provider_ref, id) from sandboxes
+			where house_id = $1 and (status <> 'dead' or destroyed_at is null) order by created_at, id limit 4`, id)
+		if err != nil {
+			return err
+		}
+		if len(boxes) > 0 {
+			return fmt.Errorf("house: %w: it has boxes (%s): delete them with arbe sandbox rm, or with arbe "+
+				"reconcile --all where no run needs them", ErrInUse, strings.Join(boxes, ", "))
+		}
 		return exec(ctx, tx, "house", `delete from houses where id = $1`, id)
 	})
 }

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -49,8 +50,12 @@ func TestHouse(t *testing.T) {
 	_, err := db.As(uuid.New()).House(ctx, h.id)
 	is(t, err, control.ErrAbsent)
 	th := must(member.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot}))(t)
-	must(member.Resolve(ctx, th.ID, control.Want{}))(t)
+	box := must(member.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
 	check(t, owner.DeleteEnvironment(ctx, must(member.CreateEnvironment(ctx, h.id, control.Recipe{Name: "x"}))(t).ID))
+	for _, end := range []func(context.Context, string) error{boxes(db).Condemn, boxes(db).Gone} {
+		is(t, owner.DeleteHouse(ctx, h.id), control.ErrInUse) // its machine may exist
+		check(t, end(ctx, box))
+	}
 	check(t, owner.DeleteHouse(ctx, h.id))
 	_, err = db.Host().Thread(ctx, th.ID)
 	is(t, err, control.ErrAbsent)

@@ -78,6 +78,14 @@ var access = map[string]statements{
 		"delete from sandbox_holds where house_id = $1",
 		"m", "", "", "",
 	},
+	"sandbox_notices": {
+		"select from sandbox_notices where house_id = $1",
+		`insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
+			select house_id, 'new', id, 'dead' from threads where house_id = $1`,
+		"update sandbox_notices set from_id = 'other' where house_id = $1",
+		"delete from sandbox_notices where house_id = $1",
+		"", "", "", "",
+	},
 	"threads": {
 		"select from threads where house_id = $1",
 		"insert into threads (id, stream_id, house_id) values ($1 || 'x', $1 || 'x', $1)",
@@ -141,6 +149,8 @@ func TestRowLevelSecurity(t *testing.T) {
 	_ = must(c.Exec(ctx, `insert into secrets (house_id, name) values ($1, 'EMPTY')`, own.id))(t)
 	_ = must(c.Exec(ctx, `insert into thread_cache (thread_id, upto, version, status, fold)
 		select id, '0', 1, 'idle', '{}' from threads where house_id = $1`, other.id))(t)
+	_ = must(c.Exec(ctx, `insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
+		select house_id, 'b2', id, 'b1' from threads where house_id = $1`, own.id))(t)
 	for _, table := range tables(t, c) {
 		if _, known := access[table]; !known && table != "agents" { // see TestAgents
 			t.Errorf("no test has the table %s", table)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -29,6 +30,25 @@ func (g *launching) begin(ctx context.Context) error {
 	g.again = true
 	g.progress("continuing the launch of run %s", g.Run)
 	return nil
+}
+
+// unbegun returns the error of a run's beginning. Where the answer was lost and the run is on the thread, the failure
+// is posted there, too.
+func (g *launching) unbegun(ctx context.Context, cause error) error {
+	var busy *BusyError
+	if errors.Is(cause, ErrLaunched) || errors.As(cause, &busy) {
+		return cause
+	}
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if err := g.thread.read(lasting, g.Client); err != nil {
+		return fmt.Errorf("begin the run, which may be on the thread: %w", errors.Join(cause, err))
+	}
+	cause = fmt.Errorf("begin the run: %w", cause)
+	if g.thread.status(g.Run) != thread.StatusRunning {
+		return cause
+	}
+	return errors.Join(cause, g.end(lasting, nil, false, cause))
 }
 
 // end ends a launch that has failed. One that will be continued gives its box up, and the run stays open.
@@ -66,8 +86,11 @@ func (g *launching) name(ctx context.Context, box sandbox.Ref) error {
 
 // dropMachines deletes what an earlier attempt, which has died, has made for the row of a box that is not ready: its
 // runner was never started.
-func (g *launching) dropMachines(ctx context.Context, row string) error {
-	boxes, err := g.Rows.Provider.List(ctx, map[string]string{sandbox.LabelRow: row})
+func (g *launching) dropMachines(ctx context.Context, box *resolve.Box) error {
+	boxes, err := g.Rows.Provider.List(ctx, map[string]string{sandbox.LabelRow: box.Row.ID})
+	if err == nil && len(boxes) > 0 {
+		err = box.Renew(ctx) // after the list: what another launch makes since is not in it
+	}
 	for _, b := range boxes {
 		if err == nil {
 			err = g.Provider.Destroy(ctx, b.Ref.ID)

@@ -23,7 +23,10 @@ func (oneBox) Probe(context.Context, string) (sandbox.Health, string, error) {
 	return sandbox.Live, "started", nil
 }
 
-func (b oneBox) List(context.Context, map[string]string) ([]sandbox.Box, error) {
+func (b oneBox) List(_ context.Context, labels map[string]string) ([]sandbox.Box, error) {
+	if len(labels) == 0 {
+		return nil, errors.New("asked for all boxes")
+	}
 	return []sandbox.Box{
 		{Ref: sandbox.Ref{Provider: "cloud", ID: "other"}, Labels: map[string]string{sandbox.LabelRow: "s2"}},
 		{Ref: sandbox.Ref{Provider: "cloud", ID: "b1"}, Labels: b.labels},
@@ -98,10 +101,38 @@ func TestFormerBoxWithARow(t *testing.T) {
 			}
 			entries := server.Entries()
 			last := string(entries[len(entries)-1].Payload)
-			if !strings.Contains(last, `"status":"failed"`) {
+			if strings.Contains(last, `"status":"failed"`) == tt.has {
 				t.Errorf("the thread ends with %s", last)
 			}
-			if all := string(thread.Marshal(entries)); strings.Contains(all, "use --database") != tt.has {
+			if tt.has && len(entries) != 3 {
+				t.Errorf("it was refused, and the thread has %s", thread.Marshal(entries))
+			}
+		})
+	}
+}
+
+// A launch whose run is on the thread although the answer was lost posts that it has failed.
+func TestLostBeginning(t *testing.T) {
+	for name, applied := range map[string]bool{"on the thread": true, "not on the thread": false} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cut := errors.New("the line was cut")
+			server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+				for _, e := range c.Entries {
+					if e.ID == "r1.running" {
+						cancel(cut)
+						return fakethread.Fault{Drop: true, Applied: applied}
+					}
+				}
+				return fakethread.Fault{}
+			})
+			l := launch.Launcher{Provider: oneBox{}, Client: healthy(t, server)}
+			_, err := l.Launch(ctx, launch.Task{Thread: "t1", Run: "r1", Prompt: "do it", Harness: "pi"})
+			if err == nil || !strings.Contains(err.Error(), "begin the run") {
+				t.Errorf("the launch returned %v", err)
+			}
+			all := string(thread.Marshal(server.Entries()))
+			if strings.Contains(all, `"status":"failed"`) != applied {
 				t.Errorf("the thread has %s", all)
 			}
 		})

@@ -101,8 +101,8 @@ type Provider interface {
 type prober interface {
 	// Probe returns the state of the box with the id, and why in the provider's words.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner
-	// is.
+	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
+	// without a Run, any runner.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
@@ -187,9 +187,9 @@ type launching struct {
 	rest     [2][]byte // of each output of the command that runs: a line that has not ended
 }
 
-// Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError means that
-// the launch changed nothing. A run that an earlier launch has left open is continued, and one that has started, or has
-// ended, is ErrLaunched.
+// Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError and ErrRow
+// mean that the launch changed nothing. A run that an earlier launch has left open is continued, and one that has
+// started, or has ended, is ErrLaunched.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
@@ -204,8 +204,11 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 		return done, err
 	}
 	done.Offset = cmp.Or(g.thread.next, "0")
-	if err := g.begin(ctx); err != nil {
+	if err := g.rowless(ctx); err != nil {
 		return done, err
+	}
+	if err := g.begin(ctx); err != nil {
+		return done, g.unbegun(ctx, err)
 	}
 	if err := g.resolve(ctx); err != nil {
 		return done, g.redacted(errors.Join(err, g.end(ctx, nil, false, err)))
@@ -269,8 +272,8 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	}
 	g.progress("starting the runner")
 	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
-		// The runner may be running although the answer is lost.
-		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{})
+		// The runner may be running although the answer is lost. Those of other threads may be in the box, too.
+		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{Run: g.Run})
 		if lerr == nil && runs {
 			g.progress("the runner is running although its start failed: %v", err)
 			return box, fresh, nil
@@ -425,12 +428,6 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			}
 		}
 		if err == nil && health == sandbox.Live {
-			err = g.rowless(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
-			if errors.Is(err, ErrRow) {
-				return nil, err
-			}
-		}
-		if err == nil && health == sandbox.Live {
 			// Hold it first: a box that is held is not released while it is opened.
 			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
 			if err != nil && !errors.Is(err, lease.ErrReleased) {
@@ -457,15 +454,34 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 	return nil, nil
 }
 
-// rowless returns ErrRow for a box with a row: those who share it hold it there, not on its stream.
-func (g *launching) rowless(ctx context.Context, box sandbox.Ref) error {
-	boxes, err := g.Provider.List(ctx, nil)
-	if err != nil {
-		return err
+// rowless returns ErrRow for a launch without rows that would continue in a box with a row: those who share the box
+// hold it there, not on its stream. Nothing is claimed yet.
+func (g *launching) rowless(ctx context.Context) error {
+	last := g.lastBox()
+	if g.Rows != nil || !g.Resume || last == nil || last.Provider != g.Provider.Name() {
+		return nil
 	}
-	for _, b := range boxes {
-		if b.Ref == box && b.Labels[sandbox.LabelRow] != "" {
-			return fmt.Errorf("the thread's sandbox %s: %w", box, ErrRow)
+	health, _, err := g.Provider.Probe(ctx, last.ID)
+	if err != nil || health != sandbox.Live {
+		return nil // the launch makes another one
+	}
+	// Most boxes were made for their thread. One that it shares has another one's label.
+	for _, labels := range []map[string]string{
+		{sandbox.LabelThread: g.Thread}, {sandbox.LabelInstallation: g.server.Installation},
+	} {
+		boxes, err := g.Provider.List(ctx, labels)
+		if err != nil {
+			return fmt.Errorf("look for the thread's sandbox %s: %w", last, err)
+		}
+		for _, b := range boxes {
+			if b.Ref == *last && b.Labels[sandbox.LabelRow] != "" {
+				return fmt.Errorf("the thread's sandbox %s: %w", last, ErrRow)
+			} else if b.Ref == *last {
+				return nil
+			}
+		}
+		if g.server.Installation == "" {
+			break
 		}
 	}
 	return nil

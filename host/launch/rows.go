@@ -63,8 +63,8 @@ func (g *launching) rowBox(ctx context.Context, done *Launched) (box sandbox.San
 
 // makeRow makes the machine of a box.
 func (g *launching) makeRow(ctx context.Context, b *resolve.Box) error {
-	if g.again {
-		if err := g.dropMachines(ctx, b.Row.ID); err != nil {
+	if g.again || b.Taken {
+		if err := g.dropMachines(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -90,10 +90,7 @@ func (g *launching) lastBox() *sandbox.Ref {
 func (g *launching) settled(ctx context.Context, box sandbox.Ref) error {
 	for _, r := range g.thread.fold.Runs() {
 		if s := r.Sandbox; r.Provisional && s != nil && s.Provider == box.Provider && s.Ref == box.ID {
-			var p sandbox.Process
-			if r.Started == nil && !g.Box.Ephemeral {
-				continue // the runners of other threads are in a shared box, too
-			}
+			p := sandbox.Process{Run: r.ID}
 			if r.Started != nil && r.Started.PID > 0 {
 				p = sandbox.Process{
 					PID: r.Started.PID, Start: fmt.Sprint(r.Started.StartTicks), Boot: r.Started.BootID,

@@ -73,8 +73,8 @@ type prober interface {
 	// Probe returns the state of the box with the id, and why in the provider's words. Only the provider's own answer
 	// about this box makes it Gone.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with the zero Process, whether any process of the runner
-	// is.
+	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
+	// without a Run, any runner.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
@@ -184,7 +184,7 @@ const (
 
 // runner tries for a run's runner in its box.
 func (v *view) runner(ctx context.Context, id string, run thread.Run) (life, error) {
-	var p sandbox.Process
+	p := sandbox.Process{Run: run.ID} // the runners of other threads may be in the box, too
 	if s := run.Started; s != nil && s.PID > 0 && s.StartTicks > 0 {
 		p = sandbox.Process{PID: s.PID, Start: fmt.Sprint(s.StartTicks), Boot: s.BootID}
 	}

@@ -25,7 +25,7 @@ type need struct {
 	Since     time.Duration // since the end of its newest run, or since its creation if no run names it
 }
 
-// decision is a decision about a box.
+// decision is a decision about a box. Of several threads' the smallest counts.
 type decision int
 
 const (
@@ -104,18 +104,90 @@ func beingDeleted(b sandbox.Box) bool {
 // consider decides about a box and acts on the decision.
 func (t *settling) consider(ctx context.Context, v *view, b sandbox.Box) error {
 	reapAfter := cmp.Or(t.r.ReapAfter, DefaultReapAfter)
-	n, run, err := t.needOf(ctx, v, b, reapAfter)
-	what, why := decide(n, reapAfter)
-	if what != stay {
+	f, err := t.fateOf(ctx, v, b, reapAfter)
+	if err == nil && f.what == release {
+		f, err = t.shared(ctx, v, b, f, reapAfter)
+	}
+	if f.what != stay {
 		t.pending = true
 	}
 	switch {
-	case err != nil || what == stay || what == later:
+	case err != nil || f.what == stay || f.what == later:
 		return err
-	case what == keep:
-		return t.kept(ctx, b, run, why, reapAfter)
+	case f.what == keep:
+		err := f.by.kept(ctx, b, f.run, f.why, reapAfter)
+		if f.by != t {
+			t.actions = append(t.actions, f.by.actions...)
+		}
+		return err
 	}
-	return t.release(ctx, v, b, run.ID, why)
+	return t.release(ctx, v, b, f, reapAfter)
+}
+
+// fate is the decision about a box by one of its threads, and the newest run in it of that thread.
+type fate struct {
+	what decision
+	why  string
+	run  thread.Run
+	by   *settling
+}
+
+// fateOf decides about a box by this thread alone.
+func (t *settling) fateOf(ctx context.Context, v *view, b sandbox.Box, reapAfter time.Duration) (fate, error) {
+	n, run, err := t.needOf(ctx, v, b, reapAfter)
+	what, why := decide(n, reapAfter)
+	return fate{what, why, run, t}, err
+}
+
+// shared returns the fate of a box that this thread does not need, by the other threads whose rows name the box: it
+// is released when none of them needs it.
+func (t *settling) shared(
+	ctx context.Context, v *view, b sandbox.Box, f fate, reapAfter time.Duration,
+) (fate, error) {
+	row := b.Labels[sandbox.LabelRow]
+	if row == "" || t.r.Rows == nil {
+		return f, nil
+	}
+	threads, err := t.r.Rows.InBox(ctx, row)
+	if err != nil {
+		return f, fmt.Errorf("the threads of the sandbox %s: %w", b.Ref, err)
+	}
+	for _, id := range threads {
+		if id == t.id {
+			continue
+		}
+		on, err := t.pass.open(ctx, id)
+		if err == nil {
+			err = on.read(ctx)
+		}
+		if thread.NotFound(err) {
+			continue // it never ran
+		} else if err != nil {
+			return f, err
+		}
+		if !on.used(b) {
+			continue
+		}
+		other, err := on.fateOf(ctx, v, b, reapAfter)
+		if err != nil {
+			return f, err
+		}
+		if other.what < f.what {
+			f = other
+		}
+	}
+	return f, nil
+}
+
+// used reports whether a run of the thread has used a box.
+func (t *settling) used(b sandbox.Box) bool {
+	return slices.ContainsFunc(t.fold.Runs(), func(r thread.Run) bool { return usedBy(b, r) })
+}
+
+// usedBy reports whether a run has used a box, or it was made for the run.
+func usedBy(b sandbox.Box, r thread.Run) bool {
+	return r.Sandbox != nil && r.Sandbox.Provider == b.Ref.Provider && r.Sandbox.Ref == b.Ref.ID ||
+		r.ID != "" && r.ID == b.Labels[sandbox.LabelRun]
 }
 
 // needOf gathers the facts about a box. It queries the box only if the answer matters.
@@ -129,8 +201,7 @@ func (t *settling) needOf(
 	n = need{Ephemeral: ephemeral, Alive: dead, Broken: b.Health == sandbox.Gone, Since: t.now.Sub(b.Created)}
 	named := false
 	for _, r := range t.fold.Runs() {
-		if r.Sandbox != nil && r.Sandbox.Provider == b.Ref.Provider && r.Sandbox.Ref == b.Ref.ID ||
-			r.ID != "" && r.ID == b.Labels[sandbox.LabelRun] {
+		if usedBy(b, r) {
 			if run, named = r, true; r.Status == thread.StatusRunning {
 				n.Open = r.ID
 			}
@@ -232,7 +303,10 @@ var errNeeded = errors.New("the sandbox is needed")
 
 // release records the release of a box on its lease, and deletes the box. A launch that takes the box meanwhile
 // writes a record on the lease, and then this one is refused.
-func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why string) error {
+func (t *settling) release(
+	ctx context.Context, v *view, b sandbox.Box, f fate, reapAfter time.Duration,
+) error {
+	run := f.run.ID
 	row := b.Labels[sandbox.LabelRow]
 	l, err := t.lease(ctx, b.Ref, row)
 	if err != nil {
@@ -251,7 +325,14 @@ func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why
 		if rerr == nil && held {
 			rerr = errNeeded
 		}
-		return rerr
+		if rerr != nil {
+			return rerr
+		}
+		now, err := t.shared(ctx, v, b, f, reapAfter) // a run of another thread may have ended since
+		if err == nil && now.what != release {
+			err = errNeeded
+		}
+		return err
 	})
 	if errors.Is(err, errNeeded) || errors.Is(err, lease.ErrUsed) {
 		return nil
@@ -265,7 +346,7 @@ func (t *settling) release(ctx context.Context, v *view, b sandbox.Box, run, why
 	if err != nil {
 		return fmt.Errorf("release the sandbox %s: %w", b.Ref, err)
 	}
-	t.record(run, Reaped, b.Ref.String()+" "+why)
+	t.record(run, Reaped, b.Ref.String()+" "+f.why)
 	return nil
 }
 

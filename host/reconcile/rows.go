@@ -32,6 +32,12 @@ type Rows interface {
 	Boxes(ctx context.Context, named []string) ([]resolve.Row, error)
 	// BoxAt returns the row of a machine; "" where it has none.
 	BoxAt(ctx context.Context, provider, ref string) (row string, err error)
+	// InBox returns the threads whose rows name a box.
+	InBox(ctx context.Context, row string) (threads []string, err error)
+	// Notices returns threads that may not have the signal of their new box.
+	Notices(ctx context.Context) ([]resolve.Notice, error)
+	// Noted notes that the logs of threads have it.
+	Noted(ctx context.Context, row string, threads []string) error
 	Lease(row string) lease.Lease
 	Condemn(ctx context.Context, row string) error
 	Gone(ctx context.Context, row string) error
@@ -53,7 +59,7 @@ func (t *settling) rows(ctx context.Context) error {
 	if err == nil {
 		var ended []string
 		for _, run := range t.fold.Runs() {
-			if run.Status != thread.StatusRunning && run.Sandbox != nil {
+			if run.Status != thread.StatusRunning {
 				ended = append(ended, run.ID)
 			}
 		}
@@ -146,7 +152,7 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the rows of sandboxes: %w", err)
 	}
-	var errs []error
+	errs := []error{p.announce(ctx)}
 	for _, row := range all {
 		if err := p.sweepRow(ctx, row, machines[row.ID]); err != nil {
 			errs = append(errs, fmt.Errorf("sandbox %s: %w", row.ID, err))
@@ -154,6 +160,28 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 	}
 	stale, err = rows.Stale(ctx)
 	return stale, errors.Join(append(errs, err)...)
+}
+
+// announce posts on threads the signal of their new box that a host which died has not posted.
+func (p *pass) announce(ctx context.Context) error {
+	all, err := p.r.Rows.Notices(ctx)
+	if err != nil {
+		return fmt.Errorf("the threads with a new sandbox: %w", err)
+	}
+	var errs []error
+	for _, n := range all {
+		client, err := p.r.Client(n.Thread)
+		if err == nil {
+			_, err = client.Append(ctx, []thread.Entry{n.Entry()})
+		}
+		if err == nil {
+			err = p.r.Rows.Noted(ctx, n.Row, []string{n.Thread})
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("post the sandbox %s on thread %s: %w", n.Row, n.Thread, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // sweepRow does for one row what sweep does.
@@ -168,6 +196,9 @@ func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox
 	if row.Status != resolve.Dead {
 		if len(machines) == 0 && row.Status == resolve.Live {
 			return p.missing(ctx, v, row)
+		}
+		if row.Status == resolve.Live {
+			return p.others(ctx, v, row, machines)
 		}
 		return nil
 	}
@@ -187,6 +218,20 @@ func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox
 		}
 	}
 	return p.r.Rows.Gone(ctx, row.ID)
+}
+
+// others deletes the machines of a live row that are not its own: what a launch has left that was not its last maker.
+func (p *pass) others(ctx context.Context, v *view, row resolve.Row, machines []sandbox.Box) error {
+	for _, b := range machines {
+		if b.Ref.ID == row.Ref {
+			continue
+		}
+		if err := v.ask(ctx, func(context.Context) error { return v.Destroy(ctx, b.Ref.ID) }); err != nil {
+			return err
+		}
+		p.logDeleted(row, b)
+	}
+	return nil
 }
 
 // missing notes that the machine of a live row is gone, which the provider has to report twice.

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -51,10 +53,14 @@ type Box struct {
 	Lease   lease.Lease
 	Sandbox sandbox.Sandbox // nil: the caller makes it, with Labels, and calls Made
 
-	r      *Resolver
-	holder string
-	stop   func() // ends the renewals; nil for a box that was there
+	// Taken reports of a new box that an earlier attempt for the same holder may have made a machine for it.
+	Taken bool
 
+	r             *Resolver
+	holder, maker string
+	stop          func() // ends the renewals; nil for a box that was there
+
+	tried bool // Ready was called: others may use the box
 	ready bool // it was made live: others may use it
 
 	mu  sync.Mutex
@@ -64,24 +70,35 @@ type Box struct {
 // ErrSlow is returned where another caller makes the box for too long.
 var ErrSlow = errors.New("another launch still makes the sandbox of the thread")
 
-// Box returns a thread's box. ctx is used until Ready or Fail.
-func (r *Resolver) Box(ctx context.Context, o Order) (*Box, error) {
+// Box returns a thread's box. ctx is used until Ready or Fail. After an error the box is not held.
+func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
+	o.Maker = o.Hold.Holder + "#" + uuid.NewString()
 	began := time.Now()
 	announced := false
+	var turn Turn // the last one
+	defer func() {
+		if err != nil {
+			r.leave(ctx, turn, o)
+		}
+	}()
 	for {
-		turn, err := r.Rows.Obtain(ctx, o)
+		next, err := r.Rows.Obtain(ctx, o)
 		if err != nil {
 			return nil, err
 		}
+		turn = next
 		o.Claim = false // it has
 		if err := r.resumed(ctx, turn); err != nil {
-			r.progress("tell the threads of a sandbox that is replaced: %v", err)
+			r.progress("post the new sandbox on its threads: %v", err) // the next caller does, or a reconciler
 		}
 		if turn.Row.Provider != r.Provider.Name() {
 			return nil, fmt.Errorf("the sandbox %s is one of %s, not of %s", turn.Row.ID, turn.Row.Provider,
 				r.Provider.Name())
 		}
-		b := &Box{Row: turn.Row, Lease: r.Rows.Lease(turn.Row.ID), r: r, holder: o.Hold.Holder}
+		b := &Box{
+			Row: turn.Row, Lease: r.Rows.Lease(turn.Row.ID), Taken: turn.Taken,
+			r: r, holder: o.Hold.Holder, maker: o.Maker,
+		}
 		switch {
 		case turn.Make:
 			b.renew(ctx)
@@ -102,6 +119,27 @@ func (r *Resolver) Box(ctx context.Context, o Order) (*Box, error) {
 		if err := sleep(ctx, orElse(r.WaitEvery, time.Second)); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// leaveTimeout bounds the calls that give up the row of a box.
+const leaveTimeout = 10 * time.Second
+
+// leave gives up the row of a turn that no caller gets.
+func (r *Resolver) leave(ctx context.Context, t Turn, o Order) {
+	if t.Row.ID == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	var err error
+	if t.Make {
+		_, _, err = r.Rows.GiveUp(ctx, t.Row.ID, o.Maker)
+	} else {
+		err = r.Rows.Lease(t.Row.ID).Drop(ctx, o.Hold.Holder)
+	}
+	if err != nil {
+		r.progress("give up the sandbox %s: %v", t.Row.ID, err) // a reconciler does, once the run has ended
 	}
 }
 
@@ -157,21 +195,27 @@ func (r *Resolver) labelled(ctx context.Context, row Row) error {
 	return fmt.Errorf("it has no label %s=%s", sandbox.LabelRow, row.ID)
 }
 
-// ResumedID returns the id of the signal on each thread of a box that another one replaces.
-func ResumedID(row string) string { return "sandbox." + row + ".resumed" }
-
-// resumed posts the new box on the threads of a dead one. The ids follow from the rows: a repeat posts nothing.
-func (r *Resolver) resumed(ctx context.Context, t Turn) error {
-	if t.From == "" {
-		return nil
+// Entry returns the signal of a new box for its threads. Its id follows from the row: a repeat posts nothing.
+func (n Notice) Entry() thread.Entry {
+	payload := thread.SandboxResumed{Type: thread.TypeSandboxResumed, Sandbox: n.Row, From: n.From}
+	return thread.Entry{
+		ID: "sandbox." + n.Row + ".resumed", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload),
 	}
+}
+
+// resumed posts the new box on the threads of a dead one, and notes which have it.
+func (r *Resolver) resumed(ctx context.Context, t Turn) error {
+	var have []string
 	var errs []error
-	payload := thread.Marshal(thread.SandboxResumed{Type: thread.TypeSandboxResumed, Sandbox: t.Row.ID, From: t.From})
-	for _, id := range t.Threads {
-		_, err := r.Client(id).Append(ctx, []thread.Entry{
-			{ID: ResumedID(t.Row.ID), TS: thread.Stamp(time.Now()), Payload: payload},
-		})
-		errs = append(errs, err)
+	for _, n := range t.Notices {
+		if _, err := r.Client(n.Thread).Append(ctx, []thread.Entry{n.Entry()}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		have = append(have, n.Thread)
+	}
+	if len(have) > 0 {
+		errs = append(errs, r.Rows.Noted(ctx, t.Row.ID, have))
 	}
 	return errors.Join(errs...)
 }
@@ -203,8 +247,12 @@ func (b *Box) note(ctx context.Context) error {
 	b.mu.Lock()
 	ref := b.ref
 	b.mu.Unlock()
-	return b.r.Rows.Renew(ctx, b.Row.ID, b.holder, ref)
+	return b.r.Rows.Renew(ctx, b.Row.ID, b.maker, ref)
 }
+
+// Renew returns an error unless the caller still makes the box. A machine with the box's label that was there before
+// the call is not that of a later maker.
+func (b *Box) Renew(ctx context.Context) error { return b.note(ctx) }
 
 // Made notes the machine of a new box.
 func (b *Box) Made(ctx context.Context, box sandbox.Sandbox) error {
@@ -223,31 +271,39 @@ func (b *Box) Ready(ctx context.Context) error {
 	b.mu.Lock()
 	ref := b.ref
 	b.mu.Unlock()
-	err := b.r.Rows.Ready(ctx, b.Row.ID, b.holder, ref)
+	b.tried = true
+	err := b.r.Rows.Ready(ctx, b.Row.ID, b.maker, ref)
 	b.ready = err == nil
 	if errors.Is(err, lease.ErrReleased) {
-		return fmt.Errorf("the sandbox took too long to make: %w", err)
+		return fmt.Errorf("the sandbox took too long to make, or another launch of the run makes it: %w", err)
 	}
 	return err
 }
 
 // Fail gives the box up. A new one is dead, and its machine is deleted. Of one that was there, or that Ready has made
-// live, the hold is dropped: other threads may run in it, and a reconciler releases one that nobody needs.
+// live, the hold is dropped: other threads may run in it, and a reconciler releases one that nobody needs. Where
+// another call makes the box only this one's machine is deleted.
 func (b *Box) Fail(ctx context.Context) error {
 	if b.stop == nil || b.ready {
 		return b.Lease.Drop(ctx, b.holder)
 	}
 	b.stop()
-	err := b.r.Rows.Condemn(ctx, b.Row.ID)
 	b.mu.Lock()
 	ref := b.ref
 	b.mu.Unlock()
+	now, mine, err := b.r.Rows.GiveUp(ctx, b.Row.ID, b.maker)
+	switch {
+	case err != nil && b.tried:
+		return err // it may be live; if not, it expires, and a reconciler deletes the machine
+	case err == nil && mine && now.Status == Live:
+		return b.Lease.Drop(ctx, b.holder) // Ready's answer was lost
+	}
 	if ref != "" {
 		if derr := b.r.Provider.Destroy(ctx, ref); derr != nil {
 			return errors.Join(err, derr) // a reconciler deletes it
 		}
 	}
-	if err != nil {
+	if err != nil || !mine {
 		return err
 	}
 	return b.r.Rows.Gone(ctx, b.Row.ID)

@@ -1,6 +1,7 @@
 package resolve_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // world is a provider with one machine, and the rows of a thread.
@@ -23,8 +26,11 @@ type world struct {
 	mu     sync.Mutex     // guards calls: a maker's renewals are a goroutine
 	calls  []string
 	health sandbox.Health
-	label  string // of the machine
-	fails  error  // of Renew
+	label  string         // of the machine
+	fails  error          // of Renew and Ready
+	left   resolve.Status // of the row once it is given up; "": dead
+	others bool           // another call makes the box
+	noted  error          // of Noted
 }
 
 func (w *world) note(call string) {
@@ -52,6 +58,18 @@ func (w *world) Renew(_ context.Context, row, _, ref string) error {
 func (w *world) Ready(_ context.Context, row, _, ref string) error {
 	w.note("ready " + row + " " + ref)
 	return w.fails
+}
+
+func (w *world) GiveUp(_ context.Context, row, maker string) (resolve.Row, bool, error) {
+	if w.note("give up " + row); !strings.HasPrefix(maker, wanted.Hold.Holder+"#") {
+		return resolve.Row{}, false, errors.New("no maker of this test: " + maker)
+	}
+	return resolve.Row{ID: row, Status: cmp.Or(w.left, resolve.Dead)}, !w.others, nil
+}
+
+func (w *world) Noted(_ context.Context, row string, threads []string) error {
+	w.note("noted " + row + " " + strings.Join(threads, " "))
+	return w.noted
 }
 
 func (w *world) Condemn(_ context.Context, row string) error { w.note("condemn " + row); return nil }
@@ -105,8 +123,8 @@ var wanted = resolve.Order{Thread: "t1", Hold: lease.OfRun("t1", "r1"), Claim: t
 func TestBox(t *testing.T) {
 	live, pending := resolve.Turn{Row: row("b1", resolve.Live)}, resolve.Turn{Row: row("b1", resolve.Pending)}
 	made := resolve.Turn{Row: row("b2", resolve.Pending), Make: true}
-	other := live
-	other.Row.Provider = "local"
+	other, otherMade := live, made
+	other.Row.Provider, otherMade.Row.Provider = "local", "local"
 	for _, tt := range []struct {
 		name  string
 		world *world
@@ -121,11 +139,11 @@ func TestBox(t *testing.T) {
 			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone},
 			"obtain claim, condemn b1, destroy m1, gone b1, obtain", "b2", false, "",
 		},
-		{"unknown", &world{turns: []resolve.Turn{live}}, "obtain claim", "", false, "its state"},
+		{"unknown", &world{turns: []resolve.Turn{live}}, "obtain claim, drop run:t1/r1", "", false, "its state"},
 		{
 			"another row's machine",
 			&world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b9"},
-			"obtain claim", "", false, "no label arbe.sandbox=b1",
+			"obtain claim, drop run:t1/r1", "", false, "no label arbe.sandbox=b1",
 		},
 		{
 			"made by another launch",
@@ -137,7 +155,14 @@ func TestBox(t *testing.T) {
 			&world{turns: []resolve.Turn{pending, made}},
 			"obtain claim, obtain", "b2", false, "",
 		},
-		{"of another provider", &world{turns: []resolve.Turn{other}}, "obtain claim", "", false, "local"},
+		{
+			"of another provider",
+			&world{turns: []resolve.Turn{other}}, "obtain claim, drop run:t1/r1", "", false, "local",
+		},
+		{
+			"to be made by another provider",
+			&world{turns: []resolve.Turn{otherMade}}, "obtain claim, give up b2", "", false, "local",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -175,29 +200,48 @@ func TestWait(t *testing.T) {
 		if _, err := r.Box(t.Context(), wanted); !errors.Is(err, resolve.ErrSlow) {
 			t.Errorf("got %v", err)
 		}
+		if last := w.calls[len(w.calls)-1]; last != "drop run:t1/r1" {
+			t.Errorf("it held the box to the end: %s", last)
+		}
 		if waited := time.Since(began); waited < 15*time.Minute || waited > 16*time.Minute {
 			t.Errorf("it waited %v", waited)
 		}
 	})
 }
 
+func readyAndFail(b *resolve.Box, ctx context.Context) error {
+	return errors.Join(b.Ready(ctx), b.Fail(ctx))
+}
+
 // A maker renews its row until the box is live; one that gives up leaves neither row nor machine.
 func TestMake(t *testing.T) {
 	for name, tt := range map[string]struct {
+		world *world
 		end   func(*resolve.Box, context.Context) error
 		calls []string
 	}{
-		"ready": {(*resolve.Box).Ready, []string{"ready b1 m1"}},
-		"fail":  {(*resolve.Box).Fail, []string{"condemn b1", "destroy m1", "gone b1"}},
+		"ready": {&world{}, (*resolve.Box).Ready, []string{"ready b1 m1"}},
+		"fail":  {&world{}, (*resolve.Box).Fail, []string{"give up b1", "destroy m1", "gone b1"}},
 		"fail once it is live": { // others may run in it
-			func(b *resolve.Box, ctx context.Context) error { return errors.Join(b.Ready(ctx), b.Fail(ctx)) },
-			[]string{"ready b1 m1", "drop run:t1/r1"},
+			&world{}, readyAndFail, []string{"ready b1 m1", "drop run:t1/r1"},
+		},
+		"fail after the answer of Ready is lost": {
+			&world{fails: errors.New("away"), left: resolve.Live}, readyAndFail,
+			[]string{"ready b1 m1", "give up b1", "drop run:t1/r1"},
+		},
+		"fail after it took too long": {
+			&world{fails: lease.ErrReleased}, readyAndFail, []string{"ready b1 m1", "give up b1", "destroy m1", "gone b1"},
+		},
+		"fail while another call makes it": {
+			&world{fails: lease.ErrReleased, others: true}, readyAndFail,
+			[]string{"ready b1 m1", "give up b1", "destroy m1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := world{turns: []resolve.Turn{{Row: row("b1", resolve.Pending), Make: true}}}
-				r := resolve.Resolver{Rows: &w, Provider: provider{&w}}
+				w := tt.world
+				w.turns = []resolve.Turn{{Row: row("b1", resolve.Pending), Make: true}}
+				r := resolve.Resolver{Rows: w, Provider: provider{w}}
 				b, err := r.Box(t.Context(), wanted)
 				if err != nil {
 					t.Fatal(err)
@@ -206,7 +250,8 @@ func TestMake(t *testing.T) {
 					t.Errorf("labels: %v", b.Labels())
 				}
 				time.Sleep(2*resolve.Patience/5 + time.Second) // while the machine is made
-				if err := errors.Join(b.Made(t.Context(), machine{id: "m1"}), tt.end(b, t.Context())); err != nil {
+				err = errors.Join(b.Made(t.Context(), machine{id: "m1"}), tt.end(b, t.Context()))
+				if !errors.Is(err, w.fails) {
 					t.Fatal(err)
 				}
 				time.Sleep(resolve.Patience)
@@ -216,5 +261,29 @@ func TestMake(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The threads of a dead box get one signal of the new one, also where the first caller could not post it or note it.
+func TestResumed(t *testing.T) {
+	server := fakethread.New(t, nil)
+	turn := resolve.Turn{Row: row("b2", resolve.Live), Notices: []resolve.Notice{{Thread: "t1", Row: "b2", From: "b1"}}}
+	w := &world{turns: []resolve.Turn{turn}, health: sandbox.Live, label: "b2", noted: errors.New("away")}
+	away := server.Client()
+	away.Token = func() (string, error) { return "", errors.New("no token") }
+	for _, client := range []*thread.Client{away, server.Client(), server.Client()} {
+		r := resolve.Resolver{Rows: w, Provider: provider{w}, Client: func(string) *thread.Client { return client }}
+		if _, err := r.Box(t.Context(), wanted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"obtain", "claim", "obtain", "claim", "noted b2 t1", "obtain", "claim", "noted b2 t1"}
+	if !slices.Equal(w.calls, want) {
+		t.Errorf("calls: %q", w.calls)
+	}
+	entries := server.Entries()
+	if len(entries) != 1 || entries[0].ID != "sandbox.b2.resumed" ||
+		string(entries[0].Payload) != `{"type":"signal.thread.sandbox_resumed","sandbox":"b2","from":"b1"}` {
+		t.Errorf("on the thread: %s", thread.Marshal(entries))
 	}
 }

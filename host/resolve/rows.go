@@ -35,6 +35,7 @@ type Order struct {
 	Environment string // of a new box; it outranks the thread's and the house's
 	Ephemeral   bool   // a new box is made for one run
 	Hold        lease.Hold
+	Maker       string // of a new box: the hold's holder, "#", and what is of this call alone. Resolver.Box sets it
 
 	Claim bool     // the hold's run claims the thread's row, too
 	Known []string // with Claim: the runs that the thread's log has. The row of a thread with another one is busy
@@ -44,20 +45,30 @@ type Order struct {
 type Turn struct {
 	Row     Row
 	Make    bool     // the caller makes its machine
-	From    string   // the dead box that it replaces; "" for none
-	Threads []string // were in the dead one, and are in this one now
+	Taken   bool     // with Make: an earlier call for the same holder may have made one
+	Notices []Notice // the threads that may not have the signal of this box yet
 }
+
+// Notice is a thread that may not have the signal of its new box yet, which replaces the dead one From.
+type Notice struct{ Thread, Row, From string }
 
 // Rows are the rows of threads and boxes. Each call is one transaction, and may be repeated.
 type Rows interface {
 	// Claimed returns the run that has claimed a thread's row, and for how long; "" for none.
 	Claimed(ctx context.Context, thread string) (run string, since time.Duration, err error)
-	// Obtain returns the box of a thread. It returns a *ClaimedError where a run that is not in Known has the row.
+	// Obtain returns the box of a thread. It returns a *ClaimedError where a run that is not in Known has the row. Of
+	// several calls for one holder the latest makes a pending box: what the others report of it is refused.
 	Obtain(ctx context.Context, o Order) (Turn, error)
+	// Noted notes that the logs of threads have the signal of their new box.
+	Noted(ctx context.Context, row string, threads []string) error
 	// Renew gives the maker of a pending box more time, and notes its machine; ref is "" while there is none.
 	Renew(ctx context.Context, row, maker, ref string) error
-	// Ready makes a pending box live. It returns lease.ErrReleased where the box is dead: its maker was too slow.
+	// Ready makes a pending box live. Renew and Ready return lease.ErrReleased where the box is dead, because its maker
+	// was too slow, or another call makes it.
 	Ready(ctx context.Context, row, maker, ref string) error
+	// GiveUp declares a pending box dead that this maker makes. It returns the row as it is then, and whether this is
+	// the row's maker. A box that is live stays so.
+	GiveUp(ctx context.Context, row, maker string) (now Row, mine bool, err error)
 	// Condemn declares a box dead, with or without holders.
 	Condemn(ctx context.Context, row string) error
 	// Gone notes that a box's machine does not exist any more: the box is dead.

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
-// runner is.
+// Runs reports whether the process is alive in the box with the id; with PID 0, whether the runner of the process's Run
+// is, or, without a Run, any runner.
 func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
 	b, err := p.open(id)
 	if err != nil {
@@ -31,21 +31,34 @@ func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error)
 		if err != nil {
 			continue // the process has ended
 		}
-		if name, _, _ := bytes.Cut(line, []byte{0}); string(name) == runner {
+		if name, _, _ := bytes.Cut(line, []byte{0}); string(name) == runner && of(filepath.Dir(file), proc.Run) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// runnerScript reports whether a process runs whose program's path ends with $1.
-const runnerScript = `for f in /proc/[0-9]*/cmdline; do
-	case $(tr '\0' '\n' <"$f" 2>/dev/null | head -n 1) in *"$1") echo runs; exit ;; esac
-done
+// of reports whether a process, by its folder in /proc, was started for a run; true for the run "".
+func of(dir, run string) bool {
+	if run == "" {
+		return true
+	}
+	env, err := os.ReadFile(filepath.Join(dir, "environ"))
+	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+runVariable+"="+run+"\x00"))
+}
+
+// runnerScript reports whether a process runs whose program's path ends with $1, and which was started with the
+// variable $2, if that is not empty.
+const runnerScript = `command -v grep >/dev/null || { echo no grep; exit 1; }
+for f in $(grep -lF -e "$1" /proc/[0-9]*/cmdline); do
+	case $(tr '\0' '\n' <"$f" | head -n 1) in *"$1") ;; *) continue ;; esac
+	if [ -z "$2" ] || tr '\0' '\n' <"${f%/*}/environ" | grep -qxF -e "$2"; then echo runs; exit; fi
+done 2>/dev/null
 echo none`
 
-// Runs reports whether the process is alive in the box with the id; with the zero Process, whether any process of the
-// runner is. The box is not started, and the query does not count as use. In a stopped box nothing runs.
+// Runs reports whether the process is alive in the box with the id; with PID 0, whether the runner of the process's Run
+// is, or, without a Run, any runner. The box is not started, and the query does not count as use. In a stopped box
+// nothing runs.
 func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
 	i, err := p.look(ctx, id)
 	switch {
@@ -65,7 +78,11 @@ func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 	if proc.PID != 0 {
 		return b.Alive(ctx, proc)
 	}
-	s := sh("look for the runner", runnerScript, "/"+RunnerPath)
+	variable := ""
+	if proc.Run != "" {
+		variable = runVariable + "=" + proc.Run
+	}
+	s := sh("look for the runner", runnerScript, "/"+RunnerPath, variable)
 	s.quiet, s.limit = true, 10*time.Second
 	var output string
 	var code int

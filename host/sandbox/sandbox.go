@@ -92,7 +92,13 @@ type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"`
 	Boot  string `json:"boot,omitempty"` // /proc/sys/kernel/random/boot_id; "" if unknown
+
+	// Run stands for the runner of a run, in a question with PID 0.
+	Run string `json:"-"`
 }
+
+// runVariable is the variable of a runner's environment with its run.
+const runVariable = "ARBE_RUN_ID"
 
 // File is a file to make in a box.
 type File struct {

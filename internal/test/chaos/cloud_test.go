@@ -167,13 +167,14 @@ func (v view) Probe(ctx context.Context, id string) (h sandbox.Health, why strin
 	return h, why, err
 }
 
-func (v view) Runs(ctx context.Context, id string, _ sandbox.Process) (runs bool, err error) {
+func (v view) Runs(ctx context.Context, id string, p sandbox.Process) (runs bool, err error) {
 	err = v.call(ctx, func() error {
 		m := v.find(id)
 		if m == nil {
 			return sandbox.ErrGone
 		}
-		runs = m.look().live() != nil
+		live := m.look().live()
+		runs = live != nil && (p.PID != 0 || p.Run == "" || p.Run == live.run)
 		return nil
 	})
 	return runs, err

@@ -24,7 +24,7 @@ const stops = `
 		if exists (select from stops where place = tg_argv[0]) then
 			perform pg_advisory_xact_lock(4242);
 		end if;
-		return new;
+		return coalesce(new, old);
 	end;
 	$$;
 	create trigger stop_claim before update on threads for each row

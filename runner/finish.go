@@ -38,7 +38,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	r.readToEnd(abandon)
 	sum, end := r.follower.summary(), r.mirror.Tallied()
 	facts.Turn, facts.Stderr, facts.Node = sum.turn, r.stderrTail(), r.Spec.Node
-	facts.Interrupted, facts.Unasked = r.live.verdictFacts(end.Index)
+	r.live.addFacts(&facts, end.Index)
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"

@@ -74,7 +74,7 @@ LARGE   = ^TestLarge
 # Nor does it look into the built programs, which these packages drive.
 DRIVERS = ./internal/test/e2e ./internal/test/faults ./internal/test/page ./internal/test/scripts
 # With -trimpath each checkout of the same code shares what is compiled; without cgo "make build" does, too.
-GOTEST  = go test -json -vet=off -trimpath -shuffle=on -timeout 20m
+GOTEST  = go test -json -vet=off -trimpath -shuffle=on -timeout 40m
 PLAIN   = env CGO_ENABLED=0 $(GOTEST)
 # Three packages at once: many tests wait. At the end of a program the race detector would sleep for a second.
 RACED   = env GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 3

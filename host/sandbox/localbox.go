@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -138,6 +139,12 @@ func tempName(file string) string {
 func stage(root *os.Root, temp string, f File) error {
 	if err := root.MkdirAll(filepath.Dir(temp), 0o755); err != nil {
 		return err
+	}
+	if f.mode()&0o111 != 0 {
+		// A child that another launch forks meanwhile would have the program open for writing until its exec is
+		// complete, and the kernel starts no such program (ETXTBSY).
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
 	}
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -31,7 +31,7 @@ func newThreads() *threads {
 	return &threads{list: map[string][]thread.Entry{}, byID: map[string]map[string]thread.Entry{}, since: time.Now()}
 }
 
-// writable says from when on the server has taken appends.
+// writable sets the time since which the server takes appends.
 func (s *threads) writable(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ type front struct {
 	target string
 
 	mu     sync.Mutex
-	l      net.Listener // nil while it is down
-	trap   []byte       // what is held back until freed is closed
+	l      *net.TCPListener // nil while it is down
+	trap   []byte           // what is held back until freed is closed
 	held   chan struct{}
 	freed  chan struct{}
 	frozen chan struct{}
@@ -49,7 +49,7 @@ func (f *front) up(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.l = l
+	f.l = l.(*net.TCPListener)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -66,7 +66,7 @@ func (f *front) down() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.l != nil {
-		_ = f.l.Close() // a listener holds nothing back
+		_ = port.Close(f.l) // a listener holds nothing back
 		f.l = nil
 	}
 	for c := range f.conns {

@@ -198,6 +198,7 @@ func TestFullPageBoundedAway(t *testing.T) {
 	h.chats("long", 300)
 	b := h.login(t, "long")
 	b.Wait(shows("#items .chat", "chat 299 end"))
+	b.Wait(atEnd)
 	b.Run("scrollTo(0, scrollY - 2000)")
 	const at = "Math.round(document.getElementById('i-c285').getBoundingClientRect().top)"
 	h.post("long", chat("first", "a live chat"))

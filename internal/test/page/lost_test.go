@@ -49,9 +49,7 @@ func TestFullPageAsleep(t *testing.T) {
 		for _, b := range []*browser.Tab{end, elsewhere} {
 			b.Wait("document.getElementById('i-c299')")
 		}
-		// The page shows its end first. A scroll before that would be undone by it.
-		elsewhere.Wait("document.readyState === 'complete' && " +
-			"innerHeight + scrollY >= document.documentElement.scrollHeight - 2")
+		elsewhere.Wait(atEnd)
 		elsewhere.Run("document.getElementById('i-c150').scrollIntoView()")
 		elsewhere.Wait("Math.abs(document.getElementById('i-c150').getBoundingClientRect().top) < 50")
 		// The server answers at another address for as long as the laptop sleeps.

@@ -37,6 +37,10 @@ type host struct {
 	stop func()
 }
 
+// atEnd holds once a thread's page shows its end, which it does first: a scroll before that is undone by it.
+const atEnd = "document.readyState === 'complete' && " +
+	"innerHeight + scrollY >= document.documentElement.scrollHeight - 2"
+
 // newHost starts a server, which ends with the test.
 func newHost(t testing.TB, args ...string) *host {
 	t.Helper()

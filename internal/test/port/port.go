@@ -1,8 +1,12 @@
 // Package port reserves TCP ports for tests that need one before there is a listener, or between two.
+//
+// A listener of the test's own process has to be closed by Close before another one listens on its port.
 package port
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,4 +33,16 @@ func Reserve(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+}
+
+// Close closes a listener, and its port can be listened on when it returns. A child that another test starts meanwhile
+// has a copy of the socket until its exec is complete, so closing it here alone would leave it listening.
+func Close(l *net.TCPListener) error {
+	conn, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var stopped error
+	err = conn.Control(func(fd uintptr) { stopped = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	return errors.Join(err, stopped, l.Close())
 }

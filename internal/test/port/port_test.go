@@ -3,6 +3,8 @@ package port_test
 import (
 	"errors"
 	"net"
+	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -24,7 +26,7 @@ func TestReserve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(conn.Close(), ln.Close()); err != nil {
+		if err := errors.Join(conn.Close(), port.Close(ln.(*net.TCPListener))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -39,6 +41,39 @@ func TestReserve(t *testing.T) {
 		}
 		if err := ln.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A port takes the next listener also while children of this process start, which have copies of its sockets.
+func TestClose(t *testing.T) {
+	var starting sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		starting.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := exec.Command("true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer starting.Wait()
+	defer close(stop)
+	addr := port.Reserve(t)
+	for range 2000 {
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := port.Close(ln.(*net.TCPListener)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

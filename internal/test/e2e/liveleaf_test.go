@@ -64,8 +64,8 @@ func TestFullClaudeLeaf(t *testing.T) {
 	}
 }
 
-// continueByHand rebuilds the session in another box, as a person does, and continues it there. The model's request must
-// have each of these texts once.
+// continueByHand rebuilds the session in another box, as a person does, and continues it there. The model must get each
+// of these texts once.
 func (l *live) continueByHand(told ...string) {
 	l.t.Helper()
 	s := l.nextOf("claude-code", l.agent.Version, "by-hand", say("This is said by hand."))

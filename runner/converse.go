@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/live"
 	"arbe.0sk.ar/runner/runner/runfolder"
@@ -68,7 +69,7 @@ func (c *conversation) write(ctx context.Context, lines ...[]byte) bool {
 			return false
 		}
 		if b = b[n:]; len(b) > 0 {
-			pause(ctx, pipePoll)
+			pause.For(ctx, pipePoll)
 		}
 	}
 	return len(b) == 0

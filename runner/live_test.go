@@ -50,7 +50,7 @@ type going struct {
 
 func goLive(t *testing.T, server *fakethread.Server, cfg runner.Config, read string) *going {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	g := &going{t: t, server: server, cfg: cfg, read: read, done: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(g.done)

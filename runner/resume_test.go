@@ -109,6 +109,8 @@ func TestNextIndex(t *testing.T) {
 			if res, err := run(t, cfg); err != nil || res.Verdict.Outcome != outcome.Completed {
 				t.Fatalf("%v, %v", res.Verdict, err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if got := strings.Join(posted, " "); got != tt.want {
 				t.Errorf("posted %s, want %s", got, tt.want)
 			}

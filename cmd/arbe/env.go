@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) envCommand() *cli.Command {
@@ -56,7 +57,7 @@ type environmentRow struct {
 	House      string            `json:"house"`
 	Name       string            `json:"name"`
 	Runtime    string            `json:"runtime"`
-	Config     json.RawMessage   `json:"config"`
+	Config     json.RawMessage   `json:"config,omitempty"` // not in a list
 	Bindings   []control.Binding `json:"secretBindings"`
 	CreatedAt  time.Time         `json:"createdAt"`
 	ArchivedAt *time.Time        `json:"archivedAt,omitempty"`
@@ -81,10 +82,12 @@ func (p *program) createEnvironment(c *cli.Context, s control.Scope, h control.H
 	}
 	for _, name := range c.StringSlice("secret") {
 		name, optional := strings.CutSuffix(name, "?")
-		if name == "" {
-			return cmdline.Usage("--secret: want the NAME of a secret")
-		}
 		r.Bindings = append(r.Bindings, control.Binding{Name: name, Required: !optional})
+	}
+	if err := checkRecipe(&rows.Recipe{
+		Name: r.Name, Runtime: r.Runtime, Config: json.RawMessage("{}"), Bindings: bindingsOf(r.Bindings),
+	}); err != nil {
+		return cmdline.Usage("%w", err)
 	}
 	all, err := s.Environments(c.Context, h.ID)
 	if err != nil {
@@ -125,6 +128,9 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h control.Ho
 func (p *program) showEnvironment(c *cli.Context, s control.Scope, h control.House) error {
 	found, err := findEnvironment(c, s, h.ID, c.Args().First())
 	if err != nil {
+		return err
+	}
+	if found, err = s.Environment(c.Context, found.ID); err != nil { // a list has no config
 		return err
 	}
 	e := environmentRow(found)

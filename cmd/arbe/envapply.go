@@ -85,15 +85,22 @@ func rowOf(r recipe.Recipe) (control.Recipe, error) {
 	return row, err
 }
 
+// readBounded reads the first most bytes of a file, or of stdin for "-".
+func readBounded(stdin io.Reader, file string, most int64) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(io.LimitReader(stdin, most))
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // read only
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
 // readRecipe reads the environment in a file, or on stdin for "-", with one of the package's parsers.
 func (p *program) readRecipe(file string, parse func([]byte) (recipe.Recipe, error)) (recipe.Recipe, error) {
-	var data []byte
-	var err error
-	if file == "-" {
-		data, err = io.ReadAll(io.LimitReader(p.stdin, recipe.MaxSize+1))
-	} else {
-		data, err = os.ReadFile(file)
-	}
+	data, err := readBounded(p.stdin, file, recipe.MaxSize+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return recipe.Recipe{}, cmdline.Usage("%w", err)
 	}

@@ -112,28 +112,16 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 	if err != nil {
 		return err
 	}
-	environments, err := s.Environments(c.Context, h.ID)
-	if err != nil {
-		return err
-	}
-	secrets, err := s.Secrets(c.Context, h.ID)
-	if err != nil {
-		return err
-	}
-	boxes, err := s.Sandboxes(c.Context, h.ID)
+	n, err := s.HouseCounts(c.Context, h.ID)
 	if err != nil {
 		return err
 	}
 	sum := houseSum{
 		houseRow: houseRow(h), Owners: []string{},
-		Environments: len(environments), Secrets: len(secrets), Boxes: len(boxes),
+		Members: n.Members, Environments: n.Environments, Secrets: n.Secrets, Boxes: n.Sandboxes,
 	}
 	for _, m := range members {
-		if m.ArchivedAt != nil {
-			continue
-		}
-		sum.Members++
-		if m.Role == control.RoleOwner {
+		if m.ArchivedAt == nil && m.Role == control.RoleOwner {
 			sum.Owners = append(sum.Owners, m.Agent.String())
 		}
 	}
@@ -147,10 +135,12 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		}
 	}
 	byDefault := ""
-	for _, e := range environments {
-		if e.ID == h.DefaultEnvironment {
-			byDefault = e.Name
+	if h.DefaultEnvironment != "" {
+		e, err := s.Environment(c.Context, h.DefaultEnvironment)
+		if err != nil {
+			return err
 		}
+		byDefault = e.Name
 	}
 	return printGrid(p, c, listing.Grid{}, [][]string{
 		{"name", sum.Name},

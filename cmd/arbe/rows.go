@@ -153,15 +153,20 @@ func (r *lateRows) DeleteThread(
 	return refusal(s.DeleteThread(ctx, id, logs))
 }
 
-// environmentOf returns an environment as the API has it.
-func environmentOf(e control.Environment) rows.Environment {
-	bindings := make([]rows.Binding, len(e.Bindings))
-	for i, b := range e.Bindings {
+// bindingsOf returns bindings as the API has them.
+func bindingsOf(all []control.Binding) []rows.Binding {
+	bindings := make([]rows.Binding, len(all))
+	for i, b := range all {
 		bindings[i] = rows.Binding(b)
 	}
+	return bindings
+}
+
+// environmentOf returns an environment as the API has it.
+func environmentOf(e control.Environment) rows.Environment {
 	return rows.Environment{
 		ID: e.ID, House: e.House, CreatedAt: e.CreatedAt, ArchivedAt: e.ArchivedAt,
-		Recipe: rows.Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: bindings},
+		Recipe: rows.Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: bindingsOf(e.Bindings)},
 	}
 }
 
@@ -212,39 +217,25 @@ func (r *lateRows) CreateEnvironment(
 
 // ChangeEnvironment is rows.Environments'.
 func (r *lateRows) ChangeEnvironment(
-	ctx context.Context, agent, id string, change func(*rows.Recipe) error,
+	ctx context.Context, agent, id string, c rows.EnvironmentChange,
 ) (rows.Environment, error) {
 	s, err := r.scope(ctx, agent)
 	if err != nil {
 		return rows.Environment{}, err
 	}
-	e, err := s.EditEnvironment(ctx, id, func(to *control.Recipe) error {
+	if c.Recipe == nil {
+		e, err := s.EditEnvironment(ctx, id, c.Archived, nil)
+		return environmentOf(e), refusal(err)
+	}
+	e, err := s.EditEnvironment(ctx, id, c.Archived, func(to *control.Recipe) error {
 		now := environmentOf(control.Environment{
 			Name: to.Name, Runtime: to.Runtime, Config: to.Config, Bindings: to.Bindings,
 		}).Recipe
-		err := change(&now)
+		err := c.Recipe(&now)
 		*to = recipeOf(now)
 		return err
 	})
 	return environmentOf(e), refusal(err)
-}
-
-// ArchiveEnvironment is rows.Environments'.
-func (r *lateRows) ArchiveEnvironment(
-	ctx context.Context, agent, id string, archived bool,
-) (e rows.Environment, err error) {
-	s, err := r.scope(ctx, agent)
-	if err != nil {
-		return e, err
-	}
-	if !archived {
-		e, err := s.RestoreEnvironment(ctx, id)
-		return environmentOf(e), refusal(err)
-	}
-	if err := s.ArchiveEnvironment(ctx, id); err != nil {
-		return e, refusal(err)
-	}
-	return r.Environment(ctx, agent, id)
 }
 
 // RemoveEnvironment is rows.Environments'.

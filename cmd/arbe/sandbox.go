@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,9 +27,15 @@ func (p *program) sandboxCommand() *cli.Command {
 			{
 				Name:  "list",
 				Usage: "print the boxes, their runs, and who holds them",
+				Description: "With --database also the rows of boxes, with the threads on each. A row whose " +
+					"machine is gone,\nand a machine whose row is, are listed with that fault.",
 				Flags: append(reconcileFlags(),
 					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads of the boxes first"},
 					&cli.StringFlag{Name: "runtime", Usage: "print the boxes of `PROVIDER` only: local or daytona"},
+					&cli.StringFlag{
+						Name: "house", EnvVars: []string{"ARBE_HOUSE"},
+						Usage: "print the boxes of `HOUSE` only, by name or id; without --database by the label",
+					},
 					&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each box"},
 					databaseFlag(),
 				),
@@ -78,131 +82,6 @@ func (p *program) sandboxCommand() *cli.Command {
 			},
 		},
 	}
-}
-
-// listed is a box as sandbox list prints it.
-type listed struct {
-	sandbox.Box
-	Ephemeral bool      `json:"ephemeral"`
-	Runs      []boxRun  `json:"runs"`
-	Lease     []boxHold `json:"lease"`
-	Kept      string    `json:"kept,omitempty"` // the reason, and until when, if it is kept after its run
-}
-
-type boxRun struct {
-	ID     string `json:"runId"`
-	Status string `json:"status"`
-}
-
-type boxHold struct {
-	Holder string `json:"holder"`
-	RunID  string `json:"runId,omitempty"`
-}
-
-func (p *program) sandboxList(c *cli.Context) error {
-	if c.Args().Present() {
-		return cmdline.Usage("sandbox list takes no arguments")
-	}
-	h, err := p.host(c)
-	if err != nil {
-		return err
-	}
-	if name := c.String("runtime"); name != "" {
-		if _, err := providerNamed(h.data, "--runtime", name); err != nil {
-			return err
-		}
-	}
-	if c.Bool("reconcile") {
-		if err := p.settleAll(c, h, p.stderr); err != nil {
-			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
-		}
-	}
-	enc := json.NewEncoder(p.stdout)
-	var errs []error
-	for _, name := range []string{"local", "daytona"} {
-		if h.providers[name] == nil || c.String("runtime") != "" && c.String("runtime") != name {
-			continue
-		}
-		boxes, err := h.providers[name].List(c.Context, nil)
-		errs = append(errs, err)
-		for _, b := range boxes {
-			l, err := h.describe(c.Context, b)
-			if err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %s: %v\n", b.Ref, err) // the box is listed without its runs
-			}
-			if c.Bool("json") {
-				errs = append(errs, enc.Encode(l))
-				continue
-			}
-			fmt.Fprintln(p.stdout, l)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// describe adds the box's runs, from its thread, and its holders, from its lease.
-func (h host) describe(ctx context.Context, b sandbox.Box) (l listed, err error) {
-	l = listed{Box: b, Runs: []boxRun{}, Lease: []boxHold{}}
-	l.Ephemeral, _ = strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // a box without the label is kept
-	id := b.Labels[sandbox.LabelThread]
-	if !thread.ValidThread(id) {
-		return l, nil
-	}
-	fold, err := h.fold(ctx, id)
-	if err != nil {
-		return l, err
-	}
-	open := map[string]bool{}
-	for _, r := range fold.Runs() {
-		if r.Sandbox == nil || r.Sandbox.Provider != b.Ref.Provider || r.Sandbox.Ref != b.Ref.ID {
-			continue
-		}
-		l.Runs = append(l.Runs, boxRun{r.ID, r.Status})
-		if l.Kept = ""; r.Kept != nil {
-			l.Kept = r.Kept.Reason + "; until " + r.Kept.Until
-		}
-		open[r.ID] = r.Status == thread.StatusRunning
-	}
-	of, err := h.leaseOf(b.Ref, b.Labels)
-	if err != nil {
-		return l, err
-	}
-	state, err := of.Read(ctx)
-	for _, hold := range state.Holds {
-		one := lease.State{Holds: []lease.Hold{hold}, Now: state.Now}
-		if _, held := one.Held(func(x lease.Hold) bool { return open[x.RunID] }); held {
-			l.Lease = append(l.Lease, boxHold{hold.Holder, hold.RunID})
-		}
-	}
-	return l, err
-}
-
-// String returns the box as one line.
-func (l listed) String() string {
-	word := "kept"
-	if l.Ephemeral {
-		word = "ephemeral"
-	}
-	s := fmt.Sprintf(
-		"%s  %s  %s  thread %s  %s",
-		l.Ref,
-		l.State,
-		word,
-		cmp.Or(l.Labels[sandbox.LabelThread], "-"),
-		l.Created.Local().Format(time.DateTime),
-	)
-	for _, r := range l.Runs {
-		s += fmt.Sprintf("  run %s %s", r.ID, r.Status)
-	}
-	for _, hold := range l.Lease {
-		if !strings.HasPrefix(hold.Holder, "run:") {
-			s += "  held by " + hold.Holder
-		}
-	}
-	if l.Kept != "" {
-		s += "  kept: " + l.Kept
-	}
-	return s
 }
 
 // fold reads a thread; one that was never written is empty.

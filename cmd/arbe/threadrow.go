@@ -77,12 +77,7 @@ func (p *program) setThread(c *cli.Context, s control.Scope) error {
 	if err != nil {
 		return err
 	}
-	if tag, untag := c.StringSlice("tag"), c.StringSlice("untag"); len(tag)+len(untag) > 0 {
-		if _, err := s.TagThread(c.Context, id, tag, untag); err != nil {
-			return noRow(id, err)
-		}
-	}
-	var change control.ThreadChange
+	change := control.ThreadChange{AddTags: c.StringSlice("tag"), RemoveTags: c.StringSlice("untag")}
 	if c.IsSet("name") {
 		name := c.String("name")
 		change.Name = &name

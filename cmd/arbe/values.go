@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -27,6 +29,8 @@ func values(p *program) map[string]cmdline.Values {
 		"HARNESS":     cmdline.Words(catalog.Names()...),
 		"PROVIDER":    cmdline.Words("local", "daytona"),
 		"PROVIDER:ID": {List: listBoxes},
+		"HOUSE":       {List: completeHouses},
+		"ENVIRONMENT": {List: completeEnvironments},
 		"ENGINE":      cmdline.Words("pebble", "nats"),
 		"SCOPE":       cmdline.Words(slices.Concat(names(scopes), names(serverScopes))...),
 		"VARIABLE":    {List: listVariables},
@@ -103,6 +107,72 @@ func listBoxes(flag func(string) string) (all []cmdline.Candidate) {
 	for _, b := range boxes {
 		all = append(all, cmdline.Candidate{Word: b.Ref.String(), Text: "thread " + b.Labels[sandbox.LabelThread]})
 	}
+	return all
+}
+
+// plainName matches names that a shell takes without quotes.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// named returns what completion offers of a row: its name, or its id where the name needs quotes.
+func named(id, name string) cmdline.Candidate {
+	if plainName.MatchString(name) {
+		return cmdline.Candidate{Word: name, Text: id}
+	}
+	return cmdline.Candidate{Word: id, Text: name}
+}
+
+// withRows calls list with the rows of the database that a command line names; it does nothing without one.
+func withRows(flag func(string) string, list func(context.Context, control.Scope)) {
+	url := cmp.Or(flag("database"), os.Getenv("ARBE_DATABASE"))
+	if url == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	db, err := control.Open(ctx, url, control.Config{})
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	list(ctx, db.Host())
+}
+
+// completeHouses returns the houses of the database; none if it is not there.
+func completeHouses(flag func(string) string) (all []cmdline.Candidate) {
+	withRows(flag, func(ctx context.Context, s control.Scope) {
+		houses, err := s.Houses(ctx)
+		if err != nil {
+			return
+		}
+		for _, h := range houses {
+			all = append(all, named(h.ID, h.Name))
+		}
+	})
+	return all
+}
+
+// completeEnvironments returns the environments in use of the house that a command line names.
+func completeEnvironments(flag func(string) string) (all []cmdline.Candidate) {
+	typed := cmp.Or(flag("house"), os.Getenv("ARBE_HOUSE"))
+	withRows(flag, func(ctx context.Context, s control.Scope) {
+		houses, err := s.Houses(ctx)
+		if err != nil {
+			return
+		}
+		i := slices.IndexFunc(houses, func(h control.House) bool { return h.ID == typed || h.Name == typed })
+		if i < 0 {
+			return
+		}
+		environments, err := s.Environments(ctx, houses[i].ID)
+		if err != nil {
+			return
+		}
+		for _, e := range environments {
+			if e.ArchivedAt == nil {
+				all = append(all, named(e.ID, e.Name))
+			}
+		}
+	})
 	return all
 }
 

@@ -70,7 +70,7 @@ func (s Scope) Abandon(ctx context.Context, thread, run string) (done bool, err 
 // ends such a claim.
 func (s Scope) Stale(ctx context.Context, before time.Time, limit int) (all []Thread, err error) {
 	err = s.tx(ctx, "list stale claims", func(tx pgx.Tx) error {
-		all, err = many[Thread](ctx, tx, `select `+threadColumns+` from threads
+		all, err = many[Thread](ctx, tx, `select `+listedThread+` from threads
 			where claimed_run is not null and claimed_at < $1 order by claimed_at, id limit $2`, before, limit)
 		return err
 	})

@@ -29,14 +29,16 @@ type Environment struct {
 	House      string
 	Name       string
 	Runtime    string
-	Config     json.RawMessage
+	Config     json.RawMessage // nil in a list
 	Bindings   []Binding
 	CreatedAt  time.Time
 	ArchivedAt *time.Time // nil: it is in use
 }
 
-const environmentColumns = `id, house_id as house, name, runtime, config, secret_bindings as bindings, created_at,
-	archived_at`
+const (
+	environmentHead    = `id, house_id as house, name, runtime, secret_bindings as bindings, created_at, archived_at`
+	environmentColumns = environmentHead + `, config`
+)
 
 // settled returns the recipe with its defaults.
 func (r Recipe) settled() Recipe {
@@ -76,9 +78,10 @@ func (s Scope) ChangeEnvironment(ctx context.Context, id string, r Recipe) (e En
 	return e, err
 }
 
-// EditEnvironment replaces an environment's recipe by what change makes of it. change may be called several times.
+// EditEnvironment replaces an environment's recipe by what change makes of it, and takes the environment out of use, or
+// into use again. What is nil stays. change may be called several times.
 func (s Scope) EditEnvironment(
-	ctx context.Context, id string, change func(*Recipe) error,
+	ctx context.Context, id string, archived *bool, change func(*Recipe) error,
 ) (e Environment, err error) {
 	err = s.tx(ctx, "change environment "+id, func(tx pgx.Tx) error {
 		e, err = one[Environment](ctx, tx, "environment",
@@ -87,13 +90,17 @@ func (s Scope) EditEnvironment(
 			return err
 		}
 		r := Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings}
-		if err := change(&r); err != nil {
-			return err
+		if change != nil {
+			if err := change(&r); err != nil {
+				return err
+			}
 		}
 		r = r.settled()
 		e, err = one[Environment](ctx, tx, "environment", `
-			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5 where id = $1
-			returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings)
+			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5,
+				archived_at = case when $6::boolean is null then archived_at
+					when $6 then coalesce(archived_at, now()) end
+			where id = $1 returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings, archived)
 		return err
 	})
 	return e, err
@@ -102,12 +109,13 @@ func (s Scope) EditEnvironment(
 // mostListed bounds the environments, and the secrets, of a list.
 const mostListed = 1000
 
-// Environments returns a house's environments, by name, archived ones included, at most
-// mostListed.
+// Environments returns a house's environments, by name, archived ones included, at most mostListed. They are without
+// their configs, which may be large.
 func (s Scope) Environments(ctx context.Context, house string) (all []Environment, err error) {
 	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
 		all, err = many[Environment](ctx, tx,
-			`select `+environmentColumns+` from environments where house_id = $1 order by name, id limit $2`,
+			`select `+environmentHead+`, null::jsonb as config from environments
+			where house_id = $1 order by name, id limit $2`,
 			house, mostListed)
 		return err
 	})
@@ -142,16 +150,6 @@ func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
 		return exec(ctx, tx, "environment",
 			`update environments set archived_at = coalesce(archived_at, now()) where id = $1`, id)
 	})
-}
-
-// RestoreEnvironment takes an archived environment into use again.
-func (s Scope) RestoreEnvironment(ctx context.Context, id string) (e Environment, err error) {
-	err = s.tx(ctx, "restore environment "+id, func(tx pgx.Tx) error {
-		e, err = one[Environment](ctx, tx, "environment",
-			`update environments set archived_at = null where id = $1 returning `+environmentColumns, id)
-		return err
-	})
-	return e, err
 }
 
 // DeleteEnvironment deletes an environment. It returns ErrInUse where a thread or a sandbox has it, even a dead one.

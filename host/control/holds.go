@@ -29,16 +29,23 @@ type holdRow struct {
 	ExpiresAt *time.Time
 }
 
+const holdColumns = `holder, thread_id as thread, run_id as run, at, expires_at`
+
+func (r holdRow) hold() lease.Hold {
+	h := lease.Hold{Holder: r.Holder, ThreadID: r.Thread, RunID: r.Run, At: r.At.UTC()}
+	if r.ExpiresAt != nil {
+		h.TTL = r.ExpiresAt.Sub(r.At)
+	}
+	return h
+}
+
 // holds returns a sandbox's holds, in the order of their start.
 func holds(ctx context.Context, tx pgx.Tx, sandbox string) ([]lease.Hold, error) {
-	rows, err := many[holdRow](ctx, tx, `select holder, thread_id as thread, run_id as run, at, expires_at
+	rows, err := many[holdRow](ctx, tx, `select `+holdColumns+`
 		from sandbox_holds where sandbox_id = $1 order by at, holder`, sandbox)
 	all := make([]lease.Hold, len(rows))
 	for i, r := range rows {
-		all[i] = lease.Hold{Holder: r.Holder, ThreadID: r.Thread, RunID: r.Run, At: r.At.UTC()}
-		if r.ExpiresAt != nil {
-			all[i].TTL = r.ExpiresAt.Sub(r.At)
-		}
+		all[i] = r.hold()
 	}
 	return all, err
 }

@@ -49,6 +49,28 @@ func (s Scope) House(ctx context.Context, id string) (h House, err error) {
 	return h, err
 }
 
+// HouseCounts is how much a house has.
+type HouseCounts struct {
+	Members      int // that are in use
+	Environments int // archived ones included
+	Secrets      int
+	Sandboxes    int // those that may have a machine
+}
+
+// HouseCounts returns how much a house has.
+func (s Scope) HouseCounts(ctx context.Context, id string) (n HouseCounts, err error) {
+	err = s.tx(ctx, "count what is in house "+id, func(tx pgx.Tx) error {
+		n, err = one[HouseCounts](ctx, tx, "house", `select
+			(select count(*) from members where house_id = $1 and archived_at is null)::int as members,
+			(select count(*) from environments where house_id = $1)::int as environments,
+			(select count(*) from secrets where house_id = $1)::int as secrets,
+			(select count(*) from sandboxes
+				where house_id = $1 and (status <> 'dead' or destroyed_at is null))::int as sandboxes`, id)
+		return err
+	})
+	return n, err
+}
+
 // RenameHouse changes a house's name. Only its owners may.
 func (s Scope) RenameHouse(ctx context.Context, id, name string) error {
 	return s.tx(ctx, "rename house "+id, func(tx pgx.Tx) error {

@@ -36,7 +36,7 @@ type Thread struct {
 	Sandbox     string
 	Agent       *uuid.UUID // the bot that drives it; nil: a chat
 	Tags        []string
-	Config      json.RawMessage
+	Config      json.RawMessage // nil in a list
 	Status      string
 	ClaimedRun  string // the run that has it, until the log knows that
 	ClaimedAt   *time.Time
@@ -44,10 +44,16 @@ type Thread struct {
 	UpdatedAt   time.Time
 }
 
-const threadColumns = `id, house_id as house, stream_id as stream, coalesce(name, '') as name, pinned_at,
+const threadHead = `id, house_id as house, stream_id as stream, coalesce(name, '') as name, pinned_at,
 	coalesce(parent_thread_id, '') as parent, parent_agent_id as parent_agent,
-	coalesce(environment_id, '') as environment, coalesce(sandbox_id, '') as sandbox, agent_id as agent, tags, config,
+	coalesce(environment_id, '') as environment, coalesce(sandbox_id, '') as sandbox, agent_id as agent, tags,
 	status, coalesce(claimed_run, '') as claimed_run, claimed_at, created_at, updated_at`
+
+// Columns of one thread, and of a list: without configs, which may be large.
+const (
+	threadColumns = threadHead + `, config`
+	listedThread  = threadHead + `, null::jsonb as config`
+)
 
 // NewThread is what a caller chooses of a new thread.
 type NewThread struct {
@@ -157,7 +163,7 @@ func (s Scope) Threads(ctx context.Context, q Query) (all []Thread, err error) {
 		q.Limit = 50
 	}
 	q.Limit = min(q.Limit, 200)
-	sql, args := `select `+threadColumns+` from threads where true`, []any{}
+	sql, args := `select `+listedThread+` from threads where true`, []any{}
 	and := func(condition string, arg any) {
 		args = append(args, arg)
 		sql += fmt.Sprintf(" and "+condition, len(args))
@@ -203,6 +209,9 @@ type ThreadChange struct {
 	Closed *bool // of chats only
 	Config json.RawMessage
 
+	// Beside Tags: those to add, and those to remove. The order of those that stay is kept.
+	AddTags, RemoveTags []string
+
 	Environment *string // of the house; "" removes it
 }
 
@@ -214,6 +223,10 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c ThreadChange) (t T
 		if *status = ThreadOpen; *c.Closed {
 			*status = ThreadClosed
 		}
+	}
+	var add, remove []string // null where the tags stay
+	if len(c.AddTags)+len(c.RemoveTags) > 0 {
+		add, remove = append([]string{}, c.AddTags...), append([]string{}, c.RemoveTags...)
 	}
 	err = s.tx(ctx, "change thread "+id, func(tx pgx.Tx) error {
 		if c.Environment != nil && *c.Environment != "" {
@@ -229,9 +242,13 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c ThreadChange) (t T
 			update threads set
 				name = case when $2::text is null then name else nullif($2, '') end,
 				pinned_at = case when $3::boolean is null then pinned_at when $3 then coalesce(pinned_at, now()) end,
-				tags = coalesce($4, tags), status = coalesce($5, status), config = coalesce($6, config),
+				tags = case when $8::text[] is null then coalesce($4, tags) else array(
+					select tag from unnest(coalesce($4, tags) || $8) with ordinality as all_tags (tag, n)
+					where tag <> all ($9::text[]) group by tag order by min(n)) end,
+				status = coalesce($5, status), config = coalesce($6, config),
 				environment_id = case when $7::text is null then environment_id else nullif($7, '') end
-			where id = $1 returning `+threadColumns, id, c.Name, c.Pinned, c.Tags, status, c.Config, c.Environment)
+			where id = $1 returning `+threadColumns, id, c.Name, c.Pinned, c.Tags, status, c.Config, c.Environment,
+			add, remove)
 		return err
 	})
 	return t, err

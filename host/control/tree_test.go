@@ -105,7 +105,7 @@ func TestEditEnvironment(t *testing.T) {
 	var g sync.WaitGroup
 	for range 8 {
 		g.Go(func() {
-			_, err := s.EditEnvironment(ctx, h.env, func(r *control.Recipe) error {
+			_, err := s.EditEnvironment(ctx, h.env, nil, func(r *control.Recipe) error {
 				var config map[string]int
 				err := json.Unmarshal(r.Config, &config)
 				r.Config = []byte(fmt.Sprintf(`{"n":%d}`, config["n"]+1))
@@ -121,17 +121,25 @@ func TestEditEnvironment(t *testing.T) {
 		t.Errorf("got %s", e.Config)
 	}
 	refused := errors.New("no")
-	_, err := s.EditEnvironment(ctx, h.env, func(*control.Recipe) error { return refused })
+	yes, no := true, false
+	_, err := s.EditEnvironment(ctx, h.env, &yes, func(*control.Recipe) error { return refused })
 	is(t, err, refused)
-	_, err = db.As(newHouse(t, db).owner).EditEnvironment(ctx, h.env, func(*control.Recipe) error { return nil })
+	_, err = db.As(newHouse(t, db).owner).EditEnvironment(ctx, h.env, nil, nil)
 	is(t, err, control.ErrAbsent)
+	if e := must(s.EditEnvironment(ctx, h.env, nil, nil))(t); e.ArchivedAt != nil || string(e.Config) != `{"n": 8}` {
+		t.Errorf("a change that was refused left %+v", e)
+	}
 
 	thread := must(s.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
 	check(t, s.ArchiveEnvironment(ctx, h.env))
 	_, err = s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &h.env})
 	is(t, err, control.ErrArchived)
-	if e := must(s.RestoreEnvironment(ctx, h.env))(t); e.ArchivedAt != nil {
-		t.Errorf("archived at %v", e.ArchivedAt)
+	e := must(s.EditEnvironment(ctx, h.env, &no, func(r *control.Recipe) error {
+		r.Name = "renamed"
+		return nil
+	}))(t)
+	if e.ArchivedAt != nil || e.Name != "renamed" {
+		t.Errorf("got %+v", e)
 	}
 	got := must(s.ChangeThread(ctx, thread, control.ThreadChange{Environment: &h.env}))(t)
 	if got.Environment != h.env {

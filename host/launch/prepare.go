@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -120,8 +121,32 @@ func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, 
 	return uploadRunner(ctx, box, machine, has, l.Runner, l.progress)
 }
 
-// sh runs a script in the box's working directory and returns its standard output. A failure is an error with the end
-// of its output.
+// outputError is returned for a script that has failed: its exit status, and the end of what it printed.
+type outputError struct {
+	code int
+	text string
+}
+
+// mostOutput is how many bytes an error has of a script's output.
+const mostOutput = 2000
+
+func (e *outputError) Error() string {
+	return fmt.Sprintf("exit status %d: %s", e.code, lastOf(e.text, mostOutput))
+}
+
+// lastOf returns the end of a text, of at most most bytes and the mark of a cut.
+func lastOf(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	text = text[len(text)-most:]
+	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+		text = text[1:]
+	}
+	return "…" + text
+}
+
+// sh runs a script in the box's working directory and returns its standard output. A failure is an *outputError.
 func sh(
 	ctx context.Context,
 	box sandbox.Sandbox,
@@ -141,10 +166,7 @@ func sh(
 		if words == "" {
 			words = strings.TrimSpace(string(res.Stdout))
 		}
-		if i := strings.LastIndexByte(words, '\n'); i >= 0 && len(words) > 2000 {
-			words = words[len(words)-2000:]
-		}
-		return "", fmt.Errorf("exit status %d: %s", res.ExitCode, words)
+		return "", &outputError{res.ExitCode, words}
 	}
 	return string(res.Stdout), nil
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -50,6 +51,10 @@ func (s *steps) do(ctx context.Context, kind, name string, step func() error) er
 		}
 	})
 	err := step()
+	var failed *outputError
+	if errors.As(err, &failed) { // before it is cut: a part of a secret is not found
+		failed.text = s.redact.Text(failed.text)
+	}
 	s.g.flush()
 	stop()
 	wg.Wait()

@@ -231,6 +231,8 @@ func TestOtherServer(t *testing.T) {
 	open := newStranger(t) // it asks for credentials, and logs what it gets
 	o.Remote.URL = open.URL
 	push.Push(t.Context(), b, o)
+	open.mu.Lock()
+	defer open.mu.Unlock()
 	for _, r := range open.seen {
 		if strings.Contains(r, "Authorization") {
 			t.Errorf("a stranger got %s", r)

@@ -13,6 +13,7 @@ package recipe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -128,6 +129,9 @@ func Stored(name, runtime string, config json.RawMessage, secrets []Secret) (Rec
 	whole := map[string]any{}
 	if err := json.Unmarshal(config, &whole); err != nil {
 		return Recipe{}, fmt.Errorf("read the config: %w", err)
+	}
+	if whole == nil {
+		return Recipe{}, errors.New("read the config: null: want a JSON object")
 	}
 	whole["runtime"], whole["secrets"] = runtime, append([]Secret{}, secrets...)
 	data, err := json.MarshalIndent(whole, "", " ") // a line for each key, for the problems' places

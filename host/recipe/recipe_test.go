@@ -279,3 +279,12 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A row without a config is refused, as one with another that is no object.
+func TestStoredNull(t *testing.T) {
+	for _, config := range []string{"null", "[]", "3", ""} {
+		if _, err := recipe.Stored("x", "local", json.RawMessage(config), nil); err == nil {
+			t.Errorf("%q is taken", config)
+		}
+	}
+}

@@ -43,12 +43,12 @@ func TestSettle(t *testing.T) {
 			}
 		}, "", "running", true, false},
 		{"its process is gone", []string{running, inBox("b1", true, ""), startedEntry}, 35 * time.Second, nil, "orphaned runner_lost: process 7", "failed", false, false},
-		{"its process is gone, and heard of a moment ago", []string{running, inBox("b1", true, ""), startedEntry}, 25 * time.Second, nil, "", "running", true, false},
+		{"its process is gone, and heard of a moment ago", []string{running, inBox("b1", true, ""), startedEntry}, 5 * time.Second, nil, "", "running", true, false},
 		{"silent, and its process is alive", []string{running, inBox("b1", true, ""), startedEntry}, time.Hour, func(w *world) { w.runs["b1"] = true }, "", "running", true, false},
 		{
 			"it waits, and heard of within its interval",
 			[]string{running, inBox("b1", true, ""), startedEntry, waitingEntry},
-			85 * time.Second, nil, "", "running", true, false,
+			45 * time.Second, nil, "", "running", true, false,
 		},
 		{
 			"it waits, and its process is gone",

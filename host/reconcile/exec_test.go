@@ -31,7 +31,7 @@ func TestSettleExec(t *testing.T) {
 		{"never started", []string{execStarted}, 11 * time.Minute, nil, "it was not started", "x1.exec.1"},
 		{"it runs", []string{execStarted, execRunning, execOutput}, 50 * time.Hour, func(w *world) { w.runs["b1"] = true }, "", ""},
 		{"its supervisor is dead", []string{execStarted, execRunning, execOutput}, 35 * time.Second, nil, "its supervisor was killed", "x1.exec.3"},
-		{"the same, and heard of", []string{execStarted, execRunning, execOutput}, 25 * time.Second, nil, "", ""},
+		{"the same, and heard of", []string{execStarted, execRunning, execOutput}, 5 * time.Second, nil, "", ""},
 		{"its box is gone", []string{execStarted, execRunning}, 3 * time.Minute, gone, "its sandbox is gone", "x1.exec.2"},
 		{"the same, and heard of", []string{execStarted, execRunning}, 90 * time.Second, gone, "", ""},
 		{"nobody knows", []string{execStarted, execRunning}, 80 * time.Minute, func(w *world) { w.health["b1"] = sandbox.Unknown }, "", ""},

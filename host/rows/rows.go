@@ -120,21 +120,23 @@ type ThreadChange struct {
 
 // Environments are the rows of environments.
 type Environments interface {
-	// Environments returns those of a house, by name, the first 1000.
+	// Environments returns those of a house, by name, the first 1000, without their configs.
 	Environments(ctx context.Context, agent, house string) ([]Environment, error)
 
 	Environment(ctx context.Context, agent, id string) (Environment, error)
 
 	CreateEnvironment(ctx context.Context, agent, house string, r Recipe) (Environment, error)
 
-	// ChangeEnvironment replaces the recipe by what change makes of it. change may be called several times.
-	ChangeEnvironment(ctx context.Context, agent, id string, change func(*Recipe) error) (Environment, error)
-
-	// ArchiveEnvironment takes one out of use, or into use again where archived is false.
-	ArchiveEnvironment(ctx context.Context, agent, id string, archived bool) (Environment, error)
+	ChangeEnvironment(ctx context.Context, agent, id string, c EnvironmentChange) (Environment, error)
 
 	// RemoveEnvironment deletes an environment, or archives one that a thread or a sandbox names.
 	RemoveEnvironment(ctx context.Context, agent, id string) (archived bool, err error)
+}
+
+// EnvironmentChange is a change of an environment, all of it or nothing. What is nil stays.
+type EnvironmentChange struct {
+	Recipe   func(*Recipe) error // replaces the recipe by what it makes of it; it may be called several times
+	Archived *bool               // takes it out of use, or into use again
 }
 
 // Recipe is what a caller chooses of an environment.

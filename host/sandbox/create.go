@@ -234,7 +234,7 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 // setUp prepares the working directory of a new box.
 func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
 	o.step("starting the box " + i.ID)
-	i, err := p.started(ctx, i)
+	i, err := p.started(ctx, i, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,7 @@ type info struct {
 	Name        string            `json:"name"`
 	State       string            `json:"state"`
 	ErrorReason string            `json:"errorReason"`
+	Recoverable bool              `json:"recoverable"` // from the error
 	Labels      map[string]string `json:"labels"`
 	Created     time.Time         `json:"createdAt"`
 	Toolbox     string            `json:"toolboxProxyUrl"`
@@ -86,7 +87,7 @@ func (i info) why() string {
 // gone reports whether the box is in a state that no box recovers from. A box in error, or whose build failed, still
 // has to be deleted.
 func (i info) gone() bool {
-	return i.going() || slices.Contains([]string{"error", "build_failed"}, i.State)
+	return i.going() || i.State == "error" && !i.Recoverable || i.State == "build_failed"
 }
 
 // going reports whether the box was deleted. Destroying may take an hour. The state removing is not Daytona's own.
@@ -105,7 +106,18 @@ func (i info) box() Box {
 
 // asleep reports whether the box exists without running.
 func (i info) asleep() bool {
-	return slices.Contains([]string{"stopped", "archived", "archiving"}, i.State)
+	return slices.Contains([]string{"stopped", "archived", "archiving", "error"}, i.State) && !i.gone()
+}
+
+// waking returns the call that makes the box run; "" where it runs, or has to come to an end of what it does first.
+func (i info) waking() string {
+	switch i.State {
+	case "stopped", "archived", "paused":
+		return "start"
+	case "error":
+		return "recover"
+	}
+	return ""
 }
 
 // boxID matches ids and names. Anything else could change the meaning of an address: an empty id lists all boxes.
@@ -164,7 +176,8 @@ func (p *Daytona) Probe(ctx context.Context, id string) (Health, string, error) 
 	return Live, i.why(), nil
 }
 
-// Open returns the box with the id, started; ErrGone if there is no such box.
+// Open returns the box with the id, started; ErrGone if there is no such box. A box that is stopped, archived or paused
+// is started, and one in an error that Daytona can repair is recovered: both have their files.
 func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	i, err := p.get(ctx, id)
 	if notFound(err, id) || err == nil && i.gone() {
@@ -173,28 +186,48 @@ func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i.asleep() {
-		err := p.do(ctx, request{doing: "start the box " + id, method: http.MethodPost, url: p.boxURL(id) + "/start"})
-		if err != nil && !answered(err, http.StatusConflict) { // another request starts it already
-			return nil, err
-		}
-	}
-	if i, err = p.started(ctx, i); err != nil {
+	if i, err = p.started(ctx, i, p.wake); err != nil {
 		return nil, err
 	}
 	return p.box(ctx, i)
 }
 
+// wake makes a box run that does not. done is false where it has to be called again if the state stays.
+func (p *Daytona) wake(ctx context.Context, i info) (done bool, err error) {
+	call := i.waking()
+	if call == "" {
+		return true, nil
+	}
+	doing := call + " the box " + i.ID
+	err = p.do(ctx, request{doing: doing, method: http.MethodPost, url: p.boxURL(i.ID) + "/" + call})
+	if answered(err, http.StatusConflict) {
+		return false, nil // another request changes its state
+	}
+	return true, err
+}
+
 // startTimeout bounds the start of a box. A box whose image has to be fetched takes minutes.
 const startTimeout = 10 * time.Minute
 
-// started waits until a box is started.
-func (p *Daytona) started(ctx context.Context, i info) (info, error) {
+// started waits until a box is started. It calls wake, if that is not nil, for each state that the box comes to.
+func (p *Daytona) started(
+	ctx context.Context, i info, wake func(context.Context, info) (done bool, err error),
+) (info, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not started within %v", startTimeout))
 	defer cancel()
+	woken := ""
 	for wait := p.pace; i.State != "started"; wait = min(wait*5/4, 20*p.pace) {
-		if i.gone() {
+		if i.gone() || i.State == "error" && (wake == nil || woken == "error") {
 			return i, fmt.Errorf("daytona: start the box %s: %s", i.ID, i.why())
+		}
+		if wake != nil && i.State != woken {
+			done, err := wake(ctx, i)
+			if err != nil {
+				return i, err
+			}
+			if done {
+				woken = i.State
+			}
 		}
 		if !pause.For(ctx, wait) {
 			return i, fmt.Errorf("daytona: start the box %s: %w; its state is %s", i.ID, context.Cause(ctx), i.State)

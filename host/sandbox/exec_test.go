@@ -147,7 +147,7 @@ func TestExecEnds(t *testing.T) {
 			late  bool
 			err   error
 		}{
-			"timeout": {limit: 5 * time.Second, stop: func(func()) {}, late: true},
+			"timeout": {limit: 15 * time.Second, stop: func(func()) {}, late: true},
 			"stop":    {stop: func(func()) { b.Stop() }},
 			"context": {stop: func(cancel func()) { cancel() }, err: context.Canceled},
 		}

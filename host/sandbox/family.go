@@ -23,15 +23,26 @@ type family struct {
 	known map[Process]bool
 }
 
-// end kills the processes and returns when they are gone. A child may leave its parent's session and then lose its
-// parent, so end remembers each process that it has seen.
+// killTimeout bounds the wait for killed processes to end.
+const killTimeout = 30 * time.Second
+
+// end kills the processes and returns when they are gone, or when some are left for longer than killTimeout. The look
+// before that, which takes its time on a busy machine, does not count. A child may leave its parent's session and then
+// lose its parent, so end remembers each process that it has seen.
 func (f *family) end(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	var late <-chan time.Time // nil until they have been killed
 	for {
 		alive, err := f.alive()
 		if err != nil || len(alive) == 0 {
 			return err
+		}
+		left := fmt.Errorf("%d processes are still running after SIGKILL", len(alive))
+		select {
+		case <-late:
+			return fmt.Errorf("%w, after %v", left, killTimeout)
+		default:
 		}
 		for _, p := range alive {
 			f.known[p] = true
@@ -39,10 +50,15 @@ func (f *family) end(ctx context.Context) error {
 				return err
 			}
 		}
+		if late == nil {
+			timer := time.NewTimer(killTimeout)
+			defer timer.Stop()
+			late = timer.C
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes are still running after SIGKILL: %w", len(alive), ctx.Err())
+			return fmt.Errorf("%w: %w", left, ctx.Err())
 		}
 	}
 }

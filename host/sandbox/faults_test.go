@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -115,15 +116,24 @@ func TestStartFails(t *testing.T) {
 func TestCreateGivenUp(t *testing.T) {
 	t.Parallel()
 	h := daytonaHouse(t)
-	h.fake.StartAfter = 300 * time.Millisecond
+	h.fake.StartAfter = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
+	given := make(chan struct{})
 	go func() {
+		defer close(given)
 		soon(t, "the box is creating", func() bool { return len(h.fake.Boxes()) == 1 })
 		cancel()
+		soon(t, "the box can't be deleted", func() bool {
+			return slices.ContainsFunc(h.fake.Requests(), func(r fakedaytona.Request) bool {
+				return r.Method == http.MethodDelete
+			})
+		})
+		h.fake.SetState(h.fake.Boxes()[0].ID, "started", "")
 	}()
 	if _, err := h.Create(ctx, sandbox.Options{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	<-given
 	if left := h.fake.Boxes(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

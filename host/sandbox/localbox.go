@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -180,17 +179,12 @@ func (b *localBox) family(procs []Process) *family {
 	return f
 }
 
-// killTimeout bounds the wait for killed processes to end.
-const killTimeout = 5 * time.Second
-
 func (b *localBox) Destroy(ctx context.Context) error {
 	b.Stop()
 	procs, err := b.readDetached()
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
-	defer cancel()
 	if err := b.family(procs).end(ctx); err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}

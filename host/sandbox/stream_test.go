@@ -166,7 +166,7 @@ func TestExecTimeoutBegins(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	b := f.create(t, sandbox.Options{})
-	const limit = 6 * time.Second
+	const limit = 15 * time.Second // and longer than the command takes on a busy machine
 	slow := func(r *http.Request) fakedaytona.Fault {
 		if strings.HasSuffix(r.URL.Path, "/process/session") {
 			<-time.After(limit + limit/10)

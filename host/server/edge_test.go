@@ -20,9 +20,9 @@ func TestFrontsSlow(t *testing.T) {
 			return goProxy(t, upstream, proxy.Proxy{Timeout: 50 * time.Millisecond})
 		},
 		"edge": func(t *testing.T, upstream string) (string, *output.Buffer) {
-			hurry := filepath.Join(t.TempDir(), "hurry.js") // two minutes pass in a fifth of a second
+			hurry := filepath.Join(t.TempDir(), "hurry.js") // two minutes pass in five seconds
 			if err := os.WriteFile(hurry,
-				[]byte("const t = setTimeout; globalThis.setTimeout = (f, ms) => t(f, ms / 600);\n"),
+				[]byte("const t = setTimeout; globalThis.setTimeout = (f, ms) => t(f, ms / 24);\n"),
 				0o600); err != nil {
 				t.Fatal(err)
 			}

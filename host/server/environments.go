@@ -37,7 +37,7 @@ type environmentAnswer struct {
 	House      string          `json:"house"`
 	Name       string          `json:"name"`
 	Runtime    string          `json:"runtime"`
-	Config     json.RawMessage `json:"config"`
+	Config     json.RawMessage `json:"config,omitempty"` // not in a list
 	Bindings   []rows.Binding  `json:"secretBindings"`
 	CreatedAt  string          `json:"createdAt"`
 	ArchivedAt string          `json:"archivedAt,omitempty"`
@@ -148,15 +148,11 @@ func (s *Server) editEnvironment(
 	if body.House != "" && body.House != was.House {
 		return refuse(http.StatusBadRequest, "value", "house: an environment stays in its house")
 	}
-	e := was
+	change := rows.EnvironmentChange{Archived: body.Archived}
 	if body.Archived == nil || body.Name != nil || body.Runtime != nil || body.Config != nil || body.Bindings != nil {
-		e, err = s.Rows.ChangeEnvironment(r.Context(), m.Agent, id, func(recipe *rows.Recipe) error {
-			return edit(body, recipe)
-		})
+		change.Recipe = func(recipe *rows.Recipe) error { return edit(body, recipe) }
 	}
-	if err == nil && body.Archived != nil {
-		e, err = s.Rows.ArchiveEnvironment(r.Context(), m.Agent, id, *body.Archived)
-	}
+	e, err := s.Rows.ChangeEnvironment(r.Context(), m.Agent, id, change)
 	if err == nil {
 		s.answerEnvironment(w, http.StatusOK, e)
 	}

@@ -160,7 +160,7 @@ func TestLargeSlowReader(t *testing.T) {
 	base := serveBehind(
 		t,
 		engines["pebble"](t),
-		func(s *server.Server) { s.WriteTimeout = 3 * time.Second },
+		func(s *server.Server) { s.WriteTimeout = 10 * time.Second },
 		func(h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("User-Agent") == "slow" {

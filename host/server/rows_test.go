@@ -33,9 +33,11 @@ func newRowServer(t *testing.T, with func(*server.Server)) (*testServer, *store)
 	}
 	s.open()
 	t.Cleanup(s.close)
-	st.add("t1", "h1", nil)
-	st.add("t2", "h1", func(t *house.Thread) { t.Pinned, t.Name, t.Tags = true, "plan", []string{"a"} })
-	st.add("t3", "h2", nil)
+	st.change(func() {
+		st.add("t1", "h1", nil)
+		st.add("t2", "h1", func(t *house.Thread) { t.Pinned, t.Name, t.Tags = true, "plan", []string{"a"} })
+		st.add("t3", "h2", nil)
+	})
 	for _, id := range []string{"t0", "t1", "t3"} { // t2 has no entries
 		if a := s.do("POST", "/api/stream/arbe-thread-"+id, writer(t, id), by("", "e0")); a.status != 200 {
 			t.Fatalf("got %+v", a)
@@ -66,7 +68,7 @@ func TestRowErrors(t *testing.T) {
 		{house.ErrNoKeys, 503, "secret_keys"},
 		{errors.New("hunter2"), 503, "houses"},
 	} {
-		st.fail = row.err
+		st.change(func() { st.fail = row.err })
 		for _, request := range [][2]string{{"POST", "/api/environments"}, {"PUT", "/api/secrets/KEY"}} {
 			body := map[string]string{"POST": `{"name":"x"}`, "PUT": `{"value":"x"}`}[request[0]]
 			if request[0] == "PUT" && row.status == 409 || request[0] == "POST" && row.status == 403 {
@@ -82,12 +84,12 @@ func TestRowErrors(t *testing.T) {
 			}
 		}
 	}
-	st.fail = &house.Refusal{Kind: house.ErrNoKeys, Text: "the keys can't be read now"}
+	st.change(func() { st.fail = &house.Refusal{Kind: house.ErrNoKeys, Text: "the keys can't be read now"} })
 	a := s.do("PUT", "/api/secrets/KEY", signed, `{"value":"x"}`)
 	if a.status != 503 || a.code != "secret_keys" || !strings.Contains(a.body, "the keys can't be read now") {
 		t.Errorf("keys that can't be read: %d %s", a.status, a.body)
 	}
-	st.fail = errors.New("away")
+	st.change(func() { st.fail = errors.New("away") })
 	for _, path := range []string{"/api/threads", "/api/threads/t1"} {
 		if a := s.do("GET", path, signed, ""); a.status != 503 || a.code != "houses" {
 			t.Errorf("%s without rows: %+v", path, a)
@@ -285,7 +287,7 @@ func TestRowDelete(t *testing.T) {
 	t.Parallel()
 	s, st := newRowServer(t, nil)
 	signed := login(t, ann, time.Hour)
-	st.lose = errors.New("away")
+	st.change(func() { st.lose = errors.New("away") })
 	if a := s.do("DELETE", "/api/threads/t1", signed, ""); a.status != 503 || a.code != "houses" {
 		t.Errorf("the rows are away: %+v", a)
 	}
@@ -295,7 +297,7 @@ func TestRowDelete(t *testing.T) {
 	if a := s.do("GET", "/api/threads/t1", signed, ""); a.status != 200 {
 		t.Errorf("the row: %+v", a)
 	}
-	st.lose = nil
+	st.change(func() { st.lose = nil })
 	if a := s.do("DELETE", "/api/threads/t1", signed, ""); a.status != 204 {
 		t.Errorf("again: %+v", a)
 	}

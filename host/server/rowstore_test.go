@@ -11,7 +11,7 @@ import (
 )
 
 // store is the rows of a test's houses in memory, for members as rows has them. fail is the error of each call, and
-// lose that of a deletion once the logs are gone.
+// lose that of a deletion once the logs are gone. Tests change it by change.
 type store struct {
 	house.Store
 	*rows
@@ -82,11 +82,12 @@ func (s *store) DeleteThread(
 	if _, err := s.Thread(ctx, agent, id); err != nil {
 		return err
 	}
-	if err := cmp.Or(logs(ctx, []string{id}), s.lose); err != nil {
-		return err
-	}
+	err := logs(ctx, []string{id})
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := cmp.Or(err, s.lose); err != nil {
+		return err
+	}
 	delete(s.threads, id)
 	return nil
 }
@@ -94,6 +95,8 @@ func (s *store) DeleteThread(
 func (s *store) CreateEnvironment(
 	_ context.Context, _, of string, r house.Recipe,
 ) (house.Environment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.recipe = r
 	return house.Environment{ID: "e1", House: of, Recipe: r}, s.fail
 }
@@ -108,17 +111,23 @@ func (s *store) Environment(_ context.Context, agent, id string) (house.Environm
 }
 
 func (s *store) ChangeEnvironment(
-	_ context.Context, _, id string, change func(*house.Recipe) error,
+	_ context.Context, _, id string, c house.EnvironmentChange,
 ) (house.Environment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := s.recipe
-	if err := change(&r); err != nil {
-		return house.Environment{}, err
+	if c.Recipe != nil {
+		if err := c.Recipe(&r); err != nil {
+			return house.Environment{}, err
+		}
 	}
 	s.recipe = r
 	return house.Environment{ID: id, House: "h1", Recipe: r}, nil
 }
 
 func (s *store) PutSecret(_ context.Context, _, of, name string, value []byte) (house.Secret, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.values[of+" "+name] = string(value)
 	return house.Secret{Name: name}, s.fail
 }

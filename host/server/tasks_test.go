@@ -39,6 +39,13 @@ func (r *taskRows) delegate(_ context.Context, t server.Task) (server.Delegated,
 	return server.Delegated{Thread: t.Thread, Agent: "bot", Fresh: true}, nil
 }
 
+// fail sets the error of each call from now on.
+func (r *taskRows) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.error = err
+}
+
 // newTasks starts a server with houses that takes tasks. Thread t1 is of h1.
 func newTasks(t *testing.T) (*testServer, *taskRows, *rows) {
 	houses, tasks := newRows(), &taskRows{}
@@ -116,11 +123,11 @@ func TestMemberTaskRefused(t *testing.T) {
 			t.Errorf("%.60s: %d %s", body, a.status, a.body)
 		}
 	}
-	tasks.error = &server.TaskError{Status: 403, Code: "local_boxes", Message: "no local boxes here"}
+	tasks.fail(&server.TaskError{Status: 403, Code: "local_boxes", Message: "no local boxes here"})
 	if a := ask(`{"task":"x"}`); a.status != 403 || !strings.Contains(a.body, "no local boxes here") {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
-	tasks.error = member.ErrRows
+	tasks.fail(member.ErrRows)
 	if a := ask(`{"task":"x"}`); a.status != 503 {
 		t.Errorf("got %d %s", a.status, a.body)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"arbe.0sk.ar/runner/host/log"
@@ -33,6 +34,10 @@ func (e *fullEngine) Append(ctx context.Context, stream string, a engine.Append)
 // On a full disk streams with a TTL are read, those that are read do not expire, and those that have expired are gone.
 func TestReadsWhileFull(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, readsWhileFull)
+}
+
+func readsWhileFull(t *testing.T) {
 	p, err := pebble.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +76,7 @@ func TestReadsWhileFull(t *testing.T) {
 	}
 	began := time.Now()
 	e.full.Store(true)
-	for time.Since(began) < 5500*time.Millisecond { // longer than the TTL
+	for time.Since(began) < 5500*time.Millisecond { // of the bubble, and longer than the TTL
 		for _, target := range []string{"used?offset=-1", "used?offset=now&live=long-poll", "ever?offset=-1"} {
 			if got := ask("GET", target); got != http.StatusOK && got != http.StatusNoContent {
 				t.Fatalf("%s, %v after the disk was full: got %d", target, time.Since(began), got)

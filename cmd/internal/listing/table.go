@@ -228,12 +228,17 @@ func family(threads []thread.Summary) []listRow {
 	return rows
 }
 
-// age returns how long ago a time was, in at most 4 characters.
+// age is Age of a time as entries have it; "" for none.
 func age(at string, now time.Time) string {
 	t, err := time.Parse(time.RFC3339, at)
 	if err != nil {
 		return ""
 	}
+	return Age(t, now)
+}
+
+// Age returns how long ago a time was, in at most 4 characters.
+func Age(t, now time.Time) string {
 	d := max(0, now.Sub(t))
 	const day = 24 * time.Hour
 	switch {

@@ -114,7 +114,7 @@ func daytonaLaunch(t *testing.T, installed bool) {
 	if !installed {
 		give("pi", filepath.Join(agent, "pi"))
 	}
-	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	n := len(h.model.Requests())
 	l, _ = h.launch("--sandbox", "daytona", "--file", rc+":.npmrc", "--", "work in a box that vanishes")
 	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })

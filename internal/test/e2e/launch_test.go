@@ -153,7 +153,7 @@ func TestAttachedRun(t *testing.T) { attachedRun(t, every(3)) }
 func TestFullAttachedRun(t *testing.T) { attachedRun(t, but(every(3))) }
 
 func attachedRun(t *testing.T, in part) {
-	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
+	slow := model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)}
 	for row, tt := range []struct {
 		name    string
 		replies []model.Reply
@@ -428,7 +428,7 @@ func TestLaunchProvides(t *testing.T) {
 		t.Errorf("run.sh is %v, %v", st, err)
 	}
 	// A thread with a run that is open takes no other.
-	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	l, _ = h.launch("--", "slowly")
 	if out, err := h.try(h.with("launch", []string{"--thread", l.ThreadID, "--", "me, too"})...); err == nil ||
 		!strings.Contains(out, "has a run that is still running") {

@@ -212,10 +212,8 @@ func TestPiTerminated(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078,
 		model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
-	started := time.Now()
 	r := s.start()
 	until(t, "the model is asked", func() bool { return len(s.model.Requests()) == 1 })
-	began := time.Now()
 	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -223,10 +221,6 @@ func TestPiTerminated(t *testing.T) {
 	killed := status == 137 && s.killed()
 	if status != 143 && !killed {
 		t.Errorf("exit status %d, want 143", status)
-	}
-	// The control is the agent's start, which is work, too: 1 s, and the end takes 0.3 s.
-	if up, d := began.Sub(started), time.Since(began); d > 8*up {
-		t.Errorf("took %v, %v from the start to the model", d, up)
 	}
 	if e := s.end(); e.Status != "cancelled" || e.Totals.Reason != "cancelled: SIGTERM" ||
 		!killed && *e.Totals.ExitCode != 143 {

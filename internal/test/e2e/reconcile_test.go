@@ -16,7 +16,7 @@ import (
 // Reconcile settles runs whose box died with all in it, and posts the result to the parent.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	parent := h.arbe("thread", "new")
 	l, _ := h.launch("--parent", parent, "--parent-author", "the-brain", "--", "a part of the work")
 	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
@@ -52,7 +52,7 @@ func TestReconcile(t *testing.T) {
 	if out, err := h.try("thread", "read", parent); err != nil || out != "" {
 		t.Errorf("the parent has %s, %v", out, err)
 	}
-	h.model.More(model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	h.model.More(model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	n := len(h.model.Requests())
 	l, _ = h.launch("--parent", parent, "--parent-author", "the-brain", "--", "another part of the work")
 	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })
@@ -78,7 +78,7 @@ func TestReconcile(t *testing.T) {
 // alone however silent it is.
 func TestReconcileFindsDeadRunner(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	l, _ := h.launch("--", "slowly")
 	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
 	if out, err := h.try("reconcile", "--orphan-after", "1ms", l.ThreadID); err != nil || out != "" {

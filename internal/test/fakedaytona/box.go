@@ -1,12 +1,14 @@
 package fakedaytona
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +27,7 @@ const (
 	destroyed  = "destroyed"
 	failed     = "error"
 	archived   = "archived"
+	paused     = "paused"
 )
 
 // Box is what a test sees of a box.
@@ -53,6 +56,8 @@ type box struct {
 	seen  time.Time // by the proxy
 	open  int       // requests that keep it awake
 	d     *daemon   // nil where none runs; in a box that is started, it has died
+
+	recoverable bool // from its error
 }
 
 // Boxes are those that there are, in the order of their creation.
@@ -73,7 +78,7 @@ func (s *Server) Boxes() []Box {
 // SetState puts a box into a state. In started its daemon runs; in those in which a box has no processes, they die.
 func (s *Server) SetState(id, state, errorReason string) {
 	s.with(id, func(b *box) {
-		b.ErrorReason = errorReason
+		b.ErrorReason, b.recoverable = errorReason, false
 		switch state {
 		case started:
 			s.boot(b)
@@ -84,6 +89,14 @@ func (s *Server) SetState(id, state, errorReason string) {
 		default:
 			b.State, b.ready = state, s.now().AddDate(100, 0, 0) // until the test changes it
 		}
+	})
+}
+
+// Break puts a box into an error that Daytona can repair. Its processes die, its files stay.
+func (s *Server) Break(id, errorReason string) {
+	s.with(id, func(b *box) {
+		s.halt(b, failed)
+		b.ErrorReason, b.recoverable = errorReason, true
 	})
 }
 
@@ -202,8 +215,18 @@ func (s *Server) destroy(b *box) {
 		}
 		return nil
 	})
-	if err := os.RemoveAll(b.dir); err != nil {
+	if err := removeAll(b.dir); err != nil {
 		s.t.Errorf("fakedaytona: remove a box: %v", err)
+	}
+}
+
+// removeAll removes a box's folder. A request that came before, or the end of a command, may still make a file in a
+// folder that is being emptied.
+func removeAll(dir string) error {
+	for late := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) { // between two tries
+		if err := os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) || time.Now().After(late) {
+			return err
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ func (s *Server) routes() {
 	on("GET /sandbox/{id}", s.onBox(func(b *box, _ *http.Request) (any, error) { return s.sandbox(b), nil }))
 	on("DELETE /sandbox/{id}", s.onBox(s.deleteBox))
 	on("POST /sandbox/{id}/start", s.onBox(s.startBox))
+	on("POST /sandbox/{id}/recover", s.onBox(s.recoverBox))
 	on("POST /sandbox/{id}/stop", s.onBox(s.stopBox))
 	on("PUT /sandbox/{id}/labels", s.onBox(s.setLabels))
 	on("POST /sandbox/{id}/autostop/{n}", s.onBox(s.interval(func(b *box, n int) { b.AutoStop = n })))
@@ -183,10 +184,23 @@ func (s *Server) startBox(b *box, _ *http.Request) (any, error) {
 	if b.State == started {
 		return s.sandbox(b), nil
 	}
-	if b.State != stopped && b.State != archived {
+	if b.State != stopped && b.State != archived && b.State != paused {
 		return nil, apiError{http.StatusBadRequest, "Sandbox is not in valid state"}
 	}
 	b.State, b.ready = starting, s.now().Add(s.StartAfter)
+	s.settle(b)
+	return s.sandbox(b), nil
+}
+
+// recoverBox repairs a box in an error that can be repaired, and starts it.
+func (s *Server) recoverBox(b *box, _ *http.Request) (any, error) {
+	if err := pending(b); err != nil {
+		return nil, err
+	}
+	if b.State != failed || !b.recoverable {
+		return nil, apiError{http.StatusBadRequest, "Sandbox must be in a recoverable error state"}
+	}
+	b.State, b.ErrorReason, b.recoverable, b.ready = starting, "", false, s.now().Add(s.StartAfter)
 	s.settle(b)
 	return s.sandbox(b), nil
 }
@@ -264,7 +278,7 @@ func (s *Server) item(b *box) map[string]any {
 		"snapshot": b.Snapshot,
 		"user":     "daytona", "public": false, "networkBlockAll": false,
 		"cpu": b.CPU, "gpu": 0, "memory": b.Memory, "disk": b.Disk, "labels": nonNil(b.Labels),
-		"state": b.State, "desiredState": desired, "recoverable": false, "backupState": "None",
+		"state": b.State, "desiredState": desired, "recoverable": b.recoverable, "backupState": "None",
 		"sandboxClass":     "container",
 		"autoStopInterval": b.AutoStop, "autoArchiveInterval": 10080, "autoDeleteInterval": b.AutoDelete,
 		"daemonVersion": Version,

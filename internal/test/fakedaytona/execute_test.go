@@ -82,7 +82,7 @@ func TestTimeout(t *testing.T) {
 	home := c.s.Boxes()[0].Home
 	a := c.do("POST", url+"/process/execute", map[string]any{
 		"command": "nohup sleep 1000 >/dev/null 2>&1 & echo $! >same; setsid sleep 1000 >/dev/null 2>&1 & echo $! " +
-			">other; wait", "timeout": 5, // enough to start them, on a busy machine, too
+			">other; wait", "timeout": 10, // enough to start them, on a busy machine, too
 	})
 	if a.status != http.StatusRequestTimeout {
 		t.Errorf("got %d %s", a.status, a.body)
@@ -99,13 +99,13 @@ func TestTimeout(t *testing.T) {
 		t.Error("what has left the group is killed")
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(
 		ctx,
 		"POST",
 		url+"/process/execute",
-		strings.NewReader(`{"command":"setsid sleep 1000 & echo $! >holder","timeout":5}`),
+		strings.NewReader(`{"command":"setsid sleep 1000 & echo $! >holder","timeout":10}`),
 	)
 	if err != nil {
 		t.Fatal(err)

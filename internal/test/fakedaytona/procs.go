@@ -31,10 +31,13 @@ func pids() []int {
 	return list
 }
 
+// patience is how long is waited for what takes its time on a busy machine.
+const patience = 5 * time.Minute
+
 // killBox kills the processes of a box, those that have its mark in their environment or stand in its directory, and
 // reports whether all have ended.
 func killBox(id, dir string) bool {
-	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); {
+	for late := time.Now().Add(patience); time.Now().Before(late); {
 		var found bool
 		for _, pid := range pids() {
 			proc := "/proc/" + strconv.Itoa(pid)

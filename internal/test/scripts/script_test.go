@@ -165,7 +165,7 @@ func TestScript(t *testing.T) {
 
 // query executes a statement, again and again until its only value is want, where there is one.
 func query(url, sql string, want ...string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	c, err := pgx.Connect(ctx, url)
 	if err != nil {

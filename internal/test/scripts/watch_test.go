@@ -98,7 +98,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	}
 	line, _ := io.ReadAll(once) // EIO at its end
 	if err := errors.Join(status.Wait(), once.Close()); err != nil ||
-		!regexp.MustCompile(`^running · pi · [0-9]+s · last entry [0-9]+s ago\r\n$`).Match(line) {
+		!regexp.MustCompile(`^running · pi · [0-9ms]+ · last entry [0-9ms]+ ago\r\n$`).Match(line) {
 		t.Errorf("status: %v, %q", err, line)
 	}
 	for listed := false; !listed; { // the server's index follows the threads

@@ -139,7 +139,7 @@ newcomer: ## seconds from a clone to the demo's verdict, without any cache
 
 .PHONY: bench
 bench: agents browser ## the figures in docs/PERFORMANCE.md
-	go test -run '^$$' -bench 'Start|Latency' -benchtime 500x ./internal/test/e2e
+	go test -run '^$$' -bench 'Start|Latency|Delegate' -benchtime 500x ./internal/test/e2e
 	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory|Live' -benchtime 3x ./internal/test/e2e
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
 	ARBE_RESUME_MB=91 ARBE_UPLOAD_SECONDS=60 go test -count=1 -v -run Traffic ./internal/test/e2e | grep traffic_test

@@ -79,7 +79,7 @@ func databaseExit(err error) error {
 // refused are the errors of a change that the rows do not allow.
 var refused = []error{
 	control.ErrTaken, control.ErrReference, control.ErrInUse, control.ErrInvalid, control.ErrArchived,
-	control.ErrLastOwner, control.ErrClaimed,
+	control.ErrLastOwner, control.ErrClaimed, control.ErrClosed,
 }
 
 // migrate applies what a database lacks.

@@ -82,6 +82,7 @@ func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
 		Client: h.client, Providers: h.providers, Host: h.work(),
 		OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
+		NotifyAfter: c.Duration("notify-after"),
 	}
 	if rows, is := h.rows(); is {
 		r.Rows = rows

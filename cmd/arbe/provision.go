@@ -189,10 +189,18 @@ func (l *launches) Launch(ctx context.Context, o delegate.Order) error {
 		return errors.Join(err, l.Refuse(ctx, o, err))
 	}
 	_, err = launcher.Launch(ctx, task)
-	var busy *launch.BusyError
-	if errors.Is(err, launch.ErrLaunched) || errors.As(err, &busy) {
-		l.logger.Info("task not launched: its thread has a run", "thread", o.Thread, "reason", err)
+	if errors.Is(err, launch.ErrLaunched) {
+		l.logger.Info("task not launched: its run is on the thread", "thread", o.Thread, "reason", err)
 		return nil
+	}
+	return waits(err)
+}
+
+// waits gives the error about another run on a task's thread its sentinel.
+func waits(err error) error {
+	var other *launch.BusyError
+	if errors.As(err, &other) {
+		err = fmt.Errorf("%w: %w", delegate.ErrBusy, err)
 	}
 	return err
 }
@@ -204,7 +212,7 @@ func (l *launches) Refuse(ctx context.Context, o delegate.Order, cause error) er
 		return err
 	}
 	launcher := &launch.Launcher{Client: client}
-	return launcher.Refuse(ctx, l.task(o), cause)
+	return waits(launcher.Refuse(ctx, l.task(o), cause))
 }
 
 // Temporary is delegate.Host's.
@@ -217,7 +225,8 @@ func (l *launches) Temporary(err error) bool {
 		}
 		return true
 	}
-	return isAway(err) || sandbox.Temporary(err) ||
+	var claimed *resolve.ClaimedError
+	return isAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) ||
 		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -365,7 +374,8 @@ var taskErrors = []struct {
 }{
 	{control.ErrLocal, http.StatusForbidden, "local_boxes"},
 	{control.ErrForbidden, http.StatusBadRequest, "task"},
-	{control.ErrTaken, http.StatusConflict, "conflict"},
+	{control.ErrTaken, http.StatusConflict, "exists"},
+	{control.ErrClosed, http.StatusConflict, "closed"},
 	{control.ErrNoBot, http.StatusBadRequest, "task"},
 	{control.ErrNoSandbox, http.StatusBadRequest, "task"},
 	{control.ErrNoRecipe, http.StatusBadRequest, "task"},

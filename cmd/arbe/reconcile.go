@@ -33,6 +33,11 @@ func reconcileFlags() []cli.Flag {
 			Value: reconcile.DefaultReapAfter,
 			Usage: "release a box with unsaved work or a pending push or sync `DURATION` after its run",
 		},
+		&cli.DurationFlag{
+			Name:  "notify-after",
+			Value: reconcile.DefaultNotifyAfter,
+			Usage: "post a provisional end of a delegated run on its parent after `DURATION`",
+		},
 	}
 }
 

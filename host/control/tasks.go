@@ -24,6 +24,21 @@ type Task struct {
 	Branch string `json:"branch,omitempty"`
 }
 
+// asked is what a caller has named of a task's agent and place. The columns of the row have what was found by it, and
+// may change later.
+type asked struct {
+	Agent       uuid.UUID `json:"agent,omitzero"`
+	Harness     string    `json:"harness,omitempty"`
+	Environment string    `json:"environment,omitempty"`
+	Sandbox     string    `json:"sandbox,omitempty"`
+}
+
+// storedTask is a task in its row.
+type storedTask struct {
+	Task
+	Asked asked `json:"asked,omitzero"` // zero in rows of before it was stored
+}
+
 // SandboxOfParent is a Delegation's Sandbox for that of the parent.
 const SandboxOfParent = "parent"
 
@@ -51,7 +66,7 @@ type taskRow struct {
 	Harness     string // the agent's
 	Environment string
 	Sandbox     string
-	Task        Task
+	Task        storedTask
 	Trusted     bool
 	Attempts    int
 }
@@ -74,18 +89,19 @@ var (
 	ErrNoBot     = errors.New("the house has no bot of this harness")
 	ErrNoSandbox = errors.New("the parent has no sandbox")
 	ErrLocal     = errors.New("local boxes are not for tasks of members here")
+	ErrClosed    = errors.New("the thread is closed: open it again to delegate from it")
 )
 
 // Delegate makes the row of a task's thread, idle, for a provisioner to launch. With an ID it may be repeated: the same
-// task is returned again, without fresh; another one is ErrTaken. It returns ErrNoBot, ErrNoSandbox, ErrNoRecipe,
-// ErrDeadBox, ErrArchived and ErrLocal.
+// task is returned again, without fresh, also where it could not be made any more; another one is ErrTaken. It returns
+// ErrNoBot, ErrNoSandbox, ErrNoRecipe, ErrDeadBox, ErrArchived, ErrLocal and ErrClosed.
 func (s Scope) Delegate(ctx context.Context, d Delegation) (o delegate.Order, fresh bool, err error) {
 	var made taskRow
 	err = s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) (err error) {
 		made, err = d.insert(ctx, tx)
 		return err
 	})
-	if errors.Is(err, ErrTaken) && d.ID != "" {
+	if err != nil && d.ID != "" {
 		o, err = s.repeated(ctx, d, err)
 		return o, false, err
 	}
@@ -98,6 +114,7 @@ func (s Scope) Delegate(ctx context.Context, d Delegation) (o delegate.Order, fr
 // parent is what a task takes from the row of the thread that delegates it.
 type parent struct {
 	House       string
+	Status      string
 	Agent       *uuid.UUID
 	Environment *string
 	Sandbox     *string
@@ -105,9 +122,12 @@ type parent struct {
 
 func (d Delegation) insert(ctx context.Context, tx pgx.Tx) (taskRow, error) {
 	fail := func(err error) (taskRow, error) { return taskRow{}, err }
-	p, err := one[parent](ctx, tx, "thread "+d.Parent, `select t.house_id as house, t.agent_id as agent,
+	p, err := one[parent](ctx, tx, "thread "+d.Parent, `select t.house_id as house, t.status, t.agent_id as agent,
 		coalesce(t.environment_id, h.default_environment_id) as environment, t.sandbox_id as sandbox
 		from threads t join houses h on h.id = t.house_id where t.id = $1`, d.Parent)
+	if err == nil && p.Status == ThreadClosed {
+		err = fmt.Errorf("thread %s: %w", d.Parent, ErrClosed)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -139,8 +159,10 @@ func (d Delegation) insert(ctx context.Context, tx pgx.Tx) (taskRow, error) {
 			returning *
 		)
 		select `+taskColumns+` from t join agents a on a.id = t.agent_id`,
-		d.ID, p.House, d.Parent, environment, box, bot, d.Task)
+		d.ID, p.House, d.Parent, environment, box, bot, storedTask{d.Task, d.asked()})
 }
+
+func (d Delegation) asked() asked { return asked{d.Agent, d.Harness, d.Environment, d.Sandbox} }
 
 // bot returns the task's agent.
 func (d Delegation) bot(ctx context.Context, tx pgx.Tx, house string) (uuid.UUID, error) {
@@ -225,25 +247,54 @@ func (d Delegation) resultAuthor(ctx context.Context, tx pgx.Tx, p parent, bot u
 	return bot.String(), nil
 }
 
-// repeated returns the task that has the id already, where it is the same.
-func (s Scope) repeated(ctx context.Context, d Delegation, taken error) (delegate.Order, error) {
-	var made taskRow
-	err := s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) (err error) {
-		made, err = one[taskRow](ctx, tx, "thread", `select `+taskColumns+`
+// repeated returns the task that has the id already, where it is the same. Without such a task it returns the error
+// with which the task was not made.
+func (s Scope) repeated(ctx context.Context, d Delegation, failed error) (o delegate.Order, err error) {
+	err = s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) error {
+		made, err := one[taskRow](ctx, tx, "thread", `select `+taskColumns+`
 			from threads t join agents a on a.id = t.agent_id where t.id = $1 and t.task is not null`, d.ID)
-		return err
+		if err != nil {
+			return err
+		}
+		if differs := made.differs(d); differs != "" {
+			return fmt.Errorf("the id %s is %w by another order: its %s differs", d.ID, ErrTaken, differs)
+		}
+		o = made.order()
+		return nil
 	})
-	same := made.Task
-	same.Result = d.Task.Result
-	switch {
-	case errors.Is(err, ErrAbsent):
-		return delegate.Order{}, taken
-	case err != nil:
-		return delegate.Order{}, err
-	case made.Parent != d.Parent || same != d.Task:
-		return delegate.Order{}, taken
+	if errors.Is(err, ErrAbsent) {
+		err = failed
 	}
-	return made.order(), nil
+	return o, err
+}
+
+// differs returns in what a task is not the one that is delegated; "" for the same one.
+func (r taskRow) differs(d Delegation) string {
+	was, is := r.Task, storedTask{d.Task, d.asked()}
+	if was.Asked == (asked{}) {
+		is.Asked = was.Asked
+	}
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"thread", r.Parent == d.Parent},
+		{"task", was.Prompt == is.Prompt},
+		{"author", was.Author == is.Author},
+		{"agent", was.Asked.Agent == is.Asked.Agent},
+		{"harness", was.Asked.Harness == is.Asked.Harness},
+		{"model", was.Model == is.Model},
+		{"environment", was.Asked.Environment == is.Asked.Environment},
+		{"sandbox", was.Asked.Sandbox == is.Asked.Sandbox},
+		{"repo", was.Repo == is.Repo},
+		{"branch", was.Branch == is.Branch},
+		{"live", was.Live == is.Live},
+	} {
+		if !f.same {
+			return f.name
+		}
+	}
+	return ""
 }
 
 // Queue is the tasks that wait for a provisioner, as a host sees them: a delegate.Queue. Each method is one

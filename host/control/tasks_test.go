@@ -184,29 +184,76 @@ func TestDelegateResult(t *testing.T) {
 	}
 }
 
-// A task with an id is made once; another task with the id is refused.
+// A task with an id is made once, and returned again, also where another one could not be made any more. Another order
+// with the id is refused, and the error names what differs.
 func TestDelegateAgain(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	h := newHouse(t, db)
+	host := db.Host()
 	d := delegation(t, db, h)
-	d.ID = "t" + strings.ToLower(uuid.NewString()[:8])
-	first := delegated(db.As(h.member).Delegate(t.Context(), d))(t)
-	if again := delegated(db.As(h.member).Delegate(t.Context(), d))(t); again != first || first.Thread != d.ID {
-		t.Errorf("got %+v, then %+v", first, again)
+	d.ID, d.Harness, d.Agent = "t"+strings.ToLower(uuid.NewString()[:8]), "", h.bot
+	again := func() delegate.Order {
+		t.Helper()
+		o, fresh, err := db.As(h.member).Delegate(t.Context(), d)
+		if err != nil || fresh {
+			t.Fatalf("repeated: fresh %v, %v", fresh, err)
+		}
+		return o
 	}
-	for _, change := range []func(*control.Delegation){
-		func(d *control.Delegation) { d.Task.Prompt = "another" },
-		func(d *control.Delegation) { d.Parent = delegation(t, db, h).Parent },
-		func(d *control.Delegation) { d.ID = d.Parent },
+	first := delegated(db.As(h.member).Delegate(t.Context(), d))(t)
+	if o := again(); o != first || first.Thread != d.ID {
+		t.Errorf("got %+v, then %+v", first, o)
+	}
+	elsewhere := delegation(t, db, h).Parent
+	other := must(host.CreateEnvironment(t.Context(), h.id, control.Recipe{Name: "other"}))(t).ID
+	for differs, change := range map[string]func(*control.Delegation){
+		"task":        func(d *control.Delegation) { d.Task.Prompt = "another" },
+		"thread":      func(d *control.Delegation) { d.Parent = elsewhere },
+		"agent":       func(d *control.Delegation) { d.Agent, d.Harness = uuid.Nil, "pi" },
+		"harness":     func(d *control.Delegation) { d.Harness = "pi" },
+		"environment": func(d *control.Delegation) { d.Environment = other },
+		"sandbox":     func(d *control.Delegation) { d.Sandbox = control.SandboxOfParent },
+		"repo":        func(d *control.Delegation) { d.Task.Repo = "org/repo" },
+		"branch":      func(d *control.Delegation) { d.Task.Branch = "b" },
+		"model":       func(d *control.Delegation) { d.Task.Model = "m" },
+		"live":        func(d *control.Delegation) { d.Task.Live = true },
 	} {
 		_, _, err := db.As(h.member).Delegate(t.Context(), with(d, change))
-		is(t, err, control.ErrTaken)
+		if is(t, err, control.ErrTaken); err != nil && !strings.Contains(err.Error(), "its "+differs+" differs") {
+			t.Errorf("%v does not name the %s", err, differs)
+		}
 	}
-	other := newHouse(t, db)
-	stranger := delegation(t, db, other)
-	stranger.ID = d.ID
-	_, _, err := db.As(other.member).Delegate(t.Context(), stranger)
+	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *control.Delegation) { d.ID = d.Parent }))
 	is(t, err, control.ErrTaken)
+	stranger := delegation(t, db, newHouse(t, db))
+	stranger.ID = d.ID
+	_, _, err = host.Delegate(t.Context(), stranger)
+	is(t, err, control.ErrTaken)
+
+	// What the order has found by then may change.
+	closed := true
+	must(host.ChangeThread(t.Context(), d.Parent, control.ThreadChange{Environment: &other, Closed: &closed}))(t)
+	if o := again(); o != first {
+		t.Errorf("got %+v, then %+v", first, o)
+	}
+}
+
+// A closed thread delegates no task.
+func TestDelegateClosed(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
+	closed := true
+	must(db.Host().ChangeThread(t.Context(), d.Parent, control.ThreadChange{Closed: &closed}))(t)
+	for name, s := range map[string]control.Scope{"a member": db.As(h.member), "the host": db.Host()} {
+		_, _, err := s.Delegate(t.Context(), d)
+		if is(t, err, control.ErrClosed); err != nil && !strings.Contains(err.Error(), d.Parent) {
+			t.Errorf("by %s: %v does not name the thread", name, err)
+		}
+	}
+	closed = false
+	must(db.Host().ChangeThread(t.Context(), d.Parent, control.ThreadChange{Closed: &closed}))(t)
+	delegated(db.As(h.member).Delegate(t.Context(), d))(t)
 }
 
 // counting is a host that counts its launches.

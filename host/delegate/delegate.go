@@ -55,6 +55,9 @@ var ErrLost = errors.New("another host has the task")
 // no failure.
 var ErrStopped = errors.New("the launch is left to another host")
 
+// ErrBusy is returned by a Host for a task whose thread has another run: the task waits for that one's end.
+var ErrBusy = errors.New("another run has the thread")
+
 // Queue is the tasks that are not launched yet. Its methods may be called at the same time.
 type Queue interface {
 	// Take gives at most limit due tasks to this host until the lease ends. Of many hosts one gets a task.
@@ -72,11 +75,12 @@ type Queue interface {
 type Host interface {
 	// Announce posts the task on its parent's thread, once.
 	Announce(ctx context.Context, o Order) error
-	// Launch launches the task. It returns nil also where the run is on the thread already and needs no more of a host.
-	// It posts a failure itself, but for one that is temporary, and after its context has ended by ErrStopped: the next
-	// call continues the launch.
+	// Launch launches the task. It returns nil also where the run is on the thread already and needs no more of a host,
+	// and ErrBusy where another run is in its way. It posts a failure itself, but for one that is temporary, and after
+	// its context has ended by ErrStopped: the next call continues the launch.
 	Launch(ctx context.Context, o Order) error
-	// Refuse posts on the task's thread that it is not launched, and why, where Launch has not.
+	// Refuse posts on the task's thread that it is not launched, and why, where Launch has not. It returns ErrBusy as
+	// Launch does.
 	Refuse(ctx context.Context, o Order, cause error) error
 	// Temporary reports whether a launch that has failed may succeed when it is repeated.
 	Temporary(err error) bool
@@ -206,6 +210,9 @@ func (p Provisioner) do(stop context.Context, o Order) {
 	case stopped:
 		log.Info("task put back: this host stops")
 		closing = p.Queue.PutBack(last, o.Thread, 0, true)
+	case errors.Is(err, ErrBusy):
+		log.Info("task waits: its thread has another run", "reason", err, "after", busyBackoff)
+		closing = p.Queue.PutBack(last, o.Thread, busyBackoff, true)
 	case again:
 		after := backoff(o.Attempts)
 		log.Warn("task not launched: it is tried again", "error", err, "attempt", o.Attempts, "after", after)
@@ -222,19 +229,19 @@ func (p Provisioner) do(stop context.Context, o Order) {
 // attempt announces and launches a task. A task whose attempts are used up is refused on its thread. again reports that
 // a further attempt may succeed.
 func (p Provisioner) attempt(ctx context.Context, o Order) (again bool, err error) {
-	if o.Attempts > p.Tries { // its last host has died, again
-		return p.refuse(ctx, o, fmt.Errorf("the launch was begun %d times, and no host has ended it", o.Attempts-1))
-	}
 	if o.Parent != "" {
 		if err = p.Host.Announce(ctx, o); err != nil {
 			err, again = fmt.Errorf("announce the task on thread %s: %w", o.Parent, err), true
 		}
 	}
+	if o.Attempts > p.Tries { // its last host has died, again
+		return p.refuse(ctx, o, fmt.Errorf("the launch was begun %d times, and no host has ended it", o.Attempts-1))
+	}
 	if err == nil {
 		err = p.Host.Launch(ctx, o)
 		again = err != nil && p.Host.Temporary(err)
 	}
-	if again && ctx.Err() == nil && o.Attempts == p.Tries {
+	if again && !errors.Is(err, ErrBusy) && ctx.Err() == nil && o.Attempts == p.Tries {
 		return p.refuse(ctx, o, fmt.Errorf("%w (tried %d times)", err, o.Attempts))
 	}
 	return again, err
@@ -276,6 +283,7 @@ func (p Provisioner) renew(ctx context.Context, end context.CancelCauseFunc, o O
 const (
 	leastBackoff = 2 * time.Second
 	mostBackoff  = time.Minute
+	busyBackoff  = 10 * time.Second // of one that waits for another run; it does not count as an attempt
 )
 
 // backoff returns the time until a task is tried again, after its nth attempt.

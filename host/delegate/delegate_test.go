@@ -3,6 +3,7 @@ package delegate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -169,6 +170,30 @@ func TestEnds(t *testing.T) {
 			},
 		},
 		{
+			"after another run's end, however long that takes", func(n int) error {
+				if n < 5 {
+					return fmt.Errorf("%w: r0", delegate.ErrBusy)
+				}
+				return nil
+			}, nil,
+			slices.Repeat([]string{"announce t", "launch t"}, 5),
+		},
+		{
+			"never, and another run is in the way of the refusal", func(int) error { return errAway },
+			func(n int) error {
+				if n < 3 {
+					return fmt.Errorf("%w: r0", delegate.ErrBusy)
+				}
+				return nil
+			},
+			[]string{
+				"announce t", "launch t", "announce t", "launch t", "announce t", "launch t",
+				"refuse t: the database is away (tried 3 times)", "announce t", "launch t",
+				"refuse t: the database is away (tried 3 times)", "announce t", "launch t",
+				"refuse t: the database is away (tried 3 times)",
+			},
+		},
+		{
 			"never, and the thread can't be written at first", func(int) error { return errAway },
 			func(n int) error {
 				if n == 1 {
@@ -178,7 +203,7 @@ func TestEnds(t *testing.T) {
 			},
 			[]string{
 				"announce t", "launch t", "announce t", "launch t", "announce t", "launch t",
-				"refuse t: the database is away (tried 3 times)",
+				"refuse t: the database is away (tried 3 times)", "announce t",
 				"refuse t: the launch was begun 3 times, and no host has ended it",
 			},
 		},

@@ -79,7 +79,8 @@ func (g *launching) dropMachines(ctx context.Context, row string) error {
 	return nil
 }
 
-// Refuse posts that a task is not launched, and why. It returns nil, too, for a run that has started or ended.
+// Refuse posts that a task is not launched, and why. It returns nil, too, for a run that has started or ended, and a
+// *BusyError where another run is open: the task's run has no place on the thread then.
 func (l *Launcher) Refuse(ctx context.Context, t Task, cause error) error {
 	server, err := l.Client.Health(ctx)
 	if err != nil {
@@ -89,9 +90,8 @@ func (l *Launcher) Refuse(ctx context.Context, t Task, cause error) error {
 	if err := g.thread.read(ctx, l.Client); err != nil {
 		return err
 	}
-	var busy *BusyError
 	switch err := g.begin(ctx); {
-	case errors.Is(err, ErrLaunched), errors.As(err, &busy):
+	case errors.Is(err, ErrLaunched):
 		return nil
 	case err != nil:
 		return err

@@ -35,55 +35,75 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 		return err
 	}
 	base := t.id + "." + run.ID
-	had, err := status(ctx, parent, base+".finished")
+	had, err := finished(ctx, parent, base+".finished")
 	switch {
 	case err != nil:
 		return err
-	case had == run.Status || had != "" && run.Provisional:
+	case had == nil:
+		return t.deliver(ctx, parent, run, base, nil)
+	case run.Provisional:
 		return nil
-	case had == "":
-		return t.deliver(ctx, parent, run, base, false)
 	}
-	if had, err = status(ctx, parent, base+".finished.corrected"); err != nil || had != "" {
+	if same, err := t.unchanged(ctx, run, *had); err != nil || same {
 		return err
 	}
-	return t.deliver(ctx, parent, run, base, true)
+	if again, err := finished(ctx, parent, base+".finished.corrected"); err != nil || again != nil {
+		return err
+	}
+	return t.deliver(ctx, parent, run, base, had)
 }
 
-// status returns the status in the entry with which a run's end was delivered; "" where there is none.
-func status(ctx context.Context, parent *thread.Client, id string) (string, error) {
+// finished returns the entry with which a run's end was delivered; nil where there is none.
+func finished(ctx context.Context, parent *thread.Client, id string) (*thread.ChildFinished, error) {
 	e, ok, err := parent.Entry(ctx, id)
 	if err != nil && !thread.NotFound(err) {
-		return "", fmt.Errorf("read thread %s: %w", parent.Thread, err)
+		return nil, fmt.Errorf("read thread %s: %w", parent.Thread, err)
 	}
 	if !ok || err != nil {
-		return "", nil
+		return nil, nil
 	}
 	var p thread.ChildFinished
 	if json.Unmarshal(e.Payload, &p) != nil || p.Status == "" {
-		return "unknown", nil // it is there
+		p.Status = "unknown" // it is there
 	}
-	return p.Status, nil
+	return &p, nil
 }
 
-// deliver posts the end of a run, or a correction of one that was posted. Another reconciler may have posted it
+// unchanged reports whether a run's end is the one that was delivered. The runner's own end may have replaced a
+// failure by another one, whose cause differs.
+func (t *settling) unchanged(ctx context.Context, run thread.Run, had thread.ChildFinished) (bool, error) {
+	if had.Status != run.Status || run.Status != thread.StatusFailed {
+		return had.Status == run.Status, nil
+	}
+	_, replaced, err := t.client.Entry(ctx, run.ID+".orphan.0")
+	if err != nil && !thread.NotFound(err) {
+		return false, fmt.Errorf("read thread %s: %w", t.id, err)
+	}
+	if !replaced || err != nil {
+		return true, nil
+	}
+	text, err := t.text(ctx, run.ID)
+	return resultText(text) == had.Text, err
+}
+
+// deliver posts the end of a run, or a correction of the one that the parent had. Another reconciler may have posted it
 // meanwhile.
 func (t *settling) deliver(
-	ctx context.Context, parent *thread.Client, run thread.Run, base string, corrected bool,
+	ctx context.Context, parent *thread.Client, run thread.Run, base string, had *thread.ChildFinished,
 ) error {
 	text, err := t.text(ctx, run.ID)
 	if err != nil {
 		return err
 	}
 	suffix, did := "", Notified
-	if corrected {
+	if had != nil {
 		suffix, did = ".corrected", Corrected
 	}
-	fresh, err := t.post(ctx, parent, t.result(run, text, base+".finished"+suffix, base+".result"+suffix, corrected)...)
+	fresh, err := t.post(ctx, parent, t.result(run, text, base+".finished"+suffix, base+".result"+suffix, had)...)
 	switch {
 	case err == nil && fresh:
 		t.record(run.ID, did, "thread "+run.Parent.ThreadID)
-	case errors.Is(err, errTaken) && !corrected:
+	case errors.Is(err, errTaken) && had == nil:
 		t.pending = true // the next pass compares what is there
 		return nil
 	case errors.Is(err, errTaken):
@@ -92,16 +112,25 @@ func (t *settling) deliver(
 	return err
 }
 
-// result returns the entries for the parent.
-func (t *settling) result(run thread.Run, text, finished, result string, corrected bool) []thread.Entry {
+// resultText is the text of a run's end on the parent.
+func resultText(text string) string {
 	if len(text) > maxResult {
 		text = strings.ToValidUTF8(text[:maxResult], "") + "…"
 	}
-	if text == "" {
-		text = "(no text)"
-	}
+	return cmp.Or(text, "(no text)")
+}
+
+// result returns the entries for the parent. had is the end that they correct; nil for none.
+func (t *settling) result(
+	run thread.Run, text, finished, result string, had *thread.ChildFinished,
+) []thread.Entry {
+	text = resultText(text)
 	verb := verbs[run.Status]
-	if corrected {
+	switch {
+	case had == nil:
+	case had.Status == run.Status:
+		verb += " for another reason"
+	default:
 		verb += " after all"
 	}
 	return []thread.Entry{
@@ -109,7 +138,7 @@ func (t *settling) result(run thread.Run, text, finished, result string, correct
 			Signal: signal(
 				run,
 				thread.TypeChildFinished,
-			), ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: corrected,
+			), ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: had != nil,
 		}),
 		t.entry(result, run.Parent.AuthorID, thread.Chat{
 			Type: thread.TypeChat, Text: fmt.Sprintf("The task on thread %s has %s.\n\n%s", t.id, verb, text),

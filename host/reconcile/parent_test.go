@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,42 @@ func TestNotifyCorrects(t *testing.T) {
 		!strings.Contains(entries[2], `"status":"completed"`) ||
 		!strings.Contains(entries[2], `"corrected":true`) ||
 		!strings.HasPrefix(entries[3], "t1.r1.result.corrected ") {
+		t.Errorf("the parent got %v", entries)
+	}
+}
+
+// A failure that replaces a provisional one is delivered, once, where its cause differs.
+func TestNotifyCorrectsCause(t *testing.T) {
+	w := newWorld(t)
+	failed := func(id, cause string) []string {
+		return []string{
+			`r1.` + id + `.0 {"type":"signal.thread.pi_failed","runId":"r1","harness":"pi","errorClass":"launch",` +
+				`"message":"` + cause + `","exitCode":null,"signal":null}`,
+			`r1.` + id + `.1 {"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"failed"}`,
+		}
+	}
+	settle := func(want ...string) {
+		t.Helper()
+		s, err := w.reconciler().Thread(t.Context(), "t1")
+		var did []string
+		for _, d := range s.Actions {
+			did = append(did, d.Did)
+		}
+		if err != nil || !slices.Equal(did, want) {
+			t.Errorf("got %v, %v, want %v", did, err, want)
+		}
+	}
+	w.post("t1", strings.Replace(running, `"running"}`, `"running","parent":{"threadId":"parent"}}`, 1))
+	w.post("t1", failed("orphan", "the host was stopped")...)
+	w.ahead.Store(int64(11 * time.Minute))
+	settle(reconcile.Notified)
+	settle()
+	w.post("t1", failed("end", "no space left")...)
+	settle(reconcile.Corrected)
+	settle()
+	entries := w.entries("parent")
+	if len(entries) != 4 || !strings.HasPrefix(entries[2], "t1.r1.finished.corrected ") ||
+		!strings.Contains(entries[3], "has failed for another reason.\\n\\nno space left") {
 		t.Errorf("the parent got %v", entries)
 	}
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,72 +12,170 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // Three tasks are delegated at the same time from one thread. Each gets a box and a tree of its own, or works in the
-// parent's box, and the results of all three come to the thread.
-func TestFullDelegate(t *testing.T) {
+// parent's box, and the results of all three come to the thread. No box of a task's own is left.
+func TestFullDelegate(t *testing.T)          { delegateThree(t, "local", false) }
+func TestFullDelegateShared(t *testing.T)    { delegateThree(t, "local", true) }
+func TestFullDelegateDaytona(t *testing.T)   { delegateThree(t, "daytona", false) }
+func TestFullDelegateInDaytona(t *testing.T) { delegateThree(t, "daytona", true) }
+
+func delegateThree(t *testing.T, provider string, shared bool) {
+	t.Parallel()
+	h := newHost(t)
+	d := h.daytona()
+	parent := h.arbe("thread", "new")
+	h.withTasks(parent, provider, h.boxOfPi())
+	in, want := []string{"--environment", "tasks1"}, 3
+	if shared {
+		in, want = []string{"--in", "parent"}, 1
+		h.model.More(say("Here."))
+		first, _ := h.launch("--sandbox", provider, "--keep", "--thread", parent, "--", "make a box")
+		h.ends(first.ThreadID)
+	}
+	gate := filepath.Join(h.dir, "gate")
+	work := bash("echo line >> made.txt; until [ -e " + gate + " ]; do sleep 0.01; done")
+	h.model.More(work, work, work, say("Result."), say("Result."), say("Result."))
+	before := len(h.model.Requests())
+
+	children := h.delegate(3, append([]string{parent}, in...)...)
+	h.provision("--launches", "3")
+	until(t, "all three agents at work", func() bool { return len(h.model.Requests()) == before+3 })
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trees, lines := map[string]bool{}, 0
+	for _, child := range children {
+		h.ends(child)
+		cwd := h.workDir(child)
+		if !trees[cwd] {
+			b, err := os.ReadFile(filepath.Join(cwd, "made.txt"))
+			if err != nil {
+				t.Error(err)
+			}
+			lines += strings.Count(string(b), "line\n")
+		}
+		trees[cwd] = true
+	}
+	if len(trees) != want || lines != 3 {
+		t.Errorf("%d trees with %d lines, want %d", len(trees), lines, want)
+	}
+	if boxes := h.boxes(d); len(boxes) != want {
+		t.Errorf("%d boxes, want %d: %v", len(boxes), want, boxes)
+	}
+	reconcile := func() {
+		t.Helper()
+		if out, err := h.try("reconcile", "--all"); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+	}
+	until(t, "boxes that are released", func() bool {
+		reconcile()
+		return shared || len(h.boxes(d)) == 0
+	})
+	reconcile() // posts nothing
+	h.results(parent, children)
+}
+
+// Daytona makes no box for a task: the result on the thread that has delegated it is a failure, with the cause.
+func TestFullDelegateFails(t *testing.T) {
 	for name, tt := range map[string]struct {
-		in    []string
-		trees int
+		config, cause string
+		fault         func(*http.Request) fakedaytona.Fault
 	}{
-		"isolated": {[]string{"--environment", "local1"}, 3},
-		"shared":   {[]string{"--in", "parent"}, 1},
+		"no quota": {`{}`, "Total CPU limit exceeded", func(r *http.Request) fakedaytona.Fault {
+			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/sandbox") {
+				return fakedaytona.Fault{}
+			}
+			return fakedaytona.Fault{
+				Status: http.StatusBadRequest, Body: `{"message":["Total CPU limit exceeded.","Maximum allowed: 4"]}`,
+			}
+		}},
+		"a wrong image": {`{"image": "none:1"}`, "build_failed: pull access denied for none:1", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t)
+			d := h.daytona()
+			d.Set(func(d *fakedaytona.Server) { d.Fault = tt.fault })
 			parent := h.arbe("thread", "new")
-			h.withTasks(parent)
-			if tt.trees == 1 {
-				h.model.More(say("Here."))
-				first, _ := h.launch("--keep", "--thread", parent, "--", "make a box")
-				h.ends(first.ThreadID)
+			h.withTasks(parent, "daytona", tt.config)
+			child := h.delegate(1, parent, "--environment", "tasks1")[0]
+			h.provision()
+			h.thread = child
+			e := h.end()
+			if e.Status != thread.StatusFailed || e.Cause.ErrorClass != "launch" ||
+				!strings.Contains(e.Cause.Message, tt.cause) {
+				t.Errorf("the run is %+v, want %s", e, tt.cause)
 			}
-			gate := filepath.Join(h.dir, "gate")
-			work := bash("echo line >> made.txt; until [ -e " + gate + " ]; do sleep 0.01; done")
-			h.model.More(work, work, work, say("Result."), say("Result."), say("Result."))
-			before := len(h.model.Requests())
-
-			children := h.delegate(3, append([]string{parent}, tt.in...)...)
-			provision := []string{"provision", "--once", "--launches", "3"}
-			out, err := h.try(append(provision, h.with("", nil)[3:]...)...)
-			if err != nil {
-				t.Fatalf("provision: %v\n%s", err, out)
-			}
-			until(t, "all three agents at work", func() bool { return len(h.model.Requests()) == before+3 })
-			if err := os.WriteFile(gate, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			trees, lines := map[string]bool{}, 0
-			for _, child := range children {
-				h.ends(child)
-				cwd := h.workDir(child)
-				if !trees[cwd] {
-					b, err := os.ReadFile(filepath.Join(cwd, "made.txt"))
-					if err != nil {
-						t.Error(err)
-					}
-					lines += strings.Count(string(b), "line\n")
+			until(t, "a result", func() bool { // once the end has stood for a while
+				out, err := h.try("reconcile", "--notify-after", "1ms", child)
+				if err != nil {
+					t.Fatalf("reconcile: %v\n%s", err, out)
 				}
-				trees[cwd] = true
-			}
-			if len(trees) != tt.trees || lines != 3 {
-				t.Errorf("%d trees with %d lines", len(trees), lines)
-			}
-			for range 2 { // a second pass posts nothing
-				if out, err := h.try("reconcile", "--all"); err != nil {
-					t.Errorf("reconcile: %v\n%s", err, out)
+				return len(h.of(parent)) >= 3
+			})
+			told := textOf(h.of(parent))
+			for _, want := range []string{
+				thread.TypeChildFinished, `"status":"failed"`, "The task on thread " + child + " has failed", tt.cause,
+			} {
+				if !strings.Contains(told, want) {
+					t.Errorf("the parent has no %s: %s", want, told)
 				}
 			}
-			h.results(parent, children)
+			if n := len(h.of(parent)); n != 3 || len(h.boxes(d)) > 0 || len(h.model.Requests()) > 0 {
+				t.Errorf("the parent has %d entries, boxes %v, and the model was asked %d times", n, h.boxes(d),
+					len(h.model.Requests()))
+			}
 		})
 	}
 }
 
-// withTasks gives the host a database with a house, a bot, an environment of local boxes and a thread.
-func (h *host) withTasks(parent string) {
+// daytona gives the host a Daytona.
+func (h *host) daytona() *fakedaytona.Server {
+	d := fakedaytona.New(h.t)
+	h.env = append(h.env, "DAYTONA_API_KEY="+d.Key, "DAYTONA_API_URL="+d.URL, "ARBE_BOX_STREAM_URL="+server)
+	return d
+}
+
+// boxes returns the boxes of the host that are there.
+func (h *host) boxes(d *fakedaytona.Server) (all []string) {
+	h.t.Helper()
+	local, err := filepath.Glob(filepath.Join(h.data, "boxes", "*"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, b := range d.Boxes() {
+		if b.State != "destroyed" && b.State != "destroying" {
+			all = append(all, b.ID)
+		}
+	}
+	return append(all, local...)
+}
+
+// boxOfPi is the config of an environment whose boxes have the scene's pi.
+func (h *host) boxOfPi() string {
+	bin := h.agent.Bin()
+	return string(thread.Marshal(map[string]any{"files": []map[string]string{{
+		"path": "~/.npm-global/bin/pi", "mode": "0755",
+		"content": "#!/bin/sh\nPATH=" + bin + ":$PATH exec " + filepath.Join(bin, "pi") + ` "$@"` + "\n",
+	}}}))
+}
+
+// provision launches the tasks that wait.
+func (h *host) provision(args ...string) {
+	h.t.Helper()
+	all := append([]string{"provision", "--once"}, args...)
+	if out, err := h.try(append(all, h.with("", nil)[3:]...)...); err != nil {
+		h.t.Fatalf("provision: %v\n%s", err, out)
+	}
+}
+
+// withTasks gives the host a database with a house, a bot, an environment of boxes and a thread.
+func (h *host) withTasks(parent, provider, config string) {
 	h.t.Helper()
 	h.database(h.withRows(), func(c *pgx.Conn) error {
 		for _, sql := range []string{
@@ -84,9 +183,10 @@ func (h *host) withTasks(parent string) {
 				on conflict do nothing`,
 			`insert into members (house_id, agent_id, role) select 'house1', id, 'member' from agents
 				on conflict do nothing`,
-			"insert into environments (id, house_id, name, runtime) values ('local1', 'house1', 'local', 'local')",
+			"insert into environments (id, house_id, name, runtime, config) values ('tasks1', 'house1', 'tasks', '" +
+				provider + "', '" + config + "')",
 			`insert into threads (id, stream_id, house_id, environment_id, agent_id, status)
-				select '` + parent + `', '` + parent + `', 'house1', 'local1', id, 'idle' from agents where id = '00000000-0000-4000-8000-000000000001'`,
+				select '` + parent + `', '` + parent + `', 'house1', 'tasks1', id, 'idle' from agents where id = '00000000-0000-4000-8000-000000000001'`,
 		} {
 			if _, err := c.Exec(context.WithoutCancel(h.t.Context()), sql); err != nil {
 				return err

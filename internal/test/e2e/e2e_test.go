@@ -366,7 +366,7 @@ func (s *scene) ends(id string) {
 }
 
 // until waits for something, within reason. It looks less often the longer it waits: many a look is work.
-func until(t *testing.T, what string, f func() bool) {
+func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

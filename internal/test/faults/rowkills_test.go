@@ -48,6 +48,8 @@ type killing struct {
 	f *front
 
 	env []string // of launches, besides the service's
+
+	meanwhile func() // another host's work, while a program stops at its place; nil for none
 }
 
 func newKilling(t *testing.T) *killing {
@@ -121,6 +123,9 @@ func (k *killing) killedAt(cmd *exec.Cmd, place string) {
 			return stopped
 		}
 	})
+	if stopped && k.meanwhile != nil {
+		k.meanwhile()
+	}
 	_ = cmd.Process.Kill() // it may have ended
 	<-ended
 	release()

@@ -19,6 +19,7 @@ func TestHouses(t *testing.T) {
 	s.serve("--secret-keys", keys)
 	s.whoMayWhat()
 	s.threads()
+	s.tasks()
 	s.deletes()
 	s.environments()
 	s.secrets()
@@ -154,6 +155,28 @@ func (s *houseServer) threads() {
 	s.want(201, "", "ann", "POST", "/api/threads/"+id+"/entries", chat)
 	s.want(400, "status", "ann", "PATCH", "/api/threads/mine", `{"closed":true}`)
 	s.want(400, "value", "ann", "PATCH", "/api/threads/"+id, `{"name":"a\u0000b"}`)
+}
+
+// tasks delegates a task again and again, another one with the same key, and one from a thread that is closed.
+func (s *houseServer) tasks() {
+	s.want(201, "", "ann", "POST", "/api/threads", `{"id":"plans","environment":"e1"}`)
+	order := func(status int, pattern, body, key string) string {
+		s.t.Helper()
+		return s.want(status, pattern, "ann", "POST", "/api/threads/plans/tasks", body, "Idempotency-Key", key)
+	}
+	first := order(201, `"threadId"`, `{"task":"do it"}`, "k1")
+	for differs, body := range map[string]string{
+		"task": `{"task":"another"}`, "environment": `{"task":"do it","environment":"e1"}`,
+		"agent": `{"task":"do it","agent":"` + bot + `","harness":"pi"}`, "sandbox": `{"task":"do it","sandbox":"parent"}`,
+		"harness": `{"task":"do it","harness":"codex"}`, "repo": `{"task":"do it","repo":"a/web"}`,
+	} {
+		order(409, `"exists".*another order: its `+differs+` differs`, body, "k1")
+	}
+	s.want(200, `"closed":true`, "ann", "PATCH", "/api/threads/plans", `{"closed":true}`)
+	order(409, `"closed".*thread plans: the thread is closed: open it again`, `{"task":"do it"}`, "k2")
+	if again := order(200, "", `{"task":"do it"}`, "k1"); again != first {
+		s.t.Errorf("the task is %s, and then %s", first, again)
+	}
 }
 
 // listed returns the ids of the threads of a list, all of its pages.

@@ -48,7 +48,6 @@ var claude = Spec{
 		return newest(glob(filepath.Join(claudeHome(b), "projects"), "*/"+id+".jsonl"))
 	},
 	Subagents: claudeSubagents,
-	Amend:     claudeLeaf,
 	Command:   claudeCommand,
 	Live:      &claudeLive,
 }

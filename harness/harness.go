@@ -76,9 +76,6 @@ type Spec struct {
 
 	// Prepare makes what the agent needs in the box; nil: nothing.
 	Prepare func(Box) error
-	// Amend returns a line, without its newline, that a session file needs at its end before the agent continues the
-	// session; nil for none. A nil func: it never needs one.
-	Amend func(path string) ([]byte, error)
 	// Command returns the command for one run.
 	Command func(Box, Task) Invocation
 	// Live is how the running agent is spoken to.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
@@ -118,12 +119,7 @@ func (t Tree) End(ctx context.Context, grace time.Duration) (found, left int) {
 				m.signal(syscall.SIGKILL)
 			}
 		}
-		timer := time.NewTimer(sweepEvery)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		pause.For(ctx, sweepEvery)
 		members = t.Members()
 	}
 	return found, len(members)

@@ -148,6 +148,19 @@ func (d *draft) lose(p thread.Line) {
 	d.gap = true
 }
 
+// amend adds the line that the dialect's Amend returns for the draft. All of that is in its file.
+func (d *draft) amend() error {
+	if d.dialect.Amend == nil {
+		return nil
+	}
+	line, err := d.dialect.Amend(durable.Path(d.file))
+	if err != nil || line == nil {
+		return err
+	}
+	d.Amended = true
+	return errors.Join(d.put(line, d.dialect.Decode(line), d.Last), d.out.Flush())
+}
+
 // put appends a line, which decodes to dec, to the file. entryID is the id of its entry.
 func (d *draft) put(line []byte, dec session.Entry, entryID string) error {
 	d.count(line, dec)

@@ -36,6 +36,10 @@ type Rebuilder struct {
 	// the thread does not name that.
 	Cwd, DefaultCwd string
 
+	// Amend: the file ends with the line that the agent needs to continue it, if the dialect's Amend returns one. The
+	// thread does not hold that line.
+	Amend bool
+
 	// NextPrompt is the id of the prompt of the run to come: a chat that is no turn of the session yet. "" for none.
 	NextPrompt string
 
@@ -65,6 +69,7 @@ type Report struct {
 	Unrelated int            `json:"aside"`            // chats on the thread that are no part of the session
 	OldCwd    string         `json:"oldCwd"`           // where the agent worked
 	Cwd       string         `json:"cwd"`              // where it continues
+	Amended   bool           `json:"amended"`          // the last line is one of Amend, and not the thread's
 	Leaf      string         `json:"leaf"`             // the id of the line that the agent continues from
 	Began     time.Time      `json:"-"`                // of the session, from its header; zero where that has no time
 	Size      int64          `json:"bytes"`            // of the file
@@ -242,8 +247,11 @@ func (r *Rebuilder) finish(sessionID string, now time.Time) (d *draft, report Re
 	if d = r.current(); d == nil {
 		return nil, report, header, ErrNoSession
 	}
+	if err = d.out.Flush(); err == nil && r.Amend {
+		err = d.amend()
+	}
 	report = d.Report
-	if err = d.out.Flush(); err != nil {
+	if err != nil {
 		return d, report, header, err
 	}
 	report.Session = cmp.Or(d.Session, sessionID)

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -178,7 +179,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 			m.Log.Warn("post session lines; retrying", "error", err)
 			failed = err.Error()
 		}
-		pause(ctx, wait/2+rand.N(wait/2))
+		pause.For(ctx, wait/2+rand.N(wait/2))
 		wait = min(2*wait, mostWait)
 	}
 	return nil
@@ -190,22 +191,13 @@ func (m *Mirror) wait(ctx context.Context) {
 	path := m.Path
 	m.mu.Unlock()
 	if path == "" {
-		pause(ctx, findEvery)
+		pause.For(ctx, findEvery)
 		return
 	}
 	if m.watch == nil {
 		m.watch = session.NewWatch(path)
 	}
 	m.watch.Wait(ctx, poll)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 func (m *Mirror) pass(ctx context.Context, last bool) error {

@@ -103,6 +103,9 @@ type Facts struct {
 	Interrupted bool // the runner interrupted the last turn: what the agent makes of that is no failure
 	Unasked     bool // a live run whose agent has taken in nothing
 
+	// Refused is the reason for which the last chat of such a run can never arrive; "" if it had none.
+	Refused string
+
 	OOM      bool // the cgroup's counter of OOM kills grew while the agent ran
 	DiskFull bool // the agent's disk was full when it ended
 }
@@ -154,8 +157,11 @@ func Decide(f Facts) Verdict {
 	if t.State == Ended && quiet && !unknown {
 		return is(Completed, "", "ended_well", "")
 	}
-	// A live run without a chat has done all that it was asked for.
+	// A live run without a chat has done all that it was asked for. One whose chats were all refused has done none.
 	if f.Unasked && t.State == None && !unknown && (waited || f.Action == ActionNone && f.Exit.Known && quiet) {
+		if f.Refused != "" {
+			return is(Failed, ClassExit, "refused", because("no chat reached the agent", f.Refused))
+		}
 		return is(Completed, "", "unasked", "")
 	}
 

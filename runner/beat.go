@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
@@ -35,12 +36,8 @@ func (r *run) beat(ctx context.Context) error {
 	for {
 		p.spoke, p.waiting = max(p.spoke, time.Duration(r.acked.Load())), r.live.waits()
 		if wait := p.due(r.closing.Load()) - runfolder.Clock(); wait > 0 {
-			timer := time.NewTimer(min(wait, r.Heartbeat)) // lines may be acknowledged meanwhile, or the end begin
-			select {
-			case <-ctx.Done():
-				timer.Stop()
+			if !pause.For(ctx, min(wait, r.Heartbeat)) { // lines may be acknowledged meanwhile, or the end begin
 				return nil
-			case <-timer.C:
 			}
 			continue
 		}

@@ -156,16 +156,18 @@ func (c *conversation) endedBy() (outcome.Action, string) {
 	return c.ended, c.endedWhy
 }
 
-// verdictFacts returns what the journal has for the verdict. end is the index behind the run's last line.
-func (c *conversation) verdictFacts(end int) (interrupted, unasked bool) {
+// addFacts adds what the journal has for the verdict. end is the index behind the run's last line.
+func (c *conversation) addFacts(facts *outcome.Facts, end int) {
 	if c == nil {
-		return false, false
+		return
 	}
 	c.journal.view(func(l *live.Ledger) {
-		interrupted = l.Interrupted || l.CutOff && end <= l.TurnLine
-		unasked = len(l.Lines) == 0
+		facts.Interrupted = l.Interrupted || l.CutOff && end <= l.TurnLine
+		facts.Unasked = len(l.Lines) == 0
+		if facts.Unasked && !l.Handled {
+			facts.Refused = l.Why
+		}
 	})
-	return interrupted, unasked
 }
 
 // newAgent prepares the input for a new process that becomes the agent.

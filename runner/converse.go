@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/live"
 	"arbe.0sk.ar/runner/runner/runfolder"
@@ -68,7 +69,7 @@ func (c *conversation) write(ctx context.Context, lines ...[]byte) bool {
 			return false
 		}
 		if b = b[n:]; len(b) > 0 {
-			pause(ctx, pipePoll)
+			pause.For(ctx, pipePoll)
 		}
 	}
 	return len(b) == 0
@@ -260,7 +261,7 @@ func (c *conversation) lost(s live.Sent) {
 	c.doubt.tries++
 	switch {
 	case c.spec.Handles:
-		c.refuse(s.Chat, "an extension of the agent has handled it: the session has no record of it")
+		c.drop(live.OpHandled, s.Chat, "an extension of the agent has handled it: the session has no record of it")
 	case c.talk.Queued(s.ID):
 		if err := c.journal.note(live.Record{Op: live.OpBack, ID: s.ID}); err != nil {
 			c.Log.Warn("record that a chat is lost", "error", err)
@@ -271,13 +272,16 @@ func (c *conversation) lost(s live.Sent) {
 }
 
 // refuse notes that a chat can never arrive.
-func (c *conversation) refuse(chat, reason string) {
-	n := 0
+func (c *conversation) refuse(chat, reason string) { c.drop(live.OpRefused, chat, reason) }
+
+// drop notes that no line of the session will ever have a chat.
+func (c *conversation) drop(op live.Op, chat, reason string) {
+	n, reason := 0, c.Redact.Text(reason)
 	c.journal.view(func(l *live.Ledger) { n = l.Refused })
 	e := c.entry(fmt.Sprintf("%s.refused.%d", c.RunID, n), thread.ChatRefused{
-		Signal: c.signal(thread.TypeRefused), Chat: chat, Reason: c.Redact.Text(reason),
+		Signal: c.signal(thread.TypeRefused), Chat: chat, Reason: reason,
 	})
-	if err := c.journal.sync(live.Record{Op: live.OpRefused, Chat: chat}, postRecord(e, 0)); err != nil {
+	if err := c.journal.sync(live.Record{Op: op, Chat: chat, Why: reason}, postRecord(e, 0)); err != nil {
 		c.Log.Warn("record a refused chat", "error", err)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
@@ -38,7 +39,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	r.readToEnd(abandon)
 	sum, end := r.follower.summary(), r.mirror.Tallied()
 	facts.Turn, facts.Stderr, facts.Node = sum.turn, r.stderrTail(), r.Spec.Node
-	facts.Interrupted, facts.Unasked = r.live.verdictFacts(end.Index)
+	r.live.addFacts(&facts, end.Index)
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"
@@ -93,10 +94,8 @@ func (r *run) readToEnd(abandon context.Context) {
 		if r.excuse(&mirror.ReadError{Err: err}) == nil {
 			return
 		}
-		select {
-		case <-abandon.Done():
+		if !pause.For(abandon, 200*time.Millisecond) {
 			return
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
@@ -252,10 +251,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		if r.unreadSince != 0 {
 			wait = min(wait, time.Second)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait/2 + rand.N(wait/2)):
-		}
+		pause.For(ctx, wait/2+rand.N(wait/2))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -38,10 +39,8 @@ func (c *conversation) listen(ctx context.Context) error {
 			c.Log.Warn("follow thread; chats and requests do not arrive, retrying", "error", err)
 			logged = true
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return nil
-		case <-time.After(wait):
 		}
 	}
 }

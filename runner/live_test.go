@@ -231,6 +231,49 @@ func TestLiveRequests(t *testing.T) {
 	}
 }
 
+// A run of whose chats the agent takes none has failed. One that has done anything has not.
+func TestLiveRefused(t *testing.T) {
+	const refused = "refuse No API key found for anthropic."
+	for _, tt := range []struct {
+		name    string
+		prompt  string
+		next    string
+		refused int
+		want    outcome.Outcome
+	}{
+		{"all", refused, "", 1, outcome.Failed},
+		{"both", "refuse it is too early", refused, 2, outcome.Failed},
+		{"all but one", refused, "hello", 1, outcome.Completed},
+		{"an extension has handled one", refused, "/command", 2, outcome.Completed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			server := fakethread.New(t, nil)
+			cfg, read := liveSetup(t, server)
+			cfg.Prompt = tt.prompt
+			g := goLive(t, server, cfg, read)
+			server.Await(func(e thread.Entry) bool { return e.ID == "r1.prompt" })
+			if tt.next != "" {
+				g.say("a", "", tt.next)
+			}
+			g.await("the chats are refused", func() bool {
+				return strings.Count(words(server.Entries()), "chat_refused") == tt.refused
+			})
+			v := g.finish()
+			if v.Outcome != tt.want {
+				t.Errorf("got %+v", v)
+			}
+			if tt.want == outcome.Failed && (v.ErrorClass != outcome.ClassExit || v.ExitStatus() != 1 ||
+				!strings.HasSuffix(v.Message, "No API key found for anthropic.")) {
+				t.Errorf("got %+v", v)
+			}
+			if got := pendingOn(server.Entries()); got != "" {
+				t.Errorf("pending: %s", got)
+			}
+		})
+	}
+}
+
 // The end of a run by its idle time, and before its first chat.
 func TestLiveIdle(t *testing.T) {
 	t.Parallel()

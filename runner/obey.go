@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -52,10 +53,8 @@ func (r *run) obey(ctx context.Context) error {
 			r.Log.Warn("follow thread; requests to cancel do not arrive, retrying", "error", err)
 			logged = true
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return nil
-		case <-time.After(wait):
 		}
 	}
 }

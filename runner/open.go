@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
@@ -95,10 +96,7 @@ func (r *run) openThread(ctx context.Context) error {
 				"waited", r.Timeout, "error", err)
 			return nil
 		}
-		select {
-		case <-limited.Done():
-		case <-time.After(wait/2 + rand.N(wait/2)):
-		}
+		pause.For(limited, wait/2+rand.N(wait/2))
 	}
 }
 

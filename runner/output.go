@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
@@ -195,7 +196,7 @@ func copyOutput(ctx context.Context, path string, w io.Writer, wrote *atomic.Int
 		if err != nil && !errors.Is(err, io.EOF) || ctx.Err() != nil {
 			return err
 		}
-		pause(ctx, showEvery)
+		pause.For(ctx, showEvery)
 	}
 }
 
@@ -231,7 +232,7 @@ func copyAnswers(
 		if err := errors.Join(lines.read(last, take), werr); err != nil || last {
 			return err
 		}
-		pause(ctx, showEvery)
+		pause.For(ctx, showEvery)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -31,10 +32,7 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 			return nil
 		// perhaps a proxy's answer, while the server starts
 		case thread.NotFound(err) && runfolder.Clock()-began < r.Timeout:
-			select {
-			case <-ctx.Done():
-			case <-time.After(min(r.intervals.retryPrompt, r.Timeout/4)):
-			}
+			pause.For(ctx, min(r.intervals.retryPrompt, r.Timeout/4))
 			continue
 		case thread.Refused(err) || thread.Redirected(err):
 			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}

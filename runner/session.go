@@ -136,10 +136,10 @@ func (r *run) newSession(s *sessionFile) (made bool, err error) {
 // amend adds the line to a session file that the agent needs to continue it, if any. It is the last one before those of
 // the run, and mirrored as they are.
 func (r *run) amend(s *sessionFile) error {
-	if r.Spec.Amend == nil {
+	if r.Spec.Dialect.Amend == nil {
 		return nil
 	}
-	line, err := r.Spec.Amend(s.path)
+	line, err := r.Spec.Dialect.Amend(s.path)
 	if err != nil || line == nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
@@ -191,7 +192,7 @@ func (r *run) startAgent(ctx context.Context, command harness.Command) (*harness
 		if wait == firstStart {
 			r.Log.Warn("start agent: no room, retrying", "for", startFor, "error", err)
 		}
-		pause(ctx, wait)
+		pause.For(ctx, wait)
 		if ctx.Err() != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // Intervals of trimming: while an output may outgrow its bound, while one grows, and if the kernel can't report growth.
@@ -67,9 +69,9 @@ func (t *trimmer) run(ctx context.Context) error {
 		case !grew:
 			t.wait(ctx)
 		case kept > maxOutput/4:
-			pause(ctx, trimFast)
+			pause.For(ctx, trimFast)
 		default:
-			pause(ctx, trimEvery)
+			pause.For(ctx, trimEvery)
 		}
 	}
 	return nil
@@ -82,7 +84,7 @@ func (t *trimmer) wait(ctx context.Context) {
 			return
 		}
 	}
-	pause(ctx, trimPoll)
+	pause.For(ctx, trimPoll)
 }
 
 // shorten frees the blocks of all but the end of the file, and returns the file's size. Offsets stay valid for readers.
@@ -118,13 +120,3 @@ func (o *output) shorten() (size int64, err error) {
 
 // holeUnit is the alignment of holes in a file.
 const holeUnit = 64 << 10
-
-// pause waits for d, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
@@ -150,7 +151,7 @@ func (r *run) catchUp(ctx context.Context) {
 		if path, _ := r.session(); path == "" || ctx.Err() != nil || runfolder.Clock()-began > mirrorFirst {
 			break
 		}
-		pause(ctx, locateEvery)
+		pause.For(ctx, locateEvery)
 	}
 	r.look()
 }

@@ -14,7 +14,7 @@ import (
 // its cost) beside them. A file has no header; its name is the session's id.
 var Claude = Dialect{
 	Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller,
-	Turn: claudeTurn,
+	Turn: claudeTurn, Amend: claudeLeaf,
 }
 
 // claudeTypes are the line types of claude without part in a turn: those of 2.1.329 and of versions before it.

@@ -108,6 +108,9 @@ type Dialect struct {
 	// Turn returns lines for a turn that has none: none for an empty turn. omitted names what of the turn they can't
 	// hold ("thinking").
 	Turn func(t Turn, at Place) (lines [][]byte, omitted string)
+	// Amend returns the line that the session file at path needs at its end before the agent continues it; nil for
+	// none. A nil func: it never needs one.
+	Amend func(path string) ([]byte, error)
 }
 
 // Dialects returns all dialects.

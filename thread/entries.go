@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // Entry returns the thread's entry with this id. ok is false where the thread has none. For a thread that was never
@@ -32,7 +34,7 @@ func (c *Client) EntryWithin(ctx context.Context, id string, patience time.Durat
 		if err == nil || final(err) || ctx.Err() != nil || left <= 0 {
 			return e, ok, err
 		}
-		pause(ctx, min(wait, left))
+		pause.For(ctx, min(wait, left))
 	}
 }
 
@@ -127,7 +129,7 @@ func (s Selection) ReadBack(ctx context.Context, before string, f func(Entry) er
 		began := time.Now()
 		piece, page, err := s.pieceBefore(ctx, before, limit)
 		for wait := firstWait; next != "" && away(err) && time.Since(began) < readAway; {
-			if pause(ctx, wait); ctx.Err() != nil {
+			if !pause.For(ctx, wait) {
 				break
 			}
 			piece, page, err = s.pieceBefore(ctx, before, limit)

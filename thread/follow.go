@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // Waits of Follow where the server can't be asked to wait, or is away.
@@ -52,7 +54,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 			case final(err) && !NotFound(err):
 				return err
 			default:
-				pause(ctx, away)
+				pause.For(ctx, away)
 				away = min(2*away, slowPoll)
 				continue
 			}
@@ -71,7 +73,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 				return nil
 			}
 			failures = -1 // what comes may be another thread
-			pause(ctx, quickPoll)
+			pause.For(ctx, quickPoll)
 			continue
 		case errors.Is(err, ErrRewound):
 			return ErrRewound
@@ -81,7 +83,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 		case err != nil && final(err):
 			return err
 		case err != nil:
-			pause(ctx, away)
+			pause.For(ctx, away)
 			away = min(2*away, slowPoll)
 			continue
 		case tail != nil && tail():
@@ -93,9 +95,9 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 		}
 		switch page.Next {
 		case "": // all is read again each time: the longer that takes, the less often
-			pause(ctx, min(max(quickPoll, 10*took), slowPoll))
+			pause.For(ctx, min(max(quickPoll, 10*took), slowPoll))
 		case from:
-			pause(ctx, quickPoll-took) // after a server that has waited this is no pause at all
+			pause.For(ctx, quickPoll-took) // after a server that has waited this is no pause at all
 		}
 	}
 	return nil
@@ -108,13 +110,4 @@ func unwaited(err error) bool {
 		return true
 	}
 	return false
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

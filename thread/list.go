@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // ErrNoList is the error of a server that has no list of threads: an older one, or no thread server at all.
@@ -164,9 +166,9 @@ func (l List) Watch(
 			return err
 		case w.upToDate: // the server has served it, and has ended the connection
 			away = quickPoll
-			pause(ctx, firstWait)
+			pause.For(ctx, firstWait)
 		default:
-			pause(ctx, away)
+			pause.For(ctx, away)
 			away = min(2*away, slowPoll)
 		}
 	}

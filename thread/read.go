@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // The offsets around what was read come with every read, and whether its end is the thread's end.
@@ -190,7 +192,7 @@ func (r *reading) toTail(ctx context.Context) (Page, error) {
 		if r.arrived != arrived {
 			wait = firstWait
 		}
-		pause(ctx, min(wait, left))
+		pause.For(ctx, min(wait, left))
 		first, wait = min(r.silence, r.patience-time.Since(r.arrived)), min(2*wait, time.Second)
 	}
 }

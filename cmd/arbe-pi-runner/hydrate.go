@@ -70,7 +70,7 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	if c.Bool("dry-run") {
 		out = ""
 	}
-	r := &hydrate.Rebuilder{Dialect: spec.Dialect, TempDir: os.TempDir()}
+	r := &hydrate.Rebuilder{Dialect: spec.Dialect, TempDir: os.TempDir(), Amend: true}
 	if out != "" && out != stdoutFile {
 		if err := free(out, c.Bool("force")); err != nil {
 			return err
@@ -198,6 +198,9 @@ func printReport(w io.Writer, out string, d hydrate.Report) {
 		"lines converted from another harness or mirror")
 	for _, part := range slices.Sorted(maps.Keys(d.Omitted)) {
 		count(d.Omitted[part], "turn without its "+part, "turns without their "+part)
+	}
+	if d.Amended {
+		fmt.Fprintln(w, "  1 line added, so that the agent continues from the newest turn")
 	}
 	count(d.Redacted, "line with a redacted secret", "lines with a redacted secret")
 	count(d.Cut, "line with cut text", "lines with cut text")

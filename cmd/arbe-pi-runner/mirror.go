@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/hydrate"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
@@ -183,9 +184,6 @@ func persist(ctx context.Context, pass func(context.Context) error, l *limit) er
 				Cause:  fmt.Errorf("not all lines reached the thread: %w", err),
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
+		pause.For(ctx, time.Second)
 	}
 }

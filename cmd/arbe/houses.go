@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // houseFlags are the flags of a server with houses.
@@ -163,11 +164,7 @@ func (r *lateRows) project(ctx context.Context, s server.Serving) error {
 	}
 	db, err := r.open(ctx)
 	for ; err != nil; db, err = r.open(ctx) {
-		t := time.NewTimer(reopenEvery)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.For(ctx, reopenEvery) {
 			return nil
 		}
 	}

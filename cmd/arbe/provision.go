@@ -25,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -117,24 +118,12 @@ func (p *program) provisioning(
 		h, _ := p.beside(c, d, cfg, s)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {
-			if !wait(ctx, reopenEvery) {
+			if !pause.For(ctx, reopenEvery) {
 				return nil
 			}
 		}
 		l := &launches{host: h, cli: c, db: db, key: s.Secret, logger: cfg.Logger}
 		return l.provisioner().Run(ctx)
-	}
-}
-
-// wait waits; false where ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -28,7 +28,7 @@ func writeSession(w io.Writer, harness string, entries iter.Seq2[thread.Entry, e
 	if err != nil {
 		return err
 	}
-	r := &hydrate.Rebuilder{Dialect: d, TempDir: os.TempDir(), DefaultCwd: "/"}
+	r := &hydrate.Rebuilder{Dialect: d, TempDir: os.TempDir(), DefaultCwd: "/", Amend: true}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	for e, err := range entries {
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -73,21 +74,9 @@ func (p *Projector) Run(ctx context.Context) error {
 			rest = wait
 			wait = min(2*wait, mostWait)
 		}
-		if !pause(ctx, rest) {
+		if !pause.For(ctx, rest) {
 			return nil
 		}
-	}
-}
-
-// pause waits; false where ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -116,7 +105,7 @@ func (p *Projector) follow(ctx context.Context, caughtUp func()) error {
 		if err != nil {
 			return err
 		}
-		if !pause(ctx, projectorRest) {
+		if !pause.For(ctx, projectorRest) {
 			return nil
 		}
 	}

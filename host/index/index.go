@@ -29,6 +29,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -253,7 +254,7 @@ func (x *Index) Run(ctx context.Context) error {
 			break
 		}
 		x.logger.Warn("build the index of threads", "error", err, "again_in", wait)
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return nil
 		}
 	}
@@ -283,21 +284,9 @@ func (x *Index) Run(ctx context.Context) error {
 			default:
 			}
 		}
-		if !pause(ctx, rest) {
+		if !pause.For(ctx, rest) {
 			return nil
 		}
-	}
-}
-
-// pause waits; false where ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -104,7 +105,7 @@ func (x *Index) settle(ctx context.Context) error {
 		if idle {
 			return nil
 		}
-		if left == 0 && !pause(limited, time.Millisecond) { // Run folds the last ones
+		if left == 0 && !pause.For(limited, time.Millisecond) { // Run folds the last ones
 			return context.Cause(ctx)
 		}
 	}

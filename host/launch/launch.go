@@ -31,6 +31,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -295,12 +296,7 @@ func (g *launching) runs(ctx context.Context, id string, p sandbox.Process) (boo
 		if err == nil || n == looks || ctx.Err() != nil {
 			return is, err
 		}
-		timer := time.NewTimer(time.Duration(n) * time.Second)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		pause.For(ctx, time.Duration(n)*time.Second)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -252,9 +253,7 @@ func (l OnStream) append(ctx context.Context, decide func(State) (Record, error)
 		case !errors.As(err, &taken) || taken.Status != http.StatusConflict:
 			return fmt.Errorf("write the lease %s: %w", l.Client.Thread, err)
 		}
-		select {
-		case <-time.After(rand.N(time.Duration(n+1) * 20 * time.Millisecond)):
-		case <-ctx.Done():
+		if !pause.For(ctx, rand.N(time.Duration(n+1)*20*time.Millisecond)) {
 			return context.Cause(ctx)
 		}
 	}

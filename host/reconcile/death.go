@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -85,8 +86,8 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 		if e, why, err = t.look(ctx, run); err == nil || n == tries-1 || errors.Is(err, errProviderDown) {
 			break
 		}
-		if serr := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); serr != nil {
-			return serr
+		if !pause.For(ctx, cmp.Or(t.r.Again, 2*time.Second)) {
+			return context.Cause(ctx)
 		}
 	}
 	e.NoAnswer = err != nil
@@ -95,8 +96,8 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	}
 	if e.Gone || e.Runner == dead {
 		// Query again: a provider may lose a box for a moment.
-		if serr := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); serr != nil {
-			return serr
+		if !pause.For(ctx, cmp.Or(t.r.Again, 2*time.Second)) {
+			return context.Cause(ctx)
 		}
 		again, _, aerr := t.look(ctx, run)
 		e.Gone, err = e.Gone && again.Gone, errors.Join(err, aerr)
@@ -202,15 +203,4 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, run.Sandbox.Provider, id)
 	}
 	return e, why, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -71,8 +72,8 @@ func (t *settling) settleExec(ctx context.Context, x thread.OpenExec) error {
 	seen, _, err := t.look(ctx, like)
 	if err == nil && (seen.Gone || seen.Runner == dead) {
 		// Query again: a provider may lose a box for a moment.
-		if err := sleep(ctx, cmp.Or(t.r.Again, 2*time.Second)); err != nil {
-			return err
+		if !pause.For(ctx, cmp.Or(t.r.Again, 2*time.Second)) {
+			return context.Cause(ctx)
 		}
 		again, _, aerr := t.look(ctx, like)
 		seen.Gone, err = seen.Gone && again.Gone, aerr

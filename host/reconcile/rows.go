@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -241,8 +242,8 @@ func (p *pass) missing(ctx context.Context, v *view, row resolve.Row) error {
 			return err
 		}
 		if n == 0 {
-			if err := sleep(ctx, p.again()); err != nil {
-				return err
+			if !pause.For(ctx, p.again()) {
+				return context.Cause(ctx)
 			}
 		}
 	}

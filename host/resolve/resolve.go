@@ -21,6 +21,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -116,8 +117,8 @@ func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
 		if time.Since(began) > orElse(r.WaitFor, 15*time.Minute) {
 			return nil, ErrSlow
 		}
-		if err := sleep(ctx, orElse(r.WaitEvery, time.Second)); err != nil {
-			return nil, err
+		if !pause.For(ctx, orElse(r.WaitEvery, time.Second)) {
+			return nil, context.Cause(ctx)
 		}
 	}
 }
@@ -233,7 +234,7 @@ func (b *Box) renew(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(ctx, Patience/5) == nil {
+		for pause.For(ctx, Patience/5) {
 			_ = b.note(ctx)
 		}
 	}()
@@ -320,15 +321,4 @@ func orElse(d, otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return d
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

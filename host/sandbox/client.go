@@ -146,15 +146,3 @@ func backoff(first, most time.Duration, attempt int, resp *http.Response) time.D
 	}
 	return wait
 }
-
-// sleep waits for d, or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

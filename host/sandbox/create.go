@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // Labels of Daytona boxes: the kind of box, which Daytona's SDK needs, and the name of the working directory, for Open.
@@ -196,8 +198,8 @@ func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, er
 			}
 			return info{}, err
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return info{}, err
+		if !pause.For(ctx, wait) {
+			return info{}, context.Cause(ctx)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // DaytonaName is Daytona's part of a Ref.
@@ -227,8 +229,8 @@ func (p *Daytona) started(
 				woken = i.State
 			}
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return i, fmt.Errorf("daytona: start the box %s: %w; its state is %s", i.ID, err, i.State)
+		if !pause.For(ctx, wait) {
+			return i, fmt.Errorf("daytona: start the box %s: %w; its state is %s", i.ID, context.Cause(ctx), i.State)
 		}
 		next, err := p.get(ctx, i.ID)
 		if err != nil {
@@ -316,8 +318,8 @@ func (p *Daytona) destroy(ctx context.Context, id string) error {
 		if !answered(err, http.StatusConflict, http.StatusBadRequest) {
 			return err
 		}
-		if serr := sleep(ctx, wait); serr != nil {
-			return errors.Join(err, serr)
+		if !pause.For(ctx, wait) {
+			return errors.Join(err, context.Cause(ctx))
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/coder/websocket"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // maxLogLine exceeds any line that execScript prints. A longer line is not the script's, and is cut.
@@ -47,8 +49,8 @@ func (s *session) follow(ctx context.Context) error {
 		if fails++; fails == tries {
 			return rerr
 		}
-		if err := sleep(ctx, backoff(s.b.p.pace, slower*s.b.p.pace, fails, nil)); err != nil {
-			return err
+		if !pause.For(ctx, backoff(s.b.p.pace, slower*s.b.p.pace, fails, nil)) {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -101,7 +103,7 @@ func (s *session) read(ctx context.Context) error {
 func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
 	every := 100 * s.b.p.pace
 	for idle := 0; idle < 2; {
-		if sleep(ctx, every) != nil {
+		if !pause.For(ctx, every) {
 			return
 		}
 		ping, cancel := context.WithTimeout(ctx, every)

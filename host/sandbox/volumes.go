@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // volumeTimeout bounds the wait for a volume that is being made.
@@ -50,7 +52,8 @@ func (p *Daytona) readyVolume(ctx context.Context, name string) (volume, error) 
 		case v.State != "creating" && v.State != "pending_create":
 			return v, fmt.Errorf("daytona: the volume %s is %s %s", name, v.State, clip(v.ErrorReason))
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if !pause.For(ctx, wait) {
+			err := context.Cause(ctx)
 			return v, fmt.Errorf("daytona: wait for the volume %s: %w; its state is %s", name, err, v.State)
 		}
 	}

@@ -192,7 +192,7 @@ func TestLargeSlowReaders(t *testing.T) {
 }
 
 // An event of line ends is six times as long as they are, and is not held.
-func TestEventOfNewlines(t *testing.T) {
+func TestLargeEventOfNewlines(t *testing.T) {
 	b := besiege(t)
 	token := b.token(token.Grant{Stream: "s"})
 	if status, body := b.ask("PUT", "/v1/stream/s", token, "text/plain", strings.Repeat("\n",

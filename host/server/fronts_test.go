@@ -171,7 +171,7 @@ func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 		waits: make(chan struct{}, 1000),
 		seen:  make(chan string),
 		more:  make(chan struct{}),
-		gone:  make(chan struct{}),
+		gone:  make(chan struct{}, 1000),
 	}
 	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The path as it was sent: cleaning it is not what is tested here.

@@ -32,6 +32,9 @@ func Unnamed(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// Path returns a path at which this process can open an Unnamed file once more, as long as it is open.
+func Path(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
 // Name gives an Unnamed file the name path, and replaces a file that has it. When it returns, content and name are on
 // disk. The folder must exist. With ErrCopy nothing has changed: path is on another file system than the file, or one
 // of the two can't do this.
@@ -41,8 +44,7 @@ func Name(f *os.File, path string) error {
 	}
 	// A link replaces no file, and a rename does. The name up to there is as one of Create.
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-"+rand.Text())
-	from := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-	if err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, temp, unix.AT_SYMLINK_FOLLOW); err != nil {
+	if err := unix.Linkat(unix.AT_FDCWD, Path(f), unix.AT_FDCWD, temp, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return fmt.Errorf("%w: %w", ErrCopy, &fs.PathError{Op: "link", Path: temp, Err: err})
 	}
 	if err := os.Rename(temp, path); err != nil {

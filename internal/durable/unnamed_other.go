@@ -4,7 +4,9 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 )
 
 // ErrCopy is the error of Name for a file that can't get that name: the bytes have to be copied.
@@ -18,6 +20,14 @@ func Unnamed(dir string) (*os.File, error) {
 		_ = os.Remove(f.Name()) // Windows refuses
 	}
 	return f, err
+}
+
+// Path returns a path at which this process can open an Unnamed file once more, as long as it is open.
+func Path(f *os.File) string {
+	if runtime.GOOS == "windows" { // where the file has kept its name
+		return f.Name()
+	}
+	return fmt.Sprintf("/dev/fd/%d", f.Fd())
 }
 
 // Name returns ErrCopy.

@@ -23,6 +23,7 @@ import (
 	"os"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -166,7 +167,7 @@ func (s *supervisor) watch(ctx context.Context, p *process) {
 			return
 		}
 		from = "0" // the thread was restored, or the server refuses: try again
-		pause(ctx, 15*time.Second)
+		pause.For(ctx, 15*time.Second)
 	}
 }
 
@@ -245,13 +246,11 @@ func (s *supervisor) post(ctx context.Context, entries ...thread.Entry) error {
 			return err
 		}
 		s.Log.Warn("not posted; trying again", "entry", entries[0].ID, "error", err)
-		pause(ctx, wait)
+		pause.For(ctx, wait)
 	}
 }
 
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) { pauseUntil(ctx.Done(), d) }
-
+// pauseUntil waits for d, or until quit is closed.
 func pauseUntil(quit <-chan struct{}, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -19,6 +19,8 @@ type Record struct {
 	Idles int      `json:"idles,omitempty"` // of a turn: number of the agent's idle reports so far
 	Line  int      `json:"line,omitempty"`  // index of a line of the session; see the Ops
 
+	Why string `json:"why,omitempty"` // reason of a refused chat
+
 	// Of a put.
 	Attempt int    `json:"attempt,omitempty"` // how often the chat was put before
 	Text    string `json:"text,omitempty"`    // as the agent gets it
@@ -46,6 +48,7 @@ const (
 	OpInterrupt Op = "interrupt" // an interrupt is about to be written, maybe for a chat; without an ID: it was not
 	OpAsked     Op = "asked"     // a request of the agent, which has this id, is about to be answered
 	OpRefused   Op = "refused"   // the chat can never arrive
+	OpHandled   Op = "handled"   // an extension of the agent has handled the chat: no line will have it
 	OpTurn      Op = "turn"      // a turn has ended; Line is behind its last line
 	OpPost      Op = "post"      // the entry is to be posted once the lines before Line are on the thread
 	OpPosted    Op = "posted"    // the thread has the entry
@@ -80,7 +83,9 @@ type state struct {
 	Agents      int              // number of processes that were to become the agent
 	Turns       int              // number of turns that have ended
 	TurnLine    int              // behind the last line of the last one
-	Refused     int              // number of refused chats
+	Refused     int              // number of refused chats, those that an extension has handled included
+	Handled     bool             // an extension has handled a chat
+	Why         string           // reason for which the last other one was refused
 	Requests    map[string]int   // numbers of the agent's requests, by their ids
 	Interrupted bool             // the turn since then was interrupted by the runner
 	CutOff      bool             // the last turn that has ended was
@@ -153,7 +158,10 @@ func (l *Ledger) Add(r Record) {
 			l.Requests[r.ID] = len(l.Requests)
 		}
 	case OpRefused:
-		l.Refused++
+		l.Refused, l.Why = l.Refused+1, r.Why
+		l.finish(r.Chat)
+	case OpHandled:
+		l.Refused, l.Handled = l.Refused+1, true
 		l.finish(r.Chat)
 	case OpTurn:
 		l.Turns, l.TurnLine, l.Idles = l.Turns+1, r.Line, r.Idles

@@ -164,8 +164,15 @@ func TestLedger(t *testing.T) {
 	if l.Interrupted || !l.CutOff || l.Turns != 1 || l.TurnLine != 6 || l.Idles != 2 || len(l.Turn) > 0 {
 		t.Errorf("after the turn: %+v", l)
 	}
-	add(live.OpRefused, "", "c")
+	l.Add(live.Record{Op: live.OpRefused, Chat: "c", Why: "no"})
 	want("refused", "", false, true, true)
+	if l.Refused != 1 || l.Why != "no" || l.Handled {
+		t.Errorf("refused: %+v", l)
+	}
+	l.Add(live.Record{Op: live.OpHandled, Chat: "d", Why: "an extension"})
+	if l.Refused != 2 || l.Why != "no" || !l.Handled || !l.Holds("d") {
+		t.Errorf("handled: %+v", l)
+	}
 	add(live.OpPut, "m3", "a")
 	want("put again", "m3", true)
 	add(live.OpAgent, "", "") // another process

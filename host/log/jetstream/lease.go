@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // A leader with heartbeats of a majority within leaseRecent was the only leader until then, and stays so for at least
@@ -44,7 +45,7 @@ func (n *Engine) confirm(ctx context.Context, s *shard) error {
 			s.lease.at = began
 			return nil
 		}
-		if !pause(within, wait) {
+		if !pause.For(within, wait) {
 			return fmt.Errorf("read from %s: %w", s.stream, errors.Join(engine.ErrStale, err, ctx.Err()))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // mostBatch is how many messages nats-server accepts as one batch by default.
@@ -64,7 +65,7 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 			return 0, fmt.Errorf("append to %s: %w", s.stream, err)
 		}
 		over := left() < wait
-		if !over && !pause(ctx, wait) {
+		if !over && !pause.For(ctx, wait) {
 			over, err = true, ctx.Err()
 		}
 		if over {

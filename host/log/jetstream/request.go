@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 const jsAPI = "$JS.API."
@@ -78,21 +80,9 @@ func (n *Engine) retry(ctx context.Context, f func(limit time.Duration) error) e
 		if took, all := time.Since(began), n.patience.request(time.Now()); took+wait > all {
 			return fmt.Errorf("no answer within %s: %w", all, err)
 		}
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return ctx.Err()
 		}
-	}
-}
-
-// pause waits. It reports false if ctx was done before.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }
 

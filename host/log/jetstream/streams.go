@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // headsAtOnce is how many last messages one request reads. nats-server sends at most 1024.
@@ -76,7 +77,7 @@ func (n *Engine) lasts(ctx context.Context, s *shard, subjects []string, last ui
 			return nil, err
 		}
 		if upTo < last || len(messages) == 0 { // this replica lags behind, or has none of them
-			if lag++; lag < 5 && pause(ctx, firstWait<<lag) {
+			if lag++; lag < 5 && pause.For(ctx, firstWait<<lag) {
 				continue
 			}
 			subject := subjects[0] // one by one from the leader

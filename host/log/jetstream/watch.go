@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 const (
@@ -65,7 +67,7 @@ func (n *Engine) watchShard(ctx context.Context, s *shard, f func(stream string)
 			n.log.Warn("restarting the watch of a NATS stream", "stream", s.stream, "error", err)
 			logged = time.Now()
 		}
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return nil
 		}
 		wait = min(2*wait, lastWait)

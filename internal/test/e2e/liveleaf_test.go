@@ -6,17 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/model"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // A claude-code that notes a leaf of its session, and is killed when later turns stand beside it, continues from the
-// last turn, in the box and rebuilt.
+// last turn, in the box, rebuilt, and rebuilt by hand without a runner.
 func TestFullClaudeLeaf(t *testing.T) {
 	for _, how := range []string{"continue", "hydrate"} {
 		t.Run(how, func(t *testing.T) {
@@ -49,6 +52,7 @@ func TestFullClaudeLeaf(t *testing.T) {
 				"--idle", "1s", "--resume")
 			s := l.scene
 			if how == "hydrate" {
+				l.continueByHand(told...)
 				args := l.args
 				s = l.nextOf("claude-code", l.agent.Version, "r3")
 				s.args = args
@@ -57,6 +61,37 @@ func TestFullClaudeLeaf(t *testing.T) {
 			s.model.More(say("This is said in r4."))
 			s.onFrom("r4", "continue", append(told, "go on with r3", "This is said in r3.")...)
 		})
+	}
+}
+
+// continueByHand rebuilds the session in another box, as a person does, and continues it there. The model must get each
+// of these texts once.
+func (l *live) continueByHand(told ...string) {
+	l.t.Helper()
+	s := l.nextOf("claude-code", l.agent.Version, "by-hand", say("This is said by hand."))
+	id := l.known("r1").SessionID
+	file := filepath.Join(s.dir, ".claude", "projects", "here", id+".jsonl")
+	if out := s.hydrate("--harness", "claude-code", "--out", file); !strings.Contains(out, "1 line added") {
+		l.t.Errorf("the report lacks the added line:\n%s", out)
+	}
+	spec, err := harness.Lookup("claude-code")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	program, err := harness.Find(spec, filepath.Join(s.agent.Bin(), "claude"), os.Getenv)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-p", "--resume", id, "go on by hand")
+	cmd.Env, cmd.Dir = s.agent.Env(s.dir), filepath.Join(s.dir, "work")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "This is said by hand.") {
+		l.t.Errorf("%v: %s", err, out)
+	}
+	asked := s.asked()
+	for _, want := range append(told, "go on by hand") {
+		if strings.Count(asked, want) != 1 {
+			l.t.Errorf("by hand the model was told %q %d times", want, strings.Count(asked, want))
+		}
 	}
 }
 

@@ -9,9 +9,13 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// An agent without a login asks no model. codex and claude-code take the chat into a turn that fails, and so does the
-// run; pi refuses the chat. None stays pending.
+// An agent without a login asks no model, and the run fails: codex and claude-code take the chat into a turn that
+// fails, pi refuses the chat. None stays pending.
 func TestLiveNoLogin(t *testing.T) {
+	classes := map[string]string{"pi": "pi_exit", "codex": "provider_error", "claude-code": "provider_error"}
+	messages := map[string]string{
+		"pi": "No API key", "codex": "Missing environment variable", "claude-code": "Not logged in",
+	}
 	for _, name := range harness.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -19,7 +23,11 @@ func TestLiveNoLogin(t *testing.T) {
 			l.without(l.agent.KeyVar)
 			l.args = append(l.args, "--idle", "1s")
 			l.begin()
-			exit := l.status(l.r)
+			exit, e := l.status(l.r), l.end()
+			if exit != 1 || e.Status != thread.StatusFailed || e.Cause.ErrorClass != classes[name] ||
+				!strings.Contains(e.Cause.Message, messages[name]) {
+				t.Errorf("exit status %d, the run is %s: %+v", exit, e.Status, e.Cause)
+			}
 			if n := len(l.model.Requests()); n != 0 {
 				t.Errorf("the model was asked %d times", n)
 			}
@@ -39,12 +47,6 @@ func TestLiveNoLogin(t *testing.T) {
 			}
 			if got := l.named(); !slices.Equal(got, []string{"r1.prompt"}) {
 				t.Errorf("delivered %q", got)
-			}
-			want := map[string]string{"codex": "Missing environment variable", "claude-code": "Not logged in"}[name]
-			e := l.end()
-			if exit != 1 || e.Status != thread.StatusFailed || e.Cause.ErrorClass != "provider_error" ||
-				!strings.Contains(e.Cause.Message, want) {
-				t.Errorf("exit status %d, the run is %s: %+v", exit, e.Status, e.Cause)
 			}
 		})
 	}

@@ -19,6 +19,7 @@ import (
 //	ask            its turn lasts until a dialog of an extension is answered
 //	fail           its turn fails
 //	flood BYTES    it prints so much of what means nothing
+//	refuse REASON  it is not accepted, for the reason
 //	/…             an extension handles it: it leaves no line, and begins no turn
 type talk struct {
 	*agent
@@ -100,7 +101,9 @@ func (t *talk) take(s request) {
 	response := map[string]any{"id": s.ID, "type": "response", "command": s.Type, "success": true}
 	switch s.Type {
 	case "prompt":
-		if !strings.HasPrefix(s.Message, "/") {
+		if why, refuse := strings.CutPrefix(s.Message, "refuse "); refuse {
+			response["success"], response["error"] = false, why
+		} else if !strings.HasPrefix(s.Message, "/") {
 			t.queue = append(t.queue, s.Message)
 		}
 		t.print(response)

@@ -75,8 +75,8 @@ func (k *killing) provisions() {
 	}
 }
 
-// ends waits for the end of the only run of a task.
-func (k *killing) ends(id string) {
+// taskEnds waits for the end of the only run of a task.
+func (k *killing) taskEnds(id string) {
 	k.t.Helper()
 	until(k.t, "the end of task "+id, func() bool { return strings.HasPrefix(k.wants(id), "completed ") })
 }
@@ -146,7 +146,7 @@ func TestFullDelegateKills(t *testing.T) {
 		}
 		child := k.delegated("prow")
 		k.provisions()
-		k.ends(child)
+		k.taskEnds(child)
 		k.settledOnce("prow", child)
 	})
 	t.Run("before it is on the parent", func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestFullDelegateKills(t *testing.T) {
 			t.Errorf("before the run the parent has %s", got)
 		}
 		k.provisions()
-		k.ends(child)
+		k.taskEnds(child)
 		k.settledOnce("pspawn", child)
 	})
 }
@@ -262,7 +262,7 @@ func provisionKills(t *testing.T, places ...string) {
 			killed := k.provision()
 			if place == `.finished"` {
 				k.provisions()
-				k.ends(child)
+				k.taskEnds(child)
 				killed = k.command("reconcile", child)
 			}
 			// A host that waits 5 s for a lock gives the box up, and another one is made: these are killed at once.
@@ -276,7 +276,7 @@ func provisionKills(t *testing.T, places ...string) {
 			k.killedAt(killed, place)
 			if place != `.finished"` {
 				k.provisions()
-				k.ends(child)
+				k.taskEnds(child)
 			}
 			k.settledOnce(parent, child)
 		})
@@ -359,7 +359,7 @@ func TestFullTaskCorrected(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k.ends(child)
+	k.taskEnds(child)
 	const second = first + ", child_finished completed corrected, chat"
 	for range 2 {
 		if got := both(); got != second {

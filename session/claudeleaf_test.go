@@ -1,10 +1,12 @@
-package harness_test
+package session_test
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"arbe.0sk.ar/runner/session"
 )
 
 // claude-code continues from the leaf that it has noted last, unless the session's last turn descends from it.
@@ -66,7 +68,7 @@ func TestClaudeAmend(t *testing.T) {
 			if err := os.WriteFile(path, []byte(strings.Join(tt.lines, "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := spec(t, "claude-code").Amend(path)
+			got, err := session.Claude.Amend(path)
 			if string(got) != tt.want || err != nil {
 				t.Errorf("got %s, %v\nwant %s", got, err, tt.want)
 			}

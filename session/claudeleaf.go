@@ -1,11 +1,10 @@
-package harness
+package session
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
-
-	"arbe.0sk.ar/runner/session"
 )
 
 // claudeLeaf returns a last-prompt line that names the newest turn of a session, where claude would continue from an
@@ -22,9 +21,9 @@ func claudeLeaf(path string) ([]byte, error) {
 		return nil, err
 	}
 	parents, last := map[string]string{}, ""
-	err = claudeLines(path, from, func(line session.Line) {
+	err = claudeLines(path, from, func(line Line) {
 		var l claudeTreeLine
-		if !decode(line.Data, &l) || l.UUID == "" || l.IsSidechain {
+		if !l.decode(line.Data) || l.UUID == "" || l.IsSidechain {
 			return
 		}
 		parents[l.UUID] = l.ParentUUID
@@ -39,11 +38,11 @@ func claudeLeaf(path string) ([]byte, error) {
 	for id, steps := last, 0; id != noted.LeafUUID; steps++ {
 		parent, behind := parents[id]
 		if !behind || steps > len(parents) {
-			return encode(struct {
+			return json.Marshal(struct {
 				Type      string `json:"type"` // claude looks for a line that begins with it
 				LeafUUID  string `json:"leafUuid"`
 				SessionID string `json:"sessionId,omitempty"`
-			}{"last-prompt", last, noted.SessionID}), nil
+			}{"last-prompt", last, noted.SessionID})
 		}
 		id = parent
 	}
@@ -60,15 +59,22 @@ type claudeTreeLine struct {
 	SessionID        string
 }
 
+// decode decodes a line, and reports whether it is an object. A field of another type stays empty.
+func (l *claudeTreeLine) decode(line []byte) bool {
+	var mismatch *json.UnmarshalTypeError
+	err := json.Unmarshal(line, l)
+	return len(line) > 0 && line[0] == '{' && (err == nil || errors.As(err, &mismatch))
+}
+
 // claudeNoted returns the last line of a session that notes a leaf, and the position behind it. LeafUUID is "" where
 // none counts: a compaction and a conversation that was taken back to its beginning are later.
-func claudeNoted(path string) (from session.Position, noted claudeTreeLine, err error) {
-	err = claudeLines(path, from, func(line session.Line) {
+func claudeNoted(path string) (from Position, noted claudeTreeLine, err error) {
+	err = claudeLines(path, from, func(line Line) {
 		if !bytes.Contains(line.Data, []byte(`"last-prompt"`)) && !bytes.Contains(line.Data, []byte(`"compact_boundary"`)) {
 			return
 		}
 		var l claudeTreeLine
-		if !decode(line.Data, &l) {
+		if !l.decode(line.Data) {
 			return
 		}
 		switch {
@@ -82,8 +88,8 @@ func claudeNoted(path string) (from session.Position, noted claudeTreeLine, err 
 }
 
 // claudeLines calls f with the lines of a session from a position on.
-func claudeLines(path string, from session.Position, f func(session.Line)) error {
-	r := session.NewReader(path, from)
+func claudeLines(path string, from Position, f func(Line)) error {
+	r := NewReader(path, from)
 	defer r.Close() // read only: nothing to lose
 	for {
 		line, err := r.Rest()

@@ -1,0 +1,18 @@
+// Package pause waits between two tries, or until a context ends.
+package pause
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for d, or until ctx is done. It reports whether ctx is not done.
+func For(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}

@@ -95,12 +95,12 @@ func (r *madeRows) Ready(_ context.Context, row, _, ref string) error {
 	return r.late
 }
 
-func (r *madeRows) Condemn(_ context.Context, row string) error {
-	r.note("condemn " + row)
+func (r *madeRows) GiveUp(_ context.Context, row, _ string) (resolve.Row, bool, error) {
+	r.note("give up " + row)
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	clear(r.m.holds)
-	return nil
+	return resolve.Row{ID: row, Status: resolve.Dead}, true, nil
 }
 
 func (r *madeRows) Gone(_ context.Context, row string) error { r.note("gone " + row); return nil }
@@ -141,7 +141,7 @@ func TestRowed(t *testing.T) {
 		{"made", func(*cloud, *launch.Task) {}, "ready s1 b1", "box command", ""},
 		{
 			"no machine", func(c *cloud, _ *launch.Task) { c.fails = errors.New("no room") },
-			"condemn s1, gone s1", "box", "no room",
+			"give up s1, gone s1", "box", "no room",
 		},
 		{
 			"no secret", func(_ *cloud, task *launch.Task) {
@@ -153,7 +153,7 @@ func TestRowed(t *testing.T) {
 		},
 		{
 			"too slow", func(c *cloud, _ *launch.Task) { c.rows.late = lease.ErrReleased },
-			"ready s1 b1, condemn s1, destroy b1, gone s1", "box command", "took too long",
+			"ready s1 b1, give up s1, destroy b1, gone s1", "box command", "took too long",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

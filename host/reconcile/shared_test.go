@@ -33,6 +33,7 @@ func (r *rowsOf) Running(context.Context, string) (resolve.Running, bool, error)
 	return resolve.Running{}, false, nil
 }
 func (r *rowsOf) Unhold(context.Context, string, []string) error                { return nil }
+func (r *rowsOf) Commands(context.Context, string) ([]string, error)            { return nil, nil }
 func (r *rowsOf) Stale(context.Context) ([]string, error)                       { return nil, nil }
 func (r *rowsOf) Boxes(context.Context, []string) ([]resolve.Row, error)        { return r.boxes, nil }
 func (r *rowsOf) BoxAt(context.Context, string, string) (row string, err error) { return "s1", nil }

@@ -330,6 +330,10 @@ func agentMatrix(t *testing.T, in part) {
 				want, status, e, entries := tt.want[name], s.status(r), s.end(), s.entries()
 				if tt.strike != nil && !interrupted(entries) {
 					want.verdict = strings.Replace(want.verdict, "aborted", unfinished(entries), 1)
+					if code := e.Totals.ExitCode; code != nil && *code == 0 && !s.signalled() {
+						// Nothing tells of the signal.
+						want.verdict = strings.Replace(want.verdict, "cancelled ", "failed pi_exit", 1)
+					}
 				}
 				if s.killed() {
 					want.status = 137

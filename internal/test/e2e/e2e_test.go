@@ -249,13 +249,28 @@ func (s *scene) status(r *runner) int {
 // within the runner's grace after a milder signal.
 func (s *scene) killed() bool {
 	s.t.Helper()
+	return slices.Contains(s.signals(), outcome.SignalName(int(syscall.SIGKILL)))
+}
+
+// signalled reports whether the runner sent a signal to the agent of the run r1.
+func (s *scene) signalled() bool {
+	s.t.Helper()
+	return len(s.signals()) > 0
+}
+
+// signals are those that the runner sent to the agent of the run r1.
+func (s *scene) signals() (sent []string) {
+	s.t.Helper()
 	facts, err := runfolder.ReadFacts(filepath.Join(s.dir, ".arbe", "runs", s.thread, "r1"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return slices.ContainsFunc(facts, func(f runfolder.Fact) bool {
-		return f.Fact == runfolder.FactSignalled && f.Signal == outcome.SignalName(int(syscall.SIGKILL))
-	})
+	for _, f := range facts {
+		if f.Fact == runfolder.FactSignalled {
+			sent = append(sent, f.Signal)
+		}
+	}
+	return sent
 }
 
 // entries returns those of the scene's thread, without a start of arbe, as tests poll it.

@@ -342,10 +342,15 @@ const (
 
 // Stale is reconcile.Rows'.
 func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
-	err = b.tx(ctx, "list stale claims", func(tx pgx.Tx) error {
-		threads, err = column[string](ctx, tx, `select id from threads
-			where claimed_run is not null and claimed_at < now() - $1::interval order by claimed_at, id limit $2`,
-			resolve.ClaimTimeout, mostStale)
+	err = b.tx(ctx, "list stale claims and holds", func(tx pgx.Tx) error {
+		threads, err = column[string](ctx, tx, `(
+				select id from threads where claimed_run is not null and claimed_at < now() - $1::interval
+				order by claimed_at, id limit $2
+			) union (
+				select t.id from sandbox_holds h join threads t on t.id = h.thread_id
+				where t.status <> 'running' and h.expires_at is null and h.at < now() - $1::interval
+				order by h.at, t.id limit $2
+			)`, resolve.ClaimTimeout, mostStale)
 		return err
 	})
 	return threads, err

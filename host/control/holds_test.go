@@ -286,6 +286,14 @@ func TestSettleRows(t *testing.T) {
 	if th := must(db.Host().Thread(ctx, id))(t); th.Status != control.ThreadFailed || th.ClaimedRun != "" {
 		t.Errorf("got %+v", th)
 	}
+	c := connect(t, url)
+	if stale := must(rows.Stale(ctx))(t); len(stale) != 0 {
+		t.Errorf("got %v", stale)
+	}
+	_ = must(c.Exec(ctx, `update sandbox_holds set at = now() - interval '2 min' where thread_id = $1`, id))(t)
+	if stale := must(rows.Stale(ctx))(t); len(stale) != 1 || stale[0] != id {
+		t.Errorf("of a run that has ended: got %v", stale)
+	}
 	check(t, rows.Unhold(ctx, id, []string{"r1"}))
 	if s := must(rows.Lease(row.ID).Read(ctx))(t); len(s.Holds) != 0 {
 		t.Errorf("got %+v", s.Holds)
@@ -298,7 +306,6 @@ func TestSettleRows(t *testing.T) {
 	}
 	other := driven(t, db, h)
 	must(rows.Obtain(ctx, order(other, "r1")))(t)
-	c := connect(t, url)
 	_ = must(c.Exec(ctx, `update threads set claimed_at = now() - interval '2 min' where id = $1`, other))(t)
 	if stale := must(rows.Stale(ctx))(t); len(stale) != 1 || stale[0] != other {
 		t.Errorf("got %v", stale)

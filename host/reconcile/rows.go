@@ -25,7 +25,8 @@ type Rows interface {
 	Unhold(ctx context.Context, thread string, runs []string) error
 	// Commands returns the commands that hold a box for a thread.
 	Commands(ctx context.Context, thread string) ([]string, error)
-	// Stale returns threads that were claimed long ago by a run that the log did not have.
+	// Stale returns threads that were claimed long ago by a run that the log did not have, and those that do not run and
+	// have held a box for long.
 	Stale(ctx context.Context) ([]string, error)
 
 	// Boxes declares boxes dead that are pending for too long. It returns the rows of all boxes that may have a
@@ -132,7 +133,7 @@ func (t *settling) lease(ctx context.Context, box sandbox.Ref, row string) (leas
 }
 
 // sweep compares the rows of boxes with the machines: a dead row's machine is deleted, and the row of a machine that is
-// gone is dead. It returns the threads whose rows a host that died has claimed.
+// gone is dead. It returns the threads whose claims and holds a host that died may have left.
 func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 	rows := p.r.Rows
 	if rows == nil {

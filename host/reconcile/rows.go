@@ -25,8 +25,8 @@ type Rows interface {
 	Unhold(ctx context.Context, thread string, runs []string) error
 	// Commands returns the commands that hold a box for a thread.
 	Commands(ctx context.Context, thread string) ([]string, error)
-	// Stale returns threads that were claimed long ago by a run that the log did not have, and those that do not run and
-	// have held a box for long.
+	// Stale returns threads that were claimed long ago by a run that the log did not have, and those that do not run
+	// and have held a box for long.
 	Stale(ctx context.Context) ([]string, error)
 
 	// Boxes declares boxes dead that are pending for too long. It returns the rows of all boxes that may have a

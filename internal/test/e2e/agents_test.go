@@ -331,7 +331,7 @@ func agentMatrix(t *testing.T, in part) {
 				if tt.strike != nil && !interrupted(entries) {
 					want.verdict = strings.Replace(want.verdict, "aborted", unfinished(entries), 1)
 					if code := e.Totals.ExitCode; code != nil && *code == 0 && !s.signalled() {
-						// Nothing tells of the signal.
+						// There is no evidence of the signal.
 						want.verdict = strings.Replace(want.verdict, "cancelled ", "failed pi_exit", 1)
 					}
 				}

@@ -81,6 +81,7 @@ const (
 	lostAfter   = 2 * time.Second       // a message that an idle agent has no record of is looked for
 	lostTries   = 5                     // times
 	pipePoll    = 10 * time.Millisecond // between two looks at a pipe that the agent has not read
+	firstRead   = 5 * time.Minute       // an agent without a chat waits for the first read of the thread
 	closeFor    = 10 * time.Second      // from the end of its input to the end of an idle agent
 	holdFor     = time.Second           // before a refused message is put again
 	mostPuts    = 20                    // of one chat
@@ -376,12 +377,17 @@ func (c *conversation) state() (s live.State, err error) {
 	return s, nil
 }
 
-// idle reports whether the agent has waited for a chat for too long.
+// idle reports whether the agent has waited for a chat for too long. Before the thread was read once there may be chats
+// on it.
 func (c *conversation) idle(s live.State, now time.Duration) bool {
 	if s.Busy || s.Settling || s.Written || s.Queued > 0 || len(s.Chats) > 0 || s.Doubt {
 		c.rested = now
 	}
-	return now-c.rested >= c.Idle
+	limit := c.Idle
+	if c.from == "" {
+		limit = max(limit, firstRead)
+	}
+	return now-c.rested >= limit
 }
 
 // rest notes whether the agent waits.

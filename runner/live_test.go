@@ -116,6 +116,32 @@ func (g *going) turn(n int) {
 	g.await(fmt.Sprintf("the end of turn %d", n), func() bool { return len(turns(g.server.Entries())) >= n })
 }
 
+// An agent that waits shortly for a chat gets those that are on the thread, also where its first read takes some tries.
+func TestLiveIdleBeforeRead(t *testing.T) {
+	t.Parallel()
+	var began atomic.Bool
+	var reads atomic.Int64
+	server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+		for _, e := range c.Entries {
+			if e.ID == "r1.started" {
+				began.Store(true)
+			}
+		}
+		if c.Method == "GET" && began.Load() && reads.Add(1) <= 5 {
+			return fakethread.Fault{Status: 503}
+		}
+		return fakethread.Fault{}
+	})
+	cfg, read := liveSetup(t, server)
+	cfg.Idle = time.Millisecond
+	g := goLive(t, server, cfg, read)
+	<-g.done
+	got := delivered(server.Entries())
+	if g.err != nil || g.res.Verdict.Outcome != outcome.Completed || len(got) != 1 || got[0] != "r1.prompt" {
+		t.Errorf("got %+v, %v, and the chats %v", g.res.Verdict, g.err, got)
+	}
+}
+
 // delivered are the chats that lines of the session name, in order.
 func delivered(entries []thread.Entry) (ids []string) {
 	for _, e := range entries {

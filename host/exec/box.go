@@ -36,7 +36,7 @@ type NoBoxError struct{ Thread, Why string }
 
 func (e *NoBoxError) Error() string { return fmt.Sprintf("thread %s %s", e.Thread, e.Why) }
 
-// Named returns the box of the thread's newest run which had one. It returns a *NoBoxError if there is none.
+// Named returns the box of the newest of the thread's runs that had one, or a *NoBoxError.
 func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	var fold thread.Fold
 	runs := b.Client.Only("signal.dispatch.", "signal.thread.") // the output of commands may be long
@@ -53,7 +53,7 @@ func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	return sandbox.Ref{}, &NoBoxError{b.Client.Thread, "has no box: arbe launch --thread makes one"}
 }
 
-// Find returns the thread's box, which the provider reports as live. It returns a *NoBoxError if there is none.
+// Find returns the thread's box if the provider reports it as live, or a *NoBoxError.
 func (b Boxes) Find(ctx context.Context) (sandbox.Ref, Provider, error) {
 	ref, err := b.Named(ctx)
 	if err != nil {

@@ -53,7 +53,7 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 	return t.deliver(ctx, parent, run, base, had)
 }
 
-// finished returns the entry with which a run's end was delivered; nil where there is none.
+// finished returns the payload of the entry that reported a run's end to the parent, or nil.
 func finished(ctx context.Context, parent *thread.Client, id string) (*thread.ChildFinished, error) {
 	e, ok, err := parent.Entry(ctx, id)
 	if err != nil && !thread.NotFound(err) {

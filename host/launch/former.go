@@ -1,0 +1,90 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// former returns the box of the thread's last run that had one; nil if it is not live.
+func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
+	runs := g.thread.fold.Runs()
+	for i := len(runs) - 1; i >= 0; i-- {
+		ref := runs[i].Sandbox
+		if ref == nil || runs[i].ID == g.Run {
+			continue
+		}
+		if ref.Provider != g.Provider.Name() {
+			g.progress("the thread's sandbox is %s:%s; making another one", ref.Provider, ref.Ref)
+			return nil, nil
+		}
+		health, why, err := g.Provider.Probe(ctx, ref.Ref)
+		if err == nil && health == sandbox.Live && runs[i].Provisional {
+			// A reconciler ended the run, but its runner may still run behind a network that is down.
+			var alive bool
+			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
+				return nil, stillRuns(runs[i].ID, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
+			}
+		}
+		if err == nil && health == sandbox.Live {
+			// Hold it first: a box that is held is not released while it is opened.
+			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
+			if err != nil && !errors.Is(err, lease.ErrReleased) {
+				return nil, err
+			}
+			var box sandbox.Sandbox
+			if err == nil {
+				err = g.steps.do(ctx, "", "opening the sandbox "+ref.Provider+":"+ref.Ref, func() (err error) {
+					box, err = g.Provider.Open(ctx, ref.Ref)
+					return err
+				})
+			}
+			if err == nil {
+				g.progress("continuing in the sandbox %s", box.Ref())
+				return box, nil
+			}
+		}
+		if err != nil {
+			why = err.Error()
+		}
+		g.progress("the sandbox %s:%s is %s (%s); making another one", ref.Provider, ref.Ref, health, why)
+		return nil, nil
+	}
+	return nil, nil
+}
+
+// rowless returns ErrRow for a launch without rows that would continue in a box with a row: those who share the box
+// hold it there, not on its stream. Nothing is claimed yet.
+func (g *launching) rowless(ctx context.Context) error {
+	last := g.lastBox()
+	if g.Rows != nil || !g.Resume || last == nil || last.Provider != g.Provider.Name() {
+		return nil
+	}
+	health, _, err := g.Provider.Probe(ctx, last.ID)
+	if err != nil || health != sandbox.Live {
+		return nil // the launch makes another one
+	}
+	// Most boxes were made for their thread. One that it shares has another one's label.
+	for _, labels := range []map[string]string{
+		{sandbox.LabelThread: g.Thread}, {sandbox.LabelInstallation: g.server.Installation},
+	} {
+		boxes, err := g.Provider.List(ctx, labels)
+		if err != nil {
+			return fmt.Errorf("look for the thread's sandbox %s: %w", last, err)
+		}
+		for _, b := range boxes {
+			if b.Ref == *last && b.Labels[sandbox.LabelRow] != "" {
+				return fmt.Errorf("the thread's sandbox %s: %w", last, ErrRow)
+			} else if b.Ref == *last {
+				return nil
+			}
+		}
+		if g.server.Installation == "" {
+			break
+		}
+	}
+	return nil
+}

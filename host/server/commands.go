@@ -78,18 +78,11 @@ func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
-	}
-	l := s.lease(r, g)
-	defer l.Free()
-	body, err := readBody(w, r, memberBody, l)
-	if err == nil {
-		err = s.spend(g, len(body))
-	}
+	body, free, err := s.readJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
+	defer free()
 	c := Command{Thread: threadOf(g), Author: g.Author}
 	if err := c.read(body); err != nil {
 		return err

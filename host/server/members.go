@@ -211,22 +211,15 @@ func (s *Server) memberPost(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
-	}
 	id, err := memberEntryID(g.Author, r.Header.Values("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
-	l := s.lease(r, g)
-	defer l.Free()
-	body, err := readBody(w, r, memberBody, l)
-	if err == nil {
-		err = s.spend(g, len(body))
-	}
+	body, free, err := s.readJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
+	defer free()
 	payload, err := parseChat(body, g.Author)
 	if err == nil {
 		err = s.refuseClosed(r.Context(), r.PathValue("id"))

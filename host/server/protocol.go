@@ -191,6 +191,25 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ t
 	return nil
 }
 
+// readJSON reads the JSON body of a request, which counts as posted by the holder of the grant. The caller calls free
+// when it is done with the body.
+func (s *Server) readJSON(
+	w http.ResponseWriter, r *http.Request, g token.Grant, most int64,
+) (body []byte, free func(), err error) {
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return nil, nil, refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
+	}
+	l := s.lease(r, g)
+	if body, err = readBody(w, r, most, l); err == nil {
+		err = s.spend(g, len(body))
+	}
+	if err != nil {
+		l.Free()
+		return nil, nil, err
+	}
+	return body, l.Free, nil
+}
+
 // readBody reads the body of an append.
 func readBody(w http.ResponseWriter, r *http.Request, most int64, l *memory.Lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {

@@ -132,19 +132,11 @@ var errNoHouse = refuse(http.StatusNotFound, "not_found", "you are a member of n
 func (s *Server) readRow(
 	w http.ResponseWriter, r *http.Request, m member.Member, most int64, v any, secret bool,
 ) error {
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
-	}
-	g := memberGrant(m)
-	l := s.lease(r, g)
-	defer l.Free()
-	body, err := readBody(w, r, most, l)
-	if err == nil {
-		err = s.spend(g, len(body))
-	}
+	body, free, err := s.readJSON(w, r, memberGrant(m), most)
 	if err != nil {
 		return err
 	}
+	defer free()
 	switch err := decodeStrictly(body, v); {
 	case err == nil:
 		return nil

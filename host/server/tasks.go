@@ -55,18 +55,11 @@ func (s *Server) memberTask(w http.ResponseWriter, r *http.Request) error {
 	if s.Delegate == nil {
 		return refuse(http.StatusNotImplemented, "no_tasks", "this server takes no tasks")
 	}
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
-	}
-	l := s.lease(r, g)
-	defer l.Free()
-	body, err := readBody(w, r, memberBody, l)
-	if err == nil {
-		err = s.spend(g, len(body))
-	}
+	body, free, err := s.readJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
+	defer free()
 	t := Task{Member: g.Author, Parent: threadOf(g)}
 	if err := t.read(body, r.Header.Values("Idempotency-Key")); err != nil {
 		return err

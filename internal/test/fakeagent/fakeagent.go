@@ -220,12 +220,8 @@ func (a *agent) do(verb, rest string) error {
 		time.Sleep(d) // this is what the plan is for
 		return err
 	case "wait":
-		for {
-			if _, err := os.Stat(rest); err == nil {
-				return nil
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		await(rest, nil)
+		return nil
 	case "touch":
 		return os.WriteFile(rest, nil, 0o600)
 	case "grandchild":

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(fakeagent.PlanVar) != "" {
 		os.Exit(fakeagent.Main())
 	}
+	surroundings.Enter()
 	os.Exit(m.Run())
 }
 

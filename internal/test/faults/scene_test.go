@@ -25,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -48,6 +49,7 @@ func TestMain(m *testing.M) {
 	if status, is := asRoot(); is {
 		os.Exit(status)
 	}
+	surroundings.Enter()
 	built.Main(m, "../../..", func(dir string) { bin = dir })
 }
 

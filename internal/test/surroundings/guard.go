@@ -77,45 +77,45 @@ const endFor = 30 * time.Second
 // endAll kills all descendants of this process, and returns when they are gone.
 func endAll() error {
 	late := time.AfterFunc(endFor, func() {
-		fmt.Fprintln(os.Stderr, "surroundings: KILL does not end:", names(descendants()))
+		fmt.Fprintln(os.Stderr, "surroundings: KILL does not end:", names(Descendants(os.Getpid())))
 		syscall.Exit(1)
 	})
 	defer late.Stop()
 	for {
-		all := descendants()
+		all := Descendants(os.Getpid())
 		if len(all) == 0 {
 			return nil
 		}
-		for _, pid := range all {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		for _, st := range all {
+			_ = syscall.Kill(st.PID, syscall.SIGKILL) // it may have ended
 		}
 		wait() // orphans become children of this process
 	}
 }
 
-// descendants are the processes below this one, those that nobody has waited for among them.
-func descendants() []int {
-	children := map[int][]int{}
+// Descendants are the processes below a process, those that have ended and that nobody has waited for among them.
+func Descendants(pid int) (all []procfs.Stat) {
+	children := map[int][]procfs.Stat{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // only a bad pattern is an error
 	for _, dir := range dirs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
 		if st, err := procfs.Read(pid); err == nil {
-			children[st.Parent] = append(children[st.Parent], pid)
+			children[st.Parent] = append(children[st.Parent], st)
 		}
 	}
-	all := slices.Clone(children[os.Getpid()])
+	all = slices.Clone(children[pid])
 	for i := 0; i < len(all); i++ {
-		all = append(all, children[all[i]]...)
+		all = append(all, children[all[i].PID]...)
 	}
 	return all
 }
 
 // names returns the ids and command lines of processes.
-func names(pids []int) string {
+func names(all []procfs.Stat) string {
 	var list []string
-	for _, pid := range pids {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // none: it has ended meanwhile
-		list = append(list, fmt.Sprintf("%d (%s)", pid, bytes.TrimSpace(bytes.ReplaceAll(b, []byte{0}, []byte(" ")))))
+	for _, st := range all {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", st.PID)) // none: it has ended meanwhile
+		list = append(list, fmt.Sprintf("%d (%s)", st.PID, bytes.TrimSpace(bytes.ReplaceAll(b, []byte{0}, []byte(" ")))))
 	}
 	return strings.Join(list, ", ")
 }

@@ -10,13 +10,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/procfs"
+	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
@@ -85,13 +85,14 @@ mkdir -p $TMPDIR/d/e; chmod 555 $TMPDIR/d $TMPDIR/d/e`
 func program(t *testing.T, setup, arg string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", setup+"\n"+`"$0" "$@"; exit $?`, os.Args[0], arg)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "TEST_SURROUNDINGS=") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
+	cmd.Env = outside()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
+}
+
+// outside is the environment of a program that adds a guard of its own.
+func outside() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "TEST_SURROUNDINGS=") })
 }
 
 // The tests of a program run in the same surroundings, whatever it is started in.
@@ -136,15 +137,13 @@ func TestEnter(t *testing.T) {
 
 // What the tests have started ends with them, however they end.
 func TestEnd(t *testing.T) {
-	for name, end := range map[string]func(relay int) error{
-		"KILL to the group":  func(relay int) error { return syscall.Kill(-group(relay), syscall.SIGKILL) },
-		"INT to the group":   func(relay int) error { return syscall.Kill(-group(relay), syscall.SIGINT) },
-		"TERM to the relay":  func(relay int) error { return syscall.Kill(relay, syscall.SIGTERM) },
-		"QUIT to the relay":  func(relay int) error { return syscall.Kill(relay, syscall.SIGQUIT) },
-		"KILL to its parent": func(relay int) error { return syscall.Kill(group(relay), syscall.SIGKILL) },
-		"KILL to the tests": func(relay int) error {
-			return syscall.Kill(below(below(relay)[0])[0], syscall.SIGKILL)
-		},
+	for name, end := range map[string]func(shell, relay, tests int) error{
+		"KILL to the group":  func(shell, _, _ int) error { return syscall.Kill(-shell, syscall.SIGKILL) },
+		"INT to the group":   func(shell, _, _ int) error { return syscall.Kill(-shell, syscall.SIGINT) },
+		"TERM to the relay":  func(_, relay, _ int) error { return syscall.Kill(relay, syscall.SIGTERM) },
+		"QUIT to the relay":  func(_, relay, _ int) error { return syscall.Kill(relay, syscall.SIGQUIT) },
+		"KILL to its parent": func(shell, _, _ int) error { return syscall.Kill(shell, syscall.SIGKILL) },
+		"KILL to the tests":  func(_, _, tests int) error { return syscall.Kill(tests, syscall.SIGKILL) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,12 +159,11 @@ func TestEnd(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the tests print %q, %v", dir, err)
 			}
-			relay := below(cmd.Process.Pid)[0]
-			all := tree(relay)
-			if len(all) < 6 { // relay, guard, tests and what they leave
+			all := surroundings.Descendants(cmd.Process.Pid) // the relay, the guard, the tests, what they leave
+			if len(all) < 6 {
 				t.Fatalf("processes %v", all)
 			}
-			if err := end(relay); err != nil {
+			if err := end(cmd.Process.Pid, all[0].PID, all[2].PID); err != nil {
 				t.Fatal(err)
 			}
 			gone(t, all)
@@ -174,6 +172,47 @@ func TestEnd(t *testing.T) {
 			}
 			_ = cmd.Wait() // a signal ended it
 		})
+	}
+}
+
+// Nothing is left of the runners, agents and servers of real tests either, whatever of the chain from make to the tests
+// is ended.
+func TestFullEnd(t *testing.T) {
+	status, err := built.Run("../../..", func(bin string) int {
+		for name, end := range map[string]func(make int) error{
+			"KILL to the group": func(make int) error { return syscall.Kill(-make, syscall.SIGKILL) },
+			"INT to the group":  func(make int) error { return syscall.Kill(-make, syscall.SIGINT) },
+			"TERM to make":      func(make int) error { return syscall.Kill(make, syscall.SIGTERM) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				makefile := filepath.Join(t.TempDir(), "Makefile")
+				err := os.WriteFile(makefile, []byte("test:\n\t@:; exec go run -trimpath ./internal/test/report "+
+					"'go test -json -count=1 -vet=off -trimpath -parallel 16 -run TestFaults ./internal/test/faults'\n"), 0o600)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cmd := exec.CommandContext(t.Context(), "make", "-f", makefile)
+				cmd.Dir, cmd.SysProcAttr = "../../..", &syscall.SysProcAttr{Setpgid: true}
+				cmd.Env = append(outside(), built.Var+"="+bin)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				var all []procfs.Stat
+				await(t, "runners", func() bool {
+					all = surroundings.Descendants(cmd.Process.Pid)
+					return len(all) > 30
+				})
+				if err := end(cmd.Process.Pid); err != nil {
+					t.Fatal(err)
+				}
+				gone(t, all)
+				_ = cmd.Wait() // a signal ended it
+			})
+		}
+		return 0
+	})
+	if err != nil || status != 0 {
+		t.Fatal(status, err)
 	}
 }
 
@@ -193,51 +232,23 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// group is the parent of the relay, the shell that leads its process group.
-func group(relay int) int {
-	st, err := procfs.Read(relay)
-	if err != nil {
-		return 0 // which is refused
-	}
-	return st.Parent
-}
-
-// below are the children of a process.
-func below(pid int) (children []int) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // only a bad pattern is an error
-	for _, dir := range dirs {
-		child, _ := strconv.Atoi(filepath.Base(dir))
-		if st, err := procfs.Read(child); err == nil && st.Parent == pid {
-			children = append(children, child)
-		}
-	}
-	return children
-}
-
-// tree is a process and all below it.
-func tree(pid int) (all []procfs.Stat) {
-	if st, err := procfs.Read(pid); err == nil {
-		all = append(all, st)
-	}
-	for _, child := range below(pid) {
-		all = append(all, tree(child)...)
-	}
-	return all
-}
-
 // gone waits until processes have ended.
 func gone(t *testing.T, all []procfs.Stat) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks
-		left := slices.DeleteFunc(slices.Clone(all), func(was procfs.Stat) bool {
+	await(t, "the end of all", func() bool {
+		return !slices.ContainsFunc(all, func(was procfs.Stat) bool {
 			st, err := procfs.Read(was.PID)
-			return err != nil || st.Started != was.Started || !st.Alive()
+			return err == nil && st.Started == was.Started && st.Alive()
 		})
-		if len(left) == 0 {
-			return
-		}
+	})
+}
+
+// await waits for something that must come.
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for began := time.Now(); !f(); time.Sleep(5 * time.Millisecond) { // between two looks
 		if time.Since(began) > 5*time.Minute {
-			t.Fatalf("left: %v", left)
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }

@@ -48,11 +48,13 @@ const (
 	argWork = "work"
 	argExec = "supervise" // of a command (arbe exec)
 
-	fdJob    = 3 // a keeper's
 	fdStderr = 3 // a worker's: the runner's own
 	fdKeeper = 4 // a worker's
 	fdLock   = 5 // a worker's
 )
+
+// jobVar names the variable with the number of a keeper's file that has its job.
+const jobVar = "RUNNER_JOB"
 
 // send puts the job into a file without a name.
 func (j job) send() (*os.File, error) {
@@ -75,7 +77,11 @@ func (j job) send() (*os.File, error) {
 // receiveJob reads the keeper's job.
 func receiveJob() (job, error) {
 	var j job
-	f := inherited(fdJob, "job")
+	fd, err := strconv.Atoi(os.Getenv(jobVar))
+	if err = errors.Join(err, os.Unsetenv(jobVar)); err != nil {
+		return j, fmt.Errorf("no job: %w", err)
+	}
+	f := inherited(fd, "job")
 	b, err := io.ReadAll(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return j, fmt.Errorf("no job: %w", err)
@@ -114,15 +120,12 @@ func (j job) becomeAs(argv ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Dup3(int(f.Fd()), fdJob, 0); err != nil && int(f.Fd()) != fdJob { // without close-on-exec
+	// It keeps its number: another one may be a file of the Go runtime, which runs until the exec.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil { // without close-on-exec
 		return err
 	}
-	if int(f.Fd()) == fdJob {
-		if _, err := unix.FcntlInt(fdJob, unix.F_SETFD, 0); err != nil {
-			return err
-		}
-	}
-	err = unix.Exec(self, argv, withProcs(cleanEnviron(os.Environ()), keeperProcs))
+	environ := with(withProcs(cleanEnviron(os.Environ()), keeperProcs), jobVar, int(f.Fd()))
+	err = unix.Exec(self, argv, environ)
 	return fmt.Errorf("start %s: %w", argv[1], err)
 }
 
@@ -135,9 +138,12 @@ const (
 )
 
 // withProcs returns an environment for a runner process that uses so many processors.
-func withProcs(environ []string, n int) []string {
-	is := func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") }
-	return append(slices.DeleteFunc(slices.Clone(environ), is), procsVar+"="+strconv.Itoa(n))
+func withProcs(environ []string, n int) []string { return with(environ, procsVar, n) }
+
+// with returns an environment in which a variable has a value.
+func with(environ []string, name string, value int) []string {
+	is := func(kv string) bool { return strings.HasPrefix(kv, name+"=") }
+	return append(slices.DeleteFunc(slices.Clone(environ), is), name+"="+strconv.Itoa(value))
 }
 
 // settle hides this process and starts the threads that it needs.

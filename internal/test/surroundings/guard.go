@@ -115,7 +115,7 @@ func names(all []procfs.Stat) string {
 	var list []string
 	for _, st := range all {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", st.PID)) // none: it has ended meanwhile
-		list = append(list, fmt.Sprintf("%d (%s)", st.PID, bytes.TrimSpace(bytes.ReplaceAll(b, []byte{0}, []byte(" ")))))
+		list = append(list, fmt.Sprintf("%d (%s)", st.PID, bytes.ReplaceAll(b, []byte{0}, []byte(" "))))
 	}
 	return strings.Join(list, ", ")
 }

@@ -186,9 +186,9 @@ func TestFullEnd(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				makefile := filepath.Join(t.TempDir(), "Makefile")
-				err := os.WriteFile(makefile, []byte("test:\n\t@:; exec go run -trimpath ./internal/test/report "+
-					"'go test -json -count=1 -vet=off -trimpath -parallel 16 -run TestFaults ./internal/test/faults'\n"), 0o600)
-				if err != nil {
+				const recipe = "test:\n\t@:; exec go run -trimpath ./internal/test/report " +
+					"'go test -json -count=1 -vet=off -trimpath -parallel 16 -run TestFaults ./internal/test/faults'\n"
+				if err := os.WriteFile(makefile, []byte(recipe), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				cmd := exec.CommandContext(t.Context(), "make", "-f", makefile)

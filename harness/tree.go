@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -35,7 +36,8 @@ type Member struct {
 	CPU   time.Duration
 }
 
-// Members returns the tree's live processes, without zombies. The roots count, unless they are in Except.
+// Members returns the tree's live processes, without zombies, the oldest first. The roots count, unless they are in
+// Except. A parent is older than its children, so that a signal for all does not reach it as the end of a child.
 func (t Tree) Members() []Member {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -84,6 +86,9 @@ func (t Tree) Members() []Member {
 			members = append(members, Member{pid, st.Started, st.CPU})
 		}
 	}
+	slices.SortFunc(members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(a.Ticks, b.Ticks), cmp.Compare(a.PID, b.PID))
+	})
 	return members
 }
 

@@ -317,8 +317,8 @@ func (r *run) pid() int {
 }
 
 // turnedAway cleans up after a run that could not begin. The folder of another runner's run is removed. A run that the
-// server refused may begin later, with another token. Until then its folder records that the thread may have its first
-// entries, because an answer can have been lost: Recover posts its end.
+// server refused may begin later, with another token. Its folder stays until Recover has asked the thread: it may have
+// the run's first entries, because an answer can have been lost.
 func (r *run) turnedAway(why error) (err error) {
 	if !errors.Is(why, ErrTaken) {
 		r.note(runfolder.Fact{Fact: runfolder.FactTurnedAway, Why: r.Redact.Text(why.Error())})

@@ -98,7 +98,7 @@ func (rec Record) Encode() ([]byte, error) {
 // Progress is the state of a run according to its facts.
 type Progress struct {
 	Opened     bool
-	turnedAway bool
+	TurnedAway bool
 	NotStarted *Fact
 	Spawned    *Fact
 	Located    *harness.Session
@@ -118,9 +118,9 @@ func Replay(facts []Fact) (p Progress) {
 		p.last = f.At
 		switch f.Fact {
 		case FactOpened:
-			p.Opened, p.turnedAway = true, false
+			p.Opened, p.TurnedAway = true, false
 		case FactTurnedAway:
-			p.turnedAway = true
+			p.TurnedAway = true
 		case FactNotStarted:
 			p.NotStarted = &f
 		case FactSpawned:

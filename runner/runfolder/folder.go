@@ -157,7 +157,7 @@ func (f *Folder) Used() bool {
 		return false
 	}
 	facts, err := ReadFacts(f.Path)
-	return err != nil || !Replay(facts).turnedAway
+	return err != nil || !Replay(facts).TurnedAway
 }
 
 // Note appends a fact to facts.jsonl and syncs it. The fact has a line of its own, also after a line that a full disk
@@ -262,7 +262,7 @@ func EndLine(f *os.File) error {
 type Known struct {
 	Record
 	Path     string           `json:"folder"`
-	State    string           `json:"state"` // opening, running, ending, delivered, taken or lost
+	State    string           `json:"state"` // opening, running, ending, delivered, taken, refused or lost
 	AgentPID int              `json:"agentPid,omitempty"`
 	OnThread int              `json:"linesOnThread"`
 	Verdict  *outcome.Verdict `json:"verdict,omitempty"`
@@ -273,8 +273,12 @@ type Known struct {
 const (
 	StateDelivered = "delivered" // its terminal is on the thread
 	StateTaken     = "taken"     // another runner has it
+	StateRefused   = "refused"   // the thread's server refused it: it has not begun
 	StateLost      = "lost"      // its runner is gone and left it unfinished: Recover finishes it
 )
+
+// Left reports whether the run's runner is gone and left the folder to Recover.
+func (k Known) Left() bool { return k.State == StateLost || k.State == StateRefused }
 
 // List returns the runs in the state folder, the newest first. It returns all that it can read; its error joins those
 // of the others.
@@ -360,6 +364,8 @@ func know(dir string) (Known, error) {
 		k.State = StateDelivered
 	case p.Taken:
 		k.State = StateTaken
+	case !k.held() && p.TurnedAway:
+		k.State = StateRefused
 	case !k.held():
 		k.State = StateLost
 	}

@@ -45,7 +45,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-// A run that the server refused at its start never began: what finishes lost runs removes its folder, and posts nothing.
+// A run that the server refused at its start never began: what finishes lost runs removes its folder and posts nothing.
 // Where the thread has it, because an answer was lost, it gets its end.
 func TestRefusedRunIsNoLostRun(t *testing.T) {
 	const failed = opening + "signal.thread.pi_failed:spawn signal.thread.status_changed:failed "

@@ -16,8 +16,9 @@ import (
 
 // Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: it ends an
 // agent that still runs, posts the session's lines, decides the verdict and delivers the terminal. It skips a run
-// whose runner lives, and removes one that never began. cfg needs ThreadID, State, Client, Redact and Log; the rest comes from the runs' folders.
-// Recover calls done for each run that it has finished. Its error joins those of all others.
+// whose runner lives, and removes one that never began. cfg needs ThreadID, State, Client, Redact and Log; the rest
+// comes from the runs' folders. Recover calls done for each run that it has finished. Its error joins those of all
+// others.
 func Recover(ctx context.Context, cfg Config, done func(runfolder.Known, outcome.Verdict)) error {
 	cfg.defaults()
 	runs, err := runfolder.List(cfg.State)

@@ -136,13 +136,13 @@ func finishRun(
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
-	rec, err := runfolder.ReadRecord(folder.Path)
+	rec, err := folder.Record()
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
 	log := cfg.Log.With("run", k.Run)
 	endAgent(rec, folder, nil, log)
-	facts, err := runfolder.ReadFacts(folder.Path)
+	facts, err := folder.Facts()
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}

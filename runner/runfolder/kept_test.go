@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
-// The next worker of a run reads what earlier ones have recorded and goes on recording, whatever became of the folder;
+// The next worker of a run reads what earlier ones have recorded and records more, whatever became of the folder;
 // also after one that was killed in the middle of a record.
 func TestInherit(t *testing.T) {
 	t.Parallel()

@@ -109,7 +109,7 @@ func TestNeverBegan(t *testing.T) {
 		want    string
 	}{
 		{"not begun", []string{running, inBox("b1", true, "")}, `"type":"signal.thread.pi_failed","runId":"r1",` +
-			`"harness":"pi","errorClass":"launch","message":"the runner did not begin the run: no entry for 1h0m0s"`},
+			`"harness":"pi","errorClass":"launch","message":"the runner did not begin the run: no entry for `},
 		{"begun", []string{running, inBox("b1", true, ""), startedEntry}, `"type":"signal.thread.pi_session_orphaned"`},
 		{"without a box", []string{running}, `"type":"signal.thread.pi_session_orphaned"`},
 	} {

@@ -78,7 +78,8 @@ GOTEST  = go test -json -vet=off -trimpath -shuffle=on -timeout 40m
 PLAIN   = env CGO_ENABLED=0 $(GOTEST)
 # Three packages at once: many tests wait. At the end of a program the race detector would sleep for a second.
 RACED   = env GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 3
-REPORT  = ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/report
+# By exec: a signal for make's shell would not reach a command of the shell.
+REPORT  = exec env ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/report
 # The packages that have tests of a name, and those of them that do not drive the built programs.
 WITH    = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | tr '\n' ' '
 OTHERS  = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | \

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 // noMainVar makes the test binary a program that forgets harness.Main: it starts its argument as an agent.
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) {
 		os.Exit(startWithoutMain(path))
 	}
 	harness.Main()
+	surroundings.Enter()
 	os.Exit(m.Run())
 }
 

@@ -186,8 +186,8 @@ func TestTree(t *testing.T) {
 			tree = tt.tree(p.PID())
 			// The agent, its child, and that one's. More may be on their way in or out: a subshell, the agent's sleep.
 			const least = 3
-			if n := len(tree.Members()); n < least {
-				t.Errorf("found %d processes", n)
+			if members := tree.Members(); len(members) < least || tree.Roots != nil && members[0].PID != p.PID() {
+				t.Errorf("found %v, and the agent is %d: want it, first, and %d more", members, p.PID(), least-1)
 			}
 			if found, left := tree.End(t.Context(), 100*time.Millisecond); found < least || left != 0 {
 				t.Errorf("found %d and left %d", found, left)

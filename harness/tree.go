@@ -35,7 +35,8 @@ type Member struct {
 	CPU   time.Duration
 }
 
-// Members returns the tree's live processes, without zombies. The roots count, unless they are in Except.
+// Members returns the tree's live processes, without zombies: the roots first, unless they are in Except, and a process
+// before those that descend from it, so that a signal for all does not reach it as the end of a child.
 func (t Tree) Members() []Member {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -52,11 +53,11 @@ func (t Tree) Members() []Member {
 			children[st.Parent] = append(children[st.Parent], pid)
 		}
 	}
-	found := map[int]bool{}
+	found, order := map[int]bool{}, []int(nil)
 	add := func(pid int) {
 		for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
 			if p := queue[0]; !found[p] && !slices.Contains(t.Except, p) {
-				found[p] = true
+				found[p], order = true, append(order, p)
 				queue = append(queue, children[p]...)
 			}
 		}
@@ -79,7 +80,7 @@ func (t Tree) Members() []Member {
 		add(pid)
 	}
 	var members []Member
-	for pid := range found {
+	for _, pid := range order {
 		if st, ok := stats[pid]; ok && st.Alive() {
 			members = append(members, Member{pid, st.Started, st.CPU})
 		}

@@ -75,7 +75,7 @@ type Config struct {
 	Folder     *runfolder.Folder
 	Restarts   int
 	CloseInput func() error // has the keeper close its end of the agent's input; nil: no keeper
-	Recorded   func() error // reports to the keeper that run.json is written; nil: no keeper
+	Unwritable string       // why the run can be recorded in memory alone: its agent is not started; "": it is on disk
 
 	// Of a lost run that Recover or a later run finishes.
 	until   int  // index of the next run's first line in the session; 0: none

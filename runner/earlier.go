@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -106,9 +104,11 @@ func chooseEarlier(
 // terminal. They stay pending then. Chats that no turn takes are refused.
 func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 	r.earlier = earlier{}
-	if err := os.Remove(r.earlierPath()); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a worker that has died
-		r.Log.Warn("remove the chats of an earlier worker", "error", err)
-		return nil
+	if _, err := r.folder.ReadFile(earlierFile); err == nil { // of a worker that has died
+		if err := r.folder.WriteFile(earlierFile, []byte("{}")); err != nil {
+			r.Log.Warn("remove the chats of an earlier worker", "error", err)
+			return nil
+		}
 	}
 	if r.pending == nil || r.TTY != nil || len(r.pending.Chats()) == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 
 // readEarlier reads what an earlier worker of the run has recorded.
 func (r *run) readEarlier() error {
-	b, err := os.ReadFile(r.earlierPath())
+	b, err := r.folder.ReadFile(earlierFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -173,5 +173,3 @@ func (r *run) readEarlier() error {
 	}
 	return nil
 }
-
-func (r *run) earlierPath() string { return filepath.Join(r.folder.Path, earlierFile) }

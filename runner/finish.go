@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ import (
 // decide reads the session to its end, decides the verdict and writes terminal.json.
 func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
 	if d := r.progress.Decided; d != nil {
-		b, err := os.ReadFile(filepath.Join(r.folder.Path, "terminal.json"))
+		b, err := r.folder.ReadFile("terminal.json")
 		if err == nil {
 			terminal, err := decodeEntries(b)
 			return *d.Verdict, terminal, err

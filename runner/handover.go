@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,30 +16,27 @@ import (
 
 // The messages of a worker to its keeper, a line each.
 const (
-	wordReady    = "ready"    // the worker is hidden and has its threads: it asks for its job
-	wordRecorded = "recorded" // run.json is written
-	wordClose    = "close"    // the input of a live run's agent ends: the keeper closes its end
-	wordStatus   = "status "  // the run has ended, with this exit status
+	wordReady  = "ready"   // the worker is hidden and has its threads: it asks for its job
+	wordClose  = "close"   // the input of a live run's agent ends: the keeper closes its end
+	wordStatus = "status " // the run has ended, with this exit status
 )
 
 // talk is the keeper's end of the socket to one worker.
 type talk struct {
 	conn       *os.File
 	stderr     *crashPipe
-	folder     string
 	job        []byte
 	closeInput func()
 	done       chan struct{} // closed when the worker has closed its end
 
 	// Valid once done is closed.
-	asked  bool     // the worker has asked for its job
-	record *os.File // run.json; nil: the worker has not written it
+	asked  bool // the worker has asked for its job
 	status int
 	ended  bool // status is valid
 }
 
 // newTalk makes the socket between keeper and worker.
-func newTalk(folder string, job []byte) (t *talk, worker *os.File, err error) {
+func newTalk(job []byte) (t *talk, worker *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
@@ -48,7 +44,7 @@ func newTalk(folder string, job []byte) (t *talk, worker *os.File, err error) {
 	if err := unix.SetNonblock(fds[0], true); err != nil { // so that the keeper needs no thread for it
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
-	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), folder: folder, job: job, done: make(chan struct{})}
+	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), job: job, done: make(chan struct{})}
 	return t, os.NewFile(uintptr(fds[1]), "keeper"), nil
 }
 
@@ -67,8 +63,6 @@ func (t *talk) run() {
 			if err := t.shutdown(); err != nil {
 				return
 			}
-		case word == wordRecorded && t.record == nil:
-			t.record, _ = os.Open(filepath.Join(t.folder, "run.json")) // without it a removed folder can't be restored
 		case word == wordClose:
 			t.closeInput()
 		case strings.HasPrefix(word, wordStatus):
@@ -150,12 +144,6 @@ func (h *Handover) Job() ([]byte, error) {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
 	return job, nil
-}
-
-// Recorded reports to the keeper that run.json is written.
-func (h *Handover) Recorded() error {
-	_, err := io.WriteString(h.conn, wordRecorded+"\n")
-	return err
 }
 
 // CloseInput has the keeper close its end of the agent's input.

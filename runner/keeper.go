@@ -20,13 +20,14 @@ import (
 )
 
 // Keeper brings a run to its end whatever happens to its worker. It is small on purpose: it waits for processes,
-// records the exits that no worker can, and starts the next worker. It uses no network, and has no secret but the job
-// that it passes on.
+// records the exits that no worker can, and starts the next worker, which gets the record of the run by open files: a
+// folder that can't be read or written any more keeps no worker from ending the run. It uses no network, and has no
+// secret but the job that it passes on.
 type Keeper struct {
-	Folder *runfolder.Folder
+	Folder *runfolder.Folder // held
 	// Worker returns the command of a worker. The Keeper adds to its ExtraFiles the socket between them, and then the
-	// lock, which the worker keeps open as long as it lives. Its stderr becomes a pipe that never blocks, for what Go
-	// prints in a crash.
+	// Folder's Files, which the worker keeps open as long as it lives. Its stderr becomes a pipe that never blocks, for
+	// what Go prints in a crash.
 	Worker func() *exec.Cmd
 	// Job returns the job of the worker after so many restarts, which the worker gets once it is hidden. The worker
 	// treats the signals that came before it as its own.
@@ -46,8 +47,7 @@ type Keeper struct {
 	stopped  stillness      // of the worker
 	policy   restarts
 	image    *image
-	noImage  bool     // this kernel has none
-	record   *os.File // run.json, once a worker has written it
+	noImage  bool // this kernel has none
 	givenUp  bool
 	input    keptInput
 	came     []syscall.Signal // orders so far: the next worker gets all, because a dead one may have missed some
@@ -164,26 +164,20 @@ func (k *Keeper) live() (l life) {
 	if err := talk.close(); err != nil {
 		k.Log.Debug("close the worker's socket", "error", err)
 	}
-	if talk.record != nil {
-		if k.record != nil {
-			_ = k.record.Close() // read only: nothing to lose
-		}
-		k.record = talk.record
-	}
 	l.lasted, l.asked, l.reported, l.status = runfolder.Clock()-began, talk.asked, talk.ended, talk.status
 	return l
 }
 
 // start starts a worker.
 func (k *Keeper) start() (t *talk, err error) {
-	if err := k.Folder.Restore(k.record); err != nil {
+	if err := k.Folder.Restore(); err != nil {
 		k.Log.Warn("restore the run's folder", "error", err)
 	}
 	job, err := k.Job(k.policy.all, k.came)
 	if err != nil {
 		return nil, err
 	}
-	t, its, err := newTalk(k.Folder.Path, job)
+	t, its, err := newTalk(job)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +188,7 @@ func (k *Keeper) start() (t *talk, err error) {
 	}
 	t.stderr, cmd.Stderr = stderr, itsErr
 	t.closeInput = k.input.close
-	cmd.ExtraFiles = append(cmd.ExtraFiles, its, k.Folder.Lock())
+	cmd.ExtraFiles = append(append(cmd.ExtraFiles, its), k.Folder.Files()...)
 	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker gets the
 	// signal from the keeper, once. A stopped worker is continued when the keeper dies.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil, Pdeathsig: syscall.SIGCONT}
@@ -324,10 +318,10 @@ func (k *Keeper) adopted(pid int, exit outcome.Exit) {
 	if k.givenUp {
 		return // the keeper itself ended it: its own exit stays unknown
 	}
-	if err := k.Folder.Restore(k.record); err != nil {
+	if err := k.Folder.Restore(); err != nil {
 		k.Log.Warn("restore the run's folder", "error", err)
 	}
-	facts, err := runfolder.ReadFacts(k.Folder.Path)
+	facts, err := k.Folder.Facts()
 	if err != nil {
 		k.Log.Warn("read facts", "error", err)
 		return
@@ -343,7 +337,7 @@ func (k *Keeper) adopted(pid int, exit outcome.Exit) {
 
 // settled returns the status of a run whose worker died after the terminal was delivered.
 func (k *Keeper) settled() (status int, ok bool) {
-	facts, err := runfolder.ReadFacts(k.Folder.Path)
+	facts, err := k.Folder.Facts()
 	p := runfolder.Replay(facts)
 	switch {
 	case err != nil:
@@ -364,7 +358,7 @@ func (k *Keeper) giveUp() error {
 // endAgent ends the agent and its leftover processes. The agent's own exit stays unknown.
 func (k *Keeper) endAgent() error {
 	k.givenUp = true
-	rec, err := runfolder.ReadRecord(k.Folder.Path)
+	rec, err := k.Folder.Record()
 	if err != nil {
 		return err
 	}
@@ -380,17 +374,17 @@ const sweepEvery = 20 * time.Millisecond
 // drain reaps the children that have ended, and reports whether the agent still runs.
 func (k *Keeper) drain() bool {
 	k.reap()
-	rec, err := runfolder.ReadRecord(k.Folder.Path)
+	rec, err := k.Folder.Record()
 	if err != nil {
 		return false
 	}
-	facts, err := runfolder.ReadFacts(k.Folder.Path)
+	facts, err := k.Folder.Facts()
 	return err == nil && rec.AgentLives(runfolder.Replay(facts))
 }
 
 // endAgent ends the agent of a run without a worker, and its leftover processes.
 func endAgent(rec runfolder.Record, folder *runfolder.Folder, roots []int, log *slog.Logger) {
-	facts, err := runfolder.ReadFacts(folder.Path)
+	facts, err := folder.Facts()
 	if err != nil {
 		log.Warn("read facts", "error", err)
 	}

@@ -124,6 +124,16 @@ func startWorker(
 	return cmd
 }
 
+// holdInput holds the agent's input open, as the keeper does.
+func holdInput(t *testing.T, cfg runner.Config) *os.File {
+	t.Helper()
+	fd, err := unix.Open(filepath.Join(runfolder.Path(cfg.State, "t1", "r1"), "input"), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "input")
+}
+
 // A worker that is killed anywhere while it gives the agent a chat: the next one gives it once.
 func TestLiveWorkerDies(t *testing.T) {
 	for _, place := range []string{
@@ -154,17 +164,12 @@ func TestLiveWorkerDies(t *testing.T) {
 			}
 			post("c", "", "three")
 			awaitFile(t, at)
-			// As the keeper does, the test holds the agent's input open.
-			fd, err := unix.Open(filepath.Join(runfolder.Path(cfg.State, "t1", "r1"), "input"),
-				unix.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			keeper := os.NewFile(uintptr(fd), "input")
+			keeper := holdInput(t, cfg)
 			if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait() // killed
+			var err error
 			if cfg.Folder, err = runfolder.New(cfg.State, "t1", "r1"); err != nil {
 				t.Fatal(err)
 			}
@@ -180,6 +185,61 @@ func TestLiveWorkerDies(t *testing.T) {
 			}
 			wantAll(t, "read", texts(t, read), "do it", one, text, "three")
 			wantAll(t, "delivered", delivered(server.Entries()), "r1.prompt", "a", "b", "c")
+		})
+	}
+}
+
+// A journal that can't be read ends the run: nobody knows what the agent has had. The thread has the reason.
+func TestLiveJournalUnreadable(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("begun=%v", begun), func(t *testing.T) {
+			t.Parallel()
+			server := fakethread.New(t, nil)
+			cfg, _ := liveSetup(t, server)
+			journal := filepath.Join(runfolder.Path(cfg.State, "t1", "r1"), "input.jsonl")
+			if begun {
+				at := filepath.Join(t.TempDir(), "at")
+				cmd := startWorker(t, server, cfg, "accepted", "b", at)
+				server.Await(func(e thread.Entry) bool { return e.ID == "r1.prompt" })
+				chat(server, "b", "ada", "hold "+filepath.Join(t.TempDir(), "never"))
+				awaitFile(t, at)
+				input := holdInput(t, cfg)
+				defer input.Close()
+				if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				_ = cmd.Wait() // killed
+				if err := os.Remove(journal); err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range server.Entries() {
+					if strings.HasPrefix(e.ID, "pi:") {
+						server.Allow(e.ID) // the journal has which chats a line repeats
+					}
+				}
+			}
+			var err error
+			if cfg.Folder, err = runfolder.New(cfg.State, "t1", "r1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(journal, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Restarts = 1
+			res, err := run(t, cfg)
+			if v := res.Verdict; err != nil || v.Outcome != outcome.Failed ||
+				!strings.HasPrefix(v.Message, "the agent's input could not be continued: open "+journal) {
+				t.Errorf("got %+v, %v", v, err)
+			}
+			end := last[thread.StatusChanged](t, server.Entries())
+			if end.Status != thread.StatusFailed {
+				t.Errorf("the thread has %v", types(server.Entries()))
+			}
+			rec, recErr := runfolder.ReadRecord(res.Folder)
+			facts, factsErr := runfolder.ReadFacts(res.Folder)
+			if recErr != nil || factsErr != nil || rec.AgentLives(runfolder.Replay(facts)) {
+				t.Errorf("the agent lives on: %v, %v", recErr, factsErr)
+			}
 		})
 	}
 }

@@ -71,7 +71,7 @@ func (r *run) firstEntries() []thread.Entry {
 
 // promptChat is the id of the chat that the run's first user line repeats; "" if a person begins without a prompt.
 func (r *run) promptChat() string {
-	if r.TTY != nil && r.Prompt == "" || r.Live { // a live run's journal has the chats
+	if r.TTY != nil && r.Prompt == "" || r.record.Live { // a live run's journal has the chats
 		return ""
 	}
 	return promptID(r.RunID)

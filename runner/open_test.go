@@ -3,9 +3,11 @@ package runner_test
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -39,6 +42,62 @@ func TestRefusedAtTheStart(t *testing.T) {
 				t.Error("the agent was started")
 			}
 		})
+	}
+}
+
+// A run that the server refused at its start never began: what finishes lost runs removes its folder and posts nothing.
+// Where the thread has it, because an answer was lost, it gets its end.
+func TestRefusedRunIsNoLostRun(t *testing.T) {
+	const failed = opening + "signal.thread.pi_failed:spawn signal.thread.status_changed:failed "
+	refuse := fakethread.Fault{Status: 401}
+	for _, tt := range []struct {
+		name   string
+		answer []fakethread.Fault // to the posts of the first start
+		want   string             // of that run, on the thread
+	}{
+		{"401", []fakethread.Fault{refuse}, ""},
+		{"403", []fakethread.Fault{{Status: 403}}, ""},
+		{"an answer is lost, then 401", []fakethread.Fault{{Applied: true, Drop: true}, refuse}, failed},
+		{"no answer, then 401", []fakethread.Fault{{Drop: true}, refuse}, ""},
+	} {
+		for _, by := range []string{"recover", "run"} {
+			t.Run(tt.name+", "+by, func(t *testing.T) {
+				t.Parallel()
+				var open atomic.Bool
+				posts := -1
+				server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
+					if c.Method != "POST" || open.Load() {
+						return fakethread.Fault{}
+					}
+					posts++
+					return tt.answer[min(posts, len(tt.answer)-1)]
+				})
+				cfg := setup(t, server, "prompt", "say done")
+				if _, err := run(t, cfg); !errors.Is(err, runner.ErrRefused) {
+					t.Fatalf("got %v", err)
+				}
+				open.Store(true)
+				want := tt.want
+				var err error
+				if by == "run" {
+					cfg.RunID = "r2"
+					_, err = run(t, cfg)
+					want += opening + "pi.session:prompt pi.assistant signal.thread.status_changed:completed "
+				} else {
+					err = runner.Recover(t.Context(), cfg, func(runfolder.Known, outcome.Verdict) {})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.Join(append(types(server.Entries()), ""), " "); got != want {
+					t.Errorf("the thread has\n%s, want\n%s", got, want)
+				}
+				_, err = os.Stat(runfolder.Path(cfg.State, "t1", "r1"))
+				if gone := errors.Is(err, fs.ErrNotExist); gone != (tt.want == "") {
+					t.Errorf("the run's folder: %v", err)
+				}
+			})
+		}
 	}
 }
 

@@ -5,27 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"syscall"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: it ends an
 // agent that still runs, posts the session's lines, decides the verdict and delivers the terminal. It skips a run
-// whose runner lives. cfg needs ThreadID, State, Client, Redact and Log; the rest comes from the runs' folders.
-// Recover calls done for each run that it has finished. Its error joins those of all others.
+// whose runner lives, and removes one that never began. cfg needs ThreadID, State, Client, Redact and Log; the rest
+// comes from the runs' folders. Recover calls done for each run that it has finished. Its error joins those of all
+// others.
 func Recover(ctx context.Context, cfg Config, done func(runfolder.Known, outcome.Verdict)) error {
 	cfg.defaults()
 	runs, err := runfolder.List(cfg.State)
 	errs := []error{err}
 	for i := len(runs) - 1; i >= 0; i-- {
 		k := runs[i]
-		if k.Thread != cfg.ThreadID || k.State != runfolder.StateLost {
+		if k.Thread != cfg.ThreadID || !k.Left() {
 			continue
 		}
 		v, err := recoverRun(ctx, cfg, k, untilOf(runs, k))
+		if errors.Is(err, errNeverBegan) {
+			cfg.Log.Info("removed a run that the server had refused", "run", k.Run)
+			continue
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("run %s: %w", k.Run, err))
 			continue
@@ -48,7 +55,7 @@ func (r *run) finishLost(ctx context.Context) (all bool) {
 	defer cancel()
 	for i := len(runs) - 1; i >= 0; i-- {
 		k := runs[i]
-		if k.Run == r.RunID || k.State != runfolder.StateLost {
+		if k.Run == r.RunID || !k.Left() {
 			continue
 		}
 		folder, err := runfolder.Open(k.Path, nil) // this run has the thread's lock
@@ -59,6 +66,10 @@ func (r *run) finishLost(ctx context.Context) (all bool) {
 				Timeout:   r.Timeout, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
 			}
 			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
+		}
+		if errors.Is(err, errNeverBegan) {
+			r.Log.Info("removed a run that the server had refused", "refused_run", k.Run)
+			continue
 		}
 		if err != nil {
 			r.Log.Warn("finish lost run; arbe-pi-runner recover retries",
@@ -94,27 +105,53 @@ func recoverRun(ctx context.Context, cfg Config, k runfolder.Known, until int) (
 	return finishRun(ctx, cfg, k, until, folder)
 }
 
+// errNeverBegan: the run's folder is removed, because the thread has no such run.
+var errNeverBegan = errors.New("the run never began")
+
+// removeRefused removes the folder of a run that the server refused, and returns errNeverBegan. The folder stays where
+// the thread has the run: it was posted, the answer was lost, and the next one was a refusal.
+func removeRefused(ctx context.Context, client *thread.Client, k runfolder.Known) error {
+	switch _, begun, err := client.Entry(ctx, startedID(k.Run)); {
+	case begun:
+		return nil
+	case err != nil && !thread.NoThread(err):
+		return fmt.Errorf("ask the thread whether the run began: %w", err)
+	}
+	if err := os.RemoveAll(k.Path); err != nil {
+		return err
+	}
+	return errNeverBegan
+}
+
 // finishRun finishes the lost run k, whose lines end before the index until, and closes its folder.
 func finishRun(
 	ctx context.Context, cfg Config, k runfolder.Known, until int, folder *runfolder.Folder,
 ) (outcome.Verdict, error) {
+	if k.State == runfolder.StateRefused {
+		if err := removeRefused(ctx, cfg.Client, k); err != nil {
+			return outcome.Verdict{}, errors.Join(err, folder.Close())
+		}
+	}
 	spec, err := harness.Lookup(k.Harness)
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
-	rec, err := runfolder.ReadRecord(folder.Path)
+	rec, err := folder.Record()
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
 	log := cfg.Log.With("run", k.Run)
 	endAgent(rec, folder, nil, log)
-	facts, err := runfolder.ReadFacts(folder.Path)
+	facts, err := folder.Facts()
 	if err != nil {
 		return outcome.Verdict{}, errors.Join(err, folder.Close())
 	}
 	if p := runfolder.Replay(facts); p.Spawned == nil && p.NotStarted == nil && p.Decided == nil {
 		// Its runner died before it started the agent. Nobody starts it now.
 		why := "the runner died before it could start the agent"
+		if p.TurnedAway {
+			why = "the thread server refused the run before its agent was started"
+		}
 		fact := runfolder.Fact{Fact: runfolder.FactNotStarted, Why: why, Status: StatusNotStarted}
 		if err := folder.Note(fact); err != nil {
 			return outcome.Verdict{}, errors.Join(err, folder.Close())

@@ -67,7 +67,7 @@ var (
 type Result struct {
 	Verdict    outcome.Verdict
 	NotStarted *NotStartedError // why the agent was not started; nil if it was
-	Folder     string
+	Folder     string           // that the run is recorded in; "": it is in memory alone
 }
 
 // run is the state of a Run.
@@ -128,7 +128,9 @@ func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
 	}
 	r := &run{Config: cfg, folder: folder, opened: make(chan struct{})}
 	res, err := r.run(ctx, abandon)
-	res.Folder = folder.Path
+	if cfg.Unwritable == "" {
+		res.Folder = folder.Place()
+	}
 	return res, errors.Join(err, folder.Close())
 }
 
@@ -145,9 +147,10 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if r.progress.Taken {
 		return Result{}, ErrTaken
 	}
+	var mute error
 	if r.Live {
-		if r.live, err = r.newConversation(); err != nil {
-			return Result{}, err
+		if r.live, mute = r.newConversation(); mute != nil { // nobody knows what the agent has had
+			r.Live = false
 		}
 		defer r.live.close() // what is noted is written
 	}
@@ -168,6 +171,9 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	agentCtx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r.end = end
+	if mute != nil {
+		end(cause{outcome.ActionInput, mute.Error()})
+	}
 	stopBeat := start(abandon, r.beat)
 	defer stopBeat()
 	stopMirror := start(abandon, r.mirror.Run)
@@ -210,7 +216,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 // begin makes the run's record, or reads the one of an earlier worker. notStarted is why the agent can't be started;
 // the run still gets its first entries and its terminal.
 func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
-	r.record, err = runfolder.ReadRecord(r.folder.Path)
+	r.record, err = r.folder.Record()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		r.record = runfolder.Record{
@@ -224,7 +230,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	case err != nil:
 		return nil, err
 	default:
-		facts, err := runfolder.ReadFacts(r.folder.Path)
+		facts, err := r.folder.Facts()
 		if err != nil {
 			return nil, err
 		}
@@ -270,6 +276,9 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 
 // prepare finds the agent's binary and makes its session file, and sets both in the record.
 func (r *run) prepare(ctx context.Context) *NotStartedError {
+	if r.Unwritable != "" {
+		return notStartedError(errors.New(r.Unwritable))
+	}
 	binary, binaryErr := harness.Find(r.Spec, r.Binary, r.getenv)
 	if binaryErr == nil && r.Live {
 		binaryErr = r.Spec.Live.Refuses(r.Spec, r.Spec.Version(binary))
@@ -290,21 +299,14 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 	return nil
 }
 
-// saveRecord writes run.json. If it fails, the run continues, but no later worker can take it over. The keeper keeps a
-// record that has the run's first entries.
+// saveRecord writes run.json. If it fails, only the keeper has the record.
 func (r *run) saveRecord() {
 	b, err := r.record.Encode()
 	if err == nil {
 		err = r.folder.WriteFile("run.json", b)
 	}
 	if err != nil {
-		r.Log.Warn("write run.json; if the runner dies, only the host can end the run", "error", err)
-		return
-	}
-	if r.Recorded != nil && r.record.Opening != nil {
-		if err := r.Recorded(); err != nil {
-			r.Log.Warn("report the record to the keeper", "error", err)
-		}
+		r.Log.Warn("write run.json; if keeper and worker die, only the host can end the run", "error", err)
 	}
 }
 
@@ -317,8 +319,8 @@ func (r *run) pid() int {
 }
 
 // turnedAway cleans up after a run that could not begin. The folder of another runner's run is removed. A run that the
-// server refused may begin later, with another token. Until then its folder records that the thread may have its first
-// entries, because an answer can have been lost: Recover posts its end.
+// server refused may begin later, with another token. Its folder stays until Recover has asked the thread: it may have
+// the run's first entries, because an answer can have been lost.
 func (r *run) turnedAway(why error) (err error) {
 	if !errors.Is(why, ErrTaken) {
 		r.note(runfolder.Fact{Fact: runfolder.FactTurnedAway, Why: r.Redact.Text(why.Error())})

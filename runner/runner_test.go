@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(workerVar); job != "" {
 		os.Exit(worker(job))
 	}
+	surroundings.Enter()
 	os.Exit(m.Run())
 }
 

@@ -40,6 +40,8 @@ type job struct {
 	Keeper    int              // the keeper's process id, for a worker
 	Worker    int              // number of workers before this one
 	Signals   []syscall.Signal // received before this process began
+
+	Unwritable string // why the run can be recorded in memory alone; "": it is on disk
 }
 
 // The processes of a run, as the first argument names them, and the files that they inherit.
@@ -48,11 +50,16 @@ const (
 	argWork = "work"
 	argExec = "supervise" // of a command (arbe exec)
 
-	fdJob    = 3 // a keeper's
-	fdStderr = 3 // a worker's: the runner's own
-	fdKeeper = 4 // a worker's
-	fdLock   = 5 // a worker's
+	// A worker's.
+	fdStderr = 3 // the runner's own
+	fdKeeper = 4
+	fdLock   = 5 // this and the next are the Files of the run's folder
+	fdDir    = 6
+	fdKept   = 7
 )
+
+// jobVar names the variable with the number of a keeper's file that has its job.
+const jobVar = "RUNNER_JOB"
 
 // send puts the job into a file without a name.
 func (j job) send() (*os.File, error) {
@@ -75,7 +82,11 @@ func (j job) send() (*os.File, error) {
 // receiveJob reads the keeper's job.
 func receiveJob() (job, error) {
 	var j job
-	f := inherited(fdJob, "job")
+	fd, err := strconv.Atoi(os.Getenv(jobVar))
+	if err = errors.Join(err, os.Unsetenv(jobVar)); err != nil {
+		return j, fmt.Errorf("no job: %w", err)
+	}
+	f := inherited(fd, "job")
 	b, err := io.ReadAll(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return j, fmt.Errorf("no job: %w", err)
@@ -114,15 +125,12 @@ func (j job) becomeAs(argv ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Dup3(int(f.Fd()), fdJob, 0); err != nil && int(f.Fd()) != fdJob { // without close-on-exec
+	// It keeps its number: another one may be a file of the Go runtime, which runs until the exec.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil { // without close-on-exec
 		return err
 	}
-	if int(f.Fd()) == fdJob {
-		if _, err := unix.FcntlInt(fdJob, unix.F_SETFD, 0); err != nil {
-			return err
-		}
-	}
-	err = unix.Exec(self, argv, withProcs(cleanEnviron(os.Environ()), keeperProcs))
+	environ := with(withProcs(cleanEnviron(os.Environ()), keeperProcs), jobVar, int(f.Fd()))
+	err = unix.Exec(self, argv, environ)
 	return fmt.Errorf("start %s: %w", argv[1], err)
 }
 
@@ -135,9 +143,12 @@ const (
 )
 
 // withProcs returns an environment for a runner process that uses so many processors.
-func withProcs(environ []string, n int) []string {
-	is := func(kv string) bool { return strings.HasPrefix(kv, procsVar+"=") }
-	return append(slices.DeleteFunc(slices.Clone(environ), is), procsVar+"="+strconv.Itoa(n))
+func withProcs(environ []string, n int) []string { return with(environ, procsVar, n) }
+
+// with returns an environment in which a variable has a value.
+func with(environ []string, name string, value int) []string {
+	is := func(kv string) bool { return strings.HasPrefix(kv, name+"=") }
+	return append(slices.DeleteFunc(slices.Clone(environ), is), name+"="+strconv.Itoa(value))
 }
 
 // settle hides this process and starts the threads that it needs.
@@ -173,7 +184,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	_, terminal := cmdline.Terminal(os.Stderr)
 	log := cmdline.Log{Format: j.LogFormat, Terminal: terminal, Events: events}.New(stderr).With("run", j.RunID)
 	getenv := j.getenv
-	folder, err := runfolder.New(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
+	folder, err := newFolder(j.State, getenv("ARBE_THREAD_ID"), j.RunID)
 	var busy *runfolder.BusyError
 	if errors.As(err, &busy) {
 		return runner.StatusConfig, err
@@ -182,6 +193,10 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 		log.Warn("state folder can't be used: this run is recorded elsewhere", "state", j.State,
 			"error", err)
 		if j.State, folder, err = elsewhere(getenv("ARBE_THREAD_ID"), j.RunID, err); err != nil {
+			j.State, j.Unwritable = runfolder.Nowhere, fmt.Sprintf("the run can be recorded nowhere: %v", err)
+			folder, err = runfolder.InMemory(getenv("ARBE_THREAD_ID"), j.RunID)
+		}
+		if err != nil {
 			return runner.StatusConfig, err
 		}
 	}
@@ -214,12 +229,24 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	return status, nil
 }
 
+// newFolder makes a run's folder, and holds it.
+func newFolder(state, threadID, runID string) (*runfolder.Folder, error) {
+	folder, err := runfolder.New(state, threadID, runID)
+	if err != nil {
+		return nil, err
+	}
+	if err := folder.Hold(); err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return folder, nil
+}
+
 // elsewhere makes a run's folder in the folder for temporary files, or in memory. It is for a state folder that is full
 // or can't be written to.
 func elsewhere(threadID, runID string, why error) (state string, folder *runfolder.Folder, err error) {
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if state, err = os.MkdirTemp(dir, "arbe-state-"); err == nil {
-			folder, err = runfolder.New(state, threadID, runID)
+			folder, err = newFolder(state, threadID, runID)
 		}
 		if err == nil {
 			return state, folder, nil
@@ -238,7 +265,8 @@ func work(stdout io.Writer) int {
 	if err := runner.CrashesFreely(); err != nil {
 		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
 	}
-	keeper, lock := runner.NewHandover(inherited(fdKeeper, "keeper")), inherited(fdLock, "lock")
+	keeper := runner.NewHandover(inherited(fdKeeper, "keeper"))
+	lock, dir, kept := inherited(fdLock, "lock"), inherited(fdDir, "folder"), inherited(fdKept, "run")
 	b, err := keeper.Job()
 	var j job
 	if err == nil {
@@ -249,9 +277,10 @@ func work(stdout io.Writer) int {
 		return 1
 	}
 	_, byHand := cmdline.Terminal(stderr)
+	folder := runfolder.Inherit(runfolder.Path(j.State, j.getenv("ARBE_THREAD_ID"), j.RunID), lock, dir, kept)
 	p := program{
 		stdout: stdout, stderr: log, environ: j.Environ,
-		job: &j, lock: lock, keeper: keeper, byHand: byHand, screen: stderr,
+		job: &j, folder: folder, keeper: keeper, byHand: byHand, screen: stderr,
 	}
 	status := p.run(j.Args)
 	if err := keeper.Report(status); err != nil {

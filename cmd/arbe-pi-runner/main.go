@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
 // exitUndelivered is the exit status of a run whose end is not on the thread. The others are cmdline.StatusUsage, the
@@ -37,8 +38,8 @@ type program struct {
 	environ        []string
 
 	// Of a worker.
-	job    *job             // nil for all others
-	lock   *os.File         // the thread's lock, to be held
+	job    *job // nil for all others
+	folder *runfolder.Folder
 	keeper *runner.Handover // the connection to its keeper
 	byHand bool             // stderr is a terminal
 	screen io.Writer        // stderr itself: lines of the log may be dropped, the agent's output may not

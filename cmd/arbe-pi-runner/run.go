@@ -171,22 +171,17 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 	}
 	logTo := p.stderr
 	if p.job.PTY { // the terminal is the agent's
-		f, err := os.OpenFile(filepath.Join(runfolder.Path(p.job.State, s.thread, p.job.RunID), "log"),
-			os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
-			return err
+		logTo = io.Discard
+		f, err := os.OpenFile(filepath.Join(p.folder.Path, "log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err == nil { // a run without a log is better than none
+			defer f.Close() // a log
+			logTo = f
 		}
-		defer f.Close() // a log
-		logTo = f
 	}
 	log := p.log(c, logTo, p.byHand && !p.job.PTY)
 	client := s.client(log)
 	ctx, abandon, stop := untilSignal(c.Context, log.With("thread", s.thread, "run", p.job.RunID), p.job.Signals...)
 	defer stop()
-	folder, err := runfolder.Open(runfolder.Path(p.job.State, s.thread, p.job.RunID), p.lock)
-	if err != nil {
-		return err
-	}
 	var tty *os.File
 	if p.job.PTY {
 		tty = os.Stdin
@@ -201,7 +196,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
 		ByHand: p.byHand, Stdout: p.stdout, Stderr: p.screen, TTY: tty,
 		Live: c.Bool("live"), Idle: c.Duration("idle"), CloseInput: p.keeper.CloseInput,
-		Keeper: p.job.Keeper, Folder: folder, Restarts: p.job.Worker, Recorded: p.keeper.Recorded,
+		Keeper: p.job.Keeper, Folder: p.folder, Restarts: p.job.Worker, Unwritable: p.job.Unwritable,
 	})
 	return runStatus(spec, res, err)
 }
@@ -233,6 +228,8 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	var busy *runfolder.BusyError
 	var missing *harness.NotFoundError
 	switch {
+	case errors.Is(err, runner.ErrUndelivered) && res.Folder == "":
+		return &cmdline.Exit{Status: exitUndelivered, Cause: err}
 	case errors.Is(err, runner.ErrUndelivered):
 		return &cmdline.Exit{
 			Status: exitUndelivered,

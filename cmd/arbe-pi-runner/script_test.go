@@ -19,11 +19,13 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/thread"
 )
 
 func TestMain(m *testing.M) {
 	harness.Main()
+	surroundings.Enter()
 	testscript.Main(m, map[string]func(){
 		"arbe-pi-runner": main,
 		"pi":             func() { os.Exit(fakeagent.Main()) },

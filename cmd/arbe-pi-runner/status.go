@@ -51,7 +51,7 @@ func (p *program) statusAction(c *cli.Context) error {
 	runs, err := runfolder.List(state)
 	if c.Bool("open") {
 		runs = slices.DeleteFunc(runs, func(k runfolder.Known) bool {
-			return k.State == runfolder.StateDelivered || k.State == runfolder.StateTaken
+			return slices.Contains(closed, k.State)
 		})
 	}
 	if n := c.Int("n"); n > 0 {
@@ -83,6 +83,9 @@ func (p *program) statusAction(c *cli.Context) error {
 	p.printLost(runs)
 	return err
 }
+
+// closed are the states of runs that have no end to wait for.
+var closed = []string{runfolder.StateDelivered, runfolder.StateTaken, runfolder.StateRefused}
 
 // printLost prints how the lost runs are finished: the command for each of their threads.
 func (p *program) printLost(runs []runfolder.Known) {
@@ -206,12 +209,12 @@ func resultOf(v *outcome.Verdict) string {
 	return string(v.Outcome)
 }
 
-// markOf returns the mark of a run: that of its verdict, of a dead run if it is lost or another runner's, else of a
-// running one.
+// markOf returns the mark of a run: that of its verdict, of a dead run if it is lost, refused or another runner's,
+// else of a running one.
 func markOf(k runfolder.Known, color bool) string {
 	state := "running"
 	switch {
-	case k.State == runfolder.StateLost || k.State == runfolder.StateTaken:
+	case k.Left() || k.State == runfolder.StateTaken:
 		state = "dead"
 	case k.Verdict != nil:
 		state = string(k.Verdict.Outcome)

@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/internal/test/postgres"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 // The databases of the tests, and those of tests that kill the server.
@@ -24,7 +25,10 @@ func migrate(ctx context.Context, url string) error {
 	return err
 }
 
-func TestMain(m *testing.M) { os.Exit(postgres.Run(m, &databases, &killable)) }
+func TestMain(m *testing.M) {
+	surroundings.Enter()
+	os.Exit(postgres.Run(m, &databases, &killable))
+}
 
 // must fails the test on an error.
 func must[T any](v T, err error) func(testing.TB) T {

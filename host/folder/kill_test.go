@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 // errand is one Pull for another process of this program, which is killed before its change number Kill.
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	surroundings.Enter()
 	os.Exit(m.Run())
 }
 

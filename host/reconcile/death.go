@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
+	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -125,12 +126,7 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	_, perr := t.post(
 		ctx,
 		t.client,
-		t.entry(base+".orphan.0", "", thread.Orphaned{
-			Signal: signal(
-				now,
-				thread.TypeOrphaned,
-			), Reason: reason, LastEntryAt: thread.Stamp(now.LastEntry), SilentMs: e.Silence.Milliseconds(),
-		}),
+		t.entry(base+".orphan.0", "", death(now, reason, why, e.Silence)),
 		t.entry(
 			base+".orphan.1",
 			"",
@@ -144,6 +140,21 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 		t.record(now.ID, Orphaned, reason+": "+why)
 	}
 	return errors.Join(err, t.read(ctx))
+}
+
+// death is the first entry of a provisional end. A run that was launched into a box and never began, as where the
+// server refuses its token, is a launch that has failed.
+func death(run thread.Run, reason, why string, silence time.Duration) any {
+	if run.Sandbox != nil && run.Started == nil {
+		return thread.Failed{
+			Signal: signal(run, thread.TypeFailed), ErrorClass: outcome.ClassLaunch,
+			Message: "the runner did not begin the run: " + why,
+		}
+	}
+	return thread.Orphaned{
+		Signal: signal(run, thread.TypeOrphaned), Reason: reason,
+		LastEntryAt: thread.Stamp(run.LastEntry), SilentMs: silence.Milliseconds(),
+	}
 }
 
 // same returns the run in its present state. A run without an id is the thread's newest one.

@@ -101,6 +101,36 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// A run that was launched into a box and never began is a launch that has failed; one that has begun is lost.
+func TestNeverBegan(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		entries []string
+		want    string
+	}{
+		{"not begun", []string{running, inBox("b1", true, "")}, `"type":"signal.thread.pi_failed","runId":"r1",` +
+			`"harness":"pi","errorClass":"launch","message":"the runner did not begin the run: no entry for `},
+		{"begun", []string{running, inBox("b1", true, ""), startedEntry}, `"type":"signal.thread.pi_session_orphaned"`},
+		{"without a box", []string{running}, `"type":"signal.thread.pi_session_orphaned"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.health["b1"] = sandbox.Live
+			w.post("t1", tt.entries...)
+			w.ahead.Store(int64(time.Hour))
+			if _, err := w.reconciler().Thread(t.Context(), "t1"); err != nil {
+				t.Fatal(err)
+			}
+			all := w.entries("t1")
+			if len(all) < len(tt.entries)+2 || !strings.Contains(all[len(tt.entries)], tt.want) ||
+				!strings.Contains(all[len(tt.entries)], "r1.orphan.0") {
+				t.Errorf("the thread has\n%s", strings.Join(all, "\n"))
+			}
+		})
+	}
+}
+
 // An outage of the server is no silence of the runs: it counts from when the log could be written again.
 func TestOutageOrphansNoRun(t *testing.T) {
 	w := newWorld(t)

@@ -13,10 +13,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 // TestMain lets nobody talk to the world, and checks that goroutines and children end with the tests.
 func TestMain(m *testing.M) {
+	surroundings.Enter()
 	http.DefaultTransport = &http.Transport{DialContext: dialLoopback}
 	before := runtime.NumGoroutine()
 	code := m.Run()

@@ -27,12 +27,14 @@ import (
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // TestMain makes this program a server, too, so that what is measured is not in the process that measures.
 func TestMain(m *testing.M) {
 	if os.Getenv("ARBE_BENCH_SERVE") == "" {
+		surroundings.Enter()
 		os.Exit(m.Run())
 	}
 	debug.SetGCPercent(300) // as arbe serve does

@@ -98,7 +98,7 @@ func (rec Record) Encode() ([]byte, error) {
 // Progress is the state of a run according to its facts.
 type Progress struct {
 	Opened     bool
-	turnedAway bool
+	TurnedAway bool
 	NotStarted *Fact
 	Spawned    *Fact
 	Located    *harness.Session
@@ -118,9 +118,9 @@ func Replay(facts []Fact) (p Progress) {
 		p.last = f.At
 		switch f.Fact {
 		case FactOpened:
-			p.Opened, p.turnedAway = true, false
+			p.Opened, p.TurnedAway = true, false
 		case FactTurnedAway:
-			p.turnedAway = true
+			p.TurnedAway = true
 		case FactNotStarted:
 			p.NotStarted = &f
 		case FactSpawned:
@@ -169,7 +169,7 @@ func BootID() string {
 
 // ReadFacts reads a run's facts. It skips torn lines, which a crash of the machine or a full disk leaves.
 func ReadFacts(folder string) ([]Fact, error) {
-	f, err := os.Open(filepath.Join(folder, "facts.jsonl"))
+	f, err := os.Open(filepath.Join(folder, factsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -192,11 +192,14 @@ func ReadFacts(folder string) ([]Fact, error) {
 
 // ReadRecord reads run.json; fs.ErrNotExist if there is none.
 func ReadRecord(folder string) (Record, error) {
-	var rec Record
-	b, err := os.ReadFile(filepath.Join(folder, "run.json"))
+	b, err := os.ReadFile(filepath.Join(folder, recordFile))
 	if err != nil {
-		return rec, err
+		return Record{}, err
 	}
+	return parseRecord(b)
+}
+
+func parseRecord(b []byte) (rec Record, err error) {
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return rec, fmt.Errorf("run.json: %w", err)
 	}

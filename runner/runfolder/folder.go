@@ -38,10 +38,17 @@ import (
 // one is gone.
 type Folder struct {
 	Path  string
-	facts *os.File
-	lock  *os.File
-	alone bool // no process that is to keep the lock has inherited it
+	facts *os.File // nil: it can't be written
+	lock  *os.File // nil: another process has it
+	dir   *os.File // the folder itself; nil: not held
+	kept  *os.File // the copy in memory; nil: not held
+	alone bool     // no process that is to keep the lock has inherited it
 }
+
+const (
+	recordFile = "run.json"
+	factsFile  = "facts.jsonl"
+)
 
 // BusyError: another runner on this machine has the thread.
 type BusyError struct{ Thread, Holder string }
@@ -115,13 +122,9 @@ func (f *Folder) reserve() error {
 	return errors.Join(err, spare.Close())
 }
 
-// Open opens the folder of a run whose lock this process or its parent holds. The Folder closes lock; nil:
-// another process keeps it.
+// Open opens the folder of a run whose lock another process holds. The Folder closes lock; it may be nil.
 func Open(path string, lock *os.File) (*Folder, error) {
-	facts, err := os.OpenFile(filepath.Join(path, "facts.jsonl"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
-	if err == nil {
-		err = EndLine(facts) // a crash may have left half a line
-	}
+	facts, err := openFacts(path)
 	if err != nil && lock != nil {
 		err = errors.Join(err, lock.Close())
 	}
@@ -131,60 +134,78 @@ func Open(path string, lock *os.File) (*Folder, error) {
 	return &Folder{Path: path, facts: facts, lock: lock}, nil
 }
 
-// Lock is the lock's file, for a child process to inherit.
-func (f *Folder) Lock() *os.File {
-	f.alone = false
-	return f.lock
+// openFacts opens the file of a run's facts.
+func openFacts(path string) (*os.File, error) {
+	facts, err := os.OpenFile(filepath.Join(path, factsFile), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := EndLine(facts); err != nil { // a crash may have left half a line
+		return nil, errors.Join(err, facts.Close())
+	}
+	return facts, nil
 }
 
 // Close closes the folder's files. It releases the lock unless another process holds it, too.
-func (f *Folder) Close() error {
-	err := f.facts.Close()
-	if f.lock == nil {
-		return err
-	}
-	if f.alone {
+func (f *Folder) Close() (err error) {
+	if f.lock != nil && f.alone {
 		// A child that this process is starting has a copy of each open file until the end of its exec, so that closing
 		// the lock's file does not release the lock at once.
-		err = errors.Join(err, releaseLock(f.lock))
+		err = releaseLock(f.lock)
 	}
-	return errors.Join(err, f.lock.Close())
+	for _, file := range []*os.File{f.facts, f.lock, f.dir, f.kept} {
+		if file != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}
+	return err
 }
 
 // Used reports whether a runner has begun the run here. A run that the thread's server refused counts as not begun.
 func (f *Folder) Used() bool {
-	if _, err := os.Stat(filepath.Join(f.Path, "run.json")); err != nil {
+	if _, err := os.Stat(filepath.Join(f.Path, recordFile)); err != nil {
 		return false
 	}
 	facts, err := ReadFacts(f.Path)
-	return err != nil || !Replay(facts).turnedAway
+	return err != nil || !Replay(facts).TurnedAway
 }
 
 // Note appends a fact to facts.jsonl and syncs it. The fact has a line of its own, also after a line that a full disk
-// cut off.
+// cut off. A fact that the disk refuses is in the copy in memory.
 func (f *Folder) Note(fact Fact) error {
 	fact.At, fact.Clock = time.Now().UTC(), Clock()
 	b, err := json.Marshal(fact)
 	if err != nil {
 		return err
 	}
-	if err := EndLine(f.facts); err != nil {
+	if err := errors.Join(f.keep(keptLine{Fact: &fact}), f.writeFact(b)); err != nil {
 		return fmt.Errorf("note %s: %w", fact.Fact, err)
 	}
+	return nil
+}
+
+func (f *Folder) writeFact(b []byte) error {
+	if f.facts == nil {
+		return fmt.Errorf("%s can't be written", filepath.Join(f.Path, factsFile))
+	}
+	if err := EndLine(f.facts); err != nil {
+		return err
+	}
 	if _, err := f.facts.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("note %s: %w", fact.Fact, err)
+		return err
 	}
 	return f.facts.Sync()
 }
 
 // WriteFile writes the file name of the folder: as a whole or not at all, and on disk when it returns. On a full disk
-// it uses the reserved space.
+// it uses the reserved space. A file that the disk refuses is in the copy in memory.
 func (f *Folder) WriteFile(name string, b []byte) error {
+	kept := f.keep(keptLine{File: name, Content: b})
 	err := durable.WriteFile(filepath.Join(f.Path, name), b)
 	if NoRoom(err) && os.Remove(filepath.Join(f.Path, spareFile)) == nil {
 		err = durable.WriteFile(filepath.Join(f.Path, name), b)
 	}
-	return err
+	return errors.Join(kept, err)
 }
 
 // NoRoom reports whether an error means a full disk or a file at its size limit.
@@ -262,7 +283,7 @@ func EndLine(f *os.File) error {
 type Known struct {
 	Record
 	Path     string           `json:"folder"`
-	State    string           `json:"state"` // opening, running, ending, delivered, taken or lost
+	State    string           `json:"state"` // opening, running, ending, delivered, taken, refused or lost
 	AgentPID int              `json:"agentPid,omitempty"`
 	OnThread int              `json:"linesOnThread"`
 	Verdict  *outcome.Verdict `json:"verdict,omitempty"`
@@ -273,8 +294,12 @@ type Known struct {
 const (
 	StateDelivered = "delivered" // its terminal is on the thread
 	StateTaken     = "taken"     // another runner has it
+	StateRefused   = "refused"   // the thread's server refused it: it has not begun
 	StateLost      = "lost"      // its runner is gone and left it unfinished: Recover finishes it
 )
+
+// Left reports whether the run's runner is gone and left the folder to Recover.
+func (k Known) Left() bool { return k.State == StateLost || k.State == StateRefused }
 
 // List returns the runs in the state folder, the newest first. It returns all that it can read; its error joins those
 // of the others.
@@ -360,6 +385,8 @@ func know(dir string) (Known, error) {
 		k.State = StateDelivered
 	case p.Taken:
 		k.State = StateTaken
+	case !k.held() && p.TurnedAway:
+		k.State = StateRefused
 	case !k.held():
 		k.State = StateLost
 	}

@@ -6,16 +6,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // Restore writes the folder's files again that were removed during the run: the facts and the lock from their open
-// files, run.json from record; nil: there is no record yet.
-func (f *Folder) Restore(record *os.File) error {
+// files, those that WriteFile has written from the copy in memory.
+func (f *Folder) Restore() error {
+	if f.facts == nil {
+		return nil // there is no folder
+	}
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return err
 	}
-	var errs []error
-	if path := filepath.Join(f.Path, "facts.jsonl"); missing(path) {
+	errs := []error{f.openDir()}
+	if path := filepath.Join(f.Path, factsFile); missing(path) {
 		facts, err := restored(path, f.facts)
 		if err == nil {
 			err = f.facts.Close()
@@ -23,14 +28,14 @@ func (f *Folder) Restore(record *os.File) error {
 		}
 		errs = append(errs, err)
 	}
-	if path := filepath.Join(f.Path, "run.json"); record != nil && missing(path) {
-		again, err := restored(path, record)
-		if err == nil {
-			err = again.Close()
+	files := map[string][]byte{}
+	errs = append(errs, f.eachKept(keptFile, func(l keptLine) { files[l.File] = l.Content }))
+	for name, content := range files {
+		if path := filepath.Join(f.Path, name); missing(path) {
+			errs = append(errs, durable.WriteFile(path, content))
 		}
-		errs = append(errs, err)
 	}
-	if path := filepath.Join(filepath.Dir(f.Path), "lock"); f.lock != nil && missing(path) {
+	if path := filepath.Join(filepath.Dir(f.Path), "lock"); missing(path) {
 		lock, err := restored(path, f.lock)
 		if err == nil {
 			err = takeLock(lock)

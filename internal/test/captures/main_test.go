@@ -19,6 +19,10 @@ while :; do sleep 0.01; done`
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // where the test has failed
+		_ = cmd.Wait()                                      // a signal ended it
+	})
 	exists := func(name string) (bool, error) {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil, nil
@@ -35,5 +39,4 @@ while :; do sleep 0.01; done`
 	if late, _ := exists("late"); !late {
 		t.Error("a child of the shell lives on")
 	}
-	_ = cmd.Wait() // a signal ended it
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +101,8 @@ var may = map[string][]string{
 	"internal/test/e2e":         {},
 	"internal/test/faults":      {},
 	"internal/test/scripts":     {},
+
+	"internal/test/surroundings": {"internal/procfs"},
 }
 
 // never are packages that must not be linked, not even through others, by those whose path begins with from.
@@ -169,6 +173,28 @@ var neverTested = []struct {
 		module + "internal/test/fakedaytona", "a double of Daytona is for those who open boxes there",
 		[]string{"host/sandbox", "host/folder", "host/push", "internal/test/e2e", "internal/test/fakedaytona"},
 	},
+}
+
+// starters are the packages by which tests start processes.
+var starters = regexp.MustCompile(`"(os/exec|github.com/rogpeppe/go-internal/testscript|arbe\.0sk\.ar/runner/` +
+	`(runner|host/sandbox|host/launch|host/exec|internal/test/(built|program|postgres|browser|demo/stage)))"`)
+
+// TestSurroundings holds that tests which start processes have surroundings of their own, with which these end.
+func TestSurroundings(t *testing.T) {
+	starts, enters := map[string]bool{}, map[string]bool{}
+	walk(t, "_test.go", func(name, text string) {
+		dir := filepath.Dir(name)
+		starts[dir] = starts[dir] || starters.MatchString(text)
+		enters[dir] = enters[dir] || strings.Contains(text, "\tsurroundings.Enter()\n")
+	})
+	if !starts["runner"] {
+		t.Fatal("the tests of runner start no process")
+	}
+	for dir := range starts {
+		if starts[dir] && !enters[dir] {
+			t.Errorf("the tests of %s start processes: call surroundings.Enter in a TestMain", dir)
+		}
+	}
 }
 
 // pkg is a package as go list describes it.

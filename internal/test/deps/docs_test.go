@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 const root = "../../.."
@@ -293,6 +295,9 @@ func TestEnvironment(t *testing.T) {
 	for v := range develop {
 		if !seenInTests[v] {
 			t.Errorf("docs/ENVIRONMENT.md has %s below Tests, which no test reads", v)
+		}
+		if !slices.Contains(surroundings.Knobs, v) {
+			t.Errorf("docs/ENVIRONMENT.md has %s below Tests, and surroundings.Knobs lacks it", v)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/model"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 	if how := os.Getenv(loadVar); how != "" {
 		os.Exit(loadAgent(how))
 	}
+	surroundings.Enter()
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("the real agents are left out with -short")

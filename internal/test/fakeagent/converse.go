@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // talk is the fake of pi's --mode rpc. A message's text may begin with an instruction:
@@ -30,8 +29,9 @@ type talk struct {
 	queue   []string // accepted, not taken in
 	busy    bool
 	aborted bool
-	ended   bool // its input has
-	answers int  // to dialogs
+	ended   bool          // its input has
+	answers int           // to dialogs
+	over    chan struct{} // closed when the turn is aborted or the input ends; nil afterwards
 }
 
 // request is a line of its input.
@@ -72,7 +72,7 @@ func (t *talk) read(log *os.File) error {
 	defer func() {
 		t.mu.Lock()
 		t.ended = true
-		t.cond.Broadcast()
+		t.endTurn()
 		t.mu.Unlock()
 	}()
 	lines := bufio.NewScanner(os.Stdin)
@@ -87,7 +87,7 @@ func (t *talk) read(log *os.File) error {
 				return err
 			}
 			if file, deaf := strings.CutPrefix(s.Message, "deaf "); deaf {
-				awaitFile(file, func() bool { return false })
+				await(file, nil)
 			}
 		}
 		t.mu.Lock()
@@ -112,7 +112,7 @@ func (t *talk) take(s request) {
 		if t.busy {
 			t.aborted = true
 		}
-		t.cond.Broadcast()
+		t.endTurn()
 		for t.busy {
 			t.cond.Wait()
 		}
@@ -125,9 +125,18 @@ func (t *talk) take(s request) {
 	}
 }
 
+// endTurn ends the waits of the turn. The caller has the lock.
+func (t *talk) endTurn() {
+	if t.over != nil {
+		close(t.over)
+		t.over = nil
+	}
+	t.cond.Broadcast()
+}
+
 // turn works off the queue. The caller has the lock.
 func (t *talk) turn() error {
-	t.busy, t.aborted = true, false
+	t.busy, t.aborted, t.over = true, false, make(chan struct{})
 	t.print(map[string]any{"type": "agent_start"})
 	stop := "stop"
 	for len(t.queue) > 0 {
@@ -169,13 +178,11 @@ func (t *talk) work(text string) (stop string) {
 			fmt.Printf("{\"type\":\"message_update\",\"text\":%q}\n", part)
 		}
 	case "hold":
-		t.mu.Unlock()
-		awaitFile(rest, func() bool {
+		if over := t.over; over != nil {
+			t.mu.Unlock()
+			await(rest, over)
 			t.mu.Lock()
-			defer t.mu.Unlock()
-			return t.aborted || t.ended
-		})
-		t.mu.Lock()
+		}
 	case "ask":
 		before := t.answers
 		t.print(
@@ -194,14 +201,4 @@ func (t *talk) work(text string) (stop string) {
 		return "error" // as pi 0.87.1 does
 	}
 	return "stop"
-}
-
-// awaitFile returns when there is such a file, or over.
-func awaitFile(file string, over func() bool) {
-	for !over() {
-		if _, err := os.Stat(file); err == nil {
-			return
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }

@@ -18,8 +18,8 @@
 //	env NAME                                            NAME=value to stdout
 //	sleep DURATION, wait FILE, touch FILE               time passes; until there is such a file; make one
 //	ignore SIGNAL, on SIGNAL STATUS                     don't end of it; end with that status
-//	grandchild FILE                                     leave a process in a session of its own that keeps stdout and
-//	                                                    writes its pid into FILE
+//	grandchild FILE                                     leave a process in a session of its own that keeps stdout; its
+//	                                                    pid is in FILE
 //	converse FILE                                       pi's --mode rpc until stdin ends; FILE has the messages
 //	truncate, delete, replace                           the session file: emptied in place; gone; another file with
 //	                                                    the same content
@@ -152,8 +152,8 @@ func (a *agent) do(verb, rest string) error {
 			),
 		)
 	case "tool":
-		cmd := lasting(rest)
-		if err := cmd.Start(); err != nil {
+		cmd, err := lasting(rest)
+		if err != nil {
 			return err
 		}
 		how := "ended"
@@ -220,16 +220,13 @@ func (a *agent) do(verb, rest string) error {
 		time.Sleep(d) // this is what the plan is for
 		return err
 	case "wait":
-		for {
-			if _, err := os.Stat(rest); err == nil {
-				return nil
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		await(rest, nil)
+		return nil
 	case "touch":
 		return os.WriteFile(rest, nil, 0o600)
 	case "grandchild":
-		return lasting(rest).Start()
+		_, err := lasting(rest)
+		return err
 	case "truncate":
 		return os.Truncate(a.session, 0)
 	case "delete":
@@ -247,13 +244,20 @@ func (a *agent) do(verb, rest string) error {
 	return a.end(verb, rest)
 }
 
-// lasting is a process in a session of its own that keeps our output open. Its pid stands in file, as a whole or not
-// at all.
-func lasting(file string) *exec.Cmd {
-	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo $$ > '%[1]s.new'; mv '%[1]s.new' '%[1]s'; exec sleep 300", file))
+// lasting starts a process in a session of its own that keeps our output open. Its pid is in file, as a whole or not at
+// all, and nothing else of it runs then.
+func lasting(file string) (*exec.Cmd, error) {
+	cmd := exec.Command("sleep", "300")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	err := os.WriteFile(file+".new", fmt.Appendln(nil, cmd.Process.Pid), 0o600)
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	return cmd, err
 }
 
 // end does what has to do with the agent's end.

@@ -9,11 +9,11 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 // answer is what a request brought.
@@ -158,7 +158,7 @@ func leaks() string {
 }
 
 func TestMain(m *testing.M) {
-	syscall.Umask(0o022) // as in a box
+	surroundings.Enter()
 	code := m.Run()
 	if left := leaks(); code == 0 && left != "" {
 		fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", left)

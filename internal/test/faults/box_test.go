@@ -179,7 +179,7 @@ var boxFaults = []fault{
 }
 
 // allFaults are all rows of the table.
-func allFaults() []fault { return slices.Concat(table, wireTable, boxFaults) }
+func allFaults() []fault { return slices.Concat(table, wireTable, boxFaults, folderFaults) }
 
 // missing prints by name what could not be played here: the kernel can't do it, or not for this user.
 func (s *scene) missing(what string, err error) {

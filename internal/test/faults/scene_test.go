@@ -25,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -48,6 +49,7 @@ func TestMain(m *testing.M) {
 	if status, is := asRoot(); is {
 		os.Exit(status)
 	}
+	surroundings.Enter()
 	built.Main(m, "../../..", func(dir string) { bin = dir })
 }
 
@@ -70,6 +72,8 @@ type scene struct {
 	state   string
 	wrap    string // what a shell does before it becomes the runner
 	file    string // the session's, where the scene names it; "" for the runner's choice
+	moved   string // where the folder of all runs is now; "" where it was
+	session string // the session file's path, once the run's record has it
 
 	group    string   // the cgroup's folder, where the scene has one
 	first    int      // the worker when the fault struck
@@ -178,6 +182,9 @@ func (s *scene) folder() string {
 			return "not yet"
 		}
 		state = dirs[0]
+	}
+	if s.moved != "" {
+		return filepath.Join(s.moved, "t1", s.run)
 	}
 	return filepath.Join(state, "runs", "t1", s.run)
 }
@@ -294,13 +301,12 @@ func (s *scene) sessionFile() (path string) {
 	s.until("a session", func() bool {
 		var rec struct{ Session string }
 		b, err := os.ReadFile(filepath.Join(s.folder(), "run.json"))
-		path = rec.Session
 		if err == nil && json.Unmarshal(b, &rec) == nil {
-			path = rec.Session
+			s.session = rec.Session
 		}
-		return path != ""
+		return s.session != ""
 	})
-	return path
+	return s.session
 }
 
 // finish waits until no process of the runner is left, and returns the exit status of the one that was started; -1

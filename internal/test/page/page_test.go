@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -24,6 +25,7 @@ import (
 var arbe string
 
 func TestMain(m *testing.M) {
+	surroundings.Enter()
 	built.Main(m, "../../..", func(bin string) { arbe = filepath.Join(bin, "arbe") })
 }
 

@@ -18,9 +18,16 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
+	// go run does not pass on the signal that it dies of.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGTERM), 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "report: end with the parent:", err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	os.Exit(report(ctx, os.Args[1:], os.Stdout, os.Getenv("CI") != ""))
@@ -63,7 +70,9 @@ func report(ctx context.Context, commands []string, w io.Writer, ci bool) int {
 // output has the failure.
 func run(ctx context.Context, line string, each func([]byte)) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	// go test leaves it to a terminal to interrupt the tests, too: one signal for the group is for all of them.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

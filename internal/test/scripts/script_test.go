@@ -28,6 +28,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/port"
 	"arbe.0sk.ar/runner/internal/test/postgres"
+	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
 // arbe is the path of the built program.
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "scripts:", err)
 		os.Exit(1)
 	}
+	surroundings.Enter()
 	built.Main(m, "../../..", func(bin string) { arbe = filepath.Join(bin, "arbe") })
 }
 

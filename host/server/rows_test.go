@@ -282,6 +282,32 @@ func TestRowList(t *testing.T) {
 	next("t4")
 }
 
+// TestRowCreateAtOnce makes a thread while an equal request does: neither is refused, and one has made it.
+func TestRowCreateAtOnce(t *testing.T) {
+	t.Parallel()
+	s, st := newRowServer(t, nil)
+	signed := login(t, ann, time.Hour)
+	for i, row := range []struct {
+		body   string
+		header []string
+	}{{`{"id":"both"}`, nil}, {`{}`, []string{"Idempotency-Key", "both"}}} {
+		var first answer // the other request, which comes between the look for the row and all that follows
+		st.change(func() {
+			st.missed = func() { first = s.do("POST", "/api/threads", signed, row.body, row.header...) }
+		})
+		second := s.do("POST", "/api/threads", signed, row.body, row.header...)
+		if first.status != 201 || second.status != 200 {
+			t.Errorf("%d: %d, and then %d %s, want 201 and 200", i, first.status, second.status, second.body)
+		}
+	}
+	// Another house's thread, and one of no house, stay refused.
+	for _, id := range []string{"t3", "t0"} {
+		if a := s.do("POST", "/api/threads", signed, `{"id":"`+id+`"}`); a.status != 409 || a.code != "exists" {
+			t.Errorf("%s: %d %s", id, a.status, a.body)
+		}
+	}
+}
+
 // TestRowDelete deletes a thread whose rows can't be deleted at first: a repeat finishes it.
 func TestRowDelete(t *testing.T) {
 	t.Parallel()

@@ -139,17 +139,17 @@ func (s *Server) makeRow(
 		return t, false, err
 	}
 	// A thread that the log has is not given to the house that names it first.
-	switch _, err := s.Log.Stat(ctx, thread.StreamName(want.ID)); {
-	case err == nil || errors.Is(err, log.ErrGone):
-		return t, false, errExists
-	case !errors.Is(err, log.ErrAbsent):
+	_, err = s.Log.Stat(ctx, thread.StreamName(want.ID))
+	switch {
+	case errors.Is(err, log.ErrAbsent):
+		t, err = s.Rows.CreateThread(ctx, m.Agent, want)
+		if !errors.Is(err, rows.ErrTaken) {
+			return t, true, err
+		}
+	case err != nil && !errors.Is(err, log.ErrGone):
 		return t, false, &logError{err}
 	}
-	t, err = s.Rows.CreateThread(ctx, m.Agent, want)
-	if !errors.Is(err, rows.ErrTaken) {
-		return t, true, err
-	}
-	t, err = s.sameRow(ctx, m, want) // another request was first
+	t, err = s.sameRow(ctx, m, want) // an equal request may have made the row meanwhile, and then the log
 	if errors.Is(err, rows.ErrAbsent) {
 		err = errExists
 	}

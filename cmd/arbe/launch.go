@@ -218,7 +218,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	}
 	if task.Resume {
 		if _, err := exists(c.Context, client); thread.NoThread(err) {
-			return fail(noThread(task.Thread))
+			return fail(reachThread(client, err))
 		}
 	}
 	key, err := secret(h.data)
@@ -269,6 +269,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	switch {
 	case errors.As(err, &open):
 		return done, busy(err)
+	case thread.Gone(err):
+		return done, reachThread(client, err)
 	case errors.Is(err, launch.ErrRow):
 		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	case err != nil:

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -110,6 +111,9 @@ const renewAfter = time.Hour
 
 // renew serves a fresh write token for the renew token's thread and run.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) error {
+	if _, err := s.Log.Stat(r.Context(), g.Stream); err != nil && !errors.Is(err, log.ErrAbsent) {
+		return err // a deleted thread takes nothing
+	}
 	if g.Run != "" {
 		ended, ok, err := s.Log.ReceivedAt(r.Context(), threadOf(g), g.Run+".end.0")
 		if err != nil {

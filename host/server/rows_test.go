@@ -317,7 +317,7 @@ func TestRowDelete(t *testing.T) {
 	if a := s.do("DELETE", "/api/threads/t1", signed, ""); a.status != 503 || a.code != "houses" {
 		t.Errorf("the rows are away: %+v", a)
 	}
-	if a := s.do("GET", path1, writer(t, "t1"), ""); a.status != 404 {
+	if a := s.do("GET", path1, writer(t, "t1"), ""); a.status != 410 {
 		t.Errorf("the log: %+v", a)
 	}
 	if a := s.do("GET", "/api/threads/t1", signed, ""); a.status != 200 {
@@ -330,6 +330,19 @@ func TestRowDelete(t *testing.T) {
 	for _, method := range []string{"GET", "DELETE"} {
 		if a := s.do(method, "/api/threads/t1", signed, ""); a.status != 404 {
 			t.Errorf("%s of what is deleted: %+v", method, a)
+		}
+	}
+	// A thread without an entry: its id is not given again, either.
+	st.change(func() { st.add("t5", "h1", nil) })
+	if a := s.do("DELETE", "/api/threads/t5", signed, ""); a.status != 204 {
+		t.Errorf("a thread without entries: %+v", a)
+	}
+	for _, id := range []string{"t1", "t5"} {
+		if a := s.do("POST", "/api/stream/arbe-thread-"+id, writer(t, id), by("", "e1")); a.status != 410 {
+			t.Errorf("a post on the deleted thread %s: %d %s", id, a.status, a.body)
+		}
+		if a := s.do("POST", "/api/threads", signed, `{"id":"`+id+`"}`); a.status != 409 || a.code != "exists" {
+			t.Errorf("the id %s once more: %d %s", id, a.status, a.body)
 		}
 	}
 	// A run that the rows do not know of.

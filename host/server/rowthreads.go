@@ -219,8 +219,7 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 			return err
 		}
 		for _, id := range ids {
-			err := s.Log.Delete(ctx, thread.StreamName(id))
-			if err != nil && !errors.Is(err, log.ErrAbsent) && !errors.Is(err, log.ErrGone) {
+			if err := s.deleteLog(ctx, thread.StreamName(id)); err != nil {
 				return &logError{err}
 			}
 		}
@@ -237,6 +236,20 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// deleteLog deletes the log of a thread. One that was never written is made first: its id is not given again, either.
+func (s *Server) deleteLog(ctx context.Context, name string) error {
+	err := s.Log.Delete(ctx, name)
+	if errors.Is(err, log.ErrAbsent) {
+		if _, _, err = s.Log.Create(ctx, name, log.Want{Type: jsonType}); err == nil {
+			err = s.Log.Delete(ctx, name)
+		}
+	}
+	if errors.Is(err, log.ErrGone) {
+		return nil
+	}
+	return err
 }
 
 // refuseOpen refuses threads of which one has an open run on its log: a row may be behind it.

@@ -30,7 +30,7 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case thread.Refused(err) || thread.Redirected(err):
+		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
 			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
 		// perhaps a proxy's answer, while the server starts
 		case thread.NotFound(err) && runfolder.Clock()-began < r.Timeout:

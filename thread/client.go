@@ -70,14 +70,10 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// Refused reports whether the server takes nothing with this token: it refused the token (401, 403), or the thread is
-// Gone.
+// Refused reports whether the server refused the token: 401 or 403.
 func Refused(err error) bool {
-	switch statusOf(err) {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusGone:
-		return true
-	}
-	return false
+	status := statusOf(err)
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 // NotFound reports whether there is no such thread: it was never written (404), or it is Gone.

@@ -234,8 +234,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			return fail(err)
 		}
 	}
+	house := ""
 	if row != nil {
-		task.Secrets = launchSecrets(c, row.db, row.environment)
+		house, task.Secrets = row.thread.House, launchSecrets(c, row.db, row.environment)
 	}
 	mint := h.minting(client.Base, key, client)
 	steps := cmdline.NewSteps(p.stderr)
@@ -247,7 +248,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			return box
 		},
 		Agent:  launch.Agent{Program: agent.Binary, Package: agent.Package},
-		Tokens: runTokens(key),
+		Tokens: runTokens(key, house),
 		Progress: func(step string) {
 			if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
 				steps.Note(note)

@@ -24,7 +24,6 @@ import (
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -298,29 +297,12 @@ func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launc
 	}
 	return &launch.Launcher{
 		Provider: provider, Client: client, Boxes: clients, StreamURL: at, Runner: runnerFor,
-		Agent: launch.Agent{Program: spec.Binary, Package: spec.Package}, Tokens: runTokens(l.key),
+		Agent: launch.Agent{Program: spec.Binary, Package: spec.Package}, Tokens: runTokens(l.key, row.thread.House),
 		Rows: l.host.resolver(provider, clients, progress), Progress: progress,
 		Continued: func(ctx context.Context, err error) bool {
 			return errors.Is(context.Cause(ctx), delegate.ErrStopped) || l.Temporary(err)
 		},
 	}, t, nil
-}
-
-// runTokens returns what signs the tokens of a run.
-func runTokens(key []byte) func(threadID, runID string) (write, renew string, err error) {
-	return func(threadID, runID string) (write, renew string, err error) {
-		write, err = token.Sign(key, token.Grant{
-			Stream: thread.StreamName(threadID), Scope: []string{token.ScopeWrite}, Run: runID,
-			Until: time.Now().Add(token.WriteTTL),
-		})
-		if err == nil {
-			renew, err = token.Sign(key, token.Grant{
-				Stream: thread.StreamName(threadID), Scope: []string{token.ScopeRenew}, Run: runID,
-				Until: time.Now().Add(guard + margin),
-			})
-		}
-		return write, renew, err
-	}
 }
 
 // delegating returns what makes the rows of members' tasks.

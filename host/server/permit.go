@@ -68,7 +68,9 @@ func threadOf(g token.Grant) string {
 }
 
 // writerOf returns what a grant binds the writer of its thread to.
-func writerOf(g token.Grant) log.Writer { return log.Writer{Run: g.Run, Author: g.Author} }
+func writerOf(g token.Grant) log.Writer {
+	return log.Writer{Run: g.Run, Command: g.Command, Author: g.Author}
+}
 
 // bearer returns the token of an Authorization header; "" for none.
 func bearer(authorization string) string {
@@ -124,13 +126,9 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) er
 		}
 	}
 	until := time.Now().Add(token.WriteTTL)
-	token, err := token.Sign(
-		s.Secrets[0],
-		token.Grant{
-			Stream: g.Stream, Scope: []string{token.ScopeWrite}, Run: g.Run, House: g.House, Author: g.Author,
-			Until: until,
-		},
-	)
+	fresh := g // with all that the renew token is bound to
+	fresh.Scope, fresh.Until = []string{token.ScopeWrite}, until
+	token, err := token.Sign(s.Secrets[0], fresh)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ const (
 	TypeSandboxResumed = "signal.thread.sandbox_resumed" // the thread's box is dead, and has a successor
 )
 
-// IsHostType reports whether only hosts post signals of a type. A signal that asks for something (a run's end, that of a
-// command) is of anybody who may write.
+// IsHostType reports whether only hosts post signals of a type. A signal that asks for something, as for a run's end,
+// is of anybody who may write.
 func IsHostType(typ string) bool {
 	switch typ {
 	case TypeClaim, TypeSandbox, TypePush, TypeSync, TypeSandboxKept, TypeSandboxResumed, TypeAgentSpawn,

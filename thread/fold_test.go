@@ -136,8 +136,8 @@ func TestFoldDetails(t *testing.T) {
 	}
 }
 
-// What a host has posted of a run's box stands, whatever the run's writer posts: signals that have one place are believed
-// there alone.
+// What a host has posted of a run's box stands, whatever the run's writer posts: signals that have one place are
+// believed there alone.
 func TestFoldBelieves(t *testing.T) {
 	signal := func(id, typ, more string) thread.Entry {
 		return sig(id, `{"type":"signal.dispatch.`+typ+`","runId":"r1","harness":"pi"`+more+`}`)
@@ -156,7 +156,8 @@ func TestFoldBelieves(t *testing.T) {
 			said = ref(r.Started.Sandbox)
 		}
 		if ref(r.Sandbox) != host || said != runner || ref(r.Box()) != box {
-			t.Errorf("host %q, runner %q, box %q; want %q, %q, %q", ref(r.Sandbox), said, ref(r.Box()), host, runner, box)
+			t.Errorf("got %q, %q and %q, want %q, %q and %q",
+				ref(r.Sandbox), said, ref(r.Box()), host, runner, box)
 		}
 	}
 	launched := []thread.Entry{

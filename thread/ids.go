@@ -18,7 +18,7 @@ func signalOf(id string) (run, what string, ok bool) {
 		ok = !numbered
 	case "sandbox": // of a launch's first attempt, and of a later one in another box
 		ok = !numbered || len(n) == 12 && strings.Trim(n, "0123456789abcdef") == ""
-	case "beat", "waiting", "refused", "asked", "answered", "end", "orphan", "push", "sync", "setup", "kept":
+	case "beat", "waiting", "refused", "asked", "end", "orphan", "push", "sync", "setup", "kept":
 		ok = isNumber(n)
 	}
 	if !ok || !ValidRun(run) {
@@ -53,15 +53,15 @@ func IsHostID(id string) bool {
 		}
 		return false
 	}
-	switch p := strings.Split(id, "."); len(p) {
-	case 2:
-		return p[1] == "spawn" && ValidThread(p[0])
-	case 3, 4:
-		result := p[2] == "finished" || p[2] == "result"
-		return result && ValidThread(p[0]) && ValidRun(p[1]) && (len(p) == 3 || p[3] == "corrected") ||
-			len(p) == 3 && p[0] == "sandbox" && p[2] == "resumed"
+	if child, is := strings.CutSuffix(id, ".spawn"); is {
+		return ValidThread(child)
 	}
-	return false
+	if box, is := strings.CutSuffix(id, ".resumed"); is {
+		return strings.HasPrefix(box, "sandbox.")
+	}
+	child, rest, _ := strings.Cut(strings.TrimSuffix(id, ".corrected"), ".")
+	run, what, _ := strings.Cut(rest, ".")
+	return (what == "finished" || what == "result") && ValidThread(child) && ValidRun(run)
 }
 
 // IsReserved reports whether an id is of a member's chat, or of a decision or a reaction of bots.

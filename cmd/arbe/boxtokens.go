@@ -19,7 +19,9 @@ func runTokens(key []byte, house string) func(threadID, runID, author string) (w
 }
 
 // execTokens returns what signs the tokens of a command in the box of a thread of a house; "" for a thread of none.
-func execTokens(key []byte, house string) func(thread, exec, author string, life time.Duration) (string, string, error) {
+func execTokens(
+	key []byte, house string,
+) func(threadID, execID, author string, life time.Duration) (write, renew string, err error) {
 	return func(threadID, execID, author string, life time.Duration) (write, renew string, err error) {
 		return boxTokens(key, token.Grant{
 			Stream: thread.StreamName(threadID), Run: execID, Command: true, House: house, Author: author,

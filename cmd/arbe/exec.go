@@ -298,7 +298,8 @@ func (h host) labelsOf(ctx context.Context, box sandbox.Ref) (map[string]string,
 func (h host) boxes(
 	client *thread.Client, leases func(context.Context, sandbox.Ref) (lease.Lease, error),
 ) exec.Boxes {
-	return exec.Boxes{Client: client, Lease: leases, Labels: h.labelsOf, Provider: func(name string) (exec.Provider, error) {
+	provider := func(name string) (exec.Provider, error) {
 		return providerNamed(h.data, "the provider of the thread's box", name)
-	}}
+	}
+	return exec.Boxes{Client: client, Lease: leases, Labels: h.labelsOf, Provider: provider}
 }

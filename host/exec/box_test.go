@@ -92,7 +92,8 @@ func TestFindTrusts(t *testing.T) {
 				(!errors.As(err, &none) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
-			if _, _, err := b.Box(t.Context(), exec.Posted{Request: exec.Request{Thread: "t1"}}); (err == nil) != (tt.want == "") {
+			_, _, err = b.Box(t.Context(), exec.Posted{Request: exec.Request{Thread: "t1"}})
+			if (err == nil) != (tt.want == "") {
 				t.Errorf("opened: %v", err)
 			}
 		})

@@ -39,13 +39,13 @@ func (w Writer) refuses(e thread.Entry) (reason Reason, why string) {
 			return WrongRun, "the token is for run " + w.Run + ": " + why
 		}
 	}
-	if w.Author != "" && e.AuthorID != "" && e.AuthorID != w.Author {
-		return WrongAuthor, "the token is for the author " + w.Author + ", and the entry has another author"
-	}
-	if p.host != "" {
-		if w.Run == "" {
-			return WrongAuthor, "the token is for the author " + w.Author + ": payload." + p.host + " is the hosts' alone"
-		}
+	of := "the token is for the author " + w.Author
+	switch {
+	case w.Author != "" && e.AuthorID != "" && e.AuthorID != w.Author:
+		return WrongAuthor, of + ", and the entry has another author"
+	case p.host != "" && w.Run == "":
+		return WrongAuthor, of + ": payload." + p.host + " is the hosts' alone"
+	case p.host != "":
 		return WrongRun, "the token is for run " + w.Run + ": payload." + p.host + " is the hosts' alone"
 	}
 	return 0, ""

@@ -62,7 +62,8 @@ func TestDeletedThread(t *testing.T) {
 		return s.do(method, path, token, body, header...)
 	}
 	for i := range 3 {
-		if a := do("POST", "/api/stream/arbe-thread-t1", writer(t, "t1"), chat(fmt.Sprint("e", i), "x")); a.status != 200 {
+		a := do("POST", "/api/stream/arbe-thread-t1", writer(t, "t1"), chat(fmt.Sprint("e", i), "x"))
+		if a.status != 200 {
 			t.Fatalf("got %+v", a)
 		}
 	}

@@ -89,12 +89,15 @@ func (p *program) provisionAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	if err := p.awaitLog(c, logger); err != nil {
+		return err
+	}
 	db, err := h.database(c.Context)
 	if err != nil {
 		return databaseExit(err)
 	}
 	defer db.Close()
-	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	h.client = h.minting(thread.BaseURL(base), key, &thread.Client{Log: logger, HTTP: p.http})
 	l := &launches{host: h, cli: c, db: db, key: key, logger: logger}
 	if l.env, err = variables("env", c.StringSlice("env")); err != nil {
@@ -107,6 +110,24 @@ func (p *program) provisionAction(c *cli.Context) error {
 		return databaseExit(l.provisioner().Once(c.Context))
 	}
 	return l.provisioner().Run(c.Context)
+}
+
+// awaitLog waits until the thread server answers: a provisioner works for long, and has to know whether the database is
+// of the server's log. One pass does not wait.
+func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
+	for logged := false; ; {
+		_, err := p.installation(c.Context, c)
+		switch {
+		case err == nil || c.Context.Err() != nil:
+			return nil
+		case c.Bool("once"):
+			return reach(err)
+		case !logged:
+			logger.Warn("no answer from the thread server: tasks wait", "error", err)
+			logged = true
+		}
+		pause.For(c.Context, reopenEvery)
+	}
 }
 
 // provisioning returns a loop that launches tasks beside a server.
@@ -371,8 +392,8 @@ var taskErrors = []struct {
 
 // taskError makes an error of the database the answer to a task.
 func taskError(err error) error {
-	if isAway(err) {
-		return fmt.Errorf("%w: %w", member.ErrRows, err)
+	if isAway(err) || errors.Is(err, control.ErrOtherLog) {
+		return fmt.Errorf("%w: %w", member.ErrRows, ofRows(err))
 	}
 	for _, e := range taskErrors {
 		if !errors.Is(err, e.of) {

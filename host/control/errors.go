@@ -111,6 +111,8 @@ func explained(err error) error {
 		kind = ErrBusy
 	case "57014":
 		kind = ErrTimeout
+	case codeOtherLog:
+		return fmt.Errorf("%w (%s)", ErrOtherLog, pe.Message)
 	case "57P01", "57P02", "57P03", "57P05", "25P03":
 		kind = ErrAway
 	default:

@@ -99,6 +99,11 @@ var access = map[string]statements{
 		"update thread_cache set version = 2 where $1 <> ''", "delete from thread_cache where $1 <> ''",
 		"", "", "", "",
 	},
+	"bound_log": {
+		"select from bound_log where $1 <> ''", "insert into bound_log (log) select 'other' where $1 <> ''",
+		"update bound_log set log = 'other' where $1 <> ''", "delete from bound_log where $1 <> ''",
+		"", "", "", "",
+	},
 	"arbe_schema": {
 		"select from arbe_schema where $1 <> ''",
 		"insert into arbe_schema (version_id, is_applied) select 99, true where $1 <> ''",
@@ -261,7 +266,8 @@ func TestValuesBySQL(t *testing.T) {
 		"update threads set pinned_at = 'infinity' where house_id = $1",
 		"update threads set pinned_at = '20000-01-01' where house_id = $1",
 		"insert into threads (id, stream_id, house_id) values ('mine', 'theirs', $1)",
-		"insert into sandboxes (house_id, environment_id, provider, pending_until) values ($1, '{e}', 'local', 'infinity')",
+		`insert into sandboxes (house_id, environment_id, provider, pending_until)
+			values ($1, '{e}', 'local', 'infinity')`,
 		"update sandboxes set created_at = 'infinity' where house_id = $1",
 		"update sandboxes set created_at = '0001-01-01 BC' where house_id = $1",
 		"update environments set archived_at = '-infinity' where house_id = $1",

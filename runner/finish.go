@@ -211,7 +211,7 @@ func encodeEntries(entries []thread.Entry) []byte {
 }
 
 // deliver posts the remaining lines and then the terminal. It retries until abandon is done, by hand at most for
-// byHandFor, and then returns ErrUndelivered.
+// byHandFor, and then returns ErrUndelivered, as it does at once where the thread was deleted.
 func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 	ctx := abandon
 	if r.ByHand {
@@ -240,7 +240,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		if ctx.Err() != nil {
 			return undelivered(ctx, err, logged)
 		}
-		if r.passing && thread.Refused(err) {
+		if thread.Gone(err) || r.passing && thread.Refused(err) {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
 		if err.Error() != logged {

@@ -84,6 +84,25 @@ func TestTerminalFaults(t *testing.T) {
 	}
 }
 
+// A run whose thread is deleted while its agent works ends with its agent: nobody takes the rest.
+func TestThreadDeleted(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "there")
+	server := fakethread.New(t, func(fakethread.Call) fakethread.Fault {
+		if _, err := os.Stat(there); err != nil {
+			return fakethread.Fault{}
+		}
+		return fakethread.Fault{Status: 410}
+	})
+	cfg := setup(t, server, "prompt", "touch "+there, "say done")
+	res, err := runner.Run(t.Context(), t.Context(), cfg)
+	if !errors.Is(err, runner.ErrUndelivered) || !thread.Gone(err) {
+		t.Fatalf("got %v", err)
+	}
+	if res.Verdict.Outcome != outcome.Completed {
+		t.Errorf("got %+v", res.Verdict)
+	}
+}
+
 // What can't be delivered is kept, as it would have been posted.
 func TestUndelivered(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "there")

@@ -87,7 +87,7 @@ func (r *run) openThread(ctx context.Context) error {
 		switch {
 		case err == nil || errors.Is(err, ErrTaken) || errors.Is(err, ErrRefused):
 			return err
-		case thread.Refused(err) || thread.Redirected(err):
+		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
 			return fmt.Errorf("%w: %w", ErrRefused, err)
 		case ctx.Err() != nil:
 			return nil // stopped: the run ends as cancelled

@@ -28,6 +28,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 	}{
 		{"401", fakethread.Fault{Status: 401}, runner.ErrRefused},
 		{"403", fakethread.Fault{Status: 403}, runner.ErrRefused},
+		{"410", fakethread.Fault{Status: 410}, runner.ErrRefused},
 		{"another runner has it", fakethread.Fault{Status: 409, Body: conflict}, runner.ErrTaken},
 		{"bad entry", fakethread.Fault{Status: 400, Body: strings.ReplaceAll(conflict, "taken", "odd")}, runner.ErrRefused},
 	} {

@@ -30,12 +30,12 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
+			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
 		// perhaps a proxy's answer, while the server starts
 		case thread.NotFound(err) && runfolder.Clock()-began < r.Timeout:
 			pause.For(ctx, min(r.intervals.retryPrompt, r.Timeout/4))
 			continue
-		case thread.Refused(err) || thread.Redirected(err):
-			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
 		case err != nil && !thread.NotFound(err):
 			return &NotStartedError{StatusNotStarted, fmt.Errorf("read the prompt from the thread: %w", err)}
 		case strings.TrimSpace(r.Prompt) == "":

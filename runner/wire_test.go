@@ -219,6 +219,7 @@ func TestPromptCannotBeRead(t *testing.T) {
 		{"never written", fakethread.Fault{Status: 404}, 64},
 		{"another prompt", fakethread.Fault{Status: 200, Body: other + "\n"}, 64},
 		{"not allowed", fakethread.Fault{Status: 403}, 78},
+		{"deleted", fakethread.Fault{Status: 410}, 78},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -72,18 +72,18 @@ func (e *StatusError) Error() string {
 
 // Refused reports whether the server refused the token: 401 or 403.
 func Refused(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && (se.Status == http.StatusUnauthorized || se.Status == http.StatusForbidden)
+	status := statusOf(err)
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// NotFound reports whether err is a 404: the thread was never written.
-func NotFound(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && se.Status == http.StatusNotFound
-}
+// NotFound reports whether there is no such thread: it was never written (404), or it is Gone.
+func NotFound(err error) bool { return statusOf(err) == http.StatusNotFound || Gone(err) }
+
+// Gone reports whether the thread was deleted (410). Its id is not given again: no later request gets another answer.
+func Gone(err error) bool { return statusOf(err) == http.StatusGone }
 
 // NoThread reports whether err is a thread server's answer that there is no such thread.
-func NoThread(err error) bool { return NotFound(err) && codeOf(err) == codeNotFound }
+func NoThread(err error) bool { return Gone(err) || NotFound(err) && codeOf(err) == codeNotFound }
 
 // Foreign reports whether err is an answer that no thread server gives: a page of HTML, or a refusal of the route
 // without the error of a thread server. Some other server has the address, or a proxy in front of the thread server.

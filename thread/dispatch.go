@@ -15,6 +15,24 @@ const (
 	TypeSandboxResumed = "signal.thread.sandbox_resumed" // the thread's box is dead, and has a successor
 )
 
+// IsHostType reports whether only hosts post signals of a type. A signal that asks for something, as for a run's end,
+// is of anybody who may write.
+func IsHostType(typ string) bool {
+	switch typ {
+	case TypeClaim, TypeSandbox, TypePush, TypeSync, TypeSandboxKept, TypeSandboxResumed, TypeAgentSpawn,
+		TypeChildFinished, TypeExecStarted, typeDecided, typeDelta:
+		return true
+	}
+	return IsSetup(typ) || strings.HasPrefix(typ, prefixReaction)
+}
+
+// The types of what bots decide and answer.
+const (
+	typeDecided    = "signal.dispatch.decided"
+	typeDelta      = "signal.dispatch.delta"
+	prefixReaction = "signal.dispatch.reaction_"
+)
+
 // prefixSetup begins the types of the steps of making a box.
 const prefixSetup = "signal.setup."
 

@@ -21,7 +21,7 @@ type Run struct {
 	Orphaned    *Orphaned    `json:"orphaned,omitempty"` // why its end is not known; nil where it is
 	Cause       *Failed      `json:"cause,omitempty"`    // why it failed
 	Totals      *Totals      `json:"totals,omitempty"`
-	Sandbox     *Sandbox     `json:"sandbox,omitempty"`   // its box; nil where it is not known
+	Sandbox     *Sandbox     `json:"sandbox,omitempty"`   // its box, as its host has named it; nil where none has
 	Ephemeral   bool         `json:"ephemeral,omitempty"` // the box was made for this run alone
 	Parent      *Parent      `json:"parent,omitempty"`    // of a delegated run
 	Started     *Started     `json:"started,omitempty"`
@@ -39,6 +39,16 @@ type Run struct {
 	LastSignal  time.Time `json:"lastSignal,omitzero"`
 	LastEntry   time.Time `json:"lastEntry,omitzero"` // like LastSignal, mirrored lines included
 	Ended       time.Time `json:"ended,omitzero"`     // of the entry that gave it its status; zero while it runs
+}
+
+// Box returns the run's box: as its host has named it, or else as its runner has; nil where neither has. What is shown
+// of a run, and what is asked about it, may rest on it. What is opened, written to or deleted rests on Sandbox, since a
+// runner may name the box of another thread.
+func (r Run) Box() *Sandbox {
+	if r.Sandbox == nil && r.Started != nil {
+		return r.Started.Sandbox
+	}
+	return r.Sandbox
 }
 
 // Fold folds a thread's entries into its runs. Add every entry in the thread's order. The zero value is an empty
@@ -67,7 +77,11 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		return
 	}
 	switch sig.Type {
-	case TypeSandbox, TypeStarted, TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
+	case TypeSandbox, TypeStarted:
+		if !believed(sig, e.ID) {
+			return
+		}
+	case TypeHeartbeat, TypeStatus, TypeFailed, TypeOrphaned:
 	case TypeWaiting, TypeRefused, TypeAsked:
 		if r := f.runs[sig.RunID]; r != nil { // it begins no run
 			r.LastSignal, r.LastEntry = at, at
@@ -75,7 +89,9 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		}
 		return
 	case TypePush, TypeSync, TypeSandboxKept:
-		f.after(sig, e)
+		if believed(sig, e.ID) {
+			f.after(sig, e)
+		}
 		return
 	case TypeExecStarted, TypeExecRunning, TypeExecOutput, TypeExecFinished:
 		f.exec(sig.Type, e, at)
@@ -84,7 +100,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		if !IsSetup(sig.Type) {
 			return // asks something of a run or reports on another thread's: no sign of life
 		}
-		if sig.RunID == "" && f.execSetup(e, at) {
+		if sig.RunID == "" && f.execSetup(e, at) || !believed(sig, e.ID) {
 			return
 		}
 	}
@@ -103,8 +119,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	switch sig.Type {
 	case TypeSandbox:
 		var p SandboxOf
-		if r.ID != "" && e.ID != r.ID+".sandbox" &&
-			(r.Started != nil || !strings.HasPrefix(e.ID, r.ID+".sandbox.")) {
+		if r.ID != "" && r.Started != nil && e.ID != r.ID+".sandbox" {
 			break // the host posts one for each attempt, before there is an agent that could
 		}
 		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox.Ref != "" {
@@ -116,9 +131,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	case TypeStarted:
 		var p Started
 		if json.Unmarshal(e.Payload, &p) == nil {
-			if r.Started = &p; p.Sandbox != nil {
-				r.Sandbox = p.Sandbox
-			}
+			r.Started = &p
 		}
 	case TypeFailed, TypeOrphaned:
 		f.end(r, e, StatusFailed, sig.Type)
@@ -134,6 +147,25 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	if r.Status != StatusRunning && (r.Ended.IsZero() || status != r.Status || provisional != r.Provisional) {
 		r.Ended = at
 	}
+}
+
+// believed reports whether a signal of a run that has one place has the id of that place. The server gives those of
+// hosts to hosts alone, and .started to the first runner. Signals without a run, of other software, have any id.
+func believed(sig Fields, id string) bool {
+	what := "setup"
+	switch sig.Type {
+	case TypeSandbox:
+		what = "sandbox"
+	case TypeStarted:
+		what = "started"
+	case TypePush:
+		what = "push"
+	case TypeSync:
+		what = "sync"
+	case TypeSandboxKept:
+		what = "kept"
+	}
+	return sig.RunID == "" || isSignal(id, sig.RunID, what)
 }
 
 // AddLine is Add for an entry that is no signal, of which it takes the type and when it came. A mirrored line is a sign

@@ -136,6 +136,76 @@ func TestFoldDetails(t *testing.T) {
 	}
 }
 
+// What a host has posted of a run's box stands, whatever the run's writer posts: signals that have one place are
+// believed there alone.
+func TestFoldBelieves(t *testing.T) {
+	signal := func(id, typ, more string) thread.Entry {
+		return sig(id, `{"type":"signal.dispatch.`+typ+`","runId":"r1","harness":"pi"`+more+`}`)
+	}
+	in := func(ref string) string { return `,"sandbox":{"provider":"cloud","ref":"` + ref + `"}` }
+	want := func(r thread.Run, host, runner, box string) {
+		t.Helper()
+		ref := func(s *thread.Sandbox) string {
+			if s == nil {
+				return ""
+			}
+			return s.Ref
+		}
+		said := ""
+		if r.Started != nil {
+			said = ref(r.Started.Sandbox)
+		}
+		if ref(r.Sandbox) != host || said != runner || ref(r.Box()) != box {
+			t.Errorf("got %q, %q and %q, want %q, %q and %q",
+				ref(r.Sandbox), said, ref(r.Box()), host, runner, box)
+		}
+	}
+	launched := []thread.Entry{
+		status("r1", "running", "running"), signal("r1.sandbox", "sandbox", in("own")),
+		signal("r1.started", "session_started", in("own")+`,"pid":7`),
+	}
+	forged := []thread.Entry{
+		signal("r1.again", "session_started", in("other")+`,"pid":8`),
+		signal("pi:s:1", "session_started", in("other")),
+		signal("r1.started.1", "session_started", in("other")),
+		signal("r2.started", "session_started", in("other")),
+		signal("box", "sandbox", in("other")),
+		signal("r1.sandbox.0", "sandbox", in("other")),
+		signal("r1.sandbox.0123456789ab", "sandbox", in("other")), // after the start
+		signal("p", "push", `,"pushed":true`), signal("r2.push.0", "push", `,"pushed":true`),
+		signal("s", "sync", `,"copied":1`), signal("k", "sandbox_kept", in("other")),
+		sig("u", `{"type":"signal.setup.command","runId":"r1","harness":"pi","name":"x"}`),
+	}
+	var f thread.Fold
+	for _, e := range append(launched, forged...) {
+		f.Add(e)
+	}
+	r, _ := f.Run("r1")
+	want(r, "own", "own", "own")
+	if r.Started.PID != 7 || r.Push != nil || r.Sync != nil || r.Kept != nil || r.Setups != 0 || f.Len() != 1 {
+		t.Errorf("got %+v, of %d runs", r, f.Len())
+	}
+
+	f = thread.Fold{} // before it starts, a launch that continues has another box
+	for _, e := range append(launched[:2:2], signal("r1.sandbox.0123456789ab", "sandbox", in("next")), forged[0]) {
+		f.Add(e)
+	}
+	r, _ = f.Run("r1")
+	want(r, "next", "", "next")
+
+	f = thread.Fold{} // the runner of a launched run names another box than its host
+	for _, e := range append(launched[:2:2], signal("r1.started", "session_started", in("other"))) {
+		f.Add(e)
+	}
+	r, _ = f.Run("r1")
+	want(r, "own", "other", "own")
+
+	f = thread.Fold{} // a runner that was started by hand
+	f.Add(signal("r1.started", "session_started", in("other")))
+	r, _ = f.Run("r1")
+	want(r, "", "other", "other")
+}
+
 // A live run waits from its signal on until its next line or its end. The signal is a sign of its life, and begins no
 // run.
 func TestFoldWaiting(t *testing.T) {

@@ -24,8 +24,9 @@ var ErrRewound = errors.New("the thread ends before the place that was read up t
 
 // Follow passes the thread's entries from offset on to f as they come. It asks the server to wait for them, and polls
 // one that doesn't. It waits for a thread that nobody has written yet and for a server that is away, and ends when f
-// returns an error, when the server refuses the token or the request, with ErrRewound, or when ctx is done (nil). tail,
-// where there is one, is asked each time when all that is there has been passed, and ends it, too.
+// returns an error, when the server refuses the token or the request, when the thread is Gone, with ErrRewound, or when
+// ctx is done (nil). tail, where there is one, is asked each time when all that is there has been passed, and ends it,
+// too.
 func (c *Client) Follow(ctx context.Context, offset string, f func(Entry) error, tail func() bool) error {
 	return c.Only().Follow(ctx, offset, f, tail)
 }
@@ -51,7 +52,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 				return ErrRewound
 			case err == nil:
 				failures = now
-			case final(err) && !NotFound(err):
+			case final(err) && (!NotFound(err) || Gone(err)):
 				return err
 			default:
 				pause.For(ctx, away)
@@ -68,6 +69,8 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(Entry) erro
 			return nil
 		case r.own != nil:
 			return r.own
+		case Gone(err):
+			return err
 		case NotFound(err): // never written
 			if tail != nil && tail() {
 				return nil

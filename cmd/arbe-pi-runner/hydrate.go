@@ -152,7 +152,7 @@ func readInto(ctx context.Context, client *thread.Client, r *hydrate.Rebuilder, 
 	switch {
 	case errors.Is(err, errUntil):
 		return nil
-	case thread.Refused(err) || thread.Redirected(err):
+	case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: fmt.Errorf("read the thread: %w", err)}
 	case thread.NotFound(err):
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s was never written", threadID)}

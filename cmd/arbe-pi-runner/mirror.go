@@ -174,7 +174,7 @@ func persist(ctx context.Context, pass func(context.Context) error, l *limit) er
 		switch {
 		case err == nil:
 			return nil
-		case thread.Refused(err) || thread.Redirected(err):
+		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
 			return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 		case errors.Is(err, session.ErrNotFile):
 			return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}

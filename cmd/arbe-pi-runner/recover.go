@@ -54,7 +54,7 @@ func (p *program) recoverAction(c *cli.Context) error {
 		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, word)
 	})
 	switch {
-	case thread.Refused(err):
+	case thread.Refused(err) || thread.Gone(err):
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	case err != nil:
 		return &cmdline.Exit{Status: exitUndelivered, Cause: err}

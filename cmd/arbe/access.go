@@ -168,6 +168,8 @@ func reach(err error) error {
 		return nil // the user ended it
 	case errors.As(err, &exit):
 		return err
+	case thread.Gone(err):
+		return &cmdline.Exit{Status: exitNoThread, Cause: err}
 	}
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -183,6 +185,9 @@ func reach(err error) error {
 // with another server.
 func reachThread(client *thread.Client, err error) error {
 	switch {
+	case thread.Gone(err):
+		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
+			"thread %s was deleted, and its id is not given again: arbe thread new makes another one", client.Thread)}
 	case thread.NoThread(err):
 		return noThread(client.Thread)
 	case thread.Foreign(err):

@@ -146,8 +146,8 @@ func commandError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isAway(err):
-		return fmt.Errorf("%w: %w", member.ErrRows, err)
+	case isAway(err), errors.Is(err, control.ErrOtherLog):
+		return fmt.Errorf("%w: %w", member.ErrRows, ofRows(err))
 	case errors.As(err, &bad):
 		return refuse(server.CommandBad)
 	case errors.As(err, &noBox):

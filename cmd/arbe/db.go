@@ -28,6 +28,18 @@ administrator. An older arbe refuses the database afterwards.`,
 				Name: "status", Usage: "print the schema's steps, and when each was applied",
 				Flags: []cli.Flag{databaseFlag()}, Action: databaseAction(p.migrations),
 			},
+			{
+				Name: "adopt", Usage: "move the database to the thread server's log; print what its rows become",
+				Description: `A database is of the log of its first server. A server of another log, as one with an empty
+data folder, serves its threads, answers members 503 and changes no row. After adopt it is the other way round:
+rows follow this server's log, and those of threads that it lacks become idle. A log that was restored from a
+backup is the same log, and needs no adopt.`,
+				Flags: []cli.Flag{
+					databaseFlag(),
+					&cli.BoolFlag{Name: "dry-run", Usage: "print what the rows would become, and change nothing"},
+				},
+				Action: p.adopt,
+			},
 		},
 	}
 }

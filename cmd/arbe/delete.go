@@ -14,14 +14,14 @@ import (
 func (p *program) deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "delete",
-		Usage:     "delete a thread for ever",
+		Usage:     "delete a thread for ever; its id is not given again",
 		ArgsUsage: "ID",
 		Description: `A thread with an open run is refused. Deleting takes the secret, or a token of arbe token
 mint --scope delete; the token of a run is refused, so no agent can delete its own thread.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{
 				Name:  "force",
-				Usage: "delete it even if a run is open; entries that its runner posts later begin a new thread",
+				Usage: "delete it even if a run is open; entries that its runner posts later are refused",
 			},
 		},
 		Action: p.deleteAction,

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -18,7 +17,6 @@ import (
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -276,18 +274,7 @@ func (h host) commands(client *thread.Client, key []byte) *exec.Host {
 	return &exec.Host{
 		Client: client, Box: h.boxes(client, leases).Box, Lease: leases, Runner: runnerFor,
 		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
-		Tokens: func(threadID, execID string, life time.Duration) (write, renew string, err error) {
-			sign := func(scope string, life time.Duration) string {
-				signed, serr := token.Sign(key, token.Grant{
-					Stream: thread.StreamName(threadID), Scope: []string{scope}, Run: execID,
-					Until: time.Now().Add(life),
-				})
-				err = errors.Join(err, serr)
-				return signed
-			}
-			write, renew = sign(token.ScopeWrite, token.WriteTTL), sign(token.ScopeRenew, life)
-			return write, renew, err // which sign sets
-		},
+		Tokens:    execTokens(key, ""),
 	}
 }
 
@@ -311,7 +298,8 @@ func (h host) labelsOf(ctx context.Context, box sandbox.Ref) (map[string]string,
 func (h host) boxes(
 	client *thread.Client, leases func(context.Context, sandbox.Ref) (lease.Lease, error),
 ) exec.Boxes {
-	return exec.Boxes{Client: client, Lease: leases, Provider: func(name string) (exec.Provider, error) {
+	provider := func(name string) (exec.Provider, error) {
 		return providerNamed(h.data, "the provider of the thread's box", name)
-	}}
+	}
+	return exec.Boxes{Client: client, Lease: leases, Labels: h.labelsOf, Provider: provider}
 }

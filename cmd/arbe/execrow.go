@@ -60,6 +60,7 @@ func (h host) byRow(c *cli.Context, row *launchRow, x *exec.Host, r *exec.Reques
 	if err := row.follow(c.Context, &t); err != nil {
 		return err
 	}
+	x.Tokens = execTokens(key, row.thread.House)
 	secrets, missing := launchSecrets(c, row.db, row.environment)(c.Context)
 	t.Secrets = func(context.Context) (map[string]string, error) { return secrets, missing }
 	env := maps.Clone(secrets)
@@ -79,7 +80,7 @@ func (h host) byRow(c *cli.Context, row *launchRow, x *exec.Host, r *exec.Reques
 		}
 	}
 	x.Box = exec.Rowed{Task: t, Launcher: &launch.Launcher{
-		Provider: provider, Client: x.Client, Boxes: clients, Runner: runnerFor, Tokens: runTokens(key),
+		Provider: provider, Client: x.Client, Boxes: clients, Runner: runnerFor,
 		Rows: h.resolver(provider, clients, progress), Progress: progress,
 	}}.Box
 	return nil

@@ -237,6 +237,9 @@ func (i *importing) post(ctx context.Context) error {
 		return nil
 	}
 	ack, err := i.client.Append(ctx, i.batch)
+	if thread.Gone(err) {
+		return reachThread(i.client, err)
+	}
 	if err != nil {
 		where := fmt.Sprintf("lines %d to %d", i.lines[0], i.lines[len(i.lines)-1])
 		var se *thread.StatusError

@@ -42,7 +42,7 @@ func (p *program) host(c *cli.Context) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
-	h := host{data: d, providers: providers(d), folders: foldersOf(d), database: opened(c)}
+	h := host{data: d, providers: providers(d), folders: foldersOf(d), database: p.opened(c)}
 	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
 	h.client = func(id string) (*thread.Client, error) { return p.client(c, id, token.ScopeWrite) }
 	h.resolve = func(id string) (string, error) { return p.toChange(c, id) }

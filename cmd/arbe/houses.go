@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server"
@@ -69,7 +70,7 @@ func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err err
 	if r.keys, err = serverKeys(c, logger); err != nil {
 		return h, err
 	}
-	if _, err := r.open(c.Context); err != nil && !isAway(err) {
+	if err := r.try(c.Context); err != nil && !isAway(err) {
 		return h, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
 	h.rows, h.store, h.beside, h.close = r, r, besides{r.project}, r.close
@@ -104,18 +105,81 @@ func isAway(err error) bool {
 // reopenEvery is the time between two attempts to open a database that is away.
 const reopenEvery = 5 * time.Second
 
-// lateRows are the rows of a database that may be away when the server starts: threads and runs do not need it.
+// startWait is how long a server at its start waits for the log and the database to tell whether they belong together.
+const startWait = 10 * time.Second
+
+// lateRows are the rows of a database that may be away when the server starts, or of another log: threads and runs do
+// not need it.
 type lateRows struct {
 	url    string
 	logger *slog.Logger
 	keys   seal.File // that seal secrets; without a path no secret is put
 
-	db    atomic.Pointer[control.DB] // nil until it is open
+	// log returns the id of the server's log. It is set before the rows are used, and fails while that can't be read.
+	log func(ctx context.Context) (string, error)
+
+	db    atomic.Pointer[control.DB] // nil until it is open and of the server's log
 	mu    sync.Mutex                 // guards the fields below, and is held while the database is opened
+	conns *control.DB                // the open database, of any log; nil before
 	tried time.Time
-	why   string // the last attempt failed
+	why   error // of the last attempt; nil before any
 	ended bool
 }
+
+// try opens the database, whatever its log is: an error that does not pass ends the server.
+func (r *lateRows) try(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connect(ctx)
+}
+
+// start has the database bound to the server's log, or found bound so, before members are served. One that is away
+// holds the server up no second time.
+func (r *lateRows) start(ctx context.Context, streams *log.Log) {
+	r.log = streams.Installation
+	if r.conns == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	_, _ = r.open(limited) // it logs its error, and later calls try again
+}
+
+// connect opens the database where it is not open. The caller holds mu.
+func (r *lateRows) connect(ctx context.Context) (err error) {
+	if r.conns == nil {
+		r.conns, err = control.Open(ctx, r.url, control.Config{})
+	}
+	return err
+}
+
+// bind opens the database, and binds it to the server's log or finds it bound so. The caller holds mu.
+func (r *lateRows) bind(ctx context.Context) (*control.DB, error) {
+	if err := r.connect(ctx); err != nil {
+		return nil, err
+	}
+	id, err := r.log(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the log that it is of is not known: %w", control.ErrAway, err)
+	}
+	if err := r.conns.Bind(ctx, id); err != nil {
+		return nil, ofRows(err)
+	}
+	return r.conns.Of(id), nil
+}
+
+// ofRows makes the error of a database of another log a member.ErrOtherLog too.
+func ofRows(err error) error {
+	if errors.Is(err, control.ErrOtherLog) {
+		return otherLog{err}
+	}
+	return err
+}
+
+type otherLog struct{ error }
+
+func (o otherLog) Is(target error) bool { return target == member.ErrOtherLog }
+func (o otherLog) Unwrap() error        { return o.error }
 
 // open returns the database. It opens it where it is not open, once in a while.
 func (r *lateRows) open(ctx context.Context) (*control.DB, error) {
@@ -129,16 +193,20 @@ func (r *lateRows) open(ctx context.Context) (*control.DB, error) {
 	switch db := r.db.Load(); {
 	case db != nil:
 		return db, nil
-	case r.ended || !r.tried.IsZero() && time.Since(r.tried) < reopenEvery:
+	case r.ended:
+		return nil, control.ErrAway
+	case errors.Is(r.why, member.ErrOtherLog) && time.Since(r.tried) < reopenEvery:
+		return nil, r.why
+	case !r.tried.IsZero() && time.Since(r.tried) < reopenEvery:
 		return nil, control.ErrAway
 	}
 	r.tried = time.Now()
-	db, err := control.Open(ctx, r.url, control.Config{})
+	db, err := r.bind(ctx)
 	if err != nil {
-		if r.why != err.Error() {
+		if r.why == nil || r.why.Error() != err.Error() {
 			r.logger.Warn("database not opened: members of houses have to wait", "error", err)
 		}
-		r.why = err.Error()
+		r.why = err
 		return nil, err
 	}
 	r.logger.Info("database open")
@@ -151,8 +219,8 @@ func (r *lateRows) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	if db := r.db.Load(); db != nil {
-		db.Close()
+	if r.conns != nil {
+		r.conns.Close()
 	}
 }
 
@@ -184,7 +252,8 @@ func (r *lateRows) Houses(ctx context.Context, agent string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return db.Houses(ctx, agent)
+	all, err := db.Houses(ctx, agent)
+	return all, ofRows(err)
 }
 
 // HousesOf is member.Rows'.
@@ -193,5 +262,6 @@ func (r *lateRows) HousesOf(ctx context.Context, threads []string) (map[string]s
 	if err != nil {
 		return nil, err
 	}
-	return db.HousesOf(ctx, threads)
+	all, err := db.HousesOf(ctx, threads)
+	return all, ofRows(err)
 }

@@ -218,7 +218,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	}
 	if task.Resume {
 		if _, err := exists(c.Context, client); thread.NoThread(err) {
-			return fail(noThread(task.Thread))
+			return fail(reachThread(client, err))
 		}
 	}
 	key, err := secret(h.data)
@@ -234,8 +234,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			return fail(err)
 		}
 	}
+	house := ""
 	if row != nil {
-		task.Secrets = launchSecrets(c, row.db, row.environment)
+		house, task.Secrets = row.thread.House, launchSecrets(c, row.db, row.environment)
 	}
 	mint := h.minting(client.Base, key, client)
 	steps := cmdline.NewSteps(p.stderr)
@@ -247,7 +248,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			return box
 		},
 		Agent:  launch.Agent{Program: agent.Binary, Package: agent.Package},
-		Tokens: runTokens(key),
+		Tokens: runTokens(key, house),
 		Progress: func(step string) {
 			if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
 				steps.Note(note)
@@ -269,6 +270,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	switch {
 	case errors.As(err, &open):
 		return done, busy(err)
+	case thread.Gone(err):
+		return done, reachThread(client, err)
 	case errors.Is(err, launch.ErrRow):
 		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	case err != nil:

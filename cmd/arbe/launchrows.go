@@ -17,16 +17,41 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// opened returns what opens the database that the flags name, once. It is nil without one. The database is open until
-// the program ends. Callers at the same time share one attempt, each for as long as its own context lasts.
-func opened(c *cli.Context) func(context.Context) (*control.DB, error) {
+// opened returns what opens the database that the flags name, once, for the log of the thread server. It is nil without
+// a database. The database is open until the program ends. Callers at the same time share one attempt, each for as long
+// as its own context lasts.
+//
+// Where a proxy answers for the server, its log is not known, and nothing is compared.
+func (p *program) opened(c *cli.Context) func(context.Context) (*control.DB, error) {
 	url := c.String("database")
 	if url == "" {
 		return nil
 	}
 	return control.Once(func(ctx context.Context) (*control.DB, error) {
-		return control.Open(ctx, url, control.Config{})
+		log, err := p.installation(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("which log the database has to be of is not known: %w", reach(err))
+		}
+		db, err := control.Open(ctx, url, control.Config{})
+		if err != nil {
+			return nil, err
+		}
+		return db.Of(log), nil
 	})
+}
+
+// installation returns the id of the thread server's log; "" where the server has none.
+func (p *program) installation(ctx context.Context, c *cli.Context) (string, error) {
+	d, err := data(c)
+	if err != nil {
+		return "", err
+	}
+	url, err := serverURL(d)
+	if err != nil {
+		return "", err
+	}
+	h, err := (&thread.Client{Base: thread.BaseURL(url), HTTP: p.http}).Health(ctx)
+	return h.Installation, err
 }
 
 // rows returns the rows of threads and boxes; false without a database.

@@ -24,7 +24,6 @@ import (
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -90,12 +89,15 @@ func (p *program) provisionAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	if err := p.awaitLog(c, logger); err != nil {
+		return err
+	}
 	db, err := h.database(c.Context)
 	if err != nil {
 		return databaseExit(err)
 	}
 	defer db.Close()
-	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	h.client = h.minting(thread.BaseURL(base), key, &thread.Client{Log: logger, HTTP: p.http})
 	l := &launches{host: h, cli: c, db: db, key: key, logger: logger}
 	if l.env, err = variables("env", c.StringSlice("env")); err != nil {
@@ -108,6 +110,24 @@ func (p *program) provisionAction(c *cli.Context) error {
 		return databaseExit(l.provisioner().Once(c.Context))
 	}
 	return l.provisioner().Run(c.Context)
+}
+
+// awaitLog waits until the thread server answers: a provisioner works for long, and has to know whether the database is
+// of the server's log. One pass does not wait.
+func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
+	for logged := false; ; {
+		_, err := p.installation(c.Context, c)
+		switch {
+		case err == nil || c.Context.Err() != nil:
+			return nil
+		case c.Bool("once"):
+			return reach(err)
+		case !logged:
+			logger.Warn("no answer from the thread server: tasks wait", "error", err)
+			logged = true
+		}
+		pause.For(c.Context, reopenEvery)
+	}
 }
 
 // provisioning returns a loop that launches tasks beside a server.
@@ -298,29 +318,12 @@ func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launc
 	}
 	return &launch.Launcher{
 		Provider: provider, Client: client, Boxes: clients, StreamURL: at, Runner: runnerFor,
-		Agent: launch.Agent{Program: spec.Binary, Package: spec.Package}, Tokens: runTokens(l.key),
+		Agent: launch.Agent{Program: spec.Binary, Package: spec.Package}, Tokens: runTokens(l.key, row.thread.House),
 		Rows: l.host.resolver(provider, clients, progress), Progress: progress,
 		Continued: func(ctx context.Context, err error) bool {
 			return errors.Is(context.Cause(ctx), delegate.ErrStopped) || l.Temporary(err)
 		},
 	}, t, nil
-}
-
-// runTokens returns what signs the tokens of a run.
-func runTokens(key []byte) func(threadID, runID string) (write, renew string, err error) {
-	return func(threadID, runID string) (write, renew string, err error) {
-		write, err = token.Sign(key, token.Grant{
-			Stream: thread.StreamName(threadID), Scope: []string{token.ScopeWrite}, Run: runID,
-			Until: time.Now().Add(token.WriteTTL),
-		})
-		if err == nil {
-			renew, err = token.Sign(key, token.Grant{
-				Stream: thread.StreamName(threadID), Scope: []string{token.ScopeRenew}, Run: runID,
-				Until: time.Now().Add(guard + margin),
-			})
-		}
-		return write, renew, err
-	}
 }
 
 // delegating returns what makes the rows of members' tasks.
@@ -389,8 +392,8 @@ var taskErrors = []struct {
 
 // taskError makes an error of the database the answer to a task.
 func taskError(err error) error {
-	if isAway(err) {
-		return fmt.Errorf("%w: %w", member.ErrRows, err)
+	if isAway(err) || errors.Is(err, control.ErrOtherLog) {
+		return fmt.Errorf("%w: %w", member.ErrRows, ofRows(err))
 	}
 	for _, e := range taskErrors {
 		if !errors.Is(err, e.of) {

@@ -53,7 +53,7 @@ func refusal(err error) error {
 		}
 		return &rows.Refusal{Kind: k.kind, Text: sqlState.ReplaceAllString(err.Error(), "")}
 	}
-	return err
+	return ofRows(err)
 }
 
 // threadRow returns a thread's row as the API has it.
@@ -75,7 +75,8 @@ func (r *lateRows) Closed(ctx context.Context, thread string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return db.Closed(ctx, thread)
+	closed, err := db.Closed(ctx, thread)
+	return closed, ofRows(err)
 }
 
 // Threads is rows.Threads'.

@@ -201,8 +201,8 @@ func (p *program) cancelIn(c *cli.Context, h host, id string, ref sandbox.Ref) e
 		return err
 	}
 	for _, r := range fold.Runs() {
-		if r.Status != thread.StatusRunning || r.Sandbox == nil || r.Sandbox.Provider != ref.Provider ||
-			r.Sandbox.Ref != ref.ID {
+		in := r.Box()
+		if r.Status != thread.StatusRunning || in == nil || in.Provider != ref.Provider || in.Ref != ref.ID {
 			continue
 		}
 		if err := p.askToEnd(c.Context, client, r.ID, r.Harness, "", "its sandbox is removed"); err != nil {
@@ -359,7 +359,7 @@ func (h host) newestRun(ctx context.Context, ref sandbox.Ref, provider provider)
 			return nil, err
 		}
 		for _, r := range slices.Backward(fold.Runs()) {
-			if r.Sandbox != nil && r.Sandbox.Provider == ref.Provider && r.Sandbox.Ref == ref.ID {
+			if in := r.Box(); in != nil && in.Provider == ref.Provider && in.Ref == ref.ID {
 				client, err := h.client(id)
 				return &onThread{client, r}, err
 			}

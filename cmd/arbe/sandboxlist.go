@@ -274,7 +274,8 @@ func (l *boxList) describe(ctx context.Context, b *listed) error {
 			continue
 		}
 		for _, r := range fold.Runs() {
-			if r.Sandbox == nil || r.Sandbox.Provider != b.Ref.Provider || r.Sandbox.Ref != b.Ref.ID ||
+			in := r.Box()
+			if in == nil || in.Provider != b.Ref.Provider || in.Ref != b.Ref.ID ||
 				id != first && r.Status != thread.StatusRunning {
 				continue
 			}

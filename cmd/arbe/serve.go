@@ -199,6 +199,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	cfg.Provider = houses.provider
 	if r, is := houses.rows.(*lateRows); is {
 		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
+		cfg.Opened = r.start
 	}
 	cfg.Settle = p.settling(c, d, cfg)
 	commands, starts := p.commanding(c, d, cfg)

@@ -169,7 +169,7 @@ func (p *program) printStatus(s seen) error {
 			last = max(last, s.LastBeatAt) // heartbeats were not read
 		}
 		runs = append(runs, jsonRun{
-			r.ID, r.Harness, r.Status, r.Provisional, last, r.Cause, r.Orphaned, r.Totals, r.Sandbox,
+			r.ID, r.Harness, r.Status, r.Provisional, last, r.Cause, r.Orphaned, r.Totals, r.Box(),
 		})
 	}
 	state, silence := listing.StateOf(s.Summary, s.now)

@@ -85,7 +85,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	case c.String("run") != "":
 		err = t.choose(c.Context, c.String("run"))
 	}
-	if thread.NotFound(err) && !c.Bool("no-wait") {
+	if thread.NotFound(err) && !thread.Gone(err) && !c.Bool("no-wait") {
 		err = nil // it is waited for
 	}
 	if err != nil {
@@ -114,6 +114,8 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 	}
 	entries, err := exists(ctx, t.client)
 	switch {
+	case thread.Gone(err):
+		return err
 	case err == nil && !entries:
 		fmt.Fprintf(t.stderr, "arbe: thread %s has no entries yet; waiting for the first one\n", t.client.Thread)
 		return nil

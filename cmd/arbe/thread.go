@@ -81,7 +81,11 @@ func (p *program) threadNew(c *cli.Context) error {
 		return err
 	}
 	if owned {
-		if err := newRow(c, id.String()); err != nil {
+		server, err := client.Health(c.Context)
+		if err != nil {
+			return reach(err)
+		}
+		if err := newRow(c, id.String(), server.Installation); err != nil {
 			return err
 		}
 	}

@@ -25,14 +25,15 @@ func ownedThread(c *cli.Context) (bool, error) {
 	return house != "" && database != "", nil
 }
 
-// newRow makes the row of a thread. It comes before the thread's log: what a crash leaves is a row without entries.
-func newRow(c *cli.Context, id string) error {
+// newRow makes the row of a thread on the log with this id. It comes before the thread's entries: what a crash leaves
+// is a row without any.
+func newRow(c *cli.Context, id, log string) error {
 	db, err := openDatabase(c)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	s := db.Host()
+	s := db.Of(log).Host()
 	h, err := findHouse(c, s, c.String("house"))
 	if err != nil {
 		return databaseExit(err)

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,8 +59,10 @@ const connectWait = 10 * time.Second
 
 // DB is a database with this package's schema. Its methods may be called at the same time.
 type DB struct {
-	pool   *pgxpool.Pool
-	config Config
+	pool    *pgxpool.Pool
+	config  Config
+	require string // the statement that ends a transaction of another log; "" for none, see Of
+	refused *atomic.Pointer[refused]
 }
 
 // Open connects to the database at url, as pgx reads it: TLS by sslmode, more by pool_… parameters. It returns
@@ -82,7 +85,7 @@ func Open(ctx context.Context, url string, c Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	db := &DB{pool: pool, config: c}
+	db := &DB{pool: pool, config: c, refused: new(atomic.Pointer[refused])}
 	if err := db.check(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -138,7 +141,7 @@ func (db *DB) Host() Scope { return Scope{db, db.begin()} }
 func (db *DB) begin() string {
 	return fmt.Sprintf("begin; set local search_path = public; set local statement_timeout = %d; "+
 		"set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d",
-		db.config.Statement.Milliseconds(), db.config.Lock.Milliseconds(), db.config.Call.Milliseconds())
+		db.config.Statement.Milliseconds(), db.config.Lock.Milliseconds(), db.config.Call.Milliseconds()) + db.require
 }
 
 // attempts is how often a transaction runs that a deadlock or a conflict has ended.
@@ -146,6 +149,9 @@ const attempts = 3
 
 // tx runs f in a transaction. f may run several times. what names the work in errors.
 func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err error) {
+	if r := s.db.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
+		return fmt.Errorf("%s: %w", what, r.err)
+	}
 	limited, cancel := context.WithTimeout(ctx, s.db.config.Call)
 	defer cancel()
 	stale := int(s.db.pool.Stat().MaxConns()) // connections that a restart of the database may have left
@@ -172,7 +178,9 @@ func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err e
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: no answer after %s", ErrTimeout, s.db.config.Call)
 	default:
-		err = explained(err)
+		if err = explained(err); errors.Is(err, ErrOtherLog) {
+			s.db.refused.Store(&refused{err, time.Now()})
+		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

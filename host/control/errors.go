@@ -50,17 +50,21 @@ var places = map[string]string{
 	"members_house":              "the house",
 	"members_agent":              "the agent",
 	"members_role":               "the role",
+	"members_archive_time":       "the time of leaving",
 	"houses_default_environment": "the default environment",
 	"environments_house":         "the house",
 	"environments_config":        "the environment's config: a JSON object",
+	"environments_archive_time":  "the time of archiving",
 	"environments_bindings":      "the environment's secret bindings: a JSON array",
 	"secrets_house":              "the house",
 	"secrets_house_id_name_key":  "the secret's name",
 	"secrets_name":               "the secret's name: that of an environment variable",
 	"secret_values_secret":       "the secret",
+	"secret_values_time":         "the time of sealing",
 	"secret_values_size":         "the size of the sealed value",
 	"sandboxes_house":            "the house",
 	"sandboxes_environment":      "the environment",
+	"sandboxes_times":            "a time of the sandbox",
 	"sandboxes_status":           "the sandbox's status",
 	"sandbox_holds_sandbox":      "the sandbox",
 	"sandbox_holds_holder":       "the holder",
@@ -68,6 +72,9 @@ var places = map[string]string{
 	"threads_pkey":               "the thread's id",
 	"threads_id":                 "the thread's id",
 	"threads_stream_id_key":      "the stream",
+	"threads_stream":             "the stream: that of the thread",
+	"threads_claim_time":         "the time of the claim: not in the future",
+	"threads_pin_time":           "the time of the pin",
 	"threads_parent":             "the parent thread",
 	"threads_parent_agent":       "the parent agent",
 	"threads_one_parent":         "the parent: a thread or an agent",
@@ -104,6 +111,8 @@ func explained(err error) error {
 		kind = ErrBusy
 	case "57014":
 		kind = ErrTimeout
+	case codeOtherLog:
+		return fmt.Errorf("%w (%s)", ErrOtherLog, pe.Message)
 	case "57P01", "57P02", "57P03", "57P05", "25P03":
 		kind = ErrAway
 	default:

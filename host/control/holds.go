@@ -187,9 +187,9 @@ func (l boxLease) release(ctx context.Context, seen []lease.Hold) (done bool, er
 
 // bury declares a sandbox dead, which ends its holds.
 func bury(ctx context.Context, tx pgx.Tx, sandbox string) error {
-	if err := exec(ctx, tx, "sandbox", `update sandboxes set status = 'dead' where id = $1`, sandbox); err != nil {
-		return err
+	there, err := column[bool](ctx, tx, `select condemn_sandbox($1)`, sandbox)
+	if err == nil && !there[0] {
+		err = fmt.Errorf("sandbox: %w", ErrAbsent)
 	}
-	_, err := tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1`, sandbox)
 	return err
 }

@@ -67,8 +67,8 @@ var access = map[string]statements{
 	"sandboxes": {
 		"select from sandboxes where house_id = $1",
 		"insert into sandboxes (house_id, environment_id, provider) values ($1, '{e}', 'local')",
-		"update sandboxes set status = 'live' where house_id = $1", "delete from sandboxes where house_id = $1",
-		"m", "m", "m", "m",
+		"update sandboxes set status = 'dead' where house_id = $1", "delete from sandboxes where house_id = $1",
+		"m", "m", "", "",
 	},
 	"sandbox_holds": {
 		"select from sandbox_holds where house_id = $1",
@@ -97,6 +97,11 @@ var access = map[string]statements{
 		`insert into thread_cache (thread_id, upto, version, status, fold)
 			select id, '0', 1, 'idle', '{}' from threads where house_id = $1`,
 		"update thread_cache set version = 2 where $1 <> ''", "delete from thread_cache where $1 <> ''",
+		"", "", "", "",
+	},
+	"bound_log": {
+		"select from bound_log where $1 <> ''", "insert into bound_log (log) select 'other' where $1 <> ''",
+		"update bound_log set log = 'other' where $1 <> ''", "delete from bound_log where $1 <> ''",
 		"", "", "", "",
 	},
 	"arbe_schema": {
@@ -226,7 +231,9 @@ func TestFixedColumns(t *testing.T) {
 		"update secret_values set house_id = $1", "update secret_values set secret_id = $1",
 		"update sandboxes set house_id = $1", "update sandboxes set environment_id = $1",
 		"update sandboxes set provider_ref = $1", "update sandboxes set destroyed_at = now()",
-		"update sandboxes set maker = $1",
+		"update sandboxes set maker = $1", "update sandboxes set status = 'live'",
+		"update sandboxes set pending_until = now()", "update sandboxes set ephemeral = true",
+		"select condemn_sandbox(id) from sandboxes",
 		"update threads set house_id = $1", "update threads set id = $1", "update threads set stream_id = $1",
 		"update threads set agent_id = null", "update threads set task = null",
 		"update threads set launch_after = now()",
@@ -243,6 +250,41 @@ func TestFixedColumns(t *testing.T) {
 			t.Errorf("%s: %t, %v", sql, reached, err)
 		}
 	}
+}
+
+// What SQL alone can write, and no program reads: each is refused to a member who may change the row, and the host's
+// lists stay whole.
+func TestValuesBySQL(t *testing.T) {
+	db, url := open(t, control.Config{})
+	h := settled(t, db)
+	c := connect(t, url)
+	ctx := t.Context()
+	for _, sql := range []string{
+		"update threads set status = 'running', claimed_run = 'r', claimed_at = 'infinity' where house_id = $1",
+		"update threads set status = 'running', claimed_run = 'r', claimed_at = '-infinity' where house_id = $1",
+		"update threads set status = 'running', claimed_run = 'r', claimed_at = now() + '1 hour' where house_id = $1",
+		"update threads set pinned_at = 'infinity' where house_id = $1",
+		"update threads set pinned_at = '20000-01-01' where house_id = $1",
+		"insert into threads (id, stream_id, house_id) values ('mine', 'theirs', $1)",
+		`insert into sandboxes (house_id, environment_id, provider, pending_until)
+			values ($1, '{e}', 'local', 'infinity')`,
+		"update sandboxes set created_at = 'infinity' where house_id = $1",
+		"update sandboxes set created_at = '0001-01-01 BC' where house_id = $1",
+		"update environments set archived_at = '-infinity' where house_id = $1",
+		"update members set archived_at = 'infinity' where house_id = $1",
+		"update secret_values set updated_at = '290000-01-01' where house_id = $1",
+	} {
+		sql = strings.ReplaceAll(sql, "{e}", h.env)
+		_, err := try(t, c, h.owner.String(), sql, h.id)
+		if pe := (*pgconn.PgError)(nil); !errors.As(err, &pe) || pe.Code != "23514" {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	b := boxes(db)
+	_, err := b.Boxes(ctx, nil)
+	check(t, err)
+	_ = must(b.Stale(ctx))(t)
+	_ = must(db.Host().Threads(ctx, control.Query{House: h.id, Limit: 10}))(t)
 }
 
 // The catalogue: each table is under row level security, which does not hold its owner; each with a house has a policy,

@@ -29,6 +29,9 @@ type Boxes struct {
 	Lease func(ctx context.Context, box sandbox.Ref) (lease.Lease, error)
 	// Provider returns the provider with the name; an error if it is not configured here.
 	Provider func(name string) (Provider, error)
+	// Labels returns the labels of a box. No command runs in one that was not made for the thread, whatever entries of
+	// the thread name. nil for boxes that no provider labels.
+	Labels func(ctx context.Context, box sandbox.Ref) (map[string]string, error)
 }
 
 // NoBoxError is returned for a thread without a live box.
@@ -74,6 +77,16 @@ func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provide
 	case health != sandbox.Live:
 		return ref, nil, &NoBoxError{b.Client.Thread, fmt.Sprintf(
 			"has the box %s, which is %s (%s): arbe launch --thread with --resume makes a new one", ref, health, why)}
+	}
+	if b.Labels == nil {
+		return ref, p, nil
+	}
+	labels, err := b.Labels(ctx, ref)
+	switch {
+	case err != nil:
+		return ref, nil, err
+	case labels[sandbox.LabelThread] != b.Client.Thread:
+		return ref, nil, &NoBoxError{b.Client.Thread, fmt.Sprintf("names the box %s, which was not made for it", ref)}
 	}
 	return ref, p, nil
 }

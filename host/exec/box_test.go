@@ -58,6 +58,48 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// A command runs in a box that the host has named and made for the thread, whatever a runner names.
+func TestFindTrusts(t *testing.T) {
+	t.Parallel()
+	in := &thread.Sandbox{Provider: "cloud", Ref: "b1"}
+	signal := func(typ string) thread.Signal { return thread.Signal{Type: typ, RunID: "r1", Harness: "pi"} }
+	named := thread.SandboxOf{Signal: signal(thread.TypeSandbox), Sandbox: thread.Box{Sandbox: *in}}
+	started := thread.Started{Signal: signal(thread.TypeStarted), Sandbox: in}
+	for _, tt := range []struct {
+		name, id string
+		payload  any
+		label    string
+		want     string // of the error
+	}{
+		{"its own", "r1.sandbox", named, "t1", ""},
+		{"another thread's", "r1.sandbox", named, "t2", "names the box cloud:b1, which was not made for it"},
+		{"nobody's", "r1.sandbox", named, "", "which was not made for it"},
+		{"the runner's word", "r1.started", started, "t1", "has no box"},
+		{"a line's id", "pi:s:1", started, "t1", "has no box"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine()
+			h, s := newHost(t, m)
+			s.Put(thread.Entry{ID: tt.id, TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(tt.payload)})
+			b := boxesOf(h, m)
+			b.Labels = func(context.Context, sandbox.Ref) (map[string]string, error) {
+				return map[string]string{sandbox.LabelThread: tt.label}, nil
+			}
+			_, _, err := b.Find(t.Context())
+			var none *exec.NoBoxError
+			if (err == nil) != (tt.want == "") || err != nil &&
+				(!errors.As(err, &none) || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			_, _, err = b.Box(t.Context(), exec.Posted{Request: exec.Request{Thread: "t1"}})
+			if (err == nil) != (tt.want == "") {
+				t.Errorf("opened: %v", err)
+			}
+		})
+	}
+}
+
 // boxesOf are the boxes of a host's thread.
 func boxesOf(h *exec.Host, m *machine) exec.Boxes {
 	return exec.Boxes{

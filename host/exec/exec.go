@@ -60,8 +60,9 @@ type Host struct {
 	Box func(ctx context.Context, p Posted) (box sandbox.Sandbox, release func(), err error)
 	// Lease returns the lease of a box.
 	Lease func(ctx context.Context, box sandbox.Ref) (lease.Lease, error)
-	// Tokens signs the supervisor's tokens for a command: one to write, and one to renew that for the time life.
-	Tokens func(threadID, execID string, life time.Duration) (write, renew string, err error)
+	// Tokens signs the supervisor's tokens for a command: one to write, and one to renew that for the time life. Both
+	// are bound to the thread, the command and the author of its entries; "" for none.
+	Tokens func(threadID, execID, author string, life time.Duration) (write, renew string, err error)
 	// StreamURL returns the address of the thread server as a box of the provider reaches it.
 	StreamURL func(provider string) (string, error)
 	// Runner returns the path of the runner's binary for an architecture.
@@ -282,7 +283,7 @@ func (h *Host) environment(box sandbox.Sandbox, p Posted) (map[string]string, er
 	if err != nil {
 		return nil, err
 	}
-	write, renew, err := h.Tokens(p.Thread, p.ID, p.Timeout+margin)
+	write, renew, err := h.Tokens(p.Thread, p.ID, p.Author, p.Timeout+margin)
 	if err != nil {
 		return nil, err
 	}

@@ -109,8 +109,8 @@ func newHost(t *testing.T, m *machine) (*exec.Host, *fakethread.Server) {
 	h := &exec.Host{
 		Client: server.Client(),
 		Lease:  func(context.Context, sandbox.Ref) (lease.Lease, error) { return m, nil },
-		Tokens: func(threadID, execID string, _ time.Duration) (write, renew string, err error) {
-			return "write " + threadID + " " + execID, "renew", nil
+		Tokens: func(threadID, execID, author string, _ time.Duration) (write, renew string, err error) {
+			return "write " + threadID + " " + execID + " " + author, "renew", nil
 		},
 		StreamURL: func(string) (string, error) { return "http://server", nil },
 		Runner:    func(string) (string, error) { return runner, nil },
@@ -168,7 +168,7 @@ func TestFire(t *testing.T) {
 		t.Errorf("argv %s, want %s", argv, want)
 	}
 	env := m.started[0].Env
-	if env["ARBE_STREAM_TOKEN"] != "write t1 c1" || env["PASS"] != "sesame-open-1" || env["ARBE_REDACT"] != "PASS" ||
+	if env["ARBE_STREAM_TOKEN"] != "write t1 c1 me" || env["PASS"] != "sesame-open-1" || env["ARBE_REDACT"] != "PASS" ||
 		env["ARBE_AUTHOR_ID"] != "me" || env["ARBE_SANDBOX"] != "cloud:b1" {
 		t.Errorf("environment %v", env)
 	}

@@ -187,10 +187,13 @@ func (w *world) fill(n int) {
 	}
 }
 
-// more appends to all threads of fill.
+// more appends to all threads of fill that were not deleted.
 func (w *world) more(n int, entries ...thread.Entry) {
 	for i := range n {
-		w.append(fmt.Sprintf("t%02d", i), entries...)
+		id := fmt.Sprintf("t%02d", i)
+		if _, err := w.log.Append(w.t.Context(), id, entries); err != nil && !errors.Is(err, log.ErrGone) {
+			w.t.Fatal(err)
+		}
 	}
 }
 
@@ -225,10 +228,6 @@ func TestFaults(t *testing.T) {
 		},
 		"behind":           func(w *world) { w.more(n, end) },
 		"a thread deleted": func(w *world) { w.delete("t03") },
-		"a thread deleted and made again": func(w *world) {
-			w.delete("t03")
-			w.append("t03", prompt("r1", "another"), status("r1", "running", "running"))
-		},
 		"killed in a compaction": func(w *world) {
 			if err := os.WriteFile(file(w)+".new", []byte("half"), 0o600); err != nil {
 				w.t.Fatal(err)

@@ -318,7 +318,7 @@ func (s *state) summary(id, offset string) thread.Summary {
 	if run, ok := s.Fold.Latest(); ok {
 		v.Run, v.Harness, v.EndedAt = clip(run.ID), clip(run.Harness), stamp(run.Ended)
 		v.Live = run.Status == thread.StatusRunning && run.Started != nil && run.Started.Live
-		if b := run.Sandbox; b != nil {
+		if b := run.Box(); b != nil {
 			v.Sandbox = &thread.Sandbox{Provider: clip(b.Provider), Ref: clip(b.Ref)}
 		}
 		if p := run.Parent; p != nil {

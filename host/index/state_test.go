@@ -245,6 +245,9 @@ func TestPending(t *testing.T) {
 				e := thread.Entry{
 					ID: fmt.Sprint("e", i), TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload),
 				}
+				if payload == started {
+					e.ID = "r1.started"
+				}
 				at := time.UnixMilli(1e12 + int64(i))
 				s.Add(engine.Record{At: at, Data: e.AppendJSON(nil)})
 				whole.Add(e)

@@ -56,7 +56,7 @@ func TestLostStartInASharedBox(t *testing.T) {
 				Provider: shared{runner: runs}, Client: healthy(t, server), StreamURL: "http://threads.test",
 				Boxes:  func(string) *thread.Client { return leases.Client() },
 				Agent:  launch.Agent{Program: "pi"},
-				Tokens: func(string, string) (string, string, error) { return "w", "r", nil },
+				Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
 				Runner: func(string) (string, error) { return program, nil },
 			}
 			_, err := l.Launch(t.Context(), launch.Task{Thread: "t1", Run: "r1", Prompt: "go on", Harness: "pi"})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -22,6 +23,13 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 			return nil, nil
 		}
 		health, why, err := g.Provider.Probe(ctx, ref.Ref)
+		if err == nil && health == sandbox.Live {
+			mine := false
+			if mine, err = g.made(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref}); err == nil && !mine {
+				g.progress("the sandbox %s:%s was not made for this thread; making another one", ref.Provider, ref.Ref)
+				return nil, nil
+			}
+		}
 		if err == nil && health == sandbox.Live && runs[i].Provisional {
 			// A reconciler ended the run, but its runner may still run behind a network that is down.
 			var alive bool
@@ -54,6 +62,17 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 		return nil, nil
 	}
 	return nil, nil
+}
+
+// made reports whether a box was made for the thread, by its label: an entry of the thread may name any box.
+func (g *launching) made(ctx context.Context, box sandbox.Ref) (bool, error) {
+	boxes, err := g.Provider.List(ctx, map[string]string{sandbox.LabelThread: g.Thread})
+	if err != nil {
+		return false, fmt.Errorf("look for the thread's sandbox %s: %w", box, err)
+	}
+	return slices.ContainsFunc(boxes, func(b sandbox.Box) bool {
+		return b.Ref == box && b.Labels[sandbox.LabelThread] == g.Thread
+	}), nil
 }
 
 // rowless returns ErrRow for a launch without rows that would continue in a box with a row: those who share the box

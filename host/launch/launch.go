@@ -115,8 +115,9 @@ type Launcher struct {
 	Client *thread.Client
 	// Boxes returns a client of the stream with a box's lease.
 	Boxes func(threadID string) *thread.Client
-	// Tokens signs the runner's tokens: one to write, and one to renew that.
-	Tokens func(threadID, runID string) (write, renew string, err error)
+	// Tokens signs the runner's tokens: one to write, and one to renew that. Both are bound to the thread, the run and
+	// the author of its entries; "" for none.
+	Tokens func(threadID, runID, author string) (write, renew string, err error)
 	// StreamURL is the address of the thread server as the box reaches it.
 	StreamURL string
 	// Runner returns the path of the runner's binary for an architecture ("amd64", "arm64").

@@ -174,7 +174,8 @@ func sh(
 // fire starts the runner. Its settings and tokens are in its environment, which only the box's own user can read.
 func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string) (sandbox.Process, error) {
 	t := g.Task
-	write, renew, err := g.Tokens(t.Thread, t.Run)
+	author := cmp.Or(t.Driver, t.Author, t.Env["ARBE_AUTHOR_ID"])
+	write, renew, err := g.Tokens(t.Thread, t.Run, author)
 	if err != nil {
 		return sandbox.Process{}, err
 	}
@@ -190,7 +191,7 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 	if len(g.secret) > 0 {
 		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
 	}
-	if author := cmp.Or(t.Driver, t.Author); author != "" {
+	if author != "" {
 		env["ARBE_AUTHOR_ID"] = author
 	}
 	argv := []string{

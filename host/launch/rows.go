@@ -89,7 +89,7 @@ func (g *launching) lastBox() *sandbox.Ref {
 // settled returns an error where the runner of a run of the thread, which a reconciler has ended, is alive in a box.
 func (g *launching) settled(ctx context.Context, box sandbox.Ref) error {
 	for _, r := range g.thread.fold.Runs() {
-		if s := r.Sandbox; r.Provisional && s != nil && s.Provider == box.Provider && s.Ref == box.ID {
+		if s := r.Box(); r.Provisional && s != nil && s.Provider == box.Provider && s.Ref == box.ID {
 			p := sandbox.Process{Run: r.ID}
 			if r.Started != nil && r.Started.PID > 0 {
 				p = sandbox.Process{

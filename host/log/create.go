@@ -28,7 +28,7 @@ type Want struct {
 // MaxForkDepth bounds how many streams a read goes through.
 const MaxForkDepth = 64
 
-// Create makes a stream and reports true, or finds it as it is wanted. It returns ErrKept, an *ExistsError,
+// Create makes a stream and reports true, or finds it as it is wanted. It returns ErrGone, ErrKept, an *ExistsError,
 // *SourceError, *TypeError, *ForkError, ErrForkLarge, ErrForkShort, a *QuotaError, or an error of the body, and has
 // made nothing then.
 func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, made bool, err error) {
@@ -43,7 +43,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 			return v, false, err
 		}
 	}
-	if _, is := thread.OfStream(name); is {
+	if isThread(name) {
 		m.Type = typeJSON
 	}
 	records, err := cut(m.Type, want.Body, true)
@@ -61,11 +61,16 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	}
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		made = !head.Exists()
-		if !made {
+		switch v, err := newStream(name, head); {
+		case err != nil:
+			return nil, err
+		case v.Gone:
+			return nil, gone(name) // deleted since Stat
+		case !made:
 			return nil, nil // made since Stat
 		}
 		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
-		if _, is := thread.OfStream(name); is {
+		if isThread(name) {
 			a.Records = nil
 			entries, err := parseInitial(want.Body, want.Writer)
 			if err != nil {
@@ -99,6 +104,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 //	the name's stream                    wanted             result
 //	absent, or expired and deleted       any                to be made
 //	expired, and can't be deleted        any                why not
+//	a thread that was deleted            any                ErrGone
 //	deleted, and kept for its forks      any                ErrKept
 //	a thread                             a thread           found
 //	another, equal in its properties     any                found
@@ -112,17 +118,24 @@ func (want Want) decide(v Stream, err error) (free bool, _ error) {
 	case errors.As(err, &undeleted):
 		return false, undeleted.cause
 	case errors.Is(err, ErrGone):
-		return false, ErrKept
+		return false, gone(v.Name)
 	case errors.Is(err, ErrAbsent):
 		return true, nil
 	}
 	return false, err
 }
 
+// gone returns Create's error for the name of a stream that was deleted.
+func gone(name string) error {
+	if isThread(name) {
+		return ErrGone
+	}
+	return ErrKept
+}
+
 // same returns why a stream that exists is not the wanted one, as an *ExistsError.
 func (want Want) same(v Stream) error {
-	_, isThread := thread.OfStream(v.Name)
-	if isThread {
+	if isThread(v.Name) {
 		return nil
 	}
 	for _, property := range want.properties(v) {

@@ -12,12 +12,6 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Writer is what a token binds the writer of a thread's entries to. The zero value is not bound.
-type Writer struct {
-	Run    string // its entries may be signals of this run only; "" for any
-	Author string // its entries may have this author or none; "" for any
-}
-
 // ParseEntries reads the JSON of one entry, or of an array of entries, from a writer. It returns a *SyntaxError,
 // ErrEmpty, a *CountError, or an *EntriesError with the entries that are refused for the reason of the first one.
 func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
@@ -60,10 +54,8 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 		case err != nil:
 			refuse(i, Invalid, err.Error())
 		default:
-			if why := w.foreign(e); why != "" {
-				refuse(i, WrongRun, why)
-			} else if !w.authored(e) {
-				refuse(i, WrongAuthor, "the token is for the author "+w.Author+", and the entry has another author")
+			if reason, why := w.refuses(e); why != "" {
+				refuse(i, reason, why)
 			}
 		}
 	}
@@ -71,45 +63,6 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 		return nil, bad
 	}
 	return entries, nil
-}
-
-// may reports whether the writer may post all entries.
-func (w Writer) may(entries []thread.Entry) bool {
-	for _, e := range entries {
-		if !w.authored(e) || w.foreign(e) != "" {
-			return false
-		}
-	}
-	return true
-}
-
-// authored reports whether the writer may post an entry of this author.
-func (w Writer) authored(e thread.Entry) bool {
-	return w.Author == "" || e.AuthorID == "" || e.AuthorID == w.Author
-}
-
-// foreign returns why a writer of one run may not post a valid entry; "" where it may. It may post the run's signals
-// and entries that are no signals. It may not post an id of another run, or one that claims the thread for its next
-// run. The supervisor of a command in the box has the command's id as its run, and may post the command's entries.
-func (w Writer) foreign(e thread.Entry) string {
-	run := w.Run
-	if run == "" {
-		return ""
-	}
-	if owner, ok := thread.RunOf(e.ID); ok && owner != run || thread.IsClaim(e.ID) {
-		return "the token is for run " + run + ": it may not take an id of another run"
-	}
-	f, err := thread.Scan(e.Payload)
-	if exec, _, ok := thread.ParseExecID(e.ID); ok {
-		if exec != run || err != nil || !thread.IsExec(f.Type) {
-			return "the token is for " + run + ": it may not take an id of another command"
-		}
-		return "" // of a command's supervisor
-	}
-	if err != nil || f.Signal() && f.RunID != run {
-		return "the token is for run " + run + ": it may post no signal of another run"
-	}
-	return ""
 }
 
 // addEntries adds the new ones of entries to an append.

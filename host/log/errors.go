@@ -11,9 +11,10 @@ import (
 var (
 	// ErrAbsent is the error of a stream that does not exist or has expired.
 	ErrAbsent = errors.New("there is no such stream")
-	// ErrGone is the error of a stream that was deleted and is kept for its forks.
-	ErrGone = errors.New("the stream was deleted")
-	// ErrKept is Create's error for the name of a stream that was deleted and is kept for its forks.
+	// ErrGone is the error of a thread that was deleted, whose name is not given again, and of any other stream that
+	// was deleted and is kept for its forks.
+	ErrGone = errors.New("the stream was deleted, and its name stays taken")
+	// ErrKept is Create's error for the name of a stream, but a thread, that was deleted and is kept for its forks.
 	ErrKept = errors.New("the stream was deleted, and is kept for its forks")
 	// ErrThreadClose is Post's error for a request to close a thread.
 	ErrThreadClose = errors.New("a thread is never closed: its run's end may still be on its way")

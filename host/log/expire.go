@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
-	"arbe.0sk.ar/runner/thread"
 )
 
 // Retention is what a log keeps, and for how long.
@@ -76,7 +75,7 @@ func (l *Log) expire(
 	case err != nil:
 		return err
 	}
-	if _, is := thread.OfStream(name); !is || keep.Heartbeats <= 0 || v.Fork != nil {
+	if !isThread(name) || keep.Heartbeats <= 0 || v.Fork != nil {
 		return nil
 	}
 	n, err := l.compact(ctx, now, keep.Heartbeats, v)

@@ -217,10 +217,11 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 	began, size := time.Now(), 0
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		res = Appended{}
-		if head.State != nil {
-			if v, err := newStream(name, head); err != nil || v.Gone {
-				return nil, errors.Join(err, ErrGone)
-			}
+		switch v, err := newStream(name, head); {
+		case err != nil:
+			return nil, err
+		case v.Gone:
+			return nil, ErrGone
 		}
 		a := &engine.Append{State: head.State}
 		err := l.addEntries(ctx, name, a, entries, &res)

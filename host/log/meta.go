@@ -21,7 +21,7 @@ type Meta struct {
 	ClosedBy *Producer  `json:"closedBy,omitempty"` // the producer's request that closed it; nil without one
 	Seq      string     `json:"seq,omitempty"`      // of the last Post with one
 	Fork     *Fork      `json:"fork,omitempty"`
-	Gone     bool       `json:"gone,omitempty"` // deleted, and kept for its forks
+	Gone     bool       `json:"gone,omitempty"` // deleted; kept for its forks, or a thread, whose name stays taken
 	Born     string     `json:"born,omitempty"` // distinguishes it from earlier streams of its name
 }
 
@@ -41,17 +41,24 @@ type Stream struct {
 	Meta
 }
 
-// newStream decodes a stream's state.
+// newStream decodes a stream's state. A thread that does not exist any more is gone for good: engines keep the Last of
+// what was retired.
 func newStream(name string, head engine.Head) (Stream, error) {
 	v := Stream{Name: name, head: head}
 	if head.State == nil {
-		v.Type = typeJSON
+		v.Type, v.Gone = typeJSON, !head.Exists() && head.Last > 0 && isThread(name)
 		return v, nil
 	}
 	if err := json.Unmarshal(head.State, &v.Meta); err != nil {
 		return v, fmt.Errorf("the state of %s in the log: %w", name, err)
 	}
 	return v, nil
+}
+
+// isThread reports whether a stream of this name is a thread's.
+func isThread(name string) bool {
+	_, is := thread.OfStream(name)
+	return is
 }
 
 const typeJSON = "application/json"

@@ -41,6 +41,10 @@ type pruner interface {
 
 	// Delete deletes a stream with its keys and values. A later stream of the same name has higher seqs.
 	Delete(ctx context.Context, stream string) error
+
+	// Retire is Delete for a name that is not given again: the stream's Head has a Last above 0 for good, in contrast
+	// to that of a stream which never was. An engine that backs up has that in its backups.
+	Retire(ctx context.Context, stream string) error
 }
 
 // watcher is an engine whose streams other servers append to as well.

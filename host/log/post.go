@@ -32,7 +32,7 @@ type Posted struct {
 // ErrThreadClose, ErrSeq, ErrEpoch, a *ClosedError, *TypeError, *GapError, *StaleEpochError, *QuotaError, or an error
 // of the body, and has changed nothing then. After another error it may have.
 func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err error) {
-	if _, is := thread.OfStream(name); is && p.Close {
+	if isThread(name) && p.Close {
 		return out, ErrThreadClose
 	}
 	if _, err := l.Stat(ctx, name); err != nil { // deletes an expired one
@@ -46,10 +46,10 @@ func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err er
 		}
 		out = Posted{Stream: v}
 		switch {
-		case !head.Exists() || l.uses.expired(v, time.Now()):
-			return nil, ErrAbsent
 		case v.Gone:
 			return nil, ErrGone
+		case !head.Exists() || l.uses.expired(v, time.Now()):
+			return nil, ErrAbsent
 		}
 		a, err := l.append(ctx, v, p, &out)
 		if n, size = 0, 0; a != nil {
@@ -172,7 +172,7 @@ func (p Post) next(m Meta, now time.Time) (Meta, error) {
 
 // addBody adds the records of a Post's body to an append: those of a thread's new entries.
 func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (err error) {
-	if _, is := thread.OfStream(v.Name); is {
+	if isThread(v.Name) {
 		entries, err := ParseEntries(p.Body, p.Writer)
 		if err != nil {
 			return err

@@ -18,8 +18,8 @@ const (
 	valueFork     = "f/" // + a fork's name: the Born of the fork
 )
 
-// Stat returns the stream as it is now. It returns ErrAbsent for one that does not exist or has expired, ErrGone for
-// one that is kept for its forks only.
+// Stat returns the stream as it is now. It returns ErrAbsent for one that does not exist or has expired, ErrGone for a
+// thread that was deleted and for a stream that is kept for its forks only.
 func (l *Log) Stat(ctx context.Context, name string) (Stream, error) {
 	head, err := l.engine.Head(ctx, name)
 	if err != nil {
@@ -34,10 +34,10 @@ func (l *Log) judge(ctx context.Context, name string, head engine.Head) (Stream,
 	switch {
 	case err != nil:
 		return v, err
-	case !head.Exists():
-		return v, ErrAbsent
 	case v.Gone:
 		return v, ErrGone
+	case !head.Exists():
+		return v, ErrAbsent
 	case l.uses.expired(v, time.Now()):
 		switch err := l.drop(ctx, name, func(v Stream) bool { return l.uses.expired(v, time.Now()) }); {
 		case err == nil:
@@ -165,7 +165,8 @@ func (l *Log) source(ctx context.Context, v Stream) (Stream, error) {
 	return source, err
 }
 
-// Delete deletes a stream. It returns ErrAbsent or ErrGone where there is nothing to delete.
+// Delete deletes a stream. The name of a thread is not given again, on any server, after a restart or in a log that was
+// restored from a backup; any other name is. Delete returns ErrAbsent or ErrGone where there is nothing to delete.
 func (l *Log) Delete(ctx context.Context, name string) error {
 	if _, err := l.Stat(ctx, name); err != nil { // deletes an expired one
 		return err
@@ -187,10 +188,10 @@ func (l *Log) drop(ctx context.Context, name string, still func(Stream) bool) er
 		switch {
 		case err != nil:
 			return nil, err
-		case !head.Exists() || !still(v):
-			return nil, ErrAbsent
 		case v.Gone:
 			return nil, ErrGone
+		case !head.Exists() || !still(v):
+			return nil, ErrAbsent
 		}
 		v.Gone = true
 		return &engine.Append{State: v.state()}, nil
@@ -211,7 +212,11 @@ func (l *Log) deleteGone(ctx context.Context, v Stream) error {
 		if err := l.announce(ctx, v.Name); err != nil {
 			return err
 		}
-		if err := l.engine.Delete(ctx, v.Name); err != nil {
+		remove := l.engine.Delete
+		if isThread(v.Name) {
+			remove = l.engine.Retire
+		}
+		if err := remove(ctx, v.Name); err != nil {
 			return err
 		}
 		l.forget(v.Name)
@@ -262,10 +267,10 @@ func (l *Log) setFork(ctx context.Context, source, name string, mark []byte) err
 		switch {
 		case err != nil:
 			return nil, err
-		case !head.Exists():
-			return nil, ErrAbsent
 		case v.Gone && mark != nil:
 			return nil, ErrGone
+		case !head.Exists():
+			return nil, ErrAbsent
 		}
 		return &engine.Append{State: head.State, Values: map[string][]byte{valueFork + name: mark}}, nil
 	})

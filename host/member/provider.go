@@ -19,7 +19,9 @@ import (
 // Provider is an identity provider, whose login tokens have a fixed issuer and audience and are signed with keys that
 // it publishes as a JSON Web Key Set (RFC 7517). The set is read when the first token comes, again every 15 minutes,
 // and for a key that is not in it, but once a minute at most. Where it can't be read, the last one serves for a day.
-// Make one with NewProvider.
+//
+// One request at a time reads the set, for at most 10 s. Those that need it wait for that read, and start none of their
+// own when it fails: until the next read is due, each is answered at once. Make one with NewProvider.
 type Provider struct {
 	Source           string // of the keys: an https URL, or the path of a file
 	Issuer, Audience string
@@ -28,8 +30,9 @@ type Provider struct {
 	Logger *slog.Logger
 
 	set     atomic.Pointer[keySet] // nil before the first one
-	reading chan struct{}          // has one while the set is read; guards tried
-	tried   time.Time              // the latest read, good or bad
+	reading chan struct{}          // has one while the set is read; guards the fields below
+	next    time.Time              // no read begins before; zero: none was made
+	failed  int                    // reads in a row before the first good one
 }
 
 // keySet is a set of keys as it was read.
@@ -45,8 +48,8 @@ type keyName struct{ id, method string }
 const (
 	setFresh   = 15 * time.Minute // it is read again after
 	setLife    = 24 * time.Hour   // it serves, where it can't be read again
-	setEvery   = time.Minute      // between two reads
-	setFirst   = 5 * time.Second  // between two reads, before the first good one
+	setEvery   = time.Minute      // from the end of a read to the next one
+	setFirst   = 5 * time.Second  // the same after the first failure before any good read; twice as long after each
 	setTimeout = 10 * time.Second // of a read
 	setBytes   = 1 << 20
 )
@@ -100,13 +103,14 @@ func (p *Provider) key(ctx context.Context, id, method string) (any, error) {
 	if key, fresh := p.known(name); fresh {
 		return key, nil // another request has read the set
 	}
-	every := setEvery
-	if p.set.Load() == nil {
-		every = setFirst
-	}
-	if p.tried.IsZero() || time.Since(p.tried) >= every {
-		p.tried = time.Now()
+	if !time.Now().Before(p.next) {
 		p.read(ctx)
+		every := setEvery
+		if p.set.Load() == nil {
+			every = min(setFirst<<min(p.failed, 10), setEvery)
+			p.failed++
+		}
+		p.next = time.Now().Add(every) // by the end of the read: those that waited for it start no other one
 	}
 	key, _ := p.known(name)
 	switch {

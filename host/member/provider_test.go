@@ -166,6 +166,60 @@ func TestKeysAtOnce(t *testing.T) {
 	})
 }
 
+// TestKeysHang sends tokens to a server whose provider accepts connections and never answers, from the server's start
+// on: all that wait are answered when one read has failed, the next ones at once, and reads become rarer.
+func TestKeysHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &published{takes: time.Hour}
+		p, err := member.NewProvider("https://id.example/jwks", issuer, audience, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.HTTP = &http.Client{Transport: at}
+		l, token := member.Logins{Provider: p}, by("1", ecKey)
+		began := time.Now()
+		var all sync.WaitGroup
+		send := func() {
+			all.Go(func() {
+				if _, _, err := l.Verify(t.Context(), token); !errors.Is(err, member.ErrNoKeys) {
+					t.Error(err)
+				}
+			})
+		}
+		for range 50 {
+			send()
+		}
+		all.Wait()
+		if took, n := time.Since(began), at.asked.Load(); took > 10*time.Second || n != 1 {
+			t.Errorf("50 requests were answered after %v and %d reads, want 10s and one", took, n)
+		}
+		failed := time.Now()
+		for range 50 {
+			send()
+		}
+		all.Wait()
+		if took, n := time.Since(failed), at.asked.Load(); took != 0 || n != 1 {
+			t.Errorf("after the failure requests took %v and %d reads, want none", took, n-1)
+		}
+		for time.Since(began) < time.Hour { // a request each second, as from a page that comes again
+			send()
+			time.Sleep(time.Second)
+		}
+		all.Wait()
+		if n := at.asked.Load(); n < 30 || n > 65 {
+			t.Errorf("%d reads in an hour, want one in a minute", n)
+		}
+		at.change(setOf(jwkOf("1", &ecKey.PublicKey, nil)), nil)
+		at.mu.Lock()
+		at.takes = 0
+		at.mu.Unlock()
+		time.Sleep(time.Minute)
+		if _, _, err := l.Verify(t.Context(), token); err != nil {
+			t.Errorf("once the provider answers: %v", err)
+		}
+	})
+}
+
 // TestKeySets has sets that are refused whole, and what they are refused for.
 func TestKeySets(t *testing.T) {
 	small := must(rsa.GenerateKey(rand.Reader, 1024))

@@ -207,6 +207,8 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
 	case errors.Is(err, houses.ErrLogin):
 		return &problem{http.StatusUnauthorized, "login", "The login is not valid here, or has expired."}
+	case errors.Is(err, houses.ErrOtherLog):
+		return &problem{http.StatusServiceUnavailable, "other_log", "The database is of another log."}
 	case errors.Is(err, houses.ErrRows), errors.Is(err, houses.ErrNoKeys):
 		return &problem{http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."}
 	case errors.Is(err, index.ErrAbsent), errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):

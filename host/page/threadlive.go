@@ -62,8 +62,8 @@ const mostBehind = 2000
 var errFar = errors.New("the browser is too far behind")
 
 // threadLive serves what is appended to a thread behind a place, as items: those that are there, then ready, then what
-// comes; or far, for a place too far behind. A place behind the thread's end is one of another thread of the same id,
-// which was deleted and made again: gone.
+// comes; or far, for a place too far behind. gone is of a thread that was deleted, and for a place behind the thread's
+// end: the log was restored from an older backup.
 func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	at, err := p.placed(w, r, "after")
 	if err != nil {

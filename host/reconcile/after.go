@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,7 +62,11 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 	if errors.Is(err, sandbox.ErrForeign) {
 		return nil // the box belongs to another host
 	}
-	l, err := t.leaseOf(ctx, v, sandbox.Ref{Provider: run.Sandbox.Provider, ID: run.Sandbox.Ref})
+	in := sandbox.Ref{Provider: run.Sandbox.Provider, ID: run.Sandbox.Ref}
+	if mine, err := t.uses(ctx, v, in); err != nil || !mine {
+		return err
+	}
+	l, err := t.leaseOf(ctx, v, in)
 	if err != nil {
 		return err
 	}
@@ -140,6 +145,26 @@ func (t *settling) superseded(run thread.Run) bool {
 		}
 	}
 	return false
+}
+
+// uses reports whether a box is the thread's to use: it was made for the thread, or rows of threads that share it name
+// it. An entry of the thread may name any box.
+func (t *settling) uses(ctx context.Context, v *view, box sandbox.Ref) (bool, error) {
+	b, listed, err := v.listed(ctx, box.ID)
+	switch {
+	case err != nil:
+		return false, err
+	case !listed: // it is gone, or of another installation; an older server has no id of one
+		return v.installation == "", nil
+	case b.Labels[sandbox.LabelThread] == t.id:
+		return true, nil
+	}
+	row := b.Labels[sandbox.LabelRow]
+	if row == "" || t.r.Rows == nil {
+		return row != "", nil // without the rows its lease is refused
+	}
+	threads, err := t.r.Rows.InBox(ctx, row)
+	return slices.Contains(threads, t.id), err
 }
 
 // leaseOf returns the lease of a run's box. A host without a database learns from the box's label that it has a row.

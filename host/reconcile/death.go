@@ -176,11 +176,12 @@ func (t *settling) base(run thread.Run) string {
 
 // look asks the provider of a run's box about the box and the runner in it.
 func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why string, err error) {
-	if run.Sandbox == nil || t.views[run.Sandbox.Provider] == nil {
+	in := run.Box()
+	if in == nil || t.views[in.Provider] == nil {
 		return e, "", nil
 	}
-	v, id := t.views[run.Sandbox.Provider], run.Sandbox.Ref
-	doing := fmt.Sprintf("ask about the sandbox %s:%s", run.Sandbox.Provider, id)
+	v, id := t.views[in.Provider], in.Ref
+	doing := fmt.Sprintf("ask about the sandbox %s:%s", in.Provider, id)
 	var health sandbox.Health
 	err = v.ask(ctx, func(ctx context.Context) (err error) {
 		health, why, err = v.Probe(ctx, id)
@@ -211,7 +212,7 @@ func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why st
 		e.Runner = lifeUnknown // its launch may not have started the runner yet
 	}
 	if e.Runner == dead {
-		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, run.Sandbox.Provider, id)
+		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, in.Provider, id)
 	}
 	return e, why, nil
 }

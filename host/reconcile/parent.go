@@ -106,7 +106,7 @@ func (t *settling) deliver(
 	case errors.Is(err, errTaken) && had == nil:
 		t.pending = true // the next pass compares what is there
 		return nil
-	case errors.Is(err, errTaken):
+	case errors.Is(err, errTaken), thread.Gone(err): // nobody reads a parent that was deleted
 		return nil
 	}
 	return err

@@ -72,8 +72,8 @@ func (t *settling) reap(ctx context.Context) error {
 	var views []*view
 	mine := map[string]bool{}
 	for _, run := range t.fold.Runs() {
-		if run.Sandbox != nil {
-			mine[run.Sandbox.Provider] = true
+		if in := run.Box(); in != nil {
+			mine[in.Provider] = true
 		}
 	}
 	for name, v := range t.views {
@@ -186,7 +186,8 @@ func (t *settling) used(b sandbox.Box) bool {
 
 // usedBy reports whether a run has used a box, or it was made for the run.
 func usedBy(b sandbox.Box, r thread.Run) bool {
-	return r.Sandbox != nil && r.Sandbox.Provider == b.Ref.Provider && r.Sandbox.Ref == b.Ref.ID ||
+	in := r.Box()
+	return in != nil && in.Provider == b.Ref.Provider && in.Ref == b.Ref.ID ||
 		r.ID != "" && r.ID == b.Labels[sandbox.LabelRun]
 }
 

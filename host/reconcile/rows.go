@@ -176,7 +176,7 @@ func (p *pass) announce(ctx context.Context) error {
 		if err == nil {
 			_, err = client.Append(ctx, []thread.Entry{n.Entry()})
 		}
-		if err == nil {
+		if err == nil || thread.Gone(err) { // a log that was deleted needs no signal
 			err = p.r.Rows.Noted(ctx, n.Row, []string{n.Thread})
 		}
 		if err != nil {

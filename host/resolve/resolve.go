@@ -209,7 +209,8 @@ func (r *Resolver) resumed(ctx context.Context, t Turn) error {
 	var have []string
 	var errs []error
 	for _, n := range t.Notices {
-		if _, err := r.Client(n.Thread).Append(ctx, []thread.Entry{n.Entry()}); err != nil {
+		_, err := r.Client(n.Thread).Append(ctx, []thread.Entry{n.Entry()})
+		if err != nil && !thread.Gone(err) { // a log that was deleted needs no signal
 			errs = append(errs, err)
 			continue
 		}

@@ -16,6 +16,11 @@ func by(author, id string) string {
 	}.AppendJSON(nil)))
 }
 
+// line returns an entry of a session, of an author; "" for none.
+func line(author, id string) string {
+	return strings.Replace(by(author, id), `"text":"x"`, `"text":"x","session":{"id":"s","index":1}`, 1)
+}
+
 // authorRows are posts by tokens with and without an author. Body has the entries of each row.
 var authorRows = []struct {
 	name, claim string
@@ -62,7 +67,7 @@ func authored(t *testing.T, base string) {
 	a := call{method: "POST", path: "/arbe-thread-authorR/token", token: renew}.do(t, base)
 	fresh := jwtOf(t, a.body)
 	for author, want := range map[string]int{"ann": 200, "bob": 403} {
-		a := call{method: "POST", path: "/arbe-thread-authorR", token: fresh, body: by(author, author)}.do(t, base)
+		a := call{method: "POST", path: "/arbe-thread-authorR", token: fresh, body: line(author, author)}.do(t, base)
 		if a.status != want {
 			t.Errorf("%s with a renewed token: %d %s", author, a.status, a.body)
 		}

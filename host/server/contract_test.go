@@ -127,8 +127,7 @@ func requests(t *testing.T, base, write string, large bool) {
 	if err := json.Unmarshal([]byte(a.body), &fresh); err != nil {
 		t.Fatalf("%v in %s", err, a.body)
 	}
-	if a := (call{method: "POST", path: p, token: fresh.JWT, body: chat("a", "nothing-to-log")}).do(t,
-		base); a.status != 200 {
+	if a := (call{method: "POST", path: p, token: fresh.JWT, body: line("", "pi:s:1")}).do(t, base); a.status != 200 {
 		t.Errorf("with the fresh token: %+v", a)
 	}
 	// A body of unannounced length is accepted, within the limit.

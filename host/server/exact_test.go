@@ -19,20 +19,64 @@ func posted(id, payload string) string {
 func TestRunIsExact(t *testing.T) {
 	s := newServer(t)
 	const ended = `"type":"signal.thread.status_changed","harness":"pi","status":"completed"`
-	chat := `{"type":"chat","text":"x"}`
+	chat, line := `{"type":"chat","text":"x"}`, `{"type":"pi.session","session":{"id":"s"}}`
 	tries := []struct {
 		name, entry string
 		want        int
 	}{
 		{"its own signal", posted("A.running", `{`+ended+`,"runId":"A"}`), 200},
 		{"its own end", posted("A.end.0", `{`+ended+`,"runId":"A"}`), 200},
-		{"a chat", posted("c", chat), 200},
+		{"its prompt", posted("A.prompt", `{"type":"chat","text":"x","runId":"A"}`), 200},
+		{"a chat", posted("c", chat), 403},
+		{"a chat with its run", posted("c", `{"type":"chat","text":"x","runId":"A"}`), 403},
+		{"a prompt of no run", posted("A.prompt", chat), 403},
+		{"another's prompt under its id", posted("A.prompt", `{"type":"chat","text":"x","runId":"B"}`), 403},
+		{"a chat whose session is none", posted("c", `{"type":"chat","text":"x","session":"s"}`), 403},
+		{"a user's line", posted("pi:s:1", `{"type":"chat","text":"x","session":{"id":"s"}}`), 200},
+		{"a member's id", posted("member.ann.k", line), 403},
+		{"a member's id, as a line's", posted("member.ann.k", `{"type":"chat","text":"x","session":{"id":"s"}}`), 403},
+		{"a decision's id", posted("d_abc.decided", line), 403},
+		{"a reaction's id", posted("x_abc.claim.0", line), 403},
+		{"a post of a reaction", posted("x_abc-0-1", line), 403},
+		{"a reaction", posted("pi:s:1", `{"type":"pi.assistant","reaction":{"id":"x_abc"}}`), 403},
+		{"via", posted("pi:s:1", `{"type":"chat","text":"x","session":{"id":"s"},"via":{"depth":0}}`), 403},
+		{"quiet", posted("pi:s:1", `{"type":"chat","text":"x","session":{"id":"s"},"quiet":true}`), 403},
+		{"not quiet", posted("A.prompt", `{"type":"chat","text":"x","runId":"A","quiet":false}`), 403},
+		{"its box", posted("A.sandbox", `{"type":"signal.dispatch.sandbox","runId":"A","sandbox":{"ref":"b"}}`), 403},
+		{
+			"its box, of a later attempt",
+			posted("A.sandbox.0123456789ab", `{"type":"signal.dispatch.sandbox","runId":"A","sandbox":{"ref":"b"}}`),
+			403,
+		},
+		{"its box under an id of its own", posted("q", `{"type":"signal.dispatch.sandbox","runId":"A"}`), 403},
+		{"its box's id with a line", posted("A.sandbox", line), 403},
+		{"its push", posted("A.push.0", `{"type":"signal.dispatch.push","runId":"A","pushed":true}`), 403},
+		{"its push under an id of its own", posted("q", `{"type":"signal.dispatch.push","runId":"A"}`), 403},
+		{"its copy back", posted("q", `{"type":"signal.dispatch.sync","runId":"A"}`), 403},
+		{"its box's end", posted("A.kept.0", `{"type":"signal.dispatch.sandbox_kept","runId":"A"}`), 403},
+		{"a step of its box", posted("A.setup.0", `{"type":"signal.setup.command","runId":"A"}`), 403},
+		{"a guess about itself", posted("A.orphan.0", `{"type":"signal.thread.pi_session_orphaned","runId":"A"}`), 403},
+		{"its parent", posted("A.running", `{`+ended+`,"runId":"A","parent":{"threadId":"p"}}`), 403},
+		{"a child", posted("c1.spawn", `{"type":"signal.thread.agent_spawn","runId":"A"}`), 403},
+		{"a child's id", posted("c1.spawn", line), 403},
+		{"a child's end", posted("c1.r.finished", line), 403},
+		{"a child's result, corrected", posted("c1.r.result.corrected", line), 403},
+		{"a box's successor", posted("sandbox.s1.resumed", line), 403},
+		{"a command", posted("B.exec.0", `{"type":"signal.exec.started","execId":"B","command":"x"}`), 403},
+		{"a command of its own", posted("A.exec.0", `{"type":"signal.exec.started","execId":"A","command":"x"}`), 403},
+		{"the end of a command", posted("q", `{"type":"signal.exec.cancel_requested","runId":"A","execId":"B"}`), 403},
+		{
+			"the end of another's under its id",
+			posted("A.exec.1", `{"type":"signal.exec.cancel_requested","execId":"B"}`), 403,
+		},
+		{"another's output under its id", posted("A.exec.1", `{"type":"signal.exec.output","execId":"B"}`), 403},
+		{"its output", posted("A.exec.1", `{"type":"signal.exec.output","execId":"A","text":"x"}`), 200},
 		{
 			"a mirrored line",
 			posted("pi:s.end.0", `{"type":"pi.session","line":{"Type":"y","runId":"B"},"message":{"RUNID":1}}`),
 			200,
 		},
-		{"an id with a dot", posted("hello.world", chat), 200},
+		{"an id with a dot", posted("hello.world", line), 200},
 		{"another run's signal", posted("x", `{`+ended+`,"runId":"B"}`), 403},
 		{"a signal of no run", posted("x", `{`+ended+`}`), 403},
 		{"RunId", posted("x", `{`+ended+`,"runId":"A","RunId":"B"}`), 400},
@@ -73,7 +117,7 @@ func TestRunIsExact(t *testing.T) {
 			body, status := tt.entry, tt.want
 			switch method {
 			case "array":
-				method, body = "POST", "["+posted("first", chat)+","+tt.entry+"]"
+				method, body = "POST", "["+posted("first", line)+","+tt.entry+"]"
 			case "PUT":
 				if status == 200 {
 					status = 201

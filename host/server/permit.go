@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -67,7 +68,9 @@ func threadOf(g token.Grant) string {
 }
 
 // writerOf returns what a grant binds the writer of its thread to.
-func writerOf(g token.Grant) log.Writer { return log.Writer{Run: g.Run, Author: g.Author} }
+func writerOf(g token.Grant) log.Writer {
+	return log.Writer{Run: g.Run, Command: g.Command, Author: g.Author}
+}
 
 // bearer returns the token of an Authorization header; "" for none.
 func bearer(authorization string) string {
@@ -110,6 +113,9 @@ const renewAfter = time.Hour
 
 // renew serves a fresh write token for the renew token's thread and run.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) error {
+	if _, err := s.Log.Stat(r.Context(), g.Stream); err != nil && !errors.Is(err, log.ErrAbsent) {
+		return err // a deleted thread takes nothing
+	}
 	if g.Run != "" {
 		ended, ok, err := s.Log.ReceivedAt(r.Context(), threadOf(g), g.Run+".end.0")
 		if err != nil {
@@ -120,13 +126,9 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) er
 		}
 	}
 	until := time.Now().Add(token.WriteTTL)
-	token, err := token.Sign(
-		s.Secrets[0],
-		token.Grant{
-			Stream: g.Stream, Scope: []string{token.ScopeWrite}, Run: g.Run, House: g.House, Author: g.Author,
-			Until: until,
-		},
-	)
+	fresh := g // with all that the renew token is bound to
+	fresh.Scope, fresh.Until = []string{token.ScopeWrite}, until
+	token, err := token.Sign(s.Secrets[0], fresh)
 	if err != nil {
 		return err
 	}

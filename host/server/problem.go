@@ -62,6 +62,8 @@ func problemOf(err error) *problem {
 	case errors.Is(err, memory.ErrShare):
 		return refuse(http.StatusTooManyRequests, "share", "%v", memory.ErrShare).with("Retry-After", 1)
 
+	case errors.Is(err, member.ErrOtherLog):
+		return refuse(http.StatusServiceUnavailable, "other_log", "%v", member.ErrOtherLog).with("Retry-After", 5)
 	case errors.Is(err, member.ErrRows):
 		return refuse(http.StatusServiceUnavailable, "houses", "%v", member.ErrRows).with("Retry-After", 5)
 	case errors.Is(err, member.ErrNoKeys):

@@ -22,7 +22,7 @@ func TestProblemOf(t *testing.T) {
 		want problem
 	}{
 		{log.ErrAbsent, problem{404, "not_found", "there is no such stream", nil, nil}},
-		{log.ErrGone, problem{410, "gone", "the stream was deleted", nil, nil}},
+		{log.ErrGone, problem{410, "gone", "the stream was deleted, and its name stays taken", nil, nil}},
 		{log.ErrKept, problem{409, "gone", "the stream was deleted, and is kept for its forks", nil, nil}},
 		{log.ErrThreadClose, problem{400, "thread", "a thread is never closed: its run's end may still be on its way", nil, nil}},
 		{log.ErrEmpty, problem{400, "empty", "the array is empty", nil, nil}},

@@ -282,6 +282,32 @@ func TestRowList(t *testing.T) {
 	next("t4")
 }
 
+// TestRowCreateAtOnce makes a thread while an equal request does: neither is refused, and one has made it.
+func TestRowCreateAtOnce(t *testing.T) {
+	t.Parallel()
+	s, st := newRowServer(t, nil)
+	signed := login(t, ann, time.Hour)
+	for i, row := range []struct {
+		body   string
+		header []string
+	}{{`{"id":"both"}`, nil}, {`{}`, []string{"Idempotency-Key", "both"}}} {
+		var first answer // the other request, which comes between the look for the row and all that follows
+		st.change(func() {
+			st.missed = func() { first = s.do("POST", "/api/threads", signed, row.body, row.header...) }
+		})
+		second := s.do("POST", "/api/threads", signed, row.body, row.header...)
+		if first.status != 201 || second.status != 200 {
+			t.Errorf("%d: %d, and then %d %s, want 201 and 200", i, first.status, second.status, second.body)
+		}
+	}
+	// Another house's thread, and one of no house, stay refused.
+	for _, id := range []string{"t3", "t0"} {
+		if a := s.do("POST", "/api/threads", signed, `{"id":"`+id+`"}`); a.status != 409 || a.code != "exists" {
+			t.Errorf("%s: %d %s", id, a.status, a.body)
+		}
+	}
+}
+
 // TestRowDelete deletes a thread whose rows can't be deleted at first: a repeat finishes it.
 func TestRowDelete(t *testing.T) {
 	t.Parallel()
@@ -291,7 +317,7 @@ func TestRowDelete(t *testing.T) {
 	if a := s.do("DELETE", "/api/threads/t1", signed, ""); a.status != 503 || a.code != "houses" {
 		t.Errorf("the rows are away: %+v", a)
 	}
-	if a := s.do("GET", path1, writer(t, "t1"), ""); a.status != 404 {
+	if a := s.do("GET", path1, writer(t, "t1"), ""); a.status != 410 {
 		t.Errorf("the log: %+v", a)
 	}
 	if a := s.do("GET", "/api/threads/t1", signed, ""); a.status != 200 {
@@ -304,6 +330,19 @@ func TestRowDelete(t *testing.T) {
 	for _, method := range []string{"GET", "DELETE"} {
 		if a := s.do(method, "/api/threads/t1", signed, ""); a.status != 404 {
 			t.Errorf("%s of what is deleted: %+v", method, a)
+		}
+	}
+	// A thread without an entry: its id is not given again, either.
+	st.change(func() { st.add("t5", "h1", nil) })
+	if a := s.do("DELETE", "/api/threads/t5", signed, ""); a.status != 204 {
+		t.Errorf("a thread without entries: %+v", a)
+	}
+	for _, id := range []string{"t1", "t5"} {
+		if a := s.do("POST", "/api/stream/arbe-thread-"+id, writer(t, id), by("", "e1")); a.status != 410 {
+			t.Errorf("a post on the deleted thread %s: %d %s", id, a.status, a.body)
+		}
+		if a := s.do("POST", "/api/threads", signed, `{"id":"`+id+`"}`); a.status != 409 || a.code != "exists" {
+			t.Errorf("the id %s once more: %d %s", id, a.status, a.body)
 		}
 	}
 	// A run that the rows do not know of.

@@ -22,6 +22,7 @@ type store struct {
 	values  map[string]string
 	fail    error
 	lose    error
+	missed  func() // called by the next look for a thread that there is not, before it returns
 }
 
 func newStore(r *rows) *store {
@@ -57,12 +58,16 @@ func (s *store) Threads(_ context.Context, agent string, q house.Query) (all []h
 
 func (s *store) Thread(_ context.Context, agent, id string) (house.Thread, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	t, is := s.threads[id]
-	if !is || !s.sees(agent, t.House) {
-		return t, cmp.Or(s.fail, house.ErrAbsent)
+	missed, err := s.missed, s.fail
+	if is = is && s.sees(agent, t.House); !is {
+		s.missed, err = nil, cmp.Or(s.fail, house.ErrAbsent)
 	}
-	return t, s.fail
+	s.mu.Unlock()
+	if !is && missed != nil {
+		missed()
+	}
+	return t, err
 }
 
 func (s *store) CreateThread(_ context.Context, _ string, n house.NewThread) (house.Thread, error) {
@@ -72,6 +77,9 @@ func (s *store) CreateThread(_ context.Context, _ string, n house.NewThread) (ho
 		return house.Thread{}, s.fail
 	}
 	id := cmp.Or(n.ID, fmt.Sprint("new", len(s.order)))
+	if _, is := s.threads[id]; is {
+		return house.Thread{}, &house.Refusal{Kind: house.ErrTaken, Text: "the thread's id: taken"}
+	}
 	s.add(id, n.House, nil)
 	return s.threads[id], nil
 }

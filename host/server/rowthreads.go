@@ -139,17 +139,17 @@ func (s *Server) makeRow(
 		return t, false, err
 	}
 	// A thread that the log has is not given to the house that names it first.
-	switch _, err := s.Log.Stat(ctx, thread.StreamName(want.ID)); {
-	case err == nil || errors.Is(err, log.ErrGone):
-		return t, false, errExists
-	case !errors.Is(err, log.ErrAbsent):
+	_, err = s.Log.Stat(ctx, thread.StreamName(want.ID))
+	switch {
+	case errors.Is(err, log.ErrAbsent):
+		t, err = s.Rows.CreateThread(ctx, m.Agent, want)
+		if !errors.Is(err, rows.ErrTaken) {
+			return t, true, err
+		}
+	case err != nil && !errors.Is(err, log.ErrGone):
 		return t, false, &logError{err}
 	}
-	t, err = s.Rows.CreateThread(ctx, m.Agent, want)
-	if !errors.Is(err, rows.ErrTaken) {
-		return t, true, err
-	}
-	t, err = s.sameRow(ctx, m, want) // another request was first
+	t, err = s.sameRow(ctx, m, want) // an equal request may have made the row meanwhile, and then the log
 	if errors.Is(err, rows.ErrAbsent) {
 		err = errExists
 	}
@@ -219,8 +219,7 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 			return err
 		}
 		for _, id := range ids {
-			err := s.Log.Delete(ctx, thread.StreamName(id))
-			if err != nil && !errors.Is(err, log.ErrAbsent) && !errors.Is(err, log.ErrGone) {
+			if err := s.deleteLog(ctx, thread.StreamName(id)); err != nil {
 				return &logError{err}
 			}
 		}
@@ -237,6 +236,20 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// deleteLog deletes the log of a thread. One that was never written is made first: its id is not given again, either.
+func (s *Server) deleteLog(ctx context.Context, name string) error {
+	err := s.Log.Delete(ctx, name)
+	if errors.Is(err, log.ErrAbsent) {
+		if _, _, err = s.Log.Create(ctx, name, log.Want{Type: jsonType}); err == nil {
+			err = s.Log.Delete(ctx, name)
+		}
+	}
+	if errors.Is(err, log.ErrGone) {
+		return nil
+	}
+	return err
 }
 
 // refuseOpen refuses threads of which one has an open run on its log: a row may be behind it.

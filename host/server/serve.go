@@ -59,6 +59,9 @@ type Config struct {
 	// Delegate makes the row of a member's task; nil for a server that takes none.
 	Delegate func(ctx context.Context, t Task) (Delegated, error)
 
+	// Opened is called once the log is open, before anything is served; nil for nothing.
+	Opened func(ctx context.Context, streams *log.Log)
+
 	// Rows are the rows about houses; nil for a server without houses. Provider has login tokens of their members that
 	// this server did not sign; nil for none.
 	Rows     member.Rows
@@ -166,6 +169,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		installation = rand.Text() // no index is of this log
 		cfg.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written",
 			"error", err)
+	}
+	if cfg.Opened != nil {
+		cfg.Opened(ctx, streams)
 	}
 	disk := cfg.Data.log()
 	if cfg.NATS != nil {

@@ -260,7 +260,8 @@ func TestRunScope(t *testing.T) {
 		{"its own signal", signal("r1.running", "r1"), 200},
 		{"another run's", signal("r2.running", "r2"), 403},
 		{"one without a run", signal("x", ""), 403},
-		{"a chat", chat("c", "x"), 200},
+		{"a chat", chat("c", "x"), 403},
+		{"a line", line("", "c"), 200},
 		{"both", "[" + signal("r1.started", "r1") + "," + signal("r2.started", "r2") + "]", 403},
 	} {
 		if a := s.do("POST", path1, signed, tt.body); a.status != tt.want {

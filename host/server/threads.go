@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -126,6 +127,9 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 	}
 	v, err := s.Index.Summary(r.Context(), id)
 	if err != nil && (row == nil || !errors.Is(err, index.ErrAbsent)) {
+		if _, gone := s.Log.Stat(r.Context(), thread.StreamName(id)); errors.Is(gone, log.ErrGone) {
+			return gone
+		}
 		return indexError(err)
 	}
 	if row != nil {

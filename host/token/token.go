@@ -50,12 +50,13 @@ const (
 
 // Grant is what a token allows.
 type Grant struct {
-	Stream string // name of its stream; of a thread as thread.StreamName returns it
-	Scope  []string
-	Run    string // it may post signals of this run only; "" for any
-	House  string // its threads are of this house; "" for any
-	Author string // it may post entries of this author or of none; "" for any
-	Until  time.Time
+	Stream  string // name of its stream; of a thread as thread.StreamName returns it
+	Scope   []string
+	Run     string // it may post what this run's runner posts; "" for any
+	Command bool   // Run is a command's id: it may post what the command's supervisor posts
+	House   string // its threads are of this house; "" for any
+	Author  string // it may post entries of this author or of none; "" for any
+	Until   time.Time
 
 	holder string // what Holder returns, for a token that was verified
 }
@@ -82,10 +83,11 @@ func (g Grant) By(holder string) Grant {
 // claims is a token's payload.
 type claims struct {
 	jwt.RegisteredClaims
-	Scope  string `json:"scope"`
-	House  string `json:"house,omitempty"`
-	Run    string `json:"run,omitempty"`
-	Author string `json:"author,omitempty"`
+	Scope   string `json:"scope"`
+	House   string `json:"house,omitempty"`
+	Run     string `json:"run,omitempty"`
+	Command bool   `json:"command,omitempty"`
+	Author  string `json:"author,omitempty"`
 }
 
 // ErrSubject is the error of a token whose subject is not the name of a stream.
@@ -107,7 +109,7 @@ func Sign(secret []byte, g Grant) (string, error) {
 		RegisteredClaims: jwt.RegisteredClaims{
 			Subject: g.Stream, IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(g.Until),
 		},
-		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run, Author: g.Author,
+		Scope: strings.Join(g.Scope, " "), House: g.House, Run: g.Run, Command: g.Command, Author: g.Author,
 	}
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
 }
@@ -173,12 +175,13 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 		return Grant{}, ErrSubject
 	}
 	return Grant{
-		Stream: c.Subject,
-		Scope:  strings.Fields(c.Scope),
-		Run:    c.Run,
-		House:  c.House,
-		Author: c.Author,
-		Until:  c.ExpiresAt.Time,
+		Stream:  c.Subject,
+		Scope:   strings.Fields(c.Scope),
+		Run:     c.Run,
+		Command: c.Command,
+		House:   c.House,
+		Author:  c.Author,
+		Until:   c.ExpiresAt.Time,
 	}, nil
 }
 

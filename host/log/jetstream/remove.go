@@ -134,11 +134,54 @@ func (n *Engine) Delete(ctx context.Context, stream string) error {
 		return err
 	}
 	_, before := c.seen()
-	var answer apiReply
-	request := map[string]any{"filter": subject, "seq": at.last + 1} // exclusive
-	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, request, &answer); err != nil {
-		return fmt.Errorf("delete from %s: %w", s.stream, err)
+	if err := n.purge(ctx, s, subject, at.last+1); err != nil {
+		return err
 	}
 	c.seeNone(before)
 	return nil
+}
+
+// purge deletes a subject's messages before a seq.
+func (n *Engine) purge(ctx context.Context, s *shard, subject string, before uint64) error {
+	var answer apiReply
+	request := map[string]any{"filter": subject, "seq": before}
+	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, request, &answer); err != nil {
+		return fmt.Errorf("delete from %s: %w", s.stream, err)
+	}
+	return nil
+}
+
+// Retire leaves one message in the subject, a frame without records and state. All but the stream's last append are
+// purged before it is published, so that a Retire which is interrupted leaves nothing of the content behind it.
+func (n *Engine) Retire(ctx context.Context, stream string) error {
+	s, subject, err := n.find(stream)
+	if err != nil {
+		return err
+	}
+	c := n.cache.acquire(stream)
+	defer n.cache.release(c)
+	defer n.recent.forget(stream)
+	for range 100 { // other engines may append
+		at, state, err := n.look(ctx, s, subject, c)
+		if err != nil || !at.head(state).Exists() {
+			return err
+		}
+		if err := n.purge(ctx, s, subject, at.last); err != nil {
+			return err
+		}
+		e, err := (&frame{id: newFrameID()}).encode(n.room())
+		if err != nil {
+			return err
+		}
+		seq, err := n.publish(ctx, s, subject, at.last, e)
+		if errors.Is(err, engine.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.see(positionAfter(seq, 0, 0, 0)) // born here: an index of the stream before it is none of this one
+		return n.purge(ctx, s, subject, seq)
+	}
+	return engine.ErrConflict
 }

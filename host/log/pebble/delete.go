@@ -29,6 +29,9 @@ func (e *Engine) Remove(ctx context.Context, stream string, seqs []uint64) error
 	return e.commit(batch)
 }
 
+// Retire is Delete, which keeps the last seq of every stream.
+func (e *Engine) Retire(ctx context.Context, stream string) error { return e.Delete(ctx, stream) }
+
 // Delete keeps the stream's last seq, after which a stream of the same name begins.
 func (e *Engine) Delete(_ context.Context, stream string) error {
 	if err := e.Failure(); err != nil {

@@ -416,7 +416,7 @@ function thread() {
       document.getElementById('pulse').textContent = pulse;
       tick();
     },
-    gone: () => { feed.stop(); say('The thread was deleted, or made anew. Load the page again.'); },
+    gone: () => { feed.stop(); say('The thread was deleted, or restored. Load the page again.'); },
     far: () => {
       feed.stop();
       if (follow) location.reload(); else say('Many entries have come meanwhile. Load the page again to see them.');

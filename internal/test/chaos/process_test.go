@@ -73,7 +73,7 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 		Provider: view{w.cloud, p}, Client: w.client(p, task.Thread), StreamURL: "http://threads.test", Attached: holder,
 		Boxes:  func(id string) *thread.Client { return w.client(p, id) },
 		Agent:  launch.Agent{Program: "pi", Package: "pi"},
-		Tokens: func(string, string) (string, string, error) { return "w", "r", nil },
+		Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
 		Runner: func(string) (string, error) { return w.runner, nil },
 	}
 	done, err := l.Launch(p.ctx, task)

@@ -35,6 +35,7 @@ func Suite(t *testing.T, start Start) {
 	t.Run("State", s.state)
 	t.Run("Remove", s.remove)
 	t.Run("Delete", s.delete)
+	t.Run("Retire", s.retire)
 	t.Run("Names", s.names)
 	t.Run("Streams", s.streams)
 	t.Run("WatchEnds", s.watchEnds)

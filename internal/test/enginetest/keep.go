@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -237,6 +238,57 @@ func (s suite) delete(t *testing.T) {
 			t.Errorf("a stream that does not exist: %v", err)
 		}
 		if got := ReadAll(t, e, "t", 1000); len(got) != 3 {
+			t.Errorf("its neighbour has %d records", len(got))
+		}
+	})
+}
+
+// retire deletes a stream whose name is not given again.
+func (s suite) retire(t *testing.T) {
+	s.reopening(t, func(t *testing.T, open func() log.Engine) {
+		e := open()
+		Add(t, e, "t", "stays")
+		a := One(0, "k", []byte("x"))
+		a.State, a.Values = []byte("s"), map[string][]byte{"v": []byte("v")}
+		h := Must(e.Append(t.Context(), "s", a))(t)
+		h = Must(e.Append(t.Context(), "s", engine.Append{After: h.Last, State: []byte("gone")}))(t)
+		for _, name := range []string{"s", "none"} {
+			if err := e.Retire(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for round := range 3 { // as it is in the engine's memory, as it is stored, and retired again
+			now := Head(t, e, "s")
+			if now.Exists() || now.Last < h.Last {
+				t.Errorf("round %d: %+v after %+v", round, now, h)
+			}
+			if _, err := e.Append(t.Context(), "s", One(0, "k", []byte("x"))); !errors.Is(err, engine.ErrConflict) {
+				t.Errorf("round %d: an append to a stream that never was: %v", round, err)
+			}
+			if got := Must(e.Read(t.Context(), "s", 0, now.Last, 1000))(t); len(got) != 0 {
+				t.Errorf("round %d: read %q", round, Texts(got))
+			}
+			if _, ok := Lookup(t, e, "s", "k"); ok {
+				t.Errorf("round %d: its key is still there", round)
+			}
+			if v := Must(e.Values(t.Context(), "s", ""))(t); len(v) != 0 {
+				t.Errorf("round %d: values %q", round, v)
+			}
+			seen := ""
+			add := func(name string, _ engine.Head) error { seen += name; return nil }
+			if err := e.Streams(t.Context(), add); err != nil || seen != "t" {
+				t.Errorf("round %d: streams %q, %v", round, seen, err)
+			}
+			if h := Head(t, e, "none"); h.Last != 0 {
+				t.Errorf("round %d: a stream that never was: %+v", round, h)
+			}
+			if round == 0 {
+				e = open()
+			} else if err := e.Retire(t.Context(), "s"); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := ReadAll(t, e, "t", 1000); len(got) != 1 {
 			t.Errorf("its neighbour has %d records", len(got))
 		}
 	})

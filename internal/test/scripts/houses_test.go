@@ -249,7 +249,7 @@ func (s *houseServer) deletes() {
 		s.want(404, "", "ann", "GET", "/api/threads/"+id, "")
 		s.want(404, "", "ann", "DELETE", "/api/threads/"+id, "")
 	}
-	s.want(404, "", "below", "GET", "/api/stream/arbe-thread-below", "")
+	s.want(410, `"gone"`, "below", "GET", "/api/stream/arbe-thread-below", "")
 }
 
 // environments makes, changes and deletes environments.

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// runTokens returns what signs the tokens of a run on a thread of a house; "" for a thread of none.
+func runTokens(key []byte, house string) func(threadID, runID, author string) (write, renew string, err error) {
+	return func(threadID, runID, author string) (write, renew string, err error) {
+		return boxTokens(key, token.Grant{
+			Stream: thread.StreamName(threadID), Run: runID, House: house, Author: author,
+		}, guard+margin)
+	}
+}
+
+// execTokens returns what signs the tokens of a command in the box of a thread of a house; "" for a thread of none.
+func execTokens(
+	key []byte, house string,
+) func(threadID, execID, author string, life time.Duration) (write, renew string, err error) {
+	return func(threadID, execID, author string, life time.Duration) (write, renew string, err error) {
+		return boxTokens(key, token.Grant{
+			Stream: thread.StreamName(threadID), Run: execID, Command: true, House: house, Author: author,
+		}, life)
+	}
+}
+
+// boxTokens signs what a box gets: a token to write, and one that renews it for a time. Both are bound to an author. A
+// run or a command that has none gets its own id for one, which it does not use: its entries have no author, and can
+// have none of a member.
+func boxTokens(key []byte, g token.Grant, life time.Duration) (write, renew string, err error) {
+	g.Author = cmp.Or(g.Author, g.Run)
+	sign := func(scope string, ttl time.Duration) string {
+		g.Scope, g.Until = []string{scope}, time.Now().Add(ttl)
+		signed, serr := token.Sign(key, g)
+		err = errors.Join(err, serr)
+		return signed
+	}
+	write, renew = sign(token.ScopeWrite, token.WriteTTL), sign(token.ScopeRenew, life)
+	return write, renew, err // which sign sets
+}

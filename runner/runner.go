@@ -287,6 +287,7 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		return notStartedError(cause)
 	}
+	r.noteSubagents()
 	return nil
 }
 

@@ -78,6 +78,8 @@ type Record struct {
 	Clock     time.Duration    `json:"clock"`             // when the run began
 	Started   time.Time        `json:"started"`           // the same, for people
 	Opening   json.RawMessage  `json:"opening,omitempty"` // the run's first entries, as they are posted
+	// Subagents are the files of the session's subagents when the run began, and their sizes.
+	Subagents map[string]int64 `json:"subagents,omitempty"`
 }
 
 // paths are paths as bytes.

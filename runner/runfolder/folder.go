@@ -334,7 +334,7 @@ func know(dir string) (Known, error) {
 	if k.Record, err = ReadRecord(dir); err != nil {
 		return k, err
 	}
-	k.Opening = nil // for a worker only
+	k.Opening, k.Subagents = nil, nil // for a worker only
 	facts, err := ReadFacts(dir)
 	if err != nil {
 		return k, err

@@ -132,7 +132,7 @@ func (c *conversation) content(ctx context.Context, id string) (chat thread.Pend
 		if err != nil || !found {
 			return chat, errors.Join(err, fmt.Errorf("entry %s: found %v", id, found))
 		}
-		chat, _ = thread.ParseChat(e, c.RunID)
+		chat = thread.ParseInput(e)
 	}
 	if id == promptID(c.RunID) && c.Prompt != "" {
 		chat.Text = c.Prompt // the thread's has no secrets, and may be cut

@@ -71,6 +71,9 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 	if err != nil && !thread.NotFound(err) {
 		return nil, nil, errors.Join(err, rebuilder.Close())
 	}
+	for _, e := range r.beginning() { // the runs before this one are over, and their prompts wait
+		pending.Add(e)
+	}
 	r.pending, r.promptLength = pending, promptLength
 	return lines, rebuilder, nil
 }

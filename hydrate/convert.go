@@ -94,6 +94,10 @@ func (r *Rebuilder) convertDelivery(e Entry) error {
 		return nil
 	}
 	dec := session.Dialects()[at].Decode(Parse(e.Entry, session.Dialects()[at]).Line)
+	if dec.Command && r.of != "" && r.of != e.Fields.Session.ID { // it began another session: claude-code's /clear
+		r.fresh, r.unrelated = true, r.unrelated+len(named)
+		return nil
+	}
 	if dec.Kind != session.User {
 		r.unrelated += len(named) - len(repeated)
 		for _, chat := range repeated {
@@ -111,7 +115,11 @@ func (r *Rebuilder) convertDelivery(e Entry) error {
 // convert converts a turn and adds its lines to the current session, or to a new one without an id.
 func (r *Rebuilder) convert(e Entry) error {
 	d := r.current()
+	if at := e.Fields.Session; at != nil {
+		r.of = at.ID
+	}
 	if d == nil {
+		r.fresh = false
 		var err error
 		if d, err = r.newDraft(""); err != nil {
 			return err

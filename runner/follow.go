@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ type follower struct {
 	mu      sync.Mutex
 	stdout  *outputLines // nil: it does not count
 	tally   harness.Tally
-	id      string        // the session's id, from stdout
+	ids     []string      // of the agent's sessions, from stdout, in order
 	offline time.Duration // since when the agent waits for its provider: clock; 0: it does not
 	digest  hash.Hash     // over the ids of this run's lines
 	lines   int64         // of this run
@@ -54,7 +55,7 @@ func (r *run) newFollower() *follower {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}
 		f.stdout.at, f.talk, f.last, f.printed, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
-		if f.id = h.Talk.Session.ID; h.Printed {
+		if f.ids = h.Sessions; h.Printed {
 			f.tally.AddReport(h.Report)
 		}
 	}
@@ -76,8 +77,8 @@ func (f *follower) readStdout(last bool) error {
 	return f.stdout.read(last, func(line []byte) {
 		report := f.parse(line)
 		f.tally.AddReport(report)
-		if report.SessionID != "" {
-			f.id = report.SessionID
+		if id := report.SessionID; id != "" && !slices.Contains(f.ids, id) {
+			f.ids = append(f.ids, id)
 		}
 		switch {
 		case !report.Offline:
@@ -122,6 +123,7 @@ func (f *follower) talkState() (talkState, bool) {
 	defer f.mu.Unlock()
 	h := talkState{
 		At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed, Idles: f.idles,
+		Sessions: f.ids,
 	}
 	return h, len(f.events) == 0
 }
@@ -140,12 +142,12 @@ func (f *follower) turn() outcome.Turn {
 	return f.tally.Turn()
 }
 
-// sessionID returns the session's id from stdout; "" until the agent has printed it.
-func (f *follower) sessionID() string {
+// sessionIDs returns the ids of the agent's sessions that it has printed so far, in order.
+func (f *follower) sessionIDs() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_ = f.readStdout(false) // the next call retries
-	return f.id
+	return f.ids[:len(f.ids):len(f.ids)]
 }
 
 // offlineSince returns since when the agent waits for its provider (clock); 0 if it does not.

@@ -13,12 +13,15 @@ import (
 // read reads what the agent has recorded and printed. The session is read first: where it has a message, stdout has the
 // beginning of the turn.
 func (c *conversation) read() {
-	if err := c.mirror.Look(false); err != nil {
+	if err := c.trail.Look(false); err != nil {
 		c.Log.Debug("read session", "error", err)
 	}
 	c.journal.view(func(l *live.Ledger) { c.open = len(l.Open()) })
 	if err := c.follower.read(false); err != nil {
 		c.Log.Debug("read the agent's stdout", "error", err)
+	}
+	if c.findSession() {
+		notify(c.wake)
 	}
 	talk, events, idles := c.follower.conversation()
 	if talk.Busy && !c.talk.Busy {
@@ -107,7 +110,8 @@ func (c *conversation) settle() {
 
 // noteTurn notes that a turn has ended, and what the thread gets for it.
 func (c *conversation) noteTurn() {
-	line, left := c.mirror.Tallied().Index, c.left()
+	_, line := c.trail.Tallied()
+	left := c.left()
 	var chats []string
 	var same, interrupted bool
 	n := 0

@@ -64,8 +64,7 @@ func (r *run) noteSubagents() {
 
 // newSubagents returns mirrors for the sessions that are new, or have grown, since the last call.
 func (r *run) newSubagents() (fresh []*mirror.Mirror) {
-	path, id := r.session()
-	if path == "" || id == "" || r.Spec.Subagents == nil {
+	if r.Spec.Subagents == nil {
 		return nil
 	}
 	if r.subagents.known == nil {
@@ -74,36 +73,47 @@ func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	if r.subagents.others == nil {
 		r.subagents.others = map[string]bool{}
 	}
-	for _, s := range r.Spec.Subagents(r.box(), harness.Session{Path: path, ID: id}, r.subagents.others) {
-		if r.subagents.known[s.Path] || r.oldSubagent(s.Path) {
+	sessions, _ := r.trail.all()
+	for _, of := range sessions {
+		if of.Path == "" || of.ID == "" {
 			continue
 		}
-		r.subagents.known[s.Path] = true
-		r.Log.Info("subagent session found", "path", s.Path)
-		fresh = append(fresh, &mirror.Mirror{
-			Encoder: mirror.Encoder{
-				Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID},
-				Redact: r.Redact, Author: r.Author, Subagent: id,
-			},
-			Notes: r.subagentNotes(s.Path),
-			Path:  s.Path, Log: r.Log.With("subagent", s.ID),
-			Gate: func(ctx context.Context) error {
-				select {
-				case <-r.opened:
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			},
-			Append: func(ctx context.Context, entries []thread.Entry) error {
-				r.subagents.lines.Add(int64(len(entries)))
-				_, err := r.post(ctx, entries)
-				return err
-			},
-		})
+		for _, s := range r.Spec.Subagents(r.box(), of, r.subagents.others) {
+			if r.subagents.known[s.Path] || r.oldSubagent(s.Path) {
+				continue
+			}
+			r.subagents.known[s.Path] = true
+			r.Log.Info("subagent session found", "path", s.Path)
+			fresh = append(fresh, r.subagent(s, of.ID))
+		}
 	}
 	r.subagents.mirrors = append(r.subagents.mirrors, fresh...)
 	return fresh
+}
+
+// subagent returns the mirror of a subagent's session.
+func (r *run) subagent(s harness.Session, of string) *mirror.Mirror {
+	return &mirror.Mirror{
+		Encoder: mirror.Encoder{
+			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID},
+			Redact: r.Redact, Author: r.Author, Subagent: of,
+		},
+		Notes: r.subagentNotes(s.Path),
+		Path:  s.Path, Log: r.Log.With("subagent", s.ID),
+		Gate: func(ctx context.Context) error {
+			select {
+			case <-r.opened:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		Append: func(ctx context.Context, entries []thread.Entry) error {
+			r.subagents.lines.Add(int64(len(entries)))
+			_, err := r.post(ctx, entries)
+			return err
+		},
+	}
 }
 
 // subagentNotes is the path of the notes of a subagent's mirror.

@@ -71,7 +71,8 @@ func (r *run) firstEntries() []thread.Entry {
 		PID: r.record.PID, StartTicks: process.Started, BootID: r.record.Boot, Instance: r.record.Instance,
 		SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume, Live: r.Live,
 	}
-	return slices.Insert(r.beginning(), 1, r.entry(startedID(r.RunID), started))
+	first := r.beginning()
+	return append([]thread.Entry{first[0], r.entry(startedID(r.RunID), started)}, first[1:]...)
 }
 
 // promptChat is the id of the chat that the run's first user line repeats; "" if a person begins without a prompt.

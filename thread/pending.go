@@ -82,19 +82,16 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 
 // addChat adds a chat. A prompt of another run may come to wait.
 func (p *Pending) addChat(e Entry) {
-	prompt, is := ParsePrompt(e)
-	if !is {
-		if chat, ok := ParseChat(e, p.Run); ok {
-			p.keep(chat)
-		}
+	chat, run, ok := parseInput(e)
+	switch prompt := isPrompt(e.ID); {
+	case !ok || run != "" && run != p.Run && !prompt:
 		return
+	case prompt && run == p.Run:
+		p.drop(p.tasks.repeat(chat.Text)...)
+	case prompt:
+		p.drop(p.tasks.Add(chat.ID, chat.Text)...)
 	}
-	if prompt.ID == p.Run+promptSuffix {
-		p.drop(p.tasks.repeat(prompt.Text)...)
-	} else {
-		p.drop(p.tasks.Add(prompt.ID, prompt.Text)...)
-	}
-	p.keep(prompt)
+	p.keep(chat)
 }
 
 // Drop drops the chat with this id: a run has had it, whatever the thread has.
@@ -166,18 +163,34 @@ func (p *Pending) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ParseInput returns the chat of an entry that is or was input for a run: also where it is the prompt of another run.
-func ParseInput(e Entry) PendingChat {
-	chat, ok := ParsePrompt(e)
-	if !ok {
-		chat, _ = ParseChat(e, "")
-	}
-	return chat
-}
-
 // ParseChat returns the chat of an entry that is input for the run, or for any run where run is "". false: the entry is
 // none. That is a mirrored line, the prompt of another run, and a chat without text and images.
 func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
+	chat, of, ok := parseInput(e)
+	return chat, ok && (of == "" || of == run)
+}
+
+// ParseInput returns the chat of an entry that is input for any run: also where it is a run's prompt.
+func ParseInput(e Entry) PendingChat {
+	chat, _, _ := parseInput(e)
+	return chat
+}
+
+// ParsePrompt returns the chat of an entry that is a run's prompt; false for any other entry.
+func ParsePrompt(e Entry) (chat PendingChat, ok bool) {
+	chat, _, ok = parseInput(e)
+	return chat, ok && isPrompt(e.ID)
+}
+
+// isPrompt reports whether an id is that of a run's prompt.
+func isPrompt(id string) bool {
+	_, is := RunOf(id)
+	return is && strings.HasSuffix(id, promptSuffix)
+}
+
+// parseInput returns a chat, and the run that it is for; "" for any. false: the entry is a mirrored line, or has neither
+// text nor images.
+func parseInput(e Entry) (chat PendingChat, run string, ok bool) {
 	var typ, own, deliver, text string
 	var message []byte
 	mirrored := false
@@ -200,8 +213,8 @@ func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
 	if of, is := RunOf(e.ID); is && own == "" {
 		own = of // a prompt of older software
 	}
-	if typ != TypeChat || mirrored || own != "" && own != run {
-		return chat, false
+	if typ != TypeChat || mirrored {
+		return chat, own, false
 	}
 	chat = PendingChat{ID: e.ID, Author: e.AuthorID, Deliver: DeliverSteer, Text: text}
 	if deliver == DeliverFollowUp || deliver == DeliverInterrupt {
@@ -211,7 +224,7 @@ func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
 	if said, chat.Images = contentOf(message); chat.Text == "" {
 		chat.Text = said
 	}
-	return chat, strings.TrimSpace(chat.Text) != "" || len(chat.Images) > 0
+	return chat, own, strings.TrimSpace(chat.Text) != "" || len(chat.Images) > 0
 }
 
 // contentOf returns the text and the images of a message: its blocks, or its content where that is a text.

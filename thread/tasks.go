@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // Tasks folds a thread's entries into the prompts of runs that no session has on record. Such a prompt waits, like a
@@ -103,15 +102,6 @@ func (t Tasks) IsZero() bool { return len(t.all) == 0 }
 
 // UnmarshalJSON replaces the Tasks with those whose state MarshalJSON returned.
 func (t *Tasks) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &t.all) }
-
-// ParsePrompt returns the chat of an entry that is a run's prompt; false for any other entry.
-func ParsePrompt(e Entry) (chat PendingChat, ok bool) {
-	run, is := RunOf(e.ID)
-	if !is || !strings.HasSuffix(e.ID, promptSuffix) {
-		return chat, false
-	}
-	return ParseChat(e, run)
-}
 
 func textSum(text string) string {
 	sum := sha256.Sum256([]byte(text))

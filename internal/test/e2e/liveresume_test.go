@@ -86,7 +86,9 @@ func liveResume(t *testing.T, in part) {
 
 // Another agent that resumes after a live run gets what was said in the thread's order: chats from before the run, its
 // task, and one that came while a tool worked. One pair runs, TestFullLiveOrder has the rest.
-func TestLiveOrder(t *testing.T) { liveOrder(t, func(row, column, _ int) bool { return row == 0 && column == 1 }) }
+func TestLiveOrder(t *testing.T) {
+	liveOrder(t, func(row, column, _ int) bool { return row == 0 && column == 1 })
+}
 
 func TestFullLiveOrder(t *testing.T) {
 	liveOrder(t, func(row, column, _ int) bool { return row != column && (row != 0 || column != 1) })

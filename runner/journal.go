@@ -189,7 +189,7 @@ type talkState struct {
 	Printed bool           // there was a line
 	Idles   int            // how often the agent has become idle
 
-	Sessions []string // ids of the agent's sessions, in order
+	Sessions []harness.Session // those that the agent has printed, in order
 }
 
 // readTalk reads the file in the run's folder; the zero value where there is none.

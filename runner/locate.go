@@ -48,31 +48,30 @@ func (r *run) locate(ctx context.Context) error {
 }
 
 // findSession searches once for a session file that was not found yet: that of the session with the id that the agent
-// was given, or of the next one that it has begun since, whose id it prints. It finds a file again that the agent has
-// moved to another folder, as claude-code does for a worktree.
+// was given, or of the next one that it has begun since, which it prints. It finds a file again that the agent has moved
+// to another folder, as claude-code does for a worktree.
 func (r *run) findSession() bool {
-	if r.Spec.FindSession == nil {
-		return false
-	}
 	r.finding.Lock()
 	defer r.finding.Unlock()
 	last := r.trail.last()
-	var ids []string
-	if last.ID != "" && (last.Path == "" || isGone(last.Path)) {
-		ids = append(ids, last.ID)
+	var sought []harness.Session
+	if last.ID != "" && r.Spec.FindSession != nil && (last.Path == "" || isGone(last.Path)) {
+		sought = append(sought, last)
 	}
-	for _, id := range r.follower.sessionIDs() {
-		if !r.trail.has(id) {
-			ids = append(ids, id)
+	for _, s := range r.follower.sessions() {
+		if !r.trail.has(s.ID) {
+			sought = append(sought, s)
 		}
 	}
-	for _, id := range ids {
-		path := r.Spec.FindSession(r.box(), id)
+	for _, s := range sought {
+		if r.Spec.FindSession != nil {
+			s.Path = r.Spec.FindSession(r.box(), s.ID)
+		}
 		// A session that has not begun can't be continued: the agent may have died before.
-		if path == "" || path == last.Path || last.ID != "" && id != last.ID && !begun(path, r.Spec.Dialect) {
+		if s.Path == "" || s.Path == last.Path || last.ID != "" && s.ID != last.ID && !begun(s.Path, r.Spec.Dialect) {
 			continue
 		}
-		r.found(harness.Session{Path: path, ID: id})
+		r.found(s)
 		return true
 	}
 	return false

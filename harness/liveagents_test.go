@@ -147,8 +147,8 @@ func TestFullLiveCommands(t *testing.T) {
 			want[1], want[2] = want[2], want[1]
 		}
 		for _, text := range []string{
-			"/resume", "/continue", "/fork", "/clone", "/tree", "/branch x", "/rename x", "/rewind", "/undo", "/exit", "/quit",
-			"/context", "/model", "/login", "/tasks", "/compact",
+			"/resume", "/continue", "/fork", "/clone", "/tree", "/branch x", "/rename x", "/rewind", "/undo",
+			"/exit", "/quit", "/context", "/model", "/login", "/tasks", "/compact",
 		} {
 			d.say(text)
 			d.idle()

@@ -147,8 +147,8 @@ func claudeRequest(id, subtype, tool string, input json.RawMessage) *Request {
 }
 
 // claudeTaken finds the message by its uuid: a user line has it, or, for one that was taken in during a turn, the
-// attachment that holds it, or, for a command that claude refuses, a system line. A user line that joins queued messages
-// has the uuid of the last one, and all their texts.
+// attachment that holds it, or, for a command that claude refuses, a system line. A user line that joins queued
+// messages has the uuid of the last one, and all their texts.
 func claudeTaken(line []byte, _ session.Entry, sent []Message) []int {
 	var e struct {
 		Type, UUID string

@@ -91,7 +91,7 @@ func TestConvertDelivered(t *testing.T) {
 			t.Fatal("no session")
 		}
 		at := -1
-		for _, word := range []string{"ZERO", "HALF", "TASK ONE", "FIRST", "EARLY", "TASK TWO", "SECOND", "LIVE", "THIRD"} {
+		for word := range strings.SplitSeq("ZERO,HALF,TASK ONE,FIRST,EARLY,TASK TWO,SECOND,LIVE,THIRD", ",") {
 			i := strings.Index(file, word)
 			if i <= at || strings.Count(file, word) != 1 {
 				t.Errorf("%s: %s at %d after %d, %d times:\n%s", d.Prefix, word, i, at, strings.Count(file, word), file)

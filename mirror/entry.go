@@ -219,8 +219,8 @@ func (e *Encoder) fit(p *thread.Line, dec session.Entry, l session.Line) ([]byte
 	return line, dec
 }
 
-// isPrompt reports whether a user line, or that of a command, is that of the run's prompt: the run's first. It is called
-// for each such line, in order.
+// isPrompt reports whether a user line, or that of a command, is that of the run's prompt: the run's first. It is
+// called for each such line, in order.
 func (e *Encoder) isPrompt(l session.Line) bool {
 	if e.Prompt == "" || e.prompted || l.Start.Index < e.RunFrom && !e.Restarted() {
 		return false

@@ -196,7 +196,7 @@ func TestEarlierChatsAfterWorker(t *testing.T) {
 }
 
 // An agent that ends before its session has the turn has had neither the chats nor its prompt: the next run has them. A
-// prompt that is given once more is told once.
+// prompt that is given once more is one.
 func TestEarlierChatsOfAnAgentThatDied(t *testing.T) {
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "say done")

@@ -48,8 +48,8 @@ func (r *run) locate(ctx context.Context) error {
 }
 
 // findSession searches once for a session file that was not found yet: that of the session with the id that the agent
-// was given, or of the next one that it has begun since, which it prints. It finds a file again that the agent has moved
-// to another folder, as claude-code does for a worktree.
+// was given, or of the next one that it has begun since, which it prints. It finds a file again that the agent has
+// moved to another folder, as claude-code does for a worktree.
 func (r *run) findSession() bool {
 	r.finding.Lock()
 	defer r.finding.Unlock()

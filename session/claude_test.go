@@ -50,8 +50,11 @@ func TestClaudeDecode(t *testing.T) {
 		{"a refused command", line(`"type":"system","subtype":"local_command","content":"/exit"`), session.Entry{
 			Type: "local_command", Known: true, Command: true,
 		}, ""},
-		{"its output", line(`"type":"system","subtype":"local_command","content":"<local-command-stdout>no</local-command-stdout>"`),
-			session.Entry{Type: "local_command", Known: true}, ""},
+		{
+			"its output", line(`"type":"system","subtype":"local_command","content":"<local-command-stdout>no</local-command-stdout>"`),
+			session.Entry{Type: "local_command", Known: true},
+			"",
+		},
 		{"interrupted", user("", `{"role":"user","content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}`), session.Entry{
 			Type: "user", Known: true, Mark: session.Abort, StopReason: "aborted",
 		}, ""},

@@ -188,8 +188,8 @@ func isPrompt(id string) bool {
 	return is && strings.HasSuffix(id, promptSuffix)
 }
 
-// parseInput returns a chat, and the run that it is for; "" for any. false: the entry is a mirrored line, or has neither
-// text nor images.
+// parseInput returns a chat, and the run that it is for; "" for any. false: the entry is a mirrored line, or has
+// neither text nor images.
 func parseInput(e Entry) (chat PendingChat, run string, ok bool) {
 	var typ, own, deliver, text string
 	var message []byte

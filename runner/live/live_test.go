@@ -73,8 +73,11 @@ func TestNext(t *testing.T) {
 		{"busy: apart, after the turn", live.State{Ready: true, Busy: true, Chats: []live.Chat{
 			{ID: "a", Deliver: later.Deliver, Apart: true}, steer,
 		}}, live.Action{Do: live.Put, Chat: "s"}},
-		{"apart, accepted: an interrupt", live.State{Ready: true, Queued: 1, Apart: true, Chats: []live.Chat{steer, now}},
-			live.Action{Do: live.Interrupt, Chat: "i"}},
+		{
+			"apart, accepted: an interrupt",
+			live.State{Ready: true, Queued: 1, Apart: true, Chats: []live.Chat{steer, now}},
+			live.Action{Do: live.Interrupt, Chat: "i"},
+		},
 		// An interrupt.
 		{
 			"busy: an interrupt overtakes",

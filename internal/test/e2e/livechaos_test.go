@@ -24,8 +24,8 @@ import (
 )
 
 // TestFullLiveChaos plays ARBE_LIVE_CHAOS (10) schedules from the seed ARBE_LIVE_CHAOS_SEED (1) on, with the harness
-// ARBE_LIVE_CHAOS_HARNESS (all in turn): each chat reaches the real agents once and in order, while workers, runners and
-// agents are killed and the server is away.
+// ARBE_LIVE_CHAOS_HARNESS (all in turn): each chat reaches the real agents once and in order, while workers, runners
+// and agents are killed and the server is away.
 func TestFullLiveChaos(t *testing.T) {
 	n, seed := uint64(10), uint64(1)
 	for name, to := range map[string]*uint64{"ARBE_LIVE_CHAOS": &n, "ARBE_LIVE_CHAOS_SEED": &seed} {

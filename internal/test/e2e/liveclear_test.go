@@ -15,8 +15,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// A chat may be a command of claude-code itself. What begins another session has the run go on there, and so have those
-// that resume it; what claude-code refuses is on record, too. The first case runs, TestFullLiveCommands has the rest.
+// A chat may be a command of claude-code itself. At one that begins another session the run continues there, and so do
+// those that resume it; one that claude-code refuses is on record, too. The first case runs, TestFullLiveCommands has
+// the rest.
 func TestLiveCommands(t *testing.T) { liveCommands(t, first) }
 
 func TestFullLiveCommands(t *testing.T) { liveCommands(t, but(first)) }
@@ -90,7 +91,9 @@ var commands = []liveCase{
 		l.begin()
 		g.begun()
 		want := []string{"r1.prompt"}
-		for _, text := range []string{"/exit", "said after-exit", "/context", "/nosuch command", " /resume", "the last-word"} {
+		for _, text := range []string{
+			"/exit", "said after-exit", "/context", "/nosuch command", " /resume", "the last-word",
+		} {
 			want = append(want, l.say(text))
 		}
 		g.open()
@@ -161,7 +164,7 @@ func (l *live) sessions(n int) {
 	}
 }
 
-// goesOn resumes the run in its box, in a fresh one, and there with another agent: the model is told these texts, once
+// goesOn resumes the run in its box, in a fresh one, and there with another agent: the model gets these texts, once
 // each, and none of the others.
 func (l *live) goesOn(told []string, not ...string) {
 	l.t.Helper()

@@ -84,7 +84,7 @@ func liveResume(t *testing.T, in part) {
 	}
 }
 
-// Another agent that resumes after a live run gets what was said in the thread's order: chats from before the run, its
+// Another agent that resumes after a live run gets the chats in the thread's order: those from before the run, its
 // task, and one that came while a tool worked. One pair runs, TestFullLiveOrder has the rest.
 func TestLiveOrder(t *testing.T) {
 	liveOrder(t, func(row, column, _ int) bool { return row == 0 && column == 1 })
@@ -120,7 +120,8 @@ func liveOrder(t *testing.T, in part) {
 				versions := others(t)
 				versions["pi"] = "0.87.1"
 				told := []string{
-					"the first-chat", "the second-chat", "the task that stands first", "work on it", "the chat-in-mid-tool",
+					"the first-chat", "the second-chat", "the task that stands first", "work on it",
+					"the chat-in-mid-tool",
 				}
 				n := l.nextOf(to, versions[to], "r2")
 				n.onFrom("r2", "hydrate", told...)

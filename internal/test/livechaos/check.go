@@ -22,7 +22,7 @@ type Result struct {
 }
 
 // Check returns what is broken: a chat that is neither delivered nor pending, or both; one that the thread, the file or
-// the model has twice or not; two that have changed places; one that came before a clear and that the model was told
+// the model has twice or not; two that have changed places; one that came before a clear and that the model has
 // after it; a mirrored line that is a second chat; a run that has no end.
 func (r Result) Check() (broken []string) {
 	wrong := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }

@@ -364,7 +364,7 @@ func (r *run) newMirror(k int, id string, before *mirror.Mirror, last bool) *mir
 	if before == nil {
 		m.Known, m.RunFrom, m.Named, m.From = r.known, r.record.From.Index, r.record.Named, r.record.Posted
 	} else {
-		m.Gate = before.Sync
+		m.Gate = func(ctx context.Context) error { return passable(before.Sync(ctx)) }
 	}
 	if last {
 		m.Until, m.From = r.until, r.cursor(m.From)

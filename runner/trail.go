@@ -128,29 +128,40 @@ func (t *trail) Run(ctx context.Context) error {
 	return nil
 }
 
-// Look is mirror.Mirror.Look for all sessions. It reads no line of one while there are some of the one before.
-func (t *trail) Look(last bool) error {
+// Look is mirror.Mirror.Look for all sessions. It reads no line of one while there are some of the one before, unless
+// that can't be read.
+func (t *trail) Look(last bool) (err error) {
 	sessions, mirrors := t.all()
 	for k, m := range mirrors {
-		if err := m.Look(last); err != nil {
-			return err
-		}
-		if st, err := os.Stat(sessions[k].Path); k < len(mirrors)-1 && err == nil && m.Tallied().Offset < st.Size() {
-			return nil
+		if lookErr := m.Look(last); lookErr != nil {
+			err = errors.Join(err, lookErr)
+		} else if st, statErr := os.Stat(sessions[k].Path); statErr == nil && m.Tallied().Offset < st.Size() {
+			break
 		}
 	}
-	return nil
+	return err
 }
 
-// Drain posts what is left.
-func (t *trail) Drain(ctx context.Context) error {
+// Drain posts what is left. A session that can't be read does not keep the later ones.
+func (t *trail) Drain(ctx context.Context) (err error) {
 	_, mirrors := t.all()
 	for _, m := range mirrors {
-		if err := m.Drain(ctx); err != nil {
-			return err
+		drainErr := m.Drain(ctx)
+		if passable(drainErr) != nil {
+			return drainErr
 		}
+		err = errors.Join(err, drainErr)
 	}
-	return nil
+	return err
+}
+
+// passable returns the error of a pass, but nil where it could not read the file.
+func passable(err error) error {
+	var unread *mirror.ReadError
+	if errors.As(err, &unread) {
+		return nil
+	}
+	return err
 }
 
 // Close closes the mirrors.

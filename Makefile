@@ -167,6 +167,7 @@ conformance: agents ## the Durable Streams protocol's own suite, all of it, on b
 
 N    ?= 500
 SEED ?=
+HARNESS ?=
 FAULTS_REPORT ?= $(abspath $(BIN))/FAULTS.md
 
 .PHONY: faults
@@ -197,8 +198,8 @@ chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is 
 
 # A schedule takes some 15 s: play them in parts, by N and the seed of the first one.
 .PHONY: live-chaos
-live-chaos: build agents ## N (500) random schedules of live runs of the real agents; SEED is the first one (1)
-	ARBE_BIN=$(abspath $(BIN)) ARBE_LIVE_CHAOS=$(N) ARBE_LIVE_CHAOS_SEED=$(SEED) go test -count=1 -timeout 0 -v -parallel 4 \
+live-chaos: build agents ## N (500) random schedules of live runs of the real agents; SEED is the first one (1); HARNESS
+	ARBE_BIN=$(abspath $(BIN)) ARBE_LIVE_CHAOS=$(N) ARBE_LIVE_CHAOS_SEED=$(SEED) ARBE_LIVE_CHAOS_HARNESS=$(HARNESS) go test -count=1 -timeout 0 -v -parallel 4 \
 		-run TestFullLiveChaos ./internal/test/e2e | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
 
 MINUTES ?= 30

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -135,13 +134,14 @@ func claudeAnswer(line []byte) (text string, final bool) {
 }
 
 // claudeSubagents finds the files in the folder beside the session file that is named after the session.
-func claudeSubagents(path, id string, since time.Time, _ map[string]bool) (found []Session) {
-	dir := filepath.Join(filepath.Dir(path), id, "subagents")
+func claudeSubagents(_ Box, s Session, _ map[string]bool) (found []Session) {
+	if s.ID == "" {
+		return nil
+	}
+	dir := filepath.Join(filepath.Dir(s.Path), s.ID, "subagents")
 	for _, pattern := range []string{"*.jsonl", "*/*.jsonl", "*/*/*.jsonl"} {
 		for _, file := range glob(dir, pattern) {
-			if st, err := os.Stat(file); err == nil && !st.ModTime().Before(since) {
-				found = append(found, Session{file, strings.TrimSuffix(filepath.Base(file), ".jsonl")})
-			}
+			found = append(found, Session{file, strings.TrimSuffix(filepath.Base(file), ".jsonl")})
 		}
 	}
 	return found

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/session"
 )
@@ -153,45 +151,26 @@ func codexAnswer(line []byte) (text string, final bool) {
 	return text, e.Type == "turn.completed"
 }
 
-// codexSubagents finds the rollouts that name the session as their root. A rollout is in the folder of the day on
-// which it began, and its file name has the time.
-func codexSubagents(path, id string, since time.Time, others map[string]bool) []Session {
-	sessions := filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(path))))
-	first := since.Add(-24 * time.Hour).Local().Format("2006/01/02")
-	var found []Session
-	for _, day := range glob(sessions, "*/*/*") {
-		if rel, err := filepath.Rel(sessions, day); err != nil || rel < first {
+// codexSubagents finds the rollouts that name the session as their root. No other session is their root later.
+func codexSubagents(b Box, s Session, others map[string]bool) (found []Session) {
+	for _, file := range glob(filepath.Join(codexHome(b), "sessions"), "*/*/*/rollout-*.jsonl") {
+		name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
+		if others[file] || file == s.Path || len(name) < 36 {
 			continue
 		}
-		for _, file := range glob(day, "rollout-*.jsonl") {
-			name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
-			if others[file] || file == path || len(name) < 36 {
-				continue
-			}
-			sub := name[len(name)-36:]
-			uid, err := uuid.Parse(sub)
-			if err != nil || sub == id || uid.Version() == 7 && madeAt(uid).Before(since.Add(-time.Minute)) {
-				others[file] = true
-				continue
-			}
-			switch root, ok := codexRoot(file); {
-			case ok && root == id:
-				found = append(found, Session{file, sub})
-			case ok:
-				others[file] = true
-			}
+		id := name[len(name)-36:]
+		if s.ID == "" || id == s.ID {
+			others[file] = true
+			continue
+		}
+		switch root, ok := codexRoot(file); {
+		case ok && root == s.ID:
+			found = append(found, Session{file, id})
+		case ok:
+			others[file] = true
 		}
 	}
 	return found
-}
-
-// madeAt is the time in a version 7 UUID.
-func madeAt(id uuid.UUID) time.Time {
-	ms := int64(0)
-	for _, b := range id[:6] {
-		ms = ms<<8 | int64(b)
-	}
-	return time.UnixMilli(ms)
 }
 
 // codexRoot returns the session that a rollout belongs to; false while it has no first line.

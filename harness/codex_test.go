@@ -134,19 +134,12 @@ func TestCodexSessions(t *testing.T) {
 	meta := func(id, of string) string {
 		return `{"type":"session_meta","payload":{"id":"` + id + `","session_id":"` + of + `"}}` + "\n"
 	}
-	next := filepath.Join(home, "sessions", began.Add(24*time.Hour).Format("2006/01/02"))
+	rollout := func(at time.Time, id string) string {
+		return filepath.Join(home, "sessions", at.Format("2006/01/02"), "rollout-2026-11-20T12-00-01-"+id+".jsonl")
+	}
+	before := rollout(began, other)
 	write(t, "/", map[string]string{
-		path: meta(root, root),
-		filepath.Join(filepath.Dir(path), "rollout-2026-11-20T12-00-01-"+old+".jsonl"): meta(
-			old,
-			root,
-		), // which has ended long ago
-		filepath.Join(next, "rollout-2026-11-21T00-00-01-"+sub+".jsonl"): meta(
-			sub,
-			root,
-		), // over midnight
-		filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl"): meta(other, other),
-		filepath.Join(next, "rollout-new.jsonl"):                           "",
+		path: meta(root, root), before: meta(other, root), filepath.Join(filepath.Dir(path), "rollout-new.jsonl"): "",
 	})
 	if got := s.FindSession(b, root); got != path {
 		t.Errorf("found %s", got)
@@ -154,13 +147,26 @@ func TestCodexSessions(t *testing.T) {
 	if got := s.FindSession(b, "nobody"); got != "" {
 		t.Errorf("found %s", got)
 	}
+	// What is there before a session begins is no subagent of it.
+	others := map[string]bool{}
+	if got := s.Subagents(b, harness.Session{}, others); got != nil || !others[before] || !others[path] {
+		t.Errorf("found %+v, and others %v", got, others)
+	}
+	stranger := rollout(began, "019aa117-3e30-7a27-b9b2-0123456789ab")
+	write(t, "/", map[string]string{
+		rollout(began.Add(24*time.Hour), sub):  meta(sub, root), // over midnight
+		rollout(began.Add(-24*time.Hour), old): meta(old, root), // the clock was set back
+		stranger:                               meta("x", other),
+	})
 	for range 2 { // the second time with what was learned
-		others := map[string]bool{}
-		got := s.Subagents(path, root, began, others)
-		if len(got) != 1 || got[0].ID != sub ||
-			!others[filepath.Join(next, "rollout-2026-11-21T00-00-02-"+other+".jsonl")] {
+		got := s.Subagents(b, harness.Session{Path: path, ID: root}, others)
+		if len(got) != 2 || got[0].ID != old || got[1].ID != sub || !others[stranger] {
 			t.Errorf("found %+v, and others %v", got, others)
 		}
+	}
+	// A resume has all of them.
+	if got := s.Subagents(b, harness.Session{Path: path, ID: root}, map[string]bool{}); len(got) != 3 {
+		t.Errorf("found %+v", got)
 	}
 }
 

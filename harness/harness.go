@@ -70,9 +70,10 @@ type Spec struct {
 	FindSession func(b Box, id string) string
 	// PrintsID: the agent chooses the id of a new session, and prints it on stdout.
 	PrintsID bool
-	// Subagents returns the sessions, modified after since, of the subagents of the session at path; nil: the agent has
-	// none. others belongs to the caller: Subagents adds the files of other sessions to it.
-	Subagents func(path, id string, since time.Time, others map[string]bool) []Session
+	// Subagents returns the sessions of the subagents of a session; nil: the agent has none. others belongs to the
+	// caller: Subagents adds the files of other sessions to it, and reads none that is in it. For a session without an
+	// id, which has not begun, that is all that there are.
+	Subagents func(b Box, s Session, others map[string]bool) []Session
 
 	// Prepare makes what the agent needs in the box; nil: nothing.
 	Prepare func(Box) error

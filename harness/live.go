@@ -58,6 +58,9 @@ type Live struct {
 	Handles bool
 	// MaxText is the limit on a message's text in characters; 0: none is known.
 	MaxText int
+	// Apart reports whether the agent takes in a message with this text only after its turn, and one that it gets later
+	// before it. Give it the message when it is idle, and the next one once that is taken in. nil: none is so.
+	Apart func(text string) bool
 
 	// Answer is Spec.Answer for a live agent.
 	Answer func(line []byte) (text string, final bool)

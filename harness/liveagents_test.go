@@ -129,6 +129,40 @@ func TestFullLiveTexts(t *testing.T) {
 	})
 }
 
+// What is a command in an agent's own interface is on record as a chat, once, whatever the agent makes of it: pi and
+// codex give it to the model, claude-code obeys some and refuses others. One that it gets in mid-turn it takes in after
+// the turn, and after what is behind it. /clear and its likes are in package e2e: they begin another session.
+func TestFullLiveCommands(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		g, tool := newGate(t, name)
+		d := newHome(t, name, tool, fine).start(t, harness.Session{})
+		d.put("begin")
+		d.until("the tool", g.begun)
+		d.put("/nosuch command")
+		d.put("said behind it")
+		g.open(t)
+		d.idle()
+		want := []string{"begin", "/nosuch command", "said behind it"}
+		if d.live.Apart != nil && d.live.Apart(" /nosuch command") {
+			want[1], want[2] = want[2], want[1]
+		}
+		for _, text := range []string{
+			"/resume", "/continue", "/fork", "/clone", "/tree", "/branch x", "/rename x", "/rewind", "/undo",
+			"/exit", "/quit", "/context", "/model", "/login", "/tasks", "/compact",
+		} {
+			d.say(text)
+			d.idle()
+			want = append(want, text)
+		}
+		if code := d.end(); code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+		if !slices.Equal(d.taken, want) {
+			t.Errorf("taken in %q, want %q", d.taken, want)
+		}
+	})
+}
+
 // A chat while the model streams: pi and claude-code take it in after the reply, codex at once.
 func TestFullLiveStream(t *testing.T) {
 	each(t, func(t *testing.T, name string) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"arbe.0sk.ar/runner/harness/catalog"
@@ -47,6 +48,8 @@ var claudeLive = Live{
 		return claudeControl(id, object{"subtype": "cancel_async_message", "message_uuid": MessageID(id, 0)})
 	},
 	Rounds: 1,
+	// A command, or what may be one, waits for the end of the turn; a text behind it joins the turn.
+	Apart:  func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "/") },
 	Answer: claudeAnswer,
 	read:   claudeRead,
 	taken:  claudeTaken,
@@ -144,10 +147,12 @@ func claudeRequest(id, subtype, tool string, input json.RawMessage) *Request {
 }
 
 // claudeTaken finds the message by its uuid: a user line has it, or, for one that was taken in during a turn, the
-// attachment that holds it. A user line that joins queued messages has the uuid of the last one, and all their texts.
+// attachment that holds it, or, for a command that claude refuses, a system line. A user line that joins queued
+// messages has the uuid of the last one, and all their texts.
 func claudeTaken(line []byte, _ session.Entry, sent []Message) []int {
 	var e struct {
 		Type, UUID string
+		SubmitUUID string `json:"submitUuid"`
 		Message    json.RawMessage
 		Attachment struct {
 			Type   string
@@ -163,6 +168,8 @@ func claudeTaken(line []byte, _ session.Entry, sent []Message) []int {
 		id = e.UUID
 	case e.Type == "attachment" && e.Attachment.Type == "queued_command":
 		id = e.Attachment.Source
+	case e.Type == "system":
+		id = e.SubmitUUID
 	}
 	last := slices.IndexFunc(sent, func(m Message) bool { return m.ID == id })
 	if last < 0 {

@@ -63,6 +63,7 @@ func piRead(t *Talk, line []byte) (ev Event) {
 		Success                  bool
 		WillRetry                bool
 		Method, Title, Message   json.RawMessage
+		Data                     struct{ SessionID, SessionFile string }
 	}
 	if !decode(line, &e) {
 		return ev
@@ -72,6 +73,10 @@ func piRead(t *Talk, line []byte) (ev Event) {
 		switch {
 		case e.Command != "prompt":
 			ev.Answered = e.ID
+			if e.Data.SessionID != "" { // a barrier's; an extension may have begun another session
+				t.Session = Session{Path: e.Data.SessionFile, ID: e.Data.SessionID}
+				ev.SessionID = t.Session.ID
+			}
 		case e.Success:
 			ev.Accepted = e.ID
 		default:

@@ -60,25 +60,29 @@ func (r *Rebuilder) convertChats(turnsAlone bool) error {
 	return nil
 }
 
-// isTurn reports whether a chat is a turn of a run: a mirrored line or a run's prompt. Another one is a turn where a
-// session has it on record.
+// isTurn reports whether a chat is a turn as it stands: a mirrored line. Another one, a run's prompt among them, is a
+// turn where a session has it on record.
 func isTurn(e Entry) bool {
+	if _, prompt := thread.ParsePrompt(e.Entry); prompt {
+		return false
+	}
 	_, queued := thread.ParseChat(e.Entry, "")
 	return !queued
 }
 
-// isDelivery reports whether an entry is a user line that repeats chats which are no run's prompt alone.
-func isDelivery(e Entry) bool {
-	named := e.Fields.Named()
-	return e.Fields.Session != nil && e.Fields.Names() && (len(named) > 1 || !strings.HasSuffix(named[0], promptSuffix))
-}
+// isDelivery reports whether an entry is a line that repeats chats.
+func isDelivery(e Entry) bool { return e.Fields.Session != nil && e.Fields.Names() }
 
-// convertDelivery converts a user line of another harness that repeats chats: the line is the turn, and they are not.
+// convertDelivery converts a line of another harness that repeats chats: the line is the turn, and they are not. Where
+// the line is no turn, as one that was cut, or claude-code's of a chat that a turn has taken in, they are.
 func (r *Rebuilder) convertDelivery(e Entry) error {
 	chats, named := r.chats, e.Fields.Named()
+	var repeated []Entry
 	r.chats, r.chatBytes = nil, 0
 	for _, chat := range chats {
-		if !slices.Contains(named, chat.ID) {
+		if slices.Contains(named, chat.ID) {
+			repeated = append(repeated, chat)
+		} else {
 			r.keepChat(chat)
 		}
 	}
@@ -90,8 +94,17 @@ func (r *Rebuilder) convertDelivery(e Entry) error {
 		return nil
 	}
 	dec := session.Dialects()[at].Decode(Parse(e.Entry, session.Dialects()[at]).Line)
-	if dec.Kind != session.User { // cut, or a stub
-		r.unrelated += len(named)
+	if dec.Command && r.of != "" && r.of != e.Fields.Session.ID { // it began another session: claude-code's /clear
+		r.fresh, r.unrelated = true, r.unrelated+len(named)
+		return nil
+	}
+	if dec.Kind != session.User {
+		r.unrelated += len(named) - len(repeated)
+		for _, chat := range repeated {
+			if err := r.convert(chat); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	turn := thread.Line{Type: thread.TypeChat, Text: &dec.Text, Message: dec.Message}
@@ -102,7 +115,11 @@ func (r *Rebuilder) convertDelivery(e Entry) error {
 // convert converts a turn and adds its lines to the current session, or to a new one without an id.
 func (r *Rebuilder) convert(e Entry) error {
 	d := r.current()
+	if at := e.Fields.Session; at != nil {
+		r.of = at.ID
+	}
 	if d == nil {
+		r.fresh = false
 		var err error
 		if d, err = r.newDraft(""); err != nil {
 			return err

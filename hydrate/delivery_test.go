@@ -54,7 +54,7 @@ func TestRebuildDelivered(t *testing.T) {
 }
 
 // For another harness the line that repeats chats is the turn, in its place, and the chats are none. What is pending
-// is no turn of a file that a run gets, and the last turns of another file.
+// is no turn of a file that a run gets, and the last turns of another file. A prompt is one where a line has it.
 func TestConvertDelivered(t *testing.T) {
 	const place = `"session":{"id":"s","entry":null,"parent":null,"index":`
 	line := func(id, payload string) thread.Entry {
@@ -64,9 +64,15 @@ func TestConvertDelivered(t *testing.T) {
 		return line(id, `{"type":"pi.assistant","stopReason":"stop","message":{"role":"assistant","content":[`+
 			`{"type":"text","text":"`+text+`"}]},`+place+`2}}`)
 	}
+	user := func(id, chat, text string) thread.Entry {
+		return line(id, `{"type":"pi.session","kind":"prompt","chat":"`+chat+`",`+place+`1},"line":{"type":"message",`+
+			`"id":"`+id+`","message":{"role":"user","content":[{"type":"text","text":"`+text+`"}]}}}`)
+	}
 	entries := []thread.Entry{
-		chatEntry("early", "EARLY"),
-		line("1", `{"type":"pi.session","kind":"prompt","chat":"r1.prompt",`+place+`1},"line":{}}`),
+		chatEntry("early", "EARLY"), chatEntry("zero", "ZERO"), chatEntry("r0.prompt", "LOST TASK"),
+		chatEntry("half", "HALF"), chatEntry("r1.prompt", "TASK ONE"), user("0", "zero", "ZERO"),
+		line("a", `{"type":"pi.session","kind":"prompt","chat":"half",`+place+`1},"line":{"type":"no turn"}}`),
+		user("1", "r1.prompt", "TASK ONE"),
 		reply("2", "FIRST"),
 		chatEntry("r2.prompt", "TASK TWO"),
 		line("3", `{"type":"pi.session","kind":"prompt","chats":["early","r2.prompt"],`+place+`3},`+
@@ -85,18 +91,20 @@ func TestConvertDelivered(t *testing.T) {
 			t.Fatal("no session")
 		}
 		at := -1
-		for _, word := range []string{"FIRST", "EARLY", "TASK TWO", "SECOND", "LIVE", "THIRD"} {
+		for word := range strings.SplitSeq("ZERO,HALF,TASK ONE,FIRST,EARLY,TASK TWO,SECOND,LIVE,THIRD", ",") {
 			i := strings.Index(file, word)
 			if i <= at || strings.Count(file, word) != 1 {
 				t.Errorf("%s: %s at %d after %d, %d times:\n%s", d.Prefix, word, i, at, strings.Count(file, word), file)
 			}
 			at = i
 		}
-		if strings.Contains(file, "LATE") {
+		if strings.Contains(file, "LATE") || strings.Contains(file, "LOST TASK") {
 			t.Errorf("%s: a pending chat is a turn:\n%s", d.Prefix, file)
 		}
 	}
-	if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry("a", "one")}); !empty {
-		t.Error("a thread of pending chats alone has a session")
+	for _, id := range []string{"a", "r1.prompt"} {
+		if _, empty := rebuilt(t, session.Pi, []thread.Entry{chatEntry(id, "one")}); !empty {
+			t.Errorf("a thread of %s alone has a session", id)
+		}
 	}
 }

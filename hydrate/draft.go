@@ -39,9 +39,9 @@ type draft struct {
 	migration *migration // nil for a file in a current format
 }
 
-// current returns the draft of the last line or turn, nil for none.
+// current returns the draft of the last line or turn, nil for none, and where another session has begun.
 func (r *Rebuilder) current() *draft {
-	if len(r.drafts) == 0 {
+	if len(r.drafts) == 0 || r.fresh {
 		return nil
 	}
 	return r.drafts[len(r.drafts)-1]
@@ -49,6 +49,7 @@ func (r *Rebuilder) current() *draft {
 
 // draftOf returns the draft of a line's session, and makes it the current one.
 func (r *Rebuilder) draftOf(at thread.SessionRef) (*draft, error) {
+	r.of, r.fresh = "", false
 	i := r.indexOf(at.ID)
 	if i < 0 && at.Index > 0 { // the line continues a file that was made of converted turns
 		i = r.indexOf("")

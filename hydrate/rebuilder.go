@@ -48,6 +48,8 @@ type Rebuilder struct {
 	TempDir string
 
 	drafts    []*draft // the sessions so far; the one of the last line or turn is the last
+	of        string   // the session of another harness that the last converted turn is of
+	fresh     bool     // that harness has begun another session, which has no turn yet
 	chats     []Entry  // since the last line or turn: turns, if a turn without a line follows
 	chatBytes int
 	unrelated int // chats that are no turns of a session
@@ -171,7 +173,7 @@ func (r *Rebuilder) addLine(e Entry) error {
 
 // Empty reports whether the entries so far have neither a session nor a turn.
 func (r *Rebuilder) Empty() bool {
-	return len(r.drafts) == 0 && (!r.hasTurn())
+	return r.current() == nil && !r.hasTurn()
 }
 
 // hasTurn reports whether a chat since the last line or turn is a turn of a run.

@@ -103,8 +103,8 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 // Skip takes the file's next line as Encode does, without an entry: the thread has it.
 func (e *Encoder) Skip(l session.Line) {
 	dec, name := e.next(l)
-	if fresh := !name.Again && name.Supersedes == ""; fresh && dec.Kind == session.User && !dec.Side &&
-		e.Subagent == "" {
+	if fresh := !name.Again && name.Supersedes == ""; fresh && (dec.Kind == session.User || dec.Command) &&
+		!dec.Side && e.Subagent == "" {
 		e.isPrompt(l)
 	}
 }
@@ -156,7 +156,7 @@ func (e *Encoder) object(p *thread.Line, dec session.Entry, l session.Line) {
 		p.Kind, p.Chats = thread.KindPrompt, e.chats
 	case dec.Kind == session.User && p.SubagentOf != "":
 		p.Kind = thread.KindUser
-	case dec.Kind == session.User && e.isPrompt(l):
+	case (dec.Kind == session.User || dec.Command && p.SubagentOf == "") && e.isPrompt(l):
 		p.Kind = thread.KindPrompt
 		if len(e.Before) > 0 {
 			p.Chats = append(slices.Clone(e.Before), e.Prompt)
@@ -219,8 +219,8 @@ func (e *Encoder) fit(p *thread.Line, dec session.Entry, l session.Line) ([]byte
 	return line, dec
 }
 
-// isPrompt reports whether a user line is that of the run's prompt: the run's first. It is called for each user line,
-// in order.
+// isPrompt reports whether a user line, or that of a command, is that of the run's prompt: the run's first. It is
+// called for each such line, in order.
 func (e *Encoder) isPrompt(l session.Line) bool {
 	if e.Prompt == "" || e.prompted || l.Start.Index < e.RunFrom && !e.Restarted() {
 		return false

@@ -103,8 +103,8 @@ func (r *run) beatNumber() int64 { return int64(r.Restarts)*100_000 + r.beats }
 // heartbeat returns the state of the run now. next is the interval that it announces.
 func (r *run) heartbeat(next time.Duration) thread.Heartbeat {
 	// The lines of this run alone, without those that the file had before.
-	posted := max(0, r.mirror.Posted()-int64(r.record.From.Index))
-	seen := max(0, r.mirror.Seen()-int64(r.record.From.Index))
+	posted, seen := r.trail.Counts()
+	posted, seen = max(0, posted-int64(r.record.From.Index)), max(0, seen-int64(r.record.From.Index))
 	h := thread.Heartbeat{
 		Signal: r.signal(thread.TypeHeartbeat), Beat: r.beatNumber(), Posted: posted, Pending: max(0, seen-posted),
 		UptimeMs: (runfolder.Clock() - r.record.Clock).Milliseconds(), NextMs: next.Milliseconds(),

@@ -109,13 +109,13 @@ func (c *conversation) close() error {
 	return errors.Join(c.journal.close(), c.in.close())
 }
 
-// delivered is the Delivered of the run's Mirror.
-func (c *conversation) delivered() func(session.Line, session.Entry) []string {
+// delivered is the Delivered of the Mirror of the run's session k.
+func (c *conversation) delivered(k int) func(session.Line, session.Entry) []string {
 	if c == nil {
 		return nil
 	}
 	return func(l session.Line, e session.Entry) []string {
-		chats := c.journal.judge(l, e)
+		chats := c.journal.judge(number(k, l.Start.Index), l.Data, e)
 		if len(chats) > 0 {
 			notify(c.wake)
 		}
@@ -157,7 +157,7 @@ func (c *conversation) endedBy() (outcome.Action, string) {
 	return c.ended, c.endedWhy
 }
 
-// addFacts adds what the journal has for the verdict. end is the index behind the run's last line.
+// addFacts adds what the journal has for the verdict. end is the number behind the run's last line.
 func (c *conversation) addFacts(facts *outcome.Facts, end int) {
 	if c == nil {
 		return
@@ -340,6 +340,7 @@ func (c *conversation) state() (s live.State, err error) {
 				s.Torn = true
 			case sent.Accepted:
 				s.Queued++
+				s.Apart = s.Apart || c.apart(sent.Text)
 			default:
 				s.Written = true
 			}
@@ -349,7 +350,12 @@ func (c *conversation) state() (s live.State, err error) {
 			if l.Done[chat.ID] {
 				done = append(done, chat.ID)
 			} else if !l.Holds(chat.ID) {
-				s.Chats = append(s.Chats, live.Chat{ID: chat.ID, Deliver: chat.Deliver})
+				text := chat.Text
+				if chat.ID == promptID(c.RunID) && c.Prompt != "" {
+					text = c.Prompt
+				}
+				apart := c.apart(text) || chat.Omitted && c.spec.Apart != nil
+				s.Chats = append(s.Chats, live.Chat{ID: chat.ID, Deliver: chat.Deliver, Apart: apart})
 			}
 		}
 		for _, id := range done {
@@ -376,6 +382,9 @@ func (c *conversation) state() (s live.State, err error) {
 	}
 	return s, nil
 }
+
+// apart reports whether the agent takes in a message with this text apart from others.
+func (c *conversation) apart(text string) bool { return c.spec.Apart != nil && c.spec.Apart(text) }
 
 // idle reports whether the agent has waited for a chat for too long. Before the thread was read once there may be chats
 // on it.

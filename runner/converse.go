@@ -91,8 +91,9 @@ func (c *conversation) put(ctx context.Context, id string) bool {
 		return true
 	}
 	line := c.spec.Put(c.talk, m)
+	_, next := c.trail.Tallied()
 	record := live.Record{
-		Op: live.OpPut, ID: m.ID, Chat: id, Line: max(c.mirror.Tallied().Index, c.record.From.Index), Attempt: attempt,
+		Op: live.OpPut, ID: m.ID, Chat: id, Line: max(next, c.record.From.Index), Attempt: attempt,
 		Text: m.Text, Images: len(m.Images), Long: !c.in.fits(append(line, '\n')),
 	}
 	if id == promptID(c.RunID) && c.Prompt != "" {
@@ -132,7 +133,7 @@ func (c *conversation) content(ctx context.Context, id string) (chat thread.Pend
 		if err != nil || !found {
 			return chat, errors.Join(err, fmt.Errorf("entry %s: found %v", id, found))
 		}
-		chat, _ = thread.ParseChat(e, c.RunID)
+		chat = thread.ParseInput(e)
 	}
 	if id == promptID(c.RunID) && c.Prompt != "" {
 		chat.Text = c.Prompt // the thread's has no secrets, and may be cut
@@ -347,7 +348,7 @@ func (c *conversation) postOn(ctx context.Context) error {
 		case <-c.run.opened:
 		}
 		wait = 0
-		err := c.post(ctx, int(c.mirror.Posted()))
+		err := c.post(ctx, c.trail.Next())
 		switch {
 		case errors.Is(err, errLinesFirst):
 			wait = postPoll

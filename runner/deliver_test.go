@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
@@ -67,7 +68,7 @@ func TestDeliverAfterPartition(t *testing.T) {
 					HTTP:   &http.Client{Transport: net},
 				}
 				r := &run{Config: Config{Client: client, Log: slog.New(slog.DiscardHandler)}, folder: folder}
-				r.mirror = &mirror.Mirror{
+				m := &mirror.Mirror{
 					Encoder: mirror.Encoder{
 						Namer:  mirror.Namer{Dialect: session.Pi, Session: "s1"},
 						Redact: &thread.Redactor{},
@@ -77,7 +78,10 @@ func TestDeliverAfterPartition(t *testing.T) {
 						return err
 					},
 				}
-				defer r.mirror.Close()
+				r.trail = &trail{
+					sessions: []harness.Session{{Path: path, ID: "s1"}}, mirrors: []*mirror.Mirror{m},
+				}
+				defer r.trail.Close()
 				began := time.Now()
 				if err := r.deliver(t.Context(), []thread.Entry{{ID: "r1.end.0", TS: thread.Stamp(began), Payload: []byte(`{"type":"signal.thread.status_changed"}`)}}); err != nil {
 					t.Fatal(err)

@@ -130,8 +130,7 @@ func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 			if err != nil {
 				return chat, fmt.Errorf("read chat %s: %w", id, err)
 			}
-			chat, _ = thread.ParseChat(e, "")
-			return chat, nil
+			return thread.ParseInput(e), nil
 		})
 	if err != nil {
 		r.Log.Warn("read pending chats; the rest waits for the next run", "error", err)

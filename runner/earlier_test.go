@@ -195,7 +195,8 @@ func TestEarlierChatsAfterWorker(t *testing.T) {
 	}
 }
 
-// An agent that ends before its session has the turn has not had the chats: the next run has them.
+// An agent that ends before its session has the turn has had neither the chats nor its prompt: the next run has them. A
+// prompt that is given once more is one.
 func TestEarlierChatsOfAnAgentThatDied(t *testing.T) {
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "say done")
@@ -211,19 +212,27 @@ func TestEarlierChatsOfAnAgentThatDied(t *testing.T) {
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if got := pendingOn(server.Entries()); got != "a" {
+	cfg.RunID, cfg.Prompt = "r3", "another task"
+	if _, err := run(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if got := pendingOn(server.Entries()); got != "a r2.prompt r3.prompt" {
 		t.Errorf("pending: %q", got)
 	}
 	if err := os.WriteFile(plan, []byte("prompt\nsay done"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg.RunID = "r3"
+	cfg.RunID = "r4"
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if text, chats := delivery(t, server.Entries(), "r3"); !strings.HasPrefix(text, "[chat from ada]\none\n") ||
-		strings.Join(chats, " ") != "a r3.prompt" {
+	text, chats := delivery(t, server.Entries(), "r4")
+	const want = "[chat from ada]\none\n\n[chat]\ndo it\n\n[prompt]\nanother task"
+	if text != want || strings.Join(chats, " ") != "a r2.prompt r4.prompt" {
 		t.Errorf("got %q, %q", text, chats)
+	}
+	if got := pendingOn(server.Entries()); got != "" {
+		t.Errorf("still pending: %q", got)
 	}
 }
 

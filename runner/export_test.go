@@ -88,11 +88,6 @@ func Observed(looks ...time.Duration) (seen, lost time.Duration) {
 	return seen, lost
 }
 
-// Began is began, for tests.
-func Began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
-	return began(started, elapsed, now)
-}
-
 // Life is how a worker went, for tests.
 type Life struct {
 	Err           error

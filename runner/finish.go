@@ -30,15 +30,16 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 		}
 		r.Log.Warn("read terminal.json; deciding again", "error", err)
 	}
-	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil {
-		if !r.findSession() && facts.Action != outcome.ActionNotStarted { // it may be newer than the last look
-			r.Log.Warn("no session file found")
-		}
+	for r.findSession() { // it may be newer than the last look
+	}
+	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil && facts.Action != outcome.ActionNotStarted {
+		r.Log.Warn("no session file found")
 	}
 	r.readToEnd(abandon)
-	sum, end := r.follower.summary(), r.mirror.Tallied()
+	sum := r.follower.summary()
+	end, next := r.trail.Tallied()
 	facts.Turn, facts.Stderr, facts.Node = sum.turn, r.stderrTail(), r.Spec.Node
-	r.live.addFacts(&facts, end.Index)
+	r.live.addFacts(&facts, next)
 	v := outcome.Decide(facts)
 	if v.Message = r.Redact.Text(v.Message); len(v.Message) > maxMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:maxMessage], "") + "…"
@@ -122,7 +123,7 @@ func (r *run) excuse(err error) error {
 
 // drain posts the remaining lines of the session and of its subagents' sessions.
 func (r *run) drain(ctx context.Context) error {
-	if err := r.excuse(r.mirror.Drain(ctx)); err != nil {
+	if err := r.excuse(r.trail.Drain(ctx)); err != nil {
 		return err
 	}
 	return r.drainSubagents(ctx)

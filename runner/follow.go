@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,19 +26,19 @@ type follower struct {
 	mu      sync.Mutex
 	stdout  *outputLines // nil: it does not count
 	tally   harness.Tally
-	id      string        // the session's id, from stdout
-	offline time.Duration // since when the agent waits for its provider: clock; 0: it does not
-	digest  hash.Hash     // over the ids of this run's lines
-	lines   int64         // of this run
+	printed []harness.Session // the agent's sessions, from stdout, in order; mostly without a path
+	offline time.Duration     // since when the agent waits for its provider: clock; 0: it does not
+	digest  hash.Hash         // over the ids of this run's lines
+	lines   int64             // of this run
 	usage   any
 	moved   time.Duration // when the last line came: clock
 
 	// Of a live run.
-	talk    harness.Talk
-	events  []harness.Event // what the live loop has not taken yet
-	idles   int             // how often the agent has become idle, those among events included
-	last    harness.Report  // of a turn
-	printed bool            // there was a line
+	talk   harness.Talk
+	events []harness.Event // what the live loop has not taken yet
+	idles  int             // how often the agent has become idle, those among events included
+	last   harness.Report  // of a turn
+	begun  bool            // there was a line
 }
 
 func (r *run) newFollower() *follower {
@@ -53,8 +54,8 @@ func (r *run) newFollower() *follower {
 		if err != nil {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}
-		f.stdout.at, f.talk, f.last, f.printed, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
-		if f.id = h.Talk.Session.ID; h.Printed {
+		f.stdout.at, f.talk, f.last, f.begun, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
+		if f.printed = h.Sessions; h.Printed {
 			f.tally.AddReport(h.Report)
 		}
 	}
@@ -76,9 +77,7 @@ func (f *follower) readStdout(last bool) error {
 	return f.stdout.read(last, func(line []byte) {
 		report := f.parse(line)
 		f.tally.AddReport(report)
-		if report.SessionID != "" {
-			f.id = report.SessionID
-		}
+		f.print(report.SessionID)
 		switch {
 		case !report.Offline:
 			f.offline = 0
@@ -97,7 +96,7 @@ func (f *follower) parse(line []byte) harness.Report {
 	if ev.Idle {
 		f.idles++
 	}
-	if f.printed = true; ev.Mark != session.NoMark {
+	if f.begun = true; ev.Mark != session.NoMark {
 		f.last = ev.Report
 	}
 	if ev.Idle || ev.Accepted != "" || ev.Refused != "" || ev.Answered != "" || len(ev.Dropped) > 0 ||
@@ -121,7 +120,8 @@ func (f *follower) talkState() (talkState, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := talkState{
-		At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.printed, Idles: f.idles,
+		At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.begun, Idles: f.idles,
+		Sessions: f.printed,
 	}
 	return h, len(f.events) == 0
 }
@@ -140,12 +140,24 @@ func (f *follower) turn() outcome.Turn {
 	return f.tally.Turn()
 }
 
-// sessionID returns the session's id from stdout; "" until the agent has printed it.
-func (f *follower) sessionID() string {
+// print notes a session that the agent has printed; "" for none.
+func (f *follower) print(id string) {
+	if id == "" || slices.ContainsFunc(f.printed, func(s harness.Session) bool { return s.ID == id }) {
+		return
+	}
+	s := harness.Session{ID: id}
+	if f.talk.Session.ID == id {
+		s.Path = f.talk.Session.Path
+	}
+	f.printed = append(f.printed, s)
+}
+
+// sessions returns the agent's sessions that it has printed so far, in order.
+func (f *follower) sessions() []harness.Session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_ = f.readStdout(false) // the next call retries
-	return f.id
+	return f.printed[:len(f.printed):len(f.printed)]
 }
 
 // offlineSince returns since when the agent waits for its provider (clock); 0 if it does not.

@@ -13,12 +13,13 @@ import (
 // read reads what the agent has recorded and printed. The session is read first: where it has a message, stdout has the
 // beginning of the turn.
 func (c *conversation) read() {
-	if err := c.mirror.Look(false); err != nil {
-		c.Log.Debug("read session", "error", err)
-	}
+	c.readSession()
 	c.journal.view(func(l *live.Ledger) { c.open = len(l.Open()) })
 	if err := c.follower.read(false); err != nil {
 		c.Log.Debug("read the agent's stdout", "error", err)
+	}
+	if c.findSession() { // it may have what the agent reports to have taken in
+		c.readSession()
 	}
 	talk, events, idles := c.follower.conversation()
 	if talk.Busy && !c.talk.Busy {
@@ -35,6 +36,13 @@ func (c *conversation) read() {
 		c.turnOver = 0
 	}
 	c.settle()
+}
+
+// readSession reads the lines of the session that are new.
+func (c *conversation) readSession() {
+	if err := c.trail.Look(false); err != nil {
+		c.Log.Debug("read session", "error", err)
+	}
 }
 
 // hear takes an event of the agent's stdout. A worker that takes over may get one again.
@@ -92,12 +100,15 @@ func (c *conversation) hear(ev harness.Event) {
 
 // settle notes the end of a turn once the session has its last lines.
 func (c *conversation) settle() {
-	if c.turnOver == 0 {
+	var open int
+	var interrupted, late bool
+	c.journal.view(func(l *live.Ledger) {
+		open, interrupted = max(c.open, len(l.Open())), l.Interrupted
+		late = len(l.Turn) > 0 && c.idles > l.Idles && !c.talk.Busy // its lines came after all
+	})
+	if c.turnOver == 0 && !late {
 		return
 	}
-	var open int
-	var interrupted bool
-	c.journal.view(func(l *live.Ledger) { open, interrupted = max(c.open, len(l.Open())), l.Interrupted })
 	if !(c.follower.over() && (open == 0 || interrupted)) && runfolder.Clock()-c.turnOver < settleFor {
 		return
 	}
@@ -107,7 +118,8 @@ func (c *conversation) settle() {
 
 // noteTurn notes that a turn has ended, and what the thread gets for it.
 func (c *conversation) noteTurn() {
-	line, left := c.mirror.Tallied().Index, c.left()
+	_, line := c.trail.Tallied()
+	left := c.left()
 	var chats []string
 	var same, interrupted bool
 	n := 0

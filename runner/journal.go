@@ -129,14 +129,14 @@ func (j *journal) view(f func(*live.Ledger)) {
 	f(&j.ledger)
 }
 
-// judge returns the chats in a line of the session. It is the Delivered of the run's Mirror. What it finds is written
-// before the line can be posted.
-func (j *journal) judge(l session.Line, e session.Entry) []string {
+// judge returns the chats in the session's line with the number. What it finds is written before the line can be
+// posted.
+func (j *journal) judge(number int, line []byte, e session.Entry) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	chats, fresh := j.ledger.Judge(j.live, l.Start.Index, l.Data, e)
+	chats, fresh := j.ledger.Judge(j.live, number, line, e)
 	if fresh {
-		r := live.Record{Op: live.OpTaken, Line: l.Start.Index, Chats: chats}
+		r := live.Record{Op: live.OpTaken, Line: number, Chats: chats}
 		if err := j.append([]live.Record{r}); err != nil {
 			j.ledger.Add(r) // a worker after this one may give the chat again: this one writes no further message
 			j.failed = err
@@ -188,6 +188,8 @@ type talkState struct {
 	Report  harness.Report // the last one of a turn
 	Printed bool           // there was a line
 	Idles   int            // how often the agent has become idle
+
+	Sessions []harness.Session // those that the agent has printed, in order
 }
 
 // readTalk reads the file in the run's folder; the zero value where there is none.

@@ -46,9 +46,19 @@ func (r *run) entry(id string, payload any) thread.Entry {
 	return thread.Entry{ID: id, TS: thread.Stamp(time.Now()), AuthorID: r.Author, Payload: thread.Marshal(payload)}
 }
 
+// beginning returns those of the first entries that the host may have posted.
+func (r *run) beginning() []thread.Entry {
+	running := thread.StatusChanged{Signal: r.signal(thread.TypeStatus), Status: thread.StatusRunning}
+	first := []thread.Entry{r.entry(runningID(r.RunID), running)}
+	if r.Prompt != "" {
+		prompt := thread.Chat{Type: thread.TypeChat, Text: r.Redact.Text(r.Prompt), RunID: r.RunID}
+		first = append(first, r.entry(promptID(r.RunID), prompt))
+	}
+	return first
+}
+
 // firstEntries returns the entries that the thread gets before the agent starts, in order.
 func (r *run) firstEntries() []thread.Entry {
-	running := thread.StatusChanged{Signal: r.signal(thread.TypeStatus), Status: thread.StatusRunning}
 	version := r.Spec.Version(r.binary)
 	if r.binary != "" && !r.Spec.Proven(version) {
 		r.Log.Warn("this runner is not proven with this version of the agent",
@@ -61,12 +71,8 @@ func (r *run) firstEntries() []thread.Entry {
 		PID: r.record.PID, StartTicks: process.Started, BootID: r.record.Boot, Instance: r.record.Instance,
 		SessionFile: r.record.Session, Sandbox: r.Sandbox, Resume: r.record.Resume, Live: r.Live,
 	}
-	first := []thread.Entry{r.entry(runningID(r.RunID), running), r.entry(startedID(r.RunID), started)}
-	if r.Prompt != "" {
-		prompt := thread.Chat{Type: thread.TypeChat, Text: r.Redact.Text(r.Prompt), RunID: r.RunID}
-		first = append(first, r.entry(promptID(r.RunID), prompt))
-	}
-	return first
+	first := r.beginning()
+	return append([]thread.Entry{first[0], r.entry(startedID(r.RunID), started)}, first[1:]...)
 }
 
 // promptChat is the id of the chat that the run's first user line repeats; "" if a person begins without a prompt.

@@ -89,9 +89,9 @@ func untilOf(runs []runfolder.Known, k runfolder.Known) (until int) {
 		if n.Boot == k.Boot {
 			later = n.Clock > k.Clock // the wall clock may have been set
 		}
-		if n.Session == k.Session && k.Session != "" && later && n.From.Index >= k.From.Index && (until == 0 ||
-			n.From.Index < until) {
-			until = n.From.Index
+		from := n.BeganFrom.Index
+		if n.Began == k.Session && k.Session != "" && later && from >= k.From.Index && (until == 0 || from < until) {
+			until = from
 		}
 	}
 	return until

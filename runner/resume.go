@@ -37,7 +37,7 @@ func (r *run) resume(ctx context.Context) (sessionFile, error) {
 		way, why = wayToResume(state)
 		own.read = false // continueFile may have changed its last line
 	}
-	if err := os.Remove(r.mirrorNotes()); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a file that is not used
+	if err := os.Remove(r.mirrorNotes(0)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a file that is not used
 		return sessionFile{}, err
 	}
 	switch way {
@@ -70,6 +70,9 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 	})
 	if err != nil && !thread.NotFound(err) {
 		return nil, nil, errors.Join(err, rebuilder.Close())
+	}
+	for _, e := range r.beginning() { // the runs before this one are over, and their prompts wait
+		pending.Add(e)
 	}
 	r.pending, r.promptLength = pending, promptLength
 	return lines, rebuilder, nil
@@ -107,7 +110,7 @@ func (r *run) resumeFacts(lines *threadLines, rebuilder *hydrate.Rebuilder, read
 	}
 	onThread, converted, notes := &threadLines{}, map[string]bool(nil), ""
 	if lines != nil {
-		onThread, converted, notes = lines, rebuilder.Converted(), r.mirrorNotes()
+		onThread, converted, notes = lines, rebuilder.Converted(), r.mirrorNotes(0)
 	}
 	c, err := onThread.compare(own.path, r.Spec.Dialect, converted, notes)
 	own.read, own.lines, own.readErr = true, c, err

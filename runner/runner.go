@@ -27,6 +27,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -89,16 +90,16 @@ type run struct {
 	opened    chan struct{}  // closed when the thread has them
 	offset    string         // of the thread, behind the first entries; "": unknown
 	follower  *follower
-	mirror    *mirror.Mirror
+	trail     *trail
+	finding   sync.Mutex    // held while a session of the trail is searched for
 	live      *conversation // nil: the run is not live
 	subagents subagents
 
 	end   context.CancelCauseFunc // ends the agent
 	acked atomic.Int64            // when the server last acknowledged entries: clock
 	agent atomic.Pointer[harness.Process]
-	place atomic.Pointer[harness.Session] // the session, once it is known
-	moved atomic.Int64                    // when the agent last wrote, printed or worked: clock
-	beats int64                           // heartbeats so far; the beat loop's own
+	moved atomic.Int64 // when the agent last wrote, printed or worked: clock
+	beats int64        // heartbeats so far; the beat loop's own
 
 	closing atomic.Bool // the terminal is being posted
 
@@ -126,7 +127,9 @@ func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
 			return Result{Folder: folder.Path}, errors.Join(used(cfg.RunID), folder.Close())
 		}
 	}
-	r := &run{Config: cfg, folder: folder, opened: make(chan struct{})}
+	r := &run{
+		Config: cfg, folder: folder, opened: make(chan struct{}), trail: &trail{grown: make(chan struct{}, 1)},
+	}
 	res, err := r.run(ctx, abandon)
 	if cfg.Unwritable == "" {
 		res.Folder = folder.Place()
@@ -157,8 +160,8 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	r.moved.Store(int64(runfolder.Clock()))
 	r.follower = r.newFollower()
 	defer r.follower.close() // read only: nothing to lose
-	r.mirror = r.newMirror()
-	defer r.mirror.Close() // read only: nothing to lose
+	r.trail.begin(r.newMirror)
+	defer r.trail.Close() // read only: nothing to lose
 	defer r.closeSubagents()
 
 	if r.opening != nil && r.progress.Spawned == nil {
@@ -176,7 +179,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	}
 	stopBeat := start(abandon, r.beat)
 	defer stopBeat()
-	stopMirror := start(abandon, r.mirror.Run)
+	stopMirror := start(abandon, r.trail.Run)
 	defer stopMirror()
 	stopSubagents := start(abandon, r.followSubagents)
 	defer stopSubagents()
@@ -242,8 +245,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		if r.record.Opening == nil {
 			break // the earlier worker died while it prepared the run
 		}
-		at := &harness.Session{Path: r.record.Session, ID: r.record.SessionID}
-		r.locatedAt(cmp.Or(r.progress.Located, at))
+		r.beginIn(r.progress.Sessions...)
 		if err := r.readEarlier(); err != nil {
 			return nil, err
 		}
@@ -261,7 +263,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		}
 	}
 	r.record.Resume = cmp.Or(r.record.Resume, ResumeNone)
-	r.locatedAt(&harness.Session{Path: r.record.Session, ID: r.record.SessionID})
+	r.beginIn()
 	r.opening = r.firstEntries()
 	for i, p := range refused {
 		r.opening = append(r.opening, r.entry(fmt.Sprintf("%s.refused.%d", r.RunID, i), p))
@@ -272,6 +274,13 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 		r.noteNotStarted(notStarted)
 	}
 	return notStarted, nil
+}
+
+// beginIn begins the trail with the session in the record, and those that earlier workers have found since.
+func (r *run) beginIn(since ...harness.Session) {
+	for _, s := range append([]harness.Session{{Path: r.record.Session, ID: r.record.SessionID}}, since...) {
+		r.trail.put(s, func(bool) {})
+	}
 }
 
 // prepare finds the agent's binary and makes its session file, and sets both in the record.
@@ -296,6 +305,7 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 	if cause := cmp.Or(binaryErr, sessionErr); cause != nil {
 		return notStartedError(cause)
 	}
+	r.noteSubagents()
 	return nil
 }
 
@@ -332,19 +342,16 @@ func (r *run) turnedAway(why error) (err error) {
 	return errors.Join(err, os.RemoveAll(r.folder.Path))
 }
 
-func (r *run) newMirror() *mirror.Mirror {
-	return &mirror.Mirror{
+// newMirror is the run's opener.
+func (r *run) newMirror(k int, id string, before *mirror.Mirror, last bool) *mirror.Mirror {
+	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: r.record.SessionID, Known: r.known},
+			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: id},
 			Redact: r.Redact, Author: r.Author,
-			Prompt: r.promptChat(), Before: r.earlier.Chats, RunFrom: r.record.From.Index,
-			Delivered: r.live.delivered(),
+			Prompt: r.promptChat(), Before: r.earlier.Chats, Delivered: r.live.delivered(k),
 		},
-		Find:  r.session,
-		Named: r.record.Named,
-		Until: r.until,
-		From:  r.cursor(),
-		Notes: r.mirrorNotes(),
+		Find:  func() (path, id string) { return r.trail.at(k) },
+		Notes: r.mirrorNotes(k),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := r.post(ctx, entries)
 			return err
@@ -352,25 +359,43 @@ func (r *run) newMirror() *mirror.Mirror {
 		Tally: r.follower.take,
 		Gate:  r.ensureOpen,
 		Saved: func(p session.Position) error {
-			// A full disk must not keep lines from the thread. A stale cursor costs posting some of them again.
-			if err := r.folder.SaveCursor(p); err != nil {
-				r.Log.Debug("save cursor", "error", err)
-			}
-			return nil
+			return r.trail.ifLast(k, func() error { r.saveCursor(p); return nil })
 		},
 		Log: r.Log,
 	}
+	if before == nil {
+		m.Known, m.RunFrom, m.Named, m.From = r.known, r.record.From.Index, r.record.Named, r.record.Posted
+	} else {
+		m.Gate = func(ctx context.Context) error { return passable(before.Sync(ctx)) }
+	}
+	if last {
+		m.Until, m.From = r.until, r.cursor(m.From)
+	}
+	return m
 }
 
-// mirrorNotes is the path of the notes of the session's mirror.
-func (r *run) mirrorNotes() string { return filepath.Join(r.folder.Path, "mirror.notes") }
-
-// cursor is the position in the session of the first line to post.
-func (r *run) cursor() session.Position {
-	if p := runfolder.Cursor(r.folder.Path); p.Index > r.record.Posted.Index {
-		return p
+// saveCursor saves the position up to which the last session is on the thread. A full disk must not keep lines from the
+// thread: a stale cursor costs posting some of them again.
+func (r *run) saveCursor(p session.Position) {
+	if err := r.folder.SaveCursor(p); err != nil {
+		r.Log.Debug("save cursor", "error", err)
 	}
-	return r.record.Posted
+}
+
+// mirrorNotes is the path of the notes of the mirror of session k.
+func (r *run) mirrorNotes(k int) string {
+	if k == 0 {
+		return filepath.Join(r.folder.Path, "mirror.notes")
+	}
+	return filepath.Join(r.folder.Path, fmt.Sprintf("mirror-%d.notes", k))
+}
+
+// cursor is the position of the first line of the last session to post, where that is behind p.
+func (r *run) cursor(p session.Position) session.Position {
+	if saved := runfolder.Cursor(r.folder.Path); saved.Index > p.Index {
+		return saved
+	}
+	return p
 }
 
 // look reads the agent's new output and session lines. It posts nothing.
@@ -383,7 +408,7 @@ func (r *run) look() {
 // readOn reads the agent's new output and session lines. last: the agent has ended, so that an unterminated line
 // counts.
 func (r *run) readOn(last bool) error {
-	return errors.Join(r.follower.read(last), r.mirror.Look(last))
+	return errors.Join(r.follower.read(last), r.trail.Look(last))
 }
 
 // post posts entries and stores when the server acknowledged them.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/mirror"
-	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -40,45 +41,79 @@ func (r *run) followSubagents(ctx context.Context) error {
 	}
 }
 
-// newSubagents returns mirrors for the sessions that are new since the last call.
+// noteSubagents notes in the record which subagents the session has when the run begins, by the sizes of their files. A
+// file that does not grow later is of a run before.
+func (r *run) noteSubagents() {
+	if r.Spec.Subagents == nil {
+		return
+	}
+	at := harness.Session{Path: r.record.Session}
+	if r.record.From.Index > 0 { // else it has not begun
+		at.ID = r.record.SessionID
+	}
+	r.subagents.others = map[string]bool{}
+	for _, s := range r.Spec.Subagents(r.box(), at, r.subagents.others) {
+		if st, err := os.Stat(s.Path); err == nil {
+			if r.record.Subagents == nil {
+				r.record.Subagents = map[string]int64{}
+			}
+			r.record.Subagents[s.Path] = st.Size()
+		}
+	}
+}
+
+// newSubagents returns mirrors for the sessions that are new, or have grown, since the last call.
 func (r *run) newSubagents() (fresh []*mirror.Mirror) {
-	path, id := r.session()
-	if path == "" || id == "" || r.Spec.Subagents == nil {
+	if r.Spec.Subagents == nil {
 		return nil
 	}
 	if r.subagents.known == nil {
-		r.subagents.known, r.subagents.others = map[string]bool{}, map[string]bool{}
+		r.subagents.known = map[string]bool{}
 	}
-	for _, s := range r.Spec.Subagents(path, id, r.beganAt(time.Now()), r.subagents.others) {
-		if r.subagents.known[s.Path] {
+	if r.subagents.others == nil {
+		r.subagents.others = map[string]bool{}
+	}
+	sessions, _ := r.trail.all()
+	for _, of := range sessions {
+		if of.Path == "" || of.ID == "" {
 			continue
 		}
-		r.subagents.known[s.Path] = true
-		r.Log.Info("subagent session found", "path", s.Path)
-		fresh = append(fresh, &mirror.Mirror{
-			Encoder: mirror.Encoder{
-				Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID},
-				Redact: r.Redact, Author: r.Author, Subagent: id,
-			},
-			Notes: r.subagentNotes(s.Path),
-			Path:  s.Path, Log: r.Log.With("subagent", s.ID),
-			Gate: func(ctx context.Context) error {
-				select {
-				case <-r.opened:
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			},
-			Append: func(ctx context.Context, entries []thread.Entry) error {
-				r.subagents.lines.Add(int64(len(entries)))
-				_, err := r.post(ctx, entries)
-				return err
-			},
-		})
+		for _, s := range r.Spec.Subagents(r.box(), of, r.subagents.others) {
+			if r.subagents.known[s.Path] || r.oldSubagent(s.Path) {
+				continue
+			}
+			r.subagents.known[s.Path] = true
+			r.Log.Info("subagent session found", "path", s.Path)
+			fresh = append(fresh, r.subagent(s, of.ID))
+		}
 	}
 	r.subagents.mirrors = append(r.subagents.mirrors, fresh...)
 	return fresh
+}
+
+// subagent returns the mirror of a subagent's session.
+func (r *run) subagent(s harness.Session, of string) *mirror.Mirror {
+	return &mirror.Mirror{
+		Encoder: mirror.Encoder{
+			Namer:  mirror.Namer{Dialect: r.Spec.Dialect, Session: s.ID},
+			Redact: r.Redact, Author: r.Author, Subagent: of,
+		},
+		Notes: r.subagentNotes(s.Path),
+		Path:  s.Path, Log: r.Log.With("subagent", s.ID),
+		Gate: func(ctx context.Context) error {
+			select {
+			case <-r.opened:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		Append: func(ctx context.Context, entries []thread.Entry) error {
+			r.subagents.lines.Add(int64(len(entries)))
+			_, err := r.post(ctx, entries)
+			return err
+		},
+	}
 }
 
 // subagentNotes is the path of the notes of a subagent's mirror.
@@ -87,21 +122,14 @@ func (r *run) subagentNotes(path string) string {
 	return filepath.Join(r.folder.Path, "subagent-"+hex.EncodeToString(sum[:8])+".notes")
 }
 
-// beganAt is when the run began, to compare with the times of files. now is the time of the clock that stamps files.
-func (r *run) beganAt(now time.Time) time.Time {
-	if r.record.Boot != runfolder.BootID() {
-		return r.record.Started
+// oldSubagent reports whether the file at path is as it was when the run began.
+func (r *run) oldSubagent(path string) bool {
+	size, was := r.record.Subagents[path]
+	if !was {
+		return false
 	}
-	return began(r.record.Started, runfolder.Clock()-r.record.Clock, now)
-}
-
-// began is the begin, by a clock that shows now, of something that recorded started and has lasted for elapsed. A clock
-// that was set back gives new files earlier times than started: by that clock it began earlier.
-func began(started time.Time, elapsed time.Duration, now time.Time) time.Time {
-	if at := now.Add(-elapsed); at.Before(started) {
-		return at
-	}
-	return started
+	st, err := os.Stat(path)
+	return err != nil || st.Size() == size
 }
 
 // drainSubagents posts the remaining lines of the subagents' sessions after the agent's end.

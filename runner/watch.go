@@ -146,8 +146,11 @@ const (
 
 // catchUp reads the lines that came under an earlier worker, after the mirror has posted its first.
 func (r *run) catchUp(ctx context.Context) {
-	long := r.adopted && r.cursor().Offset > manyBytes
-	for began := runfolder.Clock(); long && r.mirror.Posted() == 0; {
+	long := r.adopted && r.cursor(r.record.Posted).Offset > manyBytes
+	for began := runfolder.Clock(); long; {
+		if posted, _ := r.trail.Counts(); posted > 0 {
+			break
+		}
 		if path, _ := r.session(); path == "" || ctx.Err() != nil || runfolder.Clock()-began > mirrorFirst {
 			break
 		}

@@ -65,6 +65,8 @@ func scanClaude(line []byte) Entry {
 		if sub := str(f["subtype"]); sub != "" {
 			e.Type = sub
 		}
+		// One that is refused; an output begins with a tag.
+		e.Command = e.Type == "local_command" && strings.HasPrefix(str(f["content"]), "/")
 	}
 	if e.Side { // it decides nothing here
 		e.Mark = NoMark
@@ -99,6 +101,7 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 	case f["promptSource"] == nil && slices.ContainsFunc(claudeTags, func(tag string) bool {
 		return strings.HasPrefix(text, tag)
 	}):
+		e.Command = strings.HasPrefix(text, "<command-")
 	default:
 		e.Kind, e.Mark, e.Cwd = User, Prompt, str(f["cwd"])
 		e.speak(message{Content: content})

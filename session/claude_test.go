@@ -41,6 +41,20 @@ func TestClaudeDecode(t *testing.T) {
 		{"a summary", user(`"isCompactSummary":true,`, `{"role":"user","content":"This session is continued"}`), session.Entry{Type: "user", Known: true}, ""},
 		{"a notification", user(`"promptSource":"system",`, `{"role":"user","content":"<task-notification>"}`), session.Entry{Type: "user", Known: true}, ""},
 		{"a notification, older", user("", `{"role":"user","content":"<task-notification>"}`), session.Entry{Type: "user", Known: true}, ""},
+		{"a command", user("", `{"role":"user","content":"<command-name>/clear</command-name>"}`), session.Entry{
+			Type: "user", Known: true, Command: true,
+		}, ""},
+		{"one of a skill", user(`"isMeta":true,`, `{"role":"user","content":"<command-name>x</command-name>"}`), session.Entry{
+			Type: "user", Known: true,
+		}, ""},
+		{"a refused command", line(`"type":"system","subtype":"local_command","content":"/exit"`), session.Entry{
+			Type: "local_command", Known: true, Command: true,
+		}, ""},
+		{
+			"its output", line(`"type":"system","subtype":"local_command","content":"<local-command-stdout>no</local-command-stdout>"`),
+			session.Entry{Type: "local_command", Known: true},
+			"",
+		},
 		{"interrupted", user("", `{"role":"user","content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}`), session.Entry{
 			Type: "user", Known: true, Mark: session.Abort, StopReason: "aborted",
 		}, ""},

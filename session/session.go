@@ -49,6 +49,7 @@ type Entry struct {
 	ID        string    // the line's own id, "" where it has none
 	Parent    string    // the line before it in the tree, "" for a root
 	SessionID string    // of a Header, and of any other line that has it
+	Command   bool      // it has a command that a person gave to the agent itself; no turn
 	Cwd       string    // the agent's working directory from this line on; "" where the line has none
 	Old       bool      // of a Header: the format is old, and an agent that continues the file rewrites it with ids
 	Began     time.Time // of a Header: when the session began; zero where it has no time

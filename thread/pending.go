@@ -36,9 +36,9 @@ func (c PendingChat) size() (n int) {
 const maxPendingBytes = 16 << 20
 
 // Pending folds a thread's entries into the chats that no run has had yet, in the thread's order: each is a chat that
-// is no mirrored line and no other run's prompt, that no session has on record, and that no run has refused. A session
-// has a chat on record where a mirrored line of kind prompt names it, in chat or chats. A turn of another mirror, which
-// names none, answers all chats before it.
+// is no mirrored line, that no session has on record, and that no run has refused. The prompt of another run is one
+// where it waits (Tasks). A session has a chat on record where a mirrored line of kind prompt names it, in chat or
+// chats. A turn of another mirror, which names none, answers all chats before it.
 //
 // Add every entry in the thread's order. The zero value is an empty thread. Its JSON is its whole state: a Pending that
 // is read from it continues with the thread's next entry. It holds the content of at most 16 MiB of chats, and of the
@@ -48,8 +48,9 @@ type Pending struct {
 	// first Add.
 	Run string
 
-	chats []PendingChat
-	held  int // bytes of their content
+	chats []PendingChat // those that wait, and the prompts of tasks
+	tasks Tasks         // of other runs
+	held  int           // bytes of the chats' content
 }
 
 // Add adds the thread's next entry.
@@ -62,27 +63,53 @@ func (p *Pending) Add(e Entry) {
 func (p *Pending) AddParsed(fields Line, e Entry) {
 	switch {
 	case fields.Type == TypeChat:
-		if chat, ok := ParseChat(e, p.Run); ok {
-			p.keep(chat)
-		}
+		p.addChat(e)
 	case fields.Type == TypeRefused:
 		p.drop(fields.Chat)
-	case len(p.chats) > 0:
-		ids, all := fields.Delivers()
-		for _, id := range ids {
-			p.drop(id)
+	case len(p.chats) == 0:
+	case fields.Type == TypeStatus, fields.Type == TypeFailed, fields.Type == TypeOrphaned:
+		if signal, err := Scan(e.Payload); err == nil {
+			p.drop(p.tasks.Signal(signal)...)
 		}
+	default:
+		ids, all := fields.Delivers()
+		p.drop(ids...)
 		if all {
-			p.chats, p.held = nil, 0
+			p.chats, p.tasks, p.held = nil, Tasks{}, 0
 		}
 	}
+}
+
+// addChat adds a chat. A prompt of another run may come to wait.
+func (p *Pending) addChat(e Entry) {
+	chat, run, ok := parseInput(e)
+	switch prompt := isPrompt(e.ID); {
+	case !ok || run != "" && run != p.Run && !prompt:
+		return
+	case prompt && run == p.Run:
+		p.drop(p.tasks.repeat(chat.Text)...)
+	case prompt:
+		p.drop(p.tasks.Add(chat.ID, chat.Text)...)
+	}
+	p.keep(chat)
 }
 
 // Drop drops the chat with this id: a run has had it, whatever the thread has.
 func (p *Pending) Drop(id string) { p.drop(id) }
 
 // Chats returns the pending chats, in the thread's order. It is valid until the next Add.
-func (p *Pending) Chats() []PendingChat { return p.chats }
+func (p *Pending) Chats() []PendingChat {
+	if p.tasks.Waiting() == len(p.tasks.all) {
+		return p.chats
+	}
+	var all []PendingChat
+	for _, chat := range p.chats {
+		if !p.tasks.open(chat.ID) {
+			all = append(all, chat)
+		}
+	}
+	return all
+}
 
 func (p *Pending) keep(chat PendingChat) {
 	if n := chat.size(); p.held+n > maxPendingBytes {
@@ -93,30 +120,34 @@ func (p *Pending) keep(chat PendingChat) {
 	p.chats = append(p.chats, chat)
 }
 
-// drop drops the chat with this id, which is mostly the first one.
-func (p *Pending) drop(id string) {
-	i := slices.IndexFunc(p.chats, func(c PendingChat) bool { return c.ID == id })
-	if i < 0 {
-		return
+// drop drops the chats with these ids, each of which is mostly the first one.
+func (p *Pending) drop(ids ...string) {
+	for _, id := range ids {
+		p.tasks.Drop(id)
+		i := slices.IndexFunc(p.chats, func(c PendingChat) bool { return c.ID == id })
+		if i < 0 {
+			continue
+		}
+		p.held -= p.chats[i].size()
+		if i == 0 {
+			p.chats[0] = PendingChat{} // frees its content
+			p.chats = p.chats[1:]
+			continue
+		}
+		p.chats = slices.Delete(p.chats, i, i+1)
 	}
-	p.held -= p.chats[i].size()
-	if i == 0 {
-		p.chats[0] = PendingChat{} // frees its content
-		p.chats = p.chats[1:]
-		return
-	}
-	p.chats = slices.Delete(p.chats, i, i+1)
 }
 
 // pendingState is the JSON of a Pending.
 type pendingState struct {
 	Run   string        `json:"run,omitempty"`
 	Chats []PendingChat `json:"chats"`
+	Tasks Tasks         `json:"tasks,omitzero"`
 }
 
 // MarshalJSON returns the state.
 func (p Pending) MarshalJSON() ([]byte, error) {
-	return Marshal(pendingState{p.Run, p.chats}), nil
+	return Marshal(pendingState{p.Run, p.chats, p.tasks}), nil
 }
 
 // UnmarshalJSON replaces the Pending with the one whose state MarshalJSON returned.
@@ -125,7 +156,7 @@ func (p *Pending) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
-	*p = Pending{Run: s.Run, chats: s.Chats}
+	*p = Pending{Run: s.Run, chats: s.Chats, tasks: s.Tasks}
 	for _, chat := range p.chats {
 		p.held += chat.size()
 	}
@@ -135,6 +166,31 @@ func (p *Pending) UnmarshalJSON(b []byte) error {
 // ParseChat returns the chat of an entry that is input for the run, or for any run where run is "". false: the entry is
 // none. That is a mirrored line, the prompt of another run, and a chat without text and images.
 func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
+	chat, of, ok := parseInput(e)
+	return chat, ok && (of == "" || of == run)
+}
+
+// ParseInput returns the chat of an entry that is input for any run: also where it is a run's prompt.
+func ParseInput(e Entry) PendingChat {
+	chat, _, _ := parseInput(e)
+	return chat
+}
+
+// ParsePrompt returns the chat of an entry that is a run's prompt; false for any other entry.
+func ParsePrompt(e Entry) (chat PendingChat, ok bool) {
+	chat, _, ok = parseInput(e)
+	return chat, ok && isPrompt(e.ID)
+}
+
+// isPrompt reports whether an id is that of a run's prompt.
+func isPrompt(id string) bool {
+	_, is := RunOf(id)
+	return is && strings.HasSuffix(id, promptSuffix)
+}
+
+// parseInput returns a chat, and the run that it is for; "" for any. false: the entry is a mirrored line, or has
+// neither text nor images.
+func parseInput(e Entry) (chat PendingChat, run string, ok bool) {
 	var typ, own, deliver, text string
 	var message []byte
 	mirrored := false
@@ -157,8 +213,8 @@ func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
 	if of, is := RunOf(e.ID); is && own == "" {
 		own = of // a prompt of older software
 	}
-	if typ != TypeChat || mirrored || own != "" && own != run {
-		return chat, false
+	if typ != TypeChat || mirrored {
+		return chat, own, false
 	}
 	chat = PendingChat{ID: e.ID, Author: e.AuthorID, Deliver: DeliverSteer, Text: text}
 	if deliver == DeliverFollowUp || deliver == DeliverInterrupt {
@@ -168,7 +224,7 @@ func ParseChat(e Entry, run string) (chat PendingChat, ok bool) {
 	if said, chat.Images = contentOf(message); chat.Text == "" {
 		chat.Text = said
 	}
-	return chat, strings.TrimSpace(chat.Text) != "" || len(chat.Images) > 0
+	return chat, own, strings.TrimSpace(chat.Text) != "" || len(chat.Images) > 0
 }
 
 // contentOf returns the text and the images of a message: its blocks, or its content where that is a text.

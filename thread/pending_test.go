@@ -63,6 +63,9 @@ func TestPending(t *testing.T) {
 	names := func(members string) string {
 		return `pi:s:1 {"type":"pi.session","kind":"prompt",` + members + `,` + place + `,"line":{}}`
 	}
+	ended := func(run, status string) string {
+		return run + `.` + status + ` {"type":"signal.thread.status_changed","status":"` + status + `","runId":"` + run + `"}`
+	}
 	for _, tt := range []struct {
 		name, run string
 		entries   []string
@@ -101,6 +104,33 @@ func TestPending(t *testing.T) {
 			`e {"type":"chat","text":" \n"}`, `f {"type":"chat"}`, `g {"type":"chat","text":7}`,
 		}, ""},
 		{"delivered twice", "", []string{a, names(`"chat":"a"`), names(`"chat":"a"`), b}, "b"},
+		// A prompt waits where its run is over, and no session has it.
+		{"the prompt of a run that failed", "", []string{a, prompt, b, ended("r1", "failed")}, "a r1.prompt b"},
+		{"of one that was cancelled", "", []string{prompt, ended("r1", "cancelled")}, "r1.prompt"},
+		{"of one without a launch", "", []string{prompt, `r1.orphan.0 {"type":"signal.thread.pi_failed","runId":"r1"}`}, "r1.prompt"},
+		{"of one that was lost", "", []string{prompt, `x {"type":"signal.thread.pi_session_orphaned","runId":"r1"}`}, "r1.prompt"},
+		{"of one that completed", "", []string{prompt, ended("r1", "completed")}, ""},
+		{"of one that completed after all", "", []string{prompt, ended("r1", "failed"), ended("r1", "completed")}, ""},
+		{"of one that had it", "", []string{prompt, names(`"chat":"r1.prompt"`), ended("r1", "failed")}, ""},
+		{"of one that had it, later", "", []string{prompt, ended("r1", "failed"), names(`"chat":"r1.prompt"`)}, ""},
+		{"of one without an end", "", []string{prompt, ended("r1", "running"), ended("r2", "running")}, "r1.prompt"},
+		{"of one that runs", "r2", []string{prompt, ended("r1", "running"), ended("r2", "failed")}, ""},
+		{"told with another", "", []string{
+			prompt, ended("r1", "failed"), `r2.prompt {"type":"chat","text":"more"}`, names(`"chats":["r1.prompt","r2.prompt"]`),
+		}, ""},
+		{"refused by the next run", "", []string{
+			prompt, ended("r1", "failed"), `r2.refused.0 {"type":"signal.dispatch.chat_refused","chat":"r1.prompt"}`,
+		}, ""},
+		{"given once more", "", []string{
+			prompt, ended("r1", "failed"), `r2.prompt {"type":"chat","text":"task"}`, ended("r2", "failed"),
+		}, "r2.prompt"},
+		{"given once more, to this run", "r2", []string{
+			prompt, ended("r1", "failed"), `r2.prompt {"type":"chat","text":"task"}`,
+		}, "r2.prompt"},
+		{"before this run's own", "r2", []string{
+			prompt, `r2.prompt {"type":"chat","text":"more"}`, ended("r2", "running"),
+		}, "r1.prompt r2.prompt"},
+		{"answered by another mirror", "", []string{prompt, ended("r1", "failed"), `z {"type":"pi.assistant"}`}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var entries []thread.Entry
@@ -166,7 +196,7 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 }
 
-// In a recorded thread nothing is pending but what no agent had: a child's result.
+// In a recorded thread nothing is pending but what no agent had: a child's result, the task of a launch that failed.
 func TestPendingOfRecordedThreads(t *testing.T) {
 	paths, err := filepath.Glob("../testdata/threads/*.ndjson")
 	if err != nil || len(paths) == 0 {
@@ -194,7 +224,8 @@ func TestPendingOfRecordedThreads(t *testing.T) {
 		}
 		want := ""
 		for _, e := range entries {
-			if strings.HasSuffix(e.ID, ".result") {
+			if strings.HasSuffix(e.ID, ".result") || strings.HasSuffix(e.ID, ".prompt") &&
+				filepath.Base(path) == "launch_failed.ndjson" {
 				want = e.ID
 			}
 		}

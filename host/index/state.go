@@ -67,6 +67,7 @@ func (s *state) add(r engine.Record) {
 		}
 		s.Fold.AddScanned(sig, e)
 		s.signal(sig, m, at)
+		s.Unread.Tasks.Signal(sig)
 		if sig.Type == thread.TypeRefused {
 			s.Unread.drop(jsonscan.String(m.chat))
 		}

@@ -203,10 +203,17 @@ func TestPending(t *testing.T) {
 		"a prompt, and a turn": {
 			[]string{`{"type":"chat","text":"x","runId":"r1"}`, `{"type":"chat","text":"x","session":{"id":"s"}}`}, 0, "",
 		},
-		"delivered":          {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"prompt","chat":"e0"`)}, 0, ""},
-		"another delivered":  {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"prompt","chat":"r1.prompt"`)}, 1, ""},
-		"a stub delivers it": {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"stub","chat":"e0"`)}, 0, ""},
-		"another line":       {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"user","chat":"e0"`)}, 1, ""},
+		"the prompt of a run that died": {[]string{
+			`{"type":"chat","text":"x"}`, prompt1, `{"type":"signal.thread.pi_failed","runId":"r1"}`,
+		}, 2, ""},
+		"the prompt of a run that had it": {[]string{
+			prompt1, line(`"kind":"prompt","chat":"r1.prompt"`), `{"type":"signal.thread.pi_failed","runId":"r1"}`,
+		}, 0, ""},
+		"the prompt of a run that works": {[]string{prompt1, started}, 0, ""},
+		"delivered":                      {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"prompt","chat":"e0"`)}, 0, ""},
+		"another delivered":              {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"prompt","chat":"r1.prompt"`)}, 1, ""},
+		"a stub delivers it":             {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"stub","chat":"e0"`)}, 0, ""},
+		"another line":                   {[]string{`{"type":"chat","text":"x"}`, line(`"kind":"user","chat":"e0"`)}, 1, ""},
 		"together": {[]string{
 			`{"type":"chat","text":"x"}`, `{"type":"chat","text":"y"}`, `{"type":"chat","text":"z"}`,
 			line(`"kind":"prompt","chats":["e0","e2","r1.prompt"]`),
@@ -245,8 +252,11 @@ func TestPending(t *testing.T) {
 				e := thread.Entry{
 					ID: fmt.Sprint("e", i), TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload),
 				}
-				if payload == started {
+				switch payload {
+				case started:
 					e.ID = "r1.started"
+				case prompt1:
+					e.ID = "r1.prompt"
 				}
 				at := time.UnixMilli(1e12 + int64(i))
 				s.Add(engine.Record{At: at, Data: e.AppendJSON(nil)})
@@ -282,6 +292,7 @@ const (
 	started = `{"type":"signal.dispatch.session_started","runId":"r1","live":true}`
 	waits   = `{"type":"signal.dispatch.pi_waiting","runId":"r1"}`
 	beat    = `{"type":"signal.dispatch.heartbeat","runId":"r1","nextMs":60000}`
+	prompt1 = `{"type":"chat","text":"task","runId":"r1"}`
 )
 
 // line is the payload of a mirrored line that is no turn.

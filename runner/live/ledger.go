@@ -17,7 +17,7 @@ type Record struct {
 	Chat  string   `json:"chat,omitempty"`  // the chat's id
 	Chats []string `json:"chats,omitempty"` // taken: the chats' ids; turn: those that it took in
 	Idles int      `json:"idles,omitempty"` // of a turn: number of the agent's idle reports so far
-	Line  int      `json:"line,omitempty"`  // index of a line of the session; see the Ops
+	Line  int      `json:"line,omitempty"`  // number of a line in the run; see the Ops
 
 	Why string `json:"why,omitempty"` // reason of a refused chat
 
@@ -68,7 +68,7 @@ type Sent struct {
 	Attempt int
 	Back    bool // it will never be taken in
 	Taken   bool
-	TakenAt int // index of the line that has it
+	TakenAt int // number of the line that has it
 }
 
 // Post is an entry to post.
@@ -174,18 +174,18 @@ func (l *Ledger) Add(r Record) {
 	}
 }
 
-// take notes that the line at the index has the chats.
-func (l *Ledger) take(index int, chats []string) {
+// take notes that the line with the number has the chats.
+func (l *Ledger) take(number int, chats []string) {
 	if l.Lines == nil {
 		l.Lines = map[int][]string{}
 	}
-	l.Lines[index] = chats
+	l.Lines[number] = chats
 	for _, id := range chats {
 		l.Turn = append(l.Turn, id)
 		l.finish(id)
 		for _, s := range l.Sent {
 			if s.Chat == id && !s.Taken {
-				s.Taken, s.TakenAt = true, index
+				s.Taken, s.TakenAt = true, number
 			}
 		}
 	}
@@ -233,17 +233,17 @@ func (l *Ledger) Attempts(chat string) (n int) {
 	return n
 }
 
-// Judge returns the chats that the line at the index of the session has. fresh: no record has it yet; the caller adds
+// Judge returns the chats that the session's line with the number has. fresh: no record has it yet; the caller adds
 // and writes one. A line that is judged again, also by a worker that has read the journal alone, has the candidates
 // that it had the first time, and so the same chats.
-func (l *Ledger) Judge(live *harness.Live, index int, line []byte, e session.Entry) (chats []string, fresh bool) {
-	if chats, known := l.Lines[index]; known {
+func (l *Ledger) Judge(live *harness.Live, number int, line []byte, e session.Entry) (chats []string, fresh bool) {
+	if chats, known := l.Lines[number]; known {
 		return chats, false
 	}
 	var messages []harness.Message
 	var of []string
 	for _, s := range l.Sent {
-		if s.Line > index || s.Back || s.Taken && s.TakenAt <= index {
+		if s.Line > number || s.Back || s.Taken && s.TakenAt <= number {
 			continue
 		}
 		m := s.Message

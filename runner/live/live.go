@@ -11,6 +11,7 @@ import "arbe.0sk.ar/runner/thread"
 type Chat struct {
 	ID      string
 	Deliver string // one of thread's Deliver constants
+	Apart   bool   // harness.Live.Apart
 }
 
 // End is how far a run is to its end.
@@ -41,8 +42,9 @@ type State struct {
 	Replies int
 	// Written: a message is written and neither accepted nor refused.
 	Written bool
-	// Queued is the number of messages that it has accepted and not taken in.
+	// Queued is the number of messages that it has accepted and not taken in. Apart: harness.Live.Apart of one of them.
 	Queued int
+	Apart  bool
 	// Interrupting: an interrupt is written, and the agent has not read it.
 	Interrupting bool
 	// Interrupted is the id of the chat for which the running turn was interrupted; "" for none.
@@ -91,7 +93,8 @@ type Action struct {
 //
 // A line is written only into an empty pipe. One message is outstanding at a time: the next one is written when it is
 // accepted. An interrupt overtakes the chats that are not written. A chat for after the turn waits until the agent is
-// idle and has taken in all that it has accepted; chats for the turn overtake it meanwhile.
+// idle and has taken in all that it has accepted; chats for the turn overtake it meanwhile. None but an interrupt
+// overtakes one that the agent takes in apart.
 func Next(s State) Action {
 	switch {
 	case s.Closed:
@@ -161,7 +164,10 @@ func put(s State) Action {
 		return Action{Do: Wait}
 	}
 	for _, c := range s.Chats {
-		if s.Ready && (c.Deliver != thread.DeliverFollowUp || !rest) {
+		switch {
+		case s.Apart || !s.Ready || c.Apart && rest && c.Deliver != thread.DeliverFollowUp:
+			return Action{Do: Wait}
+		case c.Deliver != thread.DeliverFollowUp || !rest:
 			return Action{Put, c.ID}
 		}
 	}

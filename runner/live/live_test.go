@@ -12,6 +12,7 @@ func TestNext(t *testing.T) {
 	steer := live.Chat{ID: "s", Deliver: thread.DeliverSteer}
 	later := live.Chat{ID: "f", Deliver: thread.DeliverFollowUp}
 	now := live.Chat{ID: "i", Deliver: thread.DeliverInterrupt}
+	apart := live.Chat{ID: "a", Deliver: thread.DeliverSteer, Apart: true}
 	for _, tt := range []struct {
 		name string
 		s    live.State
@@ -63,6 +64,20 @@ func TestNext(t *testing.T) {
 		{"queued: for after the turn", live.State{Ready: true, Queued: 1, Chats: []live.Chat{later}}, live.Action{Do: live.Wait}},
 		{"busy: a steer overtakes", live.State{Ready: true, Busy: true, Chats: []live.Chat{later, steer}}, live.Action{Do: live.Put, Chat: "s"}},
 
+		// One that the agent takes in apart.
+		{"idle: apart", live.State{Ready: true, Chats: []live.Chat{apart, steer}}, live.Action{Do: live.Put, Chat: "a"}},
+		{"busy: apart", live.State{Ready: true, Busy: true, Chats: []live.Chat{apart, steer}}, live.Action{Do: live.Wait}},
+		{"queued: apart", live.State{Ready: true, Queued: 1, Chats: []live.Chat{apart}}, live.Action{Do: live.Wait}},
+		{"apart, accepted", live.State{Ready: true, Queued: 1, Apart: true, Chats: []live.Chat{steer}}, live.Action{Do: live.Wait}},
+		{"busy: before apart", live.State{Ready: true, Busy: true, Chats: []live.Chat{steer, apart}}, live.Action{Do: live.Put, Chat: "s"}},
+		{"busy: apart, after the turn", live.State{Ready: true, Busy: true, Chats: []live.Chat{
+			{ID: "a", Deliver: later.Deliver, Apart: true}, steer,
+		}}, live.Action{Do: live.Put, Chat: "s"}},
+		{
+			"apart, accepted: an interrupt",
+			live.State{Ready: true, Queued: 1, Apart: true, Chats: []live.Chat{steer, now}},
+			live.Action{Do: live.Interrupt, Chat: "i"},
+		},
 		// An interrupt.
 		{
 			"busy: an interrupt overtakes",

@@ -47,7 +47,7 @@ const (
 	FactTurnedAway = "turned_away" // the thread's server refused the run
 	FactNotStarted = "not_started" // the agent could not be started
 	FactSpawned    = "spawned"     // the process that becomes the agent exists; the agent begins after this
-	FactLocated    = "located"     // the session file that the agent made was found
+	FactLocated    = "located"     // a session file that the agent made, or moved, was found
 	FactPaused     = "paused"      // the worker was paused, alone or with its box
 	FactAction     = "did"         // the runner decided to end the agent
 	FactSignalled  = "signalled"   // the runner sent the agent a signal
@@ -78,6 +78,8 @@ type Record struct {
 	Clock     time.Duration    `json:"clock"`             // when the run began
 	Started   time.Time        `json:"started"`           // the same, for people
 	Opening   json.RawMessage  `json:"opening,omitempty"` // the run's first entries, as they are posted
+	// Subagents are the files of the session's subagents when the run began, and their sizes.
+	Subagents map[string]int64 `json:"subagents,omitempty"`
 }
 
 // paths are paths as bytes.
@@ -101,8 +103,8 @@ type Progress struct {
 	TurnedAway bool
 	NotStarted *Fact
 	Spawned    *Fact
-	Located    *harness.Session
-	Paused     time.Duration // since the agent was spawned
+	Sessions   []harness.Session // those that were located, in order; one that was moved once
+	Paused     time.Duration     // since the agent was spawned
 	Action     *Fact
 	Closed     bool
 	Exit       *outcome.Exit
@@ -127,7 +129,13 @@ func Replay(facts []Fact) (p Progress) {
 			// A process before this one did not become the agent.
 			p.Spawned, p.Exit, p.Paused, p.Closed = &f, nil, 0, false
 		case FactLocated:
-			p.Located = f.Session
+			if f.Session == nil {
+				break
+			}
+			if n := len(p.Sessions); n > 0 && p.Sessions[n-1].ID == f.Session.ID {
+				p.Sessions = p.Sessions[:n-1]
+			}
+			p.Sessions = append(p.Sessions, *f.Session)
 		case FactPaused:
 			p.Paused += f.Lost
 		case FactAction:

@@ -279,7 +279,8 @@ func EndLine(f *os.File) error {
 	return err
 }
 
-// Known is one run as its folder on this machine has it.
+// Known is one run as its folder on this machine has it. Its Session is the last one that its agent has worked in, and
+// From is of that.
 type Known struct {
 	Record
 	Path     string           `json:"folder"`
@@ -288,6 +289,9 @@ type Known struct {
 	OnThread int              `json:"linesOnThread"`
 	Verdict  *outcome.Verdict `json:"verdict,omitempty"`
 	LastFact time.Time        `json:"lastFact"`
+
+	Began     string           `json:"-"` // path of the session that it began with
+	BeganFrom session.Position `json:"-"` // of its first line there
 }
 
 // The last states of a Known run.
@@ -359,7 +363,7 @@ func know(dir string) (Known, error) {
 	if k.Record, err = ReadRecord(dir); err != nil {
 		return k, err
 	}
-	k.Opening = nil // for a worker only
+	k.Opening, k.Subagents = nil, nil // for a worker only
 	facts, err := ReadFacts(dir)
 	if err != nil {
 		return k, err
@@ -374,8 +378,15 @@ func know(dir string) (Known, error) {
 	if p.Exit != nil || p.NotStarted != nil || p.Decided != nil {
 		k.State = "ending"
 	}
-	if p.Located != nil {
-		k.Session, k.SessionID = p.Located.Path, p.Located.ID
+	k.Began, k.BeganFrom = k.Session, k.From
+	if n := len(p.Sessions); n > 0 {
+		last := p.Sessions[n-1]
+		if k.SessionID != "" && k.SessionID != last.ID {
+			k.From = session.Position{}
+		}
+		if k.Session, k.SessionID = last.Path, last.ID; k.Began == "" {
+			k.Began = p.Sessions[0].Path
+		}
 	}
 	if p.Decided != nil {
 		k.Verdict = p.Decided.Verdict

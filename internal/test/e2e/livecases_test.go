@@ -300,6 +300,24 @@ var liveInputs = []liveCase{
 			t.Errorf("the agent asked %d times", asked)
 		}
 	}},
+	{"an extension begins another session", []string{"pi"}, func(t *testing.T, l *live) {
+		ext := filepath.Join(l.dir, "fresh.ts")
+		if err := os.WriteFile(ext, []byte(freshExtension), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.args = append(l.args, "--agent-arg=-e", "--agent-arg="+ext)
+		l.model.More(fine)
+		l.begin()
+		l.turn(1, "completed", "r1.prompt")
+		l.say("/fresh")
+		last := l.say("said in the new session")
+		l.waitsIn("r1", last)
+		l.finish("completed", 0)
+		if got := l.named(); !slices.Equal(got, []string{"r1.prompt", last}) {
+			t.Errorf("delivered:\n%s", l.words(got))
+		}
+		l.goesOn([]string{"said in the new session"}, "the task that stands first")
+	}},
 	{"no task", nil, func(t *testing.T, l *live) {
 		delete(l.texts, "r1.prompt")
 		l.prompt = ""
@@ -324,6 +342,12 @@ var liveInputs = []liveCase{
 		l.check(append(before, "r1.prompt")...)
 	}},
 }
+
+// freshExtension is an extension of pi with a command that begins another session.
+const freshExtension = `export default function (pi: any) {
+	pi.registerCommand("fresh", { description: "anew", handler: async (_: any, ctx: any) => { await ctx.newSession(); } });
+}
+`
 
 // askingExtension is an extension of pi that asks a person before each turn, and that has a command without a line.
 const askingExtension = `export default function (pi: any) {

@@ -23,8 +23,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// TestFullLiveChaos plays ARBE_LIVE_CHAOS (10) schedules from the seed ARBE_LIVE_CHAOS_SEED (1) on: each chat reaches
-// the real agents once and in order, while workers, runners and agents are killed and the server is away.
+// TestFullLiveChaos plays ARBE_LIVE_CHAOS (10) schedules from the seed ARBE_LIVE_CHAOS_SEED (1) on, with the harness
+// ARBE_LIVE_CHAOS_HARNESS (all in turn): each chat reaches the real agents once and in order, while workers, runners
+// and agents are killed and the server is away.
 func TestFullLiveChaos(t *testing.T) {
 	n, seed := uint64(10), uint64(1)
 	for name, to := range map[string]*uint64{"ARBE_LIVE_CHAOS": &n, "ARBE_LIVE_CHAOS_SEED": &seed} {
@@ -36,11 +37,15 @@ func TestFullLiveChaos(t *testing.T) {
 			*to = v
 		}
 	}
+	names := harness.Names()
+	if name := os.Getenv("ARBE_LIVE_CHAOS_HARNESS"); name != "" {
+		names = []string{name}
+	}
 	var mu sync.Mutex
-	strikes, runs := 0, 0
+	strikes, runs, clears := 0, 0, 0
 	t.Run("schedules", func(t *testing.T) {
 		for i := range n {
-			s := livechaos.Make(seed+i, harness.Names())
+			s := livechaos.Make(seed+i, names)
 			t.Run(strconv.FormatUint(s.Seed, 10), func(t *testing.T) {
 				t.Parallel()
 				c := newChaos(t, s)
@@ -48,15 +53,21 @@ func TestFullLiveChaos(t *testing.T) {
 					t.Error(broken)
 				}
 				if t.Failed() {
-					t.Logf("play it again: make live-chaos N=1 SEED=%d\n%s\n%s", s.Seed, s, c.logs.String())
+					t.Logf("play it again: make live-chaos N=1 SEED=%d HARNESS=%s\n%s\n%s", s.Seed,
+						os.Getenv("ARBE_LIVE_CHAOS_HARNESS"), s, c.logs.String())
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				strikes, runs = strikes+len(s.Strikes), runs+c.runs
+				for _, chat := range s.Chats {
+					if chat.Clears() {
+						clears++
+					}
+				}
 			})
 		}
 	})
-	t.Logf("%d schedules with %d chats, %d strikes and %d runs", n, n*livechaos.Chats, strikes, runs)
+	t.Logf("%d schedules with %d chats, %d clears, %d strikes and %d runs", n, n*livechaos.Chats, clears, strikes, runs)
 }
 
 // controls bounds the schedules of TestFullLiveChaosControl: in one of ten no worker dies between a chat's writing and
@@ -135,15 +146,27 @@ func (c *chaos) play() []string {
 	})
 	<-c.gone
 	c.logs.WriteString(c.r.stderr.String())
-	file, err := os.ReadFile(c.known(c.run).Session)
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	all := c.model.Requests()
 	return livechaos.Result{
-		Schedule: c.schedule, Dialect: c.dialect(), IDs: c.ids, Thread: c.entries(), File: file,
+		Schedule: c.schedule, Dialect: c.dialect(), IDs: c.ids, Thread: c.entries(), File: c.files(),
 		Request: all[len(all)-1].Body,
 	}.Check()
+}
+
+// files returns the content of the session's files: of claude-code all that it has begun.
+func (c *chaos) files() (all []byte) {
+	paths := []string{c.known(c.run).Session}
+	if c.schedule.Harness == "claude-code" {
+		paths, _ = filepath.Glob(filepath.Join(c.dir, ".claude", "projects", "*", "*.jsonl")) // a good pattern
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	return all
 }
 
 func (c *chaos) pending() int {

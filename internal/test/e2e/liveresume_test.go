@@ -83,3 +83,54 @@ func liveResume(t *testing.T, in part) {
 		}
 	}
 }
+
+// Another agent that resumes after a live run gets the chats in the thread's order: those from before the run, its
+// task, and one that came while a tool worked. One pair runs, TestFullLiveOrder has the rest.
+func TestLiveOrder(t *testing.T) {
+	liveOrder(t, func(row, column, _ int) bool { return row == 0 && column == 1 })
+}
+
+func TestFullLiveOrder(t *testing.T) {
+	liveOrder(t, func(row, column, _ int) bool { return row != column && (row != 0 || column != 1) })
+}
+
+func liveOrder(t *testing.T, in part) {
+	names := harness.Names()
+	for row, from := range names {
+		for column, to := range names {
+			if !in(row, column, len(names)) {
+				continue
+			}
+			t.Run(from+" to "+to, func(t *testing.T) {
+				t.Parallel()
+				l := newLive(t, from, fine)
+				l.say("the first-chat")
+				l.say("the second-chat")
+				l.begin()
+				l.waitsIn("r1", "r1.prompt")
+				g := l.gate()
+				l.model.Drop()
+				l.model.More(g.reply, fine)
+				l.say("work on it")
+				g.begun()
+				last := l.say("the chat-in-mid-tool")
+				g.open()
+				l.waitsIn("r1", last)
+				l.finish("completed", 0)
+				versions := others(t)
+				versions["pi"] = "0.87.1"
+				told := []string{
+					"the first-chat", "the second-chat", "the task that stands first", "work on it",
+					"the chat-in-mid-tool",
+				}
+				n := l.nextOf(to, versions[to], "r2")
+				n.onFrom("r2", "hydrate", told...)
+				if asked := n.asked(); !slices.IsSortedFunc(told, func(a, b string) int {
+					return strings.Index(asked, a) - strings.Index(asked, b)
+				}) {
+					t.Errorf("the model was told, in another order: %s", asked)
+				}
+			})
+		}
+	}
+}

@@ -1,10 +1,13 @@
 package e2e_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/test/model"
@@ -162,5 +165,59 @@ func TestCompaction(t *testing.T) {
 			}
 			n.whole("r2")
 		})
+	}
+}
+
+// A subagent's session is on the thread whatever the time of its file is: the clock may be set back, and files may be
+// on another machine. A resume reads none of a run before again.
+func TestSubagentsOfAnEarlierTime(t *testing.T) {
+	t.Parallel()
+	const name = "claude-code"
+	more := model.Reply{Text: "All is done.", When: "the main question", Times: -1}
+	part := say("This is of the first part.")
+	part.When = "the part of the subagent"
+	s := newSceneOf(t, name, others(t)[name], delegating(name), part, more)
+	s.prompt = "the main question"
+	r := s.start()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if got := s.status(r); got != 0 {
+			t.Errorf("exit status %d", got)
+		}
+	}()
+	for old := time.Unix(1e9, 0); ; {
+		select {
+		case <-ended:
+		case <-time.After(time.Millisecond): // between two changes
+			files, err := filepath.Glob(filepath.Join(s.dir, ".claude", "projects", "*", "*", "subagents", "*.jsonl"))
+			for _, file := range files {
+				err = errors.Join(err, os.Chtimes(file, old, old))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		break
+	}
+	found := func(text string) {
+		t.Helper()
+		if !slices.ContainsFunc(s.entries(), func(e thread.Entry) bool {
+			return payload[thread.Line](t, e).SubagentOf != "" && strings.Contains(string(e.Payload), text)
+		}) {
+			t.Errorf("the thread lacks the subagent's %q", text)
+		}
+	}
+	found("This is of the first part.")
+
+	part.Text = "This is of the second part."
+	s.model.Drop()
+	s.model.More(delegating(name), part)
+	s.args = append(s.args, "--resume")
+	r = s.onFrom("r2", "continue", "This is of the first part.")
+	found("This is of the second part.")
+	if n := strings.Count(r.stderr.String(), "subagent session found"); n != 1 {
+		t.Errorf("the resume found %d sessions of subagents", n)
 	}
 }

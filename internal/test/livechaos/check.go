@@ -17,13 +17,13 @@ type Result struct {
 	Dialect session.Dialect
 	IDs     []string       // of the chats' entries, in the order of the Schedule's Chats
 	Thread  []thread.Entry // all of it
-	File    []byte         // the session, as the last run left it
+	File    []byte         // the sessions, as the last run left them
 	Request []byte         // what the model was asked last, JSON
 }
 
 // Check returns what is broken: a chat that is neither delivered nor pending, or both; one that the thread, the file or
-// the model has twice or not; two that have changed places; a mirrored line that is a second chat; a run that has no
-// end.
+// the model has twice or not; two that have changed places; one that came before a clear and that the model has
+// after it; a mirrored line that is a second chat; a run that has no end.
 func (r Result) Check() (broken []string) {
 	wrong := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
 	var pending thread.Pending
@@ -51,7 +51,7 @@ func (r Result) Check() (broken []string) {
 	for _, c := range pending.Chats() {
 		waits[c.ID] = true
 	}
-	inFile := r.inFile()
+	inFile, forgotten := r.inFile(), r.forgotten(order)
 	for i, id := range r.IDs {
 		switch {
 		case named[id] > 1:
@@ -64,7 +64,11 @@ func (r Result) Check() (broken []string) {
 		if inFile[i] != min(named[id], 1) {
 			wrong("chat %d is %d times in the session's file, and %d times on the thread", i, inFile[i], named[id])
 		}
-		if n := strings.Count(allText(r.Request), key(r.Chats[i].Text)); n != min(named[id], 1) {
+		n := strings.Count(allText(r.Request), key(r.Chats[i].Text))
+		switch {
+		case forgotten[i] && n > 0:
+			wrong("the model was told chat %d, which came before a clear", i)
+		case !forgotten[i] && !r.Chats[i].Clears() && n != min(named[id], 1):
 			wrong("the model was told chat %d %d times, and the thread has it %d times", i, n, named[id])
 		}
 	}
@@ -83,6 +87,20 @@ func (r Result) Check() (broken []string) {
 	return broken
 }
 
+// forgotten returns the chats before the last one that clears, given all in the order of their delivery.
+func (r Result) forgotten(order []int) map[int]bool {
+	before := map[int]bool{}
+	for at, i := range slices.Backward(order) {
+		if r.Chats[i].Clears() {
+			for _, j := range order[:at] {
+				before[j] = true
+			}
+			break
+		}
+	}
+	return before
+}
+
 // mayOvertake reports whether a chat may come before one that was posted earlier.
 func mayOvertake(c, earlier Chat) bool {
 	return c.Deliver == thread.DeliverInterrupt ||
@@ -90,9 +108,12 @@ func mayOvertake(c, earlier Chat) bool {
 }
 
 // key returns the part of a text by which it is found: no other text has it.
-func key(text string) string { return text[:strings.IndexByte(text, '.')+1] }
+func key(text string) string {
+	text = strings.TrimPrefix(text, clear)
+	return text[:strings.IndexByte(text, '.')+1]
+}
 
-// inFile counts, by their numbers, the chats in the session's file: in the lines that are the user's.
+// inFile counts, by their numbers, the chats in the sessions' files: in the lines that are the user's.
 func (r Result) inFile() map[int]int {
 	counts := map[int]int{}
 	for line := range bytes.Lines(r.File) {
@@ -109,6 +130,8 @@ func (r Result) inFile() map[int]int {
 			text = allText(queued.Attachment.Prompt)
 		case e.Kind == session.User && !e.Side:
 			text = e.Text
+		case e.Command:
+			text = allText(line)
 		}
 		for i, c := range r.Chats {
 			counts[i] += strings.Count(text, key(c.Text))

@@ -18,7 +18,7 @@ var harnesses = []string{"claude-code", "codex", "pi"}
 // The same seed makes the same schedule, and schedules in succession have each harness with each kind of fault.
 func TestMake(t *testing.T) {
 	seen := map[string]bool{}
-	delivers := map[string]int{}
+	delivers, clears := map[string]int{}, 0
 	for seed := range uint64(15) {
 		s := Make(seed, harnesses)
 		if !reflect.DeepEqual(s, Make(seed, harnesses)) {
@@ -33,6 +33,11 @@ func TestMake(t *testing.T) {
 		}
 		for i, c := range s.Chats {
 			delivers[c.Deliver]++
+			if c.Clears() {
+				if clears++; s.Harness != "claude-code" || i == Chats-1 {
+					t.Errorf("%s: chat %d clears", s, i)
+				}
+			}
 			for j, other := range s.Chats {
 				if i != j && strings.Contains(other.Text, key(c.Text)) {
 					t.Errorf("%s: chat %d has the key of chat %d", s, j, i)
@@ -43,8 +48,8 @@ func TestMake(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 15 || len(delivers) != 3 {
-		t.Errorf("seen %v, %v", seen, delivers)
+	if len(seen) != 15 || len(delivers) != 3 || clears == 0 {
+		t.Errorf("seen %v, %v, %d clears", seen, delivers, clears)
 	}
 }
 
@@ -192,6 +197,35 @@ func TestCheck(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
 		})
+	}
+}
+
+// At a clear the model forgets what came before it.
+func TestCheckClear(t *testing.T) {
+	w := world{result: Result{Dialect: session.Claude, Schedule: Schedule{Chats: []Chat{
+		{Text: "chat-1-00."}, {Text: "/clear chat-1-01."}, {Text: "chat-1-02."},
+	}}}}
+	for i, c := range w.result.Chats {
+		w.result.IDs = append(w.result.IDs, fmt.Sprint("c", i))
+		text, _ := json.Marshal(c.Text)
+		if c.Clears() {
+			text = []byte(`"<command-name>/clear</command-name> <command-args>chat-1-01.</command-args>"`)
+		}
+		w.result.File = fmt.Appendf(w.result.File, `{"type":"user","message":{"content":%s},"uuid":"%d"}`+"\n", text, i)
+	}
+	w.onThread(0, 1, 2)
+	w.asked(2)
+	if got := w.result.Check(); got != nil {
+		t.Errorf("got %q", got)
+	}
+	w.asked(0)
+	if got := w.result.Check(); !slices.Equal(got, []string{"the model was told chat 0, which came before a clear"}) {
+		t.Errorf("got %q", got)
+	}
+	w.result.Request = nil
+	want := []string{"the model was told chat 2 0 times, and the thread has it 1 times"}
+	if got := w.result.Check(); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
 	}
 }
 

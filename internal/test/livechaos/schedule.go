@@ -15,6 +15,9 @@ import (
 // Chats is how many chats a schedule has.
 const Chats = 25
 
+// claude is the harness that has a command which begins another session.
+const claude = "claude-code"
+
 // Fault is what fails.
 type Fault string
 
@@ -39,6 +42,12 @@ type Chat struct {
 	Deliver string        // a Deliver constant of package thread
 	Text    string        // no other one's text is in it
 }
+
+// clear begins a chat with which claude-code begins another session.
+const clear = "/clear "
+
+// Clears reports whether the agent forgets at this chat what came before it.
+func (c Chat) Clears() bool { return strings.HasPrefix(c.Text, clear) }
 
 // Strike is one fault.
 type Strike struct {
@@ -84,6 +93,10 @@ func Make(seed uint64, harnesses []string) Schedule {
 			c.Text += "\nin several\r\nlines\u2028here"
 		case 5:
 			c.After = 0
+		case 6:
+			if s.Harness == claude && i < Chats-1 {
+				c.Text = clear + c.Text
+			}
 		}
 		s.Chats = append(s.Chats, c)
 	}

@@ -43,6 +43,9 @@ type After struct {
 	Keep bool       `json:"keep,omitempty"` // the box stays until it is removed by hand
 }
 
+// Work reports whether there is work after the run: a push or a copy back.
+func (a *After) Work() bool { return a != nil && (a.Push != nil || a.Sync != nil) }
+
 // AfterPush asks for the branch of a completed run to be pushed to Repo, the repository that the launch was given, and
 // for a pull request where PR is set.
 type AfterPush struct {

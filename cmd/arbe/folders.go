@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -95,6 +96,15 @@ func (f folders) all(box sandbox.Ref) (notes []copied, err error) {
 		}
 	}
 	return notes, nil
+}
+
+// paths lists the folders of notes.
+func paths(notes []copied) string {
+	var all []string
+	for _, n := range notes {
+		all = append(all, n.Path)
+	}
+	return strings.Join(all, ", ")
 }
 
 // readNote returns the note in dir about a box; false if there is none.

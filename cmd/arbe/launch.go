@@ -189,7 +189,8 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 	}
 }
 
-// launch launches the task of the command line. attached is this process's hold of the box; "" for none.
+// launch launches the task of the command line. attached is this process's hold of the box if there is work after the
+// run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
 	h, err := p.host(c)
@@ -255,6 +256,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			}
 			steps.Begin(step)
 		},
+	}
+	if !task.After.Work() {
+		l.Attached = ""
 	}
 	if row != nil {
 		l.Rows = h.resolver(provider, l.Boxes, l.Progress)

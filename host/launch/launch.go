@@ -150,6 +150,8 @@ type Launched struct {
 	Box    sandbox.Sandbox `json:"-"`
 	Lease  lease.Lease     `json:"-"` // of the box
 	Offset string          `json:"-"` // of the thread: the run's entries come behind it
+
+	Attached string `json:"-"` // the Launcher's
 }
 
 // cleanupTimeout bounds the cleanup of a launch that failed.
@@ -192,7 +194,7 @@ type launching struct {
 // mean that the launch changed nothing. A run that an earlier launch has left open is continued, and one that has
 // started, or has ended, is ErrLaunched.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
-	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
+	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none", Attached: l.Attached}
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
 		return done, errors.New("the task is empty")
 	}

@@ -285,6 +285,22 @@ func TestRunSync(t *testing.T) {
 	})
 }
 
+// The folder of an environment that is to be synced comes back with the run, as that of --sync does.
+func TestRunSyncEnvironment(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, bash("echo done > answer"), say("Answered."))
+	share := filepath.Join(h.dir, "share")
+	write(t, filepath.Join(share, "question"), "so?\n")
+	file := write(t, filepath.Join(h.dir, "env.yaml"), "folders: [{host: share, path: shared, access: sync}]\n")
+	out, err := h.try(h.with("run", []string{"--environment-file", file, "--", "answer"})...)
+	if err != nil || !strings.Contains(out, "· "+share+": 1 file copied back (1 KiB), 0 deleted, 0 conflicts\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if b, err := os.ReadFile(filepath.Join(share, "answer")); err != nil || string(b) != "done\n" {
+		t.Errorf("answer is %q, %v", b, err)
+	}
+}
+
 // A launch that fails reports why, here and on the thread, and leaves no box.
 func TestLaunchFails(t *testing.T) {
 	for _, tt := range []struct {

@@ -324,8 +324,8 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
-			Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
-			Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
+			Ephemeral: !c.Bool("keep"),
+			Snapshot:  c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}

@@ -238,7 +238,7 @@ func (l *launches) task(o delegate.Order) launch.Task {
 		Thread: o.Thread, Run: o.Run(), Author: o.Author, Driver: o.Agent, Prompt: o.Prompt, Harness: o.Harness,
 		Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
 		Box: sandbox.Options{
-			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "", AutoStop: guard + margin,
+			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "",
 			Target: os.Getenv("DAYTONA_TARGET"),
 		},
 	}

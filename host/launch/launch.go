@@ -61,7 +61,7 @@ type Task struct {
 	// Environment is the environment of a new box, for a launch with Rows; "" for the thread's, or its house's default.
 	Environment string
 
-	Box sandbox.Options   // of a new box; the launch adds labels
+	Box sandbox.Options   // of a new box; the launch adds labels. AutoStop 0: the least that the run needs
 	Env map[string]string // of the agent
 	// Secrets returns more variables of the agent, whose values are removed from all that is posted; nil for none. It
 	// is called before a box is made, and its error ends the launch. A variable of Env outranks one of the same name.
@@ -198,6 +198,9 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
 		return done, errors.New("the task is empty")
 	}
+	if _, err := t.autoStop(); err != nil {
+		return done, err
+	}
 	server, err := l.Client.Health(ctx)
 	if err != nil {
 		return done, err
@@ -257,6 +260,11 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	done.Sandbox, done.WorkDir, done.Box = box.Ref(), box.WorkDir(), box
 	if err := g.name(ctx, box.Ref()); err != nil {
 		return box, fresh, err
+	}
+	if !fresh {
+		if err := Outlast(ctx, box, g.longest()); err != nil {
+			return box, fresh, err
+		}
 	}
 	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
@@ -354,6 +362,9 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 func (g *launching) create(ctx context.Context, labels map[string]string) (box sandbox.Sandbox, err error) {
 	g.progress("making a %s sandbox", g.Provider.Name())
 	o := g.Box
+	if o.AutoStop, err = g.autoStop(); err != nil {
+		return nil, err
+	}
 	o.Labels = map[string]string{sandbox.LabelThread: g.Thread}
 	if g.Run != "" {
 		o.Labels[sandbox.LabelRun] = g.Run

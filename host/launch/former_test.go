@@ -120,7 +120,7 @@ type stayer struct {
 }
 
 func (s stayer) Open(context.Context, string) (sandbox.Sandbox, error) { return s, nil }
-func (s stayer) Ref() sandbox.Ref                                      { return sandbox.Ref{Provider: "cloud", ID: "b1"} }
+func (s stayer) Ref() sandbox.Ref                                      { return room{}.Ref() }
 func (s stayer) WorkDir() string                                       { return "/work" }
 
 func (s stayer) Outlast(_ context.Context, d time.Duration) error {
@@ -137,9 +137,9 @@ func TestFormerBoxStays(t *testing.T) {
 	var stays time.Duration
 	server, leases := fakethread.New(t, nil), fakethread.New(t, nil)
 	signal := thread.Signal{Type: thread.TypeSandbox, RunID: "r1", Harness: "pi"}
-	server.Put(thread.Entry{ID: "r1.sandbox", TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(thread.SandboxOf{
-		Signal: signal, Sandbox: thread.Box{Sandbox: thread.Sandbox{Provider: "cloud", Ref: "b1"}},
-	})})
+	made := thread.Box{Sandbox: thread.Sandbox{Provider: "cloud", Ref: "b1"}}
+	server.Put(thread.Entry{ID: "r1.sandbox", TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(
+		thread.SandboxOf{Signal: signal, Sandbox: made})})
 	signal.Type = thread.TypeStatus
 	server.Put(thread.Entry{ID: "r1.end.0", TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(
 		thread.StatusChanged{Signal: signal, Status: thread.StatusCompleted})})

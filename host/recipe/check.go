@@ -43,8 +43,8 @@ func (d *decoder) check(r *Recipe) {
 	}
 }
 
-// LeastAutoStop returns the least autostop of a box whose run may last for the time run; 0 stands for MaxRun. A provider
-// counts the time since the last call to the box, whatever works in it.
+// LeastAutoStop returns the least autostop of a box whose run may last for the time run; 0 stands for MaxRun. A
+// provider counts the time since the last call to the box, whatever works in it.
 func LeastAutoStop(run time.Duration) time.Duration { return cmp.Or(run, MaxRun) + ending }
 
 const wantAutoStop = "want at least %v, limits.run (or 72h) and %v: a stop ends the run"

@@ -41,6 +41,7 @@ type Task struct {
 	Thread string // the thread's id; it need not exist yet
 	Run    string // the run's id
 	Exec   string // in place of Run: the command for which CommandBox makes a box
+	Queued bool   // the task has waited in a queue, where a request to cancel could reach it
 	Author string // of the prompt; "" for none
 	Driver string // the author of what the agent writes; "" for Author
 	Parent *thread.Parent
@@ -201,12 +202,8 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	if _, err := t.autoStop(); err != nil {
 		return done, err
 	}
-	server, err := l.Client.Health(ctx)
+	g, err := l.look(ctx, t)
 	if err != nil {
-		return done, err
-	}
-	g := &launching{Launcher: l, Task: t, server: server}
-	if err := g.thread.read(ctx, l.Client); err != nil {
 		return done, err
 	}
 	done.Offset = cmp.Or(g.thread.next, "0")
@@ -280,6 +277,9 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	}
 	if status := g.thread.status(g.Run); status != thread.StatusRunning {
 		return box, fresh, fmt.Errorf("the run was ended during its launch: it is %s", status)
+	}
+	if g.cancelled() {
+		return box, fresh, ErrCancelled
 	}
 	g.progress("starting the runner")
 	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
@@ -428,14 +428,18 @@ func (t Task) redactor() *thread.Redactor {
 	return thread.NewRedactor(environ, names)
 }
 
-// failed posts the failure of the launch, and deletes the box that was made for it. A box in which the runner may run
-// is left to reconcile, which looks for the runner's process.
+// failed posts the failure of the launch, or its end by ErrCancelled, and deletes the box that was made for it. A box
+// in which the runner may run is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err := g.giveUp(ctx)
 	if fresh && !g.fired && g.row == nil {
 		err = g.Provider.Destroy(ctx, box.Ref().ID)
+	}
+	if errors.Is(cause, ErrCancelled) {
+		posted := g.post(ctx, g.cancelledEnd())
+		return errors.Join(err, posted, g.endRow(ctx, thread.StatusCancelled, posted))
 	}
 	posted := g.post(ctx,
 		g.entry(g.Run+".orphan.0", thread.Failed{
@@ -445,5 +449,5 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 		g.entry(g.Run+".orphan.1", thread.StatusChanged{
 			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,
 		}))
-	return errors.Join(err, posted, g.endRow(ctx, posted))
+	return errors.Join(err, posted, g.endRow(ctx, thread.StatusFailed, posted))
 }

@@ -71,7 +71,8 @@ func (f folders) note(box sandbox.Ref, n copied, b folder.Base) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(filepath.Join(dir, copiedFile), append(text, '\n')) // last, because it makes the note valid
+	// Last, because it makes the note valid.
+	return durable.WriteFile(filepath.Join(dir, copiedFile), append(text, '\n'))
 }
 
 // has returns the note of a box; false if this host has none.

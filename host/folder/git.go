@@ -61,7 +61,13 @@ func (g *gitMerge) take(ctx context.Context, listed Manifest, changes []change) 
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		here[dir] = err == nil || g.Base.Manifest[path.Join(dir, ".git")].Type != Absent
+		there := g.Base.Manifest[path.Join(dir, ".git")].Type != Absent
+		here[dir] = err == nil || there
+		if !there { // for this merge its base is not known: it is read for the next one
+			if err := g.lookAt(ctx, dir); err != nil {
+				return nil, err
+			}
+		}
 	}
 	for _, c := range changes {
 		if dir, is := repositoryOf(c.path); is && here[dir] && !stored(c) {
@@ -97,11 +103,6 @@ func stored(c change) bool {
 // bring prepares the merge of one repository: its objects come.
 func (g *gitMerge) bring(ctx context.Context, dir string, listed Manifest) error {
 	git := path.Join(dir, ".git")
-	if g.Base.Manifest[git].Type == Absent { // made on both sides
-		if err := g.lookAt(ctx, dir); err != nil {
-			return err
-		}
-	}
 	box, read := g.states[dir]
 	changed := g.changed(dir)
 	_, err := g.root.Lstat(git)

@@ -17,10 +17,10 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// stateScript reports what git has recorded of the repository at $2, below the working directory $3, into the folder $1:
-// "state", the lengths of its parts, and the length and SHA-256 of the file with all; "other" for a repository whose
-// records are elsewhere, as those of a linked worktree are; or "none" and why there is no report. It repeats a report of
-// which the beginning has changed meanwhile.
+// stateScript reports what git has recorded of the repository at $2, below the working directory $3, into the folder
+// $1: "state", the lengths of its parts, and the length and SHA-256 of the file with all; "other" for a repository
+// whose records are elsewhere, as those of a linked worktree are; or "none" and why there is no report. It repeats a
+// report of which the beginning has changed meanwhile.
 var stateScript = `dir=$1 top=$3
 rm -rf "$dir"; (umask 077; mkdir -p "$dir") || exit
 exec </dev/null
@@ -44,11 +44,10 @@ for try in 1 2 3; do
 		[ ! -e "$records/$name" ] || { echo "$name"; break; }
 	done >"$dir/4"
 	g rev-list -g refs/stash -- >"$dir/5" 2>/dev/null
-	` + sh(repository.AddedCommand) + ` >"$dir/6" 2>"$dir/said" || none
 	[ "$before" != "$(look | sha256sum)" ] || break
 done
-cat "$dir"/[0-6] >"$dir/state" || exit
-echo state $(for n in 0 1 2 3 4 5 6; do wc -c <"$dir/$n"; done) $(wc -c <"$dir/state") $(sha256sum <"$dir/state" | cut -c1-64)`
+cat "$dir"/[0-5] >"$dir/state" || exit
+echo state $(for n in 0 1 2 3 4 5; do wc -c <"$dir/$n"; done) $(wc -c <"$dir/state") $(sha256sum <"$dir/state" | cut -c1-64)`
 
 // sh returns a command of git as a script has it. No argument has a quote.
 func sh(args []string) string { return "g '" + strings.Join(args, "' '") + "'" }

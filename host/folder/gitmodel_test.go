@@ -20,8 +20,8 @@ import (
 // seedVar is the variable with the first seed that TestRepositories plays.
 const seedVar = "ARBE_SYNC_SEED"
 
-// TestRepositories has a user and an agent use git at random in two copies of a repository, and merges, three times in a
-// row. checkMerge has what must be then.
+// TestRepositories has a user and an agent use git at random in two copies of a repository, and merges, three times in
+// a row. checkMerge has what must be then.
 func TestRepositories(t *testing.T) { playRepositories(t, 6) }
 
 // TestFullRepositories is TestRepositories with more seeds.
@@ -65,7 +65,7 @@ func playRepository(t *testing.T, boxes sandbox.Provider, seed uint64, sum *outc
 	delivered := map[string]bool{}
 	for round := range 3 {
 		user.log, agent.log = nil, nil
-		user.play(r.IntN(8), []work{none2, light, heavy}[r.IntN(3)])
+		user.play(r.IntN(8), []work{idle, light, heavy}[r.IntN(3)])
 		agent.play(2+r.IntN(8), heavy)
 		before, box := take(t, s.Path), take(t, s.work())
 		named := commitsOf(t, s.Path)
@@ -81,13 +81,14 @@ func playRepository(t *testing.T, boxes sandbox.Provider, seed uint64, sum *outc
 			boxDir: s.work(), deletes: s.Delete, named: named, delivered: delivered,
 		}
 		if faults := m.check(t); len(faults) > 0 {
-			t.Fatalf("seed %d, round %d:\n%s\nuser: %s\nagent: %s\nbase %v\nuser %v\nbox  %v\nnow  %v\n%+v", seed, round,
-				strings.Join(faults, "\n"), user, agent, base, before, box, m.after, res.Stored)
+			t.Fatalf("seed %d, round %d:\n%s\nuser: %s\nagent: %s\nbase %v\nuser %v\nbox  %v\nnow  %v\n%+v",
+				seed, round, strings.Join(faults, "\n"), user, agent, base, before, box, m.after, res.Stored)
 		}
 		m.count(sum)
 		again, err := s.Pull(t.Context(), s.box)
 		if now := take(t, s.Path); err != nil || !now.equal(m.after) || len(again.Stored) > 0 {
-			t.Fatalf("seed %d, round %d: a second sync: %v, %+v\nwas %v\nis  %v", seed, round, err, again.Stored, m.after, now)
+			t.Fatalf("seed %d, round %d: a second sync: %v, %+v\nwas %v\nis  %v", seed, round, err, again.Stored,
+				m.after, now)
 		}
 		s.Base = again.Base
 		base = box
@@ -241,7 +242,8 @@ func (m merged) check(t *testing.T) (faults []string) {
 			bad("the index has %s for %s, and the user staged %s", m.after.index[name], name, e)
 		}
 	}
-	if out, ok := gitIn(t, m.dir, "fsck", "--connectivity-only", "--no-dangling"); !ok || strings.Contains(out, "missing") {
+	out, ok := gitIn(t, m.dir, "fsck", "--connectivity-only", "--no-dangling")
+	if !ok || strings.Contains(out, "missing") {
 		bad("fsck: %s", out)
 	}
 
@@ -379,7 +381,7 @@ func (p *player) String() string { return strings.Join(p.log, "; ") }
 type work int
 
 const (
-	none2 work = iota // what an editor does: look
+	idle  work = iota // what an editor does: look
 	light             // and edit, stage
 	heavy
 )
@@ -518,6 +520,7 @@ func (p *player) deed(n int) {
 	case 30:
 		p.git("branch", "-f", p.branch(), pick("HEAD", "HEAD~1"))
 	case 31:
-		p.git(strings.Fields(pick("checkout -q --detach", "add -N .", "checkout -q --orphan "+name, "notes add -m x"))...)
+		p.git(strings.Fields(
+			pick("checkout -q --detach", "add -N .", "checkout -q --orphan "+name, "notes add -m x"))...)
 	}
 }

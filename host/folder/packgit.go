@@ -15,8 +15,8 @@ import (
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
-// git writes the content of a .git. Its records (HEAD, refs, index and all else but objects) are as of one moment, which
-// is between two reads of the objects: each object that the records name was there then, and git moves objects by
+// git writes the content of a .git. Its records (HEAD, refs, index and all else but objects) are as of one moment,
+// which is between two reads of the objects: each object that the records name was there then, and git moves objects by
 // writing the new file first.
 func (p *packer) git(ctx context.Context, dir string) (err error) {
 	folders, _, err := p.scan(dir)
@@ -191,6 +191,9 @@ func (p *packer) copyRecords(tmp string, all []record) (whole bool, err error) {
 
 // copyRecord copies one file, with its mode and its time.
 func (p *packer) copyRecord(r record, to string) error {
+	if p.reading != nil {
+		p.reading(r.name)
+	}
 	f, info, err := openFile(p.root, r.name)
 	if err != nil {
 		return err

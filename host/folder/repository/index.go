@@ -98,7 +98,8 @@ func (r *Repo) unlock(lock string) error {
 }
 
 // writeIndex sets entries of the index, all at once. Their files count as not looked at: git compares them at its next
-// look. restore puts the old index back. The caller has the lock.
+// look. The new index has the time of the old one, because git does not trust an entry that is as young as the index:
+// such a file may have changed within the same second. restore puts the old index back. The caller has the lock.
 func (r *Repo) writeIndex(ctx context.Context, set map[string]Entry, zero string) (restore func() error, err error) {
 	path := filepath.Join(r.git, "index")
 	to, old := filepath.Join(r.git, newIndex), filepath.Join(r.git, oldIndex)
@@ -118,6 +119,9 @@ func (r *Repo) writeIndex(ctx context.Context, set map[string]Entry, zero string
 		Args: []string{"update-index", "-z", "--index-info"}, Env: []string{"GIT_INDEX_FILE=" + to},
 		Stdin: strings.NewReader(gone.String() + set2.String()),
 	})
+	if err == nil && there {
+		err = sameTime(path, to)
+	}
 	if err == nil {
 		err = syncFile(to)
 	}
@@ -166,6 +170,15 @@ func copyFile(from, to string) (there bool, err error) {
 	}
 	_, err = io.Copy(g, f)
 	return true, errors.Join(err, g.Close())
+}
+
+// sameTime gives a file the time of another one.
+func sameTime(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	return os.Chtimes(to, time.Time{}, info.ModTime())
 }
 
 // syncFile writes a file to disk.

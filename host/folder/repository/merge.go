@@ -13,8 +13,8 @@ import (
 	"arbe.0sk.ar/runner/internal/git"
 )
 
-// Merge merges the box's state into the repository, whose files have been merged, and returns what it has named. Base is
-// the state that both began with; nil for an unknown one. own reports whether the file at a path is the user's own
+// Merge merges the box's state into the repository, whose files have been merged, and returns what it has named. Base
+// is the state that both began with; nil for an unknown one. own reports whether the file at a path is the user's own
 // version, and not what the box's change has made of it. The objects of box must have come (Lacks, Add).
 func (r *Repo) Merge(
 	ctx context.Context, base *State, box State, own func(path string) (bool, error),
@@ -33,6 +33,11 @@ func (r *Repo) Merge(
 		user.Busy = lockName
 	}
 	f := facts{r: r, ctx: ctx, user: user, own: own}
+	for name, oid := range box.Refs {
+		if base != nil && oid == user.Refs[name] && oid != base.Refs[name] {
+			f.moved = append(f.moved, name)
+		}
+	}
 	plan := Decide(base, user, box, Facts{Contains: f.contains, Has: f.has, Changed: f.changed, Own: f.isOwn})
 	if f.err != nil {
 		return nil, f.err
@@ -52,7 +57,9 @@ type facts struct {
 	ctx  context.Context
 	user State
 	own  func(path string) (bool, error)
-	err  error
+	// moved are refs that are at the box's already, mostly since a Merge that was killed.
+	moved []string
+	err   error
 }
 
 // failed keeps an error.
@@ -75,9 +82,11 @@ func (f *facts) contains(commit, other string) bool {
 }
 
 func (f *facts) has(object string) bool {
-	args := []string{
-		"rev-list", "--objects", "--max-count=1", object, "--not", "--exclude=" + ours + "*", "--all",
+	args := []string{"rev-list", "--objects", "--max-count=1", object, "--not", "--exclude=" + ours + "*"}
+	for _, name := range f.moved {
+		args = append(args, "--exclude="+name)
 	}
+	args = append(args, "--all")
 	if f.user.Commit != "" {
 		args = append(args, f.user.Commit)
 	}
@@ -128,7 +137,7 @@ func (r *Repo) moduleAt(ctx context.Context, path, commit string) (bool, error) 
 	if _, err := os.Lstat(filepath.Join(dir, ".git")); errors.Is(err, os.ErrNotExist) {
 		return true, nil
 	}
-	module := Repo{dir: dir, git: filepath.Join(dir, ".git")}
+	module := Repo{dir: dir, git: filepath.Join(dir, ".git"), empty: r.empty}
 	out, err := module.maybe(ctx, CommitCommand...)
 	return strings.TrimSpace(string(out)) == commit, err
 }
@@ -151,7 +160,7 @@ func (r *Repo) apply(ctx context.Context, user State, p Plan) ([]Name, error) {
 			if err := errors.Join(restore(), context.Cause(ctx)); err != nil {
 				return nil, err
 			}
-			p.Stored = append(p.Stored, Stored{"HEAD", p.Commit, err.Error()})
+			p.Stored = append(p.Stored, Stored{"HEAD", p.Commit, "git refuses to move it: " + complaint(err)})
 		}
 	}
 	if err := r.moveRefs(ctx, user, &p); err != nil {
@@ -256,16 +265,19 @@ func (r *Repo) moveRefs(ctx context.Context, user State, p *Plan) error {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
 			}
-			p.Stored = append(p.Stored, Stored{ref.Name, ref.New, "git refuses to move it: " + lastLine(err)})
+			p.Stored = append(p.Stored, Stored{ref.Name, ref.New, "git refuses to move it: " + complaint(err)})
 		}
 	}
 	return nil
 }
 
-// lastLine returns the last line of an error's text.
-func lastLine(err error) string {
+// complaint returns what git has printed, of an error of it.
+func complaint(err error) string {
 	text := strings.TrimSpace(err.Error())
-	return text[strings.LastIndex(text, "\n")+1:]
+	if at := strings.LastIndex(text, "fatal: "); at >= 0 {
+		text = text[at+len("fatal: "):]
+	}
+	return strings.ReplaceAll(text, "\n", " ")
 }
 
 // zero returns the name of no object, as long as the names of the repository are.

@@ -18,6 +18,7 @@ import (
 type Repo struct {
 	dir   string // of the working tree
 	git   string // of what git has recorded
+	empty string // an empty folder, which stands for the working tree: git runs filters for files that it looks at
 	state string // the folder of the caller's state: what it names in the repository is its own
 	name  string // of the refs below refs/arbe/
 
@@ -27,21 +28,26 @@ type Repo struct {
 	Step func() error
 }
 
-// ErrLinked is returned for a repository whose records are elsewhere: a linked worktree, or one of which the records are
-// outside of the folder.
+// ErrLinked is returned for a repository whose records are elsewhere: a linked worktree, or one of which the records
+// are outside of the folder.
 var ErrLinked = errors.New("its records are not in the folder")
 
-// Open opens the repository whose working tree is dir. Its records must be below root. state is the caller's own folder,
-// and name that of the refs that Merge makes: refs/arbe/<name>.
+// Open opens the repository whose working tree is dir. Its records must be below root. state is the caller's own
+// folder, and name that of the refs that Merge makes: refs/arbe/<name>.
 func Open(ctx context.Context, root, dir, state, name string) (*Repo, error) {
-	r := &Repo{dir: dir, git: filepath.Join(dir, ".git"), state: state, name: name}
+	r := &Repo{
+		dir: dir, git: filepath.Join(dir, ".git"), empty: filepath.Join(state, "empty"), state: state, name: name,
+	}
+	if err := os.MkdirAll(r.empty, 0o700); err != nil {
+		return nil, err
+	}
 	out, err := r.run(ctx, "rev-parse", "--absolute-git-dir", "--git-common-dir")
 	if err != nil {
 		return nil, err
 	}
 	records, common, _ := strings.Cut(strings.TrimSuffix(out, "\n"), "\n")
 	if !filepath.IsAbs(common) {
-		common = filepath.Join(dir, common)
+		common = filepath.Join(r.empty, common)
 	}
 	real := func(path string) (string, error) { return filepath.EvalSymlinks(path) }
 	var errs [3]error
@@ -63,12 +69,12 @@ func (r *Repo) run(ctx context.Context, args ...string) (string, error) {
 	return r.do(ctx, git.Command{Args: args})
 }
 
-// do runs git in the repository. Its configuration may include files of the working tree, which are the agent's: it gets
-// nothing to run, and no way to another server.
+// do runs git in the repository. Its configuration may include files of the working tree, which are the agent's: it
+// gets nothing to run, and no way to another server.
 func (r *Repo) do(ctx context.Context, c git.Command) (string, error) {
-	c.Dir, c.Args = r.dir, append(git.Safe(), c.Args...)
+	c.Dir, c.Args = r.empty, append(git.Safe(), c.Args...)
 	c.Env = append([]string{
-		"GIT_DIR=" + r.git, "GIT_WORK_TREE=" + r.dir, "HOME=" + os.DevNull, "XDG_CONFIG_HOME=" + os.DevNull,
+		"GIT_DIR=" + r.git, "GIT_WORK_TREE=" + r.empty, "HOME=" + os.DevNull, "XDG_CONFIG_HOME=" + os.DevNull,
 		"GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_LITERAL_PATHSPECS=1",
 		"GIT_COMMITTER_NAME=arbe", "GIT_COMMITTER_EMAIL=arbe@localhost",
 	}, c.Env...)
@@ -98,12 +104,11 @@ func (r *Repo) maybe(ctx context.Context, args ...string) ([]byte, error) {
 // State returns what git has recorded.
 func (r *Repo) State(ctx context.Context) (State, error) {
 	parts := make([][]byte, sections)
-	var errs [5]error
+	var errs [4]error
 	parts[sectionHead], errs[0] = r.maybe(ctx, HeadCommand...)
 	parts[sectionCommit], errs[1] = r.maybe(ctx, CommitCommand...)
 	parts[sectionRefs], errs[2] = r.all(ctx, nil, RefsCommand...)
 	parts[sectionIndex], errs[3] = r.all(ctx, nil, IndexCommand...)
-	parts[sectionNew], errs[4] = r.all(ctx, nil, AddedCommand...)
 	if err := errors.Join(errs[:]...); err != nil {
 		return State{}, err
 	}

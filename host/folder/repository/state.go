@@ -22,6 +22,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -62,7 +63,6 @@ const (
 	sectionIndex
 	sectionBusy
 	sectionStash
-	sectionNew // paths that will be added (git add -N): their entries have no content yet
 	sections
 )
 
@@ -74,8 +74,8 @@ var (
 		"for-each-ref", "--format=%(objectname) %(refname) " +
 			"%(if)%(symref)%(then)symbolic%(end) %(if)%(worktreepath)%(then)taken%(end)",
 	}
-	IndexCommand = []string{"ls-files", "-s", "-t", "-z"}
-	AddedCommand = []string{"diff-files", "--name-only", "-z", "--diff-filter=A", "--ignore-submodules=all"}
+	// It looks at no file: git would run filters of the configuration for that.
+	IndexCommand = []string{"ls-files", "-s", "-z", "--debug"}
 )
 
 // Operations are the files of git while something is in progress.
@@ -108,11 +108,6 @@ func Parse(parts [][]byte) (s State, err error) {
 	if s.Index, err = parseIndex(parts[sectionIndex]); err != nil {
 		return s, err
 	}
-	for path := range bytes.SplitSeq(parts[sectionNew], []byte{0}) {
-		if _, is := s.Index[string(path)]; is {
-			s.Index[string(path)] = Entry{Mode: intent}
-		}
-	}
 	for _, oid := range append([]string{s.Commit}, s.Stash...) {
 		if oid != "" && !objectName(oid) {
 			return s, fmt.Errorf("state of a repository: %.100q is no object", oid)
@@ -126,23 +121,39 @@ func objectName(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// parseIndex reads the output of IndexCommand: "TAG MODE OBJECT STAGE TAB PATH NUL" for each entry.
+// Flags of entries of an index, as git prints them.
+const (
+	flagIntent = 1 << 29
+	flagSparse = 1 << 30
+)
+
+// about is how many lines follow an entry; the last one ends with its flags.
+const about = 5
+
+// parseIndex reads the output of IndexCommand: "MODE OBJECT STAGE TAB PATH NUL" and lines about it for each entry.
 func parseIndex(b []byte) (Index, error) {
 	x := Index{}
-	for record := range bytes.SplitSeq(b, []byte{0}) {
-		if len(record) == 0 {
-			continue
-		}
+	for len(b) > 0 {
+		record, rest, _ := bytes.Cut(b, []byte{0})
 		head, path, _ := strings.Cut(string(record), "\t")
+		var last []byte
+		for range about {
+			last, rest, _ = bytes.Cut(rest, []byte{'\n'})
+		}
+		_, text, _ := bytes.Cut(last, []byte("flags: "))
+		flags, err := strconv.ParseUint(string(text), 16, 64)
 		f := strings.Fields(head)
-		if len(f) != 4 || path == "" || !objectName(f[2]) {
-			return nil, fmt.Errorf("index of a repository: unexpected entry %.100q", record)
+		if err != nil || len(f) != 3 || path == "" || !objectName(f[1]) {
+			return nil, fmt.Errorf("index of a repository: unexpected entry %.100q", b[:min(len(b), 300)])
 		}
-		e := Entry{Mode: f[1], Object: f[2], Sparse: f[0] == "S"}
-		if f[3] != "0" {
-			e = Entry{Mode: unmerged, Object: x[path].Object + strings.Join(f[1:], " ") + "\n"}
+		e := Entry{Mode: f[0], Object: f[1], Sparse: flags&flagSparse != 0}
+		switch {
+		case f[2] != "0":
+			e = Entry{Mode: unmerged, Object: x[path].Object + head + "\n"}
+		case flags&flagIntent != 0:
+			e = Entry{Mode: intent}
 		}
-		x[path] = e
+		x[path], b = e, rest
 	}
 	return x, nil
 }

@@ -64,6 +64,7 @@ var may = map[string][]string{
 	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/exec", "host/delegate", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/recipe", "host/reconcile", "host/resolve", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
+	"internal/git":              {"internal/procgroup"},
 	"internal/jsonscan":         {},
 	"internal/openfiles":        {},
 	"internal/pause":            {},

@@ -57,7 +57,7 @@ var meanings = func() map[string]uint {
 		beat posted pending uptimeMs nextMs agent turn outcome name command stream
 		errorClass exitCode signal durationMs lines digest leftovers stderrTail lastEntryAt silentMs
 		childThreadId agentId from until corrected title unread nothing skipped
-		execId timeoutMs timedOut cancelled dropped
+		execId timeoutMs timedOut cancelled dropped stored
 	`) {
 		m[name] = uint(i)
 	}

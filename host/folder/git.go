@@ -111,12 +111,12 @@ func (g *gitMerge) bring(ctx context.Context, dir string, listed Manifest) error
 		return nil // it was removed in the box
 	case errors.Is(err, fs.ErrNotExist):
 		if changed {
-			g.leave(dir, "it was removed here: the box's commits stay in the box")
+			g.leave(dir, fmt.Errorf("the repository %s was removed here: the box's commits stay in the box", shown(dir)))
 		}
 		return nil
 	case !read:
 		if why := g.why[dir]; why != "" && changed {
-			g.leave(dir, "it can't be read in the box: "+why)
+			g.leave(dir, fmt.Errorf("the box's repository %s can't be read: %s", shown(dir), why))
 		}
 		return nil
 	}
@@ -127,16 +127,23 @@ func (g *gitMerge) bring(ctx context.Context, dir string, listed Manifest) error
 	if errors.Is(err, repository.ErrLinked) {
 		return nil
 	}
-	if err != nil {
-		return err
+	var wants, haves []string
+	if err == nil {
+		repo.Step, repo.LockWait = g.step, g.lockWait
+		wants, haves, err = repo.Lacks(ctx, g.base(dir), box)
 	}
-	repo.Step, repo.LockWait = g.step, g.lockWait
-	wants, haves, err := repo.Lacks(ctx, g.base(dir), box)
+	var refused error
 	if err == nil && len(wants) > 0 {
-		err = g.remote.objects(ctx, dir, repo, wants, haves)
+		if refused, err = g.remote.objects(ctx, dir, repo, wants, haves); err != nil {
+			return err // the box fails: nothing is merged
+		}
 	}
-	if err != nil {
-		return err
+	switch err = errors.Join(err, refused); {
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	case err != nil: // the files come
+		g.leave(dir, err)
+		return nil
 	}
 	if g.repos == nil {
 		g.repos = map[string]*repository.Repo{}
@@ -146,9 +153,9 @@ func (g *gitMerge) bring(ctx context.Context, dir string, listed Manifest) error
 }
 
 // leave notes that a repository is not merged.
-func (g *gitMerge) leave(dir, why string) {
+func (g *gitMerge) leave(dir string, why error) {
 	g.left[dir] = true
-	g.unread = errors.Join(g.unread, fmt.Errorf("the repository %s: %s", shown(dir), why))
+	g.unread = errors.Join(g.unread, why)
 }
 
 // changed reports whether the box has changed anything below a .git that may be work.

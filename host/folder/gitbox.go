@@ -102,8 +102,11 @@ func (r *remote) records(ctx context.Context, dir string) (s *repository.State, 
 	return s, "", err
 }
 
-// objects brings the objects of a repository in the box that the user's repository lacks.
-func (r *remote) objects(ctx context.Context, dir string, to *repository.Repo, wants, haves []string) error {
+// objects brings the objects of a repository in the box that the user's repository lacks. refused is why that one does
+// not take them.
+func (r *remote) objects(
+	ctx context.Context, dir string, to *repository.Repo, wants, haves []string,
+) (refused, err error) {
 	var files []sandbox.File
 	for name, list := range map[string][]string{"want": wants, "have": haves} {
 		text := []byte(strings.Join(append(list, ""), "\n"))
@@ -112,7 +115,7 @@ func (r *remote) objects(ctx context.Context, dir string, to *repository.Repo, w
 		})
 	}
 	if err := r.box.Upload(ctx, files...); err != nil {
-		return err
+		return nil, err
 	}
 	out, err := script(ctx, r.box, scriptTimeout, objectsScript, r.place(), path.Join(r.box.WorkDir(), dir))
 	is := strings.Fields(out)
@@ -120,9 +123,13 @@ func (r *remote) objects(ctx context.Context, dir string, to *repository.Repo, w
 		err = fmt.Errorf("unexpected output %.100q", out)
 	}
 	if err != nil {
-		return fmt.Errorf("pack the commits of the box's repository %s: %w", shown(dir), err)
+		return nil, fmt.Errorf("pack the commits of the box's repository %s: %w", shown(dir), err)
 	}
-	return r.fetch(ctx, "pack", is, func(b *bufio.Reader) error { return to.Add(ctx, b, wants) })
+	err = r.fetch(ctx, "pack", is, func(b *bufio.Reader) error {
+		refused = to.Add(ctx, b, wants)
+		return nil
+	})
+	return refused, err
 }
 
 // shown is a folder's path for a message.

@@ -2,6 +2,8 @@ package folder_test
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -446,13 +448,24 @@ func TestGitUnread(t *testing.T) {
 				}
 				return nil
 			}
-		}, "the repository .: it can't be read in the box: git is missing in the box"},
+		}, "the box's repository . can't be read: git is missing in the box"},
 		"it was removed here": {func(s *gitScene, _ *meddler) {
 			remove(t, s.dir(".git"))
-		}, "the repository .: it was removed here: the box's commits stay in the box"},
+		}, "the repository . was removed here: the box's commits stay in the box"},
+		"it is damaged here": {func(s *gitScene, _ *meddler) {
+			write(t, s.Path, ".git/HEAD", "nonsense\n")
+		}, "git rev-parse: exit status 128: fatal: not a git repository"},
+		"what comes is no good": {func(s *gitScene, _ *meddler) {
+			blob, err := hex.DecodeString(s.agent("hash-object", "-w", "a"))
+			must(t, err)
+			tree := filepath.Join(t.TempDir(), "tree") // with a file .git
+			must(t, os.WriteFile(tree, append([]byte("100644 .git\x00"), blob...), 0o600))
+			bad := s.agent("hash-object", "-t", "tree", "-w", "--literally", tree)
+			s.agent("branch", "bad", s.agent("commit-tree", "-m", "bad", bad))
+		}, "the box's commits are damaged: "},
 		"it is damaged in the box": {func(s *gitScene, _ *meddler) {
 			write(t, s.work(), ".git/HEAD", "nonsense\n")
-		}, "the repository .: it can't be read in the box: fatal: not a git repository"},
+		}, "the box's repository . can't be read: fatal: not a git repository"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -514,4 +527,53 @@ func TestGitRunsNothing(t *testing.T) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// TestGitBoxFaults has each call to the box fail, or bring something cut. The repository stays as it is.
+func TestGitBoxFaults(t *testing.T) {
+	t.Parallel()
+	s := newGitScene(t)
+	s.copyIn(t)
+	commit := s.commits("a", "by the agent\n")
+	before := take(t, s.Path)
+	away := errors.New("the box is away")
+	calls := 0
+	for k := 1; ; k++ {
+		cut := false
+		box := &meddler{
+			Sandbox: s.box,
+			exec: func(n int, _ *sandbox.Command) error {
+				if n == k {
+					return away
+				}
+				return nil
+			},
+			send: func(n int) error {
+				if n == k {
+					return away
+				}
+				return nil
+			},
+			fetch: func(n int, data []byte) ([]byte, error) {
+				if n == k {
+					cut = true
+					return data[:len(data)/2], nil
+				}
+				return data, nil
+			},
+		}
+		res, err := s.Pull(t.Context(), box)
+		if calls = box.n; k >= calls { // the last one tidies up
+			s.Base = res.Base
+			break
+		}
+		if now := take(t, s.Path); err == nil || !now.equal(before) || len(res.Stored) > 0 {
+			t.Fatalf("call %d (cut: %v): %v, %v", k, cut, err, now)
+		}
+		s.user("repack", "-adq") // without what has come
+	}
+	if calls < 12 {
+		t.Errorf("a sync makes %d calls only", calls)
+	}
+	s.is(commit, "rev-parse", "HEAD")
 }

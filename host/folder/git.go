@@ -111,7 +111,8 @@ func (g *gitMerge) bring(ctx context.Context, dir string, listed Manifest) error
 		return nil // it was removed in the box
 	case errors.Is(err, fs.ErrNotExist):
 		if changed {
-			g.leave(dir, fmt.Errorf("the repository %s was removed here: the box's commits stay in the box", shown(dir)))
+			const gone = "the repository %s was removed here: the box's commits stay in the box"
+			g.leave(dir, fmt.Errorf(gone, shown(dir)))
 		}
 		return nil
 	case !read:

@@ -25,25 +25,41 @@ type gitCase struct {
 
 var gitCases = []gitCase{
 	{
-		"it follows", [][]string{{"edit", "u"}, {"add", "u"}, {"edit", "w"}},
+		"it follows",
+		[][]string{{"edit", "u"}, {"add", "u"}, {"edit", "w"}},
 		[][]string{
-			{"edit", "a"}, {"edit", "n"}, {"add", "-A"}, {"rm", "-q", "gone"}, {"commit", "-qam", "by the agent"},
-			{"tag", "t"}, {"branch", "topic"}, {"edit", "b"}, {"add", "b"},
+			{"edit", "a"},
+			{"edit", "n"},
+			{"add", "-A"},
+			{"rm", "-q", "gone"},
+			{"commit", "-qam", "by the agent"},
+			{"tag", "t"},
+			{"branch", "topic"},
+			{"edit", "b"},
+			{"add", "b"},
 		},
 		true,
 	},
 	{
-		"to another branch", [][]string{{"edit", "u"}, {"add", "u"}},
+		"to another branch",
+		[][]string{{"edit", "u"}, {"add", "u"}},
 		[][]string{
-			{"edit", "a"}, {"commit", "-qam", "on main"}, {"checkout", "-qb", "feature"}, {"edit", "b"},
+			{"edit", "a"},
+			{"commit", "-qam", "on main"},
+			{"checkout", "-qb", "feature"},
+			{"edit", "b"},
 			{"commit", "-qam", "by the agent"},
 		},
 		true,
 	},
 	{
-		"it stays", [][]string{{"edit", "u"}, {"add", "u"}, {"commit", "-qm", "by the user"}},
+		"it stays",
+		[][]string{{"edit", "u"}, {"add", "u"}, {"commit", "-qm", "by the user"}},
 		[][]string{
-			{"edit", "a"}, {"commit", "-qam", "by the agent"}, {"branch", "topic"}, {"edit", "b"},
+			{"edit", "a"},
+			{"commit", "-qam", "by the agent"},
+			{"branch", "topic"},
+			{"edit", "b"},
 			{"stash", "push", "-q"},
 		},
 		false,

@@ -61,6 +61,9 @@ type After struct {
 	Keep bool       `json:"keep,omitempty"` // the box stays until it is removed by hand
 }
 
+// Work reports whether there is work after the run: a push or a copy back.
+func (a *After) Work() bool { return a != nil && (a.Push != nil || a.Sync != nil) }
+
 // AfterPush asks for the branch of a completed run to be pushed to Repo, the repository that the launch was given, and
 // for a pull request where PR is set.
 type AfterPush struct {
@@ -111,7 +114,18 @@ type Synced struct {
 	Conflicts []string `json:"conflicts"`       // paths that changed on both sides: the box's version is NAME.box
 	Deleted   int      `json:"deleted"`
 	Skipped   []string `json:"skipped,omitempty"` // paths that the box changed and that never come back, as hooks of git
-	Error     string   `json:"error,omitempty"`
+	// Stored are commits of the box that a repository here could not follow.
+	Stored []Stored `json:"stored,omitempty"`
+	Error  string   `json:"error,omitempty"`
+}
+
+// Stored is a commit of the box that is in a repository of the host by a name of its own.
+type Stored struct {
+	Path   string `json:"path,omitempty"` // of the repository, below the folder; "" for the folder itself
+	Ref    string `json:"ref"`            // refs/arbe/<thread>, or below refs/arbe/<thread>.refs/
+	Of     string `json:"of"`             // where the box has it: HEAD, a ref or stash
+	Commit string `json:"commit"`         // or another object, as an annotated tag
+	Reason string `json:"reason"`         // why the repository's own HEAD or ref stays
 }
 
 // SandboxKept is why the box of a run that has ended is kept, and until when (RFC 3339, the server's clock).

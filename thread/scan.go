@@ -57,7 +57,7 @@ var meanings = func() map[string]uint {
 		beat posted pending uptimeMs nextMs agent turn outcome name command stream
 		errorClass exitCode signal durationMs lines digest leftovers stderrTail lastEntryAt silentMs
 		childThreadId agentId from until corrected title unread nothing skipped
-		execId timeoutMs timedOut cancelled dropped reaction via quiet
+		execId timeoutMs timedOut cancelled dropped stored reaction via quiet
 	`) {
 		m[name] = uint(i)
 	}

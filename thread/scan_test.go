@@ -59,7 +59,7 @@ func TestScan(t *testing.T) {
 func TestScanCoversAllPayloads(t *testing.T) {
 	inner := map[string]bool{ // stand inside members
 		"Sandbox": true, "Box": true, "Parent": true, "SessionRef": true, "AgentProgress": true,
-		"After": true, "AfterPush": true, "AfterSync": true,
+		"After": true, "AfterPush": true, "AfterSync": true, "Stored": true,
 	}
 	names := 0
 	look := func(n ast.Node) bool {

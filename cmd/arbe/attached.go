@@ -21,11 +21,7 @@ import (
 
 // runAction launches, shows the run, and does the work after it. Until that is done it holds the run's box.
 func (p *program) runAction(c *cli.Context) error {
-	attached := "attached:" + uuid.NewString()
-	if !c.Bool("push") && !c.Bool("sync") {
-		attached = "" // there is no work after the run
-	}
-	done, err := p.launch(c, attached)
+	done, err := p.launch(c, "attached:"+uuid.NewString())
 	if err != nil {
 		return err
 	}
@@ -43,8 +39,8 @@ func (p *program) runAction(c *cli.Context) error {
 	defer signal.Stop(signals)
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
-	if attached != "" {
-		hold := lease.Hold{Holder: attached, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL}
+	if done.Attached != "" {
+		hold := lease.Hold{Holder: done.Attached, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL}
 		defer lease.Keep(ctx, done.Lease, hold)() // the launch got it
 	}
 	var fold thread.Fold
@@ -77,7 +73,7 @@ func (p *program) runAction(c *cli.Context) error {
 				return errors.Join(reach(err), p.left(done))
 			}
 			p.advise(&fold, done)
-			return errors.Join(ended(&fold, done.Run), p.after(ctx, c, h, done, attached))
+			return errors.Join(ended(&fold, done.Run), p.after(ctx, c, h, done))
 		case sig := <-signals:
 			if asked || sig != syscall.SIGINT {
 				leave()
@@ -95,11 +91,12 @@ func (p *program) runAction(c *cli.Context) error {
 
 // after does the work after the run and prints its results. A push that fails does not fail the run: its commits are
 // still in the box.
-func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch.Launched, holder string) error {
-	if holder == "" {
+func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch.Launched) error {
+	if done.Attached == "" {
 		return nil
 	}
-	run, err := h.reconciler(c).After(ctx, done.Thread, done.Run, holder)
+	copies, _ := h.folders.all(done.Sandbox) // the copy back reports an error
+	run, err := h.reconciler(c).After(ctx, done.Thread, done.Run, done.Attached)
 	if err != nil {
 		return fmt.Errorf("after the run: %w", err)
 	}
@@ -111,7 +108,7 @@ func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch
 	if r == nil {
 		return nil
 	}
-	fmt.Fprintf(p.stderr, "· %s: %s\n", c.String("dir"), synced(*r))
+	fmt.Fprintf(p.stderr, "· %s: %s\n", paths(copies), synced(*r))
 	report(p.stderr, *r)
 	if r.Error != "" {
 		return &cmdline.Exit{

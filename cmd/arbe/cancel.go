@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,12 +20,14 @@ func (p *program) cancelCommand() *cli.Command {
 		Usage:     "ask a thread's run to end",
 		ArgsUsage: "ID",
 		Description: `The request is an entry on the thread. The runner receives it within seconds: it stops the
-agent, posts the agent's remaining lines, and ends the run.`,
+agent, posts the agent's remaining lines, and ends the run. With --database a delegated task that no
+host has launched yet is ended, too: it never runs.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "cancel the run with the id `RUN` (default: the one that is running)"},
 			&cli.StringFlag{Name: "reason", Usage: "`TEXT` of the reason, for the run's end"},
 			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the request"},
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end, and print its status"},
+			databaseFlag(),
 		},
 		Action: p.cancelAction,
 	}
@@ -41,9 +44,9 @@ func (p *program) cancelAction(c *cli.Context) error {
 	}
 	var fold thread.Fold
 	signals := client.Only("signal.")
-	page, err := signals.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil {
-		return reachThread(client, err)
+	page, unread := signals.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	if unread != nil && !thread.NoThread(unread) {
+		return reachThread(client, unread)
 	}
 	run, harness := c.String("run"), ""
 	for _, r := range fold.Runs() {
@@ -51,22 +54,17 @@ func (p *program) cancelAction(c *cli.Context) error {
 			run, harness = r.ID, r.Harness
 		}
 	}
-	if statusOf(&fold, run) != thread.StatusRunning {
-		what := fmt.Sprintf("thread %s has no open run", id)
-		if run != "" {
-			what = fmt.Sprintf("run %s of thread %s is not open", run, id)
-		}
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-			"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), id)}
+	if statusOf(&fold, run) == thread.StatusRunning {
+		err = p.askToEnd(c.Context, client, run, harness, c.String("author"), c.String("reason"))
+	} else if run, err = p.cancelTask(c, id, run); err == nil && run == "" {
+		err = noOpenRun(client, &fold, c.String("run"), unread)
 	}
-	if err := p.askToEnd(c.Context, client, run, harness, c.String("author"), c.String("reason")); err != nil {
+	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	if !c.Bool("wait") {
-		return nil
-	}
-	err = signals.Follow(c.Context, page.Next, func(e thread.Entry) error {
-		if fold.Add(e); statusOf(&fold, run) != thread.StatusRunning {
+	err = signals.Follow(c.Context, cmp.Or(page.Next, "0"), func(e thread.Entry) error {
+		fold.Add(e)
+		if s := statusOf(&fold, run); s != "" && s != thread.StatusRunning {
 			return thread.ErrStop
 		}
 		return nil
@@ -76,6 +74,42 @@ func (p *program) cancelAction(c *cli.Context) error {
 	}
 	fmt.Fprintln(p.stdout, statusOf(&fold, run))
 	return nil
+}
+
+// noOpenRun is the error of a thread that has no open run, or not the one that was named.
+func noOpenRun(client *thread.Client, fold *thread.Fold, run string, unread error) error {
+	if unread != nil {
+		return reachThread(client, unread)
+	}
+	what := fmt.Sprintf("thread %s has no open run", client.Thread)
+	if run != "" {
+		what = fmt.Sprintf("run %s of thread %s is not open", run, client.Thread)
+	}
+	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
+		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), client.Thread)}
+}
+
+// cancelTask ends a task that waits for a host to launch it, and returns its run; "" where none waits, or where that is
+// not the run that was named. A host that launches the task meanwhile ends it.
+func (p *program) cancelTask(c *cli.Context, id, named string) (run string, err error) {
+	h, err := p.host(c)
+	if err != nil {
+		return "", err
+	}
+	o, waits, err := h.queued(c.Context, id)
+	if err != nil || !waits || named != "" && named != o.Run() {
+		return "", databaseExit(err)
+	}
+	ended, err := h.cancelTask(c, o, c.String("reason"))
+	switch {
+	case err != nil:
+		return "", err
+	case ended:
+		fmt.Fprintf(p.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
+	default:
+		fmt.Fprintf(p.stderr, "asked run %s to end\n", o.Run())
+	}
+	return o.Run(), nil
 }
 
 // askToEnd asks a run to end.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -17,12 +18,14 @@ func (p *program) deleteCommand() *cli.Command {
 		Usage:     "delete a thread for ever; its id is not given again",
 		ArgsUsage: "ID",
 		Description: `A thread with an open run is refused. Deleting takes the secret, or a token of arbe token
-mint --scope delete; the token of a run is refused, so no agent can delete its own thread.`,
+mint --scope delete; the token of a run is refused, so no agent can delete its own thread. With --database
+a delegated task that no host has launched yet ends first: it never runs.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{
 				Name:  "force",
 				Usage: "delete it even if a run is open; entries that its runner posts later are refused",
 			},
+			databaseFlag(),
 		},
 		Action: p.deleteAction,
 	}
@@ -37,23 +40,21 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if !c.Bool("force") {
-		var fold thread.Fold
-		add := func(e thread.Entry) error { fold.Add(e); return nil }
-		if _, err = client.Only("signal.").Read(c.Context, "0", false, add); err != nil {
-			return reachThread(client, err)
+	var fold thread.Fold
+	add := func(e thread.Entry) error { fold.Add(e); return nil }
+	_, unread := client.Only("signal.").Read(c.Context, "0", false, add)
+	if unread != nil && !thread.NoThread(unread) {
+		return reachThread(client, unread)
+	}
+	for _, r := range fold.Runs() {
+		if r.Status == thread.StatusRunning && !c.Bool("force") {
+			return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
+				"run %s of thread %s is still running: cancel it first, or use --force", r.ID, id)}
 		}
-		for _, r := range fold.Runs() {
-			if r.Status == thread.StatusRunning {
-				return &cmdline.Exit{
-					Status: 1,
-					Cause: fmt.Errorf(
-						"run %s of thread %s is still running: cancel it first, or use --force",
-						r.ID,
-						id,
-					),
-				}
-			}
+	}
+	if len(fold.Runs()) == 0 {
+		if ended, err := p.withdrawToDelete(c, id); err != nil || !ended && unread != nil {
+			return cmp.Or(err, reachThread(client, unread))
 		}
 	}
 	d, err := data(c)
@@ -78,4 +79,22 @@ func (p *program) deleteAction(c *cli.Context) error {
 	}
 	host{data: d}.forget(id)
 	return body.Close()
+}
+
+// withdrawToDelete ends the task of a thread that waits for a host to launch it; false for no such task. One that a
+// host has is refused.
+func (p *program) withdrawToDelete(c *cli.Context, id string) (ended bool, err error) {
+	h, err := p.host(c)
+	if err != nil {
+		return false, err
+	}
+	task, waits, err := h.queued(c.Context, id)
+	if err != nil || !waits {
+		return false, databaseExit(err)
+	}
+	if ended, err = h.cancelTask(c, task, "its thread is deleted"); err == nil && !ended {
+		err = &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
+			"a host launches the task of thread %s, and was asked to end it: delete the thread once it has ended", id)}
+	}
+	return ended, err
 }

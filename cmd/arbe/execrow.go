@@ -55,7 +55,7 @@ func (h host) byRow(c *cli.Context, row *launchRow, x *exec.Host, r *exec.Reques
 	}
 	t := launch.Task{
 		Thread: r.Thread, Exec: r.ID, Author: r.Author, Environment: row.asked.environment,
-		Box: sandbox.Options{AutoStop: guard + margin, Target: os.Getenv("DAYTONA_TARGET")},
+		Box: sandbox.Options{Target: os.Getenv("DAYTONA_TARGET")},
 	}
 	if err := row.follow(c.Context, &t); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -58,19 +59,20 @@ func (f folders) state(path string) string {
 }
 
 // note records that a folder was copied into a box.
-func (f folders) note(box sandbox.Ref, n copied, m folder.Manifest) error {
+func (f folders) note(box sandbox.Ref, n copied, b folder.Base) error {
 	dir := f.of(box, n.At)
 	if err := durable.MkdirAll(dir); err != nil {
 		return err
 	}
-	if err := m.Save(filepath.Join(dir, manifestFile)); err != nil {
+	if err := b.Save(filepath.Join(dir, manifestFile)); err != nil {
 		return err
 	}
-	b, err := json.Marshal(n)
+	text, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(filepath.Join(dir, copiedFile), append(b, '\n')) // last, because it makes the note valid
+	// Last, because it makes the note valid.
+	return durable.WriteFile(filepath.Join(dir, copiedFile), append(text, '\n'))
 }
 
 // has returns the note of a box; false if this host has none.
@@ -95,6 +97,15 @@ func (f folders) all(box sandbox.Ref) (notes []copied, err error) {
 		}
 	}
 	return notes, nil
+}
+
+// paths lists the folders of notes.
+func paths(notes []copied) string {
+	var all []string
+	for _, n := range notes {
+		all = append(all, n.Path)
+	}
+	return strings.Join(all, ", ")
 }
 
 // readNote returns the note in dir about a box; false if there is none.
@@ -136,6 +147,8 @@ func (f folders) pull(ctx context.Context, box sandbox.Sandbox, deletes bool) (r
 		result.Deleted += one.Deleted
 		result.Conflicts = capped(append(result.Conflicts, below(n.At, one.Conflicts)...))
 		result.Skipped = capped(append(result.Skipped, below(n.At, one.Skipped)...))
+		result.Stored = append(result.Stored, one.Stored...)
+		result.Stored = result.Stored[:min(len(result.Stored), mostPaths)]
 		if result.Error == "" {
 			result.Error = one.Error
 		}
@@ -165,6 +178,7 @@ func (f folders) pullOne(ctx context.Context, box sandbox.Sandbox, n copied, del
 		Folder: folder.Folder{Path: n.Path, Exclude: n.Exclude},
 		Base:   base,
 		State:  f.state(n.Path),
+		Name:   n.Thread,
 		Delete: deletes,
 	}
 	out, err := s.Pull(ctx, box)
@@ -175,9 +189,12 @@ func (f folders) pullOne(ctx context.Context, box sandbox.Sandbox, n copied, del
 		Conflicts: out.Conflicts,
 		Skipped:   out.Skipped,
 	}
-	if out.Base != nil {
-		err = errors.Join(err, out.Base.Save(manifest))
+	for _, s := range out.Stored {
+		result.Stored = append(result.Stored, thread.Stored{
+			Path: path.Join(n.At, s.Path), Ref: s.Ref, Of: s.Of, Commit: s.Object, Reason: s.Why,
+		})
 	}
+	err = errors.Join(err, out.Base.Save(manifest))
 	if err != nil {
 		result.Error = err.Error()
 	}
@@ -189,13 +206,24 @@ const mostPaths = 200
 
 func capped(paths []string) []string { return paths[:min(len(paths), mostPaths)] }
 
-// report prints the conflicts and the skipped paths of a copy back.
+// report prints the conflicts, the skipped paths and the named commits of a copy back.
 func report(w io.Writer, r thread.Synced) {
 	for _, path := range r.Conflicts {
 		fmt.Fprintf(w, "%s changed on both sides: merge the box's version, which stands beside it\n", path)
 	}
 	for _, path := range r.Skipped {
 		fmt.Fprintf(w, "%s changed in the box and was skipped: files of its kind are never copied back\n", path)
+	}
+	for _, s := range r.Stored {
+		where, next := "", ""
+		if s.Path != "" {
+			where = s.Path + ": "
+		}
+		if s.Of == "HEAD" {
+			next = ": git merge " + s.Ref
+		}
+		fmt.Fprintf(w, "%s%s does not follow the box's commit %.12s: %s; it is %s%s\n",
+			where, s.Of, s.Commit, s.Reason, s.Ref, next)
 	}
 }
 

@@ -189,7 +189,8 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 	}
 }
 
-// launch launches the task of the command line. attached is this process's hold of the box; "" for none.
+// launch launches the task of the command line. attached is this process's hold of the box if there is work after the
+// run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
 	h, err := p.host(c)
@@ -257,6 +258,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 			steps.Begin(step)
 		},
 	}
+	if !task.After.Work() {
+		l.Attached = ""
+	}
 	if row != nil {
 		l.Rows = h.resolver(provider, l.Boxes, l.Progress)
 	}
@@ -323,8 +327,8 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
-			Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
-			Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
+			Ephemeral: !c.Bool("keep"),
+			Snapshot:  c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}

@@ -255,10 +255,10 @@ func (l *launches) Temporary(err error) bool {
 // task returns the task of an order without what its box needs.
 func (l *launches) task(o delegate.Order) launch.Task {
 	t := launch.Task{
-		Thread: o.Thread, Run: o.Run(), Author: o.Author, Driver: o.Agent, Prompt: o.Prompt, Harness: o.Harness,
-		Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
+		Thread: o.Thread, Run: o.Run(), Queued: true, Author: o.Author, Driver: o.Agent, Prompt: o.Prompt,
+		Harness: o.Harness, Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
 		Box: sandbox.Options{
-			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "", AutoStop: guard + margin,
+			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "",
 			Target: os.Getenv("DAYTONA_TARGET"),
 		},
 	}

@@ -78,7 +78,7 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.reconciler(c).Thread(c.Context, id)
+	s, err := h.settle(c.Context, h.reconciler(c), id)
 	p.print(c, h, p.stdout, id, s)
 	if err == nil && s.Status == thread.StatusIdle && len(s.Actions) == 0 {
 		if _, missing := exists(c.Context, client); thread.NoThread(missing) {
@@ -175,7 +175,7 @@ func (p *program) settling(
 	return func(serving server.Serving) func(context.Context, string) (server.Settled, error) {
 		h, r := p.beside(c, d, cfg, serving)
 		return func(ctx context.Context, id string) (server.Settled, error) {
-			s, err := r.Thread(ctx, id)
+			s, err := h.settle(ctx, r, id)
 			if !s.Open {
 				h.forget(id)
 			}

@@ -65,7 +65,7 @@ func threadRow(t control.Thread) rows.Thread {
 	return rows.Thread{
 		ID: t.ID, House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.PinnedAt != nil,
 		Closed: t.Status == control.ThreadClosed, Parent: t.Parent, Environment: t.Environment, Sandbox: t.Sandbox,
-		Agent: agent, Claimed: t.ClaimedRun != "", CreatedAt: t.CreatedAt,
+		Agent: agent, Claimed: t.ClaimedRun != "", Waits: t.Waits, CreatedAt: t.CreatedAt,
 	}
 }
 

@@ -326,6 +326,38 @@ func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (orders
 	return orders, err
 }
 
+// TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread without
+// such a task.
+func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) (o delegate.Order, is bool, err error) {
+	var rows []taskRow
+	err = q.DB.Host().tx(ctx, "take task "+thread, func(tx pgx.Tx) (err error) {
+		rows, err = many[taskRow](ctx, tx, `
+			with t as (
+				update threads set launch_host = $1, launch_after = now() + $2::interval
+				where id = $3 and launch_after is not null and (launch_host is null or launch_after <= now())
+				returning *
+			)
+			select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, thread)
+		return err
+	})
+	if err != nil || len(rows) == 0 {
+		return o, false, err
+	}
+	return rows[0].order(), true, nil
+}
+
+// Queued returns the task of a thread that is not launched yet, one that a host has included. It returns ErrAbsent.
+func (q Queue) Queued(ctx context.Context, thread string) (o delegate.Order, err error) {
+	err = q.DB.Host().tx(ctx, "read task "+thread, func(tx pgx.Tx) error {
+		r, err := one[taskRow](ctx, tx, "task", `select `+taskColumns+`
+			from threads t join agents a on a.id = t.agent_id
+			where t.id = $1 and t.launch_after is not null`, thread)
+		o = r.order()
+		return err
+	})
+	return o, err
+}
+
 // Renew is delegate.Queue's.
 func (q Queue) Renew(ctx context.Context, thread string, lease time.Duration) error {
 	return q.change(ctx, "renew the lease of task "+thread, `update threads set launch_after = now() + $3::interval

@@ -378,14 +378,15 @@ func TestStoppedProvisioner(t *testing.T) {
 	}
 }
 
-// A deleted thread or house has no task any more, also while it is launched.
+// A deleted house has no task any more, also while it is launched.
 func TestDeletedTask(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
-	d := delegation(t, db, newHouse(t, db))
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
 	id := delegated(db.Host().Delegate(t.Context(), d))(t).Thread
 	q := control.Queue{DB: db, Host: "a"}
 	must(q.Take(t.Context(), time.Hour, 1))(t)
-	check(t, db.Host().DeleteThread(t.Context(), d.Parent, nil))
+	check(t, db.Host().DeleteHouse(t.Context(), h.id))
 	is(t, q.Renew(t.Context(), id, time.Hour), delegate.ErrLost)
 	if took := must(q.Take(t.Context(), time.Hour, 1))(t); len(took) != 0 {
 		t.Errorf("took %+v", took)
@@ -408,4 +409,76 @@ func BenchmarkDelegate(b *testing.B) {
 	slices.Sort(all)
 	b.ReportMetric(all[len(all)*99/100].Seconds()*1000, "ms-p99")
 	b.ReportMetric(all[len(all)/2].Seconds()*1000, "ms-median")
+}
+
+// A task that is to be withdrawn and the provisioners race for it: one of them gets it. The one who withdraws gets also
+// a task that is not due, and never one that a host has.
+func TestTakeOne(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
+	q := control.Queue{DB: db, Host: "withdraws"}
+	var ids []string
+	for range 20 {
+		ids = append(ids, delegated(db.Host().Delegate(t.Context(), d))(t).Thread)
+	}
+	launches := &counting{}
+	withdrawn := map[string]bool{}
+	var racing sync.WaitGroup
+	racing.Go(func() {
+		for _, id := range slices.Backward(ids) { // the provisioner begins with the others
+			o, is, err := q.TakeOne(t.Context(), id, time.Hour)
+			check(t, err)
+			if withdrawn[id] = is; is && o.Thread == id {
+				check(t, q.Done(t.Context(), id))
+			}
+		}
+	})
+	provision(t, ended(t, db), delegate.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: launches})
+	racing.Wait()
+	for _, id := range ids {
+		if n := launches.count(id); n > 1 || (n == 1) == withdrawn[id] {
+			t.Errorf("task %s was launched %d times, withdrawn %v", id, n, withdrawn[id])
+		}
+	}
+	is := func(id string) bool {
+		_, is, err := q.TakeOne(t.Context(), id, 0)
+		check(t, err)
+		return is
+	}
+	id := delegated(db.Host().Delegate(t.Context(), d))(t).Thread
+	other := control.Queue{DB: db, Host: "b"}
+	if took := must(other.Take(t.Context(), time.Hour, 1))(t); len(took) != 1 || is(id) || is(ids[0]) {
+		t.Errorf("taken from a host, or not waiting: %+v", took)
+	}
+	check(t, other.PutBack(t.Context(), id, time.Hour, false))
+	if o := must(q.Queued(t.Context(), id))(t); !is(id) || o.Prompt != "do it" || o.Attempts != 1 {
+		t.Errorf("not due, and not taken: %+v", o)
+	}
+	if _, err := q.Queued(t.Context(), ids[0]); !errors.Is(err, control.ErrAbsent) {
+		t.Errorf("a task that has ended waits: %v", err)
+	}
+}
+
+// The thread of a task that waits can be deleted, and is not launched then. That of a task that a host launches stays.
+func TestDeleteQueued(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	h := newHouse(t, db)
+	d := delegation(t, db, h)
+	q := control.Queue{DB: db, Host: "a"}
+	gone, held := delegated(db.Host().Delegate(t.Context(), d))(t), delegated(db.Host().Delegate(t.Context(), d))(t)
+	if !must(db.As(h.member).Thread(t.Context(), gone.Thread))(t).Waits {
+		t.Error("the row of a task that waits does not say so")
+	}
+	check(t, db.As(h.member).DeleteThread(t.Context(), gone.Thread, nil))
+	if took := must(q.Take(t.Context(), time.Hour, 9))(t); len(took) != 1 || took[0].Thread != held.Thread {
+		t.Errorf("took %+v", took)
+	}
+	for _, id := range []string{held.Thread, d.Parent} {
+		if err := db.As(h.member).DeleteThread(t.Context(), id, nil); !errors.Is(err, control.ErrClaimed) {
+			t.Errorf("deleted thread %s with a task that is launched: %v", id, err)
+		}
+	}
+	check(t, q.PutBack(t.Context(), held.Thread, time.Hour, true))
+	check(t, db.Host().DeleteThread(t.Context(), d.Parent, nil))
 }

@@ -40,6 +40,7 @@ type Thread struct {
 	Status      string
 	ClaimedRun  string // the run that has it, until the log knows that
 	ClaimedAt   *time.Time
+	Waits       bool // its task is not launched yet
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 }
@@ -47,7 +48,8 @@ type Thread struct {
 const threadHead = `id, house_id as house, stream_id as stream, coalesce(name, '') as name, pinned_at,
 	coalesce(parent_thread_id, '') as parent, parent_agent_id as parent_agent,
 	coalesce(environment_id, '') as environment, coalesce(sandbox_id, '') as sandbox, agent_id as agent, tags,
-	status, coalesce(claimed_run, '') as claimed_run, claimed_at, created_at, updated_at`
+	status, coalesce(claimed_run, '') as claimed_run, claimed_at, launch_after is not null as waits, created_at,
+	updated_at`
 
 // Columns of one thread, and of a list: without configs, which may be large.
 const (
@@ -254,7 +256,8 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c ThreadChange) (t T
 	return t, err
 }
 
-// DeleteThread deletes the rows of a thread and its children. It returns ErrClaimed while one of them runs.
+// DeleteThread deletes the rows of a thread and its children. It returns ErrClaimed while one of them runs, and while a
+// host launches the task of one.
 //
 // logs, where it is not nil, gets the ids of all of them while their rows are locked: no run claims one, and none gets
 // another child. Where it fails all rows stay. It may be called several times.
@@ -290,8 +293,9 @@ func lockTree(ctx context.Context, tx pgx.Tx, id string) (ids []string, err erro
 		case len(ids) == known:
 			return ids, nil
 		}
-		running, err := column[bool](ctx, tx,
-			`select status = 'running' from threads where id = any ($1) order by id for update`, ids)
+		running, err := column[bool](ctx, tx, `
+			select status = 'running' or launch_host is not null and launch_after > now()
+			from threads where id = any ($1) order by id for update`, ids)
 		if err != nil {
 			return nil, err
 		}

@@ -254,6 +254,9 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 	if err := launch.PutRunner(ctx, box, h.Runner, h.progress); err != nil {
 		return box, err
 	}
+	if err := launch.Outlast(ctx, box, p.Timeout); err != nil {
+		return box, err
+	}
 	env, err := h.environment(box, p)
 	if err != nil {
 		return box, err

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -133,7 +134,7 @@ func TestBoxFaults(t *testing.T) {
 				}
 				res, err := s.Pull(t.Context(), at(k, fault))
 				if err == nil || res.Error != err.Error() || res.Copied+res.Deleted > 0 ||
-					!maps.Equal(res.Base, s.Base) {
+					!reflect.DeepEqual(res.Base, s.Base) {
 					t.Errorf("%s at %d: %+v, %v", name, k, res, err)
 				}
 				if got := tree(t, s.Path); got != before {
@@ -248,14 +249,14 @@ func TestFolderInUse(t *testing.T) {
 		close(stop)
 		<-stopped
 		for _, name := range []string{"grows", "shrinks", "replaced", "steady"} {
-			if s.Base[name].Type != folder.File {
+			if s.Base.Manifest[name].Type != folder.File {
 				t.Errorf("%s was not sent", name)
 			}
 		}
 		// What arrived is exactly what the manifest has: a second copy, of the box's folder, has the same.
 		again := folder.Folder{Path: s.work()}
 		m, err := again.CopyIn(t.Context(), newScene(t, p).box)
-		if err != nil || !maps.Equal(m, s.Base) {
+		if err != nil || !maps.Equal(m.Manifest, s.Base.Manifest) {
 			t.Errorf("%v\nthe box has %v\nwant %v", err, m, s.Base)
 		}
 	})

@@ -32,6 +32,8 @@ type Folder struct {
 	// Exclude are patterns of paths that are not copied, in either direction. The syntax is that of .gitignore; a
 	// leading ./ anchors a pattern as a leading / does.
 	Exclude []string
+
+	reading func(name string) // called before CopyIn reads a path, only in tests; nil for none
 }
 
 // Check returns an error if Path is not a folder, or a pattern is malformed.
@@ -47,16 +49,17 @@ func (f Folder) Check() error {
 	return err
 }
 
-// Box is the part of a sandbox.Sandbox that CopyIn needs.
+// Box is the part of a sandbox.Sandbox that scripts need.
 type Box interface {
 	Home() string
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Upload(ctx context.Context, files ...sandbox.File) error
 }
 
-// Source is the part of a sandbox.Sandbox that Pull needs.
+// Source is the part of a sandbox.Sandbox that CopyIn and Pull need.
 type Source interface {
 	Box
+	WorkDir() string
 	Download(ctx context.Context, path string, w io.Writer) error
 }
 
@@ -72,10 +75,34 @@ const archiveIn = ".arbe/folder.tgz"
 // unpackScript extracts with the modes that were sent, whatever the umask, and as the box's user.
 const unpackScript = `tar -xzpf "$1" --no-same-owner; s=$?; rm -f "$1"; exit $s`
 
-// CopyIn copies the folder into the box's working directory, and returns the manifest of exactly the files that it
-// sent. It overwrites files of the box. The folder may be in use: a file that changes while it is read is read again,
-// and sent as of the last read. A file that can't be read is an error.
-func (f Folder) CopyIn(ctx context.Context, box Box) (m Manifest, err error) {
+// CopyIn copies the folder into the box's working directory, and returns what exactly it has sent. It overwrites files
+// of the box. The folder may be in use: a file that changes while it is read is read again, and sent as of the last
+// read, and a repository is sent as of one moment. A file that can't be read is an error.
+func (f Folder) CopyIn(ctx context.Context, box Source) (b Base, err error) {
+	m, err := f.send(ctx, box)
+	if err != nil {
+		return Base{}, err
+	}
+	dirs := repositories(m)
+	if len(dirs) == 0 {
+		return Base{Manifest: m}, nil
+	}
+	tmp, err := os.MkdirTemp("", "arbe-folder-")
+	if err != nil {
+		return Base{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	r, err := newRemote(box, tmp)
+	if err != nil {
+		return Base{}, err
+	}
+	defer r.tidy(ctx)
+	states, err := r.states(ctx, dirs)
+	return Base{m, states}, err
+}
+
+// send copies the files into the box.
+func (f Folder) send(ctx context.Context, box Box) (m Manifest, err error) {
 	tmp, err := os.CreateTemp("", "arbe-folder-")
 	if err != nil {
 		return nil, err

@@ -17,9 +17,9 @@ import (
 
 // errand is one Pull for another process of this program, which is killed before its change number Kill.
 type errand struct {
-	Boxes, ID, Path, State, Base string
-	Delete                       bool
-	Kill                         int
+	Boxes, ID, Path, State, Base, Name string
+	Delete                             bool
+	Kill                               int
 }
 
 // errandVar is the variable with the errand.
@@ -52,7 +52,7 @@ func runErrand(text string) error {
 	if err != nil {
 		return err
 	}
-	s := folder.Sync{Folder: folder.Folder{Path: e.Path}, Base: base, State: e.State, Delete: e.Delete}
+	s := folder.Sync{Folder: folder.Folder{Path: e.Path}, Base: base, State: e.State, Name: e.Name, Delete: e.Delete}
 	n := 0
 	s.OnStep(func() error {
 		if n++; n == e.Kill {

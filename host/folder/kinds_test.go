@@ -26,11 +26,11 @@ func TestKinds(t *testing.T) {
 		must(t, os.Link(s.dir("one"), s.dir("two")))
 		must(t, syscall.Mkfifo(s.dir("pipe"), 0o644))
 		s.copyIn(t)
-		if _, ok := s.Base["pipe"]; ok || s.Base[raw].Size != 3 {
+		if _, ok := s.Base.Manifest["pipe"]; ok || s.Base.Manifest[raw].Size != 3 {
 			t.Errorf("the manifest is wrong: %v", s.Base)
 		}
-		if s.Base["one"] != s.Base["two"] || s.Base["two"].Type != folder.File {
-			t.Errorf("a hard link was sent as %v", s.Base["two"])
+		if s.Base.Manifest["one"] != s.Base.Manifest["two"] || s.Base.Manifest["two"].Type != folder.File {
+			t.Errorf("a hard link was sent as %v", s.Base.Manifest["two"])
 		}
 		write(t, s.Path, long, "host", longest, "host")
 		for _, name := range []string{"one", long, longest, raw, "-n"} {
@@ -118,7 +118,7 @@ func TestLarge(t *testing.T) {
 		must(t, os.WriteFile(s.dir("sent"), big(1), 0o644))
 		s.copyIn(t)
 		got, err := os.ReadFile(s.work("sent"))
-		if err != nil || !bytes.Equal(got, big(1)) || s.Base["sent"].SHA256 != sha256.Sum256(got) {
+		if err != nil || !bytes.Equal(got, big(1)) || s.Base.Manifest["sent"].SHA256 != sha256.Sum256(got) {
 			t.Fatalf("%d bytes arrived, %v", len(got), err)
 		}
 		must(t, os.WriteFile(s.work("sent"), big(2), 0o644))

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"arbe.0sk.ar/runner/host/folder/repository"
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
@@ -48,6 +49,8 @@ type Sum [sha256.Size]byte
 type header struct {
 	Manifest int `json:"manifest"` // the version of the format: 1
 	Entries  int `json:"entries"`  // lines that follow
+
+	Repositories map[string]repository.State `json:"repositories,omitempty"`
 }
 
 // line is one entry of a saved manifest. Paths and targets that are not UTF-8 are in the Raw fields, as base64.
@@ -70,14 +73,14 @@ func text(s string) (string, []byte) {
 	return "", []byte(s)
 }
 
-// Encode writes the manifest as JSON lines, sorted by path, one entry at a time.
-func (m Manifest) Encode(w io.Writer) error {
+// Encode writes the base as JSON lines, sorted by path, one entry at a time.
+func (b Base) Encode(w io.Writer) error {
 	enc := json.NewEncoder(w)
-	if err := enc.Encode(header{Manifest: 1, Entries: len(m)}); err != nil {
+	if err := enc.Encode(header{1, len(b.Manifest), b.Repositories}); err != nil {
 		return err
 	}
-	for _, path := range slices.Sorted(maps.Keys(m)) {
-		e := m[path]
+	for _, path := range slices.Sorted(maps.Keys(b.Manifest)) {
+		e := b.Manifest[path]
 		l := line{Type: string(rune(e.Type)), Mode: uint32(e.Mode), Size: e.Size}
 		l.Path, l.RawPath = text(path)
 		l.Link, l.RawLink = text(e.Link)
@@ -91,21 +94,21 @@ func (m Manifest) Encode(w io.Writer) error {
 	return nil
 }
 
-// Decode reads a manifest that Encode wrote. A truncated one is an error.
-func Decode(r io.Reader) (Manifest, error) {
+// Decode reads a base that Encode wrote. A truncated one is an error.
+func Decode(r io.Reader) (b Base, err error) {
 	dec := json.NewDecoder(r)
 	var h header
 	if err := dec.Decode(&h); err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
+		return b, fmt.Errorf("read manifest: %w", err)
 	}
 	if h.Manifest != 1 {
-		return nil, fmt.Errorf("read manifest: unknown version %d", h.Manifest)
+		return b, fmt.Errorf("read manifest: unknown version %d", h.Manifest)
 	}
 	m := Manifest{}
 	for range h.Entries {
 		var l line
 		if err := dec.Decode(&l); err != nil {
-			return nil, fmt.Errorf("read manifest: %w", err)
+			return b, fmt.Errorf("read manifest: %w", err)
 		}
 		e := Entry{Mode: fs.FileMode(l.Mode), Size: l.Size, Link: l.Link + string(l.RawLink)}
 		if len(l.Type) == 1 {
@@ -114,23 +117,23 @@ func Decode(r io.Reader) (Manifest, error) {
 		if e.Type == File {
 			if n, err := hex.Decode(e.SHA256[:], []byte(l.SHA256[:min(len(l.SHA256), 64)])); err != nil ||
 				n != len(e.SHA256) {
-				return nil, fmt.Errorf("read manifest: bad SHA-256 %q", l.SHA256)
+				return b, fmt.Errorf("read manifest: bad SHA-256 %q", l.SHA256)
 			}
 		}
 		m[l.Path+string(l.RawPath)] = e
 	}
 	if len(m) != h.Entries {
-		return nil, fmt.Errorf("read manifest: %d paths in %d lines", len(m), h.Entries)
+		return b, fmt.Errorf("read manifest: %d paths in %d lines", len(m), h.Entries)
 	}
-	return m, nil
+	return Base{m, h.Repositories}, nil
 }
 
-// Save writes the manifest to the file at path. When it returns nil, the file is on disk. After an error or a crash the
+// Save writes the base to the file at path. When it returns nil, the file is on disk. After an error or a crash the
 // file is the previous one or the new one.
-func (m Manifest) Save(path string) error {
+func (b Base) Save(path string) error {
 	err := durable.Create(path, func(f io.Writer) error {
 		w := bufio.NewWriter(f)
-		if err := m.Encode(w); err != nil {
+		if err := b.Encode(w); err != nil {
 			return err
 		}
 		return w.Flush()
@@ -141,12 +144,12 @@ func (m Manifest) Save(path string) error {
 	return nil
 }
 
-// Load reads the manifest that Save wrote to the file at path.
-func Load(path string) (Manifest, error) {
+// Load reads the base that Save wrote to the file at path.
+func Load(path string) (Base, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return Base{}, err
 	}
-	m, err := Decode(bufio.NewReader(f))
-	return m, errors.Join(err, f.Close())
+	b, err := Decode(bufio.NewReader(f))
+	return b, errors.Join(err, f.Close())
 }

@@ -2,28 +2,34 @@ package folder_test
 
 import (
 	"bytes"
-	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"arbe.0sk.ar/runner/host/folder"
+	"arbe.0sk.ar/runner/host/folder/repository"
 )
 
 func TestManifest(t *testing.T) {
-	m := folder.Manifest{
+	files := folder.Manifest{
 		"a":          {Type: folder.File, Mode: 0o644, Size: 3, SHA256: folder.Sum{1, 2, 255}},
 		"<d> \n\"é":  {Type: folder.Dir, Mode: 0o700},
 		"l\xff\xfe":  {Type: folder.Link, Link: "to\xff"},
 		"d/" + "l":   {Type: folder.Link, Link: "/to \x01"},
 		"empty/file": {Type: folder.File},
 	}
+	index := repository.Index{"a": {Mode: "100644", Object: "o"}, "\xff": {Mode: "160000", Sparse: true}}
+	m := folder.Base{Manifest: files, Repositories: map[string]repository.State{
+		"":    {Head: "refs/heads/main", Commit: "c", Refs: map[string]string{"refs/heads/main": "c"}, Index: index},
+		"sub": {Stash: []string{"s"}, Busy: "MERGE_HEAD"},
+	}}
 	path := filepath.Join(t.TempDir(), "manifest")
 	for range 2 { // also over one that is there
 		must(t, m.Save(path))
 		got, err := folder.Load(path)
-		if err != nil || !maps.Equal(got, m) {
+		if err != nil || !reflect.DeepEqual(got, m) {
 			t.Fatalf("got %v, %v\nwant %v", got, err, m)
 		}
 	}

@@ -41,7 +41,7 @@ var (
 )
 
 // run applies the changes, which are sorted by path: first deletions, from the deepest, so that a file can replace a
-// folder; then the rest, folders before their content; then refs of git that were packed, and the modes of folders.
+// folder; then the rest, folders before their content; then the modes of folders.
 func (m *merge) run(ctx context.Context, changes []change) error {
 	for _, c := range slices.Backward(changes) {
 		if c.box.Type != Absent {
@@ -72,9 +72,6 @@ func (m *merge) run(ctx context.Context, changes []change) error {
 			return err
 		}
 		m.base[c.path] = c.box
-	}
-	if err := m.packRefs(ctx, changes); err != nil {
-		return err
 	}
 	for _, d := range slices.Backward(m.modes) {
 		if err := context.Cause(ctx); err != nil {

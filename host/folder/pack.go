@@ -33,11 +33,16 @@ type packer struct {
 	head  bytes.Buffer // the beginning of the file
 	spool *os.File     // the rest of a large file; nil before the first
 	made  Manifest
+
+	more     bool              // only what is not written yet
+	vanished bool              // a path was gone before it was read
+	locked   bool              // another git works below the .git that was scanned
+	reading  func(name string) // called before each path is read, only in tests; nil for none
 }
 
 // pack writes the folder as a compressed archive, with modes and without owners, and returns its manifest.
 func (f Folder) pack(ctx context.Context, w io.Writer) (m Manifest, err error) {
-	p := packer{made: Manifest{}}
+	p := packer{made: Manifest{}, reading: f.reading}
 	if p.match, err = newMatcher(f.Exclude); err != nil {
 		return nil, err
 	}
@@ -82,7 +87,10 @@ func (p *packer) dir(ctx context.Context, dir string) error {
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w: exclude it, or let it be read", err)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			p.vanished, err = true, nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -102,11 +110,14 @@ func readNames(root *os.Root, dir string) ([]string, error) {
 
 // add writes name and everything below it.
 func (p *packer) add(ctx context.Context, name string) error {
+	if p.reading != nil {
+		p.reading(name)
+	}
 	info, err := p.root.Lstat(name)
 	if err != nil {
 		return err
 	}
-	if p.match.excludes(name, info.IsDir()) {
+	if p.match.excludes(name, info.IsDir()) || p.more && p.made[name].Type == File {
 		return nil
 	}
 	e := Entry{Type: typeOf(info.Mode()), Mode: info.Mode().Perm()}
@@ -132,10 +143,13 @@ func (p *packer) add(ctx context.Context, name string) error {
 		return err
 	}
 	p.made[name] = e
-	if e.Type == Dir {
-		return p.dir(ctx, name)
+	switch {
+	case e.Type != Dir:
+		return nil
+	case path.Base(name) == ".git":
+		return p.git(ctx, name)
 	}
-	return nil
+	return p.dir(ctx, name)
 }
 
 // file writes a file. The archive needs its length before its content, so the content is copied first.

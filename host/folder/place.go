@@ -196,7 +196,7 @@ const (
 func (m *merge) beside(name, source string, e Entry) (string, error) {
 	for i := range besides {
 		to := besideName(name, e, i)
-		if to == "" || m.box[to].Type != Absent || m.Base[to].Type != Absent {
+		if to == "" || m.box[to].Type != Absent || m.Base.Manifest[to].Type != Absent {
 			continue
 		}
 		host, info, err := look(m.root, to)

@@ -40,7 +40,7 @@ func TestRandom(t *testing.T) {
 		for round := range 3 {
 			mess(t, r, s.Path, fmt.Sprint("host", round), 5)
 			mess(t, r, s.work(), fmt.Sprint("box", round), 5)
-			host, box, base := scan(t, s.Path), scan(t, s.work()), s.Base
+			host, box, base := scan(t, s.Path), scan(t, s.work()), s.Base.Manifest
 			story := fmt.Sprintf("seed %d, round %d\nhost:\n%s\nbox:\n%s", seed, round, tree(t, s.Path),
 				tree(t, s.work()))
 			res := s.pull(t)

@@ -8,19 +8,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"arbe.0sk.ar/runner/host/folder/repository"
 	"arbe.0sk.ar/runner/internal/filelock"
 )
 
 // Sync merges the box's copy of a folder back into it.
 type Sync struct {
 	Folder
-	Base  Manifest // the result of CopyIn, or the Base of the last Result
-	State string   // a folder of this host for temporary files, outside of Path, one for each Path; created if missing
+	Base  Base   // the result of CopyIn, or the Base of the last Result
+	State string // a folder of this host for temporary files, outside of Path, one for each Path; created if missing
+	// Name is that of the refs with what the box has committed and the user's repository can't follow:
+	// refs/arbe/<Name>.
+	Name string
 	// Delete deletes paths here that were deleted in the box and are here in the state that was sent.
 	Delete bool
 
-	step func() error // called before each change of the folder, only in tests: an error simulates a kill
+	step     func() error  // called before each change of the folder, only in tests: an error simulates a kill
+	lockWait time.Duration // of repository.Repo, only in tests
 }
 
 // Result is the result of a Pull.
@@ -34,10 +40,18 @@ type Result struct {
 	// Skipped are paths that the box changed and that are never copied back: git's configuration and hooks, special
 	// files.
 	Skipped []string `json:"skipped,omitempty"`
-	Error   string   `json:"error,omitempty"` // the text of Pull's error
+	// Stored are the commits of the box that the user's repositories could not follow.
+	Stored []Stored `json:"stored,omitempty"`
+	Error  string   `json:"error,omitempty"` // the text of Pull's error
 
 	// Base is the base of the next Pull from this box.
-	Base Manifest `json:"-"`
+	Base Base `json:"-"`
+}
+
+// Stored is a commit of the box in a repository here, by a name of its own.
+type Stored struct {
+	Path string `json:"path"` // of the repository; "" for the folder
+	repository.Name
 }
 
 // change is a path that the box has changed. The zero Entry of box means that it was deleted there.
@@ -88,6 +102,11 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 		return res, err
 	}
 	defer r.tidy(ctx)
+	g := gitMerge{Sync: s, root: root, remote: r, match: match}
+	// Before the files: a commit that is made in between has its files, and not the other way round.
+	if err := g.look(ctx); err != nil {
+		return res, err
+	}
 	listed, err := r.list(ctx, match)
 	if err != nil {
 		return res, err
@@ -97,6 +116,9 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	}
 	changes, skipped := s.changes(listed, match)
 	res.Skipped = skipped
+	if changes, err = g.take(ctx, listed, changes); err != nil {
+		return res, err
+	}
 	want, err := s.wanted(ctx, root, changes)
 	if err != nil {
 		return res, err
@@ -110,11 +132,8 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	}
 	m := merge{
 		Sync: s, root: root, notes: notes, box: listed, contents: contents.pieces,
-		res: &res, base: maps.Clone(s.Base), aside: map[string]string{}, reported: map[string]bool{},
+		res: &res, base: s.Base.clone().Manifest, aside: map[string]string{}, reported: map[string]bool{},
 		wanted: map[string]bool{},
-	}
-	if m.base == nil {
-		m.base = Manifest{}
 	}
 	for _, name := range want {
 		m.wanted[name] = true
@@ -122,8 +141,11 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 	if err := m.run(ctx, changes); err != nil {
 		return res, err
 	}
-	res.Base = m.base
-	return res, flush(s.Path)
+	if res.Stored, err = g.merge(ctx, listed, m.base); err != nil {
+		return res, err // with the old base: what is not decided yet is compared with it again
+	}
+	res.Base = Base{m.base, g.after()}
+	return res, errors.Join(flush(s.Path), g.unread)
 }
 
 // lock takes the lock file. The kernel releases it if the holder dies.
@@ -143,7 +165,7 @@ func lock(path string) (unlock func() error, err error) {
 
 // any reports whether the base has a path that is not excluded.
 func (s Sync) any(match matcher) bool {
-	for path, e := range s.Base {
+	for path, e := range s.Base.Manifest {
 		if !match.hides(path, e.Type == Dir) {
 			return true
 		}
@@ -153,7 +175,7 @@ func (s Sync) any(match matcher) bool {
 
 // changes returns the changes of the box, sorted by path, and the paths that are never copied back.
 func (s Sync) changes(box Manifest, match matcher) (list []change, skipped []string) {
-	g := guard{base: s.Base, box: box}
+	g := guard{base: s.Base.Manifest, box: box}
 	held := map[string]bool{}
 	consider := func(c change) {
 		part := g.holds(c.path)
@@ -167,11 +189,11 @@ func (s Sync) changes(box Manifest, match matcher) (list []change, skipped []str
 		list = append(list, c)
 	}
 	for path, e := range box {
-		if base := s.Base[path]; e != base {
+		if base := s.Base.Manifest[path]; e != base {
 			consider(change{path: path, base: base, box: e})
 		}
 	}
-	for path, e := range s.Base {
+	for path, e := range s.Base.Manifest {
 		if _, ok := box[path]; !ok && !match.hides(path, e.Type == Dir) {
 			consider(change{path: path, base: e})
 		}

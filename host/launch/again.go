@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,10 +16,13 @@ import (
 // ErrLaunched is returned for a run that an earlier launch has started, or that has ended: nothing is left to do.
 var ErrLaunched = errors.New("the run was launched before")
 
-// begin claims the thread for the run, or continues a run that an earlier launch has left open.
+// begin claims the thread for the run, or continues a run that an earlier launch has left open. It ends a run that was
+// cancelled meanwhile, with ErrCancelled.
 func (g *launching) begin(ctx context.Context) error {
 	run, there := g.thread.fold.Run(g.Run)
 	switch {
+	case !there && g.cancelled():
+		return cmp.Or(g.claim(ctx, g.cancelledEnd()), ErrCancelled)
 	case !there:
 		if err := g.unclaimed(ctx); err != nil {
 			return err
@@ -27,7 +31,9 @@ func (g *launching) begin(ctx context.Context) error {
 	case run.Status != thread.StatusRunning || run.Started != nil:
 		return ErrLaunched
 	}
-	g.again = true
+	if g.again = true; g.cancelled() {
+		return cmp.Or(g.failed(ctx, nil, false, ErrCancelled), ErrCancelled)
+	}
 	g.progress("continuing the launch of run %s", g.Run)
 	return nil
 }
@@ -36,7 +42,7 @@ func (g *launching) begin(ctx context.Context) error {
 // is posted there, too.
 func (g *launching) unbegun(ctx context.Context, cause error) error {
 	var busy *BusyError
-	if errors.Is(cause, ErrLaunched) || errors.As(cause, &busy) {
+	if errors.Is(cause, ErrLaunched) || errors.Is(cause, ErrCancelled) || errors.As(cause, &busy) {
 		return cause
 	}
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -54,7 +60,7 @@ func (g *launching) unbegun(ctx context.Context, cause error) error {
 // end ends a launch that has failed. One that will be continued gives its box up, and the run stays open.
 func (g *launching) end(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	lasting := context.WithoutCancel(ctx)
-	if g.Continued == nil || g.fired || !g.Continued(ctx, cause) {
+	if g.Continued == nil || g.fired || errors.Is(cause, ErrCancelled) || !g.Continued(ctx, cause) {
 		return g.failed(lasting, box, fresh, cause)
 	}
 	lasting, cancel := context.WithTimeout(lasting, cleanupTimeout)
@@ -105,16 +111,12 @@ func (g *launching) dropMachines(ctx context.Context, box *resolve.Box) error {
 // Refuse posts that a task is not launched, and why. It returns nil, too, for a run that has started or ended, and a
 // *BusyError where another run is open: the task's run has no place on the thread then.
 func (l *Launcher) Refuse(ctx context.Context, t Task, cause error) error {
-	server, err := l.Client.Health(ctx)
+	g, err := l.look(ctx, t)
 	if err != nil {
 		return err
 	}
-	g := &launching{Launcher: l, Task: t, server: server}
-	if err := g.thread.read(ctx, l.Client); err != nil {
-		return err
-	}
 	switch err := g.begin(ctx); {
-	case errors.Is(err, ErrLaunched):
+	case errors.Is(err, ErrLaunched), errors.Is(err, ErrCancelled):
 		return nil
 	case err != nil:
 		return err

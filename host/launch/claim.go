@@ -24,8 +24,10 @@ const signals = "signal."
 type log struct {
 	fold   thread.Fold
 	claims map[int]claim
-	next   string
-	now    time.Time // the server's clock
+	// cancels are the requests to end a run.
+	cancels []cancel
+	next    string
+	now     time.Time // the server's clock
 }
 
 type claim struct {
@@ -37,10 +39,13 @@ type claim struct {
 func (g *log) read(ctx context.Context, client *thread.Client) error {
 	from := g.next
 	if from == "" {
-		from, g.fold, g.claims = "0", thread.Fold{}, map[int]claim{}
+		from, g.fold, g.claims, g.cancels = "0", thread.Fold{}, map[int]claim{}, nil
 	}
 	page, err := client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
 		g.fold.Add(e)
+		if c, is := cancelOf(e, &g.fold); is {
+			g.cancels = append(g.cancels, c)
+		}
 		if number, is := strings.CutPrefix(e.ID, "run."); is {
 			var c thread.Claim
 			if k, err := strconv.Atoi(number); err == nil && json.Unmarshal(e.Payload, &c) == nil &&
@@ -79,8 +84,9 @@ func (g *log) free() (k int, busy string) {
 	}
 }
 
-// claim posts the run's beginning. It returns a *BusyError if another run is open or another launch was first.
-func (g *launching) claim(ctx context.Context) error {
+// claim posts the run's beginning, and more with it. It returns a *BusyError if another run is open or another launch
+// was first.
+func (g *launching) claim(ctx context.Context, more ...thread.Entry) error {
 	k, busy := g.thread.free()
 	if busy != "" {
 		return &BusyError{g.Thread, busy}
@@ -94,6 +100,7 @@ func (g *launching) claim(ctx context.Context) error {
 	run = append(run, g.entry(g.Run+".running", thread.StatusChanged{
 		Signal: g.signal(thread.TypeStatus), Status: thread.StatusRunning, Parent: g.Parent,
 	}))
+	run = append(run, more...)
 	var err error
 	if g.server.Installation != "" {
 		if _, err = g.Client.AppendAtomic(ctx, append([]thread.Entry{mine}, run...)); err != nil {

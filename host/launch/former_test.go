@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -108,6 +109,49 @@ func TestFormerBoxWithARow(t *testing.T) {
 				t.Errorf("it was refused, and the thread has %s", thread.Marshal(entries))
 			}
 		})
+	}
+}
+
+// stayer is a live box, which notes for how long it has to stay.
+type stayer struct {
+	sandbox.Sandbox
+	oneBox
+	stays *time.Duration
+}
+
+func (s stayer) Open(context.Context, string) (sandbox.Sandbox, error) { return s, nil }
+func (s stayer) Ref() sandbox.Ref                                      { return room{}.Ref() }
+func (s stayer) WorkDir() string                                       { return "/work" }
+
+func (s stayer) Outlast(_ context.Context, d time.Duration) error {
+	*s.stays = d
+	return nil
+}
+
+func (s stayer) Exec(context.Context, sandbox.Command) (sandbox.Result, error) {
+	return sandbox.Result{}, errors.New("no commands")
+}
+
+// A box of a shorter run, in which the thread is resumed, stays for the longer one.
+func TestFormerBoxStays(t *testing.T) {
+	var stays time.Duration
+	server, leases := fakethread.New(t, nil), fakethread.New(t, nil)
+	signal := thread.Signal{Type: thread.TypeSandbox, RunID: "r1", Harness: "pi"}
+	made := thread.Box{Sandbox: thread.Sandbox{Provider: "cloud", Ref: "b1"}}
+	server.Put(thread.Entry{ID: "r1.sandbox", TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(
+		thread.SandboxOf{Signal: signal, Sandbox: made})})
+	signal.Type = thread.TypeStatus
+	server.Put(thread.Entry{ID: "r1.end.0", TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(
+		thread.StatusChanged{Signal: signal, Status: thread.StatusCompleted})})
+	l := launch.Launcher{
+		Provider: stayer{oneBox: oneBox{map[string]string{}}, stays: &stays}, Client: healthy(t, server),
+		Boxes: func(string) *thread.Client { return leases.Client() },
+	}
+	_, err := l.Launch(t.Context(), launch.Task{
+		Thread: "t1", Run: "r2", Prompt: "go on", Harness: "pi", Resume: true,
+	})
+	if stays != 72*time.Hour+30*time.Minute {
+		t.Errorf("the box stays for %v; %v", stays, err)
 	}
 }
 

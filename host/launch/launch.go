@@ -41,6 +41,7 @@ type Task struct {
 	Thread string // the thread's id; it need not exist yet
 	Run    string // the run's id
 	Exec   string // in place of Run: the command for which CommandBox makes a box
+	Queued bool   // the task has waited in a queue, where a request to cancel could reach it
 	Author string // of the prompt; "" for none
 	Driver string // the author of what the agent writes; "" for Author
 	Parent *thread.Parent
@@ -61,7 +62,7 @@ type Task struct {
 	// Environment is the environment of a new box, for a launch with Rows; "" for the thread's, or its house's default.
 	Environment string
 
-	Box sandbox.Options   // of a new box; the launch adds labels
+	Box sandbox.Options   // of a new box; the launch adds labels. AutoStop 0: the least that the run needs
 	Env map[string]string // of the agent
 	// Secrets returns more variables of the agent, whose values are removed from all that is posted; nil for none. It
 	// is called before a box is made, and its error ends the launch. A variable of Env outranks one of the same name.
@@ -151,6 +152,8 @@ type Launched struct {
 	Box    sandbox.Sandbox `json:"-"`
 	Lease  lease.Lease     `json:"-"` // of the box
 	Offset string          `json:"-"` // of the thread: the run's entries come behind it
+
+	Attached string `json:"-"` // the Launcher's
 }
 
 // cleanupTimeout bounds the cleanup of a launch that failed.
@@ -193,16 +196,15 @@ type launching struct {
 // mean that the launch changed nothing. A run that an earlier launch has left open is continued, and one that has
 // started, or has ended, is ErrLaunched.
 func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
-	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none"}
+	done := Launched{Thread: t.Thread, Run: t.Run, Resume: "none", Attached: l.Attached}
 	if strings.TrimSpace(t.Prompt) == "" && !t.Live {
 		return done, errors.New("the task is empty")
 	}
-	server, err := l.Client.Health(ctx)
-	if err != nil {
+	if _, err := t.autoStop(); err != nil {
 		return done, err
 	}
-	g := &launching{Launcher: l, Task: t, server: server}
-	if err := g.thread.read(ctx, l.Client); err != nil {
+	g, err := l.look(ctx, t)
+	if err != nil {
 		return done, err
 	}
 	done.Offset = cmp.Or(g.thread.next, "0")
@@ -257,6 +259,11 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	if err := g.name(ctx, box.Ref()); err != nil {
 		return box, fresh, err
 	}
+	if !fresh {
+		if err := Outlast(ctx, box, g.longest()); err != nil {
+			return box, fresh, err
+		}
+	}
 	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
 	}
@@ -271,6 +278,9 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	}
 	if status := g.thread.status(g.Run); status != thread.StatusRunning {
 		return box, fresh, fmt.Errorf("the run was ended during its launch: it is %s", status)
+	}
+	if g.cancelled() {
+		return box, fresh, ErrCancelled
 	}
 	g.progress("starting the runner")
 	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
@@ -353,6 +363,9 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 func (g *launching) create(ctx context.Context, labels map[string]string) (box sandbox.Sandbox, err error) {
 	g.progress("making a %s sandbox", g.Provider.Name())
 	o := g.Box
+	if o.AutoStop, err = g.autoStop(); err != nil {
+		return nil, err
+	}
 	o.Labels = map[string]string{sandbox.LabelThread: g.Thread}
 	if g.Run != "" {
 		o.Labels[sandbox.LabelRun] = g.Run
@@ -416,14 +429,18 @@ func (t Task) redactor() *thread.Redactor {
 	return thread.NewRedactor(environ, names)
 }
 
-// failed posts the failure of the launch, and deletes the box that was made for it. A box in which the runner may run
-// is left to reconcile, which looks for the runner's process.
+// failed posts the failure of the launch, or its end by ErrCancelled, and deletes the box that was made for it. A box
+// in which the runner may run is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err := g.giveUp(ctx)
 	if fresh && !g.fired && g.row == nil {
 		err = g.Provider.Destroy(ctx, box.Ref().ID)
+	}
+	if errors.Is(cause, ErrCancelled) {
+		posted := g.post(ctx, g.cancelledEnd())
+		return errors.Join(err, posted, g.endRow(ctx, thread.StatusCancelled, posted))
 	}
 	posted := g.post(ctx,
 		g.entry(g.Run+".orphan.0", thread.Failed{
@@ -433,5 +450,5 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 		g.entry(g.Run+".orphan.1", thread.StatusChanged{
 			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,
 		}))
-	return errors.Join(err, posted, g.endRow(ctx, posted))
+	return errors.Join(err, posted, g.endRow(ctx, thread.StatusFailed, posted))
 }

@@ -73,7 +73,7 @@ func (t *Task) Follow(r recipe.Recipe) {
 		if t.Live {
 			t.Idle = cmp.Or(t.Idle, time.Duration(l.Idle))
 		}
-		t.Box.AutoStop = cmp.Or(time.Duration(l.AutoStop), t.Box.AutoStop)
+		t.Box.AutoStop = time.Duration(l.AutoStop)
 	}
 	if t.Box.Repo == "" && t.Dir == nil {
 		for i, p := range r.Repositories {

@@ -186,7 +186,7 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 		"ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
 	})
 	if t.Limit > 0 {
-		env["ARBE_PI_TIMEOUT"] = t.Limit.String()
+		env[variableLimit] = t.Limit.String()
 	}
 	if len(g.secret) > 0 {
 		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")

@@ -7,7 +7,6 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
 )
 
 // unclaimed returns a *BusyError where a run that the log does not have has claimed the thread's row. A claim that is
@@ -120,10 +119,10 @@ func (g *launching) giveUp(ctx context.Context) error {
 	return g.row.Fail(ctx)
 }
 
-// endRow gives the thread's row the end of a launch that failed, once that is on the log.
-func (g *launching) endRow(ctx context.Context, posted error) error {
+// endRow gives the thread's row the end of a launch, once that is on the log.
+func (g *launching) endRow(ctx context.Context, status string, posted error) error {
 	if g.Rows == nil || posted != nil || g.fired {
 		return nil // the rows follow the log
 	}
-	return g.Rows.Rows.Ended(ctx, g.Thread, g.Run, thread.StatusFailed)
+	return g.Rows.Rows.Ended(ctx, g.Thread, g.Run, status)
 }

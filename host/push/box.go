@@ -14,22 +14,10 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// prelude is the beginning of every script that runs git in a box. Configuration of the box that decides the content of
-// a commit (identity, filters, ignored files) stays in force; any that runs other programs or hides work is overridden.
-// The working directory must be the repository: a repository of a folder above it is not the box's.
-const prelude = `
-export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_EDITOR=: GIT_NO_REPLACE_OBJECTS=1 GIT_CEILING_DIRECTORIES="${PWD%/*}"
-unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_COMMON_DIR GIT_PREFIX
-g() {
-	git --no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c commit.gpgSign=false \
-		-c gc.auto=0 -c maintenance.auto=false -c status.showUntrackedFiles=normal -c diff.ignoreSubmodules=none "$@"
-}
-`
-
 // gatherScript commits what is uncommitted on the branch $1, and writes its commits into the bundle $2: all of them
 // where $3 is "whole", else those that no remote-tracking branch has. The message of the commit comes on its input.
 // It prints "refuse REASON…", "ready COMMIT" with a bundle, or "known COMMIT" without one. One host at a time runs it.
-const gatherScript = prelude + `
+const gatherScript = sandbox.GitPrelude + `
 branch=$1 bundle=$2 whole=$3
 exec 3<&0 </dev/null
 refuse() { echo "refuse $*"; exit 0; }
@@ -67,7 +55,7 @@ echo "ready $commit"`
 
 // discardScript removes the bundle $1. Where the commit $3 was pushed as the branch $2, the box learns it as it would
 // from a push of its own, so that Unsaved counts it no more.
-const discardScript = prelude + `
+const discardScript = sandbox.GitPrelude + `
 rm -f "$1"
 [ -z "$3" ] || g update-ref "refs/remotes/origin/$2" "$3"`
 
@@ -172,7 +160,7 @@ type Unsaved struct {
 // Any reports whether there is such work.
 func (u Unsaved) Any() bool { return u.Commits > 0 || u.Changes > 0 }
 
-const unsavedScript = prelude + `
+const unsavedScript = sandbox.GitPrelude + `
 exec </dev/null
 export GIT_OPTIONAL_LOCKS=0
 said=$(g rev-parse --is-inside-work-tree 2>&1) && [ "$said" = true ] || {

@@ -1,21 +1,19 @@
 package push
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/procgroup"
+	"arbe.0sk.ar/runner/internal/git"
 )
 
 // repository is a bare repository in a temporary folder of the host, from which a branch is pushed. Its git reads no
@@ -195,50 +193,30 @@ type command struct {
 	args   []string
 	stdin  io.Reader
 	remote bool // it connects to the remote, and so needs the token
-	most   int  // bytes of its output to keep; 0: mostOutput
+	most   int  // bytes of its output to keep; 0: 64 KiB
 }
 
-// Bounds of one run of git on the host.
+// Bounds of a command in the box.
 const (
 	mostOutput = 64 << 10
 	transfer   = 20 * time.Minute
-	lingering  = 500 * time.Millisecond // for its children to close its output after its end
 )
 
 // git runs git in the repository and returns its standard output.
 func (r *repository) git(ctx context.Context, c command) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, transfer)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", c.args...)
-	cmd.Dir, cmd.Stdin, cmd.WaitDelay = r.dir, c.stdin, lingering
-	cmd.Env = append(environment(r.dir), r.access(c.remote)...)
-	out, complaint := tail{most: c.most}, tail{}
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	procgroup.Lead(cmd) // git's helpers end with it
-	cmd.Cancel = func() error { return procgroup.Kill(cmd) }
-	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return out.String(), fmt.Errorf("git %s: %w: %s", c.args[0], err, strings.TrimSpace(complaint.String()))
-	}
-	return out.String(), nil
+	env := append(environment(r.dir), r.access(c.remote)...)
+	return git.Run(ctx, git.Command{Dir: r.dir, Args: c.args, Env: env, Stdin: c.stdin, Most: c.most})
 }
 
 // passed are the variables of this process that git gets, for proxies and certificates.
 var passed = []string{
-	"PATH", "TMPDIR", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
+	"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSH_AUTH_SOCK",
 }
 
-// environment returns git's environment: with this package's configuration only.
+// environment returns more of git's environment.
 func environment(dir string) []string {
-	env := []string{
-		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "GIT_DIR=" + dir, "LC_ALL=C",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=" + os.DevNull, "GIT_CONFIG_GLOBAL=" + os.DevNull,
-		"GIT_ATTR_NOSYSTEM=1",
-		"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_SSH_COMMAND=ssh -o BatchMode=yes",
-	}
+	env := []string{"GIT_DIR=" + dir, "GIT_SSH_COMMAND=ssh -o BatchMode=yes"}
 	for _, name := range passed {
 		if value, is := os.LookupEnv(name); is {
 			env = append(env, name+"="+value)
@@ -266,23 +244,3 @@ func (r *repository) access(remote bool) []string {
 	}
 	return env
 }
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	most int // 0: mostOutput
-	buf  bytes.Buffer
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	most := t.most
-	if most <= 0 {
-		most = mostOutput
-	}
-	t.buf.Write(b)
-	if over := t.buf.Len() - most; over > 0 {
-		t.buf.Next(over)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string { return t.buf.String() }

@@ -1,6 +1,10 @@
 package recipe
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+	"time"
+)
 
 // check refuses values that do not go together.
 func (d *decoder) check(r *Recipe) {
@@ -25,8 +29,10 @@ func (d *decoder) check(r *Recipe) {
 	}
 	d.checkPaths(r)
 	d.checkSecrets(r)
-	if l := r.Limits; l != nil && l.AutoStop != 0 && l.AutoStop < l.Run {
-		d.refuseKey("limits.autostop", "want no less than limits.run: a box that stops ends its run")
+	if l := r.Limits; l != nil && l.AutoStop != 0 {
+		if least := LeastAutoStop(time.Duration(l.Run)); time.Duration(l.AutoStop) < least {
+			d.refuseKey("limits.autostop", wantAutoStop, least, ending)
+		}
 	}
 	seen := map[string]bool{}
 	for i, v := range r.Volumes {
@@ -36,6 +42,12 @@ func (d *decoder) check(r *Recipe) {
 		seen[v.Path] = true
 	}
 }
+
+// LeastAutoStop returns the least autostop of a box whose run may last for the time run; 0 stands for MaxRun. A
+// provider counts the time since the last call to the box, whatever works in it.
+func LeastAutoStop(run time.Duration) time.Duration { return cmp.Or(run, MaxRun) + ending }
+
+const wantAutoStop = "want at least %v, limits.run (or 72h) and %v: a stop ends the run"
 
 // has reports whether a key is there.
 func (d *decoder) has(key string) bool { return d.at[key] != nil }

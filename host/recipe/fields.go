@@ -21,6 +21,9 @@ const (
 	maxIdle = 72 * time.Hour
 	maxStop = 30 * 24 * time.Hour
 	maxStep = 24 * time.Hour
+
+	// ending is the time that a box stays after the limit of its run: for the run's last entries, and its push.
+	ending = 30 * time.Minute
 )
 
 const (

@@ -158,6 +158,7 @@ func TestWrong(t *testing.T) {
 
 // What no schema can express, the parser refuses.
 func TestParserAlone(t *testing.T) {
+	const autostop = "limits.run (or 72h) and 30m0s: a stop ends the run"
 	for _, tt := range []struct{ doc, want string }{
 		{"", "1:1: the document is empty"},
 		{"a: b\n---\nc: d", "2:1: a second document: want one"},
@@ -171,8 +172,10 @@ func TestParserAlone(t *testing.T) {
 		{"repositories: [{repo: a/b}]\nfolders: [{host: x, path: b/c}]", "2:11: folders[0]: " +
 			"its path b/c and that of repositories[0], b, are not apart"},
 		{"limits: {run: 73h}", "1:15: limits.run: want a duration from 1m0s to 72h0m0s"},
-		{"limits: {run: 2h, autostop: 1h}", "1:29: limits.autostop: " +
-			"want no less than limits.run: a box that stops ends its run"},
+		{"limits: {run: 2h, autostop: 1h}", "1:29: limits.autostop: want at least 2h30m0s, " + autostop},
+		{"limits: {run: 1h, autostop: 1h29m}", "1:29: limits.autostop: want at least 1h30m0s, " + autostop},
+		{"name: a\nlimits: {autostop: 30m}", "2:20: limits.autostop: want at least 72h30m0s, " + autostop},
+		{"limits: {autostop: 1m}", "1:20: limits.autostop: want at least 72h30m0s, " + autostop},
 		{"secrets: [{name: A}, {name: A}]", "1:29: secrets[1].name: another secret has this name"},
 		{"env: {A: b}\nsecrets: [{name: A}]", "2:18: secrets[0].name: env has a variable of this name"},
 		{"setup: [{run: a, secrets: [A]}]", "1:28: setup[0].secrets[0]: secrets has none of this name"},

@@ -75,6 +75,7 @@ type Thread struct {
 	Sandbox     string
 	Agent       string // the bot that drives it; "" for a chat
 	Claimed     bool   // by a run that the log may not know yet
+	Waits       bool   // its task is not launched yet
 	CreatedAt   time.Time
 }
 

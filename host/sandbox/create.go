@@ -121,7 +121,7 @@ func newOrder(c Config, o Options, repo repository) order {
 	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
 	q := order{
 		Name: "arbe-" + uuid.NewString(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
-		AutoStop: int((o.AutoStop + time.Minute - 1) / time.Minute),
+		AutoStop: wholeMinutes(o.AutoStop),
 		CPU:      o.Resources.CPU, Memory: o.Resources.Memory, Disk: o.Resources.Disk,
 	}
 	if o.Snapshot != "" {

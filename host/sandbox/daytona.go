@@ -74,6 +74,7 @@ type info struct {
 	Labels      map[string]string `json:"labels"`
 	Created     time.Time         `json:"createdAt"`
 	Toolbox     string            `json:"toolboxProxyUrl"`
+	AutoStop    *int              `json:"autoStopInterval"` // minutes; 0: never
 }
 
 // why returns the box's state, and its reason if known.

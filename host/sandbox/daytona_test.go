@@ -196,6 +196,30 @@ func TestProbe(t *testing.T) {
 	probe(sandbox.Gone, "not found")
 }
 
+// TestOutlast: a box that stops too early for a run gets the time for it, and none gets less than it has.
+func TestOutlast(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	for _, tt := range []struct{ has, wants, want time.Duration }{
+		{time.Hour, 2*time.Hour + time.Second, 2*time.Hour + time.Minute},
+		{3 * time.Hour, 2 * time.Hour, 3 * time.Hour},
+		{0, 2 * time.Hour, 0},
+	} {
+		b := f.create(t, sandbox.Options{AutoStop: tt.has})
+		o := b.(interface {
+			Outlast(ctx context.Context, d time.Duration) error
+		})
+		if err := o.Outlast(t.Context(), tt.wants); err != nil {
+			t.Error(err)
+		}
+		for _, is := range f.fake.Boxes() {
+			if got := time.Duration(is.AutoStop) * time.Minute; is.ID == b.Ref().ID && got != tt.want {
+				t.Errorf("a box that stays for %v and has to for %v stays for %v", tt.has, tt.wants, got)
+			}
+		}
+	}
+}
+
 // TestAlive asks in boxes that are well, asleep, dead, and away. Asking keeps none of them awake.
 func TestAlive(t *testing.T) {
 	t.Parallel()

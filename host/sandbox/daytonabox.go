@@ -37,6 +37,25 @@ func (b *daytonaBox) Destroy(ctx context.Context) error {
 	return b.p.destroy(ctx, b.id)
 }
 
+// Outlast has the box stay for at least d without a call to it. Daytona counts calls, and not what works in the box.
+func (b *daytonaBox) Outlast(ctx context.Context, d time.Duration) error {
+	i, err := b.p.look(ctx, b.id)
+	if err != nil {
+		return err
+	}
+	want := wholeMinutes(d)
+	if i.AutoStop != nil && (*i.AutoStop == 0 || *i.AutoStop >= want) {
+		return nil
+	}
+	return b.p.do(ctx, request{
+		doing: "let the box " + b.id + " stay", method: http.MethodPost,
+		url: fmt.Sprintf("%s/autostop/%d", b.p.boxURL(b.id), want),
+	})
+}
+
+// wholeMinutes returns d in minutes, rounded up.
+func wholeMinutes(d time.Duration) int { return int((d + time.Minute - 1) / time.Minute) }
+
 // call sends a request to the daemon in the box; q.url is what follows its address.
 func (b *daytonaBox) call(ctx context.Context, q request) error {
 	q.url = b.toolbox + q.url

@@ -35,6 +35,7 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) e
 	if err != nil {
 		return err
 	}
+	s.settleCancelled(r.Context(), threadOf(g), entries)
 	next := offset(res.Next)
 	h := w.Header()
 	h.Set(headerNext, next)

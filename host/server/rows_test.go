@@ -374,6 +374,58 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// TestSettleOnCancel settles a thread without an open run on which a run's end is requested, before the answer: a task
+// that waits has no runner that would see it. So it does before a thread whose task waits is deleted.
+func TestSettleOnCancel(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var settled []string
+	var fails error
+	s, st := newRowServer(t, func(with *server.Server) {
+		with.Settle = func(_ context.Context, id string) (server.Settled, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			settled = append(settled, id)
+			return server.Settled{}, fails
+		}
+	})
+	check := func(a answer, status int, want ...string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if a.status != status || !slices.Equal(settled, want) {
+			t.Errorf("%+v, settled %v, want %d and %v", a, settled, status, want)
+		}
+		settled = nil
+	}
+	entry := func(id, payload string) string {
+		return `{"id":"` + id + `","ts":"2026-01-01T00:00:00.000Z","payload":` + payload + `}`
+	}
+	cancel := `{"type":"signal.dispatch.cancel_requested"}`
+	post := func(id, entry string) answer {
+		return s.do("POST", "/api/stream/arbe-thread-"+id, writer(t, id), entry)
+	}
+	check(post("t1", entry("c1", cancel)), 200, "t1")
+	check(post("t1", entry("c2", `{"type":"chat","text":"signal.dispatch.cancel_requested"}`)), 200)
+	check(post("t2", entry("r1.running", `{"type":"signal.thread.status_changed","runId":"r1","harness":"pi",`+
+		`"status":"running"}`)), 200)
+	check(post("t2", entry("c1", cancel)), 200) // its runner does it
+
+	signed := login(t, ann, time.Hour)
+	st.change(func() { st.add("w1", "h1", func(t *house.Thread) { t.Waits = true }) })
+	mu.Lock()
+	fails = errors.New("the parent can't be reached")
+	mu.Unlock()
+	check(s.do("DELETE", "/api/threads/w1", signed, ""), 503, "w1")
+	check(s.do("GET", "/api/threads/w1", signed, ""), 200)
+	mu.Lock()
+	fails = nil
+	mu.Unlock()
+	check(s.do("DELETE", "/api/threads/w1", signed, ""), 204, "w1")
+	check(s.do("GET", "/api/threads/w1", signed, ""), 404)
+	check(s.do("DELETE", "/api/threads/t1", signed, ""), 204)
+}
+
 // TestSettleOnRead settles a thread with a run once somebody reads it, one pass at a time.
 func TestSettleOnRead(t *testing.T) {
 	t.Parallel()

@@ -209,8 +209,8 @@ func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.M
 // be deleted again, so that a repeat finishes what a crash has left.
 func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	id := r.PathValue("id")
-	if !thread.ValidThread(id) {
-		return errNoThread
+	if err := s.withdraw(r.Context(), m, id); err != nil {
+		return err
 	}
 	var gone []string
 	err := s.Rows.DeleteThread(r.Context(), m.Agent, id, func(ctx context.Context, ids []string) error {

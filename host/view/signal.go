@@ -228,9 +228,15 @@ func (m *maker) pushed() {
 
 func (m *maker) synced() {
 	p := read[thread.Synced](m)
-	n := Notice{Kind: NoticeSync, Bad: len(p.Conflicts) > 0}
+	n := Notice{Kind: NoticeSync, Bad: len(p.Conflicts)+len(p.Stored) > 0}
 	n.Text = fmt.Sprintf("copied back: %s, %d deleted, %d changed on both sides", Count(int64(p.Copied), "file"),
 		p.Deleted, len(p.Conflicts))
+	for _, s := range p.Stored[:min(len(p.Stored), 3)] {
+		n.Text += fmt.Sprintf("; %s of the box is %s: %s", s.Of, s.Ref, s.Reason)
+	}
+	if more := len(p.Stored) - 3; more > 0 {
+		n.Text += fmt.Sprintf("; and %d more", more)
+	}
 	if p.Error != "" {
 		n.Bad, n.Text = true, because("copy the folder back", p.Error)
 	}

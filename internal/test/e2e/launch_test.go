@@ -285,6 +285,96 @@ func TestRunSync(t *testing.T) {
 	})
 }
 
+// A repository is worked on in a box while its user works on it, too: the agent commits, and the user stages a file,
+// which writes the index. The branch and the index follow the agent, and the user's next commit keeps both. Where the
+// user has committed, all of the user's stays, and the agent's commit has a name.
+func TestRunSyncRepository(t *testing.T) {
+	for _, commits := range []bool{false, true} {
+		t.Run(fmt.Sprint("the user commits: ", commits), func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			h.thread = h.arbe("thread", "new")
+			folder := filepath.Join(h.dir, "folder")
+			git := func(args ...string) string {
+				t.Helper()
+				out, err := exec.Command("git", append([]string{
+					"-C", folder, "-c", "user.name=n", "-c", "user.email=e@example.org",
+				}, args...)...).CombinedOutput()
+				if err != nil {
+					t.Fatalf("git %v: %v\n%s", args, err, out)
+				}
+				return strings.TrimSpace(string(out))
+			}
+			write(t, filepath.Join(folder, "question"), "so?\n")
+			git("init", "-q", "-b", "trunk")
+			git("add", "-A")
+			git("commit", "-qm", "one")
+			user := "git -C " + folder + " add mine"
+			if commits {
+				user += "; git -C " + folder + " -c user.name=n -c user.email=e@example.org commit -qm mine"
+			}
+			h.model.More(
+				bash("echo so > question; git -c user.name=a -c user.email=a@example.org commit -qam answered; "+
+					"echo mine > "+folder+"/mine; "+user),
+				say("Answered."),
+			)
+			out, err := h.try(
+				h.with("run", []string{"--thread", h.thread, "--dir", folder, "--sync", "--", "answer"})...)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			ref := "refs/arbe/" + h.thread
+			if !commits {
+				if got := git("status", "--porcelain"); got != "A  mine" {
+					t.Errorf("status\n%s", got)
+				}
+				git("commit", "-qm", "mine")
+				if got := git("log", "--format=%s", "trunk"); got != "mine\nanswered\none" {
+					t.Errorf("log\n%s", got)
+				}
+				if got := git("show", "trunk:question"); got != "so" {
+					t.Errorf("the next commit has undone the agent's: %s", got)
+				}
+				if strings.Contains(textOf(h.entries()), ref) {
+					t.Error("the thread has a name of the commit")
+				}
+				return
+			}
+			commit := git("rev-parse", ref)
+			want := "HEAD does not follow the box's commit " + commit[:12] + ": trunk has moved here; it is " + ref +
+				": git merge " + ref + "\n"
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is not in\n%s", want, out)
+			}
+			if got := git("log", "--format=%s", "trunk"); got != "mine\none" {
+				t.Errorf("log\n%s", got)
+			}
+			entry := fmt.Sprintf(`"stored":[{"commit":%q,"of":"HEAD","reason":"trunk has moved here","ref":%q}]`, commit, ref)
+			if all := textOf(h.entries()); !strings.Contains(all, entry) {
+				t.Errorf("%s is not on the thread: %s", entry, all)
+			}
+			git("commit", "-qam", "with the agent's files")
+			git("merge", "-q", "--no-edit", ref)
+		})
+	}
+}
+
+// The folder of an environment that is to be synced comes back with the run, as that of --sync does.
+func TestRunSyncEnvironment(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, bash("echo done > answer"), say("Answered."))
+	share := filepath.Join(h.dir, "share")
+	write(t, filepath.Join(share, "question"), "so?\n")
+	file := write(t, filepath.Join(h.dir, "env.yaml"), "folders: [{host: share, path: shared, access: sync}]\n")
+	out, err := h.try(h.with("run", []string{"--environment-file", file, "--", "answer"})...)
+	if err != nil || !strings.Contains(out, "· "+share+": 1 file copied back (1 KiB), 0 deleted, 0 conflicts\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if b, err := os.ReadFile(filepath.Join(share, "answer")); err != nil || string(b) != "done\n" {
+		t.Errorf("answer is %q, %v", b, err)
+	}
+}
+
 // A launch that fails reports why, here and on the thread, and leaves no box.
 func TestLaunchFails(t *testing.T) {
 	for _, tt := range []struct {

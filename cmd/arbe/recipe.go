@@ -113,7 +113,9 @@ func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 		if err != nil {
 			return cmdline.Usage("--environment-file: the file %s: %w", f.Path, err)
 		}
-		t.Make.Files = append(t.Make.Files, launch.File{Path: f.Path, Content: content, Mode: launch.ModeOf(f)})
+		t.Make.Files = append(t.Make.Files, launch.File{
+			Path: f.Path, Content: content, Mode: launch.ModeOf(f), Sensitive: f.Sensitive,
+		})
 	}
 	t.Secrets = func(context.Context) (map[string]string, error) { return ownSecrets(r.Secrets) }
 	if t.Box.Repo != "" || t.Dir != nil {

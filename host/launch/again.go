@@ -109,7 +109,7 @@ func (l *Launcher) Refuse(ctx context.Context, t Task, cause error) error {
 	if err != nil {
 		return err
 	}
-	g := &launching{Launcher: l, Task: t, server: server}
+	g := l.launching(t, server)
 	if err := g.thread.read(ctx, l.Client); err != nil {
 		return err
 	}

@@ -184,8 +184,10 @@ type launching struct {
 
 	secrets map[string]string // what Secrets has returned
 
+	redact *thread.Redactor // of the secrets that are known; never nil
+
 	outputMu sync.Mutex
-	rest     [2][]byte // of each output of the command that runs: a line that has not ended
+	outputs  [2]shown // of the command that runs
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError and ErrRow
@@ -200,7 +202,7 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	if err != nil {
 		return done, err
 	}
-	g := &launching{Launcher: l, Task: t, server: server}
+	g := l.launching(t, server)
 	if err := g.thread.read(ctx, l.Client); err != nil {
 		return done, err
 	}
@@ -212,14 +214,18 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 		return done, g.unbegun(ctx, err)
 	}
 	if err := g.resolve(ctx); err != nil {
-		return done, g.redacted(errors.Join(err, g.end(ctx, nil, false, err)))
+		return done, g.redact.Error(errors.Join(err, g.end(ctx, nil, false, err)))
 	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, g.redacted(errors.Join(err, g.end(ctx, box, fresh, err)))
+		return done, g.redact.Error(errors.Join(err, g.end(ctx, box, fresh, err)))
 	}
 	return done, nil
+}
+
+func (l *Launcher) launching(t Task, server thread.Health) *launching {
+	return &launching{Launcher: l, Task: t, server: server, redact: t.redactor()}
 }
 
 // resolve adds the secrets to the agent's variables.
@@ -235,6 +241,7 @@ func (g *launching) resolve(ctx context.Context) error {
 	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
 	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
+	g.redact = g.redactor()
 	for i := range g.Make.Repositories {
 		r := &g.Make.Repositories[i]
 		r.Token = cmp.Or(r.Token, secrets["GITHUB_TOKEN"])
@@ -403,18 +410,6 @@ func (g *launching) attachedHold() lease.Hold {
 	return lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
 }
 
-// redactor removes from entries the secrets that the box was given: a command may have printed them.
-func (t Task) redactor() *thread.Redactor {
-	environ := []string{"GITHUB_TOKEN=" + t.Box.Token}
-	var names []string
-	for _, env := range []map[string]string{t.Env, t.Setup.Env} {
-		for name, value := range env {
-			environ, names = append(environ, name+"="+value), append(names, name)
-		}
-	}
-	return thread.NewRedactor(environ, names)
-}
-
 // failed posts the failure of the launch, and deletes the box that was made for it. A box in which the runner may run
 // is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
@@ -427,7 +422,7 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 	posted := g.post(ctx,
 		g.entry(g.Run+".orphan.0", thread.Failed{
 			Signal: g.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch,
-			Message: g.redactor().Text(cause.Error()),
+			Message: g.redact.Text(cause.Error()),
 		}),
 		g.entry(g.Run+".orphan.1", thread.StatusChanged{
 			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,

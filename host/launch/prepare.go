@@ -55,6 +55,13 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	if err := g.steps.do(ctx, "", "uploading the runner", put); err != nil {
 		return err
 	}
+	var secret []string
+	for _, f := range g.Files {
+		secret = append(secret, f.Path)
+	}
+	if err := noteSecrets(ctx, box, secret); err != nil {
+		return err
+	}
 	for _, f := range g.Files { // first: npm may need its configuration
 		if err := g.steps.do(ctx, thread.StepFile, f.Path, func() error { return g.putFile(ctx, box, f) }); err != nil {
 			return err

@@ -1,9 +1,7 @@
 package thread
 
 import (
-	"cmp"
 	"encoding/binary"
-	"slices"
 	"sort"
 	"strings"
 )
@@ -11,7 +9,7 @@ import (
 // secret is one form of a value: what is looked for. It has MinSecret bytes at least and maxForm at most.
 type secret struct{ name, form string }
 
-// The finder looks at blocks of 4 bytes. A block that no secret has among its first 8 lets it go on by 5 bytes, so a
+// The finder looks at blocks of 4 bytes. A block that no secret has among its first 8 bytes moves it by 5 bytes, so a
 // text is read faster than byte by byte, whatever the number of secrets (Wu and Manber's search for several words).
 const (
 	blockSize = 4
@@ -28,18 +26,26 @@ type finder struct {
 
 // newFinder returns the finder of secrets, of which the same form may come several times.
 func newFinder(all []secret) *finder {
-	slices.SortFunc(all, func(a, b secret) int {
-		return cmp.Or(len(b.form)-len(a.form), strings.Compare(a.form, b.form), strings.Compare(a.name, b.name))
+	sort.Slice(all, func(i, j int) bool {
+		a, b := all[i], all[j]
+		if len(a.form) != len(b.form) {
+			return len(a.form) > len(b.form)
+		}
+		return a.form < b.form || a.form == b.form && a.name < b.name
 	})
-	all = slices.CompactFunc(all, func(a, b secret) bool { return a.form == b.form })
 	if len(all) == 0 {
 		return nil
 	}
-	f := &finder{secrets: all, starts: map[uint64][]int{}}
+	f := &finder{starts: map[uint64][]int{}}
 	for i := range f.shift {
 		f.shift[i] = MinSecret - blockSize + 1
 	}
-	for n, s := range all {
+	for _, s := range all {
+		n := len(f.secrets)
+		if n > 0 && f.secrets[n-1].form == s.form {
+			continue
+		}
+		f.secrets = append(f.secrets, s)
 		for end := blockSize; end <= MinSecret; end++ {
 			shift := &f.shift[blockOf([]byte(s.form[end-blockSize:end]))]
 			*shift = min(*shift, byte(MinSecret-end))
@@ -48,7 +54,7 @@ func newFinder(all []secret) *finder {
 		f.starts[start] = append(f.starts[start], n)
 		f.sorted = append(f.sorted, s.form)
 	}
-	slices.Sort(f.sorted)
+	sort.Strings(f.sorted)
 	return f
 }
 

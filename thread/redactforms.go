@@ -53,8 +53,9 @@ func appendText(to []secret, name, text string) []secret {
 	if len(lines) < 2 {
 		return to
 	}
-	add(strings.Join(lines, "\n"))
-	add(strings.Join(lines, "\r\n"))
+	plain := strings.ReplaceAll(text, "\r\n", "\n")
+	add(plain)
+	add(strings.ReplaceAll(plain, "\n", "\r\n"))
 	for _, line := range lines {
 		if strings.ContainsFunc(line, wordly) { // a ruler is no secret
 			add(strings.TrimSpace(line))

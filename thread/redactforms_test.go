@@ -1,123 +1,59 @@
 package thread_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/internal/test/oddsecrets"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// pem is a secret of several lines; the last one alone is too short to be one.
-const pem = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\nQg==\n" +
-	"-----END PRIVATE KEY-----\n"
-
-// oddSecrets are the environment of a run whose secrets are hard to find.
-var oddSecrets = []string{
-	"PEM_KEY=" + pem,
-	"CRLF_KEY=first line of it\r\nsecond line of it\r\nxy\r\n",
-	"SPACED_KEY=  \t spaces around it \n\n",
-	"UNICODE_KEY=żółć–🙂-пароль",
-	"JSON_KEY={\"type\":\"account\",\"private_key\":\"-----BEGIN-----\\nZmFrZSBrZXk\\n\",\"client_secret\": \"in<side> it\"}",
-	"PRETTY_SECRET={\n  \"password\": \"hunter2 hunter2\",\n  \"n\": 12345678901\n}",
-	"SHORT_TOKEN=prefixed-secret",
-	"LONG_TOKEN=prefixed-secret-and-more",
-	"BASE64_SECRET=c2VjcmV0/+c2VjcmV0==",
-	"QUOTES_PASSWORD=p\"w\\d' $x\t<&>;",
-	"SHELL_SECRET=a b\nc d\ne f\ng",
-	"CONTROL_KEY=bell\a and \x1b[31mred\x7f",
-}
-
-// pieces returns what a text must not have of a secret: its value, its lines, and what it assigns to marked names.
-func pieces(value string) []string {
-	all := []string{strings.TrimSpace(value)}
-	for line := range strings.Lines(value) {
-		if line = strings.TrimSpace(line); len(line) >= thread.MinSecret {
-			all = append(all, line)
-		}
-	}
-	var object map[string]any
-	if json.Unmarshal([]byte(value), &object) == nil {
-		for _, name := range []string{"private_key", "client_secret", "password"} {
-			if text, is := object[name].(string); is {
-				all = append(all, strings.TrimSpace(text))
-			}
-		}
-	}
-	return all
-}
-
-// written are the ways in which tools print a value.
-var written = map[string]func(string) string{
-	"as it is":     func(s string) string { return s },
-	"with LF":      func(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") },
-	"with CRLF":    func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n") },
-	"indented":     func(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") },
-	"in a shell":   func(s string) string { return strings.Join(strings.Fields(s), " ") },
-	"as JSON":      func(s string) string { return string(thread.Marshal(s)) },
-	"JSON in JSON": func(s string) string { return string(thread.Marshal(string(thread.Marshal(s)))) },
-	"as HTML-safe JSON": func(s string) string {
-		b, _ := json.Marshal(s)
-		return string(b)
-	},
-	"as Python's JSON": func(s string) string {
-		var b strings.Builder
-		for _, c := range string(thread.Marshal(s)) {
-			switch {
-			case c < 0x7f:
-				b.WriteRune(c)
-			case c > 0xffff:
-				fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(c-0x10000)>>10, 0xdc00+(c-0x10000)&0x3ff)
-			default:
-				fmt.Fprintf(&b, `\u%04x`, c)
-			}
-		}
-		return b.String()
-	},
-	"quoted by Go": strconv.Quote,
-}
 
 // No piece of a secret is left of a text, however a tool writes it and wherever the text is cut into parts. The text
 // around it stays.
 func TestRedactorForms(t *testing.T) {
-	r := thread.NewRedactor(oddSecrets, nil)
+	r := thread.NewRedactor(oddsecrets.Environ(), nil)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, secret := range oddSecrets {
+	for _, secret := range oddsecrets.Environ() {
 		name, value, _ := strings.Cut(secret, "=")
-		for _, piece := range pieces(value) {
-			for way, write := range written {
-				if name == "SHELL_SECRET" && way == "indented" {
-					continue // its lines are too short to be secrets
-				}
+		for _, piece := range oddsecrets.Pieces(value) {
+			for way, write := range oddsecrets.Ways {
 				text := "before|" + write(piece) + "|behind"
 				clean := r.Text(text)
-				for _, left := range pieces(piece) {
-					if strings.Contains(clean, write(left)) {
-						t.Errorf("%s, %s: %q is left in %q", name, way, left, clean)
-					}
+				if left := oddsecrets.Left(clean); left != nil {
+					t.Errorf("%s, %s: %q is left in %q", name, way, left, clean)
 				}
 				if !strings.HasPrefix(clean, "before|") || !strings.HasSuffix(clean, "|behind") ||
 					!strings.Contains(clean, "[redacted:") {
 					t.Errorf("%s, %s: %q became %q", name, way, text, clean)
 				}
-				for range 20 {
-					parts := r.Parts()
-					got := ""
-					for rest := []byte(text); len(rest) > 0; {
-						n := 1 + rng.IntN(min(len(rest), 40))
-						got += parts.Next(rest[:n])
-						rest = rest[n:]
-					}
-					if got += parts.Rest(); got != clean {
-						t.Fatalf("%s, %s: in parts %q, whole %q", name, way, got, clean)
-					}
-				}
+				inParts(t, r, text, rng)
 			}
+		}
+	}
+	all := oddsecrets.All() + indented(oddsecrets.All())
+	if left := oddsecrets.Left(r.Text(all)); left != nil {
+		t.Errorf("left: %q", left)
+	}
+	inParts(t, r, all, rng)
+}
+
+func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
+
+// inParts checks that a text that comes in parts is redacted as the whole is.
+func inParts(t *testing.T, r *thread.Redactor, text string, rng *rand.Rand) {
+	t.Helper()
+	for range 20 {
+		parts, got := r.Parts(), ""
+		for rest := []byte(text); len(rest) > 0; {
+			n := 1 + rng.IntN(min(len(rest), 40))
+			got, rest = got+parts.Next(rest[:n]), rest[n:]
+		}
+		if got += parts.Rest(); got != r.Text(text) {
+			t.Fatalf("in parts %q, whole %q", got, r.Text(text))
 		}
 	}
 }
@@ -128,7 +64,7 @@ func TestRedactorLeaves(t *testing.T) {
 		"RULER_KEY=some text here\n--------------------\n  12345678901\n",
 		"REFERENCES_KEY=api_key: $HOME_SWEET_HOME\ntoken=ANTHROPIC_API_KEY",
 		"BLANK_KEY=" + strings.Repeat(" ", 40), "MODEL_KEY={\"model\":\"model-of-it\",\"keys\":[]}",
-	}, oddSecrets...), nil)
+	}, oddsecrets.Environ()...), nil)
 	for _, text := range []string{
 		"|--------------------|", "12345678901", strings.Repeat(" ", 60), "ANTHROPIC_API_KEY", "$HOME_SWEET_HOME",
 		"model-of-it", "Qg==", "prefixed-secre", "-----BEGIN", "",
@@ -212,7 +148,8 @@ func TestRedactorMany(t *testing.T) {
 
 // BenchmarkRedact looks for secrets in a text that has none.
 func BenchmarkRedact(b *testing.B) {
-	text := []byte(strings.Repeat("The quick brown fox jumps over the lazy dog, and says: func main() {\n\treturn\n}\n", 800))
+	const line = "The quick brown fox jumps over the lazy dog, and says: func main() {\n\treturn\n}\n"
+	text := []byte(strings.Repeat(line, 800))
 	for _, n := range []int{3, 300, 3000} {
 		var environ []string
 		for i := range n {

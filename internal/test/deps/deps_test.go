@@ -70,6 +70,7 @@ var may = map[string][]string{
 	"internal/procgroup":        {},
 	"internal/test/nosyscall":   {},
 	"internal/test/model":       {},
+	"internal/test/oddsecrets":  {},
 	"internal/test/natsserver":  {},
 	"internal/test/postgres":    {"internal/test/agents"},
 	"internal/test/enginetest":  {"host/log", "host/log/engine"},

@@ -320,6 +320,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
+			GitHub:    os.Getenv("GITHUB_SERVER_URL"),
 			Ephemeral: !c.Bool("keep"), AutoStop: guard + margin,
 			Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
 		},

@@ -239,7 +239,7 @@ func (l *launches) task(o delegate.Order) launch.Task {
 		Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
 		Box: sandbox.Options{
 			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "", AutoStop: guard + margin,
-			Target: os.Getenv("DAYTONA_TARGET"),
+			Target: os.Getenv("DAYTONA_TARGET"), GitHub: os.Getenv("GITHUB_SERVER_URL"),
 		},
 	}
 	if o.Parent != "" {

@@ -53,21 +53,23 @@ type mount struct {
 var imageName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._/:@-]*\z`)
 
 // repository is what Options.Repo names.
-type repository struct{ owner, name string }
+type repository struct{ owner, name, address string }
 
 func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if err := checkEnv(o.Env); err != nil {
 		return nil, err
 	}
+	o.GitHub = cmp.Or(o.GitHub, p.conf.GitHub)
 	var repo repository
 	if o.Repo != "" {
 		if isPath(o.Repo) {
 			return nil, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
 		var err error
-		if repo.owner, repo.name, err = ParseRepo(o.Repo); err != nil {
+		if repo.owner, repo.name, err = ParseRepo(o.Repo, o.GitHub); err != nil {
 			return nil, err
 		}
+		repo.address = RepoAddress(o.GitHub, repo.owner, repo.name)
 	}
 	if o.Branch != "" {
 		if err := checkBranch(o.Branch); err != nil {
@@ -91,7 +93,7 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}
-	begin, err := o.beginBranch(ctx, p.address(repo))
+	begin, err := o.beginBranch(ctx, repo.address)
 	if err != nil {
 		return nil, err
 	}
@@ -105,14 +107,6 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 		return nil, errors.Join(err, p.discard(ctx, i.ID))
 	}
 	return b, nil
-}
-
-// address returns the repository's address for git; "" for none.
-func (p *Daytona) address(repo repository) string {
-	if repo.name == "" {
-		return ""
-	}
-	return p.conf.GitHub + "/" + repo.owner + "/" + repo.name + ".git"
 }
 
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
@@ -247,5 +241,5 @@ func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository,
 	}
 	o.step("cloning " + repo.owner + "/" + repo.name)
 	b.branch = begin
-	return b, b.clone(ctx, p.address(repo), begin, o.Token)
+	return b, b.clone(ctx, repo.address, begin, o.Token)
 }

@@ -60,7 +60,7 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	}
 	rec := record{place: p.place, Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
 	if o.Repo != "" {
-		if rec.Repo, err = localRepo(o.Repo); err != nil {
+		if rec.Repo, err = localRepo(o.Repo, o.GitHub); err != nil {
 			return nil, err
 		}
 	}
@@ -75,6 +75,7 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	if rec.Work, err = o.checkWork(); err != nil {
 		return nil, err
 	}
+	o.Token = tokenFor(rec.Repo, o.GitHub, o.Token)
 	begin, err := o.beginBranch(ctx, rec.Repo)
 	if err != nil {
 		return nil, fmt.Errorf("create a local box: %w", err)
@@ -121,13 +122,13 @@ func boxLabels(o Options) map[string]string {
 	return labels
 }
 
-// localRepo returns repo as an argument for git: the absolute path of a folder, or the address of org/repo.
-func localRepo(repo string) (string, error) {
+// localRepo returns repo as an argument for git: the absolute path of a folder, or the address of org/repo on server.
+func localRepo(repo, server string) (string, error) {
 	if _, err := os.Stat(repo); err == nil {
 		return filepath.Abs(repo)
 	}
-	if owner, name, err := ParseRepo(repo); err == nil {
-		return GitHub + "/" + owner + "/" + name + ".git", nil
+	if owner, name, err := ParseRepo(repo, server); err == nil {
+		return RepoAddress(server, owner, name), nil
 	}
 	if strings.HasPrefix(repo, "-") {
 		return "", fmt.Errorf("not a repository: %q", repo)

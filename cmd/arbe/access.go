@@ -179,6 +179,13 @@ func reach(err error) error {
 	return &cmdline.Exit{Status: exitNoReach, Cause: err}
 }
 
+// ofServer reports whether an error is one of the thread server, or that it can't be reached.
+func ofServer(err error) bool {
+	var status *thread.StatusError
+	var failed *url.Error
+	return errors.As(err, &status) || errors.As(err, &failed) || thread.Foreign(err)
+}
+
 // reachThread is reach for a command about one thread. It distinguishes a thread that does not exist from an address
 // with another server.
 func reachThread(client *thread.Client, err error) error {

@@ -107,7 +107,7 @@ type prober interface {
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
-// Launcher is what a launch needs of its host. All fields but Progress and Log are required.
+// Launcher is what a launch needs of its host. All fields but Begun, Progress and Log are required.
 type Launcher struct {
 	Provider Provider
 	Agent    Agent
@@ -134,6 +134,7 @@ type Launcher struct {
 	// WaitEvery is the interval of signals during a long step; 0: 30 s.
 	WaitEvery time.Duration
 
+	Begun    func()            // called once the run is on the thread; nil for none
 	Progress func(step string) // receives each step; nil for none
 	Log      *slog.Logger
 }
@@ -212,6 +213,9 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	}
 	if err := g.begin(ctx); err != nil {
 		return done, g.unbegun(ctx, err)
+	}
+	if l.Begun != nil {
+		l.Begun()
 	}
 	if err := g.resolve(ctx); err != nil {
 		return done, g.redact.Error(errors.Join(err, g.end(ctx, nil, false, err)))

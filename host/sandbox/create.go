@@ -55,41 +55,51 @@ var imageName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._/:@-]*\z`)
 // repository is what Options.Repo names.
 type repository struct{ owner, name, address string }
 
-func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
+// Check returns an error for options that no box at Daytona can have. Create refuses them, too.
+func (p *Daytona) Check(o Options) error {
+	_, err := p.check(o)
+	return err
+}
+
+// check is Check, and returns the repository.
+func (p *Daytona) check(o Options) (repo repository, err error) {
 	if err := checkEnv(o.Env); err != nil {
-		return nil, err
+		return repo, err
 	}
-	o.GitHub = cmp.Or(o.GitHub, p.conf.GitHub)
-	var repo repository
+	server := cmp.Or(o.GitHub, p.conf.GitHub)
 	if o.Repo != "" {
 		if isPath(o.Repo) {
-			return nil, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
+			return repo, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
-		var err error
-		if repo.owner, repo.name, err = ParseRepo(o.Repo, o.GitHub); err != nil {
-			return nil, err
+		if repo.owner, repo.name, err = ParseRepo(o.Repo, server); err != nil {
+			return repo, err
 		}
-		repo.address = RepoAddress(o.GitHub, repo.owner, repo.name)
+		repo.address = RepoAddress(server, repo.owner, repo.name)
 	}
 	if o.Branch != "" {
 		if err := checkBranch(o.Branch); err != nil {
-			return nil, err
+			return repo, err
 		}
 	}
-	q := newOrder(p.conf, o, repo)
 	if err := checkResources(o.Resources, o.Image); err != nil {
-		return nil, err
+		return repo, err
 	}
 	switch {
 	case o.Image != "" && o.Snapshot != "":
-		return nil, fmt.Errorf("the image %s and the snapshot %s exclude each other", o.Image, o.Snapshot)
+		return repo, fmt.Errorf("the image %s and the snapshot %s exclude each other", o.Image, o.Snapshot)
 	case o.Image != "" && !imageName.MatchString(o.Image):
-		return nil, fmt.Errorf("%q is not the name of an image", o.Image)
+		return repo, fmt.Errorf("%q is not the name of an image", o.Image)
 	}
-	if _, err := o.checkWork(); err != nil {
+	_, err = o.checkWork()
+	return repo, err
+}
+
+func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
+	repo, err := p.check(o)
+	if err != nil {
 		return nil, err
 	}
-	var err error
+	q := newOrder(p.conf, o, repo)
 	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}

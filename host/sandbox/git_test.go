@@ -165,7 +165,8 @@ func TestTokenStaysHome(t *testing.T) {
 		}
 		for _, repo := range []string{"org/private", enterprise.URL + "/org/private.git"} {
 			b := h.create(t, of(repo))
-			if got, want := git(t, b.WorkDir(), "remote", "get-url", "origin"), enterprise.URL+"/org/private.git"; got != want {
+			want := enterprise.URL + "/org/private.git"
+			if got := git(t, b.WorkDir(), "remote", "get-url", "origin"); got != want {
 				t.Errorf("%s was cloned from %s, want %s", repo, got, want)
 			}
 		}

@@ -215,7 +215,7 @@ func foreign(client *thread.Client, err error) error {
 func foreignAnswer(err error) string {
 	var status *thread.StatusError
 	if errors.As(err, &status) {
-		return fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status))
+		return strings.TrimSpace(fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status)))
 	}
 	return "a page of HTML"
 }

@@ -138,6 +138,9 @@ type outputError struct {
 const mostOutput = 2000
 
 func (e *outputError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("exit status %d, without output", e.code)
+	}
 	return fmt.Sprintf("exit status %d: %s", e.code, lastOf(e.text, mostOutput))
 }
 

@@ -110,9 +110,9 @@ func scripted(ctx context.Context, box Sandbox, c Command) error {
 	case res.TimedOut:
 		return fmt.Errorf("timed out after %v", c.Timeout)
 	case res.ExitCode == 127:
-		return errors.New("the box has no git: " + clip(string(res.Stderr)))
+		return errors.New("the box has no git" + after(string(res.Stderr)))
 	case res.ExitCode != 0:
-		return fmt.Errorf("git: exit status %d: %s", res.ExitCode, clip(string(res.Stderr)+string(res.Stdout)))
+		return fmt.Errorf("git: exit status %d%s", res.ExitCode, after(string(res.Stderr)+string(res.Stdout)))
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ type apiError struct {
 }
 
 func (e *apiError) Error() string {
-	return fmt.Sprintf("daytona: %s: %d %s", e.doing, e.status, cmp.Or(e.message, http.StatusText(e.status), "without a reason"))
+	why := cmp.Or(e.message, http.StatusText(e.status), "without a reason")
+	return fmt.Sprintf("daytona: %s: %d %s", e.doing, e.status, why)
 }
 
 // answered reports whether err is an answer with one of the statuses.

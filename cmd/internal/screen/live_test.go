@@ -207,7 +207,7 @@ func TestServerAway(t *testing.T) {
 	}
 }
 
-// For a person who types it is said that the agent waits, but not once the run was asked to end.
+// A person who types reads that the agent waits, but not once the run was asked to end.
 func TestWaitingForAChat(t *testing.T) {
 	const waiting = `{"type":"signal.dispatch.pi_waiting","runId":"r1","harness":"pi","turn":%d,"outcome":"%s"}`
 	const begin = `{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}`

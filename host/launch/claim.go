@@ -24,6 +24,7 @@ const signals = "signal."
 type log struct {
 	fold   thread.Fold
 	claims map[int]claim
+	steps  map[string]map[string]int // by run: how many steps of each type have made its box
 	next   string
 	now    time.Time // the server's clock
 }
@@ -37,10 +38,11 @@ type claim struct {
 func (g *log) read(ctx context.Context, client *thread.Client) error {
 	from := g.next
 	if from == "" {
-		from, g.fold, g.claims = "0", thread.Fold{}, map[int]claim{}
+		from, g.fold, g.claims, g.steps = "0", thread.Fold{}, map[int]claim{}, map[string]map[string]int{}
 	}
 	page, err := client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
 		g.fold.Add(e)
+		g.step(e)
 		if number, is := strings.CutPrefix(e.ID, "run."); is {
 			var c thread.Claim
 			if k, err := strconv.Atoi(number); err == nil && json.Unmarshal(e.Payload, &c) == nil &&
@@ -55,6 +57,19 @@ func (g *log) read(ctx context.Context, client *thread.Client) error {
 	}
 	g.next, g.now = page.Next, page.Now
 	return nil
+}
+
+// step counts a step of making a box.
+func (g *log) step(e thread.Entry) {
+	var s thread.SetupStep
+	if f, err := thread.Scan(e.Payload); err != nil || !thread.IsSetup(f.Type) ||
+		json.Unmarshal(e.Payload, &s) != nil || s.Error != "" {
+		return
+	}
+	if g.steps[s.RunID] == nil {
+		g.steps[s.RunID] = map[string]int{}
+	}
+	g.steps[s.RunID][s.Type]++
 }
 
 // status returns the status of a run; "" if the thread has no run with the id.

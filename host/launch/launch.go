@@ -348,6 +348,9 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 			return box, false, err
 		}
 		done.Resume = "hydrate" // a new box has no session
+		if what := g.lacks(); what != "" {
+			g.progress("the new sandbox lacks what the former one had: %s", what)
+		}
 	}
 	if box, err = g.create(ctx, nil); err != nil {
 		return nil, false, err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,7 +109,16 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 		return nil, err
 	}
 	o.step("creating the box")
+	if q.Snapshot == "" && q.Build == nil && !p.noMedium.Load() {
+		q.Snapshot = Medium
+	}
 	i, err := p.order(ctx, q)
+	if q.Snapshot == Medium && o.Snapshot == "" && p.conf.Snapshot == "" && lacksSnapshot(err) {
+		p.noMedium.Store(true)
+		o.step("Daytona has no snapshot " + Medium + ": creating a box of its default size")
+		q.Snapshot, q.Name = "", boxName()
+		i, err = p.order(ctx, q)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +129,22 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	return b, nil
 }
 
+// boxName returns a new name for a box.
+func boxName() string { return "arbe-" + uuid.NewString() }
+
+// lacksSnapshot reports whether a box was refused because there is no such snapshot. The answer has no code: of a
+// request that names a snapshot and is valid, other refusals are about limits.
+func lacksSnapshot(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.status == http.StatusBadRequest && strings.HasPrefix(e.message, "Snapshot ")
+}
+
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
 func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
 	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
 	q := order{
-		Name: "arbe-" + uuid.NewString(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
+		Name: boxName(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
 		AutoStop: int((o.AutoStop + time.Minute - 1) / time.Minute),
 		CPU:      o.Resources.CPU, Memory: o.Resources.Memory, Disk: o.Resources.Disk,
 	}

@@ -14,3 +14,6 @@ func takeKeys(*os.File) (*keys, error) { return nil, errors.ErrUnsupported }
 
 // Close does nothing.
 func (*keys) Close() error { return nil }
+
+// readable can't find out.
+func readable(*os.File) bool { return false }

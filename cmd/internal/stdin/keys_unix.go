@@ -88,3 +88,10 @@ func (k *keys) Close() error {
 	<-k.done
 	return err
 }
+
+// readable reports whether a read of a pipe returns bytes at once.
+func readable(f *os.File) bool {
+	poll := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0 && poll[0].Revents&unix.POLLIN != 0
+}

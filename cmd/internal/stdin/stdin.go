@@ -6,6 +6,7 @@ package stdin
 import (
 	"context"
 	"io"
+	"os"
 	"slices"
 )
 
@@ -50,4 +51,18 @@ func (r *reader) Read(p []byte) (int, error) {
 	n := copy(p, r.rest)
 	r.rest = slices.Delete(r.rest, 0, n)
 	return n, nil
+}
+
+// Waits reports whether a file or pipe has something that nobody has read. A terminal has not.
+func Waits(in io.Reader) bool {
+	f, is := in.(*os.File)
+	if !is {
+		return false
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return err == nil && st.Mode()&os.ModeNamedPipe != 0 && readable(f)
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	return err == nil && st.Size() > at
 }

@@ -152,7 +152,8 @@ func TestFormerBoxHad(t *testing.T) {
 				return thread.Signal{Type: typ, RunID: run, Harness: "pi"}
 			}
 			step := func(n, kind, err string) {
-				put("r1.setup."+n, thread.SetupStep{Signal: signal("r1", thread.SetupType(kind)), Name: "x", Error: err})
+				s := thread.SetupStep{Signal: signal("r1", thread.SetupType(kind)), Name: "x", Error: err}
+				put("r1.setup."+n, s)
 			}
 			for _, run := range []string{"r1", "r2"} { // both in one box
 				put(run+".running", thread.StatusChanged{

@@ -114,8 +114,13 @@ cross: ## arbe for macOS and Windows
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/arbe; \
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go vet ./cmd/arbe; done; done
 
+# The linter of docs/openapi.yaml, with a Node that can run it. It reports to nobody, and looks for no newer one.
+REDOCLY = $(CACHE)/redocly-cli-2.77.0
+
 .PHONY: lint
-lint: ## vet, staticcheck, gofumpt
+lint: $(REDOCLY)/.installed ## vet, staticcheck, gofumpt, redocly
+	PATH=$(REDOCLY)/node_modules/.bin:$$PATH REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true \
+		redocly lint --config testdata/tools/redocly.yaml docs/openapi.yaml
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	@out=$$(go run $(GOFUMPT) -l .); [ -z "$$out" ] || { echo "not formatted (gofumpt -w):"; echo "$$out"; exit 1; }
@@ -231,7 +236,7 @@ shots: build agents browser ## pictures of the page, into bin/shots
 # The real agents, and a Node that can run them, at the versions of their lock files. An installed one of the same lock
 # stays.
 .PHONY: agents
-agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(filter-out testdata/npm/chromium-%,$(wildcard testdata/npm/*/package-lock.json))) ## all that the tests run: agents, SDKs
+agents: $(patsubst testdata/npm/%/package-lock.json,$(CACHE)/%/.installed,$(filter-out testdata/npm/chromium-% testdata/npm/redocly-%,$(wildcard testdata/npm/*/package-lock.json))) ## all that the tests run: agents, SDKs
 $(CACHE)/%/.installed: testdata/npm/%/package-lock.json
 	@set -e; if [ -e $@ ] && cmp -s $< $(@D)/package-lock.json; then touch $@; exit; fi; \
 	echo "installing $* into $(CACHE)"; \

@@ -106,8 +106,8 @@ func program(path string) bool {
 	return err == nil && string(magic) == "\x7fELF"
 }
 
-// npmVersion is the version of the npm package that binary, mostly a link, belongs to; "" if that package's name
-// contains none of the names.
+// npmVersion is the version of the npm package that binary, mostly a link, belongs to; "" if that package has none of
+// the names, as the package of a wrapper.
 func npmVersion(binary string, names ...string) string {
 	path, err := filepath.EvalSymlinks(binary)
 	if err != nil {
@@ -123,7 +123,7 @@ func npmVersion(binary string, names ...string) string {
 			return ""
 		}
 		for _, name := range names {
-			if strings.Contains(pkg.Name, name) {
+			if pkg.Name == name || strings.HasPrefix(pkg.Name, name+"-linux-") {
 				version, _, _ := strings.Cut(pkg.Version, "-linux-") // of a platform's package
 				return version
 			}

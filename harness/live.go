@@ -205,7 +205,7 @@ type Request struct {
 
 // Refuses returns why an agent of this version can't be spoken to; nil if it can. A version that is not known passes.
 func (l *Live) Refuses(s Spec, version string) error {
-	if version == "" || !older(version, l.Least) {
+	if !older(version, l.Least) {
 		return nil
 	}
 	return fmt.Errorf("%s %s can't be used live: it needs %s or newer; install it with: %s",
@@ -306,17 +306,22 @@ func (t *Talk) dequeue(match func(queued) bool) (ids []string) {
 	return ids
 }
 
-// older reports whether version a is before b, by its numbers.
+// older reports whether version a is known to be before b, by its numbers. One that has none, or zeros alone, is no
+// release.
 func older(a, b string) bool {
 	numbers := func(v string) (n []int) {
 		v, _, _ = strings.Cut(v, "-")
 		for part := range strings.SplitSeq(v, ".") {
-			i, _ := strconv.Atoi(part) // what is no number is the oldest
+			i, err := strconv.Atoi(part)
+			if err != nil {
+				return nil
+			}
 			n = append(n, i)
 		}
 		return n
 	}
-	return slices.Compare(numbers(a), numbers(b)) < 0
+	n := numbers(a)
+	return n != nil && slices.Max(n) > 0 && slices.Compare(n, numbers(b)) < 0
 }
 
 // decode parses a JSON object into v as far as the types fit: an agent may use a name for something else. It returns

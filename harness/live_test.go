@@ -371,6 +371,9 @@ func TestLiveRefuses(t *testing.T) {
 		{"pi", "0.100.0", false},
 		{"pi", "1.5.2", false},
 		{"pi", "", false},
+		{"pi", "next", false},
+		{"pi", "workspace:*", false},
+		{"pi", "0.0.0-dev", false},
 		{"codex", "0.99.0", true},
 		{"claude-code", "2.1.329", false},
 	} {

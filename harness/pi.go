@@ -17,11 +17,13 @@ import (
 // 0.78.0 writes each line at once; without it pi writes nothing before the first complete reply, and a run that is
 // killed earlier leaves no session. pi runs in the header's cwd.
 var pi = Spec{
-	Name:     catalog.Pi.Name,
-	Binary:   catalog.Pi.Binary,
-	Install:  catalog.Pi.Install(),
-	Node:     "22.19.0",
-	Version:  func(binary string) string { return npmVersion(binary, "/pi-coding-agent") },
+	Name:    catalog.Pi.Name,
+	Binary:  catalog.Pi.Binary,
+	Install: catalog.Pi.Install(),
+	Node:    "22.19.0",
+	Version: func(binary string) string {
+		return npmVersion(binary, "@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent")
+	},
 	Versions: []string{"0.78.0", "0.87.1"},
 	Dialect:  session.Pi,
 	// On TERM pi ends its tools and exits with 143 within 50 ms (1.5.2 records the abort, too). On INT it dies at once

@@ -56,6 +56,9 @@ func TestPiVersion(t *testing.T) {
 		filepath.Join(pkg, "dist", "cli.js"): "",
 		filepath.Join(dir, "package.json"):   `{"name":"something-else","version":"9"}`,
 		filepath.Join(dir, "other"):          "",
+
+		filepath.Join(dir, "wrapper", "package.json"): `{"name":"@me/pi-coding-agent-wrapper","version":"0.1.0"}`,
+		filepath.Join(dir, "wrapper", "pi"):           "",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -67,7 +70,7 @@ func TestPiVersion(t *testing.T) {
 	if err := os.Symlink(filepath.Join(pkg, "dist", "cli.js"), filepath.Join(dir, "pi")); err != nil {
 		t.Fatal(err)
 	}
-	for binary, want := range map[string]string{"pi": "0.78.0", "other": "", "missing": ""} {
+	for binary, want := range map[string]string{"pi": "0.78.0", "other": "", "wrapper/pi": "", "missing": ""} {
 		if got := pi(t).Version(filepath.Join(dir, binary)); got != want {
 			t.Errorf("%s is version %q, want %q", binary, got, want)
 		}

@@ -167,6 +167,9 @@ func (r *run) mustFind(s sessionFile) error {
 		return err
 	}
 	if st, err := os.Stat(found); err != nil || !os.SameFile(st, meant) {
+		if s.id == "" {
+			return fmt.Errorf("%s does not find the session at %s: it has no id", r.Spec.Name, s.path)
+		}
 		return fmt.Errorf("%s does not find session %s at %s; move the file to %s", r.Spec.Name, s.id, s.path,
 			cmp.Or(found, r.Spec.SessionFile(r.box(), s.id, time.Now())))
 	}

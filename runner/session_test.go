@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -103,4 +105,32 @@ func sessionOf(t *testing.T, server *fakethread.Server) string {
 	}
 	t.Fatal("no lines on the thread")
 	return ""
+}
+
+// A session without an id is refused by an agent that finds its sessions by their ids, in words without a gap.
+func TestNamedSessionWithoutID(t *testing.T) {
+	server := fakethread.New(t, nil)
+	cfg := setup(t, server, "prompt")
+	spec, err := harness.Lookup("codex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Spec = spec
+	cfg.Session = filepath.Join(t.TempDir(), "rollout-x.jsonl")
+	const line = `{"timestamp":"2026-01-01T00:00:01.000Z","type":"event_msg",` +
+		`"payload":{"type":"user_message","message":"hi"}}`
+	if err := os.WriteFile(cfg.Session, []byte(line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res, err := run(t, cfg)
+	if err != nil || res.NotStarted == nil {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	why := res.NotStarted.Error()
+	if strings.Contains(why, "  ") || strings.Contains(why, "()") || !strings.Contains(why, cfg.Session) {
+		t.Errorf("refused: %s", why)
+	}
+	if got := (&runfolder.BusyError{Thread: "t1"}).Error(); !strings.HasSuffix(got, "on this machine already") {
+		t.Errorf("busy: %s", got)
+	}
 }

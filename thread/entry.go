@@ -90,17 +90,23 @@ func Marshal(v any) json.RawMessage {
 // again. A *json.SyntaxError is returned for what is no JSON. With an error, too, the entry has a valid id or none. The
 // payload is a copy.
 func ParseEntry(raw []byte) (Entry, error) {
-	e, err := ParseEntryIn(raw)
+	e, err := parse(raw, nil)
 	e.Payload = bytes.Clone(e.Payload)
 	return e, err
 }
 
-// ParseEntryIn is ParseEntry without the copy: the payload may be a part of raw.
-func ParseEntryIn(raw []byte) (Entry, error) {
+// ParsePosted reads an entry as a writer posts it to a server. It is stricter than ParseEntry: at is the server's, and
+// a parent is a thread. The payload may be a part of raw.
+func ParsePosted(raw []byte) (Entry, error) { return parse(raw, Entry.posted) }
+
+func parse(raw []byte, more func(Entry) error) (Entry, error) {
 	if err := CheckJSON(raw, MaxDepth); err != nil {
 		return Entry{}, fmt.Errorf("not an entry: %w", err)
 	}
 	e, err := parseExact(raw)
+	if err == nil && more != nil {
+		err = more(e)
+	}
 	if err == nil {
 		err = e.settle()
 	}
@@ -108,6 +114,28 @@ func ParseEntryIn(raw []byte) (Entry, error) {
 		e.ID = ""
 	}
 	return e, err
+}
+
+// posted returns what a server has against an entry beyond Check.
+func (e Entry) posted() error {
+	if e.At != "" {
+		return errors.New("at: only the server sets it")
+	}
+	i := jsonscan.Find(e.Payload, "parent")
+	if i < 0 {
+		return nil
+	}
+	if f, err := Scan(e.Payload); err != nil || !f.Signal() {
+		return err // of what is no signal a parent is anything
+	}
+	var p *Parent
+	if err := json.Unmarshal(e.Payload[i:jsonscan.Skip(e.Payload, i)], &p); err != nil || p == nil {
+		return errors.New("payload.parent: want an object with a threadId")
+	}
+	if !ValidThread(p.ThreadID) {
+		return fmt.Errorf("payload.parent.threadId %.80q: want 1 to 128 characters of A-Z a-z 0-9 _ -", p.ThreadID)
+	}
+	return nil
 }
 
 // parseExact reads the members of an entry, unchecked. raw is JSON, and the payload is a part of it.
@@ -179,8 +207,8 @@ func parseRead(line []byte) (e Entry, err error) {
 	return e, nil
 }
 
-// ParseEntries reads an array of valid entries. Its error does not identify the bad one. The payloads may be parts of
-// raw.
+// ParseEntries reads an array of valid entries as a writer posts it to a server. Its error does not identify the bad
+// one. The payloads may be parts of raw.
 func ParseEntries(raw []byte) (entries []Entry, err error) {
 	if err := CheckJSON(raw, MaxDepth+1); err != nil {
 		return nil, err
@@ -194,6 +222,9 @@ func ParseEntries(raw []byte) (entries []Entry, err error) {
 		}
 		var e Entry
 		if e, err = parseExact(v); err == nil {
+			err = e.posted()
+		}
+		if err == nil {
 			err = e.settle()
 		}
 		entries = append(entries, e)

@@ -169,8 +169,8 @@ type Heartbeat struct {
 	Posted   int64          `json:"posted"`  // lines of this run that are on the thread
 	Pending  int64          `json:"pending"` // lines of this run that were read and are not yet on the thread
 	UptimeMs int64          `json:"uptimeMs"`
-	NextMs   int64          `json:"nextMs"`          // when the next is due, where no entry comes before
-	Agent    *AgentProgress `json:"agent,omitempty"` // none before it starts and after it has ended
+	NextMs   int64          `json:"nextMs"` // when the next is due, where no entry comes before
+	Agent    *AgentProgress `json:"agent"`  // null before it starts and after it has ended
 }
 
 // AgentProgress is the state of the agent's process.

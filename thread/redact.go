@@ -1,12 +1,8 @@
 package thread
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,143 +11,92 @@ import (
 // MinSecret is the least length of a secret in bytes. Shorter values occur in any text.
 const MinSecret = 8
 
-// Redactor replaces the values of secrets in texts by [redacted:NAME]. The zero value has none. It is safe for
-// concurrent use.
+// Redactor replaces the values of secrets in texts by [redacted:NAME]: each value, also without the white space around
+// it, each line of it, what it assigns to names that mark secrets, and all of them as JSON escapes them. The zero value
+// has no secrets. It is safe for concurrent use.
 type Redactor struct {
-	secrets atomic.Pointer[[]secret] // longest first
+	finder atomic.Pointer[finder]
 
-	mu    sync.Mutex // held while secrets are added
-	files []*secretFile
+	mu     sync.Mutex // held while secrets are added
+	values []value
+	files  []*secretFile
+	list   *secretFile // of more of them, in the folder home; nil for none
+	home   string
 }
 
-type secret struct {
-	name  string
-	value []byte
-}
-
-var numberForm = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$`)
+// value is a secret as it was given.
+type value struct{ name, text string }
 
 // NewRedactor takes its secrets from an environment (NAME=value …): the variables that are named in names, and all
 // whose name has KEY, TOKEN, SECRET or PASSWORD in it, in whatever case. Values of less than 8 bytes, numbers and
 // booleans are no secrets.
 func NewRedactor(environ []string, names []string) *Redactor {
-	named := map[string]bool{}
-	for _, n := range names {
-		named[n] = true
-	}
 	r := &Redactor{}
 	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		upper := strings.ToUpper(name)
-		marked := named[name]
-		for _, word := range []string{"KEY", "TOKEN", "SECRET", "PASSWORD"} {
-			marked = marked || strings.Contains(upper, word)
-		}
-		if marked {
-			r.add(name, value)
+		name, text, _ := strings.Cut(kv, "=")
+		if slices.Contains(names, name) || marksSecret(name) {
+			r.values = append(r.values, value{name, text})
 		}
 	}
+	r.build()
 	return r
 }
 
-// known returns the secrets.
-func (r *Redactor) known() []secret {
-	if all := r.secrets.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
-
-// add makes value a secret with a name. The caller holds mu, or is the only one to have r.
-func (r *Redactor) add(name, value string) {
-	known := slices.Clone(r.known())
-	same := func(s secret) bool { return string(s.value) == value }
-	if len(value) < MinSecret || numberForm.MatchString(value) || slices.ContainsFunc(known, same) {
-		return
-	}
-	for _, form := range formsOf(value) {
-		known = append(known, secret{name, form})
-	}
-	sort.SliceStable(known, func(i, j int) bool {
-		a, b := known[i], known[j]
-		if len(a.value) != len(b.value) {
-			return len(a.value) > len(b.value)
-		}
-		return a.name < b.name
+// marksSecret reports whether the value of a variable with the name is a secret.
+func marksSecret(name string) bool {
+	upper := strings.ToUpper(name)
+	return slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASSWORD"}, func(word string) bool {
+		return strings.Contains(upper, word)
 	})
-	r.secrets.Store(&known)
 }
 
-// formsOf returns the forms of a secret in texts: itself, and as a JSON string, for a tool may print its configuration.
-func formsOf(value string) [][]byte {
-	plain := Marshal(value)
-	escaped, _ := json.Marshal(value) // a string always marshals; this one has \u003c for <
-	forms := [][]byte{[]byte(value)}
-	for _, form := range [][]byte{plain[1 : len(plain)-1], escaped[1 : len(escaped)-1]} {
-		if !slices.ContainsFunc(forms, func(f []byte) bool { return bytes.Equal(f, form) }) {
-			forms = append(forms, form)
+// Add makes a value a secret with a name.
+func (r *Redactor) Add(name, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.values = append(r.values, value{name, text})
+	r.build()
+}
+
+// build makes the finder of all values. The caller holds mu, or is the only one to have r.
+func (r *Redactor) build() {
+	var all []secret
+	for _, v := range r.values {
+		all = appendSecrets(all, v.name, v.text)
+	}
+	for _, f := range r.files {
+		for _, text := range f.values {
+			all = appendSecrets(all, f.name, text)
 		}
 	}
-	return forms
+	r.finder.Store(newFinder(all))
 }
 
 // span is a range of a text that is a secret.
 type span struct {
 	from, to int
-	secret   int // index in secrets: the lower, the longer
+	secret   int // index in the finder's secrets: the lower, the longer
 }
 
 // Bytes returns s without secrets, nil where it has none. Where secrets overlap, no byte of either is left, and the
 // longer one gives the name.
 func (r *Redactor) Bytes(s []byte) []byte {
-	var spans []span
-	known := r.known()
-	for n, sec := range known {
-		for at := 0; ; {
-			i := bytes.Index(s[at:], sec.value)
-			if i < 0 {
-				break
-			}
-			from, to := at+i, at+i+len(sec.value)
-			if k := len(spans) - 1; k >= 0 && spans[k].secret == n && from < spans[k].to {
-				spans[k].to = to // it overlaps itself
-			} else {
-				spans = append(spans, span{from, to, n})
-			}
-			at = from + 1
-		}
-	}
-	if spans == nil {
-		return nil
-	}
-	sort.Slice(spans, func(i, j int) bool { return spans[i].from < spans[j].from })
-	out := make([]byte, 0, len(s))
+	f := r.finder.Load()
+	var out []byte
 	done := 0
-	for i := 0; i < len(spans); {
-		all := spans[i]
-		for i++; i < len(spans) && spans[i].from < all.to; i++ {
-			all.to = max(all.to, spans[i].to)
-			all.secret = min(all.secret, spans[i].secret)
+	for all, ok := f.next(s, 0); ok; {
+		more, next := f.next(s, all.from+1)
+		for ; next && more.from < all.to; more, next = f.next(s, more.from+1) {
+			all.to, all.secret = max(all.to, more.to), min(all.secret, more.secret)
 		}
 		out = append(out, s[done:all.from]...)
-		out = fmt.Appendf(out, "[redacted:%s]", known[all.secret].name)
-		done = all.to
+		out = fmt.Appendf(out, "[redacted:%s]", f.secrets[all.secret].name)
+		done, all, ok = all.to, more, next
+	}
+	if out == nil {
+		return nil
 	}
 	return append(out, s[done:]...)
-}
-
-// Head returns s, the beginning of a text that was cut, less what may be the beginning of a secret at its end.
-func (r *Redactor) Head(s []byte) []byte {
-	keep := len(s)
-	for _, sec := range r.known() {
-		for n := min(len(sec.value)-1, len(s)); n > 0; n-- {
-			if bytes.HasSuffix(s, sec.value[:n]) {
-				keep = min(keep, len(s)-n)
-				break
-			}
-		}
-	}
-	return s[:keep]
 }
 
 // Text returns s without secrets.
@@ -161,3 +106,34 @@ func (r *Redactor) Text(s string) string {
 	}
 	return s
 }
+
+// Head returns s, the beginning of a text that was cut, less what may be the beginning of a secret at its end.
+func (r *Redactor) Head(s []byte) []byte {
+	f := r.finder.Load()
+	for i := max(0, len(s)-f.longest()+1); i < len(s); i++ {
+		if f.begins(s[i:]) {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// Error returns err, with another text where its own has a secret.
+func (r *Redactor) Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	if clean := r.Bytes([]byte(err.Error())); clean != nil {
+		return &redactedError{err, string(clean)}
+	}
+	return err
+}
+
+// redactedError is an error whose text held a secret.
+type redactedError struct {
+	err  error
+	text string
+}
+
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.err }

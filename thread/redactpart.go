@@ -1,25 +1,49 @@
 package thread
 
 import (
-	"bytes"
+	"slices"
 	"unicode/utf8"
 )
+
+// Redacted redacts a text that comes in parts, wherever it is cut. It holds back what may be the beginning of a secret,
+// 16 KiB at most. It is not safe for concurrent use.
+type Redacted struct {
+	redact *Redactor
+	held   []byte
+}
+
+// Parts returns what redacts one text that comes in parts.
+func (r *Redactor) Parts() *Redacted { return &Redacted{redact: r} }
+
+// Next takes the next part, and returns what can be passed on.
+func (p *Redacted) Next(part []byte) string {
+	p.redact.Refresh()
+	p.held = append(p.held, part...)
+	n := p.redact.Ready(p.held)
+	text := p.redact.Text(string(p.held[:n]))
+	p.held = slices.Clone(p.held[n:])
+	return text
+}
+
+// Rest returns what is held back: no more comes.
+func (p *Redacted) Rest() string {
+	text := p.redact.Text(string(p.held))
+	p.held = nil
+	return text
+}
 
 // Ready returns how many bytes of s, the beginning of a text whose rest is still to come, can be redacted on their own:
 // no secret, and no character, begins in them and ends behind them.
 func (r *Redactor) Ready(s []byte) int {
 	n := len(r.Head(s))
+	f := r.finder.Load()
 	for moved := true; moved; {
 		moved = false
-		for _, sec := range r.known() {
-			// A secret that is whole in s, and begins before n and ends behind it.
-			from := max(0, n-len(sec.value)+1)
-			to := min(len(s), n+len(sec.value)-1)
-			if from >= n || to <= n {
-				continue
-			}
-			if i := bytes.Index(s[from:to], sec.value); i >= 0 && from+i < n && from+i+len(sec.value) > n {
-				n, moved = from+i, true
+		// A secret that is whole in s, and begins before n and ends behind it.
+		for found, ok := f.next(s, max(0, n-f.longest()+1)); ok && found.from < n; found, ok = f.next(s, found.from+1) {
+			if found.to > n {
+				n, moved = found.from, true
+				break
 			}
 		}
 	}

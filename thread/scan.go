@@ -15,8 +15,12 @@ import (
 // thousand.
 const MaxDepth = 512
 
+// MaxNumber is how many characters a number of an entry may have. Readers in some languages accept a few thousand, and
+// take time for more.
+const MaxNumber = 1000
+
 // CheckJSON returns an error where b is no JSON text that all readers accept: a *json.SyntaxError, bytes that are not
-// UTF-8, which Go's grammar accepts, or more than depth nested values.
+// UTF-8, which Go's grammar accepts, more than depth nested values, or a number of more than MaxNumber characters.
 func CheckJSON(b []byte, depth int) error {
 	if !json.Valid(b) {
 		var v json.RawMessage
@@ -28,8 +32,11 @@ func CheckJSON(b []byte, depth int) error {
 	if !utf8.Valid(b) {
 		return errors.New("invalid UTF-8")
 	}
-	if d := jsonscan.Depth(b); d > depth {
+	switch d, number := jsonscan.Extent(b); {
+	case d > depth:
 		return fmt.Errorf("nested %d deep, more than %d", d, depth)
+	case number > MaxNumber:
+		return fmt.Errorf("a number of %d characters, more than %d", number, MaxNumber)
 	}
 	return nil
 }

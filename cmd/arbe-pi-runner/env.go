@@ -135,6 +135,9 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	if file != "" {
 		s.redact.AddFile("ARBE_STREAM_TOKEN", file) // the tokens to come
 	}
+	if home := harness.Home(getenv); home != "" {
+		s.redact.AddListed(home)
+	}
 	if problems != nil {
 		return s, &cmdline.Exit{
 			Status: runner.StatusConfig,

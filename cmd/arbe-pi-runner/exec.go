@@ -37,6 +37,7 @@ func (p *program) execCommand() *cli.Command {
 			&cli.StringFlag{Name: "id", Usage: "the command's `ID` on the thread (required)"},
 			&cli.StringFlag{Name: "cwd", Usage: "run in `FOLDER` (default: this one)"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end the command after `DURATION`; 0 for never"},
+			&cli.StringFlag{Name: "stdin", Usage: "give the command the content of `FILE`, which is removed"},
 			&cli.StringFlag{Name: "from", Usage: "`OFFSET` of the thread before which no request to cancel stands"},
 		}, append(variableFlags(onThread...), variableFlags("sandbox")...)...),
 		Action: p.execAction,
@@ -78,8 +79,13 @@ func (p *program) execAction(c *cli.Context) error {
 		end()
 		<-kept
 	}()
+	stdin, err := takeStdin(c.String("stdin"))
+	if err != nil {
+		return cmdline.Unread("--stdin", err)
+	}
+	defer stdin.Close() // it was only read
 	err = command.Run(ctx, command.Config{
-		ID: c.String("id"), Argv: c.Args().Slice(), Dir: dir, Env: cleanEnviron(p.environ),
+		ID: c.String("id"), Argv: c.Args().Slice(), Dir: dir, Env: cleanEnviron(p.environ), Stdin: stdin,
 		Timeout: c.Duration("timeout"), From: c.String("from"), Reaper: reaper,
 		Client: client, Author: s.author, Sandbox: s.sandbox, Boot: runfolder.BootID(), Redact: s.redact, Log: log,
 	})
@@ -91,6 +97,18 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	removeLog(c.String("id"))
 	return nil
+}
+
+// takeStdin opens a file, and removes it: nobody else needs it. It returns nil for no file.
+func takeStdin(path string) (*os.File, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err == nil {
+		_ = os.Remove(path) // a file that is left is the box's
+	}
+	return f, err
 }
 
 // removeLog removes the file that this process logs to, where its host has named it by the command: all of a command is

@@ -68,7 +68,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return supervise(stderr)
 	}
 	runner.Hide()
-	p := program{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
+	p := program{stdin: stdin, stdout: cmdline.NewOutput(stdout), stderr: stderr, environ: os.Environ()}
 	return p.run(args)
 }
 

@@ -63,8 +63,12 @@ func (p *program) mirrorAction(c *cli.Context) error {
 	}
 	info, err := runner.ReadSession(path, spec.Dialect)
 	late := follow && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, runner.ErrNoSession) && info.End.Offset == 0)
-	if err != nil && !late {
+	switch {
+	case err == nil || late:
+	case errors.Is(err, runner.ErrNoSession):
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}
+	default:
+		return cmdline.Unread("", err)
 	}
 	if info.ID == "" { // a file without a header is named by its path
 		info.ID = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))

@@ -270,7 +270,7 @@ func (p *program) promptFrom(c *cli.Context) (prompt string, err error) {
 	case file != "":
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return "", cmdline.Usage("read the prompt: %w", err)
+			return "", cmdline.Unread("read the prompt", err)
 		}
 		prompt = string(b)
 	default:
@@ -292,7 +292,7 @@ func workDir(dir string) (string, error) {
 		abs, err = filepath.EvalSymlinks(abs)
 	}
 	if err != nil {
-		return "", cmdline.Usage("--cwd: %w", err)
+		return "", cmdline.Unread("--cwd", err)
 	}
 	if st, err := os.Stat(abs); err != nil || !st.IsDir() {
 		return "", cmdline.Usage("--cwd: %s is not a folder", abs)

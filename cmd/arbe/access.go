@@ -181,6 +181,13 @@ func reach(err error) error {
 	return &cmdline.Exit{Status: exitNoReach, Cause: err}
 }
 
+// ofServer reports whether an error is one of the thread server, or that it can't be reached.
+func ofServer(err error) bool {
+	var status *thread.StatusError
+	var failed *url.Error
+	return errors.As(err, &status) || errors.As(err, &failed) || thread.Foreign(err)
+}
+
 // reachThread is reach for a command about one thread. It distinguishes a thread that does not exist from an address
 // with another server.
 func reachThread(client *thread.Client, err error) error {
@@ -213,7 +220,7 @@ func foreign(client *thread.Client, err error) error {
 func foreignAnswer(err error) string {
 	var status *thread.StatusError
 	if errors.As(err, &status) {
-		return fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status))
+		return strings.TrimSpace(fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status)))
 	}
 	return "a page of HTML"
 }

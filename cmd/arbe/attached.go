@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -57,12 +58,18 @@ func (p *program) runAction(c *cli.Context) error {
 	}()
 	if c.Bool("live") {
 		in := input{p, done, c.String("harness"), c.String("author")}
-		// It uses a client of its own, which logs. It ends with the program: a read of stdin can't be interrupted.
-		poster, err := h.client(done.Thread)
+		poster, err := h.client(done.Thread) // one of its own, which logs
 		if err != nil {
 			return err
 		}
-		go in.post(ctx, poster)
+		next, typing := p.texts(ctx, mostTyped, true)
+		var posting sync.WaitGroup
+		posting.Go(func() { in.post(ctx, poster, next) })
+		defer func() {
+			leave()
+			posting.Wait()
+			_ = typing.Close() // a terminal that is gone can't be restored
+		}()
 	}
 	for asked := false; ; {
 		select {

@@ -171,15 +171,11 @@ func (p *program) restoreAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	in := p.stdin
-	if file := c.Args().First(); file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return fmt.Errorf("read the backup: %w", err)
-		}
-		defer f.Close() // it was only read
-		in = f
+	in, err := p.open(c.Context, c.Args().First(), "a backup")
+	if err != nil {
+		return err
 	}
+	defer in.Close() // it was only read
 	b, err := d.Restore(c.Context, in)
 	switch {
 	case errors.Is(err, server.ErrLogExists):

@@ -22,14 +22,16 @@ func (p *program) delegateCommand() *cli.Command {
 environment of --environment, of the thread or of its house; --in shares a box that there is. Its
 result comes to the thread.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "environment", Usage: "`ID` of the environment of the box"},
+			&cli.StringFlag{Name: "environment", Usage: "`NAME` or id of the environment of the box"},
 			&cli.StringFlag{
 				Name:  "in",
 				Usage: "work in the `SANDBOX` of the house with this id; parent stands for the thread's own",
 			},
 			&cli.StringFlag{Name: "repo", Usage: "clone `ORG/REPO` and work there"},
 			&cli.StringFlag{Name: "branch", Usage: "work on `BRANCH` of --repo"},
-			&cli.StringFlag{Name: "agent", Usage: "`ID` of the bot (default: the house's oldest one of the harness)"},
+			&cli.StringFlag{
+				Name: "agent", Usage: "`NAME` or id of the bot (default: the house's oldest one of the harness)",
+			},
 			&cli.StringFlag{
 				Name: "harness",
 				Usage: "run the agent `HARNESS`: " + strings.Join(catalog.Names(), ", ") +
@@ -63,7 +65,10 @@ func (p *program) delegateAction(c *cli.Context) error {
 	case d.Task.Branch != "" && d.Task.Repo == "":
 		return cmdline.Usage("--branch needs --repo")
 	}
-	if err := driver(&d, c.String("agent")); err != nil {
+	if d.Harness == "" && c.String("agent") == "" {
+		d.Harness = "pi"
+	}
+	if err := checkHarness(&d); err != nil {
 		return cmdline.Usage("%w", err)
 	}
 	var err error
@@ -86,6 +91,9 @@ func (p *program) delegateAction(c *cli.Context) error {
 		return databaseExit(err)
 	}
 	defer db.Close()
+	if err := findNamed(c, db.Host(), &d); err != nil {
+		return databaseExit(err)
+	}
 	o, _, err := db.Host().Delegate(c.Context, d)
 	if err != nil {
 		return databaseExit(err)
@@ -98,4 +106,25 @@ func (p *program) delegateAction(c *cli.Context) error {
 	}
 	fmt.Fprintln(p.stdout, o.Thread)
 	return nil
+}
+
+// findNamed finds the environment and the bot that the flags name.
+func findNamed(c *cli.Context, s control.Scope, d *control.Delegation) error {
+	if typed := c.String("agent"); typed != "" {
+		a, err := findAgent(c, s, typed)
+		if err != nil {
+			return err
+		}
+		d.Agent = a.ID
+	}
+	if d.Environment == "" {
+		return nil
+	}
+	t, err := s.Thread(c.Context, d.Parent)
+	if err != nil {
+		return present(err) // the task names the thread that is not there
+	}
+	e, err := findEnvironment(c, s, t.House, d.Environment)
+	d.Environment = e.ID
+	return err
 }

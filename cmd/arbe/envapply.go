@@ -1,11 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -42,7 +41,7 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 	case house == "" && !c.Bool("check"):
 		return cmdline.Usage("want the --house of the environment")
 	}
-	r, err := p.readRecipe(file, recipe.Parse)
+	r, err := p.readRecipe(c.Context, file, recipe.Parse)
 	if err != nil {
 		return err
 	}
@@ -85,27 +84,18 @@ func rowOf(r recipe.Recipe) (control.Recipe, error) {
 	return row, err
 }
 
-// readBounded reads the first most bytes of a file, or of stdin for "-".
-func readBounded(stdin io.Reader, file string, most int64) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(io.LimitReader(stdin, most))
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // read only
-	return io.ReadAll(io.LimitReader(f, most))
-}
-
 // readRecipe reads the environment in a file, or on stdin for "-", with one of the package's parsers.
-func (p *program) readRecipe(file string, parse func([]byte) (recipe.Recipe, error)) (recipe.Recipe, error) {
-	data, err := readBounded(p.stdin, file, recipe.MaxSize+1)
-	if errors.Is(err, fs.ErrNotExist) {
-		return recipe.Recipe{}, cmdline.Usage("%w", err)
-	}
+func (p *program) readRecipe(
+	ctx context.Context, file string, parse func([]byte) (recipe.Recipe, error),
+) (recipe.Recipe, error) {
+	in, err := p.open(ctx, file, "an environment")
 	if err != nil {
-		return recipe.Recipe{}, fmt.Errorf("read the environment: %w", err)
+		return recipe.Recipe{}, err
+	}
+	defer in.Close() // it is only read
+	data, err := io.ReadAll(io.LimitReader(in, recipe.MaxSize+1))
+	if err != nil {
+		return recipe.Recipe{}, cmdline.Unread("read the environment", err)
 	}
 	r, err := parse(data)
 	var invalid *recipe.Error

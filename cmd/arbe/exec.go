@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/stdin"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -47,6 +49,10 @@ Environment: as of arbe launch.`,
 			},
 			&cli.DurationFlag{
 				Name: "timeout", Value: exec.DefaultTimeout, Usage: "end the command after `DURATION`, at most 72h",
+			},
+			&cli.BoolFlag{
+				Name: "stdin", Aliases: []string{"i"},
+				Usage: "give stdin to the command: read to its end before, at most 16 MiB",
 			},
 			&cli.BoolFlag{Name: "detach", Usage: "print {threadId, execId} once the command is started, and return"},
 			&cli.StringFlag{
@@ -99,6 +105,9 @@ func (p *program) execAction(c *cli.Context) error {
 		Thread: id, ID: uuid.Must(uuid.NewV7()).String(), Author: c.String("author"), Argv: c.Args().Tail(),
 		Cwd: c.String("cwd"), Env: env, Timeout: c.Duration("timeout"),
 	}
+	if r.Stdin, err = p.stdinOf(c); err != nil {
+		return err
+	}
 	var bad *exec.BadRequestError
 	if err := r.Check(); errors.As(err, &bad) {
 		return cmdline.Usage("%w", err)
@@ -143,6 +152,9 @@ func (p *program) execAction(c *cli.Context) error {
 		return &cmdline.Exit{Status: 1, Cause: err}
 	}
 	steps.End()
+	if r.Stdin == nil && stdin.Waits(p.stdin) {
+		fmt.Fprintln(p.stderr, "arbe: the command does not get stdin; --stdin gives it")
+	}
 	if c.Bool("detach") {
 		return json.NewEncoder(p.stdout).Encode(struct {
 			Thread string `json:"threadId"`
@@ -150,6 +162,23 @@ func (p *program) execAction(c *cli.Context) error {
 		}{id, r.ID})
 	}
 	return p.followExec(c, signals, client, posted, func(ctx context.Context) { x.Ended(ctx, box, posted.Request) })
+}
+
+// stdinOf returns the stdin of the command; nil without --stdin.
+func (p *program) stdinOf(c *cli.Context) ([]byte, error) {
+	if !c.Bool("stdin") {
+		return nil, nil
+	}
+	in := p.given(c.Context, "the command's input", true)
+	defer in.Close() // what can't be restored is gone
+	b, err := io.ReadAll(io.LimitReader(in, exec.MostStdin+1))
+	if err != nil {
+		return nil, fmt.Errorf("read stdin: %w", err)
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	return b, nil
 }
 
 // cancelExec asks a command to end.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -169,15 +170,15 @@ func (p *program) importAction(c *cli.Context) error {
 		return err
 	}
 	i := &importing{client: client, name: "stdin", sum: newSummary()}
-	in := p.stdin
-	if file := c.Args().Get(1); file != "" && file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return fmt.Errorf("read the export: %w", err)
-		}
-		defer f.Close() // it was only read
-		i.name, in = file, f
+	file := cmp.Or(c.Args().Get(1), "-")
+	if file != "-" {
+		i.name = file
 	}
+	in, err := p.open(c.Context, file, "an export (NDJSON)")
+	if err != nil {
+		return err
+	}
+	defer in.Close() // it was only read
 	if err := i.all(c.Context, in); err != nil {
 		return err
 	}
@@ -204,7 +205,7 @@ func (i *importing) all(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, thread.MaxEntry+64<<10)
 	n := 0
-	for lines.Scan() {
+	for lines.Scan() && lines.Err() == nil { // a read that fails leaves a part of a line
 		n++
 		e, err := thread.ParseEntry(lines.Bytes())
 		switch {

@@ -34,6 +34,8 @@ type host struct {
 type provider interface {
 	launch.Provider
 	reconcile.Provider
+	// Check returns an error for options that no box of the provider can have.
+	Check(o sandbox.Options) error
 }
 
 // host returns this host, with the data folder of the command line.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -89,6 +90,8 @@ func serverKeys(c *cli.Context, logger *slog.Logger) (seal.File, error) {
 		return f, err
 	}
 	switch _, err := seal.New(c.Context, f); {
+	case errors.Is(err, fs.ErrNotExist):
+		return f, cmdline.Unread("--secret-keys", err)
 	case err != nil && f.KMS == nil:
 		return f, &cmdline.Exit{Status: exitConfig, Cause: err}
 	case err != nil:

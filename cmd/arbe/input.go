@@ -2,12 +2,16 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/stdin"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -21,6 +25,48 @@ func (p *program) types() bool {
 	return is
 }
 
+// mostTyped bounds one text that is typed or pasted, in bytes.
+const mostTyped = thread.MaxEntry
+
+// source is what a command reads. The caller closes it.
+type source struct {
+	io.Reader
+	io.Closer
+}
+
+// keptOpen is a file that others still use.
+type keptOpen struct{ io.Writer }
+
+// Close does nothing.
+func (keptOpen) Close() error { return nil }
+
+// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read; with echo
+// false nothing of that is shown.
+func (p *program) given(ctx context.Context, what string, echo bool) source {
+	plain := source{stdin.Reader(ctx, p.stdin), keptOpen{}}
+	if !p.types() {
+		return plain
+	}
+	fmt.Fprintf(p.stderr, "reading %s from the terminal; Ctrl-D on an empty line ends it\n", what)
+	t, err := stdin.Open(ctx, p.stdin.(*os.File), mostTyped, echo)
+	if err != nil {
+		return plain // a system whose terminals give lines alone
+	}
+	return source{t, t}
+}
+
+// open returns what a file has, or stdin for "-".
+func (p *program) open(ctx context.Context, file, what string) (source, error) {
+	if file == "-" {
+		return p.given(ctx, what, true), nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return source{}, cmdline.Unread("", err)
+	}
+	return source{f, f}, nil
+}
+
 // input is what a live run that is watched reads from stdin.
 type input struct {
 	*program
@@ -29,25 +75,46 @@ type input struct {
 	author  string
 }
 
-// post posts each line of stdin that has text as a chat, in order, and then asks the run to do what is queued and to
-// end. A terminal that has hung up asks for nothing. A failure is reported on stderr. What follows a line that can't be
-// posted is read and posted, too.
-func (in input) post(ctx context.Context, client *thread.Client) {
+// texts returns what yields the texts on stdin, of most bytes: each line, and at a terminal what is typed or pasted
+// before Enter. With echo false that is not shown. The caller closes it.
+func (p *program) texts(
+	ctx context.Context, most int, echo bool,
+) (next func() (string, error), done io.Closer) {
+	if f, is := p.stdin.(*os.File); is && p.types() {
+		if t, err := stdin.Open(ctx, f, most, echo); err == nil {
+			return t.Next, t
+		}
+	}
+	lines := bufio.NewScanner(stdin.Reader(ctx, p.stdin))
+	lines.Buffer(make([]byte, min(most, 64<<10)), most)
+	return func() (string, error) {
+		if !lines.Scan() || lines.Err() != nil { // a read that fails leaves a part of a line
+			return "", cmp.Or(lines.Err(), io.EOF)
+		}
+		return strings.TrimSuffix(lines.Text(), "\r"), nil
+	}, keptOpen{}
+}
+
+// post posts the chats that next returns, in order, and then asks the run to do what is queued and to end. A terminal
+// that has hung up asks for nothing. A failure is reported on stderr. What follows a chat that can't be posted is read
+// and posted, too.
+func (in input) post(ctx context.Context, client *thread.Client, next func() (string, error)) {
 	typed := in.types()
-	lines := bufio.NewScanner(in.stdin)
-	lines.Buffer(make([]byte, 64<<10), thread.MaxEntry)
-	for lines.Scan() {
-		text := strings.TrimSuffix(lines.Text(), "\r")
+	for {
+		text, err := next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			in.report(ctx, fmt.Errorf("read the chats from stdin: %w; the run continues", err))
+			return
+		}
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
 		if _, err := client.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, in.author)}); err != nil {
 			in.report(ctx, fmt.Errorf("post a chat: %w", reachThread(client, err)))
 		}
-	}
-	if err := lines.Err(); err != nil {
-		in.report(ctx, fmt.Errorf("read the chats from stdin: %w; the run continues", err))
-		return
 	}
 	if ctx.Err() != nil || typed && !in.types() {
 		return

@@ -189,6 +189,69 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 	}
 }
 
+// where is where a launch goes.
+type where struct {
+	client    *thread.Client
+	key       []byte
+	row       *launchRow // of the thread; nil for a launch without rows
+	provider  provider
+	streamURL string // of the thread server, as the box reaches it
+}
+
+// where finds where a launch goes, and completes the task. What is wrong on the command line is found before the server
+// is asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
+func (p *program) where(c *cli.Context, h host, task *launch.Task) (w where, err error) {
+	ask := func() error {
+		if w.client, err = h.client(task.Thread); err != nil {
+			return err
+		}
+		if w.key, err = secret(h.data); err != nil {
+			return err
+		}
+		return p.answers(c, w.client, *task)
+	}
+	if h.database != nil {
+		if err = ask(); err != nil {
+			return w, err
+		}
+		if w.row, err = h.rowOf(c, task); err != nil {
+			return w, err
+		}
+	}
+	if w.provider, err = p.boxed(c, h, task, w.row); err != nil {
+		return w, err
+	}
+	if h.database == nil {
+		if err = ask(); err != nil {
+			return w, err
+		}
+	}
+	if w.streamURL, err = boxStreamURL(h.data, w.provider.Name()); err == nil && c.Bool("push") {
+		err = p.checkPush(c)
+	}
+	return w, err
+}
+
+// boxed completes a task by its environment, checks what its flags say of the box, and returns the box's provider.
+func (p *program) boxed(c *cli.Context, h host, task *launch.Task, row *launchRow) (provider, error) {
+	typed := task.Box // by flags alone
+	name, err := p.follow(c, h, task, row)
+	if err != nil {
+		return nil, err
+	}
+	provider, err := providerNamed(h.data, "--sandbox", name)
+	if err != nil {
+		return nil, err
+	}
+	if typed.Image == "" && task.Box.Image != "" {
+		typed.Resources = sandbox.Resources{} // of the environment's image
+	}
+	if err := provider.Check(typed); err != nil {
+		return nil, cmdline.Unread("", err)
+	}
+	return provider, nil
+}
+
 // launch launches the task of the command line. attached is this process's hold of the box if there is work after the
 // run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
@@ -201,55 +264,25 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	row, err := h.rowOf(c, &task)
+	w, err := p.where(c, h, &task)
 	if err != nil {
 		return fail(err)
 	}
-	name, err := p.follow(c, h, &task, row)
-	if err != nil {
-		return fail(err)
-	}
-	provider, err := providerNamed(h.data, "--sandbox", name)
-	if err != nil {
-		return fail(err)
-	}
-	client, err := h.client(task.Thread)
-	if err != nil {
-		return fail(err)
-	}
-	if task.Resume {
-		if _, err := exists(c.Context, client); thread.NoThread(err) {
-			return fail(reachThread(client, err))
-		}
-	}
-	key, err := secret(h.data)
-	if err != nil {
-		return fail(err)
-	}
-	boxURL, err := boxStreamURL(h.data, provider.Name())
-	if err != nil {
-		return fail(err)
-	}
-	if c.Bool("push") {
-		if err := p.checkPush(c); err != nil {
-			return fail(err)
-		}
-	}
-	house := ""
+	client, row, house := w.client, w.row, ""
 	if row != nil {
 		house, task.Secrets = row.thread.House, launchSecrets(c, row.db, row.environment)
 	}
-	mint := h.minting(client.Base, key, client)
+	mint := h.minting(client.Base, w.key, client)
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()
 	l := &launch.Launcher{
-		Provider: provider, Client: client, StreamURL: boxURL, Runner: runnerFor, Attached: attached,
+		Provider: w.provider, Client: client, StreamURL: w.streamURL, Runner: runnerFor, Attached: attached,
 		Boxes: func(id string) *thread.Client {
 			box, _ := mint(id) // never fails
 			return box
 		},
 		Agent:  launch.Agent{Program: agent.Binary, Package: agent.Package},
-		Tokens: runTokens(key, house),
+		Tokens: runTokens(w.key, house),
 		Progress: func(step string) {
 			if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
 				steps.Note(note)
@@ -262,16 +295,22 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		l.Attached = ""
 	}
 	if row != nil {
-		l.Rows = h.resolver(provider, l.Boxes, l.Progress)
+		l.Rows = h.resolver(w.provider, l.Boxes, l.Progress)
 	}
 	if err := remember(h.data, task.Thread); err != nil {
 		return fail(err) // noted before the run exists, so reconcile --all finds it
 	}
-	p.comeBack(task.Thread)
+	begun := false
+	l.Begun = func() {
+		begun = true
+		p.comeBack(task.Thread)
+	}
 	done, err := l.Launch(c.Context, task)
 	steps.End()
 	var open *launch.BusyError
 	switch {
+	case err != nil && !begun && ofServer(err):
+		return done, reachThread(client, err)
 	case errors.As(err, &open):
 		return done, busy(err)
 	case thread.Gone(err):
@@ -282,6 +321,16 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		return done, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	}
 	return done, nil
+}
+
+// answers returns an error where the thread server does not answer, or does not take the tokens of this host. Nothing
+// is printed and no row is made before. A thread that is to be resumed has to be there.
+func (p *program) answers(c *cli.Context, client *thread.Client, t launch.Task) error {
+	_, err := exists(c.Context, client)
+	if thread.NoThread(err) && !t.Resume {
+		return nil
+	}
+	return reachThread(client, err)
 }
 
 // comeBack prints the thread's id, and the commands that show its run and end it.
@@ -327,8 +376,9 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
+			GitHub:    os.Getenv("GITHUB_SERVER_URL"),
 			Ephemeral: !c.Bool("keep"),
-			Snapshot:  c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
+			Image:     c.String("image"), Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}
@@ -340,7 +390,12 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 			t.Box.Labels[label] = value
 		}
 	}
+	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
+		t.Box.Snapshot = "" // the provider's default
+	}
 	switch {
+	case t.Box.Image != "" && t.Box.Snapshot != "":
+		return t, spec, cmdline.Usage("--image and --snapshot exclude each other")
 	case strings.TrimSpace(t.Prompt) == "" && !t.Live:
 		return t, spec, cmdline.Usage("want a TASK after --")
 	case c.IsSet("idle") && !t.Live:
@@ -392,7 +447,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		}
 		f := folder.Folder{Path: abs, Exclude: c.StringSlice("exclude")}
 		if err := f.Check(); err != nil {
-			return t, spec, cmdline.Usage("--dir: %w", err)
+			return t, spec, cmdline.Unread("--dir", err)
 		}
 		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}}
 	}
@@ -409,10 +464,13 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 // inlineFiles reads the files that --file names.
 func inlineFiles(named []string) (files []launch.Inline, err error) {
 	for _, f := range named {
-		source, path, ok := strings.Cut(f, ":")
+		source, path, _ := strings.Cut(f, ":")
+		if source == "" || path == "" || strings.Contains(path, "\n") {
+			return nil, cmdline.Usage("--file %q: want SOURCE:PATH", f)
+		}
 		content, err := os.ReadFile(source)
-		if !ok || path == "" || err != nil {
-			return nil, cmdline.Usage("--file %s: want SOURCE:PATH, with a SOURCE that can be read", f)
+		if err != nil {
+			return nil, cmdline.Unread("--file", err)
 		}
 		files = append(files, launch.Inline{Path: path, Content: content})
 	}

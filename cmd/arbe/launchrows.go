@@ -98,7 +98,7 @@ func (h host) rowOf(c *cli.Context, t *launch.Task) (*launchRow, error) {
 	}
 	r := &launchRow{db: db}
 	is := false
-	if err = r.ask(c); err == nil {
+	if err = r.ask(c, t.Thread); err == nil {
 		is, err = r.find(c.Context, t)
 	}
 	if err == nil && is {
@@ -114,9 +114,9 @@ func (h host) rowOf(c *cli.Context, t *launch.Task) (*launchRow, error) {
 	return r, nil
 }
 
-// ask finds what the flags stand for: names, ids or beginnings of ids. Without a house an environment is named by its
-// id alone.
-func (r *launchRow) ask(c *cli.Context) error {
+// ask finds what the flags stand for: names, ids or beginnings of ids. Without a house it is the thread's; without that
+// an environment is named by its id alone.
+func (r *launchRow) ask(c *cli.Context, id string) error {
 	s := r.db.Host()
 	if typed := c.String("house"); typed != "" {
 		h, err := findHouse(c, s, typed)
@@ -136,12 +136,17 @@ func (r *launchRow) ask(c *cli.Context) error {
 	if typed == "" {
 		return nil
 	}
-	var e control.Environment
-	var err error
-	if r.asked.house == "" {
-		e, err = s.Environment(c.Context, typed)
-	} else {
-		e, err = findEnvironment(c, s, r.asked.house, typed)
+	house := r.asked.house
+	if house == "" {
+		t, err := s.Thread(c.Context, id)
+		if present(err) != nil {
+			return err
+		}
+		house = t.House
+	}
+	e, err := s.Environment(c.Context, typed) // also one of another house, which fits refuses
+	if house != "" && (r.asked.house != "" || errors.Is(err, control.ErrAbsent)) {
+		e, err = findEnvironment(c, s, house, typed)
 	}
 	switch {
 	case err != nil:

@@ -11,11 +11,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -27,10 +25,10 @@ import (
 
 // Exit statuses beside 0, 1 and cmdline.StatusUsage.
 const (
-	exitNoThread = 66 // there is no such thread, or no such row (EX_NOINPUT)
-	exitNoReach  = 69 // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
-	exitDisk     = 74 // the server's log has failed, mostly because of its disk (EX_IOERR)
-	exitConfig   = 78 // the environment is wrong or incomplete (EX_CONFIG)
+	exitNoThread = cmdline.StatusNoInput // there is no such thread, or no such row
+	exitNoReach  = 69                    // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
+	exitDisk     = 74                    // the server's log has failed, mostly because of its disk (EX_IOERR)
+	exitConfig   = 78                    // the environment is wrong or incomplete (EX_CONFIG)
 )
 
 // version is set by the linker.
@@ -47,8 +45,8 @@ type program struct {
 
 // run runs the program and returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{stdin, stdout, stderr, thread.NewHTTP()}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	p := &program{stdin, cmdline.NewOutput(stdout), stderr, thread.NewHTTP()}
+	ctx, stop := cmdline.UntilSignal(context.Background())
 	defer stop()
 	app := &cli.App{
 		Name:      "arbe",
@@ -63,7 +61,7 @@ A thread is a durable log of a coding agent's work. The first run needs no confi
 On the server's machine the commands find its address and secret in the data folder. For a server elsewhere set
 ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		Version: version,
-		Reader:  stdin, Writer: stdout, ErrWriter: stderr,
+		Reader:  stdin, Writer: p.stdout, ErrWriter: stderr,
 		Flags: []cli.Flag{
 			&cli.StringFlag{
 				Name: "data", EnvVars: []string{"ARBE_DATA"}, DefaultText: "~/.local/share/arbe",

@@ -259,7 +259,7 @@ func (l *launches) task(o delegate.Order) launch.Task {
 		Harness: o.Harness, Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
 		Box: sandbox.Options{
 			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "",
-			Target: os.Getenv("DAYTONA_TARGET"),
+			Target: os.Getenv("DAYTONA_TARGET"), GitHub: os.Getenv("GITHUB_SERVER_URL"),
 		},
 	}
 	if o.Parent != "" {
@@ -360,14 +360,17 @@ func driver(d *control.Delegation, agent string) (err error) {
 	} else {
 		d.Harness = cmp.Or(d.Harness, "pi")
 	}
-	if d.Harness != "" {
-		spec, err := catalog.Lookup(d.Harness)
-		if err != nil {
-			return err
-		}
-		d.Harness = spec.Name
+	return checkHarness(d)
+}
+
+// checkHarness makes the harness of a task, where it has one, that of the catalog.
+func checkHarness(d *control.Delegation) error {
+	if d.Harness == "" {
+		return nil
 	}
-	return nil
+	spec, err := catalog.Lookup(d.Harness)
+	d.Harness = spec.Name
+	return err
 }
 
 // taskErrors are the answers to tasks that the rows do not allow.
@@ -402,9 +405,7 @@ func taskError(err error) error {
 		if cause := errors.Unwrap(err); cause != nil {
 			err = cause // without the name of the transaction
 		}
-		return &server.TaskError{
-			Status: e.status, Code: e.code, Message: sqlState.ReplaceAllString(err.Error(), ""),
-		}
+		return &server.TaskError{Status: e.status, Code: e.code, Message: err.Error()}
 	}
 	return err
 }

@@ -38,13 +38,6 @@ func environmentFlags() []cli.Flag {
 // follow makes a task's box by its environment, and returns the provider's name. Flags outrank the environment. row is
 // that of the task's thread; nil for none.
 func (p *program) follow(c *cli.Context, h host, t *launch.Task, row *launchRow) (provider string, err error) {
-	t.Box.Image = c.String("image")
-	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
-		t.Box.Snapshot = "" // the provider's default
-	}
-	if t.Box.Image != "" && t.Box.Snapshot != "" {
-		return "", cmdline.Usage("--image and --snapshot exclude each other")
-	}
 	provider = c.String("sandbox")
 	file := c.String("environment-file")
 	switch {
@@ -56,7 +49,7 @@ func (p *program) follow(c *cli.Context, h host, t *launch.Task, row *launchRow)
 		err = row.follow(c.Context, t)
 	case file != "":
 		var r recipe.Recipe
-		if r, err = p.readRecipe(file, recipe.ParseHost); err != nil {
+		if r, err = p.readRecipe(c.Context, file, recipe.ParseHost); err != nil {
 			return "", err
 		}
 		if !c.IsSet("sandbox") {
@@ -111,9 +104,11 @@ func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 		}
 		content, err := os.ReadFile(hostPath(dir, f.Host))
 		if err != nil {
-			return cmdline.Usage("--environment-file: the file %s: %w", f.Path, err)
+			return cmdline.Unread("--environment-file: the file "+f.Path, err)
 		}
-		t.Make.Files = append(t.Make.Files, launch.File{Path: f.Path, Content: content, Mode: launch.ModeOf(f)})
+		t.Make.Files = append(t.Make.Files, launch.File{
+			Path: f.Path, Content: content, Mode: launch.ModeOf(f), Sensitive: f.Sensitive,
+		})
 	}
 	t.Secrets = func(context.Context) (map[string]string, error) { return ownSecrets(r.Secrets) }
 	if t.Box.Repo != "" || t.Dir != nil {
@@ -125,7 +120,7 @@ func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 			return err
 		}
 		if err := (folder.Folder{Path: abs, Exclude: f.Exclude}).Check(); err != nil {
-			return cmdline.Usage("--environment-file: folders[%d]: %w", i, err)
+			return cmdline.Unread(fmt.Sprintf("--environment-file: folders[%d]", i), err)
 		}
 		note := copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude, At: f.Path}
 		sync := f.Access == recipe.AccessSync

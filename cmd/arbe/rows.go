@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 
 	"github.com/google/uuid"
@@ -39,9 +38,6 @@ var rowKinds = []struct{ of, kind error }{
 	{seal.ErrTooLarge, rows.ErrInvalid},
 }
 
-// sqlState is what a message of the database has for its operators.
-var sqlState = regexp.MustCompile(` \(SQLSTATE [0-9A-Z]{5}\)`)
-
 // refusal makes an error of the database one of package rows. Its text is what follows the name of the transaction.
 func refusal(err error) error {
 	for _, k := range rowKinds {
@@ -51,7 +47,7 @@ func refusal(err error) error {
 		if cause := errors.Unwrap(err); cause != nil {
 			err = cause
 		}
-		return &rows.Refusal{Kind: k.kind, Text: sqlState.ReplaceAllString(err.Error(), "")}
+		return &rows.Refusal{Kind: k.kind, Text: err.Error()}
 	}
 	return ofRows(err)
 }

@@ -107,7 +107,9 @@ func (p *program) sayText(c *cli.Context) (string, error) {
 	}
 	text := strings.Join(c.Args().Tail(), " ")
 	if text == "-" {
-		b, err := io.ReadAll(io.LimitReader(p.stdin, thread.MaxEntry+1))
+		in := p.given(c.Context, "the text", true)
+		defer in.Close() // what can't be restored is gone
+		b, err := io.ReadAll(io.LimitReader(in, thread.MaxEntry+1))
 		if err != nil {
 			return "", fmt.Errorf("read the text from stdin: %w", err)
 		}

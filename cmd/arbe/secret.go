@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/stdin"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/control/kms"
 	"arbe.0sk.ar/runner/host/control/seal"
@@ -24,7 +26,8 @@ func (p *program) secretCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "set", ArgsUsage: "NAME", Flags: flags(secretKeysFlag(), secretKMSFlag()),
-				Usage:  "store stdin, without the newline at its end, as the secret NAME of a house",
+				Usage: "store stdin, without the newline at its end, as the secret NAME of a house; what is typed\n" +
+					"is not shown",
 				Action: p.withSecrets(true, p.setSecret),
 			},
 			{
@@ -100,6 +103,9 @@ func vaultOf(c *cli.Context, db *control.DB) (control.Vault, error) {
 		return control.Vault{}, err
 	}
 	s, err := seal.New(c.Context, f)
+	if errors.Is(err, fs.ErrNotExist) {
+		return control.Vault{}, cmdline.Unread("the keys for the secrets", err)
+	}
 	if err != nil {
 		return control.Vault{}, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
@@ -160,13 +166,31 @@ func (p *program) setSecret(c *cli.Context, db *control.DB, house, name string) 
 	if err != nil {
 		return err
 	}
-	value, err := io.ReadAll(io.LimitReader(p.stdin, seal.MaxValue+3)) // a newline, and one byte too many
+	value, err := p.secretValue(c.Context, name)
 	if err != nil {
-		return fmt.Errorf("read stdin: %w", err)
+		return err
 	}
 	value = bytes.TrimSuffix(value, []byte("\n"))
 	_, err = v.Put(c.Context, db.Host(), house, name, value)
 	return err
+}
+
+// secretValue reads a secret's value from stdin. At a terminal it is not shown, and Enter ends it: a value of several
+// lines is pasted.
+func (p *program) secretValue(ctx context.Context, name string) ([]byte, error) {
+	if p.types() {
+		fmt.Fprintf(p.stderr, "value of %s, which is not shown; Enter ends it: ", name)
+		next, done := p.texts(ctx, seal.MaxValue+2, false)
+		text, err := next()
+		fmt.Fprintln(p.stderr)
+		return []byte(text), errors.Join(err, done.Close())
+	}
+	in := stdin.Reader(ctx, p.stdin)
+	value, err := io.ReadAll(io.LimitReader(in, seal.MaxValue+3)) // a newline, and one byte too many
+	if err != nil {
+		err = fmt.Errorf("read stdin: %w", err)
+	}
+	return value, err
 }
 
 // listSecrets prints the names of a house's secrets.
@@ -268,6 +292,9 @@ func keysetAction(act func(*cli.Context, seal.File) error) cli.ActionFunc {
 			return err
 		}
 		err = act(c, f)
+		if errors.Is(err, fs.ErrNotExist) {
+			return cmdline.Unread("", err)
+		}
 		if exit := (*cmdline.Exit)(nil); err == nil || errors.As(err, &exit) {
 			return err
 		}

@@ -143,6 +143,13 @@ func (p *program) serve(c *cli.Context) (err error) {
 	case c.Int("launches") < 1:
 		return cmdline.Usage("--launches %d: want at least 1", c.Int("launches"))
 	}
+	for _, flag := range []string{"tls-cert", "tls-key", "nats-creds"} {
+		if file := c.String(flag); file != "" {
+			if _, err := os.Stat(file); err != nil {
+				return cmdline.Unread("--"+flag, err)
+			}
+		}
+	}
 	d, err := data(c)
 	if err != nil {
 		return err
@@ -279,9 +286,3 @@ func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	}
 	return f, nil
 }
-
-// keptOpen is a writer that others still use.
-type keptOpen struct{ io.Writer }
-
-// Close does nothing.
-func (keptOpen) Close() error { return nil }

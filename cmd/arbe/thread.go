@@ -140,11 +140,13 @@ func (p *program) threadPost(c *cli.Context) error {
 			Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text}),
 		}})
 	}
-	lines := bufio.NewScanner(p.stdin)
+	in := p.given(c.Context, "entries (NDJSON)", true)
+	defer in.Close() // what can't be restored is gone
+	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, thread.MaxEntry+64<<10)
 	var batch []thread.Entry
 	size, n := 0, 0
-	for lines.Scan() {
+	for lines.Scan() && lines.Err() == nil { // a read that fails leaves a part of a line
 		n++
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue

@@ -140,9 +140,7 @@ type placeError struct {
 	cause *pgconn.PgError
 }
 
-func (e *placeError) Error() string {
-	return fmt.Sprintf("%s: %s (SQLSTATE %s)", e.place, e.kind, e.cause.Code)
-}
+func (e *placeError) Error() string { return fmt.Sprintf("%s: %s", e.place, e.kind) }
 
 func (e *placeError) Unwrap() []error { return []error{e.kind, e.cause} }
 

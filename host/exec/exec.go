@@ -9,6 +9,7 @@
 package exec
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,12 +41,14 @@ type Request struct {
 	Env     map[string]string
 	Secrets []string      // the names of Env whose values are secrets, whatever the names are
 	Timeout time.Duration // 0: DefaultTimeout
+	Stdin   []byte        // at most MostStdin; nil for an empty one
 }
 
 // Limits of a Request.
 const (
 	DefaultTimeout = time.Hour
 	MostTimeout    = 72 * time.Hour
+	MostStdin      = 16 << 20 // bytes
 	mostArgv       = 64 << 10 // bytes
 )
 
@@ -98,6 +101,8 @@ func (r Request) Check() error {
 		return bad("the command has %d bytes, more than %d", size, mostArgv)
 	case strings.ContainsRune(strings.Join(r.Argv, "")+r.Cwd, 0):
 		return bad("the command has a zero byte in it")
+	case len(r.Stdin) > MostStdin:
+		return bad("stdin has more than %d bytes", MostStdin)
 	case r.Timeout < 0 || r.Timeout > MostTimeout:
 		return bad("timeout %v: want more than 0 and at most %v", r.Timeout, MostTimeout)
 	}
@@ -271,6 +276,16 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 	}
 	if p.Offset != "" {
 		argv = append(argv, "--from", p.Offset)
+	}
+	if p.Stdin != nil {
+		file := sandbox.File{
+			Path: ".arbe/exec/" + p.ID + ".stdin", InHome: true, Content: bytes.NewReader(p.Stdin),
+			Size: int64(len(p.Stdin)), Mode: 0o600,
+		}
+		if err := box.Upload(ctx, file); err != nil {
+			return box, fmt.Errorf("put stdin into %s: %w", box.Ref(), err)
+		}
+		argv = append(argv, "--stdin", path.Join(box.Home(), file.Path))
 	}
 	argv = append(append(argv, "--"), p.Argv...)
 	log := ".arbe/exec/" + p.ID + ".log"

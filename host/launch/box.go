@@ -21,9 +21,9 @@ func (l *Launcher) CommandBox(
 	if err != nil {
 		return nil, nil, err
 	}
-	g := &launching{Launcher: l, Task: t, server: server}
+	g := l.launching(t, server)
 	if err := g.resolve(ctx); err != nil {
-		return nil, nil, g.redacted(err)
+		return nil, nil, g.redact.Error(err)
 	}
 	g.steps = newSteps(g)
 	var b *resolve.Box
@@ -34,7 +34,7 @@ func (l *Launcher) CommandBox(
 		return err
 	})
 	if err != nil {
-		return nil, nil, g.redacted(fmt.Errorf("get the thread's sandbox: %w", err))
+		return nil, nil, g.redact.Error(fmt.Errorf("get the thread's sandbox: %w", err))
 	}
 	if b.Sandbox != nil {
 		return b.Sandbox, b.Lease, nil
@@ -45,7 +45,7 @@ func (l *Launcher) CommandBox(
 	if err != nil {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		return nil, nil, g.redacted(errors.Join(err, b.Fail(lasting)))
+		return nil, nil, g.redact.Error(errors.Join(err, b.Fail(lasting)))
 	}
 	return b.Sandbox, b.Lease, nil
 }

@@ -77,6 +77,6 @@ func (l *Launcher) look(ctx context.Context, t Task) (*launching, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &launching{Launcher: l, Task: t, server: server}
+	g := l.launching(t, server)
 	return g, g.thread.read(ctx, l.Client)
 }

@@ -26,6 +26,7 @@ type log struct {
 	claims map[int]claim
 	// cancels are the requests to end a run.
 	cancels []cancel
+	steps   map[string]map[string]int // by run: how many steps of each type have made its box
 	next    string
 	now     time.Time // the server's clock
 }
@@ -39,13 +40,15 @@ type claim struct {
 func (g *log) read(ctx context.Context, client *thread.Client) error {
 	from := g.next
 	if from == "" {
-		from, g.fold, g.claims, g.cancels = "0", thread.Fold{}, map[int]claim{}, nil
+		from, g.fold, g.cancels = "0", thread.Fold{}, nil
+		g.claims, g.steps = map[int]claim{}, map[string]map[string]int{}
 	}
 	page, err := client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
 		g.fold.Add(e)
 		if c, is := cancelOf(e, &g.fold); is {
 			g.cancels = append(g.cancels, c)
 		}
+		g.step(e)
 		if number, is := strings.CutPrefix(e.ID, "run."); is {
 			var c thread.Claim
 			if k, err := strconv.Atoi(number); err == nil && json.Unmarshal(e.Payload, &c) == nil &&
@@ -60,6 +63,19 @@ func (g *log) read(ctx context.Context, client *thread.Client) error {
 	}
 	g.next, g.now = page.Next, page.Now
 	return nil
+}
+
+// step counts a step of making a box.
+func (g *log) step(e thread.Entry) {
+	var s thread.SetupStep
+	if f, err := thread.Scan(e.Payload); err != nil || !thread.IsSetup(f.Type) ||
+		json.Unmarshal(e.Payload, &s) != nil || s.Error != "" {
+		return
+	}
+	if g.steps[s.RunID] == nil {
+		g.steps[s.RunID] = map[string]int{}
+	}
+	g.steps[s.RunID][s.Type]++
 }
 
 // status returns the status of a run; "" if the thread has no run with the id.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // former returns the box of the thread's last run that had one; nil if it is not live.
@@ -73,6 +75,52 @@ func (g *launching) made(ctx context.Context, box sandbox.Ref) (bool, error) {
 	return slices.ContainsFunc(boxes, func(b sandbox.Box) bool {
 		return b.Ref == box && b.Labels[sandbox.LabelThread] == g.Thread
 	}), nil
+}
+
+// lacks returns what the box of the thread's last run had, and a new one does not get by this launch; "" for nothing.
+// The thread has how many of each there were, and no more: what they are may be secret, and a writer of the thread must
+// not choose what a host brings into a box.
+func (g *launching) lacks() string {
+	last := g.lastBox()
+	if last == nil {
+		return ""
+	}
+	had := map[string]int{}
+	for _, r := range g.thread.fold.Runs() {
+		if s := r.Sandbox; s != nil && s.Provider == last.Provider && s.Ref == last.ID {
+			for kind, n := range g.thread.steps[r.ID] {
+				had[kind] += n
+			}
+		}
+	}
+	var all []string
+	for _, part := range []struct {
+		kind, one, several string
+		gets               bool
+	}{
+		{
+			thread.StepRepository, "a repository (--repo, --branch)", "%d repositories (--environment-file)",
+			g.Box.Repo != "" || len(g.Make.Repositories) > 0,
+		},
+		{
+			thread.StepFolder, "a folder (--dir)", "%d folders (--environment-file)",
+			g.Dir != nil || len(g.Make.Folders) > 0,
+		},
+		{thread.StepFile, "a file (--file)", "%d files (--file)", len(g.Files)+len(g.Make.Files) > 0},
+		{
+			thread.StepCommand, "a setup command (--setup)", "%d setup commands (--setup)",
+			len(g.Setup.Commands)+len(g.Make.Setup) > 0,
+		},
+	} {
+		switch n := had[thread.SetupType(part.kind)]; {
+		case n == 0 || part.gets:
+		case n == 1:
+			all = append(all, part.one)
+		default:
+			all = append(all, fmt.Sprintf(part.several, n))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // rowless returns ErrRow for a launch without rows that would continue in a box with a row: those who share the box

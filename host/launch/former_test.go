@@ -144,7 +144,7 @@ func TestFormerBoxStays(t *testing.T) {
 	server.Put(thread.Entry{ID: "r1.end.0", TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(
 		thread.StatusChanged{Signal: signal, Status: thread.StatusCompleted})})
 	l := launch.Launcher{
-		Provider: stayer{oneBox: oneBox{map[string]string{}}, stays: &stays}, Client: healthy(t, server),
+		Provider: stayer{oneBox: oneBox{map[string]string{sandbox.LabelThread: "t1"}}, stays: &stays}, Client: healthy(t, server),
 		Boxes: func(string) *thread.Client { return leases.Client() },
 	}
 	_, err := l.Launch(t.Context(), launch.Task{
@@ -152,6 +152,92 @@ func TestFormerBoxStays(t *testing.T) {
 	})
 	if stays != 72*time.Hour+30*time.Minute {
 		t.Errorf("the box stays for %v; %v", stays, err)
+	}
+}
+
+// noBox is a provider whose boxes are gone.
+type noBox struct{ oneBox }
+
+func (noBox) Probe(context.Context, string) (sandbox.Health, string, error) {
+	return sandbox.Gone, "its folder is gone", nil
+}
+
+// A resume in a new box reports what the former one had, and this launch does not bring.
+func TestFormerBoxHad(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		task launch.Task
+		want string
+	}{
+		{
+			"nothing is brought", launch.Task{},
+			"a repository (--repo, --branch), a file (--file), 2 setup commands (--setup)",
+		},
+		{
+			"some of it", launch.Task{
+				Box: sandbox.Options{Repo: "o/r"}, Setup: launch.Setup{Commands: []string{"make"}},
+			}, "a file (--file)",
+		},
+		{
+			"all", launch.Task{
+				Make: launch.Make{
+					Repositories: []launch.Repository{{Path: "r"}}, Setup: []launch.Command{{Run: "make"}},
+				},
+				Files: []launch.Inline{{Path: "f"}},
+			}, "",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := fakethread.New(t, nil)
+			put := func(id string, payload any) {
+				server.Put(thread.Entry{ID: id, TS: "2026-01-01T00:00:00.000Z", Payload: thread.Marshal(payload)})
+			}
+			signal := func(run, typ string) thread.Signal {
+				return thread.Signal{Type: typ, RunID: run, Harness: "pi"}
+			}
+			step := func(n, kind, err string) {
+				s := thread.SetupStep{Signal: signal("r1", thread.SetupType(kind)), Name: "x", Error: err}
+				put("r1.setup."+n, s)
+			}
+			for _, run := range []string{"r1", "r2"} { // both in one box
+				put(run+".running", thread.StatusChanged{
+					Signal: signal(run, thread.TypeStatus), Status: thread.StatusRunning,
+				})
+				put(run+".sandbox", thread.SandboxOf{
+					Signal:  signal(run, thread.TypeSandbox),
+					Sandbox: thread.Box{Sandbox: thread.Sandbox{Provider: "cloud", Ref: "b1"}},
+				})
+				if run == "r1" {
+					step("0", thread.StepRepository, "")
+					step("1", thread.StepFile, "")
+					step("2", thread.StepCommand, "")
+					step("3", thread.StepCommand, "")
+					step("4", thread.StepFolder, "not copied")
+					step("5", thread.StepAgent, "")
+				}
+				put(run+".end.0", thread.StatusChanged{
+					Signal: signal(run, thread.TypeStatus), Status: thread.StatusCompleted,
+				})
+			}
+			var steps []string
+			l := launch.Launcher{
+				Provider: noBox{}, Client: healthy(t, server), Progress: func(s string) { steps = append(steps, s) },
+			}
+			task := tt.task
+			task.Thread, task.Run, task.Prompt, task.Harness, task.Resume = "t1", "r3", "go on", "pi", true
+			if _, err := l.Launch(t.Context(), task); err == nil {
+				t.Error("a box was made")
+			}
+			got := ""
+			for _, s := range steps {
+				if _, what, is := strings.Cut(s, "the new sandbox lacks what the former one had: "); is {
+					got = what
+				}
+			}
+			if got != tt.want {
+				t.Errorf("lacks %q, want %q, in %q", got, tt.want, steps)
+			}
+		})
 	}
 }
 

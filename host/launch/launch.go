@@ -108,7 +108,7 @@ type prober interface {
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 
-// Launcher is what a launch needs of its host. All fields but Progress and Log are required.
+// Launcher is what a launch needs of its host. All fields but Begun, Progress and Log are required.
 type Launcher struct {
 	Provider Provider
 	Agent    Agent
@@ -136,6 +136,7 @@ type Launcher struct {
 	// WaitEvery is the interval of signals during a long step; 0: 30 s.
 	WaitEvery time.Duration
 
+	Begun    func()            // called once the run is on the thread; nil for none
 	Progress func(step string) // receives each step; nil for none
 	Log      *slog.Logger
 }
@@ -188,8 +189,10 @@ type launching struct {
 
 	secrets map[string]string // what Secrets has returned
 
+	redact *thread.Redactor // of the secrets that are known; never nil
+
 	outputMu sync.Mutex
-	rest     [2][]byte // of each output of the command that runs: a line that has not ended
+	outputs  [2]shown // of the command that runs
 }
 
 // Launch launches the task. An error after the run's first entry is posted on the thread, too. A *BusyError and ErrRow
@@ -214,15 +217,22 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	if err := g.begin(ctx); err != nil {
 		return done, g.unbegun(ctx, err)
 	}
+	if l.Begun != nil {
+		l.Begun()
+	}
 	if err := g.resolve(ctx); err != nil {
-		return done, g.redacted(errors.Join(err, g.end(ctx, nil, false, err)))
+		return done, g.redact.Error(errors.Join(err, g.end(ctx, nil, false, err)))
 	}
 	g.steps = newSteps(g)
 	box, fresh, err := g.provision(ctx, &done)
 	if err != nil {
-		return done, g.redacted(errors.Join(err, g.end(ctx, box, fresh, err)))
+		return done, g.redact.Error(errors.Join(err, g.end(ctx, box, fresh, err)))
 	}
 	return done, nil
+}
+
+func (l *Launcher) launching(t Task, server thread.Health) *launching {
+	return &launching{Launcher: l, Task: t, server: server, redact: t.redactor()}
 }
 
 // resolve adds the secrets to the agent's variables.
@@ -238,6 +248,7 @@ func (g *launching) resolve(ctx context.Context) error {
 	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
 	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
+	g.redact = g.redactor()
 	for i := range g.Make.Repositories {
 		r := &g.Make.Repositories[i]
 		r.Token = cmp.Or(r.Token, secrets["GITHUB_TOKEN"])
@@ -348,6 +359,9 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 			return box, false, err
 		}
 		done.Resume = "hydrate" // a new box has no session
+		if what := g.lacks(); what != "" {
+			g.progress("the new sandbox lacks what the former one had: %s", what)
+		}
 	}
 	if box, err = g.create(ctx, nil); err != nil {
 		return nil, false, err
@@ -417,18 +431,6 @@ func (g *launching) attachedHold() lease.Hold {
 	return lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
 }
 
-// redactor removes from entries the secrets that the box was given: a command may have printed them.
-func (t Task) redactor() *thread.Redactor {
-	environ := []string{"GITHUB_TOKEN=" + t.Box.Token}
-	var names []string
-	for _, env := range []map[string]string{t.Env, t.Setup.Env} {
-		for name, value := range env {
-			environ, names = append(environ, name+"="+value), append(names, name)
-		}
-	}
-	return thread.NewRedactor(environ, names)
-}
-
 // failed posts the failure of the launch, or its end by ErrCancelled, and deletes the box that was made for it. A box
 // in which the runner may run is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
@@ -445,7 +447,7 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 	posted := g.post(ctx,
 		g.entry(g.Run+".orphan.0", thread.Failed{
 			Signal: g.signal(thread.TypeFailed), ErrorClass: outcome.ClassLaunch,
-			Message: g.redactor().Text(cause.Error()),
+			Message: g.redact.Text(cause.Error()),
 		}),
 		g.entry(g.Run+".orphan.1", thread.StatusChanged{
 			Signal: g.signal(thread.TypeStatus), Status: thread.StatusFailed,

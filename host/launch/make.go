@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,8 @@ type File struct {
 	Path    string // below the workspace, or below the home folder if it begins with ~/
 	Content []byte
 	Mode    fs.FileMode
+
+	Sensitive bool // its content is a secret
 }
 
 // Command is a shell command that runs in the working directory.
@@ -88,7 +91,7 @@ func (t *Task) Follow(r recipe.Recipe) {
 	}
 	for _, f := range r.Files {
 		if f.Content != nil {
-			t.Make.Files = append(t.Make.Files, File{f.Path, []byte(*f.Content), ModeOf(f)})
+			t.Make.Files = append(t.Make.Files, File{f.Path, []byte(*f.Content), ModeOf(f), f.Sensitive})
 		}
 	}
 	for _, c := range r.Setup {
@@ -171,12 +174,37 @@ func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
 			return fmt.Errorf("copy %s into the sandbox: %w", f, err)
 		}
 	}
+	if err := m.noteSecrets(ctx, box); err != nil {
+		return err
+	}
 	for _, f := range m.Files {
 		if err := step(ctx, thread.StepFile, f.Path, func() error { return f.put(ctx, box) }); err != nil {
 			return fmt.Errorf("put %s into the sandbox: %w", f.Path, err)
 		}
 	}
 	return nil
+}
+
+// noteSecrets notes the files that are secrets.
+func (m Make) noteSecrets(ctx context.Context, box sandbox.Sandbox) error {
+	var paths []string
+	for _, f := range m.Files {
+		if !f.Sensitive {
+			continue
+		}
+		file, is := strings.CutPrefix(f.Path, "~/")
+		if !is {
+			first, rest, _ := strings.Cut(f.Path, "/")
+			if err := within(box, first, func(b sandbox.Sandbox) error {
+				file = path.Join(b.WorkDir(), rest)
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		paths = append(paths, file)
+	}
+	return noteSecrets(ctx, box, paths)
 }
 
 // SetUp runs the environment's commands in a new box, each a step. secrets are those of the environment.

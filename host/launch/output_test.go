@@ -9,7 +9,7 @@ import (
 // An error has the end of what a script printed, also of a single long line, and no half of a character.
 func TestOutputError(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "exit status 3: ",
+		"":                                "exit status 3, without output",
 		"short\nlines":                    "exit status 3: short\nlines",
 		strings.Repeat("x", 5000) + "end": "exit status 3: …" + strings.Repeat("x", 1997) + "end",
 		strings.Repeat("ä", 1500) + "end": "exit status 3: …" + strings.Repeat("ä", 998) + "end",

@@ -55,6 +55,13 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	if err := g.steps.do(ctx, "", "uploading the runner", put); err != nil {
 		return err
 	}
+	var secret []string
+	for _, f := range g.Files {
+		secret = append(secret, f.Path)
+	}
+	if err := noteSecrets(ctx, box, secret); err != nil {
+		return err
+	}
 	for _, f := range g.Files { // first: npm may need its configuration
 		if err := g.steps.do(ctx, thread.StepFile, f.Path, func() error { return g.putFile(ctx, box, f) }); err != nil {
 			return err
@@ -131,6 +138,9 @@ type outputError struct {
 const mostOutput = 2000
 
 func (e *outputError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("exit status %d, without output", e.code)
+	}
 	return fmt.Sprintf("exit status %d: %s", e.code, lastOf(e.text, mostOutput))
 }
 

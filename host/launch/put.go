@@ -11,7 +11,23 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
 )
+
+// noteSecrets adds files to the box's list of those that hold secrets, for who posts what is printed in the box. Paths
+// are absolute, or relative to the home folder. It comes before the files.
+func noteSecrets(ctx context.Context, box sandbox.Sandbox, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	const script = `umask 077; list="$HOME/` + thread.SecretFiles + `"; mkdir -p "${list%/*}" && touch "$list" &&
+{ cat "$list"; printf '%s\n' "$@"; } | sort -u >"$list.new" && mv "$list.new" "$list"`
+	_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, script, paths...)
+	if err != nil {
+		return fmt.Errorf("note the files with secrets: %w", err)
+	}
+	return nil
+}
 
 // lookRunner prints the box's machine and the SHA-256 of its runner.
 const lookRunner = `uname -m; sha256sum "$HOME/` + runnerPath + `" 2>/dev/null | cut -c1-64; echo`

@@ -1,64 +1,95 @@
 package launch
 
 import (
-	"bytes"
+	"fmt"
+	"path"
 	"strings"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
 )
 
-// redactedError is an error whose text held a secret.
-type redactedError struct {
-	err  error
-	text string
+// redactor removes the secrets that the box is given from what is posted and printed: a command may print them. The
+// variables of --env and --setup-env are secrets whatever their names are, and so are the files of --file.
+func (t Task) redactor() *thread.Redactor {
+	environ := []string{"GITHUB_TOKEN=" + t.Box.Token}
+	var names []string
+	add := func(env map[string]string, named bool) {
+		for name, value := range env {
+			if environ = append(environ, name+"="+value); named {
+				names = append(names, name)
+			}
+		}
+	}
+	add(t.Env, true)
+	add(t.Setup.Env, true)
+	add(t.Box.Env, false)
+	for _, c := range t.Make.Setup {
+		add(c.Env, false)
+	}
+	r := thread.NewRedactor(environ, names)
+	for _, f := range t.Files {
+		r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), thread.MaxSecretFile)]))
+	}
+	for _, f := range t.Make.Files {
+		if f.Sensitive {
+			r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), thread.MaxSecretFile)]))
+		}
+	}
+	return r
 }
 
-func (e *redactedError) Error() string { return e.text }
-func (e *redactedError) Unwrap() error { return e.err }
-
-// redacted returns an error without the task's secrets in its text.
-func (t Task) redacted(err error) error {
-	if err == nil {
-		return nil
+// progress reports a step without secrets.
+func (g *launching) progress(format string, args ...any) {
+	if g.Progress != nil {
+		g.Launcher.progress("%s", g.redact.Text(fmt.Sprintf(format, args...)))
 	}
-	text := t.redactor().Text(err.Error())
-	if text == err.Error() {
-		return err
-	}
-	return &redactedError{err, text}
 }
 
 // mostLine is the length at which a line of a command's output is reported in parts.
 const mostLine = 64 << 10
 
-// output reports the output of a command in the box as progress, by lines: a secret that came in two parts is redacted.
+// shown is an output of a command in the box, as it is shown.
+type shown struct {
+	redact *thread.Redacted // nil before the first part
+	line   string           // one that has not ended, without secrets
+}
+
+// output reports the output of a command in the box as progress, by lines. A secret that comes in several parts or
+// lines is redacted as one.
 func (g *launching) output(s sandbox.Stream, b []byte) {
 	g.outputMu.Lock()
 	defer g.outputMu.Unlock()
-	rest := append(g.rest[s-sandbox.Stdout], b...)
-	end := bytes.LastIndexByte(rest, '\n') + 1
-	if len(rest) > mostLine {
-		end = len(rest)
+	o := &g.outputs[s-sandbox.Stdout]
+	if o.redact == nil {
+		o.redact = g.redact.Parts()
 	}
-	g.report(rest[:end])
-	g.rest[s-sandbox.Stdout] = bytes.Clone(rest[end:])
+	o.line += o.redact.Next(b)
+	end := strings.LastIndexByte(o.line, '\n') + 1
+	if len(o.line) > mostLine {
+		end = len(o.line)
+	}
+	g.report(o.line[:end])
+	o.line = o.line[end:]
 }
 
 // flush reports what is left of the outputs.
 func (g *launching) flush() {
 	g.outputMu.Lock()
 	defer g.outputMu.Unlock()
-	for i, rest := range g.rest {
-		g.report(rest)
-		g.rest[i] = nil
+	for i, o := range g.outputs {
+		if o.redact != nil {
+			g.report(o.line + o.redact.Rest())
+		}
+		g.outputs[i] = shown{}
 	}
 }
 
 // report reports lines of output.
-func (g *launching) report(b []byte) {
-	for line := range strings.Lines(string(b)) {
+func (g *launching) report(lines string) {
+	for line := range strings.Lines(lines) {
 		if line = strings.TrimSpace(line); line != "" {
-			g.progress("  %s", g.steps.redact.Text(line))
+			g.Launcher.progress("  %s", line)
 		}
 	}
 }

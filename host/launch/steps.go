@@ -14,9 +14,8 @@ import (
 // steps posts the steps of a launch: each when it has ended, and a long one every 30 s, so that a launch is never
 // silent. A step that can't be posted does not fail the launch.
 type steps struct {
-	g      *launching
-	every  time.Duration
-	redact *thread.Redactor
+	g     *launching
+	every time.Duration
 
 	mu   sync.Mutex
 	next int
@@ -27,7 +26,7 @@ const stepTimeout = 20 * time.Second
 
 func newSteps(g *launching) *steps {
 	run, _ := g.thread.fold.Run(g.Run)
-	s := &steps{g: g, every: g.WaitEvery, redact: g.redactor(), next: run.Setups}
+	s := &steps{g: g, every: g.WaitEvery, next: run.Setups}
 	if s.every == 0 {
 		s.every = 30 * time.Second
 	}
@@ -54,7 +53,7 @@ func (s *steps) do(ctx context.Context, kind, name string, step func() error) er
 	err := step()
 	var failed *outputError
 	if errors.As(err, &failed) { // before it is cut: a part of a secret is not found
-		failed.text = s.redact.Text(failed.text)
+		failed.text = s.g.redact.Text(failed.text)
 	}
 	s.g.flush()
 	stop()
@@ -71,11 +70,11 @@ func (s *steps) post(ctx context.Context, kind, name string, took time.Duration,
 	p := thread.SetupStep{
 		Signal:     s.g.signal(thread.SetupType(kind)),
 		ExecID:     s.g.Exec,
-		Name:       s.redact.Text(name),
+		Name:       s.g.redact.Text(name),
 		DurationMs: took.Milliseconds(),
 	}
 	if cause != nil {
-		p.Error = s.redact.Text(cause.Error())
+		p.Error = s.g.redact.Text(cause.Error())
 	}
 	s.mu.Lock()
 	id := fmt.Sprintf("%s.setup.%d", cmp.Or(s.g.Exec, s.g.Run), s.next)

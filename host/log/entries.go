@@ -42,7 +42,7 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 		}
 	}
 	for i, raw := range raws {
-		e, err := thread.ParseEntryIn(raw)
+		e, err := thread.ParsePosted(raw)
 		entries[i] = e
 		var syntax *json.SyntaxError
 		var size *thread.SizeError

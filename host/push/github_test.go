@@ -222,9 +222,10 @@ func daytonaAt(t *testing.T, pace time.Duration) *house {
 	return &house{p, g, "org/repo"}
 }
 
-// box makes a box that goes with the test.
+// box makes a box that goes with the test, with the test's git server as its GitHub.
 func (h *house) box(o sandbox.Options) sandbox.Sandbox {
 	h.t.Helper()
+	o.GitHub = h.URL + "/git"
 	b, err := h.Create(h.t.Context(), o)
 	if err != nil {
 		h.t.Fatal(err)

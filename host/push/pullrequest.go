@@ -10,13 +10,20 @@ import (
 	"strings"
 
 	"github.com/google/go-github/v92/github"
+
+	"arbe.0sk.ar/runner/host/sandbox"
 )
 
 // github returns a client of GitHub's API.
 func (o Options) github() (*github.Client, error) {
 	opts := []github.ClientOptionsFunc{github.WithHTTPClient(o.client()), github.WithAuthToken(o.Token)}
-	if o.BaseURL != "" {
-		opts = append(opts, github.WithEnterpriseURLs(o.BaseURL, o.BaseURL))
+	base := o.BaseURL
+	u, err := url.Parse(o.Remote.URL)
+	if base == "" && err == nil && !strings.HasPrefix(o.Remote.URL, sandbox.GitHub+"/") {
+		base = u.Scheme + "://" + u.Host // the token is for this server
+	}
+	if base != "" {
+		opts = append(opts, github.WithEnterpriseURLs(base, base))
 	}
 	return github.NewClient(opts...)
 }

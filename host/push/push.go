@@ -35,7 +35,7 @@ type Options struct {
 	Thread, Run string // of the work
 
 	Token   string // of GitHub: sent to a Remote there and to the API, and to no other server
-	BaseURL string // of the API of a GitHub Enterprise server; "" for github.com
+	BaseURL string // of the API; "" for that of the remote's server
 	NoPR    bool   // push only
 
 	MaxBundle int64 // bytes of commits to accept from the box; 0: DefaultMaxBundle

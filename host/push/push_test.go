@@ -120,6 +120,11 @@ func TestPush(t *testing.T) {
 			want: push.Outcome{Pushed: true, Error: "PR creation failed: GET "}, reason: "404 Not Found", onGit: true, asked: []string{"GET "}, noPull: true,
 		},
 		{
+			name:  "an Enterprise server without a named API",
+			setup: func(_ *gitHub, o *push.Options) { o.BaseURL = "" },
+			want:  push.Outcome{Pushed: true, PRURL: first}, onGit: true, asked: []string{"GET ", "POST /pulls"},
+		},
+		{
 			name: "no GitHub", setup: func(_ *gitHub, o *push.Options) { o.BaseURL = "http://127.0.0.1:1" },
 			want: push.Outcome{Pushed: true, Error: "PR creation failed: Get "}, reason: "refused", onGit: true, noPull: true,
 		},

@@ -28,19 +28,12 @@ type Remote struct {
 // ParseRemote parses a repository as --repo names it: ORG/REPO or an address on GitHub, whose address is server ("" for
 // https://github.com), or a folder of this machine, or the address of any git server.
 func ParseRemote(repo, server string) (Remote, error) {
-	if server = strings.TrimRight(server, "/"); server == "" {
-		server = sandbox.GitHub
-	}
 	if fi, err := os.Stat(repo); err == nil && fi.IsDir() {
 		abs, err := filepath.Abs(repo)
 		return Remote{URL: abs}, err
 	}
-	path, onServer := strings.CutPrefix(repo, server+"/")
-	if !onServer {
-		path = repo
-	}
-	if owner, name, err := sandbox.ParseRepo(path); err == nil {
-		return Remote{URL: server + "/" + owner + "/" + name + ".git", Owner: owner, Name: name}, nil
+	if owner, name, err := sandbox.ParseRepo(repo, server); err == nil {
+		return Remote{URL: sandbox.RepoAddress(server, owner, name), Owner: owner, Name: name}, nil
 	}
 	if scheme, _, found := strings.Cut(repo, "://"); found {
 		u, err := url.Parse(repo)

@@ -135,6 +135,8 @@ func (d *decoder) file(n *yaml.Node, at string) (f File) {
 		"content": d.text(&content, withoutNUL),
 		"host":    d.text(&f.Host, notEmpty, withoutNUL, d.onlyHost),
 		"mode":    d.text(&f.Mode, matches(modePattern, `want octal digits in quotes, such as "0600"`)),
+
+		"sensitive": d.truth(&f.Sensitive),
 	}, "path")
 	has := d.has(below(at, "content"))
 	if n.Kind == yaml.MappingNode && has == d.has(below(at, "host")) {

@@ -79,6 +79,8 @@ type File struct {
 	Content *string `json:"content,omitempty"`
 	Host    string  `json:"host,omitempty"`
 	Mode    string  `json:"mode"` // octal digits. Parse fills in 0600 below the home folder, else 0644
+
+	Sensitive bool `json:"sensitive,omitempty"` // its content is a secret, and is kept off the thread
 }
 
 // Command is a shell command that runs in the working directory once the box has its repositories, folders and files.

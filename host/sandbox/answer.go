@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,8 @@ type apiError struct {
 }
 
 func (e *apiError) Error() string {
-	return fmt.Sprintf("daytona: %s: %d %s", e.doing, e.status, e.message)
+	why := cmp.Or(e.message, http.StatusText(e.status), "without a reason")
+	return fmt.Sprintf("daytona: %s: %d %s", e.doing, e.status, why)
 }
 
 // answered reports whether err is an answer with one of the statuses.

@@ -68,7 +68,7 @@ func (o Options) beginBranch(ctx context.Context, address string) (Branch, error
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		err = fmt.Errorf("look for the branch %s of %s: %w: %s", o.Branch, plain(address), err, clip(stderr.String()))
+		err = fmt.Errorf("look for the branch %s of %s: %w%s", o.Branch, plain(address), err, after(stderr.String()))
 		err = errors.Join(err, ctx.Err())
 		return begin, redacted(err, o.Token)
 	}

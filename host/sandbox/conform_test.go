@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -70,6 +71,12 @@ func daytonaHouse(t *testing.T) *house {
 }
 
 // create makes a box that goes with the test.
+// Create makes a box, with the test's git server as its GitHub.
+func (h *house) Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error) {
+	o.GitHub = cmp.Or(o.GitHub, h.repos.URL)
+	return h.provider.Create(ctx, o)
+}
+
 func (h *house) create(t *testing.T, o sandbox.Options) box {
 	t.Helper()
 	made, err := h.Create(t.Context(), o)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,50 +54,71 @@ type mount struct {
 var imageName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._/:@-]*\z`)
 
 // repository is what Options.Repo names.
-type repository struct{ owner, name string }
+type repository struct{ owner, name, address string }
 
-func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
+// Check returns an error for options that no box at Daytona can have. Create refuses them, too.
+func (p *Daytona) Check(o Options) error {
+	_, err := p.check(o)
+	return err
+}
+
+// check is Check, and returns the repository.
+func (p *Daytona) check(o Options) (repo repository, err error) {
 	if err := checkEnv(o.Env); err != nil {
-		return nil, err
+		return repo, err
 	}
-	var repo repository
+	server := cmp.Or(o.GitHub, p.conf.GitHub)
 	if o.Repo != "" {
 		if isPath(o.Repo) {
-			return nil, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
+			return repo, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
-		var err error
-		if repo.owner, repo.name, err = ParseRepo(o.Repo); err != nil {
-			return nil, err
+		if repo.owner, repo.name, err = ParseRepo(o.Repo, server); err != nil {
+			return repo, err
 		}
+		repo.address = RepoAddress(server, repo.owner, repo.name)
 	}
 	if o.Branch != "" {
 		if err := checkBranch(o.Branch); err != nil {
-			return nil, err
+			return repo, err
 		}
 	}
-	q := newOrder(p.conf, o, repo)
 	if err := checkResources(o.Resources, o.Image); err != nil {
-		return nil, err
+		return repo, err
 	}
 	switch {
 	case o.Image != "" && o.Snapshot != "":
-		return nil, fmt.Errorf("the image %s and the snapshot %s exclude each other", o.Image, o.Snapshot)
+		return repo, fmt.Errorf("the image %s and the snapshot %s exclude each other", o.Image, o.Snapshot)
 	case o.Image != "" && !imageName.MatchString(o.Image):
-		return nil, fmt.Errorf("%q is not the name of an image", o.Image)
+		return repo, fmt.Errorf("%q is not the name of an image", o.Image)
 	}
-	if _, err := o.checkWork(); err != nil {
+	_, err = o.checkWork()
+	return repo, err
+}
+
+func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
+	repo, err := p.check(o)
+	if err != nil {
 		return nil, err
 	}
-	var err error
+	q := newOrder(p.conf, o, repo)
 	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}
-	begin, err := o.beginBranch(ctx, p.address(repo))
+	begin, err := o.beginBranch(ctx, repo.address)
 	if err != nil {
 		return nil, err
 	}
 	o.step("creating the box")
+	if q.Snapshot == "" && q.Build == nil && !p.noMedium.Load() {
+		q.Snapshot = Medium
+	}
 	i, err := p.order(ctx, q)
+	if q.Snapshot == Medium && o.Snapshot == "" && p.conf.Snapshot == "" && lacksSnapshot(err) {
+		p.noMedium.Store(true)
+		o.step("Daytona has no snapshot " + Medium + ": creating a box of its default size")
+		q.Snapshot, q.Name = "", boxName()
+		i, err = p.order(ctx, q)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +129,14 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	return b, nil
 }
 
-// address returns the repository's address for git; "" for none.
-func (p *Daytona) address(repo repository) string {
-	if repo.name == "" {
-		return ""
-	}
-	return p.conf.GitHub + "/" + repo.owner + "/" + repo.name + ".git"
+// boxName returns a new name for a box.
+func boxName() string { return "arbe-" + uuid.NewString() }
+
+// lacksSnapshot reports whether a box was refused because there is no such snapshot. The answer has no code: of a
+// request that names a snapshot and is valid, other refusals are about limits.
+func lacksSnapshot(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.status == http.StatusBadRequest && strings.HasPrefix(e.message, "Snapshot ")
 }
 
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
@@ -120,7 +144,7 @@ func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
 	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
 	q := order{
-		Name: "arbe-" + uuid.NewString(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
+		Name: boxName(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
 		AutoStop: wholeMinutes(o.AutoStop),
 		CPU:      o.Resources.CPU, Memory: o.Resources.Memory, Disk: o.Resources.Disk,
 	}
@@ -247,5 +271,5 @@ func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository,
 	}
 	o.step("cloning " + repo.owner + "/" + repo.name)
 	b.branch = begin
-	return b, b.clone(ctx, p.address(repo), begin, o.Token)
+	return b, b.clone(ctx, repo.address, begin, o.Token)
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/pause"
@@ -26,7 +27,7 @@ type Config struct {
 	Key       string            // of the API
 	URL       string            // of the control plane; "" for DaytonaURL
 	Target    string            // the region if Options name none; "" for the account's
-	Snapshot  string            // the image if Options name none; "" for Daytona's default
+	Snapshot  string            // the image if Options name none; "" for Medium where Daytona has it, else its default
 	GitHub    string            // address that org/repo is appended to; "" for GitHub
 	Pace      time.Duration     // first wait between two tries, or two polls; the next are longer. 0: 100 ms
 	Transport http.RoundTripper // nil for http.DefaultTransport
@@ -39,7 +40,13 @@ type Config struct {
 type Daytona struct {
 	*client
 	conf Config
+
+	noMedium atomic.Bool // this Daytona has no snapshot Medium
 }
+
+// Medium is Daytona's snapshot with 2 cores, 4 GiB of memory and 8 GiB of disk. Without a snapshot a box has 1 core and
+// 1 GiB, which is little for an agent and what it builds.
+const Medium = "daytona-medium"
 
 // NewDaytona returns the provider whose boxes are Daytona's.
 func NewDaytona(c Config) (*Daytona, error) {

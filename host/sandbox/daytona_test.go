@@ -127,6 +127,51 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestMedium: a box has 2 cores, 4 GiB and 8 GiB where nothing else is asked for, and Daytona's default size where that
+// has no snapshot for it, which is asked for once.
+func TestMedium(t *testing.T) {
+	t.Parallel()
+	h := daytonaHouse(t)
+	sizeOf := func(o sandbox.Options) string {
+		t.Helper()
+		id := h.create(t, o).Ref().ID
+		i := slices.IndexFunc(h.fake.Boxes(), func(b fakedaytona.Box) bool { return b.ID == id })
+		b := h.fake.Boxes()[i]
+		return fmt.Sprintf("%s %d/%d/%d", b.Snapshot+b.Image, b.CPU, b.Memory, b.Disk)
+	}
+	for want, o := range map[string]sandbox.Options{
+		"daytona-medium 2/4/8":          {},
+		"daytonaio/sandbox:0.8.0 1/1/3": {Snapshot: "daytonaio/sandbox:0.8.0"},
+		"node:22-bookworm 4/8/10":       {Image: "node:22-bookworm", Resources: sandbox.Resources{CPU: 4, Memory: 8, Disk: 10}},
+	} {
+		if got := sizeOf(o); got != want {
+			t.Errorf("%+v: %s, want %s", o, got, want)
+		}
+	}
+	h.fake.Snapshots = []string{"daytonaio/sandbox:0.5.0-slim"}
+	var steps []string
+	note := sandbox.Options{Progress: func(step string) { steps = append(steps, step) }}
+	for range 2 {
+		if got, want := sizeOf(note), "daytonaio/sandbox:0.5.0-slim 1/1/3"; got != want {
+			t.Errorf("without the snapshot: %s, want %s", got, want)
+		}
+	}
+	asked := 0
+	for _, r := range h.fake.Requests() {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/sandbox") &&
+			strings.Contains(string(r.Body), "daytona-medium") {
+			asked++
+		}
+	}
+	if asked != 2 || strings.Count(strings.Join(steps, "\n"), "no snapshot daytona-medium") != 1 {
+		t.Errorf("asked %d times, and reported %q", asked, steps)
+	}
+	// A snapshot that somebody has named has to be there.
+	if _, err := h.Create(t.Context(), sandbox.Options{Snapshot: "daytona-medium"}); err == nil {
+		t.Error("a snapshot that is not there was replaced")
+	}
+}
+
 // TestRetryAfter: a client waits as long as Retry-After asks for, and tries again at once then.
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,7 +80,7 @@ git add --all && git "$@" && git rev-parse HEAD`, append([]string{b.work}, commi
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	last := lines[len(lines)-1] // git may print warnings before it
 	if code != 0 || !hash.MatchString(last) {
-		return "", fmt.Errorf("daytona: commit: exit %d: %s", code, clip(output))
+		return "", fmt.Errorf("daytona: commit: exit %d%s", code, after(output))
 	}
 	return last, nil
 }

@@ -35,7 +35,7 @@ var detached = regexp.MustCompile(`(?m)^([1-9][0-9]*) ([0-9]+) ([0-9a-f-]*)$`)
 func parseDetached(output string) (Process, error) {
 	m := detached.FindStringSubmatch(output)
 	if m == nil {
-		return Process{}, fmt.Errorf("no process was started: %s", clip(output))
+		return Process{}, fmt.Errorf("no process was started%s", after(output))
 	}
 	pid, err := strconv.Atoi(m[1])
 	return Process{PID: pid, Start: m[2], Boot: m[3]}, err
@@ -60,4 +60,12 @@ func clip(text string) string {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
 	return text
+}
+
+// after returns what stands behind a failure: what the program has printed, if it has.
+func after(output string) string {
+	if text := clip(output); text != "" {
+		return ": " + text
+	}
+	return ", without output"
 }

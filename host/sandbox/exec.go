@@ -172,7 +172,7 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	case cause != nil:
 		return res, errors.Join(res.cutShort(cause), err)
 	case s.never:
-		return res, fmt.Errorf("exec %s: %s", c.Argv[0], clip(string(res.Stderr)))
+		return res, fmt.Errorf("exec %s%s", c.Argv[0], after(string(res.Stderr)))
 	}
 	res.ExitCode = exitCode(s.code)
 	return res, nil

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,8 +22,9 @@ const token = "ghp_the-token-of-the-test"
 
 // gitServer is git's own server on loopback.
 type gitServer struct {
-	URL string
-	dir string
+	URL       string
+	dir       string
+	passwords atomic.Int64 // requests that had one
 }
 
 func newGitServer(t *testing.T) *gitServer {
@@ -38,6 +40,9 @@ func newGitServer(t *testing.T) *gitServer {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, password, _ := r.BasicAuth()
+		if password != "" {
+			s.passwords.Add(1)
+		}
 		push := strings.HasSuffix(r.URL.Path, "git-receive-pack") || r.URL.Query().Get("service") == "git-receive-pack"
 		if password != token && (push || strings.HasPrefix(r.URL.Path, "/org/private")) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
@@ -146,6 +151,39 @@ func TestDefaultBranch(t *testing.T) {
 		b := h.create(t, sandbox.Options{Repo: h.repo, Branch: "trunk"})
 		if got := git(t, b.WorkDir(), "symbolic-ref", "--short", "HEAD"); got != "trunk" {
 			t.Errorf("the branch is %s", got)
+		}
+	})
+}
+
+// TestTokenStaysHome: org/repo is of the GitHub server that is named, and no other server gets its token, wherever the
+// address of a repository leads.
+func TestTokenStaysHome(t *testing.T) {
+	each(t, func(t *testing.T, h *house) {
+		enterprise := newGitServer(t)
+		of := func(repo string) sandbox.Options {
+			return sandbox.Options{Repo: repo, GitHub: enterprise.URL + "/", Branch: "work", Token: token}
+		}
+		for _, repo := range []string{"org/private", enterprise.URL + "/org/private.git"} {
+			b := h.create(t, of(repo))
+			want := enterprise.URL + "/org/private.git"
+			if got := git(t, b.WorkDir(), "remote", "get-url", "origin"); got != want {
+				t.Errorf("%s was cloned from %s, want %s", repo, got, want)
+			}
+		}
+		if enterprise.passwords.Load() == 0 {
+			t.Error("the server did not get its token")
+		}
+		for _, name := range []string{"private", "repo"} {
+			b, err := h.Create(t.Context(), of(h.repos.URL+"/org/"+name+".git"))
+			if err == nil {
+				err = h.Destroy(t.Context(), b.Ref().ID)
+			}
+			if err != nil && strings.Contains(err.Error(), token) {
+				t.Error(err)
+			}
+		}
+		if n := h.repos.passwords.Load(); n > 0 {
+			t.Errorf("another server got the token %d times", n)
 		}
 	})
 }

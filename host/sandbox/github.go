@@ -1,37 +1,74 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
 )
 
-// GitHub is the address that org/repo is relative to.
+// GitHub is the server that org/repo is on, unless another one is configured (a GitHub Enterprise server).
 const GitHub = "https://github.com"
 
 var repoPart = regexp.MustCompile(`\A[A-Za-z0-9_.-]+\z`)
 
-// ParseRepo splits org/repo, or the repository's address on GitHub.
-func ParseRepo(repo string) (owner, name string, err error) {
+// ParseRepo splits org/repo, or a repository's address on a GitHub server; "" is GitHub.
+func ParseRepo(repo, server string) (owner, name string, err error) {
+	server = serverOf(server)
 	short := repo
 	if strings.Contains(repo, "://") {
-		u, err := url.Parse(repo)
-		// The address may hold a password, so no error repeats it.
-		if err != nil || u.Scheme != "https" || u.User != nil ||
-			!strings.EqualFold(u.Host, "github.com") && !strings.EqualFold(u.Host, "www.github.com") {
-			return "", "", fmt.Errorf("not a GitHub repository: want org/repo or %s/org/repo", GitHub)
+		path, is := onServer(repo, server)
+		if !is { // the address may hold a password, so no error repeats it
+			return "", "", fmt.Errorf("not a GitHub repository: want org/repo or %s/org/repo", server)
 		}
-		short = strings.Trim(u.Path, "/")
+		short = strings.Trim(path, "/")
 	}
 	owner, name, _ = strings.Cut(short, "/")
 	name = strings.TrimSuffix(name, ".git")
 	for _, part := range []string{owner, name} {
 		if !repoPart.MatchString(part) || strings.HasPrefix(part, "-") || part == "." || part == ".." {
-			return "", "", fmt.Errorf("not a GitHub repository: %q: want org/repo or %s/org/repo", repo, GitHub)
+			return "", "", fmt.Errorf("not a GitHub repository: %q: want org/repo or %s/org/repo", repo, server)
 		}
 	}
 	return owner, name, nil
+}
+
+// serverOf returns the address of a GitHub server without a slash at its end; "" is GitHub.
+func serverOf(server string) string { return cmp.Or(strings.TrimRight(server, "/"), GitHub) }
+
+// RepoAddress returns the address of a repository on a GitHub server for git.
+func RepoAddress(server, owner, name string) string {
+	return serverOf(server) + "/" + owner + "/" + name + ".git"
+}
+
+// tokenFor returns the token of a GitHub server if an address is on that server, without a user of its own. No other
+// server gets it.
+func tokenFor(address, server, token string) string {
+	if _, is := onServer(address, serverOf(server)); is {
+		return token
+	}
+	return ""
+}
+
+// onServer returns the path of an address on a server; false for one elsewhere, or one with a user in it.
+func onServer(address, server string) (path string, is bool) {
+	a, err := url.Parse(address)
+	if err != nil || a.User != nil {
+		return "", false
+	}
+	s, err := url.Parse(server)
+	if err != nil {
+		return "", false
+	}
+	host := a.Host
+	if server == GitHub && strings.EqualFold(host, "www.github.com") {
+		host = s.Host
+	}
+	if a.Scheme != s.Scheme || !strings.EqualFold(host, s.Host) {
+		return "", false
+	}
+	return strings.CutPrefix(a.Path, strings.TrimRight(s.Path, "/")+"/")
 }
 
 // isPath reports whether repo names a folder of this machine.

@@ -54,27 +54,41 @@ type record struct {
 
 const recordFile = "box.json"
 
-func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
+// Check returns an error for options that no local box can have. Create refuses them, too.
+func (p *Local) Check(o Options) error {
+	_, err := p.check(o)
+	return err
+}
+
+// check is Check, and returns the record of a box with the options.
+func (p *Local) check(o Options) (rec record, err error) {
+	rec = record{place: p.place, Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
 	if err := checkEnv(o.Env); err != nil {
-		return nil, err
+		return rec, err
 	}
-	rec := record{place: p.place, Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
 	if o.Repo != "" {
-		if rec.Repo, err = localRepo(o.Repo); err != nil {
-			return nil, err
+		if rec.Repo, err = localRepo(o.Repo, o.GitHub); err != nil {
+			return rec, err
 		}
 	}
 	if o.Branch != "" {
 		if err := checkBranch(o.Branch); err != nil {
-			return nil, err
+			return rec, err
 		}
 	}
 	if err := o.checkLocal(); err != nil {
+		return rec, err
+	}
+	rec.Work, err = o.checkWork()
+	return rec, err
+}
+
+func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
+	rec, err := p.check(o)
+	if err != nil {
 		return nil, err
 	}
-	if rec.Work, err = o.checkWork(); err != nil {
-		return nil, err
-	}
+	o.Token = tokenFor(rec.Repo, o.GitHub, o.Token)
 	begin, err := o.beginBranch(ctx, rec.Repo)
 	if err != nil {
 		return nil, fmt.Errorf("create a local box: %w", err)
@@ -121,13 +135,17 @@ func boxLabels(o Options) map[string]string {
 	return labels
 }
 
-// localRepo returns repo as an argument for git: the absolute path of a folder, or the address of org/repo.
-func localRepo(repo string) (string, error) {
-	if _, err := os.Stat(repo); err == nil {
+// localRepo returns repo as an argument for git: the absolute path of a folder, or the address of org/repo on server.
+func localRepo(repo, server string) (string, error) {
+	_, err := os.Stat(repo)
+	if err == nil {
 		return filepath.Abs(repo)
 	}
-	if owner, name, err := ParseRepo(repo); err == nil {
-		return GitHub + "/" + owner + "/" + name + ".git", nil
+	if isPath(repo) {
+		return "", err
+	}
+	if owner, name, err := ParseRepo(repo, server); err == nil {
+		return RepoAddress(server, owner, name), nil
 	}
 	if strings.HasPrefix(repo, "-") {
 		return "", fmt.Errorf("not a repository: %q", repo)

@@ -85,7 +85,7 @@ func (b *localBox) git(ctx context.Context, env map[string]string, args ...strin
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return "", errors.Join(fmt.Errorf("git: %w: %s", err, clip(stderr.String())), ctx.Err())
+		return "", errors.Join(fmt.Errorf("git: %w%s", err, after(stderr.String())), ctx.Err())
 	}
 	return out.String(), nil
 }

@@ -98,7 +98,7 @@ func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 	case "none":
 		return false, nil
 	}
-	return false, fmt.Errorf("daytona: look for the runner: exit status %d: %s", code, clip(output))
+	return false, fmt.Errorf("daytona: look for the runner: exit status %d%s", code, after(output))
 }
 
 // toolboxOf returns the box with the address of its daemon, without its folders.

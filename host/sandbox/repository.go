@@ -27,7 +27,7 @@ type Repository struct {
 
 // source returns the repository's address for git, and its token if that is for the address.
 func (r Repository) source(github string) (address, token string, err error) {
-	github = strings.TrimRight(cmp.Or(r.GitHub, github), "/")
+	github = cmp.Or(r.GitHub, github)
 	for _, ref := range []string{r.Branch, r.Tag, r.Work} {
 		if ref != "" {
 			if err := checkBranch(ref); err != nil {
@@ -39,16 +39,13 @@ func (r Repository) source(github string) (address, token string, err error) {
 	case filepath.IsAbs(r.Repo), strings.Contains(r.Repo, "://"):
 		address = r.Repo
 	default:
-		owner, name, err := ParseRepo(r.Repo)
+		owner, name, err := ParseRepo(r.Repo, github)
 		if err != nil {
 			return "", "", err
 		}
-		address = github + "/" + owner + "/" + name + ".git"
+		address = RepoAddress(github, owner, name)
 	}
-	if strings.HasPrefix(address, github+"/") {
-		token = r.Token
-	}
-	return address, token, nil
+	return address, tokenFor(address, github, r.Token), nil
 }
 
 // begin finds the start of r.Work: the remote's branch replaces what was to be cloned.
@@ -113,9 +110,9 @@ func scripted(ctx context.Context, box Sandbox, c Command) error {
 	case res.TimedOut:
 		return fmt.Errorf("timed out after %v", c.Timeout)
 	case res.ExitCode == 127:
-		return errors.New("the box has no git: " + clip(string(res.Stderr)))
+		return errors.New("the box has no git" + after(string(res.Stderr)))
 	case res.ExitCode != 0:
-		return fmt.Errorf("git: exit status %d: %s", res.ExitCode, clip(string(res.Stderr)+string(res.Stdout)))
+		return fmt.Errorf("git: exit status %d%s", res.ExitCode, after(string(res.Stderr)+string(res.Stdout)))
 	}
 	return nil
 }

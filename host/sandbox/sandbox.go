@@ -115,7 +115,8 @@ type Options struct {
 	Env       map[string]string // of all commands in the box
 	Repo      string            // org/repo or its address on GitHub; for a local box any address for git; "" for none
 	Branch    string            // to check out, started by BranchMode; "" for the default branch
-	Token     string            // for a private repository
+	GitHub    string            // the server of org/repo; "" for the provider's
+	Token     string            // for GitHub; no other server gets it
 	Image     string            // of a registry, from which the provider builds the box; "" for Snapshot
 	Snapshot  string            // the provider's image; "" for its default. It excludes Image and Resources
 	Volumes   []Volume          // storage of the provider's

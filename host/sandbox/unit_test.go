@@ -58,7 +58,7 @@ func TestParseRepo(t *testing.T) {
 		"acme/widgets", "acme/widgets.git", "https://github.com/acme/widgets", "https://github.com/acme/widgets.git",
 		"https://github.com/acme/widgets/", "https://GitHub.com/acme/widgets",
 	} {
-		if owner, name, err := sandbox.ParseRepo(good); owner != "acme" || name != "widgets" || err != nil {
+		if owner, name, err := sandbox.ParseRepo(good, ""); owner != "acme" || name != "widgets" || err != nil {
 			t.Errorf("%s: %s, %s, %v", good, owner, name, err)
 		}
 	}
@@ -70,11 +70,23 @@ func TestParseRepo(t *testing.T) {
 		"https://github.com/acme/widgets/tree/main", "https://user:secret@github.com/acme/widgets",
 		"git@github.com:acme/widgets.git", "ssh://git@github.com/acme/widgets",
 	} {
-		owner, name, err := sandbox.ParseRepo(bad)
+		owner, name, err := sandbox.ParseRepo(bad, "")
 		if err == nil {
 			t.Errorf("%q: %s, %s", bad, owner, name)
 		} else if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	const own = "https://Git.example.org/enterprise/"
+	for repo, good := range map[string]bool{
+		"acme/widgets": true, "https://git.example.org/enterprise/acme/widgets.git": true,
+		"https://github.com/acme/widgets": false, "https://git.example.org/acme/widgets": false,
+		"https://git.example.org.evil.org/enterprise/acme/widgets": false,
+		"https://a@git.example.org/enterprise/acme/widgets":        false,
+	} {
+		owner, name, err := sandbox.ParseRepo(repo, own)
+		if is := owner == "acme" && name == "widgets" && err == nil; is != good {
+			t.Errorf("%s: %s, %s, %v", repo, owner, name, err)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (b *daytonaBox) move(ctx context.Context, from, to string) error {
 	}
 	output, code, err := b.execute(ctx, sh("move a file to "+to, `mv -fT "$1" "$2"`, from, to))
 	if err == nil && code != 0 {
-		err = fmt.Errorf("daytona: move a file to %s: %s", to, clip(output))
+		err = fmt.Errorf("daytona: move a file to %s%s", to, after(output))
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/pause"
@@ -50,7 +51,8 @@ func (p *Daytona) readyVolume(ctx context.Context, name string) (volume, error) 
 		case v.State == "ready":
 			return v, nil
 		case v.State != "creating" && v.State != "pending_create":
-			return v, fmt.Errorf("daytona: the volume %s is %s %s", name, v.State, clip(v.ErrorReason))
+			why := strings.TrimSpace(v.State + " " + clip(v.ErrorReason))
+			return v, fmt.Errorf("daytona: the volume %s is %s", name, why)
 		}
 		if !pause.For(ctx, wait) {
 			err := context.Cause(ctx)

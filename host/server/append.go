@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -26,6 +27,9 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) e
 	}
 	if err != nil {
 		return err
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return refuse(http.StatusBadRequest, "empty", "the body is empty")
 	}
 	entries, err := log.ParseEntries(body, writerOf(g))
 	if err != nil {

@@ -182,7 +182,7 @@ func (s *Server) longPoll() time.Duration {
 // parseOffset parses the offset behind which to read.
 func parseOffset(given []string, tail uint64) (log.Offset, error) {
 	if len(given) > 1 {
-		return log.Offset{}, refuse(http.StatusBadRequest, "offset", "more than one offset")
+		return log.Offset{}, refuse(http.StatusBadRequest, "query", "more than one offset")
 	}
 	if len(given) == 0 {
 		return log.Offset{}, nil

@@ -159,6 +159,60 @@ func TestLargePostRefuses(t *testing.T) {
 	}
 }
 
+// What a post or a read has wrong gets the code that docs/PROTOCOL.md has for it.
+func TestCodes(t *testing.T) {
+	s := newServer(t)
+	token := writer(t, "t1")
+	if a := s.do("POST", path1, token, chat("first", "x")); a.status != 200 {
+		t.Fatalf("got %+v", a)
+	}
+	running := func(parent string) string {
+		return `{"id":"r.running","ts":"2026-06-01T12:00:00.000Z","payload":{"type":"signal.thread.status_changed",` +
+			`"status":"running","runId":"r","harness":"pi","parent":` + parent + `}}`
+	}
+	number := func(digits int) string {
+		return strings.TrimSuffix(chat("n", "x"), "}}") + `,"n":` + strings.Repeat("7", digits) + `}}`
+	}
+	at := strings.TrimSuffix(chat("at", "x"), "}") + `,"at":"2026-06-01T12:00:00.000Z"}`
+	for _, tt := range []struct {
+		name, method, path, body string
+		status                   int
+		code, reason             string
+	}{
+		{"offset twice", "GET", path1 + "?offset=0&offset=0", "", 400, "query", ""},
+		{"limit twice", "GET", path1 + "?offset=0&limit=1&limit=1", "", 400, "query", ""},
+		{"no offset", "GET", path1 + "?offset=x", "", 400, "offset", ""},
+		{"no body", "POST", path1, "", 400, "empty", ""},
+		{"white space", "POST", path1, " \n", 400, "empty", ""},
+		{"no entries", "POST", path1, "[]", 400, "empty", ""},
+		{"at", "POST", path1, at, 400, "invalid", "at: only the server sets it"},
+		{"at in an array", "POST", path1, "[" + at + "]", 400, "invalid", "at: only the server sets it"},
+		{"a parent of words", "POST", path1, running(`"t2"`), 400, "invalid", "payload.parent: want an object"},
+		{"no parent", "POST", path1, running(`null`), 400, "invalid", "payload.parent: want an object"},
+		{"a parent without a thread", "POST", path1, running(`{}`), 400, "invalid", "payload.parent.threadId"},
+		{"a parent with a number", "POST", path1, running(`{"threadId":7}`), 400, "invalid", "payload.parent"},
+		{"a parent with a path", "POST", path1, running(`{"threadId":"a/b"}`), 400, "invalid", "payload.parent.threadId"},
+		{"the same in an array", "POST", path1, "[" + running(`{"threadId":"a/b"}`) + "]", 400, "invalid", "parent.threadId"},
+		{"a parent", "POST", path1, running(`{"threadId":"t2","authorId":"ann"}`), 200, "", ""},
+		{"a chat's parent", "POST", path1, strings.Replace(chat("c", "x"), `"text"`, `"parent":7,"text"`, 1), 200, "", ""},
+		{"a long number", "POST", path1, number(1000), 200, "", ""},
+		{"a number that is too long", "POST", path1, number(1001), 400, "invalid", "a number of 1001 characters"},
+		{"a megabyte of digits", "POST", path1, number(1 << 20), 400, "invalid", "a number of 1048576 characters"},
+		{"digits in a text", "POST", path1, chat("text", strings.Repeat("7", 1<<20)), 200, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := s.do(tt.method, tt.path, token, tt.body)
+			reason := ""
+			if len(a.bad) > 0 {
+				reason = a.bad[0].Reason
+			}
+			if a.status != tt.status || a.code != tt.code || !strings.Contains(reason, tt.reason) {
+				t.Errorf("got %d %s %.200q, want %d %s %q", a.status, a.code, reason, tt.status, tt.code, tt.reason)
+			}
+		})
+	}
+}
+
 func TestAccess(t *testing.T) {
 	s := newServer(t)
 	all := func(scopes ...string) token.Grant {

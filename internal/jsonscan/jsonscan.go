@@ -197,23 +197,32 @@ func Compact(b []byte) []byte {
 	return append(out, b[done:]...)
 }
 
-// Depth is how many arrays and objects of b are within each other at most; 0 for a value that is neither.
-func Depth(b []byte) int {
-	depth, most := 0, 0
+// Extent is how many arrays and objects of b are within each other at most, 0 for a value that is neither, and how many
+// bytes its longest number has.
+func Extent(b []byte) (depth, number int) {
+	within := 0
 	for i := 0; i < len(b); {
-		switch b[i] {
-		case '"':
+		switch c := b[i]; {
+		case c == '"':
 			i = SkipString(b, i)
 			continue
-		case '{', '[':
-			depth++
-			most = max(most, depth)
-		case '}', ']':
-			depth--
+		case c == '{' || c == '[':
+			within++
+			depth = max(depth, within)
+		case c == '}' || c == ']':
+			within--
+		case c == '-' || c >= '0' && c <= '9':
+			end := i + 1
+			for end < len(b) && (b[end] >= '0' && b[end] <= '9' || bytes.IndexByte([]byte(".eE+-"), b[end]) >= 0) {
+				end++
+			}
+			number = max(number, end-i)
+			i = end
+			continue
 		}
 		i++
 	}
-	return most
+	return depth, number
 }
 
 // Find returns the index of the value of the first member of obj with this key, -1 if there is none. It reads no

@@ -34,6 +34,7 @@ type Config struct {
 	Argv    []string
 	Dir     string   // absolute
 	Env     []string // the whole environment
+	Stdin   *os.File // nil for an empty one
 	Timeout time.Duration
 	From    string // the offset of the thread behind which a request to cancel can stand; "" for the start
 

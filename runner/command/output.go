@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"strings"
 	"sync"
 
@@ -11,7 +10,6 @@ import (
 // Sizes of output.
 const (
 	mostText = 64 << 10 // bytes of the text of one entry
-	mostHeld = 64 << 10 // bytes of output that wait for more: they may be a part of a secret
 	// mostPieces bounds the pieces that are not taken, and so the entries of a post: a server takes 1000. Beyond it the
 	// streams keep their own order only, which is all that two pipes have.
 	mostPieces = 500
@@ -26,35 +24,29 @@ type piece struct {
 
 // output collects the output of a command for its entries. It holds no more than its limit.
 type output struct {
-	redact *thread.Redactor
-	limit  int
-	news   chan struct{} // has a token after output that was not taken came
+	limit int
+	news  chan struct{} // has a token after output that was not taken came
 
 	mu      sync.Mutex
-	most    int               // pieces that are not taken, before parts join earlier ones
-	held    map[string][]byte // by stream: read, and not yet redacted
-	pieces  []piece           // not yet taken
-	size    int               // of all pieces so far
+	most    int                         // pieces that are not taken, before parts join earlier ones
+	redact  map[string]*thread.Redacted // by stream
+	pieces  []piece                     // not yet taken
+	size    int                         // of all pieces so far
 	full    bool
 	dropped int64 // bytes behind the limit
 }
 
 func newOutput(r *thread.Redactor, limit int) *output {
-	return &output{redact: r, limit: limit, most: mostPieces, news: make(chan struct{}, 1), held: map[string][]byte{}}
+	return &output{limit: limit, most: mostPieces, news: make(chan struct{}, 1), redact: map[string]*thread.Redacted{
+		thread.StreamStdout: r.Parts(), thread.StreamStderr: r.Parts(),
+	}}
 }
 
 // write takes a part of a stream. It never waits.
 func (o *output) write(stream string, b []byte) {
-	o.redact.Refresh()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	held := append(o.held[stream], b...)
-	n := o.redact.Ready(held)
-	if len(held)-n > mostHeld {
-		n = len(held)
-	}
-	o.add(stream, held[:n])
-	o.held[stream] = bytes.Clone(held[n:])
+	o.add(stream, o.redact[stream].Next(b))
 }
 
 // close ends the output: what is held is not the beginning of more.
@@ -62,13 +54,12 @@ func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, stream := range []string{thread.StreamStdout, thread.StreamStderr} {
-		o.add(stream, o.held[stream])
-		delete(o.held, stream)
+		o.add(stream, o.redact[stream].Rest())
 	}
 }
 
 // add adds a redacted part as pieces. The caller holds mu.
-func (o *output) add(stream string, part []byte) {
+func (o *output) add(stream, part string) {
 	if len(part) == 0 {
 		return
 	}
@@ -76,7 +67,7 @@ func (o *output) add(stream string, part []byte) {
 		o.dropped += int64(len(part))
 		return
 	}
-	text := strings.ToValidUTF8(o.redact.Text(string(part)), "\uFFFD")
+	text := strings.ToValidUTF8(part, "\uFFFD")
 	if left := o.limit - o.size; len(text) > left {
 		o.full, o.dropped = true, int64(len(text)-left)
 		text = strings.ToValidUTF8(text[:left], "")

@@ -63,6 +63,9 @@ func start(c Config) (*process, error) {
 	}
 	defer stderr.Close() // as above
 	p.cmd.Stdout, p.cmd.Stderr = stdout, stderr
+	if c.Stdin != nil {
+		p.cmd.Stdin = c.Stdin
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {

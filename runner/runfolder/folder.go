@@ -54,7 +54,11 @@ const (
 type BusyError struct{ Thread, Holder string }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("thread %s has a live run on this machine already (%s)", e.Thread, e.Holder)
+	text := fmt.Sprintf("thread %s has a live run on this machine already", e.Thread)
+	if e.Holder != "" { // which the holder writes after it has the lock
+		text += " (" + e.Holder + ")"
+	}
+	return text
 }
 
 // runsDir is the parent of the folders of a thread's runs.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -40,8 +39,8 @@ func Usage(format string, args ...any) error {
 
 // Run runs the app's command and returns the exit status. values has the values of placeholders, for completion. It
 // differs from the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help
-// and completion are this package's, errors are printed on stderr in one place, and the process continues until main
-// ends it.
+// and completion are this package's, errors are printed on stderr in one place, an Output that could not be written is
+// one of them, and the process continues until main ends it.
 func Run(ctx context.Context, app *cli.App, args []string, values map[string]Values) int {
 	prepare(app, values)
 	if len(args) > 1 && args[1] == "help" {
@@ -49,6 +48,9 @@ func Run(ctx context.Context, app *cli.App, args []string, values map[string]Val
 	}
 	l := parse(app, args)
 	err := run(ctx, app, args, l)
+	if out, is := app.Writer.(*Output); is {
+		err = out.checked(err)
+	}
 	if err == nil {
 		return 0
 	}
@@ -121,7 +123,7 @@ func Terminal(w io.Writer) (columns int, is bool) {
 
 // TerminalSize reports whether w is a terminal, and how many columns and rows it has.
 func TerminalSize(w io.Writer) (columns, rows int, is bool) {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {
 		return 0, 0, false
 	}

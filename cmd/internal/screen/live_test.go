@@ -206,3 +206,40 @@ func TestServerAway(t *testing.T) {
 		})
 	}
 }
+
+// A person who types reads that the agent waits, but not once the run was asked to end.
+func TestWaitingForAChat(t *testing.T) {
+	const waiting = `{"type":"signal.dispatch.pi_waiting","runId":"r1","harness":"pi","turn":%d,"outcome":"%s"}`
+	const begin = `{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}`
+	const started = `{"type":"signal.dispatch.session_started","runId":"r1","harness":"pi","live":true}`
+	for _, tt := range []struct {
+		asked string
+		want  bool
+	}{
+		{"", true},
+		{`{"type":"signal.dispatch.cancel_requested","runId":"r1"}`, false},
+		{`{"type":"signal.dispatch.cancel_requested"}`, false},
+		{`{"type":"signal.dispatch.end_requested","runId":"r1"}`, false},
+		{`{"type":"signal.dispatch.cancel_requested","runId":"r0"}`, true},
+	} {
+		var out safeBuffer
+		s := New(&out, Options{Typed: true})
+		payloads := []string{begin, started, fmt.Sprintf(waiting, 0, "completed")}
+		if tt.asked != "" {
+			payloads = append(payloads, tt.asked)
+		}
+		for i, payload := range append(payloads, fmt.Sprintf(waiting, 1, "cancelled")) {
+			if i == len(payloads) {
+				if first := out.take(); !strings.Contains(first, "waiting for a chat") {
+					t.Errorf("before the request: %q", first)
+				}
+			}
+			if err := s.Entry(received(fmt.Sprintf("e%d", i), 0, payload)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Contains(out.take(), "waiting for a chat"); got != tt.want {
+			t.Errorf("after %q: waiting %v, want %v", tt.asked, got, tt.want)
+		}
+	}
+}

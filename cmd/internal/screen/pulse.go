@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -27,6 +28,7 @@ type pulse struct {
 	dead   bool          // it was written that the run is dead
 	away   bool          // the server did not answer
 	drawn  time.Time     // when the live line was written
+	ending string        // the run that was asked to end, if it has not; "*" for the one that runs
 
 	quit, done chan struct{} // of the goroutine that Start starts
 }
@@ -125,12 +127,19 @@ func (s *Screen) beaten() {
 	}
 }
 
-// waits writes for a person who types that the agent waits for a chat.
+// waits writes for a person who types that the agent waits for a chat, unless the run was asked to end.
 func (s *Screen) waits(e thread.Entry) {
-	if f, err := thread.Scan(e.Payload); !s.Typed || err != nil || f.Type != thread.TypeWaiting {
+	if !s.Typed {
 		return
 	}
-	if s.watch.Pulse().Waiting {
+	f, err := thread.Scan(e.Payload)
+	switch {
+	case err != nil:
+	case f.Type == thread.TypeCancel || f.Type == thread.TypeEnd:
+		s.ending = cmp.Or(f.RunID, "*")
+	case f.Type == thread.TypeStatus && s.ending == "*":
+		s.ending = "" // the run has ended, or another one begins
+	case f.Type == thread.TypeWaiting && s.ending != f.RunID && s.ending != "*" && s.watch.Pulse().Waiting:
 		s.printf("\n")
 		mark, _ := cmdline.Mark(string(view.Waiting))
 		s.lines(dim, "", mark+" waiting for a chat; Ctrl-D ends the run")

@@ -144,6 +144,52 @@ func TestRunLive(t *testing.T) {
 	}
 }
 
+// typesLong: a line that is longer than a terminal takes is a chat, whole, and so is a text of several lines that is
+// pasted. After Ctrl-C nothing waits for a chat any more.
+func (h *host) typesLong() {
+	t := h.t
+	t.Helper()
+	h.model.More(say("One."), say("Two."), say("Three."))
+	cmd, keys, tty, screen := h.forTerminal()
+	arbe := h.command(h.with("run", []string{"--live", "--thread", "long", "--", "the first line"})...)
+	cmd.Path, cmd.Args, cmd.Env = arbe.Path, arbe.Args, append(arbe.Env, "TERM=xterm-256color")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const waits = "○ waiting for a chat"
+	waiting := func(n int) {
+		t.Helper()
+		until(t, "the agent waits", func() bool { return strings.Count(screen.String(), waits) == n })
+	}
+	waiting(1)
+	h.thread = "long"
+	long := strings.Repeat("0123456789", 900)
+	press(t, keys, long+"\n")
+	waiting(2)
+	press(t, keys, "\x1b[200~of two\nlines\x1b[201~\n")
+	waiting(3)
+	var chats []string
+	for _, e := range h.entries() {
+		if c := payload[thread.Chat](t, e); c.Type == thread.TypeChat {
+			chats = append(chats, c.Text)
+		}
+	}
+	if got, want := strings.Join(chats, "|"), "the first line|"+long+"|of two\nlines"; got != want {
+		t.Errorf("the chats are %.200q…%.50q, %d bytes", got, got[max(0, len(got)-50):], len(got))
+	}
+	press(t, keys, "\x03")
+	if err := cmd.Wait(); err != nil { // its last turn has ended well
+		t.Error(err)
+	}
+	until(t, "the verdict", func() bool { return strings.Contains(screen.String(), "✔ completed") })
+	if n := strings.Count(screen.String(), waits); n != 3 {
+		t.Errorf("waiting for a chat %d times:\n%s", n, screen)
+	}
+	if !cooked(t, tty) {
+		t.Error("the terminal is not as it was")
+	}
+}
+
 // A person types at the terminal while the run is shown: nothing there changes in place, and Ctrl-D ends the run. A
 // terminal that hangs up ends the watching alone.
 func TestRunLiveTerminal(t *testing.T) {
@@ -177,6 +223,8 @@ func TestRunLiveTerminal(t *testing.T) {
 		t.Error(err)
 	}
 	until(t, "the verdict", func() bool { return strings.Contains(screen.String(), "✔ completed") })
+
+	h.typesLong()
 
 	h.model.More(say("One."))
 	master, tty, err := pty.Open()

@@ -97,6 +97,9 @@ func (s *Server) onBox(do func(*box, *http.Request) (any, error)) func(*http.Req
 	}
 }
 
+// medium is a snapshot of more than the default size.
+const medium = "daytona-medium"
+
 func (s *Server) create(r *http.Request) (any, error) {
 	var q struct {
 		Name, Snapshot, Target               string
@@ -114,6 +117,9 @@ func (s *Server) create(r *http.Request) (any, error) {
 		AutoDelete: -1,
 		CPU:        1, Memory: 1, Disk: 3,
 	}}
+	if b.Snapshot == medium {
+		b.CPU, b.Memory, b.Disk = 2, 4, 8
+	}
 	for to, from := range map[*int]*int{&b.CPU: q.CPU, &b.Memory: q.Memory, &b.Disk: q.Disk} {
 		if from != nil {
 			*to = *from

@@ -80,7 +80,7 @@ type Request struct {
 // removed.
 func New(t testing.TB) *Server {
 	s := &Server{
-		Key: "dtn_fake-daytona-key", Snapshots: []string{"daytonaio/sandbox:0.5.0-slim", "daytonaio/sandbox:0.8.0"},
+		Key: "dtn_fake-daytona-key", Snapshots: []string{"daytonaio/sandbox:0.5.0-slim", "daytonaio/sandbox:0.8.0", medium},
 		Images: []string{"node:22-bookworm"},
 		t:      t, mux: http.NewServeMux(), boxes: map[string]*box{},
 	}

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
@@ -21,7 +20,7 @@ import (
 
 // runAction launches, shows the run, and does the work after it. Until that is done it holds the run's box.
 func (p *program) runAction(c *cli.Context) error {
-	attached := "attached:" + uuid.NewString()
+	attached := lease.NewHolder(lease.KindWatches)
 	if !c.Bool("push") && !c.Bool("sync") {
 		attached = "" // there is no work after the run
 	}

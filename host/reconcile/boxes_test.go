@@ -48,12 +48,18 @@ func (b *boxes) Probe(ctx context.Context, id string) (sandbox.Health, string, e
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.states[id] == "error" {
+		return sandbox.Gone, "error", b.broken
+	}
 	return b.health[id], cmp.Or(b.states[id], "started"), b.broken
 }
 
 func (b *boxes) Runs(_ context.Context, id string, _ sandbox.Process) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.health[id] == sandbox.Gone {
+		return false, sandbox.ErrGone
+	}
 	return b.runs[id], b.broken
 }
 

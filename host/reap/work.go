@@ -1,4 +1,4 @@
-package reconcile
+package reap
 
 import (
 	"maps"
@@ -8,7 +8,20 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// unsavedTrees returns the box without what the run's push and copy back have saved, for Host.Unsaved: a push saves the
+// WantsPush reports whether a push that a run's launch asked for is pending.
+func WantsPush(run thread.Run) bool {
+	return run.After != nil && run.After.Push != nil && run.Status == thread.StatusCompleted &&
+		(run.Push == nil || run.Push.Error != "" && !run.Push.Nothing)
+}
+
+// WantsSync reports whether a copy back that a run's launch asked for is pending.
+func WantsSync(run thread.Run) bool {
+	return run.After != nil && run.After.Sync != nil &&
+		(run.Status == thread.StatusCompleted || run.After.Sync.Failed) &&
+		(run.Sync == nil || run.Sync.Error != "")
+}
+
+// unsavedTrees returns the box without what the run's push and copy back have saved, for Reaper.Unsaved: a push saves the
 // working directory, a copy back saves the folders. any is false if nothing is left to look at.
 func unsavedTrees(b sandbox.Box, run thread.Run) (rest sandbox.Box, any bool) {
 	pushed := run.Push != nil && (run.Push.Pushed || run.Push.Nothing)

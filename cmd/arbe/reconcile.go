@@ -59,7 +59,9 @@ stay is a box that is kept by hand, wait one that is in use or in doubt, keep on
 else, condemn one that is gone, whose threads get another one, and delete one that nobody needs.`,
 		Flags: append(reconcileFlags(),
 			&cli.BoolFlag{Name: "all", Usage: "settle all threads that were launched from here or have boxes"},
-			&cli.BoolFlag{Name: "explain", Usage: "print what would be done with each box, or those of ID, and do nothing"},
+			&cli.BoolFlag{
+				Name: "explain", Usage: "print what would be done with each box, or those of ID, and do nothing",
+			},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each action, or each box"},
 			databaseFlag(),
 		),
@@ -114,7 +116,8 @@ func (p *program) explain(c *cli.Context, h host) (err error) {
 			_ = enc.Encode(f) // a closed stdout has no reader
 			return
 		}
-		line := fmt.Sprintf("%s  %s  thread %s  %s", f.Sandbox, f.Decision, cmp.Or(strings.Join(f.Threads, ", "), "-"), f.Why)
+		threads := cmp.Or(strings.Join(f.Threads, ", "), "-")
+		line := fmt.Sprintf("%s  %s  thread %s  %s", f.Sandbox, f.Decision, threads, f.Why)
 		if f.Until != "" {
 			line += "; until " + f.Until
 		}

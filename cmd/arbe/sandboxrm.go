@@ -87,7 +87,7 @@ func (p *program) remove(c *cli.Context, h host, ref sandbox.Ref, provider provi
 	if c.Bool("force") {
 		limited, cancel := context.WithTimeout(c.Context, listTimeout)
 		defer cancel()
-		boxes, _ := provider.List(limited, nil) // only for the threads that are told
+		boxes, _ := provider.List(limited, nil) // an error: nothing is posted on its threads
 		if listed, is := reap.Find(boxes, ref.ID); is {
 			b = reap.Box{Box: listed, Listed: true}
 		}
@@ -189,7 +189,9 @@ func (p *program) endUse(ctx context.Context, h host, u reap.Use) error {
 	}
 	var fold thread.Fold
 	if u.Kind == reap.UseCommand {
-		err = exec.Ask(ctx, client, u.ID, "", reason)
+		if err = exec.Ask(ctx, client, u.ID, "", reason); err == nil {
+			fmt.Fprintf(p.stderr, "asked command %s to end\n", u.ID)
+		}
 	} else {
 		err = p.askToEnd(ctx, client, u.ID, "", "", reason)
 	}

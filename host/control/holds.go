@@ -138,8 +138,8 @@ func (l boxLease) Drop(ctx context.Context, holder string) error {
 	})
 }
 
-// die declares a sandbox dead if its holds are those that were seen, and no thread runs in it but those that were judged.
-// done reports that it is dead; condemned notes that its machine is the reason.
+// die declares a sandbox dead if its holds are those that were seen, and no thread runs in it but the judged ones. done
+// reports that it is dead; condemned notes that its machine is the reason.
 func (b Boxes) die(
 	ctx context.Context, sandbox string, seen []lease.Hold, judged []string, condemned bool,
 ) (done bool, err error) {

@@ -41,7 +41,7 @@ func liveBox(t testing.TB, db *control.DB, h house) (thread string, row resolve.
 	return thread, turn.Row
 }
 
-// condemn declares a sandbox dead, whoever holds it.
+// condemn declares a sandbox dead, with or without holders.
 func condemn(ctx context.Context, rows control.Boxes, box string) error {
 	row, _, err := rows.Row(ctx, box)
 	var judged []string

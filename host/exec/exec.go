@@ -269,7 +269,7 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 		argv = append(argv, "--from", p.Offset)
 	}
 	argv = append(append(argv, "--"), p.Argv...)
-	log := ".arbe/exec/" + p.ID + ".log"
+	log := launch.CommandLogs + "/" + p.ID + ".log"
 	if _, err := box.Detach(ctx, sandbox.Command{Argv: argv, Env: env}, log); err != nil {
 		return box, fmt.Errorf("start the command in %s: %w", box.Ref(), err)
 	}

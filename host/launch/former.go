@@ -11,8 +11,8 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// former returns the box of the thread's last run that had one; nil where the thread needs another one: that box is gone
-// or released, or no box of this host. An error, maybe a *reap.DoubtError, is of a box that may be there: another one
+// former returns the box of the thread's last run that had one; nil where that is gone or released, or no box of this
+// host: the thread needs another one. An error, maybe a *reap.DoubtError, is of a box that may be there: another one
 // would be without the run's work.
 func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 	ref := g.lastBox()
@@ -55,7 +55,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 	return nil, fmt.Errorf("open the sandbox %s: it goes and comes", ref)
 }
 
-// reopen opens a live box of an earlier run. It holds the box first: one that is held is not released while it is opened.
+// reopen opens a live box of an earlier run. It holds the box first, so that nobody releases it meanwhile.
 func (g *launching) reopen(ctx context.Context, ref sandbox.Ref) (box sandbox.Sandbox, err error) {
 	if err := g.settled(ctx, ref); err != nil {
 		return nil, err

@@ -260,7 +260,7 @@ func (r *Reaper) Replace(ctx context.Context, b Box, by lease.Hold) (gone bool, 
 const lastWords = 10 * time.Second
 
 // Discard deletes a machine that its maker gives up: nobody has ever used it. Its id is "" if none was made. row is the
-// row that it was made for, if that dies with it; "" for none. That the thread can't be told does not keep the machine.
+// row that it was made for, if that dies with it; "" for none. A thread that takes no entry does not keep the machine.
 func (r *Reaper) Discard(ctx context.Context, box sandbox.Ref, row, threadID, why string) error {
 	if box.ID != "" {
 		limited, cancel := context.WithTimeout(ctx, lastWords)
@@ -276,7 +276,8 @@ func (r *Reaper) Discard(ctx context.Context, box sandbox.Ref, row, threadID, wh
 	return r.Rows.Gone(ctx, row)
 }
 
-// Force deletes a box at once, whoever uses it and whatever is in it. Its threads are told if that is possible.
+// Force deletes a box at once, with all that runs and all that is in it. It reports that on the threads if they take it
+// within lastWords.
 func (r *Reaper) Force(ctx context.Context, b Box) error {
 	limited, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()

@@ -126,7 +126,8 @@ func (l *look) gather(ctx context.Context) error {
 		return err
 	}
 	if f.Answer != There || f.For == Replace {
-		if err := l.answer(ctx); err != nil || f.Answer == Unsure || f.Answer == Gone || f.For == Replace || l.enough() {
+		err := l.answer(ctx)
+		if err != nil || f.Answer == Unsure || f.Answer == Gone || f.For == Replace || l.enough() {
 			return err
 		}
 	}

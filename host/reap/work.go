@@ -21,8 +21,8 @@ func WantsSync(run thread.Run) bool {
 		(run.Sync == nil || run.Sync.Error != "")
 }
 
-// unsavedTrees returns the box without what the run's push and copy back have saved, for Reaper.Unsaved: a push saves the
-// working directory, a copy back saves the folders. any is false if nothing is left to look at.
+// unsavedTrees returns the box without what the run's push and copy back have saved, for Reaper.Unsaved: a push saves
+// the working directory, a copy back saves the folders. any is false if nothing is left to look at.
 func unsavedTrees(b sandbox.Box, run thread.Run) (rest sandbox.Box, any bool) {
 	pushed := run.Push != nil && (run.Push.Pushed || run.Push.Nothing)
 	synced := run.Sync != nil && run.Sync.Error == ""

@@ -143,8 +143,8 @@ func (t *settling) base(run thread.Run) string {
 	return "~" + strconv.Itoa(len(t.fold.Runs())-1)
 }
 
-// look asks the provider of a run's box about the box and the runner in it. The zero Evidence is that of a run whose box
-// is not known, or not this host's to ask about.
+// look asks the provider of a run's box about the box and the runner in it. The zero Evidence is that of a run whose
+// box is not known, or not this host's to ask about.
 func (t *settling) look(ctx context.Context, run thread.Run) (reap.Evidence, error) {
 	if run.Sandbox == nil || t.views[run.Sandbox.Provider] == nil {
 		return reap.Evidence{}, nil

@@ -22,8 +22,8 @@ type Finding struct {
 	Until    string      `json:"until,omitempty"` // of one that is kept
 }
 
-// Explain passes to f what a pass would do with each box of this installation, or of one thread, and changes nothing: it
-// posts and deletes nothing, and writes no row and no lease. The decision is the one that a pass acts on.
+// Explain passes to f what a pass would do with each box of this installation, or of one thread, and changes nothing:
+// it posts and deletes nothing, and writes no row and no lease. The decision is the one that a pass acts on.
 func (r *Reconciler) Explain(ctx context.Context, threadID string, f func(Finding)) error {
 	p, err := r.begin(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package resolve gives a thread its box, by rows: a live one is used, a dead one replaced, and one is made where the
-// thread has none. Whether a box is dead is for package reap to decide: a box that does not answer, or answers once that
+// thread has none. Package reap decides whether a box is dead: one whose provider does not answer, or answers once that
 // it is gone, is neither used nor replaced.
 //
 // The row comes before the machine, and the machine carries the row's id as a label. So whatever a host that dies

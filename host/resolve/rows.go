@@ -83,8 +83,8 @@ func (e *ClaimedError) Error() string { return "run " + e.Run + " has claimed th
 // ClaimTimeout is the age at which a claim of a run that the log does not have counts as left by a host that died.
 const ClaimTimeout = time.Minute
 
-// Patience is the time in which the maker of a pending box renews it: five times. A maker that shows no sign of life for
-// that long has lost the box: it is dead, and the next caller makes another one.
+// Patience is the time in which the maker of a pending box renews it, five times. After that time without a renewal the
+// maker has lost the box: it is dead, and the next caller makes another one.
 const Patience = 45 * time.Second
 
 // Running is the row of a thread that runs.

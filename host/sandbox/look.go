@@ -14,12 +14,13 @@ import (
 // Runs reports whether the process is alive in the box with the id; with PID 0, whether the runner of the process's Run
 // is, or, without a Run, any runner.
 func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
-	b, err := p.open(id)
+	dir, err := p.at(id)
 	if err != nil {
 		return false, err
 	}
+	b := &localBox{id: id, dir: dir}
 	if proc.PID != 0 {
-		return b.Alive(ctx, proc)
+		return b.runs(proc) // also in a box whose folder somebody has removed
 	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

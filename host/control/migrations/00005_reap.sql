@@ -3,7 +3,7 @@
 alter table public.sandboxes
 	-- When it died because its machine was gone or faulty. Such a machine may turn up again, with work in it.
 	add column condemned_at timestamptz,
-	-- The threads that named it when it died: they get its successor, and are told before its machine is deleted.
+	-- The threads that named it when it died. They get its successor, and an entry before its machine is deleted.
 	add column last_threads text[] not null default '{}',
 	-- Since when a host could not use its machine, and why: a reconciler looks at it next.
 	add column doubted_at timestamptz,

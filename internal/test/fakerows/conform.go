@@ -54,7 +54,8 @@ func is(t *testing.T, got, want error) {
 func order(thread, run string, call int, known ...string) resolve.Order {
 	hold := lease.OfRun(thread, run)
 	return resolve.Order{
-		Thread: thread, Ephemeral: true, Hold: hold, Maker: fmt.Sprint(hold.Holder, "#", call), Claim: true, Known: known,
+		Thread: thread, Ephemeral: true, Hold: hold, Maker: fmt.Sprint(hold.Holder, "#", call), Claim: true,
+		Known: known,
 	}
 }
 

@@ -131,10 +131,15 @@ func (l *look) gather(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.runners(ctx); err != nil || l.enough() {
-		return err
+	err := l.runners(ctx)
+	if err == nil && !l.enough() {
+		err = l.works(ctx)
 	}
-	return l.works(ctx)
+	if errors.Is(err, sandbox.ErrGone) { // its list has it
+		f.Answer, f.Why = Unsure, f.Why+" by its provider's list, and the provider answers that it is gone"
+		return nil
+	}
+	return err
 }
 
 // enough reports whether the box stays whatever else there is to ask.
@@ -368,16 +373,15 @@ func (l *look) unsaved(ctx context.Context, b sandbox.Box, run thread.Run) (what
 	}
 	var why string
 	health, err := l.Reaper.probe(ctx, b.Ref.ID, &why)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if health != sandbox.Live || why != "started" && b.Ref.Provider != sandbox.LocalName {
+	case health == sandbox.Gone:
+		return "", sandbox.ErrGone
+	case health != sandbox.Live || why != "started" && b.Ref.Provider != sandbox.LocalName:
 		return "what is in it is not known: it is " + why, nil
 	}
 	box, err := l.Provider.Open(ctx, b.Ref.ID)
-	if errors.Is(err, sandbox.ErrGone) {
-		return "what is in it is not known: " + err.Error(), nil
-	}
 	if err == nil {
 		what, err = l.Unsaved(ctx, box, b)
 	}

@@ -7,14 +7,10 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/pause"
-	"arbe.0sk.ar/runner/thread"
 )
 
 // endTimeout is the time that what is cancelled in a box has to end.
@@ -105,9 +101,13 @@ func (p *program) remove(c *cli.Context, h host, ref sandbox.Ref, provider provi
 	if err := h.owns(c.Context, b.Box); err != nil {
 		return err
 	}
-	verdict, err := r.Remove(c.Context, b)
-	if err == nil && verdict.What == reap.Wait && c.Bool("cancel") {
-		verdict, err = p.vacate(c, h, r, b, verdict)
+	var verdict reap.Verdict
+	if c.Bool("cancel") {
+		verdict, err = r.Vacate(c.Context, b, endTimeout, func(u reap.Use) {
+			fmt.Fprintf(p.stderr, "asked %s %s to end\n", u.Kind, u.ID)
+		})
+	} else {
+		verdict, err = r.Remove(c.Context, b)
 	}
 	switch {
 	case errors.Is(err, reap.ErrNoRows):
@@ -154,58 +154,4 @@ func (h host) owns(ctx context.Context, b sandbox.Box) error {
 			"%s belongs to another thread server (installation %s): use --force to delete it", b.Ref, of)
 	}
 	return nil
-}
-
-// vacate ends the runs and commands in a box, and deletes it once their ends are on their threads.
-func (p *program) vacate(
-	c *cli.Context, h host, r *reap.Reaper, b reap.Box, v reap.Verdict,
-) (reap.Verdict, error) {
-	limited, cancel := context.WithTimeout(c.Context, endTimeout)
-	defer cancel()
-	var ends errgroup.Group
-	for _, u := range v.Uses {
-		if u.Kind == reap.UseRun || u.Kind == reap.UseCommand {
-			ends.Go(func() error { return p.endUse(limited, h, u) })
-		}
-	}
-	err := ends.Wait()
-	for err == nil {
-		if v, err = r.Remove(c.Context, b); err != nil || v.What != reap.Wait || len(v.Uses) == 0 {
-			break
-		}
-		if !pause.For(limited, 2*time.Second) {
-			break
-		}
-	}
-	return v, err
-}
-
-// endUse asks a run or a command to end, and waits until its end is on its thread, or ctx is done.
-func (p *program) endUse(ctx context.Context, h host, u reap.Use) error {
-	const reason = "its sandbox is removed"
-	client, err := h.client(u.Thread)
-	if err != nil {
-		return err
-	}
-	var fold thread.Fold
-	if u.Kind == reap.UseCommand {
-		if err = exec.Ask(ctx, client, u.ID, "", reason); err == nil {
-			fmt.Fprintf(p.stderr, "asked command %s to end\n", u.ID)
-		}
-	} else {
-		err = p.askToEnd(ctx, client, u.ID, "", "", reason)
-	}
-	if err == nil {
-		err = client.Only("signal.").Follow(ctx, "0", func(e thread.Entry) error {
-			fold.Add(e)
-			return nil
-		}, func() bool {
-			_, open := fold.OpenExec(u.ID)
-			return !open && statusOf(&fold, u.ID) != thread.StatusRunning
-		})
-	}
-	if ctx.Err() != nil {
-		return nil // it has not ended: the box stays
-	}
-	return reach(err)
 }

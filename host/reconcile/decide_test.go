@@ -38,3 +38,31 @@ func TestJudge(t *testing.T) {
 		t.Errorf("with a limit of a second: %q", got)
 	}
 }
+
+func TestJudgeExec(t *testing.T) {
+	const limit = 30 * time.Minute
+	of := func(gone bool, runner reap.Life, silence, goneFor time.Duration) execEvidence {
+		return execEvidence{
+			Begun: true, Silence: silence, Timeout: time.Hour, GoneFor: goneFor,
+			Evidence: reap.Evidence{Gone: gone, Runner: runner},
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		e    execEvidence
+		ends bool
+	}{
+		{"gone at each look for 2 min", of(true, reap.LifeUnknown, 2*time.Minute, 2*time.Minute), true},
+		{"gone at one look", of(true, reap.LifeUnknown, limit-1, 0), false},
+		{"gone, and heard of", of(true, reap.LifeUnknown, 2*time.Minute-1, time.Hour), false},
+		{"gone, and silent for long", of(true, reap.LifeUnknown, limit, 0), true},
+		{"gone with its process", of(true, reap.Dead, 30*time.Second, 0), true},
+		{"gone, and its process is alive", of(true, reap.Alive, 10*limit, 10*limit), false},
+		{"its process is dead", of(false, reap.Dead, 30*time.Second, 0), true},
+		{"its process is alive", of(false, reap.Alive, 10*limit, 0), false},
+	} {
+		if why := judgeExec(tt.e, limit); (why != "") != tt.ends {
+			t.Errorf("%s: %q", tt.name, why)
+		}
+	}
+}

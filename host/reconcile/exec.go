@@ -22,22 +22,26 @@ type execEvidence struct {
 	Begun         bool          // its supervisor has posted its first entry
 	Timeout       time.Duration // of the command
 	reap.Evidence               // of the supervisor
+	// GoneFor is how long this reconciler has found the box gone at each look. A command posts nothing while it prints
+	// nothing, so its silence alone confirms no answer of a provider.
+	GoneFor time.Duration
 }
 
 // judgeExec returns why a command is dead; "" if it may be alive.
 //
 //	no supervisor yet           10 min or orphanAfter of silence
 //	supervisor not running      30 s of silence
-//	box gone                    2 min of silence
+//	box gone                    2 min of silence, in which it was gone at each look; or orphanAfter
 //	supervisor running          never: its network or its server is down
 //	no evidence                 orphanAfter of silence after its timeout
 func judgeExec(e execEvidence, orphanAfter time.Duration) string {
 	lost := e.Runner == reap.Dead && e.Silence >= min(lostAfter, orphanAfter)
+	gone := min(e.Silence, e.GoneFor) >= reap.DefaultGoneAfter || e.Silence >= orphanAfter
 	switch {
 	case !e.Begun && e.Silence >= min(startAfter, orphanAfter):
 		return "it was not started: its host died, or could not reach the sandbox"
 	case !e.Begun:
-	case e.Gone && e.Runner != reap.Alive && (lost || e.Silence >= min(reap.DefaultGoneAfter, orphanAfter)):
+	case e.Gone && e.Runner != reap.Alive && (lost || gone):
 		return "its sandbox is gone"
 	case lost:
 		return "its supervisor was killed; how the command ended is not known"
@@ -82,8 +86,28 @@ func (t *settling) settleExec(ctx context.Context, x thread.OpenExec) error {
 		return err
 	}
 	e = t.execEvidence(x)
-	e.Evidence = seen
+	e.Evidence, e.GoneFor = seen, t.goneFor(x.ID, err == nil && seen.Gone)
 	return errors.Join(err, t.endExec(ctx, x, judgeExec(e, orphanAfter)))
+}
+
+// goneFor returns how long the box of a command was gone at each look of this reconciler.
+func (t *settling) goneFor(id string, gone bool) time.Duration {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	key := t.id + "." + id
+	if !gone {
+		delete(t.r.goneSince, key)
+		return 0
+	}
+	if t.r.goneSince == nil {
+		t.r.goneSince = map[string]time.Time{}
+	}
+	since, is := t.r.goneSince[key]
+	if !is {
+		since = time.Now()
+		t.r.goneSince[key] = since
+	}
+	return time.Since(since)
 }
 
 // execEvidence returns the evidence that is on the thread.
@@ -113,5 +137,6 @@ func (t *settling) endExec(ctx context.Context, x thread.OpenExec, why string) e
 	if err == nil && fresh {
 		t.record(x.ID, Ended, why)
 	}
+	t.goneFor(x.ID, false)
 	return errors.Join(err, t.read(ctx))
 }

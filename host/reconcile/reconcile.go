@@ -68,8 +68,9 @@ type Reconciler struct {
 	Known func(ctx context.Context, id string) (Known, bool)
 	Log   *slog.Logger // nil for none
 
-	mu    sync.Mutex
-	tried map[string]time.Time // time of the last try of the work after a run
+	mu        sync.Mutex
+	tried     map[string]time.Time // time of the last try of the work after a run
+	goneSince map[string]time.Time // since when the box of an open command was gone at each look
 }
 
 // Known is a thread's fold, at this time of the server's clock.

@@ -197,10 +197,14 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 		return err
 	}
 	hold := lease.Hold{Holder: lease.NewHolder(lease.KindUses), TTL: lease.TTL}
-	if err := l.Hold(ctx, hold); err != nil {
+	err = l.Hold(ctx, hold)
+	switch {
+	case errors.Is(err, lease.ErrReleased): // nobody can hold it, but its work can be saved while it is there
+	case err != nil:
 		return fmt.Errorf("%s: %w", ref, err)
+	default:
+		defer lease.Keep(ctx, l, hold)()
 	}
-	defer lease.Keep(ctx, l, hold)()
 	box, err := provider.Open(ctx, ref.ID)
 	if err != nil {
 		return err

@@ -201,8 +201,14 @@ func (l *look) threads(ctx context.Context) error {
 	}
 	switch {
 	case l.condemned():
+		last := Need{Ended: l.row.Condemned}
+		for _, n := range l.facts.Needs { // a run may have gone on in it
+			if n.Ended.After(last.Ended) {
+				last.Ended = n.Ended
+			}
+		}
 		l.facts.Ephemeral, l.facts.Needs, l.runs, l.asks = true, nil, nil, nil
-		l.need(Need{Ended: l.row.Condemned}, l.lease.Now, thread.Run{}, true)
+		l.need(last, l.lease.Now, thread.Run{}, true)
 	case len(l.facts.Needs) > 0:
 	case l.facts.For == Sweep:
 		// A launch posts its run before it makes the box, so the thread was deleted, or no run ever used the box.

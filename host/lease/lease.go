@@ -156,7 +156,7 @@ func (l OnStream) readOn(ctx context.Context, s *State) error {
 		s.add(r, e.Received())
 		return nil
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !thread.NoThread(err) {
 		return fmt.Errorf("read the lease %s: %w", l.Client.Thread, err)
 	}
 	s.offset, s.Now = page.Next, page.Now

@@ -187,7 +187,7 @@ func (l *look) threads(ctx context.Context) error {
 			continue
 		}
 		t, err := l.Reaper.read(ctx, id)
-		if thread.NotFound(err) {
+		if thread.NoThread(err) {
 			continue // it never ran, or was deleted
 		} else if err != nil {
 			return err

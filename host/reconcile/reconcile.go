@@ -136,7 +136,7 @@ func (r *Reconciler) After(ctx context.Context, id, run, holder string) (thread.
 // thread settles one thread. urgent is set if a person waits for it.
 func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error) {
 	t, err := p.open(ctx, id)
-	if thread.NotFound(err) {
+	if thread.NoThread(err) {
 		// The thread was deleted, or its launch died before its first entry. Its boxes are released by age.
 		t, err = &settling{pass: p, id: id}, nil
 		if t.client, err = p.r.Client(id); err != nil {

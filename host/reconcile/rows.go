@@ -77,7 +77,7 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 	if err != nil || len(holding) == 0 {
 		return nil, err
 	}
-	if err := t.read(ctx); err != nil && !thread.NotFound(err) {
+	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
 		return nil, err
 	}
 	for _, id := range holding {
@@ -90,7 +90,7 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 
 // follow settles the row of a thread that runs by the log, which is read after the row.
 func (t *settling) follow(ctx context.Context, seen resolve.Running) error {
-	if err := t.read(ctx); err != nil && !thread.NotFound(err) {
+	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
 		return err
 	}
 	if _, known := t.fold.Run(seen.Run); seen.Run != "" && !known {

@@ -20,8 +20,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,7 +191,7 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 		w := &world{
 			t: t, ctx: ctx, threads: newThreads(), runner: runner, rng: rand.New(rand.NewPCG(seed, 1)),
 			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
-			pushed: map[string]bool{}, commands: map[string]*command{}, rows: fakerows.New("cloud"),
+			pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{}, rows: fakerows.New("cloud"),
 		}
 		w.threads.appended = w.appended
 		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {
@@ -247,7 +247,7 @@ func schedules(t *testing.T, n int, seed uint64) {
 		t.Fatal(err)
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	runs := 0
+	seen := map[string]int{}
 	for i := range n {
 		s := seed + uint64(i)
 		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
@@ -263,11 +263,27 @@ func schedules(t *testing.T, n int, seed uint64) {
 				t.Logf("what happened:\n%s", b.String())
 			}
 			for _, line := range trace {
-				if strings.Contains(line, ".running ") {
-					runs++
+				for what, is := range kinds {
+					if is.MatchString(line) {
+						seen[what]++
+					}
 				}
 			}
 		})
 	}
-	t.Logf("%d schedules with %d runs", n, runs)
+	t.Logf("%d schedules: %v", n, seen)
+}
+
+// kinds are what a schedule is counted by.
+var kinds = map[string]*regexp.Regexp{
+	"runs":                              regexp.MustCompile(`\.running \{`),
+	"commands":                          regexp.MustCompile(`"signal\.exec\.started"`),
+	"commands that ran":                 regexp.MustCompile(`"signal\.exec\.running"`),
+	"deletions":                         regexp.MustCompile(` deletes box-`),
+	"rows condemned":                    regexp.MustCompile(` condemns .*: true, `),
+	"rows condemned, the box was there": regexp.MustCompile(` condemns .*: true, .*it is there: true`),
+	"removals":                          regexp.MustCompile(` rm box-\d+ .*: delete `),
+	"removals refused":                  regexp.MustCompile(` rm box-\d+ .*: wait `),
+	"lies":                              regexp.MustCompile(`the provider lies`),
+	"boxes that were neither used nor replaced": regexp.MustCompile(`can't be used now, and is not replaced`),
 }

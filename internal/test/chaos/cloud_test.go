@@ -279,6 +279,7 @@ func (v view) Destroy(ctx context.Context, id string) error {
 		if !v.p.force {
 			v.w.checkReleased(v.p.name, ref, now)
 		}
+		v.w.note("%s deletes %s", v.p.name, id)
 		v.vanish(id)
 		return nil
 	})

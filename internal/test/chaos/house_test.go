@@ -17,17 +17,37 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
-	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/fakerows"
 	"arbe.0sk.ar/runner/thread"
 )
 
 var errRows = errors.New("the database fails")
 
+// rows are rows as a process reaches them. No row of a machine in which something lives may be condemned.
+type rows struct {
+	fakerows.Rows
+	p *process
+}
+
+func (r rows) Condemn(ctx context.Context, id string, seen []lease.Hold, judged []string) (bool, error) {
+	w := r.p.w
+	row, _, _ := w.rows.As(func(do func() error) error { return do() }).Row(ctx, id)
+	done, err := r.Rows.Condemn(ctx, id, seen, judged)
+	m := (view{cloud: w.cloud}).find(row.Ref)
+	w.note("%s condemns %s, the row of %s: %v, %v; it is there: %v", r.p.name, id, row.Ref, done, err, m != nil)
+	if m != nil && done {
+		if what := m.look().live(); what != "" {
+			w.broken("%s condemned %s under the live %s", r.p.name, row.Ref, what)
+		}
+	}
+	return done, err
+}
+
 // rowsOf returns the rows as a process reaches them.
-func (w *world) rowsOf(p *process) rowsOf {
-	return w.rows.As(func(do func() error) error {
+func (w *world) rowsOf(p *process) rows {
+	return rows{p: p, Rows: w.rows.As(func(do func() error) error {
 		f := w.fault()
 		dies, applied := p.step()
 		switch {
@@ -38,12 +58,7 @@ func (w *world) rowsOf(p *process) rowsOf {
 			return errRows
 		}
 		return do()
-	})
-}
-
-type rowsOf = interface {
-	resolve.Rows
-	reconcile.Rows
+	})}
 }
 
 // house lets threads of a house work: three share a box, and a task has one of its own or shares that, too. A person
@@ -214,8 +229,8 @@ func (w *world) clear() {
 		if m.labels["foreign"] != "" || m.labels[sandbox.LabelRow] == "" || m.labels[sandbox.LabelEphemeral] != "" {
 			continue
 		}
-		if m.look().unsaved {
-			w.cloud.vanish(m.id) // rm refuses it, and rm --force is asked nothing
+		if now := m.look(); now.unsaved || now.state != "started" && m.labels[sandbox.LabelTree] != "" {
+			w.cloud.vanish(m.id) // rm refuses it, and rm --force asks nothing
 		} else if !w.remove(m.id, false, 0) {
 			w.broken("%s, in which nothing is alive or unsaved, can't be removed", m.id)
 		}
@@ -231,8 +246,9 @@ func (w *world) checkReleased(by string, ref sandbox.Ref, now condition) {
 			w.broken("%s deleted %s before %s had the signal of it", by, ref, id)
 		}
 	}
-	if len(now.used) == 0 {
-		return // never used: its maker may delete it
+	if len(now.used) == 0 { // never used: its maker may delete it
+		w.set(func() { w.discarded[ref.ID] = true })
+		return
 	}
 	rows := w.rows.As(func(do func() error) error { return do() })
 	row, _ := rows.BoxAt(context.Background(), ref.Provider, ref.ID)
@@ -309,7 +325,6 @@ func (w *world) startCommand(m *machine, id, name string) {
 	length, dies := time.Duration(w.rand(int(40*time.Minute))), w.rand(6) == 0
 	w.wg.Go(func() {
 		defer func() {
-			m.change(func(c *condition) { c.ended = time.Now() })
 			x.change(func() { x.over = true })
 			x.kill()
 		}()

@@ -40,6 +40,7 @@ type world struct {
 	alive     map[string]*agent   // by thread and run
 	launching map[string]*process // by thread and run
 	commands  map[string]*command // by thread and command
+	discarded map[string]bool     // boxes that their makers have deleted
 	pushed    map[string]bool     // branches
 	faulty    []string
 	trace     []string
@@ -163,7 +164,9 @@ func (w *world) given(id string, e thread.Entry) {
 	if a := w.alive[id+"/"+run]; a != nil && a.alive() {
 		broken("the live run %s of %s was given up: %s", run, id, p.Reason)
 	}
-	if l := w.launching[id+"/"+run]; l != nil && !l.dead() {
+	r, _ := w.folds[id].Run(run)
+	own := r.Sandbox != nil && w.discarded[r.Sandbox.Ref] // the launch has failed, and its entry of that comes later
+	if l := w.launching[id+"/"+run]; l != nil && !l.dead() && !own {
 		broken("run %s of %s was given up while it was launched: %s", run, id, p.Reason)
 	}
 }

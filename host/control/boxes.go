@@ -223,8 +223,8 @@ func (b Boxes) Row(ctx context.Context, id string) (row reap.Row, is bool, err e
 	err = b.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
 		row, is = reap.Row{ID: id}, false
 		var condemned *time.Time
-		err := tx.QueryRow(ctx, `select coalesce(provider_ref, ''), status = 'dead', condemned_at
-			from sandboxes where id = $1`, id).Scan(&row.Ref, &row.Dead, &condemned)
+		err := tx.QueryRow(ctx, `select coalesce(provider_ref, ''), live_at is not null, status = 'dead', condemned_at
+			from sandboxes where id = $1`, id).Scan(&row.Ref, &row.Used, &row.Dead, &condemned)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
@@ -253,7 +253,8 @@ func (b Boxes) Renew(ctx context.Context, row, maker, ref string) error {
 
 // Ready is resolve.Rows'.
 func (b Boxes) Ready(ctx context.Context, row, maker, ref string) error {
-	return b.report(ctx, row, `update sandboxes set status = 'live', provider_ref = $3
+	return b.report(ctx, row, `update sandboxes
+		set status = 'live', provider_ref = $3, live_at = coalesce(live_at, now())
 		where id = $1 and maker = $2 and (status = 'pending' or status = 'live' and provider_ref = $3)`, row, maker, ref)
 }
 

@@ -189,7 +189,7 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*Sandbox, e
 // deletes the machine. Repeating it changes nothing.
 func (s Scope) Live(ctx context.Context, id, ref string) error {
 	return s.tx(ctx, "report the machine of sandbox "+id, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update sandboxes set status = 'live', provider_ref = $2
+		tag, err := tx.Exec(ctx, `update sandboxes set status = 'live', provider_ref = $2, live_at = now()
 			where id = $1 and (status = 'pending' or status = 'live' and provider_ref = $2)`, id, ref)
 		if err != nil || tag.RowsAffected() > 0 {
 			return err

@@ -282,7 +282,7 @@ func (l *look) thread(id string, t Thread) {
 		}
 	}
 	if on >= 0 {
-		used = true
+		used = used || l.row.Used
 		row := l.row.Threads[on]
 		_, known := t.Fold.Run(row.Run)
 		if row.Run != "" && !known && !l.row.Dead && id != l.by.ThreadID {

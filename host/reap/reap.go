@@ -63,6 +63,7 @@ type Row struct {
 	Ref string // its machine's id at the provider; "" while it is not known
 	// Threads are those whose rows name the box; of a dead one those that did when it died, too.
 	Threads []RowThread
+	Used    bool // runs and commands could use its machine: the row was live
 	Dead    bool
 	// Condemned is when the row died because its machine was gone or faulty; zero for any other row. Of a dead one it
 	// is zero where the machine was not needed, or was never used.

@@ -106,7 +106,7 @@ func obtains(t *testing.T, h Host) {
 		t.Errorf("got %+v", other)
 	}
 	row, there, err := h.Rows.Row(ctx, turn.Row.ID)
-	if check(t, err); !there || !row.Dead || !row.Condemned.IsZero() {
+	if check(t, err); !there || !row.Dead || row.Used || !row.Condemned.IsZero() {
 		t.Errorf("got %+v", row)
 	}
 	is(t, h.Rows.Ready(ctx, turn.Row.ID, order(id, "r1", 1).Maker, "m1"), lease.ErrReleased)
@@ -182,7 +182,8 @@ func leases(t *testing.T, h Host) {
 		t.Errorf("a box without a row: %+v, %v", s, err)
 	}
 	row, _, err := h.Rows.Row(ctx, box)
-	if check(t, err); !row.Dead || !row.Condemned.IsZero() || len(row.Threads) != 1 || row.Threads[0].ID != id {
+	if check(t, err); !row.Dead || !row.Used || !row.Condemned.IsZero() || len(row.Threads) != 1 ||
+		row.Threads[0].ID != id {
 		t.Errorf("got %+v", row)
 	}
 }

@@ -34,6 +34,7 @@ type box struct {
 	until, condemned, doubted time.Time
 	held                      time.Time // the start of the newest hold
 	maker                     string
+	used                      bool
 	holds                     []lease.Hold // in the order of their start
 	last                      []string     // threads, when it died
 }
@@ -256,7 +257,7 @@ func (r Rows) Ready(_ context.Context, row, maker, ref string) error {
 		if b == nil || b.maker != maker || b.Status == resolve.Dead || b.Status == resolve.Live && b.Ref != ref {
 			return lease.ErrReleased
 		}
-		b.Status, b.Ref = resolve.Live, ref
+		b.Status, b.Ref, b.used = resolve.Live, ref, true
 		return nil
 	})
 }
@@ -298,7 +299,7 @@ func (r Rows) Row(_ context.Context, id string) (now reap.Row, is bool, err erro
 		if b == nil {
 			return nil
 		}
-		is, now.Ref, now.Dead, now.Condemned = true, b.Ref, b.Status == resolve.Dead, b.condemned
+		is, now.Ref, now.Used, now.Dead, now.Condemned = true, b.Ref, b.used, b.Status == resolve.Dead, b.condemned
 		on := r.on(id)
 		for _, t := range slices.Concat(on, b.last) {
 			if on := slices.Contains(on, t); on {

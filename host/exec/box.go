@@ -71,7 +71,8 @@ func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provide
 		return ref, nil, fmt.Errorf("the sandbox %s of thread %s: %w", ref, b.Client.Thread, err)
 	case health != sandbox.Live:
 		return ref, nil, &NoBoxError{b.Client.Thread, fmt.Sprintf(
-			"has the box %s, which is %s (%s): arbe launch --thread with --resume makes a new one", ref, health, why)}
+			"has the box %s, and its provider answers %q: arbe launch --thread with --resume makes another one if it "+
+				"is gone", ref, why)}
 	}
 	return ref, p, nil
 }

@@ -70,13 +70,15 @@ func TestDecide(t *testing.T) {
 		{"its runner is alive", need(func(n *reap.Need) { n.Runner = reap.Alive }), w, s, w, "its runner is alive"},
 		{
 			"its runner may be alive, for long",
-			need(func(n *reap.Need) { n.Runner, n.Since = reap.LifeUnknown, 100*reap.DefaultReapAfter }), w, s, w, "may be",
+			need(func(n *reap.Need) { n.Runner, n.Since = reap.LifeUnknown, 100*reap.DefaultReapAfter }),
+			w, s, w, "its runner may be alive",
 		},
 		{"work is wanted", need(func(n *reap.Need) { n.Wanted = "its work is not pushed" }), k, s, w, "not pushed"},
 		{"work is unsaved", unsaved, k, s, w, "2 commits"},
 		{
 			"work is unsaved, for long",
-			need(func(n *reap.Need) { n.Unsaved, n.Since = "2 commits", reap.DefaultReapAfter }), d, s, w, "kept for 24h",
+			need(func(n *reap.Need) { n.Unsaved, n.Since = "2 commits", reap.DefaultReapAfter }),
+			d, s, w, "kept for 24h",
 		},
 		{
 			"of two threads one needs it",

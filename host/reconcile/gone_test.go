@@ -38,7 +38,8 @@ func TestGoneBoxOfThreads(t *testing.T) {
 		{"gone", func(*world, *rows, string) {}, true, "failed"},
 		{"the other run is heard of", func(w *world, _ *rows, _ string) { w.late["t2"] = true }, false, "running"},
 		{"somebody holds it", func(w *world, rows *rows, row string) {
-			if err := rows.Lease(row).Hold(w.t.Context(), lease.Hold{Holder: "after:h/1/x", TTL: time.Hour}); err != nil {
+			hold := lease.Hold{Holder: "after:h/1/x", TTL: time.Hour}
+			if err := rows.Lease(row).Hold(w.t.Context(), hold); err != nil {
 				w.t.Error(err)
 			}
 		}, false, "failed"},
@@ -85,6 +86,8 @@ func TestGoneBoxOfThreads(t *testing.T) {
 	}
 }
 
+func twoCommits(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
+
 // The machine of a condemned row that turns up again is decided about like any other: work in it is kept.
 func TestTurnsUpAgain(t *testing.T) {
 	for _, tt := range []struct {
@@ -116,7 +119,7 @@ func TestTurnsUpAgain(t *testing.T) {
 			w.ahead.Store(int64(tt.ahead))
 			r := w.reconciler()
 			r.Rows = store
-			r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
+			r.Host.Unsaved = twoCommits
 			for range 2 {
 				if err := r.All(t.Context(), nil, func(string, reconcile.State) {}); err != nil {
 					t.Fatal(err)
@@ -227,7 +230,7 @@ func TestExplain(t *testing.T) {
 	w.health["b4"] = sandbox.Gone
 	r := w.reconciler()
 	r.Rows = store
-	r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
+	r.Host.Unsaved = twoCommits
 	explain := func(id string) (found []string) {
 		t.Helper()
 		if err := r.Explain(t.Context(), id, func(f reconcile.Finding) {

@@ -1,14 +1,15 @@
 // Package chaos_test plays random schedules of the host's side in virtual time: launches, attached runs, commands,
 // delegated tasks, reconcilers and removals by hand are killed at any of their steps, the provider, the thread server
-// and the database fail and hang, boxes vanish, stop when they are idle, and are shared by threads. The provider lies: it
-// answers that a box is gone, or in error, or lists none, or answers nothing for a while, and then the truth.
+// and the database fail and hang, boxes vanish, stop when they are idle, and are shared by threads. The provider lies:
+// it answers that a box is gone, or in error, or lists none, or answers nothing for a while, and then the truth.
 //
-// The code under test is that of host/reap, resolve, launch, exec, lease, delegate and reconcile. The thread server, the
-// provider, the rows and the runners are simulated.
+// The code under test is that of host/reap, resolve, launch, exec, lease, delegate and reconcile. The thread server,
+// the provider, the rows and the runners are simulated.
 //
-// A schedule is broken where a live run or command is given up, the box of a live run, a live command, a valid hold or of
-// unsaved work is deleted, a box is deleted before its threads have the signal of that, a run or a command is never
-// settled or settled wrongly, a box or a live row without a machine is left, or a parent does not get the end.
+// A schedule is broken where a live run or command is given up, the box of a live run, a live command, a valid hold or
+// of unsaved work is deleted, a row is condemned under life, a box is deleted before its threads have the signal of
+// that, a run or a command is never settled or settled wrongly, a box or a live row without a machine is left, or a
+// parent does not get the end.
 package chaos_test
 
 import (
@@ -191,7 +192,8 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 		w := &world{
 			t: t, ctx: ctx, threads: newThreads(), runner: runner, rng: rand.New(rand.NewPCG(seed, 1)),
 			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
-			pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{}, rows: fakerows.New("cloud"),
+			pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
+			rows: fakerows.New("cloud"),
 		}
 		w.threads.appended = w.appended
 		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {

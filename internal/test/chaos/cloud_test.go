@@ -151,7 +151,7 @@ func (v view) find(id string) *machine {
 	return v.boxes[id]
 }
 
-// sight is a box as the provider has it, or says so.
+// sight is what the provider answers about a box.
 type sight struct {
 	there, listed bool
 	state         string

@@ -345,7 +345,9 @@ func (w *world) startCommand(m *machine, id, name string) {
 		}
 		of := func(typ string) thread.Exec { return thread.Exec{Type: typ, ExecID: name} }
 		ref := thread.Sandbox{Provider: "cloud", Ref: m.id}
-		if !post(thread.ExecRunning{Exec: of(thread.TypeExecRunning), PID: x.pid, StartTicks: 9, Cwd: "/", Sandbox: &ref}) {
+		if !post(thread.ExecRunning{
+			Exec: of(thread.TypeExecRunning), PID: x.pid, StartTicks: 9, Cwd: "/", Sandbox: &ref,
+		}) {
 			return
 		}
 		x.change(func() { x.begun = true })

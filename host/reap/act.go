@@ -248,12 +248,18 @@ func (r *Reaper) Replace(ctx context.Context, b Box, by lease.Hold) (gone bool, 
 		}
 		break
 	}
+	return false, r.Doubt(ctx, b, why)
+}
+
+// Doubt marks a box that the caller could not use for the next look of a reconciler, and returns a *DoubtError. A box
+// without a row has no mark.
+func (r *Reaper) Doubt(ctx context.Context, b Box, why string) error {
 	if b.Row != "" {
 		if err := r.Rows.Doubt(ctx, b.Row, why); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return false, &DoubtError{Box: b.Ref, Why: why}
+	return &DoubtError{Box: b.Ref, Why: why}
 }
 
 // lastWords bounds the report of a deletion that does not wait for it.

@@ -86,7 +86,9 @@ func TestGoneBoxOfThreads(t *testing.T) {
 	}
 }
 
-func twoCommits(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) { return "2 commits", nil }
+func twoCommits(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) {
+	return "2 commits", nil
+}
 
 // The machine of a condemned row that turns up again is decided about like any other: work in it is kept.
 func TestTurnsUpAgain(t *testing.T) {

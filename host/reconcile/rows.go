@@ -218,15 +218,17 @@ func (r *Reconciler) looks(ctx context.Context) {
 	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for failing := false; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if err := r.doubts(ctx); err != nil && ctx.Err() == nil && r.Log != nil {
+		err := r.doubts(ctx)
+		if err != nil && !failing && ctx.Err() == nil && r.Log != nil {
 			r.Log.Warn("look at doubted sandboxes", "error", err)
 		}
+		failing = err != nil
 	}
 }
 

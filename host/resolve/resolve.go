@@ -163,8 +163,13 @@ func (r *Resolver) open(ctx context.Context, row Row, by lease.Hold) (sandbox.Sa
 	case health != sandbox.Live:
 		return fail(errors.New(why))
 	}
-	if err := r.labelled(ctx, row); err != nil {
+	switch is, err := r.labelled(ctx, row); {
+	case err != nil:
 		return fail(err)
+	case !is:
+		b := reap.Box{Box: sandbox.Box{Ref: sandbox.Ref{Provider: row.Provider, ID: row.Ref}}, Row: row.ID}
+		why := fmt.Sprintf("its provider answers %s, and lists none with the label %s=%s", why, sandbox.LabelRow, row.ID)
+		return nil, r.reaper(row.ID).Doubt(ctx, b, why)
 	}
 	box, err := r.Provider.Open(ctx, row.Ref)
 	if errors.Is(err, sandbox.ErrGone) {
@@ -208,17 +213,12 @@ func (r *Resolver) reaper(row string) *reap.Reaper {
 	}
 }
 
-// labelled returns an error unless a machine is that of its row. The row alone is no proof: who could write another
-// machine's id there would be let into it.
-func (r *Resolver) labelled(ctx context.Context, row Row) error {
+// labelled reports whether a machine is that of its row. The row alone is no proof: who could write another machine's id
+// there would be let into it.
+func (r *Resolver) labelled(ctx context.Context, row Row) (bool, error) {
 	boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row.ID})
-	if err != nil {
-		return err
-	}
-	if _, is := reap.Find(boxes, row.Ref); is {
-		return nil
-	}
-	return fmt.Errorf("it has no label %s=%s", sandbox.LabelRow, row.ID)
+	_, is := reap.Find(boxes, row.Ref)
+	return is, err
 }
 
 // Entry returns the signal of a new box for its threads. Its id follows from the row: a repeat posts nothing.

@@ -228,7 +228,7 @@ func TestBox(t *testing.T) {
 		{
 			"another row's machine",
 			&world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b9"},
-			"obtain claim, drop run:t1/r1", "", false, "no label arbe.sandbox=b1",
+			"obtain claim, doubt b1, drop run:t1/r1", "", false, "lists none with the label arbe.sandbox=b1",
 		},
 		{
 			"made by another launch",

@@ -14,11 +14,9 @@ package chaos_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,7 +29,6 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/test/fakerows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -188,20 +185,14 @@ func (w *world) weather(calm chan struct{}) {
 // play plays one schedule, and returns what is broken and what happened.
 func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(context.Background())
-		w := &world{
-			t: t, ctx: ctx, threads: newThreads(), runner: runner, rng: rand.New(rand.NewPCG(seed, 1)),
-			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
-			pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
-			rows: fakerows.New("cloud"),
-		}
-		w.threads.appended = w.appended
-		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {
+		w, stop := newWorld(t, seed)
+		w.runner = runner
+		w.cloud.boxes["foreign"] = &machine{
 			id: "foreign", now: condition{state: "started"}, created: time.Now(), labels: map[string]string{
 				sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true", sandbox.LabelInstallation: "another",
 				"foreign": "yes",
 			},
-		}}}
+		}
 		calm := make(chan struct{})
 		w.wg.Go(func() { w.weather(calm) })
 		w.wg.Go(w.cloud.autostop)
@@ -218,7 +209,6 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 		time.Sleep(2*reapAfter + 3*time.Hour)
 		w.clear()
 		stop()
-		w.wg.Wait()
 		w.check()
 		broken, trace = w.faulty, w.trace
 	})
@@ -226,9 +216,9 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 }
 
 // TestSchedules plays ARBE_CHAOS (10) schedules from the seed ARBE_CHAOS_SEED on.
-func TestSchedules(t *testing.T) { schedules(t, 4, 1) }
+func TestSchedules(t *testing.T) { schedules(t, 10, 1) }
 
-func TestFullSchedules(t *testing.T) { schedules(t, 16, 5) }
+func TestFullSchedules(t *testing.T) { schedules(t, 16, 11) }
 
 // schedules plays n schedules, from a seed on.
 func schedules(t *testing.T, n int, seed uint64) {

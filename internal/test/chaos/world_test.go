@@ -46,6 +46,19 @@ type world struct {
 	trace     []string
 }
 
+// newWorld returns a world without faults. stop ends all that works in it.
+func newWorld(t *testing.T, seed uint64) (w *world, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w = &world{
+		t: t, ctx: ctx, threads: newThreads(), rng: rand.New(rand.NewPCG(seed, 1)), rows: fakerows.New("cloud"),
+		folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
+		pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
+	}
+	w.threads.appended = w.appended
+	w.cloud = &cloud{w: w, boxes: map[string]*machine{}}
+	return w, func() { cancel(); w.wg.Wait() }
+}
+
 func (w *world) rand(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

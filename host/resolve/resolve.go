@@ -167,9 +167,10 @@ func (r *Resolver) open(ctx context.Context, row Row, by lease.Hold) (sandbox.Sa
 	case err != nil:
 		return fail(err)
 	case !is:
-		b := reap.Box{Box: sandbox.Box{Ref: sandbox.Ref{Provider: row.Provider, ID: row.Ref}}, Row: row.ID}
-		why := fmt.Sprintf("its provider answers %s, and lists none with the label %s=%s", why, sandbox.LabelRow, row.ID)
-		return nil, r.reaper(row.ID).Doubt(ctx, b, why)
+		ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
+		b := reap.Box{Box: sandbox.Box{Ref: ref}, Row: row.ID}
+		return nil, r.reaper(row.ID).Doubt(ctx, b,
+			fmt.Sprintf("its provider answers %s, and lists none with the label %s=%s", why, sandbox.LabelRow, row.ID))
 	}
 	box, err := r.Provider.Open(ctx, row.Ref)
 	if errors.Is(err, sandbox.ErrGone) {
@@ -213,8 +214,8 @@ func (r *Resolver) reaper(row string) *reap.Reaper {
 	}
 }
 
-// labelled reports whether a machine is that of its row. The row alone is no proof: who could write another machine's id
-// there would be let into it.
+// labelled reports whether a machine is that of its row. The row alone is no proof: who could write another machine's
+// id there would be let into it.
 func (r *Resolver) labelled(ctx context.Context, row Row) (bool, error) {
 	boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row.ID})
 	_, is := reap.Find(boxes, row.Ref)

@@ -40,7 +40,7 @@ type prober interface {
 	// about this box makes it Gone.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
 	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
-	// without a Run, any runner.
+	// without a Run, any runner. What runs in a box that is gone is known of a local box alone; else it is ErrGone.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 

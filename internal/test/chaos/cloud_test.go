@@ -208,7 +208,7 @@ func (v view) Probe(ctx context.Context, id string) (h sandbox.Health, why strin
 func (v view) Runs(ctx context.Context, id string, p sandbox.Process) (runs bool, err error) {
 	err = v.call(ctx, func() error {
 		s := v.sight(id)
-		if !s.there {
+		if !s.there || s.health == sandbox.Gone {
 			return sandbox.ErrGone
 		}
 		if s.state != "started" {

@@ -1,6 +1,8 @@
 package thread
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 )
@@ -11,6 +13,8 @@ const (
 	TypePush        = "signal.dispatch.push"         // the result of pushing a run's work
 	TypeSync        = "signal.dispatch.sync"         // the result of copying a run's work back
 	TypeSandboxKept = "signal.dispatch.sandbox_kept" // why a box outlives the run that it was made for
+
+	TypeSandboxReleased = "signal.dispatch.sandbox_released" // the thread's box is deleted next
 
 	TypeSandboxResumed = "signal.thread.sandbox_resumed" // the thread's box is dead, and has a successor
 )
@@ -134,6 +138,19 @@ type SandboxKept struct {
 	Sandbox Sandbox `json:"sandbox"`
 	Reason  string  `json:"reason"`
 	Until   string  `json:"until"`
+}
+
+// SandboxReleased is on each thread that used a box, before the box is deleted.
+type SandboxReleased struct {
+	Type    string  `json:"type"`
+	Sandbox Sandbox `json:"sandbox"`
+	Reason  string  `json:"reason"`
+}
+
+// ReleasedID is the id of a box's SandboxReleased: a box is released once.
+func ReleasedID(box Sandbox) string {
+	sum := sha256.Sum256([]byte(box.Provider + ":" + box.Ref))
+	return "sandbox." + hex.EncodeToString(sum[:6]) + ".released"
 }
 
 // SandboxResumed is on each thread of a box that was replaced. Both are ids of rows.

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
@@ -22,7 +21,7 @@ import (
 
 // runAction launches, shows the run, and does the work after it. Until that is done it holds the run's box.
 func (p *program) runAction(c *cli.Context) error {
-	done, err := p.launch(c, "attached:"+uuid.NewString())
+	done, err := p.launch(c, lease.NewHolder(lease.KindWatches))
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func (p *program) execAction(c *cli.Context) error {
 	// The command's end is on the thread, whatever becomes of this process.
 	box, err := x.Fire(c.Context, posted)
 	if err != nil {
-		return &cmdline.Exit{Status: 1, Cause: err}
+		return doubtful(c.Context, client, &cmdline.Exit{Status: 1, Cause: err})
 	}
 	steps.End()
 	if r.Stdin == nil && stdin.Waits(p.stdin) {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -131,24 +133,30 @@ func pushed(out push.Outcome) thread.Pushed {
 	}
 }
 
-// unsaved describes work in a box that is nowhere else; "" for none.
-func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error) {
+// unsaved describes work in a box that is nowhere else; "" for none. Where the box itself can't tell, that is the
+// description. An error means that the box could not be asked.
+func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (what string, err error) {
 	if b.Labels[sandbox.LabelTree] == sandbox.TreeFolder {
-		changed, err := launch.FolderChanged(ctx, box)
-		if changed {
-			return "its copy of the folder has changes", err
+		var changed bool
+		if changed, err = launch.FolderChanged(ctx, box); changed {
+			what = "its copy of the folder has changes"
 		}
-		return "", err
+	} else {
+		var u push.Unsaved
+		switch u, err = push.CountUnsaved(ctx, box); {
+		case err != nil:
+		case !u.Git:
+			what = "what is in it is not known: its working directory is no repository"
+		case u.Any():
+			what = fmt.Sprintf("its repository has %d commits and %d changed files that are not pushed", u.Commits,
+				u.Changes)
+		}
 	}
-	u, err := push.CountUnsaved(ctx, box)
-	if err != nil || !u.Any() {
-		return "", err
+	var failed *sandbox.ExitError
+	if errors.As(err, &failed) || errors.Is(err, fs.ErrNotExist) {
+		return "what is in it is not known: " + err.Error(), nil
 	}
-	return fmt.Sprintf(
-		"its repository has %d commits and %d changed files that are not pushed",
-		u.Commits,
-		u.Changes,
-	), nil
+	return what, err
 }
 
 // exitBusy is the exit status of a launch on a thread with an open run (EX_TEMPFAIL).

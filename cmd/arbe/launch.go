@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/push"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
@@ -308,6 +309,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	done, err := l.Launch(c.Context, task)
 	steps.End()
 	var open *launch.BusyError
+	var doubt *reap.DoubtError
 	switch {
 	case err != nil && !begun && ofServer(err):
 		return done, reachThread(client, err)
@@ -315,6 +317,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		return done, busy(err)
 	case thread.Gone(err):
 		return done, reachThread(client, err)
+	case errors.As(err, &doubt):
+		return done, doubtful(c.Context, client, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):
 		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	case err != nil:

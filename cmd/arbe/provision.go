@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
@@ -247,7 +248,8 @@ func (l *launches) Temporary(err error) bool {
 		return true
 	}
 	var claimed *resolve.ClaimedError
-	return isAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) ||
+	var doubt *reap.DoubtError
+	return isAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) || errors.As(err, &doubt) ||
 		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,8 +184,15 @@ func (p placed) CopyIn(ctx context.Context, box sandbox.Sandbox, _ bool) error {
 	return p.folders.note(box.Ref(), p.copied, m)
 }
 
-// unsavedAnywhere is unsaved for each repository and folder of a box.
+// unsavedAnywhere is unsaved for each repository and folder of a box. One in which nobody ever worked may lack them.
 func unsavedAnywhere(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error) {
+	worked, err := launch.Worked(ctx, box)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "what is in it is not known: its working directory is gone", nil
+	case err != nil || !worked:
+		return "", err
+	}
 	var found []string
 	for label, tree := range map[string]string{
 		sandbox.LabelRepositories: sandbox.TreeRepository, sandbox.LabelFolders: sandbox.TreeFolder,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -45,14 +48,21 @@ func (p *program) reconcileCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "reconcile",
 		Usage:     "end dead runs, notify parents, release boxes",
-		ArgsUsage: "ID | --all",
+		ArgsUsage: "ID | --all | --explain [ID]",
 		Description: `An open run gets an end on its thread if its box is gone, its runner's process is gone, or
 it was silent for too long. That end is provisional: the runner's own end replaces it if it still arrives.
-Pending work after a run (--push, --sync) is done if this host can do it. Boxes without a holder are released.
-arbe serve --reconcile does the same once a minute.`,
+Pending work after a run (--push, --sync) is done if this host can do it. Boxes that nobody needs are deleted.
+arbe serve --reconcile does the same once a minute.
+
+With --explain nothing is changed: for each box a line is printed with what would be done with it, and why.
+stay is a box that is kept by hand, wait one that is in use or in doubt, keep one with work that is nowhere
+else, condemn one that is gone, whose threads get another one, and delete one that nobody needs.`,
 		Flags: append(reconcileFlags(),
 			&cli.BoolFlag{Name: "all", Usage: "settle all threads that were launched from here or have boxes"},
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each action"},
+			&cli.BoolFlag{
+				Name: "explain", Usage: "print what would be done with each box, or those of ID, and do nothing",
+			},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each action, or each box"},
 			databaseFlag(),
 		),
 		Action: p.reconcileAction,
@@ -60,12 +70,16 @@ arbe serve --reconcile does the same once a minute.`,
 }
 
 func (p *program) reconcileAction(c *cli.Context) error {
-	if c.Bool("all") == (c.NArg() == 1) || c.NArg() > 1 {
+	explain := c.Bool("explain")
+	if c.NArg() > 1 || c.Bool("all") && c.NArg() == 1 || !explain && !c.Bool("all") && c.NArg() == 0 {
 		return cmdline.Usage("want one thread id, or --all")
 	}
 	h, err := p.host(c)
 	if err != nil {
 		return err
+	}
+	if explain {
+		return p.explain(c, h)
 	}
 	if c.Bool("all") {
 		return p.settleAll(c, h, p.stdout)
@@ -88,6 +102,29 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	return reachThread(client, err)
 }
 
+// explain prints what a reconciler would do with boxes.
+func (p *program) explain(c *cli.Context, h host) (err error) {
+	id := c.Args().First()
+	if id != "" {
+		if id, err = p.toChange(c, id); err != nil {
+			return err
+		}
+	}
+	enc := json.NewEncoder(p.stdout)
+	return reach(h.reconciler(c).Explain(c.Context, id, func(f reconcile.Finding) {
+		if c.Bool("json") {
+			_ = enc.Encode(f) // a closed stdout has no reader
+			return
+		}
+		threads := cmp.Or(strings.Join(f.Threads, ", "), "-")
+		line := fmt.Sprintf("%s  %s  thread %s  %s", f.Sandbox, f.Decision, threads, f.Why)
+		if f.Until != "" {
+			line += "; until " + f.Until
+		}
+		fmt.Fprintln(p.stdout, view.Visible(line))
+	}))
+}
+
 // settleAll settles all threads that were launched from here or have boxes.
 func (p *program) settleAll(c *cli.Context, h host, w io.Writer) error {
 	ids, err := launchedThreads(h.data)
@@ -103,7 +140,7 @@ func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconc
 		h.forget(id)
 	}
 	enc := json.NewEncoder(w)
-	for _, action := range s.Actions {
+	for _, action := range slices.Concat(s.Actions, s.Waits) {
 		if c.Bool("json") {
 			_ = enc.Encode(action) // a closed stdout has no reader
 			continue

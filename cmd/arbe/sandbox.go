@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
@@ -41,18 +40,7 @@ func (p *program) sandboxCommand() *cli.Command {
 				),
 				Action: p.sandboxList,
 			},
-			{
-				Name: "rm", Usage: "cancel the runs in a box, and delete the box", ArgsUsage: "PROVIDER:ID…",
-				Description: "A run in the box gets 10 seconds to end. Boxes of another thread server are refused.",
-				Flags: []cli.Flag{
-					&cli.BoolFlag{
-						Name:  "force",
-						Usage: "delete the box at once, even if it is held or belongs to another thread server",
-					},
-					databaseFlag(),
-				},
-				Action: p.sandboxRemove,
-			},
+			p.removeCommand(),
 			{
 				Name: "push", Usage: "push the branch of a box, and open a pull request", ArgsUsage: "PROVIDER:ID",
 				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, " +
@@ -106,125 +94,6 @@ func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 	}
 	provider, err := providerNamed(h.data, "provider", name)
 	return sandbox.Ref{Provider: name, ID: id}, provider, err
-}
-
-func (p *program) sandboxRemove(c *cli.Context) error {
-	if !c.Args().Present() {
-		return cmdline.Usage("want the boxes to delete; see %s --help", c.Command.HelpName)
-	}
-	h, err := p.host(c)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, arg := range c.Args().Slice() {
-		ref, provider, err := h.boxNamed(arg)
-		if err == nil && !c.Bool("force") {
-			err = p.vacate(c, h, ref, provider)
-		}
-		if err == nil {
-			err = provider.Destroy(c.Context, ref.ID)
-		}
-		if err == nil {
-			err = h.tombstone(c, ref)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// tombstone notes in the database, if there is one, that a box is gone.
-func (h host) tombstone(c *cli.Context, box sandbox.Ref) error {
-	rows, is := h.rows()
-	if !is {
-		return nil
-	}
-	row, err := rows.BoxAt(c.Context, box.Provider, box.ID)
-	if err == nil && row != "" {
-		err = rows.Gone(c.Context, row)
-	}
-	return err
-}
-
-// endTimeout is the time that a cancelled run has to end before its box is deleted.
-const endTimeout = 10 * time.Second
-
-// vacate ends the runs in a box, and records its release.
-func (p *program) vacate(c *cli.Context, h host, ref sandbox.Ref, provider provider) error {
-	boxes, err := provider.List(c.Context, nil)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == ref })
-	if i < 0 {
-		return nil // the box is gone, or being deleted
-	}
-	client, err := h.client(lease.Stream(ref))
-	if err != nil {
-		return err
-	}
-	l, err := h.leaseOf(ref, boxes[i].Labels)
-	if err != nil {
-		return err
-	}
-	server, err := client.Health(c.Context)
-	if err != nil {
-		return fmt.Errorf("%w; use --force to delete the box without the thread server", err)
-	}
-	if of := boxes[i].Labels[sandbox.LabelInstallation]; of != "" && of != server.Installation {
-		return fmt.Errorf(
-			"%s belongs to another thread server (installation %s): use --force to delete it",
-			ref,
-			of,
-		)
-	}
-	if id := boxes[i].Labels[sandbox.LabelThread]; thread.ValidThread(id) {
-		if err := p.cancelIn(c, h, id, ref); err != nil {
-			return err
-		}
-	}
-	if row := boxes[i].Labels[sandbox.LabelRow]; row != "" {
-		rows, _ := h.rows() // leaseOf has refused a host without a database
-		return rows.Condemn(c.Context, row)
-	}
-	return l.Release(c.Context, "rm:"+uuid.NewString(), func(lease.State) error { return nil })
-}
-
-// cancelIn cancels the runs of a thread that are open in a box, and waits a little for their ends.
-func (p *program) cancelIn(c *cli.Context, h host, id string, ref sandbox.Ref) error {
-	fold, err := h.fold(c.Context, id)
-	if err != nil {
-		return err
-	}
-	client, err := h.client(id)
-	if err != nil {
-		return err
-	}
-	for _, r := range fold.Runs() {
-		in := r.Box()
-		if r.Status != thread.StatusRunning || in == nil || in.Provider != ref.Provider || in.Ref != ref.ID {
-			continue
-		}
-		if err := p.askToEnd(c.Context, client, r.ID, r.Harness, "", "its sandbox is removed"); err != nil {
-			return err
-		}
-		var now thread.Fold
-		limited, cancel := context.WithTimeout(c.Context, endTimeout)
-		err := client.Only("signal.").Follow(limited, "0", func(e thread.Entry) error {
-			if now.Add(e); statusOf(&now, r.ID) != thread.StatusRunning && statusOf(&now, r.ID) != "" {
-				return thread.ErrStop
-			}
-			return nil
-		}, nil)
-		cancel()
-		if err != nil {
-			return reach(err)
-		}
-		if statusOf(&now, r.ID) == thread.StatusRunning {
-			fmt.Fprintf(p.stderr, "arbe: run %s did not end within %v: deleting its box anyway\n", r.ID, endTimeout)
-		}
-	}
-	return nil
 }
 
 func (p *program) sandboxPush(c *cli.Context) error {
@@ -327,11 +196,15 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	hold := lease.Hold{Holder: "using:" + uuid.NewString(), TTL: lease.TTL}
-	if err := l.Hold(ctx, hold); err != nil {
+	hold := lease.Hold{Holder: lease.NewHolder(lease.KindUses), TTL: lease.TTL}
+	err = l.Hold(ctx, hold)
+	switch {
+	case errors.Is(err, lease.ErrReleased): // nobody can hold it, but its work can be saved while it is there
+	case err != nil:
 		return fmt.Errorf("%s: %w", ref, err)
+	default:
+		defer lease.Keep(ctx, l, hold)()
 	}
-	defer lease.Keep(ctx, l, hold)()
 	box, err := provider.Open(ctx, ref.ID)
 	if err != nil {
 		return err

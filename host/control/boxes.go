@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 )
 
@@ -130,7 +131,9 @@ func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn
 		if turn.Make, err = take(ctx, tx, box, o); err != nil {
 			return turn, err
 		}
-		turn.Taken = turn.Make
+		if turn.Taken = turn.Make; turn.Taken {
+			turn.Row.Ref = "" // an earlier call's machine
+		}
 		return turn, notices(ctx, tx, &turn)
 	}
 	var r Resolution
@@ -215,13 +218,30 @@ func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now resolve.Row, 
 	return now, mine, err
 }
 
-// InBox is reconcile.Rows'.
-func (b Boxes) InBox(ctx context.Context, row string) (threads []string, err error) {
-	err = b.tx(ctx, "list the threads of sandbox "+row, func(tx pgx.Tx) error {
-		threads, err = column[string](ctx, tx, `select id from threads where sandbox_id = $1 order by id`, row)
+// Row is reap.Rows'.
+func (b Boxes) Row(ctx context.Context, id string) (row reap.Row, is bool, err error) {
+	err = b.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
+		row, is = reap.Row{ID: id}, false
+		var condemned *time.Time
+		err := tx.QueryRow(ctx, `select coalesce(provider_ref, ''), live_at is not null, status = 'dead', condemned_at
+			from sandboxes where id = $1`, id).Scan(&row.Ref, &row.Used, &row.Dead, &condemned)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if is = true; condemned != nil {
+			row.Condemned = *condemned
+		}
+		row.Threads, err = many[reap.RowThread](ctx, tx, `
+			select id, status = 'running' as running, coalesce(claimed_run, '') as run from threads where sandbox_id = $1
+			union all
+			select t.id, false, '' from sandboxes s, unnest(s.last_threads) as t(id)
+			where s.id = $1 and not exists (select from threads where id = t.id and sandbox_id = $1)
+			order by id`, id)
 		return err
 	})
-	return threads, err
+	return row, is, err
 }
 
 // Renew is resolve.Rows'.
@@ -233,7 +253,8 @@ func (b Boxes) Renew(ctx context.Context, row, maker, ref string) error {
 
 // Ready is resolve.Rows'.
 func (b Boxes) Ready(ctx context.Context, row, maker, ref string) error {
-	return b.report(ctx, row, `update sandboxes set status = 'live', provider_ref = $3
+	return b.report(ctx, row, `update sandboxes
+		set status = 'live', provider_ref = $3, live_at = coalesce(live_at, now())
 		where id = $1 and maker = $2 and (status = 'pending' or status = 'live' and provider_ref = $3)`, row, maker, ref)
 }
 
@@ -248,12 +269,48 @@ func (b Boxes) report(ctx context.Context, row, sql string, args ...any) error {
 	})
 }
 
-// Condemn is resolve.Rows'. A sandbox without a row is no error.
-func (b Boxes) Condemn(ctx context.Context, row string) error {
-	return b.tx(ctx, "condemn sandbox "+row, func(tx pgx.Tx) error { return present(bury(ctx, tx, row)) })
+// Release is reap.Rows'.
+func (b Boxes) Release(ctx context.Context, row string, seen []lease.Hold, judged []string) (done bool, err error) {
+	return b.die(ctx, row, seen, judged, false)
 }
 
-// Gone is resolve.Rows'. A sandbox without a row is no error.
+// Condemn is reap.Rows'.
+func (b Boxes) Condemn(ctx context.Context, row string, seen []lease.Hold, judged []string) (done bool, err error) {
+	return b.die(ctx, row, seen, judged, true)
+}
+
+// Doubt is reap.Rows'.
+func (b Boxes) Doubt(ctx context.Context, row, why string) error {
+	return b.tx(ctx, "doubt sandbox "+row, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `update sandboxes set doubted_at = coalesce(doubted_at, now()), doubt = $2
+			where id = $1 and status = 'live'`, row, why)
+		return err
+	})
+}
+
+// Doubted is reconcile.Rows'.
+func (b Boxes) Doubted(ctx context.Context) (rows []resolve.Row, err error) {
+	err = b.tx(ctx, "list doubted sandboxes", func(tx pgx.Tx) error {
+		all, err := many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+			where doubted_at is not null and status = 'live' order by doubted_at, id limit $1`, mostStale)
+		rows = make([]resolve.Row, len(all))
+		for i, s := range all {
+			rows[i] = s.row()
+		}
+		return err
+	})
+	return rows, err
+}
+
+// Trust is reconcile.Rows'.
+func (b Boxes) Trust(ctx context.Context, row string) error {
+	return b.tx(ctx, "trust sandbox "+row, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `update sandboxes set doubted_at = null, doubt = null where id = $1`, row)
+		return err
+	})
+}
+
+// Gone is reap.Rows'. A sandbox without a row is no error.
 func (b Boxes) Gone(ctx context.Context, row string) error {
 	return b.tx(ctx, "tombstone sandbox "+row, func(tx pgx.Tx) error {
 		if err := bury(ctx, tx, row); err != nil {
@@ -356,16 +413,17 @@ func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
 	return threads, err
 }
 
-// Boxes is reconcile.Rows'.
-func (b Boxes) Boxes(ctx context.Context, named []string) ([]resolve.Row, error) {
+// Expire is reconcile.Rows'.
+func (b Boxes) Expire(ctx context.Context) error {
 	db, err := b.Open(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = db.Host().Expire(ctx)
 	}
-	if _, err := db.Host().Expire(ctx); err != nil {
-		return nil, err
-	}
-	var rows []resolve.Row
+	return err
+}
+
+// Boxes is reconcile.Rows'.
+func (b Boxes) Boxes(ctx context.Context, named []string) (rows []resolve.Row, err error) {
 	err = b.tx(ctx, "list sandboxes", func(tx pgx.Tx) error {
 		all, err := many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
 			where status <> 'dead' or destroyed_at is null or id = any ($1)
@@ -379,7 +437,7 @@ func (b Boxes) Boxes(ctx context.Context, named []string) ([]resolve.Row, error)
 	return rows, err
 }
 
-// BoxAt is reconcile.Rows'.
+// BoxAt is reap.Rows'.
 func (b Boxes) BoxAt(ctx context.Context, provider, ref string) (row string, err error) {
 	err = b.tx(ctx, "find the sandbox "+provider+":"+ref, func(tx pgx.Tx) error {
 		rows, err := column[string](ctx, tx,

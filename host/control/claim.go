@@ -11,7 +11,7 @@ import (
 // Claim gives a driven thread to a run: its row is running from then on. It returns ErrClaimed where another run has
 // the thread, and ErrDeadBox where its sandbox is dead: Resolve gets another one. The same run may claim again.
 //
-// The sandbox's row is locked first, as Reap locks it: a sandbox is not reaped under a claim.
+// The sandbox's row is locked first, as a release locks it: a sandbox does not die under a claim.
 func (s Scope) Claim(ctx context.Context, thread, run string) (t Thread, err error) {
 	err = raced(func() error {
 		return s.tx(ctx, "claim thread "+thread, func(tx pgx.Tx) error {

@@ -139,31 +139,13 @@ func (l boxLease) Drop(ctx context.Context, holder string) error {
 	})
 }
 
-// mostReleases bounds the tries to release a sandbox whose holds change meanwhile.
-const mostReleases = 20
-
-// Release is lease.Lease's. It also returns lease.ErrUsed where a thread's row runs in the sandbox: a run that has
-// claimed its thread may not hold the sandbox yet.
-func (l boxLease) Release(ctx context.Context, _ string, may func(lease.State) error) error {
-	for range mostReleases {
-		seen, err := l.Read(ctx)
-		if err != nil || seen.Released {
-			return err
-		}
-		if err := may(seen); err != nil {
-			return err
-		}
-		if done, err := l.release(ctx, seen.Holds); done || err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: the holds of sandbox %s change all the time", ErrBusy, l.id)
-}
-
-// release declares the sandbox dead if its holds are those that were seen, in one transaction.
-func (l boxLease) release(ctx context.Context, seen []lease.Hold) (done bool, err error) {
-	err = l.tx(ctx, "release the lease", func(tx pgx.Tx) error {
-		_, s, err := leaseState(ctx, tx, l.id, "for update")
+// die declares a sandbox dead if its holds are those that were seen, and no thread runs in it but the judged ones. done
+// reports that it is dead; condemned notes that its machine is the reason.
+func (b Boxes) die(
+	ctx context.Context, sandbox string, seen []lease.Hold, judged []string, condemned bool,
+) (done bool, err error) {
+	err = b.tx(ctx, "release sandbox "+sandbox, func(tx pgx.Tx) error {
+		_, s, err := leaseState(ctx, tx, sandbox, "for update")
 		if err != nil {
 			return err
 		}
@@ -171,21 +153,25 @@ func (l boxLease) release(ctx context.Context, seen []lease.Hold) (done bool, er
 			return nil
 		}
 		// The lock is a statement of its own: this one sees each claim that had the lock before.
-		used, err := column[string](ctx, tx,
-			`select id from threads where sandbox_id = $1 and status = 'running' limit 1`, l.id)
+		others, err := column[string](ctx, tx, `select id from threads
+			where sandbox_id = $1 and status = 'running' and id <> all (coalesce($2::text[], '{}')) limit 1`,
+			sandbox, judged)
+		if err != nil || len(others) > 0 {
+			return err
+		}
+		done = true
+		if condemned {
+			err = exec(ctx, tx, "sandbox", `update sandboxes set condemned_at = now() where id = $1`, sandbox)
+		}
 		if err != nil {
 			return err
 		}
-		if len(used) > 0 {
-			return fmt.Errorf("thread %s: %w", used[0], lease.ErrUsed)
-		}
-		done = true
-		return bury(ctx, tx, l.id)
+		return bury(ctx, tx, sandbox)
 	})
-	return done, err
+	return done && err == nil, err
 }
 
-// bury declares a sandbox dead, which ends its holds.
+// bury declares a sandbox dead, which ends its holds. The threads that name it are kept.
 func bury(ctx context.Context, tx pgx.Tx, sandbox string) error {
 	there, err := column[bool](ctx, tx, `select condemn_sandbox($1)`, sandbox)
 	if err == nil && !there[0] {

@@ -98,7 +98,10 @@ func TestOtherLog(t *testing.T) {
 		"settle": func(ctx context.Context, other *control.DB) error {
 			return boxesOf(other).Ended(ctx, "running", "r1", control.ThreadFailed)
 		},
-		"condemn": func(ctx context.Context, other *control.DB) error { return boxesOf(other).Condemn(ctx, box) },
+		"condemn": func(ctx context.Context, other *control.DB) error {
+			_, err := boxesOf(other).Condemn(ctx, box, nil, nil)
+			return err
+		},
 		"lease": func(ctx context.Context, other *control.DB) error {
 			_, err := boxesOf(other).Lease(box).Read(ctx)
 			return err

@@ -23,7 +23,7 @@ type Sandbox struct {
 	Environment  string
 	Provider     string
 	Ref          string // the machine's id at the provider; "" while it is not known
-	Ephemeral    bool   // made for one run: Reap deletes it
+	Ephemeral    bool   // made for one run: released once nobody needs it
 	Status       string
 	PendingUntil time.Time // then Expire declares a pending one dead
 	CreatedAt    time.Time
@@ -189,7 +189,7 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*Sandbox, e
 // deletes the machine. Repeating it changes nothing.
 func (s Scope) Live(ctx context.Context, id, ref string) error {
 	return s.tx(ctx, "report the machine of sandbox "+id, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update sandboxes set status = 'live', provider_ref = $2
+		tag, err := tx.Exec(ctx, `update sandboxes set status = 'live', provider_ref = $2, live_at = now()
 			where id = $1 and (status = 'pending' or status = 'live' and provider_ref = $2)`, id, ref)
 		if err != nil || tag.RowsAffected() > 0 {
 			return err
@@ -202,51 +202,8 @@ func (s Scope) Live(ctx context.Context, id, ref string) error {
 	})
 }
 
-// Reap declares a sandbox dead that was made for a run, once no thread runs in it. done reports that it is dead now. It
-// asks neither the log nor the holds: a host releases a sandbox by its lease.
-// Its machine is the caller's to delete: see Condemned.
-func (s Scope) Reap(ctx context.Context, id string) (done bool, err error) {
-	err = s.tx(ctx, "reap sandbox "+id, func(tx pgx.Tx) error {
-		// The lock is a statement of its own: what follows sees each claim that had the lock before.
-		b, err := one[Sandbox](ctx, tx, "sandbox",
-			`select `+sandboxColumns+` from sandboxes where id = $1 for update`, id)
-		if err != nil {
-			return err
-		}
-		if done = b.Status == SandboxDead; done {
-			return nil
-		}
-		tag, err := tx.Exec(ctx, `update sandboxes set status = 'dead' where id = $1 and ephemeral
-			and not exists (select from threads where sandbox_id = $1 and status = 'running')`, id)
-		if done = tag.RowsAffected() > 0; !done || err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1`, id)
-		return err
-	})
-	return done, err
-}
-
-// Tombstone notes that a sandbox's machine is gone. It returns the threads that run in it, for the caller to end on
-// their logs; their rows follow. Repeating it changes nothing.
-func (s Scope) Tombstone(ctx context.Context, id string) (running []string, err error) {
-	err = s.tx(ctx, "tombstone sandbox "+id, func(tx pgx.Tx) error {
-		err := exec(ctx, tx, "sandbox", `update sandboxes
-			set status = 'dead', destroyed_at = coalesce(destroyed_at, now()) where id = $1`, id)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1`, id); err != nil {
-			return err
-		}
-		running, err = column[string](ctx, tx,
-			`select id from threads where sandbox_id = $1 and status = 'running' order by id`, id)
-		return err
-	})
-	return running, err
-}
-
-// Expire declares sandboxes dead that are pending for too long, and returns how many.
+// Expire declares sandboxes dead that are pending for too long, and returns how many. It removes holds that have
+// expired.
 func (s Scope) Expire(ctx context.Context) (n int64, err error) {
 	err = s.tx(ctx, "expire sandboxes", func(tx pgx.Tx) error {
 		late, err := column[string](ctx, tx, `update sandboxes set status = 'dead'
@@ -255,18 +212,9 @@ func (s Scope) Expire(ctx context.Context) (n int64, err error) {
 			return err
 		}
 		n = int64(len(late))
-		_, err = tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = any ($1)`, late)
+		_, err = tx.Exec(ctx, `delete from sandbox_holds
+			where sandbox_id = any ($1) or expires_at < clock_timestamp()`, late)
 		return err
 	})
 	return n, err
-}
-
-// Condemned returns at most limit dead sandboxes whose machines are to be deleted: Tombstone ends that.
-func (s Scope) Condemned(ctx context.Context, limit int) (all []Sandbox, err error) {
-	err = s.tx(ctx, "list dead sandboxes", func(tx pgx.Tx) error {
-		all, err = many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
-			where status = 'dead' and destroyed_at is null order by created_at, id limit $1`, limit)
-		return err
-	})
-	return all, err
 }

@@ -120,10 +120,7 @@ func TestResolve(t *testing.T) {
 	second := must(host.CreateThread(ctx, control.NewThread{House: h.id, Sandbox: box, Agent: h.bot}))(t).ID
 	must(host.Claim(ctx, first, "r1"))(t)
 	for range 2 {
-		running := must(host.Tombstone(ctx, box))(t)
-		if !slices.Equal(running, []string{first}) {
-			t.Errorf("running: %v", running)
-		}
+		check(t, boxes(db).Gone(ctx, box))
 	}
 	must(host.Adopt(ctx, first, "r1", control.ThreadFailed))(t)
 	_, err := host.Claim(ctx, second, "r2")
@@ -155,11 +152,11 @@ func TestExpire(t *testing.T) {
 	}
 	is(t, host.Live(ctx, box, "late"), control.ErrDeadBox)
 	is(t, host.Live(ctx, "none", "late"), control.ErrAbsent)
-	if all := must(host.Condemned(ctx, 10))(t); len(all) != 1 || all[0].ID != box {
+	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].ID != box || all[0].Destroyed {
 		t.Errorf("got %v", all)
 	}
-	must(host.Tombstone(ctx, box))(t)
-	if all := must(host.Condemned(ctx, 10))(t); len(all) != 0 {
+	check(t, boxes(db).Gone(ctx, box))
+	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 0 {
 		t.Errorf("got %v", all)
 	}
 	if r := must(host.Resolve(ctx, id, control.Want{}))(t); r.From != box {
@@ -173,70 +170,4 @@ func TestExpire(t *testing.T) {
 	is(t, err, control.ErrNoRecipe)
 	check(t, host.SetDefaultEnvironment(ctx, h.id, h.env))
 	must(host.Resolve(ctx, bare, control.Want{}))(t)
-}
-
-// A shared sandbox is never reaped, nor one in which a thread runs.
-func TestReap(t *testing.T) {
-	db, _ := open(t, control.Config{})
-	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
-	shared, own := driven(t, db, h), driven(t, db, h)
-	kept := must(host.Resolve(ctx, shared, control.Want{}))(t).Sandbox.ID
-	box := must(host.Resolve(ctx, own, control.Want{Ephemeral: true}))(t).Sandbox.ID
-	must(host.Claim(ctx, own, "r1"))(t)
-	for _, id := range []string{kept, box} {
-		if must(host.Reap(ctx, id))(t) {
-			t.Errorf("%s is reaped", id)
-		}
-	}
-	must(host.Adopt(ctx, own, "r1", control.ThreadCompleted))(t)
-	for range 2 {
-		if !must(host.Reap(ctx, box))(t) {
-			t.Error("it is not reaped")
-		}
-	}
-}
-
-// reaps races claims against reaping, and returns how often each was first.
-func reaps(t *testing.T, rounds int) (claimed, reaped int) {
-	db, _ := open(t, control.Config{Connections: 8})
-	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
-	for i := range rounds {
-		id := driven(t, db, h)
-		box := must(host.Resolve(ctx, id, control.Want{Ephemeral: true}))(t).Sandbox.ID
-		check(t, host.Live(ctx, box, "m"))
-		start := make(chan struct{})
-		var both sync.WaitGroup
-		var claimErr, reapErr error
-		var dead bool
-		both.Go(func() { <-start; _, claimErr = host.Claim(ctx, id, "r") })
-		both.Go(func() { <-start; dead, reapErr = host.Reap(ctx, box) })
-		close(start)
-		both.Wait()
-		check(t, reapErr)
-		switch {
-		case claimErr == nil && !dead:
-			claimed++
-		case errors.Is(claimErr, control.ErrDeadBox) && dead:
-			reaped++
-		default:
-			t.Fatalf("round %d: the claim got %v, the sandbox is dead: %t", i, claimErr, dead)
-		}
-		b, th := must(host.Sandbox(ctx, box))(t), must(host.Thread(ctx, id))(t)
-		if (b.Status == control.SandboxDead) == (th.Status == control.ThreadRunning) {
-			t.Fatalf("round %d: the thread is %s, its sandbox %s", i, th.Status, b.Status)
-		}
-	}
-	return claimed, reaped
-}
-
-// A claim and the reaping of its sandbox at the same time: one of the two happens.
-func TestReapAgainstClaim(t *testing.T) { reaps(t, 20) }
-
-// The same, 1,000 times.
-func TestFullReapAgainstClaim(t *testing.T) {
-	claimed, reaped := reaps(t, 1000)
-	t.Logf("claimed %d times, reaped %d times", claimed, reaped)
-	if claimed == 0 || reaped == 0 {
-		t.Errorf("no race: claimed %d times, reaped %d times", claimed, reaped)
-	}
 }

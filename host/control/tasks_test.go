@@ -76,7 +76,7 @@ func TestDelegateErrors(t *testing.T) {
 	check(t, host.ArchiveEnvironment(ctx, archived))
 	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
 	dead := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{}))(t).Sandbox.ID
-	_ = must(host.Tombstone(ctx, dead))(t)
+	check(t, boxes(db).Gone(ctx, dead))
 	elsewhere := must(host.Resolve(ctx, delegation(t, db, other).Parent, control.Want{}))(t).Sandbox.ID
 	local := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "local", Runtime: "local"}))(t).ID
 	localBox := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{Environment: local}))(t).Sandbox.ID

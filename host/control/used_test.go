@@ -56,7 +56,7 @@ func TestUsedSandboxesOfHouses(t *testing.T) {
 	_, gone := liveBox(t, db, mine)
 	_, dead := liveBox(t, db, mine)
 	_, foreign := liveBox(t, db, other)
-	check(t, rows.Condemn(ctx, dead.ID))
+	check(t, condemn(ctx, rows, dead.ID))
 	check(t, rows.Gone(ctx, gone.ID))
 	for _, tt := range []struct {
 		house string

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -76,7 +74,8 @@ func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provide
 		return ref, nil, fmt.Errorf("the sandbox %s of thread %s: %w", ref, b.Client.Thread, err)
 	case health != sandbox.Live:
 		return ref, nil, &NoBoxError{b.Client.Thread, fmt.Sprintf(
-			"has the box %s, which is %s (%s): arbe launch --thread with --resume makes a new one", ref, health, why)}
+			"has the box %s, and its provider answers %q: arbe launch --thread with --resume makes another one if it "+
+				"is gone", ref, why)}
 	}
 	if b.Labels == nil {
 		return ref, p, nil
@@ -91,11 +90,6 @@ func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provide
 	return ref, p, nil
 }
 
-// opens returns the hold of a host that opens the box of a thread, and starts a command in it.
-func opens(threadID string) lease.Hold {
-	return lease.Hold{Holder: "opens:" + uuid.NewString(), ThreadID: threadID, TTL: lease.TTL}
-}
-
 // Rowed is the box of a thread that has a row: a live one is used, and one that is dead or missing is made.
 type Rowed struct {
 	Launcher *launch.Launcher // with Rows, for the thread
@@ -104,7 +98,7 @@ type Rowed struct {
 
 // Box is Host's.
 func (r Rowed) Box(ctx context.Context, p Posted) (box sandbox.Sandbox, release func(), err error) {
-	t, hold := r.Task, opens(p.Thread)
+	t, hold := r.Task, lease.Opening(p.Thread)
 	t.Thread, t.Run, t.Exec, t.Author = p.Thread, "", p.ID, p.Author
 	box, l, err := r.Launcher.CommandBox(ctx, t, hold)
 	if err != nil {
@@ -124,7 +118,7 @@ func (b Boxes) Box(ctx context.Context, posted Posted) (box sandbox.Sandbox, rel
 	if err != nil {
 		return nil, nil, err
 	}
-	hold := opens(posted.Thread)
+	hold := lease.Opening(posted.Thread)
 	err = l.Hold(ctx, hold)
 	if errors.Is(err, lease.ErrReleased) {
 		return nil, nil, &NoBoxError{posted.Thread, fmt.Sprintf("has the box %s, which has been released", ref)}

@@ -29,8 +29,8 @@ func TestFind(t *testing.T) {
 		want   string // of the error
 	}{
 		{"live", sandbox.Live, true, ""},
-		{"gone", sandbox.Gone, true, "has the box cloud:b1, which is gone (its state)"},
-		{"unknown", sandbox.Unknown, true, "which is unknown"},
+		{"gone", sandbox.Gone, true, `has the box cloud:b1, and its provider answers "its state"`},
+		{"unknown", sandbox.Unknown, true, `its provider answers "its state"`},
 		{"none", sandbox.Live, false, "has no box"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -248,7 +248,7 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 		return nil, err
 	}
 	defer release()
-	hold := lease.Hold{Holder: holder(p.Request), ThreadID: p.Thread, RunID: p.ID}
+	hold := lease.OfCommand(p.Thread, p.ID)
 	l, err := h.Lease(ctx, box.Ref())
 	if err == nil {
 		err = l.Hold(ctx, hold)
@@ -288,7 +288,7 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 		argv = append(argv, "--stdin", path.Join(box.Home(), file.Path))
 	}
 	argv = append(append(argv, "--"), p.Argv...)
-	log := ".arbe/exec/" + p.ID + ".log"
+	log := launch.CommandLogs + "/" + p.ID + ".log"
 	if _, err := box.Detach(ctx, sandbox.Command{Argv: argv, Env: env}, log); err != nil {
 		return box, fmt.Errorf("start the command in %s: %w", box.Ref(), err)
 	}
@@ -321,9 +321,6 @@ func (h *Host) environment(box sandbox.Sandbox, p Posted) (map[string]string, er
 	}
 	return env, nil
 }
-
-// holder is the holder of a command's hold of its box. The hold is valid until the command's end is on the thread.
-func holder(r Request) string { return "exec:" + r.Thread + "/" + r.ID }
 
 func (h *Host) progress(step string) {
 	if h.Progress != nil {
@@ -377,6 +374,6 @@ func Ask(ctx context.Context, client *thread.Client, execID, author, reason stri
 // Ended drops the hold of a command in box whose end is on the thread. The hold is void by then: a failure is ignored.
 func (h *Host) Ended(ctx context.Context, box sandbox.Ref, r Request) {
 	if l, err := h.Lease(ctx, box); err == nil {
-		_ = l.Drop(ctx, holder(r))
+		_ = l.Drop(ctx, lease.OfCommand(r.Thread, r.ID).Holder)
 	}
 }

@@ -67,7 +67,7 @@ func (g *launching) end(ctx context.Context, box sandbox.Sandbox, fresh bool, ca
 	defer cancel()
 	err := g.giveUp(lasting)
 	if fresh && g.row == nil {
-		err = g.Provider.Destroy(lasting, box.Ref().ID)
+		err = g.discard(lasting, box.Ref())
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (g *launching) dropMachines(ctx context.Context, box *resolve.Box) error {
 	}
 	for _, b := range boxes {
 		if err == nil {
-			err = g.Provider.Destroy(ctx, b.Ref.ID)
+			err = g.discard(ctx, b.Ref)
 		}
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,62 +9,77 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// former returns the box of the thread's last run that had one; nil if it is not live.
+// former returns the box of the thread's last run that had one; nil where that is gone or released, or no box of this
+// host: the thread needs another one. An error, maybe a *reap.DoubtError, is of a box that may be there: another one
+// would be without the run's work.
 func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
-	runs := g.thread.fold.Runs()
-	for i := len(runs) - 1; i >= 0; i-- {
-		ref := runs[i].Sandbox
-		if ref == nil || runs[i].ID == g.Run {
-			continue
-		}
-		if ref.Provider != g.Provider.Name() {
-			g.progress("the thread's sandbox is %s:%s; making another one", ref.Provider, ref.Ref)
-			return nil, nil
-		}
-		health, why, err := g.Provider.Probe(ctx, ref.Ref)
-		if err == nil && health == sandbox.Live {
-			mine := false
-			if mine, err = g.made(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref}); err == nil && !mine {
-				g.progress("the sandbox %s:%s was not made for this thread; making another one", ref.Provider, ref.Ref)
-				return nil, nil
-			}
-		}
-		if err == nil && health == sandbox.Live && runs[i].Provisional {
-			// A reconciler ended the run, but its runner may still run behind a network that is down.
-			var alive bool
-			if alive, err = g.runs(ctx, ref.Ref, sandbox.Process{}); err == nil && alive {
-				return nil, stillRuns(runs[i].ID, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
-			}
-		}
-		if err == nil && health == sandbox.Live {
-			// Hold it first: a box that is held is not released while it is opened.
-			err = g.hold(ctx, sandbox.Ref{Provider: ref.Provider, ID: ref.Ref})
-			if err != nil && !errors.Is(err, lease.ErrReleased) {
-				return nil, err
-			}
-			var box sandbox.Sandbox
-			if err == nil {
-				err = g.steps.do(ctx, "", "opening the sandbox "+ref.Provider+":"+ref.Ref, func() (err error) {
-					box, err = g.Provider.Open(ctx, ref.Ref)
-					return err
-				})
-			}
-			if err == nil {
-				g.progress("continuing in the sandbox %s", box.Ref())
-				return box, nil
-			}
-		}
-		if err != nil {
-			why = err.Error()
-		}
-		g.progress("the sandbox %s:%s is %s (%s); making another one", ref.Provider, ref.Ref, health, why)
+	ref := g.lastBox()
+	if ref == nil {
 		return nil, nil
 	}
-	return nil, nil
+	another := func(why string) (sandbox.Sandbox, error) {
+		g.progress("the sandbox %s %s; making another one", ref, why)
+		return nil, nil
+	}
+	if ref.Provider != g.Provider.Name() {
+		return another("is of another provider")
+	}
+	for range looks {
+		health, why, err := g.Provider.Probe(ctx, ref.ID)
+		switch {
+		case errors.Is(err, sandbox.ErrForeign):
+			return another(err.Error())
+		case err == nil && health == sandbox.Live:
+			if mine, err := g.made(ctx, *ref); err != nil {
+				return nil, err
+			} else if !mine {
+				return another("was not made for this thread")
+			}
+			box, err := g.reopen(ctx, *ref)
+			if errors.Is(err, lease.ErrReleased) {
+				return another("has been released")
+			}
+			if !errors.Is(err, sandbox.ErrGone) {
+				return box, err
+			}
+		case err != nil || health != sandbox.Gone:
+			return nil, fmt.Errorf("open the sandbox %s: %w", ref, cmp.Or(err, errors.New(why)))
+		}
+		g.progress("the provider answers %s for the sandbox %s: asking again", why, ref)
+		labels := map[string]string{sandbox.LabelThread: g.Thread}
+		gone, err := g.reaper(labels).Replace(ctx, reap.Box{Box: sandbox.Box{Ref: *ref}}, lease.OfRun(g.Thread, g.Run))
+		switch {
+		case err != nil:
+			return nil, err
+		case gone:
+			return another("is gone")
+		}
+	}
+	return nil, fmt.Errorf("open the sandbox %s: it goes and comes", ref)
+}
+
+// reopen opens a live box of an earlier run. It holds the box first, so that nobody releases it meanwhile.
+func (g *launching) reopen(ctx context.Context, ref sandbox.Ref) (box sandbox.Sandbox, err error) {
+	if err := g.settled(ctx, ref); err != nil {
+		return nil, err
+	}
+	if err := g.hold(ctx, ref); err != nil {
+		return nil, err
+	}
+	err = g.steps.do(ctx, "", "opening the sandbox "+ref.String(), func() (err error) {
+		box, err = g.Provider.Open(ctx, ref.ID)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the sandbox %s: %w", ref, err)
+	}
+	g.progress("continuing in the sandbox %s", ref)
+	return box, nil
 }
 
 // made reports whether a box was made for the thread, by its label: an entry of the thread may name any box.

@@ -155,11 +155,11 @@ func TestFormerBoxStays(t *testing.T) {
 	}
 }
 
-// noBox is a provider whose boxes are gone.
+// noBox is a provider whose boxes are another host's.
 type noBox struct{ oneBox }
 
 func (noBox) Probe(context.Context, string) (sandbox.Health, string, error) {
-	return sandbox.Gone, "its folder is gone", nil
+	return sandbox.Gone, "", sandbox.ErrForeign
 }
 
 // A resume in a new box reports what the former one had, and this launch does not bring.

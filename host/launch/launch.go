@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
@@ -91,21 +92,11 @@ type Agent struct{ Program, Package string }
 
 // Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona are such.
 type Provider interface {
-	sandbox.Provider
+	// Create makes a box, with the repository in it. A Create that fails leaves no box.
+	Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error)
 	// Name is the provider's part of a sandbox.Ref.
 	Name() string
-	// List returns the boxes that have all these labels.
-	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
-	prober
-}
-
-// prober is what a provider can report of a box without opening it.
-type prober interface {
-	// Probe returns the state of the box with the id, and why in the provider's words.
-	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
-	// without a Run, any runner.
-	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
+	reap.Provider
 }
 
 // Launcher is what a launch needs of its host. All fields but Begun, Progress and Log are required.
@@ -293,6 +284,11 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	if g.cancelled() {
 		return box, fresh, ErrCancelled
 	}
+	if g.row != nil { // its provider may have called it gone for a while, and another host has replaced it
+		if err := g.row.Lease.Hold(ctx, lease.OfRun(g.Thread, g.Run)); err != nil {
+			return box, fresh, fmt.Errorf("hold the sandbox %s: %w", box.Ref(), err)
+		}
+	}
 	g.progress("starting the runner")
 	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
 		// The runner may be running although the answer is lost. Those of other threads may be in the box, too.
@@ -367,7 +363,7 @@ func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbo
 		return nil, false, err
 	}
 	if err := g.hold(ctx, box.Ref()); err != nil {
-		return nil, false, errors.Join(err, g.Provider.Destroy(context.WithoutCancel(ctx), box.Ref().ID))
+		return nil, false, errors.Join(err, g.discard(context.WithoutCancel(ctx), box.Ref()))
 	}
 	done.Lease = g.lease(box.Ref())
 	return box, true, nil
@@ -412,6 +408,29 @@ func (g *launching) create(ctx context.Context, labels map[string]string) (box s
 	return box, nil
 }
 
+// reaper returns what decides about boxes without a row.
+func (l *Launcher) reaper(labels map[string]string) *reap.Reaper {
+	return &reap.Reaper{
+		Name: l.Provider.Name(), Provider: l.Provider,
+		Client: func(id string) (*thread.Client, error) {
+			if id == l.Client.Thread {
+				return l.Client, nil
+			}
+			return l.Boxes(id), nil
+		},
+		Listed: func(ctx context.Context, id string) (sandbox.Box, bool, error) {
+			boxes, err := l.Provider.List(ctx, labels)
+			b, is := reap.Find(boxes, id)
+			return b, is, err
+		},
+	}
+}
+
+// discard deletes a box that this launch has made and gives up.
+func (g *launching) discard(ctx context.Context, box sandbox.Ref) error {
+	return g.reaper(nil).Discard(ctx, box, "", g.Thread, "its launch has failed")
+}
+
 // lease returns the lease of a box without a row.
 func (l *Launcher) lease(box sandbox.Ref) lease.Lease {
 	return lease.OnStream{Client: l.Boxes(lease.Stream(box))}
@@ -438,7 +457,7 @@ func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool,
 	defer cancel()
 	err := g.giveUp(ctx)
 	if fresh && !g.fired && g.row == nil {
-		err = g.Provider.Destroy(ctx, box.Ref().ID)
+		err = g.discard(ctx, box.Ref())
 	}
 	if errors.Is(cause, ErrCancelled) {
 		posted := g.post(ctx, g.cancelledEnd())

@@ -18,7 +18,11 @@ import (
 const (
 	runnerPath = sandbox.RunnerPath
 	npmPrefix  = ".npm-global" // of the agent, if the box has none
+	runnerLog  = ".arbe/runner.log"
 )
+
+// CommandLogs is the folder of the logs of commands in a box, relative to the home folder of its user.
+const CommandLogs = ".arbe/exec"
 
 // inPath adds the agents that a launch has installed to the PATH of a shell.
 const inPath = `PATH="$HOME/` + npmPrefix + `/bin:$PATH"; export PATH; `
@@ -226,7 +230,7 @@ func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string
 	for _, a := range t.Args {
 		argv = append(argv, "--agent-arg", a)
 	}
-	p, err := box.Detach(ctx, sandbox.Command{Argv: argv, Env: env}, ".arbe/runner.log")
+	p, err := box.Detach(ctx, sandbox.Command{Argv: argv, Env: env}, runnerLog)
 	if err != nil {
 		return p, fmt.Errorf("start the runner: %w", err)
 	}

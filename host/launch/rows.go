@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
@@ -89,13 +90,7 @@ func (g *launching) lastBox() *sandbox.Ref {
 func (g *launching) settled(ctx context.Context, box sandbox.Ref) error {
 	for _, r := range g.thread.fold.Runs() {
 		if s := r.Box(); r.Provisional && s != nil && s.Provider == box.Provider && s.Ref == box.ID {
-			p := sandbox.Process{Run: r.ID}
-			if r.Started != nil && r.Started.PID > 0 {
-				p = sandbox.Process{
-					PID: r.Started.PID, Start: fmt.Sprint(r.Started.StartTicks), Boot: r.Started.BootID,
-				}
-			}
-			alive, err := g.runs(ctx, box.ID, p)
+			alive, err := g.runs(ctx, box.ID, reap.RunnerOf(r))
 			if err != nil {
 				return fmt.Errorf("ask about the runner in %s: %w", box, err)
 			}

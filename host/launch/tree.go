@@ -31,21 +31,38 @@ func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
 }
 
 // FolderChanged reports whether any file in the working directory of a box has changed since the launch copied a folder
-// there. It compares change times; a deletion changes that of the folder.
+// there. It compares change times; a deletion changes that of the folder. Without the mark of a copy it may have.
 func FolderChanged(ctx context.Context, box sandbox.Sandbox) (bool, error) {
+	const script = `[ -e "$HOME/` + copiedMark + `" ] || { echo unmarked; exit; }
+find . -cnewer "$HOME/` + copiedMark + `" -print | head -n 1`
+	changed, err := prints(ctx, box, script)
+	if err != nil {
+		return false, fmt.Errorf("look for changes in the folder: %w", err)
+	}
+	return changed, nil
+}
+
+// Worked reports whether a runner or a command was ever started in a box. In any other box nobody has left work.
+func Worked(ctx context.Context, box sandbox.Sandbox) (bool, error) {
+	worked, err := prints(ctx, box, `ls -d "$HOME/`+runnerLog+`" "$HOME/`+CommandLogs+`" 2>/dev/null || :`)
+	if err != nil {
+		return false, fmt.Errorf("look for a runner's traces: %w", err)
+	}
+	return worked, nil
+}
+
+// prints reports whether a script in a box prints anything. A script that fails is a *sandbox.ExitError.
+func prints(ctx context.Context, box sandbox.Sandbox, script string) (bool, error) {
 	res, err := box.Exec(ctx, sandbox.Command{
-		Argv:    []string{"sh", "-c", `find . -cnewer "$HOME/` + copiedMark + `" -print | head -n 1`},
-		Timeout: 5 * time.Minute, MaxOutput: 4 << 10,
+		Argv: []string{"sh", "-c", script}, Timeout: 5 * time.Minute, MaxOutput: 4 << 10,
 	})
 	switch {
 	case err != nil:
+		return false, err
 	case res.TimedOut:
-		err = fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
+		return false, fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
 	case res.ExitCode != 0 || len(res.Stderr) > 0:
-		err = fmt.Errorf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for changes in the folder: %w", err)
+		return false, &sandbox.ExitError{Code: res.ExitCode, Stderr: strings.TrimSpace(string(res.Stderr))}
 	}
 	return len(res.Stdout) > 0, nil
 }

@@ -39,13 +39,8 @@ const (
 	opRelease = "release"
 )
 
-// Errors of a lease.
-var (
-	// ErrReleased is returned if the box was released: it is deleted, or will be.
-	ErrReleased = errors.New("the sandbox has been released")
-	// ErrUsed is returned by Release if a row has the box in use, whatever the holds are.
-	ErrUsed = errors.New("the sandbox is in use")
-)
+// ErrReleased is returned if the box was released: it is deleted, or will be.
+var ErrReleased = errors.New("the sandbox has been released")
 
 // Hold is a holder's claim to the box.
 type Hold struct {
@@ -56,6 +51,9 @@ type Hold struct {
 	At       time.Time     // start, by the server's clock; set by Read
 }
 
+// Until returns when a hold with a TTL expires, by the server's clock.
+func (h Hold) Until() time.Time { return h.At.Add(h.TTL) }
+
 // Expired reports whether the hold's TTL has passed. A hold without a TTL never expires.
 func (h Hold) Expired(now time.Time) bool { return h.TTL > 0 && now.Sub(h.At) >= h.TTL }
 
@@ -64,11 +62,6 @@ func (h Hold) record() Record {
 	return Record{
 		Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds(),
 	}
-}
-
-// OfRun returns the hold of a run.
-func OfRun(threadID, runID string) Hold {
-	return Hold{Holder: "run:" + threadID + "/" + runID, ThreadID: threadID, RunID: runID}
 }
 
 // Record is the payload of one entry of a box's stream.
@@ -136,9 +129,6 @@ type Lease interface {
 	Try(ctx context.Context, h Hold) (bool, error)
 	// Drop ends a hold. A hold that does not exist is no error.
 	Drop(ctx context.Context, holder string) error
-	// Release records the release of the box if may returns nil for its state. It may be repeated. A hold that comes
-	// while may runs makes it run again.
-	Release(ctx context.Context, by string, may func(State) error) error
 }
 
 // OnStream is the lease of a box without a row: records on a stream of the box's own.
@@ -166,7 +156,7 @@ func (l OnStream) readOn(ctx context.Context, s *State) error {
 		s.add(r, e.Received())
 		return nil
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !thread.NoThread(err) {
 		return fmt.Errorf("read the lease %s: %w", l.Client.Thread, err)
 	}
 	s.offset, s.Now = page.Next, page.Now
@@ -214,7 +204,8 @@ func (l OnStream) Drop(ctx context.Context, holder string) error {
 	})
 }
 
-// Release is Lease's.
+// Release records the release of the box if may returns nil for its state. It may be repeated. A hold that comes while
+// may runs makes it run again. Package reap alone releases boxes.
 func (l OnStream) Release(ctx context.Context, by string, may func(State) error) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {

@@ -18,7 +18,7 @@ import (
 )
 
 // newLease is the lease of a box, on a thread server of the test's.
-func newLease(t *testing.T) lease.Lease {
+func newLease(t *testing.T) lease.OnStream {
 	t.Helper()
 	log, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -145,7 +145,7 @@ func ended(res sandbox.Result, err error) error {
 	case res.TimedOut:
 		return errors.New("timed out")
 	case res.ExitCode != 0:
-		return fmt.Errorf("exit status %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
+		return &sandbox.ExitError{Code: res.ExitCode, Stderr: strings.TrimSpace(string(res.Stderr))}
 	}
 	return nil
 }

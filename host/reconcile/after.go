@@ -8,27 +8,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // tryAgainAfter is the time between two tries of a push or a copy back by one reconciler that no person waits for.
 const tryAgainAfter = 5 * time.Minute
-
-// wantsPush and wantsSync report whether a push or a copy back that the launch asked for is pending.
-func wantsPush(run thread.Run) bool {
-	return run.After != nil && run.After.Push != nil && run.Status == thread.StatusCompleted &&
-		(run.Push == nil || run.Push.Error != "" && !run.Push.Nothing)
-}
-
-func wantsSync(run thread.Run) bool {
-	return run.After != nil && run.After.Sync != nil &&
-		(run.Status == thread.StatusCompleted || run.After.Sync.Failed) &&
-		(run.Sync == nil || run.Sync.Error != "")
-}
 
 // after does the pending push and copy back of a run, if this host can do it and no other host is doing it. The results
 // are posted on the thread; a push or copy back that fails is no error here. holder is the caller's hold of the box; ""
@@ -40,7 +27,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 	if run.Provisional && (run.Orphaned == nil || run.Orphaned.Reason != reasonLost) {
 		return nil // its runner may still be running
 	}
-	push, sync := wantsPush(run) && t.r.Host.Push != nil, wantsSync(run) && t.r.Host.Sync != nil
+	push, sync := reap.WantsPush(run) && t.r.Host.Push != nil, reap.WantsSync(run) && t.r.Host.Sync != nil
 	if !push && !sync {
 		t.r.mu.Lock()
 		defer t.r.mu.Unlock()
@@ -71,14 +58,13 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		return err
 	}
 	if holder == "" {
-		holder = "after:" + uuid.NewString()
+		holder = lease.NewHolder(lease.KindAfter)
 		mine := hold(holder, t.id, run.ID)
 		got, err := l.Try(ctx, mine)
-		if err != nil || !got {
-			if errors.Is(err, lease.ErrReleased) {
-				err = nil
-			}
-			return err
+		if errors.Is(err, lease.ErrReleased) {
+			return nil
+		} else if err != nil || !got {
+			return errors.Join(err, t.busy(ctx, run, l))
 		}
 		defer lease.Keep(ctx, l, mine)()
 	}
@@ -87,7 +73,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		return fmt.Errorf("read thread %s: %w", t.id, err)
 	}
 	run = t.run(run.ID)
-	push, sync = push && wantsPush(run), sync && wantsSync(run)
+	push, sync = push && reap.WantsPush(run), sync && reap.WantsSync(run)
 	if !push && !sync {
 		return nil
 	}
@@ -159,25 +145,42 @@ func (t *settling) uses(ctx context.Context, v *view, box sandbox.Ref) (bool, er
 	case b.Labels[sandbox.LabelThread] == t.id:
 		return true, nil
 	}
-	row := b.Labels[sandbox.LabelRow]
-	if row == "" || t.r.Rows == nil {
-		return row != "", nil // without the rows its lease is refused
+	id := b.Labels[sandbox.LabelRow]
+	if id == "" || t.r.Rows == nil {
+		return id != "", nil // without the rows its lease is refused
 	}
-	threads, err := t.r.Rows.InBox(ctx, row)
-	return slices.Contains(threads, t.id), err
+	row, _, err := t.r.Rows.Row(ctx, id)
+	return slices.ContainsFunc(row.Threads, func(r reap.RowThread) bool { return r.ID == t.id }), err
 }
 
 // leaseOf returns the lease of a run's box. A host without a database learns from the box's label that it has a row.
 func (t *settling) leaseOf(ctx context.Context, v *view, box sandbox.Ref) (lease.Lease, error) {
-	row := ""
+	b := sandbox.Box{Ref: box}
 	if t.r.Rows == nil {
-		b, _, err := v.listed(ctx, box.ID)
-		if err != nil {
+		if listed, is, err := v.listed(ctx, box.ID); err != nil {
 			return nil, err
+		} else if is {
+			b = listed
 		}
-		row = b.Labels[sandbox.LabelRow]
 	}
-	return t.lease(ctx, box, row)
+	return t.reaper(v).Lease(ctx, reap.Box{Box: b})
+}
+
+// busy records who holds the box of a run whose work after it waits for that.
+func (t *settling) busy(ctx context.Context, run thread.Run, l lease.Lease) error {
+	s, err := l.Read(ctx)
+	if h, is := s.Held(func(lease.Hold) bool { return false }); err == nil && is {
+		t.waits(run.ID, sandbox.Ref{Provider: run.Sandbox.Provider, ID: run.Sandbox.Ref}, reap.HoldOf(h))
+	}
+	return err
+}
+
+// waits records, once, that a box waits for a hold.
+func (t *settling) waits(run string, box sandbox.Ref, hold reap.Use) {
+	wait := Action{t.id, run, Waits, box.String() + " is " + hold.String()}
+	if !slices.Contains(t.waiting, wait) {
+		t.waiting = append(t.waiting, wait)
+	}
 }
 
 // pushed posts the result of a push, unless the newest one is the same.

@@ -102,7 +102,7 @@ const listEvery = 4
 
 // Loop makes a pass at each interval over the threads that were open after the last one, and every fourth time also
 // over those that have changed since. It reads only the new entries of open threads. It passes the state of each to
-// done, and returns nil when ctx is done.
+// done, and returns nil when ctx is done. Beside the passes it looks at boxes that a host could not use.
 func (r *Reconciler) Loop(
 	ctx context.Context,
 	every time.Duration,
@@ -113,6 +113,9 @@ func (r *Reconciler) Loop(
 	open := map[string]bool{}
 	versions := map[string]uint64{}
 	known := memory{threads: map[string]*settling{}}
+	var looking sync.WaitGroup
+	looking.Go(func() { r.looks(ctx) })
+	defer looking.Wait()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 0; ; n++ {

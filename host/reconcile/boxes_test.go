@@ -26,6 +26,8 @@ type boxes struct {
 	most   atomic.Int64 // questions at the same time
 	now    atomic.Int64
 	asked  func(id string) // while a question is on its way
+
+	deleted func(id string) // before a box is deleted; nil for nothing
 }
 
 func (b *boxes) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
@@ -48,16 +50,25 @@ func (b *boxes) Probe(ctx context.Context, id string) (sandbox.Health, string, e
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.states[id] == "error" {
+		return sandbox.Gone, "error", b.broken
+	}
 	return b.health[id], cmp.Or(b.states[id], "started"), b.broken
 }
 
 func (b *boxes) Runs(_ context.Context, id string, _ sandbox.Process) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.health[id] == sandbox.Gone {
+		return false, sandbox.ErrGone
+	}
 	return b.runs[id], b.broken
 }
 
 func (b *boxes) Destroy(_ context.Context, id string) error {
+	if b.deleted != nil {
+		b.deleted(id)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gone = append(b.gone, id)

@@ -8,16 +8,15 @@ import (
 	"strconv"
 	"time"
 
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // The silence that each kind of evidence needs. A runner that is alive and reaches the server posts every 5 s.
 const (
-	goneAfter = 2 * time.Minute  // its box is gone
-	lostAfter = 30 * time.Second // its box is live, and its process is gone
+	lostAfter = 30 * time.Second // its process is gone; for a box that is gone see package reap
 
 	waitingLostAfter = 90 * time.Second // the same, where it waits for a chat and posts every 60 s
 )
@@ -31,33 +30,31 @@ const (
 
 // evidence is the evidence about an open run.
 type evidence struct {
+	reap.Evidence
 	Silence  time.Duration // since its newest entry, or since the log could be written, whichever is later
-	Gone     bool          // the provider has answered twice that the box is gone, and its list agrees
-	Runner   life
-	NoAnswer bool // the provider of its box does not answer
+	NoAnswer bool          // the provider of its box does not answer
 }
 
 // judge returns the reason why a run is dead; "" if it may be alive.
 //
+//	runner not running  30 s of silence       runner_lost; box_gone where its box is gone, too
 //	box gone            2 min of silence      box_gone
-//	runner not running  30 s of silence       runner_lost
 //	runner running      any                   "": its network or its server is down
 //	no evidence         orphanAfter           silent
 //	no answer           2 × orphanAfter       silent
 func judge(e evidence, orphanAfter time.Duration) string {
+	lost := e.Runner == reap.Dead && e.Silence >= min(lostAfter, orphanAfter)
 	switch {
-	case e.Gone && e.Silence >= min(goneAfter, orphanAfter):
+	case e.Gone && e.Runner != reap.Alive && (lost || e.Silence >= min(reap.DefaultGoneAfter, orphanAfter)):
 		return reasonGone
-	case e.Runner == dead && e.Silence >= min(lostAfter, orphanAfter):
+	case lost:
 		return reasonLost
-	case e.Runner != alive && !e.NoAnswer && e.Silence >= orphanAfter, e.NoAnswer && e.Silence >= 2*orphanAfter:
+	case e.Runner != reap.Alive && !e.NoAnswer && e.Silence >= orphanAfter,
+		e.NoAnswer && e.Silence >= 2*orphanAfter:
 		return reasonSilent
 	}
 	return ""
 }
-
-// tries bounds the queries of a provider that does not answer.
-const tries = 3
 
 // silence returns the time since the run's newest entry, or since the server's log could be written, whichever is
 // later.
@@ -80,31 +77,13 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	if silence < min(lost, orphanAfter) {
 		return nil
 	}
-	var e evidence
-	var why string
-	var err error
-	for n := range tries { // a provider that fails once may answer the next query
-		if e, why, err = t.look(ctx, run); err == nil || n == tries-1 || errors.Is(err, errProviderDown) {
-			break
-		}
-		if !pause.For(ctx, cmp.Or(t.r.Again, 2*time.Second)) {
-			return context.Cause(ctx)
-		}
+	seen, err := t.look(ctx, run)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	e.NoAnswer = err != nil
-	if e.Silence = silence; judge(e, orphanAfter) == "" {
+	e := evidence{Evidence: seen, Silence: silence, NoAnswer: err != nil}
+	if judge(e, orphanAfter) == "" {
 		return err
-	}
-	if e.Gone || e.Runner == dead {
-		// Query again: a provider may lose a box for a moment.
-		if !pause.For(ctx, cmp.Or(t.r.Again, 2*time.Second)) {
-			return context.Cause(ctx)
-		}
-		again, _, aerr := t.look(ctx, run)
-		e.Gone, err = e.Gone && again.Gone, errors.Join(err, aerr)
-		if e.Runner != again.Runner {
-			e.Runner = lifeUnknown
-		}
 	}
 	// The run's end, or another entry of it, may have arrived meanwhile.
 	if err := t.read(ctx); err != nil {
@@ -115,6 +94,7 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 		return nil
 	}
 	e.Silence = t.silence(now)
+	why := e.Why
 	reason := judge(e, orphanAfter)
 	switch reason {
 	case "":
@@ -174,45 +154,21 @@ func (t *settling) base(run thread.Run) string {
 	return "~" + strconv.Itoa(len(t.fold.Runs())-1)
 }
 
-// look asks the provider of a run's box about the box and the runner in it.
-func (t *settling) look(ctx context.Context, run thread.Run) (e evidence, why string, err error) {
+// look asks the provider of a run's box about the box and the runner in it. The zero Evidence is that of a run whose
+// box is not known, or not this host's to ask about.
+func (t *settling) look(ctx context.Context, run thread.Run) (reap.Evidence, error) {
 	in := run.Box()
 	if in == nil || t.views[in.Provider] == nil {
-		return e, "", nil
+		return reap.Evidence{}, nil
 	}
-	v, id := t.views[in.Provider], in.Ref
-	doing := fmt.Sprintf("ask about the sandbox %s:%s", in.Provider, id)
-	var health sandbox.Health
-	err = v.ask(ctx, func(ctx context.Context) (err error) {
-		health, why, err = v.Probe(ctx, id)
-		return err
-	})
-	switch {
-	case errors.Is(err, sandbox.ErrForeign):
-		return e, "", nil // only its own host can probe it
-	case err != nil:
-		return e, "", fmt.Errorf("%s: %w", doing, err)
-	case health == sandbox.Gone:
-		box, listed, err := v.listed(ctx, id)
-		if err == nil && listed && box.Health != sandbox.Gone {
-			err = fmt.Errorf("%s, and the provider's list has it as %s", why, box.State)
-		}
-		if err != nil {
-			return e, "", fmt.Errorf("%s: %w", doing, err)
-		}
-		e.Gone = true
-		return e, why, nil
-	case health != sandbox.Live:
-		return e, why, nil
+	ref := sandbox.Ref{Provider: in.Provider, ID: in.Ref}
+	p := reap.RunnerOf(run)
+	e, err := t.reaper(t.views[ref.Provider]).Evidence(ctx, ref, &p)
+	if run.Started == nil && e.Runner == reap.Dead {
+		e.Runner = reap.LifeUnknown // its launch may not have started the runner yet
 	}
-	if e.Runner, err = v.runner(ctx, id, run); err != nil {
-		return evidence{}, "", fmt.Errorf("%s: %w", doing, err)
+	if err == nil && e.Gone {
+		t.gone = append(t.gone, ref)
 	}
-	if run.Started == nil && e.Runner == dead {
-		e.Runner = lifeUnknown // its launch may not have started the runner yet
-	}
-	if e.Runner == dead {
-		why = fmt.Sprintf("process %d is not running in %s:%s", run.Started.PID, in.Provider, id)
-	}
-	return e, why, nil
+	return e, err
 }

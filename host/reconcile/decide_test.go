@@ -3,22 +3,29 @@ package reconcile
 import (
 	"testing"
 	"time"
+
+	"arbe.0sk.ar/runner/host/reap"
 )
 
 func TestJudge(t *testing.T) {
 	const limit = 30 * time.Minute
+	seen := func(gone bool, runner reap.Life, silence time.Duration) evidence {
+		return evidence{Evidence: reap.Evidence{Gone: gone, Runner: runner}, Silence: silence}
+	}
 	for _, tt := range []struct {
 		name string
 		e    evidence
 		want string
 	}{
-		{"gone, and silent", evidence{Gone: true, Silence: 2 * time.Minute}, reasonGone},
-		{"gone, and heard of", evidence{Gone: true, Silence: 2*time.Minute - 1}, ""},
-		{"dead, and silent", evidence{Runner: dead, Silence: 30 * time.Second}, reasonLost},
-		{"dead, and heard of", evidence{Runner: dead, Silence: 30*time.Second - 1}, ""},
-		{"alive", evidence{Runner: alive, Silence: 100 * time.Hour}, ""},
-		{"not known", evidence{Silence: limit}, reasonSilent},
-		{"not known, not for long", evidence{Silence: limit - 1}, ""},
+		{"gone, and silent", seen(true, reap.LifeUnknown, 2*time.Minute), reasonGone},
+		{"gone, and heard of", seen(true, reap.LifeUnknown, 2*time.Minute-1), ""},
+		{"gone with its process", seen(true, reap.Dead, 30*time.Second), reasonGone},
+		{"gone, and its process is alive", seen(true, reap.Alive, 100*time.Hour), ""},
+		{"dead, and silent", seen(false, reap.Dead, 30*time.Second), reasonLost},
+		{"dead, and heard of", seen(false, reap.Dead, 30*time.Second-1), ""},
+		{"alive", seen(false, reap.Alive, 100*time.Hour), ""},
+		{"not known", seen(false, reap.LifeUnknown, limit), reasonSilent},
+		{"not known, not for long", seen(false, reap.LifeUnknown, limit-1), ""},
 		{"no answer", evidence{NoAnswer: true, Silence: 2*limit - 1}, ""},
 		{"no answer for long", evidence{NoAnswer: true, Silence: 2 * limit}, reasonSilent},
 	} {
@@ -27,33 +34,35 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	// A shorter limit bounds the others, too.
-	if got := judge(evidence{Gone: true, Silence: time.Second}, time.Second); got != reasonGone {
+	if got := judge(seen(true, reap.LifeUnknown, time.Second), time.Second); got != reasonGone {
 		t.Errorf("with a limit of a second: %q", got)
 	}
 }
 
-func TestDecide(t *testing.T) {
-	const reapAfter = 24 * time.Hour
-	free := need{Ephemeral: true, Alive: dead}
+func TestJudgeExec(t *testing.T) {
+	const limit = 30 * time.Minute
+	of := func(gone bool, runner reap.Life, silence, goneFor time.Duration) execEvidence {
+		return execEvidence{
+			Begun: true, Silence: silence, Timeout: time.Hour, GoneFor: goneFor,
+			Evidence: reap.Evidence{Gone: gone, Runner: runner},
+		}
+	}
 	for _, tt := range []struct {
-		name   string
-		change func(*need)
-		want   decision
+		name string
+		e    execEvidence
+		ends bool
 	}{
-		{"nobody needs it", func(*need) {}, release},
-		{"kept by hand", func(n *need) { n.Ephemeral = false; n.Broken = true }, stay},
-		{"a run is open", func(n *need) { n.Open = "r1"; n.Broken = true }, later},
-		{"broken", func(n *need) { n.Broken, n.Unsaved, n.Alive = true, "work", lifeUnknown }, release},
-		{"its runner is alive", func(n *need) { n.Alive, n.Since = alive, 100*reapAfter }, later},
-		{"its runner may be alive", func(n *need) { n.Alive, n.Since = lifeUnknown, 100*reapAfter }, later},
-		{"work is wanted", func(n *need) { n.Wanted = "a push" }, keep},
-		{"work is unsaved", func(n *need) { n.Unsaved, n.Since = "changes", reapAfter-1 }, keep},
-		{"unsaved for long", func(n *need) { n.Unsaved, n.Wanted, n.Since = "changes", "a push", reapAfter }, release},
+		{"gone at each look for 2 min", of(true, reap.LifeUnknown, 2*time.Minute, 2*time.Minute), true},
+		{"gone at one look", of(true, reap.LifeUnknown, limit-1, 0), false},
+		{"gone, and heard of", of(true, reap.LifeUnknown, 2*time.Minute-1, time.Hour), false},
+		{"gone, and silent for long", of(true, reap.LifeUnknown, limit, 0), true},
+		{"gone with its process", of(true, reap.Dead, 30*time.Second, 0), true},
+		{"gone, and its process is alive", of(true, reap.Alive, 10*limit, 10*limit), false},
+		{"its process is dead", of(false, reap.Dead, 30*time.Second, 0), true},
+		{"its process is alive", of(false, reap.Alive, 10*limit, 0), false},
 	} {
-		n := free
-		tt.change(&n)
-		if got, why := decide(n, reapAfter); got != tt.want {
-			t.Errorf("%s: %d (%s), want %d", tt.name, got, why, tt.want)
+		if why := judgeExec(tt.e, limit); (why != "") != tt.ends {
+			t.Errorf("%s: %q", tt.name, why)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/pause"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -17,31 +17,35 @@ const startAfter = 10 * time.Minute
 
 // execEvidence is the evidence about a command without an end.
 type execEvidence struct {
-	Age     time.Duration // since its beginning
-	Silence time.Duration // since its newest entry, or since the log could be written, whichever is later
-	Begun   bool          // its supervisor has posted its first entry
-	Timeout time.Duration // of the command
-	Gone    bool          // the provider has answered twice that the box is gone
-	Runner  life          // of the supervisor
+	Age           time.Duration // since its beginning
+	Silence       time.Duration // since its newest entry, or since the log could be written, whichever is later
+	Begun         bool          // its supervisor has posted its first entry
+	Timeout       time.Duration // of the command
+	reap.Evidence               // of the supervisor
+	// GoneFor is how long this reconciler has found the box gone at each look. A command posts nothing while it prints
+	// nothing, so its silence alone confirms no answer of a provider.
+	GoneFor time.Duration
 }
 
 // judgeExec returns why a command is dead; "" if it may be alive.
 //
 //	no supervisor yet           10 min or orphanAfter of silence
-//	box gone                    2 min of silence
 //	supervisor not running      30 s of silence
+//	box gone                    2 min of silence, in which it was gone at each look; or orphanAfter
 //	supervisor running          never: its network or its server is down
 //	no evidence                 orphanAfter of silence after its timeout
 func judgeExec(e execEvidence, orphanAfter time.Duration) string {
+	lost := e.Runner == reap.Dead && e.Silence >= min(lostAfter, orphanAfter)
+	gone := min(e.Silence, e.GoneFor) >= reap.DefaultGoneAfter || e.Silence >= orphanAfter
 	switch {
 	case !e.Begun && e.Silence >= min(startAfter, orphanAfter):
 		return "it was not started: its host died, or could not reach the sandbox"
 	case !e.Begun:
-	case e.Gone && e.Silence >= min(goneAfter, orphanAfter):
+	case e.Gone && e.Runner != reap.Alive && (lost || gone):
 		return "its sandbox is gone"
-	case e.Runner == dead && e.Silence >= min(lostAfter, orphanAfter):
+	case lost:
 		return "its supervisor was killed; how the command ended is not known"
-	case e.Runner != alive && e.Age >= e.Timeout+orphanAfter && e.Silence >= orphanAfter:
+	case e.Runner != reap.Alive && e.Age >= e.Timeout+orphanAfter && e.Silence >= orphanAfter:
 		return fmt.Sprintf("no entry for %v, and it should have ended before", e.Silence.Round(time.Second))
 	}
 	return ""
@@ -69,20 +73,9 @@ func (t *settling) settleExec(ctx context.Context, x thread.OpenExec) error {
 	like := thread.Run{Sandbox: x.Running.Sandbox, Started: &thread.Started{
 		PID: x.Running.PID, StartTicks: x.Running.StartTicks, BootID: x.Running.BootID,
 	}}
-	seen, _, err := t.look(ctx, like)
-	if err == nil && (seen.Gone || seen.Runner == dead) {
-		// Query again: a provider may lose a box for a moment.
-		if !pause.For(ctx, cmp.Or(t.r.Again, 2*time.Second)) {
-			return context.Cause(ctx)
-		}
-		again, _, aerr := t.look(ctx, like)
-		seen.Gone, err = seen.Gone && again.Gone, aerr
-		if seen.Runner != again.Runner {
-			seen.Runner = lifeUnknown
-		}
-	}
-	if err != nil {
-		seen.Gone, seen.Runner = false, lifeUnknown
+	seen, err := t.look(ctx, like)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	// Its end, or another entry of it, may have arrived meanwhile.
 	if rerr := t.read(ctx); rerr != nil {
@@ -93,8 +86,28 @@ func (t *settling) settleExec(ctx context.Context, x thread.OpenExec) error {
 		return err
 	}
 	e = t.execEvidence(x)
-	e.Gone, e.Runner = seen.Gone, seen.Runner
+	e.Evidence, e.GoneFor = seen, t.goneFor(x.ID, err == nil && seen.Gone)
 	return errors.Join(err, t.endExec(ctx, x, judgeExec(e, orphanAfter)))
+}
+
+// goneFor returns how long the box of a command was gone at each look of this reconciler.
+func (t *settling) goneFor(id string, gone bool) time.Duration {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	key := t.id + "." + id
+	if !gone {
+		delete(t.r.goneSince, key)
+		return 0
+	}
+	if t.r.goneSince == nil {
+		t.r.goneSince = map[string]time.Time{}
+	}
+	since, is := t.r.goneSince[key]
+	if !is {
+		since = time.Now()
+		t.r.goneSince[key] = since
+	}
+	return time.Since(since)
 }
 
 // execEvidence returns the evidence that is on the thread.
@@ -124,5 +137,6 @@ func (t *settling) endExec(ctx context.Context, x thread.OpenExec, why string) e
 	if err == nil && fresh {
 		t.record(x.ID, Ended, why)
 	}
+	t.goneFor(x.ID, false)
 	return errors.Join(err, t.read(ctx))
 }

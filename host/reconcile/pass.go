@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -25,6 +26,9 @@ type pass struct {
 	views   map[string]*view
 	reading slots
 	memory  *memory // of a Loop; nil for none
+
+	mu  sync.Mutex
+	met map[sandbox.Ref]bool // boxes that are gone, whose threads and rows are settled
 }
 
 // slots bounds concurrent work.
@@ -57,34 +61,8 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-// errProviderDown is returned without a query for a provider that has failed maxFailures times in a row.
-var errProviderDown = errors.New("the provider does not answer")
-
 // Provider is what the reconciler asks of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
-type Provider interface {
-	prober
-	inventory
-	// Open returns the box with the id, which must be live; sandbox.ErrGone if there is no such box.
-	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
-}
-
-// prober is what a provider can report of a box without starting the box or keeping it awake.
-type prober interface {
-	// Probe returns the state of the box with the id, and why in the provider's words. Only the provider's own answer
-	// about this box makes it Gone.
-	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
-	// without a Run, any runner.
-	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
-}
-
-// inventory is the boxes that a provider has.
-type inventory interface {
-	// List returns the boxes that have all these labels.
-	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
-	// Destroy releases the box with the id. A box that is gone already is no error.
-	Destroy(ctx context.Context, id string) error
-}
+type Provider = reap.Provider
 
 // view is one provider during a pass.
 type view struct {
@@ -111,7 +89,7 @@ func newView(name string, p Provider, installation string) *view {
 	return v
 }
 
-// ask runs one query of the provider with a time limit. It returns errProviderDown if the provider is down.
+// ask runs one query of the provider with a time limit. It returns reap.ErrDown if the provider is down.
 func (v *view) ask(ctx context.Context, question func(ctx context.Context) error) error {
 	if err := v.calls.acquire(ctx); err != nil {
 		return err
@@ -121,7 +99,7 @@ func (v *view) ask(ctx context.Context, question func(ctx context.Context) error
 	down := v.failures >= maxFailures
 	v.mu.Unlock()
 	if down {
-		return errProviderDown
+		return reap.ErrDown
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v", callTimeout))
 	defer cancel()
@@ -165,38 +143,6 @@ func (v *view) list(ctx context.Context) ([]sandbox.Box, error) {
 // listed returns the box with the id from the list, which may be out of date.
 func (v *view) listed(ctx context.Context, id string) (sandbox.Box, bool, error) {
 	boxes, err := v.list(ctx)
-	for _, b := range boxes {
-		if b.Ref.ID == id {
-			return b, true, err
-		}
-	}
-	return sandbox.Box{}, false, err
-}
-
-// life is the state of the runner in a box.
-type life int
-
-const (
-	lifeUnknown life = iota
-	alive
-	dead
-)
-
-// runner tries for a run's runner in its box.
-func (v *view) runner(ctx context.Context, id string, run thread.Run) (life, error) {
-	p := sandbox.Process{Run: run.ID} // the runners of other threads may be in the box, too
-	if s := run.Started; s != nil && s.PID > 0 && s.StartTicks > 0 {
-		p = sandbox.Process{PID: s.PID, Start: fmt.Sprint(s.StartTicks), Boot: s.BootID}
-	}
-	is := lifeUnknown
-	err := v.ask(ctx, func(ctx context.Context) error {
-		runs, err := v.Runs(ctx, id, p)
-		if err == nil {
-			if is = dead; runs {
-				is = alive
-			}
-		}
-		return err
-	})
-	return is, err
+	b, is := reap.Find(boxes, id)
+	return b, is, err
 }

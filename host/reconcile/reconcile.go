@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -34,7 +35,7 @@ import (
 // Defaults of a Reconciler.
 const (
 	DefaultOrphanAfter = 30 * time.Minute
-	DefaultReapAfter   = 24 * time.Hour
+	DefaultReapAfter   = reap.DefaultReapAfter
 	DefaultNotifyAfter = 10 * time.Minute
 )
 
@@ -56,10 +57,10 @@ type Reconciler struct {
 	Host      Host
 	Rows      Rows // of threads and boxes; nil without a database
 
-	OrphanAfter time.Duration // silence that ends an open run without evidence; bounds goneAfter and lostAfter
+	OrphanAfter time.Duration // silence that ends an open run without evidence; bounds the shorter times
 	ReapAfter   time.Duration // time that a box with unsaved or pending work is kept after its run
 	NotifyAfter time.Duration // age at which a provisional end is delivered to the parent
-	Again       time.Duration // between the two queries of a box that seems dead; 0: 2 s
+	Again       time.Duration // between the two queries of a box that seems gone
 	Author      string        // of all entries; "" for none
 
 	// Known returns what is known of a thread without reading it; false where it has to be read. It is nil for a host
@@ -67,8 +68,9 @@ type Reconciler struct {
 	Known func(ctx context.Context, id string) (Known, bool)
 	Log   *slog.Logger // nil for none
 
-	mu    sync.Mutex
-	tried map[string]time.Time // time of the last try of the work after a run
+	mu        sync.Mutex
+	tried     map[string]time.Time // time of the last try of the work after a run
+	goneSince map[string]time.Time // since when the box of an open command was gone at each look
 }
 
 // Known is a thread's fold, at this time of the server's clock.
@@ -88,6 +90,7 @@ const (
 	Kept      = "kept"      // a box is kept after its run
 	Reaped    = "reaped"    // a box was released
 	Ended     = "ended"     // a command in a box got an end
+	Waits     = "waits"     // of State.Waits
 )
 
 // Action is one action of a Reconciler.
@@ -103,6 +106,8 @@ type State struct {
 	Status  string // of the thread
 	Open    bool   // a later pass has work to do on the thread
 	Actions []Action
+	// Waits are boxes that another host holds, by whom and until when: what a person would else not understand.
+	Waits []Action
 }
 
 // Thread settles one thread. An error names the parts that failed; all others are done.
@@ -131,7 +136,7 @@ func (r *Reconciler) After(ctx context.Context, id, run, holder string) (thread.
 // thread settles one thread. urgent is set if a person waits for it.
 func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error) {
 	t, err := p.open(ctx, id)
-	if thread.NotFound(err) {
+	if thread.NoThread(err) {
 		// The thread was deleted, or its launch died before its first entry. Its boxes are released by age.
 		t, err = &settling{pass: p, id: id}, nil
 		if t.client, err = p.r.Client(id); err != nil {
@@ -158,11 +163,19 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 			errs = append(errs, t.notify(ctx, run))
 		}
 	}
-	errs = append(errs, t.settleExecs(ctx), t.rows(ctx), t.reap(ctx))
+	errs = append(errs, t.settleExecs(ctx), t.rows(ctx))
+	for _, ref := range t.gone {
+		s, err := p.box(ctx, ref, id)
+		t.actions, t.waiting = append(t.actions, s.Actions...), append(t.waiting, s.Waits...)
+		t.pending, errs = t.pending || s.Open, append(errs, err)
+	}
+	errs = append(errs, t.reap(ctx))
 	if err = errors.Join(errs...); err == nil {
 		p.memory.keep(t)
 	}
-	return State{Status: t.fold.Status(), Open: t.pending || err != nil, Actions: t.actions}, err
+	return State{
+		Status: t.fold.Status(), Open: t.pending || err != nil, Actions: t.actions, Waits: t.waiting,
+	}, err
 }
 
 // settling is a thread under way. It belongs to one goroutine.
@@ -176,6 +189,8 @@ type settling struct {
 	next    string    // the offset to read on from
 	pending bool      // a later pass has work to do
 	actions []Action
+	waiting []Action
+	gone    []sandbox.Ref // boxes of it that their provider calls gone
 }
 
 // open takes a thread's fold from what is known, or reads the thread's signals: all, or the new ones of a thread in
@@ -188,7 +203,7 @@ func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 	}
 	t := p.memory.take(id)
 	if t != nil {
-		t.pass, t.pending, t.actions = p, false, nil
+		t.pass, t.pending, t.actions, t.waiting, t.gone = p, false, nil, nil, nil
 		if !is && t.read(ctx) == nil {
 			return t, nil
 		}

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -29,24 +28,19 @@ type Rows interface {
 	// and have held a box for long.
 	Stale(ctx context.Context) ([]string, error)
 
-	// Boxes declares boxes dead that are pending for too long. It returns the rows of all boxes that may have a
-	// machine, and those named.
+	// Expire declares boxes dead that are pending for too long, and removes holds that have expired.
+	Expire(ctx context.Context) error
+	// Boxes returns the rows of all boxes that may have a machine, and those named.
 	Boxes(ctx context.Context, named []string) ([]resolve.Row, error)
-	// BoxAt returns the row of a machine; "" where it has none.
-	BoxAt(ctx context.Context, provider, ref string) (row string, err error)
-	// InBox returns the threads whose rows name a box.
-	InBox(ctx context.Context, row string) (threads []string, err error)
 	// Notices returns threads that may not have the signal of their new box.
 	Notices(ctx context.Context) ([]resolve.Notice, error)
 	// Noted notes that the logs of threads have it.
 	Noted(ctx context.Context, row string, threads []string) error
-	Lease(row string) lease.Lease
-	Condemn(ctx context.Context, row string) error
-	Gone(ctx context.Context, row string) error
+	// Doubted returns the rows of live boxes that a host could not use, and Trust ends that for one.
+	Doubted(ctx context.Context) ([]resolve.Row, error)
+	Trust(ctx context.Context, row string) error
+	reap.Rows
 }
-
-// errNoRows is returned for a box with a row by a host that has no database.
-var errNoRows = errors.New("it has a row in a database that this host does not use (--database)")
 
 // rows makes the thread's row follow its log, and drops the holds of its runs that have ended.
 func (t *settling) rows(ctx context.Context) error {
@@ -83,7 +77,7 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 	if err != nil || len(holding) == 0 {
 		return nil, err
 	}
-	if err := t.read(ctx); err != nil && !thread.NotFound(err) {
+	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
 		return nil, err
 	}
 	for _, id := range holding {
@@ -96,7 +90,7 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 
 // follow settles the row of a thread that runs by the log, which is read after the row.
 func (t *settling) follow(ctx context.Context, seen resolve.Running) error {
-	if err := t.read(ctx); err != nil && !thread.NotFound(err) {
+	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
 		return err
 	}
 	if _, known := t.fold.Run(seen.Run); seen.Run != "" && !known {
@@ -111,25 +105,6 @@ func (t *settling) follow(ctx context.Context, seen resolve.Running) error {
 		return nil
 	}
 	return t.r.Rows.Follow(ctx, t.id, seen, status)
-}
-
-// lease returns the lease of a box, which a label names the row of; "" where the label is not known.
-func (t *settling) lease(ctx context.Context, box sandbox.Ref, row string) (lease.Lease, error) {
-	rows := t.r.Rows
-	if row == "" && rows != nil {
-		var err error
-		if row, err = rows.BoxAt(ctx, box.Provider, box.ID); err != nil {
-			return nil, fmt.Errorf("the row of %s: %w", box, err)
-		}
-	}
-	switch {
-	case row != "" && rows == nil:
-		return nil, fmt.Errorf("%s: %w", box, errNoRows)
-	case row != "":
-		return rows.Lease(row), nil
-	}
-	client, err := t.r.Client(lease.Stream(box))
-	return lease.OnStream{Client: client}, err
 }
 
 // sweep compares the rows of boxes with the machines: a dead row's machine is deleted, and the row of a machine that is
@@ -150,7 +125,11 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 			}
 		}
 	}
-	all, err := rows.Boxes(ctx, named)
+	err = rows.Expire(ctx)
+	var all []resolve.Row
+	if err == nil {
+		all, err = rows.Boxes(ctx, named)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the rows of sandboxes: %w", err)
 	}
@@ -159,6 +138,11 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 		if err := p.sweepRow(ctx, row, machines[row.ID]); err != nil {
 			errs = append(errs, fmt.Errorf("sandbox %s: %w", row.ID, err))
 		}
+	}
+	doubted, err := rows.Doubted(ctx)
+	errs = append(errs, err)
+	for _, row := range doubted {
+		errs = append(errs, p.doubt(ctx, row))
 	}
 	stale, err = rows.Stale(ctx)
 	return stale, errors.Join(append(errs, err)...)
@@ -186,7 +170,7 @@ func (p *pass) announce(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweepRow does for one row what sweep does.
+// sweepRow does for one row what sweep does. All of it is for package reap to decide.
 func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox.Box) error {
 	v := p.views[row.Provider]
 	if v == nil || v.installation == "" {
@@ -195,84 +179,93 @@ func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox
 	if _, err := v.list(ctx); err != nil {
 		return nil // what is not listed may be there
 	}
-	if row.Status != resolve.Dead {
-		if len(machines) == 0 && row.Status == resolve.Live {
-			return p.missing(ctx, v, row)
-		}
-		if row.Status == resolve.Live {
-			return p.others(ctx, v, row, machines)
-		}
-		return nil
-	}
+	own := false
 	for _, b := range machines {
-		if err := v.ask(ctx, func(context.Context) error { return v.Destroy(ctx, b.Ref.ID) }); err != nil {
-			return err
-		}
-		p.logDeleted(row, b)
-	}
-	if row.Destroyed {
-		return nil
-	}
-	if len(machines) == 0 && row.Ref != "" {
-		gone, err := p.gone(ctx, v, row.Ref)
-		if err != nil || !gone {
-			return err
-		}
-	}
-	return p.r.Rows.Gone(ctx, row.ID)
-}
-
-// others deletes the machines of a live row that are not its own: what a launch has left that was not its last maker.
-func (p *pass) others(ctx context.Context, v *view, row resolve.Row, machines []sandbox.Box) error {
-	for _, b := range machines {
-		if b.Ref.ID == row.Ref {
+		if b.Ref.ID == row.Ref && row.Status == resolve.Live {
+			own = true // its threads' settling decides about it
 			continue
 		}
-		if err := v.ask(ctx, func(context.Context) error { return v.Destroy(ctx, b.Ref.ID) }); err != nil {
+		if row.Status == resolve.Pending {
+			continue
+		}
+		verdict, err := p.reaper(v).Settle(ctx, reap.Box{Box: b, Listed: true, Row: row.ID})
+		if err != nil {
 			return err
 		}
-		p.logDeleted(row, b)
+		if verdict.What == reap.Release && p.r.Log != nil {
+			p.r.Log.Info("deleted a machine", "sandbox", row.ID, "machine", b.Ref.String(), "why", verdict.Why)
+		}
+	}
+	switch {
+	case row.Status == resolve.Live && !own, row.Status == resolve.Dead && !row.Destroyed && len(machines) == 0:
+		ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
+		_, err := p.reaper(v).Settle(ctx, reap.Box{Box: sandbox.Box{Ref: ref}, Row: row.ID})
+		if errors.Is(err, sandbox.ErrForeign) {
+			return nil // another host's
+		}
+		return err
 	}
 	return nil
 }
 
-// missing notes that the machine of a live row is gone, which the provider has to report twice.
-func (p *pass) missing(ctx context.Context, v *view, row resolve.Row) error {
-	for n := range 2 {
-		if gone, err := p.gone(ctx, v, row.Ref); err != nil || !gone {
+// lookEvery is the interval of looks at boxes that a host could not use.
+const lookEvery = 5 * time.Second
+
+// looks looks at boxes that a host could not use, until ctx is done.
+func (r *Reconciler) looks(ctx context.Context) {
+	if r.Rows == nil {
+		return
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for failing := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := r.doubts(ctx)
+		if err != nil && !failing && ctx.Err() == nil && r.Log != nil {
+			r.Log.Warn("look at doubted sandboxes", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// doubts makes a pass over the boxes that a host could not use.
+func (r *Reconciler) doubts(ctx context.Context) error {
+	rows, err := r.Rows.Doubted(ctx)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	p, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, row := range rows {
+		errs = append(errs, p.doubt(ctx, row))
+	}
+	return errors.Join(errs...)
+}
+
+// doubt settles a box that a host could not use: if it is gone all its threads, and the row. It ends the doubt, unless
+// somebody who shows life keeps a box that its provider calls gone.
+func (p *pass) doubt(ctx context.Context, row resolve.Row) error {
+	v := p.views[row.Provider]
+	if v == nil {
+		return nil // another host's
+	}
+	ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
+	e, err := p.reaper(v).Evidence(ctx, ref, nil)
+	if err != nil || !e.Live && !e.Gone {
+		return err
+	}
+	if e.Gone {
+		s, err := p.box(ctx, ref, "")
+		if err != nil || s.Open {
 			return err
 		}
-		if n == 0 {
-			if !pause.For(ctx, p.again()) {
-				return context.Cause(ctx)
-			}
-		}
 	}
-	return p.r.Rows.Gone(ctx, row.ID)
-}
-
-// gone reports whether a machine is gone, in the provider's words. That of another host is not.
-func (p *pass) gone(ctx context.Context, v *view, ref string) (is bool, err error) {
-	err = v.ask(ctx, func(ctx context.Context) error {
-		health, _, err := v.Probe(ctx, ref)
-		is = health == sandbox.Gone
-		return err
-	})
-	if errors.Is(err, sandbox.ErrForeign) {
-		return false, nil
-	}
-	return is && err == nil, err
-}
-
-func (p *pass) again() time.Duration {
-	if p.r.Again == 0 {
-		return 2 * time.Second
-	}
-	return p.r.Again
-}
-
-func (p *pass) logDeleted(row resolve.Row, b sandbox.Box) {
-	if p.r.Log != nil {
-		p.r.Log.Info("deleted the machine of a dead sandbox", "sandbox", row.ID, "machine", b.Ref.String())
-	}
+	return p.r.Rows.Trust(ctx, row.ID)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,68 +12,44 @@ import (
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/fakerows"
 )
 
-// rowsOf is the rows of boxes that the test sets. No thread's row runs, and nobody holds a box.
-type rowsOf struct {
-	reconcile.Rows
-
-	boxes   []resolve.Row
-	threads []string // in the box s1
-	asked   func()   // when the threads are read; nil for nothing
-
-	mu      sync.Mutex
-	notices []resolve.Notice
-	noted   error // of Noted
-	gone    []string
+// rows are rows in memory, of which Noted may fail.
+type rows struct {
+	fakerows.Rows
+	noted error
 }
 
-func (r *rowsOf) Running(context.Context, string) (resolve.Running, bool, error) {
-	return resolve.Running{}, false, nil
+func newRows() *rows {
+	return &rows{Rows: fakerows.New("boxes").As(func(do func() error) error { return do() })}
 }
-func (r *rowsOf) Unhold(context.Context, string, []string) error                { return nil }
-func (r *rowsOf) Commands(context.Context, string) ([]string, error)            { return nil, nil }
-func (r *rowsOf) Stale(context.Context) ([]string, error)                       { return nil, nil }
-func (r *rowsOf) Boxes(context.Context, []string) ([]resolve.Row, error)        { return r.boxes, nil }
-func (r *rowsOf) BoxAt(context.Context, string, string) (row string, err error) { return "s1", nil }
-func (r *rowsOf) Lease(string) lease.Lease                                      { return unheld{} }
 
-func (r *rowsOf) InBox(context.Context, string) ([]string, error) {
-	if r.asked != nil {
-		r.asked()
+func (r *rows) Noted(ctx context.Context, row string, threads []string) error {
+	if r.noted != nil {
+		return r.noted
 	}
-	return r.threads, nil
+	return r.Rows.Noted(ctx, row, threads)
 }
 
-func (r *rowsOf) Gone(_ context.Context, row string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gone = append(r.gone, row)
-	return nil
-}
-
-func (r *rowsOf) Notices(context.Context) ([]resolve.Notice, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.notices), nil
-}
-
-func (r *rowsOf) Noted(_ context.Context, row string, threads []string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.noted == nil {
-		r.notices = slices.DeleteFunc(r.notices, func(n resolve.Notice) bool {
-			return n.Row == row && slices.Contains(threads, n.Thread)
-		})
+// live gives a thread a live box, which nobody holds.
+func (r *rows) live(t *testing.T, thread, machine string) (row string) {
+	t.Helper()
+	if r.Box(thread).ID == "" {
+		r.Thread(thread, "")
 	}
-	return r.noted
-}
-
-// unheld is a lease without holds.
-type unheld struct{ lease.Lease }
-
-func (unheld) Release(_ context.Context, _ string, may func(lease.State) error) error {
-	return may(lease.State{})
+	turn, err := r.Obtain(t.Context(), resolve.Order{Thread: thread, Hold: lease.Opening(thread), Maker: "maker"})
+	if err == nil {
+		err = r.Ready(t.Context(), turn.Row.ID, "maker", machine)
+	}
+	s, rerr := r.Lease(turn.Row.ID).Read(t.Context())
+	for _, h := range s.Holds {
+		err = errors.Join(err, r.Lease(turn.Row.ID).Drop(t.Context(), h.Holder))
+	}
+	if err = errors.Join(err, rerr); err != nil {
+		t.Fatal(err)
+	}
+	return turn.Row.ID
 }
 
 // A box of several threads is released when none of them needs it, whichever it was made for.
@@ -121,7 +96,9 @@ func TestReapShared(t *testing.T) {
 			w := newWorld(t)
 			w.health["b1"] = sandbox.Live
 			w.labels["b1"] = w.label("t1", "true")
-			w.labels["b1"][sandbox.LabelRow] = "s1"
+			store := newRows()
+			w.labels["b1"][sandbox.LabelRow] = store.live(t, "t1", "b1")
+			store.Thread("t2", w.labels["b1"][sandbox.LabelRow])
 			saved := `r1.push.0 {"type":"signal.dispatch.push","runId":"r1","pushed":true}`
 			w.post("t1", running, inBox("b1", true, ""), completed, saved)
 			if tt.entries != nil {
@@ -132,7 +109,7 @@ func TestReapShared(t *testing.T) {
 			}
 			w.ahead.Store(int64(tt.ahead))
 			r := w.reconciler()
-			r.Rows = &rowsOf{threads: []string{"t1", "t2"}}
+			r.Rows = store
 			r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) {
 				return "2 commits", nil
 			}
@@ -156,21 +133,27 @@ func TestReapShared(t *testing.T) {
 	}
 }
 
-// A run of another thread that ends while the box is released keeps it, too.
+// A run of another thread that comes and ends while the box is released keeps it, too.
 func TestReapSharedMeanwhile(t *testing.T) {
 	w := newWorld(t)
+	store, looks := newRows(), 0
 	w.health["b1"], w.labels["b1"] = sandbox.Live, w.label("t1", "true")
-	w.labels["b1"][sandbox.LabelRow] = "s1"
+	row := store.live(t, "t1", "b1")
+	w.labels["b1"][sandbox.LabelRow], w.labels["b1"][sandbox.LabelTree] = row, sandbox.TreeRepository
+	store.Thread("t2", row)
 	w.post("t1", running, inBox("b1", true, ""), completed)
-	rows, looks := &rowsOf{threads: []string{"t1", "t2"}}, 0
-	rows.asked = func() {
-		if looks++; looks == 2 {
+	r := w.reconciler()
+	r.Rows = store
+	r.Host.Unsaved = func(context.Context, sandbox.Sandbox, sandbox.Box) (string, error) {
+		if looks++; looks == 1 { // the look ends with this question
 			w.post("t2", running, strings.Replace(inBox("b1", true, ""), `,"sandbox"`,
 				`,"after":{"push":{"repo":"o/r","branch":"b","pr":true}},"sandbox"`, 1), completed)
+			if err := store.Lease(row).Hold(t.Context(), lease.OfRun("t2", "r1")); err != nil {
+				t.Error(err)
+			}
 		}
+		return "", nil
 	}
-	r := w.reconciler()
-	r.Rows = rows
 	if _, err := r.Thread(t.Context(), "t1"); err != nil {
 		t.Fatal(err)
 	}
@@ -181,40 +164,43 @@ func TestReapSharedMeanwhile(t *testing.T) {
 
 // A sweep deletes the machines of a live row that are not its own, and posts what a host that died has not.
 func TestSweep(t *testing.T) {
-	w := newWorld(t)
-	for _, id := range []string{"b1", "b2", "b3"} {
+	w, store := newWorld(t), newRows()
+	first := store.live(t, "t1", "b0")
+	store.Thread("t3", first)
+	if err := store.Gone(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	second := store.live(t, "t1", "b1")
+	store.Thread("t4", "")
+	turn, err := store.Obtain(t.Context(), resolve.Order{Thread: "t4", Hold: lease.Opening("t4"), Maker: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, row := range map[string]string{"b1": second, "b2": second, "b3": turn.Row.ID} {
 		w.health[id], w.labels[id] = sandbox.Live, w.label("t1", "")
-		w.labels[id][sandbox.LabelRow] = "s1"
+		w.labels[id][sandbox.LabelRow] = row // that of b3 is pending: its machine may not be known yet
 	}
-	w.labels["b3"][sandbox.LabelRow] = "s3"
 	w.post("t1", running, inBox("b1", false, ""), completed)
-	rows := &rowsOf{
-		boxes: []resolve.Row{
-			{ID: "s1", Provider: "boxes", Ref: "b1", Status: resolve.Live},
-			{ID: "s3", Provider: "boxes", Status: resolve.Pending}, // its machine may not be known yet
-		},
-		notices: []resolve.Notice{{Thread: "t1", Row: "s1", From: "s0"}, {Thread: "t3", Row: "s1", From: "s0"}},
-		noted:   errors.New("the database is away"),
-	}
+	store.noted = errors.New("the database is away")
 	r := w.reconciler()
-	r.Rows = rows
+	r.Rows = store
 	for range 2 {
 		err := r.All(t.Context(), nil, func(string, reconcile.State) {})
-		if (err == nil) != (rows.noted == nil) {
+		if (err == nil) != (store.noted == nil) {
 			t.Error(err)
 		}
-		rows.noted = nil
+		store.noted = nil
 	}
-	if got := strings.Join(w.gone, " "); got != "b2" {
+	if got := strings.Join(slices.Compact(w.gone), " "); got != "b2" {
 		t.Errorf("deleted %q, want b2", got)
 	}
+	want := `{"type":"signal.thread.sandbox_resumed","sandbox":"` + second + `","from":"` + first + `"}`
 	for _, id := range []string{"t1", "t3"} {
-		all := strings.Join(w.entries(id), "\n")
-		if strings.Count(all, `{"type":"signal.thread.sandbox_resumed","sandbox":"s1","from":"s0"}`) != 1 {
+		if all := strings.Join(w.entries(id), "\n"); strings.Count(all, want) != 1 {
 			t.Errorf("on the thread %s: %s", id, all)
 		}
 	}
-	if len(rows.notices) > 0 {
-		t.Errorf("left: %v", rows.notices)
+	if left, err := store.Notices(t.Context()); len(left) > 0 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

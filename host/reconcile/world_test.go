@@ -33,6 +33,7 @@ type world struct {
 	whole atomic.Int64 // of these, for entries of every type
 	sent  atomic.Int64 // bytes of all answers
 	log   *log.Log
+	late  map[string]bool // threads whose newest entries are 20 s old, whatever the clock is
 }
 
 func newWorld(t testing.TB) *world {
@@ -42,8 +43,9 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t:   t,
-		key: []byte(strings.Repeat("k", 32)),
+		t:    t,
+		late: map[string]bool{},
+		key:  []byte(strings.Repeat("k", 32)),
 		boxes: &boxes{
 			health: map[string]sandbox.Health{},
 			runs:   map[string]bool{},
@@ -133,7 +135,11 @@ func (w *world) reconciler() *reconcile.Reconciler {
 // known returns the index's row of a thread, as a reconciler beside its server gets it.
 func (w *world) known(ctx context.Context, id string) (reconcile.Known, bool) {
 	fold, next, err := w.index.Fold(ctx, id)
-	return reconcile.Known{Fold: fold, Next: next, Now: time.Now().Add(time.Duration(w.ahead.Load()))}, err == nil
+	now := time.Now().Add(time.Duration(w.ahead.Load()))
+	if w.late[id] {
+		now = time.Now().Add(20 * time.Second)
+	}
+	return reconcile.Known{Fold: fold, Next: next, Now: now}, err == nil
 }
 
 // post posts entries, each "id payload", and fails the test where that can't be.

@@ -1,5 +1,6 @@
 // Package resolve gives a thread its box, by rows: a live one is used, a dead one replaced, and one is made where the
-// thread has none.
+// thread has none. Package reap decides whether a box is dead: one whose provider does not answer, or answers once that
+// it is gone, is neither used nor replaced.
 //
 // The row comes before the machine, and the machine carries the row's id as a label. So whatever a host that dies
 // leaves is found: a row without a machine expires, and a machine of a dead row is deleted. A machine without the label
@@ -20,6 +21,7 @@ import (
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
@@ -28,12 +30,7 @@ import (
 // Provider is the provider of the boxes. sandbox.Local and sandbox.Daytona are such.
 type Provider interface {
 	Name() string
-	// List returns the boxes that have all these labels.
-	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
-	// Probe returns the state of the box with the id, and why in the provider's words.
-	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
-	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
-	Destroy(ctx context.Context, id string) error
+	reap.Provider
 }
 
 // Resolver resolves boxes. All fields but Progress are required.
@@ -58,6 +55,7 @@ type Box struct {
 	Taken bool
 
 	r             *Resolver
+	thread        string
 	holder, maker string
 	stop          func() // ends the renewals; nil for a box that was there
 
@@ -71,10 +69,14 @@ type Box struct {
 // ErrSlow is returned where another caller makes the box for too long.
 var ErrSlow = errors.New("another launch still makes the sandbox of the thread")
 
-// Box returns a thread's box. ctx is used until Ready or Fail. After an error the box is not held.
+// mostRevivals bounds the looks at a box that seems gone, and then lives.
+const mostRevivals = 5
+
+// Box returns a thread's box. ctx is used until Ready or Fail. After an error the box is not held; a *reap.DoubtError
+// is of a box that can neither be used nor replaced now.
 func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
 	o.Maker = o.Hold.Holder + "#" + uuid.NewString()
-	began := time.Now()
+	began, revivals := time.Now(), 0
 	announced := false
 	var turn Turn // the last one
 	defer func() {
@@ -98,17 +100,20 @@ func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
 		}
 		b := &Box{
 			Row: turn.Row, Lease: r.Rows.Lease(turn.Row.ID), Taken: turn.Taken,
-			r: r, holder: o.Hold.Holder, maker: o.Maker,
+			r: r, thread: o.Thread, holder: o.Hold.Holder, maker: o.Maker,
 		}
 		switch {
 		case turn.Make:
 			b.renew(ctx)
 			return b, nil
 		case turn.Row.Status == Live:
-			if b.Sandbox, err = r.open(ctx, turn.Row); err != nil || b.Sandbox != nil {
+			if b.Sandbox, err = r.open(ctx, turn.Row, o.Hold); err != nil || b.Sandbox != nil {
 				return b, err
 			}
-			continue // it is dead now
+			if revivals++; revivals > mostRevivals {
+				return nil, fmt.Errorf("the sandbox %s:%s goes and comes", turn.Row.Provider, turn.Row.Ref)
+			}
+			continue // it is dead now, or lives after all
 		}
 		if !announced {
 			r.progress("waiting for the sandbox that another launch makes")
@@ -144,56 +149,77 @@ func (r *Resolver) leave(ctx context.Context, t Turn, o Order) {
 	}
 }
 
-// open opens the machine of a live box; nil where it is gone, which the row has then.
-func (r *Resolver) open(ctx context.Context, row Row) (sandbox.Sandbox, error) {
+// open opens the machine of a live box; nil where it is dead by then, or has come back: the caller asks for it again.
+func (r *Resolver) open(ctx context.Context, row Row, by lease.Hold) (sandbox.Sandbox, error) {
 	fail := func(err error) (sandbox.Sandbox, error) {
 		return nil, fmt.Errorf("open the sandbox %s:%s: %w", row.Provider, row.Ref, err)
 	}
 	health, why, err := r.Provider.Probe(ctx, row.Ref)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fail(err)
-	}
-	switch health {
-	case sandbox.Gone:
-	case sandbox.Live:
-		if err := r.labelled(ctx, row); err != nil {
-			return fail(err)
-		}
-		box, err := r.Provider.Open(ctx, row.Ref)
-		if err == nil {
-			r.progress("continuing in the sandbox %s", box.Ref())
-			return box, nil
-		}
-		if !errors.Is(err, sandbox.ErrGone) {
-			return fail(err)
-		}
-		why = err.Error()
-	default:
+	case health == sandbox.Gone:
+		return nil, r.replace(ctx, row, by, why)
+	case health != sandbox.Live:
 		return fail(errors.New(why))
 	}
-	r.progress("the sandbox %s:%s is gone (%s): making another one", row.Provider, row.Ref, why)
-	if err := r.Rows.Condemn(ctx, row.ID); err != nil {
+	switch is, err := r.labelled(ctx, row); {
+	case err != nil:
+		return fail(err)
+	case !is:
+		ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
+		b := reap.Box{Box: sandbox.Box{Ref: ref}, Row: row.ID}
+		return nil, r.reaper(row.ID).Doubt(ctx, b,
+			fmt.Sprintf("its provider answers %s, and lists none with the label %s=%s", why, sandbox.LabelRow, row.ID))
+	}
+	box, err := r.Provider.Open(ctx, row.Ref)
+	if errors.Is(err, sandbox.ErrGone) {
+		return nil, r.replace(ctx, row, by, err.Error())
+	}
+	if err == nil {
+		// Another host may have taken the box for gone meanwhile: from here on it can't.
+		err = r.Rows.Lease(row.ID).Hold(ctx, by)
+	}
+	switch {
+	case errors.Is(err, lease.ErrReleased):
+		return nil, nil
+	case err != nil:
 		return fail(err)
 	}
-	if err := r.Provider.Destroy(ctx, row.Ref); err != nil {
-		return nil, nil // a fault, and not gone: a reconciler deletes it
-	}
-	return nil, r.Rows.Gone(ctx, row.ID)
+	r.progress("continuing in the sandbox %s", box.Ref())
+	return box, nil
 }
 
-// labelled returns an error unless a machine is that of its row. The row alone is no proof: who could write another
-// machine's id there would be let into it.
-func (r *Resolver) labelled(ctx context.Context, row Row) error {
+// replace asks for another box in place of one that seems gone.
+func (r *Resolver) replace(ctx context.Context, row Row, by lease.Hold, why string) error {
+	ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
+	r.progress("the provider answers %s for the sandbox %s: asking again", why, ref)
+	gone, err := r.reaper(row.ID).Replace(ctx, reap.Box{Box: sandbox.Box{Ref: ref}, Row: row.ID}, by)
+	if gone {
+		r.progress("the sandbox %s is gone: making another one", ref)
+	}
+	return err
+}
+
+// reaper returns what decides about the machines of a row.
+func (r *Resolver) reaper(row string) *reap.Reaper {
+	return &reap.Reaper{
+		Name: r.Provider.Name(), Provider: r.Provider, Rows: r.Rows,
+		Client: func(id string) (*thread.Client, error) { return r.Client(id), nil },
+		Listed: func(ctx context.Context, id string) (sandbox.Box, bool, error) {
+			boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row})
+			b, is := reap.Find(boxes, id)
+			return b, is, err
+		},
+	}
+}
+
+// labelled reports whether a machine is that of its row. The row alone is no proof: who could write another machine's
+// id there would be let into it.
+func (r *Resolver) labelled(ctx context.Context, row Row) (bool, error) {
 	boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row.ID})
-	if err != nil {
-		return err
-	}
-	for _, b := range boxes {
-		if b.Ref.ID == row.Ref {
-			return nil
-		}
-	}
-	return fmt.Errorf("it has no label %s=%s", sandbox.LabelRow, row.ID)
+	_, is := reap.Find(boxes, row.Ref)
+	return is, err
 }
 
 // Entry returns the signal of a new box for its threads. Its id follows from the row: a repeat posts nothing.
@@ -300,15 +326,12 @@ func (b *Box) Fail(ctx context.Context) error {
 	case err == nil && mine && now.Status == Live:
 		return b.Lease.Drop(ctx, b.holder) // Ready's answer was lost
 	}
-	if ref != "" {
-		if derr := b.r.Provider.Destroy(ctx, ref); derr != nil {
-			return errors.Join(err, derr) // a reconciler deletes it
-		}
+	row := ""
+	if err == nil && mine {
+		row = b.Row.ID
 	}
-	if err != nil || !mine {
-		return err
-	}
-	return b.r.Rows.Gone(ctx, b.Row.ID)
+	box := sandbox.Ref{Provider: b.Row.Provider, ID: ref}
+	return errors.Join(err, b.r.reaper(b.Row.ID).Discard(ctx, box, row, b.thread, "its launch has failed"))
 }
 
 func (r *Resolver) progress(format string, args ...any) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
@@ -26,7 +29,10 @@ type world struct {
 	mu     sync.Mutex     // guards calls: a maker's renewals are a goroutine
 	calls  []string
 	health sandbox.Health
+	healed bool           // after the first look
+	listed sandbox.Health // in the provider's list; Unknown: it is not there
 	label  string         // of the machine
+	holds  []lease.Hold   // of others
 	fails  error          // of Renew and Ready
 	left   resolve.Status // of the row once it is given up; "": dead
 	others bool           // another call makes the box
@@ -72,14 +78,58 @@ func (w *world) Noted(_ context.Context, row string, threads []string) error {
 	return w.noted
 }
 
-func (w *world) Condemn(_ context.Context, row string) error { w.note("condemn " + row); return nil }
-func (w *world) Gone(_ context.Context, row string) error    { w.note("gone " + row); return nil }
-func (w *world) Lease(string) lease.Lease                    { return held{w} }
+func (w *world) Row(_ context.Context, row string) (reap.Row, bool, error) {
+	return reap.Row{ID: row, Ref: "m1"}, true, nil
+}
+
+func (w *world) Condemn(_ context.Context, row string, _ []lease.Hold, _ []string) (bool, error) {
+	w.note("condemn " + row)
+	return true, nil
+}
+
+func (w *world) Gone(_ context.Context, row string) error     { w.note("gone " + row); return nil }
+func (w *world) Doubt(_ context.Context, row, _ string) error { w.note("doubt " + row); return nil }
+func (w *world) Lease(string) lease.Lease                     { return held{w} }
+
+// client returns a client of a thread whose server takes all that is posted.
+func (w *world) client(id string) *thread.Client {
+	return &thread.Client{
+		Base: "http://threads.test/api/stream", Thread: id, Token: thread.StaticToken("t"),
+		HTTP: &http.Client{Transport: posts{w}},
+	}
+}
+
+// posts notes what is posted. No thread has an entry.
+type posts struct{ *world }
+
+func (p posts) RoundTrip(req *http.Request) (*http.Response, error) {
+	status, answer := http.StatusOK, "{}"
+	switch {
+	case req.Method == http.MethodPost:
+		answer = `{"nextOffset":"1","appended":1,"duplicates":0}`
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(body), thread.TypeSandboxReleased) {
+			p.note("report " + req.URL.Path[strings.LastIndex(req.URL.Path, "-")+1:])
+		}
+	case req.URL.Path != "/healthz":
+		status, answer = http.StatusNotFound, `{"error":{"code":"not_found","message":"none"}}`
+	}
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: req,
+		Body: io.NopCloser(strings.NewReader(answer)),
+	}, nil
+}
 
 // held is a lease whose holds are dropped only.
 type held struct{ *world }
 
-func (h held) Read(context.Context) (lease.State, error)                      { return lease.State{}, nil }
+func (h held) Read(context.Context) (lease.State, error) {
+	return lease.State{Holds: h.holds, Now: time.Now()}, nil
+}
+
 func (h held) Hold(context.Context, lease.Hold) error                         { return nil }
 func (h held) Try(context.Context, lease.Hold) (bool, error)                  { return true, nil }
 func (h held) Drop(_ context.Context, holder string) error                    { h.note("drop " + holder); return nil }
@@ -94,12 +144,18 @@ func (p provider) List(_ context.Context, labels map[string]string) ([]sandbox.B
 	if labels[sandbox.LabelRow] != p.label {
 		return nil, nil
 	}
-	return []sandbox.Box{{Ref: sandbox.Ref{Provider: "cloud", ID: "m1"}}}, nil
+	return []sandbox.Box{{Ref: sandbox.Ref{Provider: "cloud", ID: "m1"}, Health: p.listed, State: "listed"}}, nil
 }
 
 func (p provider) Probe(context.Context, string) (sandbox.Health, string, error) {
-	return p.health, "its state", nil
+	was := p.health
+	if p.healed {
+		p.world.health = sandbox.Live
+	}
+	return was, "its state", nil
 }
+
+func (p provider) Runs(context.Context, string, sandbox.Process) (bool, error) { return false, nil }
 
 func (p provider) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
 	return machine{id: id}, nil
@@ -137,13 +193,42 @@ func TestBox(t *testing.T) {
 		{
 			"gone",
 			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone},
-			"obtain claim, condemn b1, destroy m1, gone b1, obtain", "b2", false, "",
+			"obtain claim, condemn b1, gone b1, obtain", "b2", false, "",
+		},
+		{
+			"gone once",
+			&world{turns: []resolve.Turn{live}, health: sandbox.Gone, healed: true, label: "b1"},
+			"obtain claim, obtain", "b1", true, "",
+		},
+		{
+			"gone, and listed",
+			&world{turns: []resolve.Turn{live}, health: sandbox.Gone, label: "b1", listed: sandbox.Live},
+			"obtain claim, doubt b1, drop run:t1/r1", "", false, "its state, and the provider's list has it as listed",
+		},
+		{
+			"gone, and held",
+			&world{turns: []resolve.Turn{live}, health: sandbox.Gone, holds: []lease.Hold{{
+				Holder: "attached:h/7/x", ThreadID: "t2", RunID: "r2", TTL: lease.TTL,
+				At: time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
+			}}},
+			"obtain claim, doubt b1, drop run:t1/r1", "", false,
+			"held by arbe run on h (process 7) for run r2 of thread t2 until 2200-01-01T00:10:00.000Z",
+		},
+		{ // who opens it will find out, too
+			"gone, and opened by another",
+			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone, holds: []lease.Hold{lease.Opening("t2")}},
+			"obtain claim, condemn b1, gone b1, obtain", "b2", false, "",
+		},
+		{
+			"faulty",
+			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone, label: "b1", listed: sandbox.Gone},
+			"obtain claim, condemn b1, obtain", "b2", false, "",
 		},
 		{"unknown", &world{turns: []resolve.Turn{live}}, "obtain claim, drop run:t1/r1", "", false, "its state"},
 		{
 			"another row's machine",
 			&world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b9"},
-			"obtain claim, drop run:t1/r1", "", false, "no label arbe.sandbox=b1",
+			"obtain claim, doubt b1, drop run:t1/r1", "", false, "lists none with the label arbe.sandbox=b1",
 		},
 		{
 			"made by another launch",
@@ -167,7 +252,7 @@ func TestBox(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := tt.world
-				r := resolve.Resolver{Rows: w, Provider: provider{w}}
+				r := resolve.Resolver{Rows: w, Provider: provider{w}, Client: w.client}
 				b, err := r.Box(t.Context(), wanted)
 				if tt.err != "" {
 					if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -221,7 +306,7 @@ func TestMake(t *testing.T) {
 		calls []string
 	}{
 		"ready": {&world{}, (*resolve.Box).Ready, []string{"ready b1 m1"}},
-		"fail":  {&world{}, (*resolve.Box).Fail, []string{"give up b1", "destroy m1", "gone b1"}},
+		"fail":  {&world{}, (*resolve.Box).Fail, []string{"give up b1", "report t1", "destroy m1", "gone b1"}},
 		"fail once it is live": { // others may run in it
 			&world{}, readyAndFail, []string{"ready b1 m1", "drop run:t1/r1"},
 		},
@@ -230,18 +315,18 @@ func TestMake(t *testing.T) {
 			[]string{"ready b1 m1", "give up b1", "drop run:t1/r1"},
 		},
 		"fail after it took too long": {
-			&world{fails: lease.ErrReleased}, readyAndFail, []string{"ready b1 m1", "give up b1", "destroy m1", "gone b1"},
+			&world{fails: lease.ErrReleased}, readyAndFail, []string{"ready b1 m1", "give up b1", "report t1", "destroy m1", "gone b1"},
 		},
 		"fail while another call makes it": {
 			&world{fails: lease.ErrReleased, others: true}, readyAndFail,
-			[]string{"ready b1 m1", "give up b1", "destroy m1"},
+			[]string{"ready b1 m1", "give up b1", "report t1", "destroy m1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := tt.world
 				w.turns = []resolve.Turn{{Row: row("b1", resolve.Pending), Make: true}}
-				r := resolve.Resolver{Rows: w, Provider: provider{w}}
+				r := resolve.Resolver{Rows: w, Provider: provider{w}, Client: w.client}
 				b, err := r.Box(t.Context(), wanted)
 				if err != nil {
 					t.Fatal(err)

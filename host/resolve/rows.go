@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 )
 
 // Row is the row of a box.
@@ -69,14 +70,9 @@ type Rows interface {
 	// GiveUp declares a pending box dead that this maker makes. It returns the row as it is then, and whether this is
 	// the row's maker. A box that is live stays so.
 	GiveUp(ctx context.Context, row, maker string) (now Row, mine bool, err error)
-	// Condemn declares a box dead, with or without holders.
-	Condemn(ctx context.Context, row string) error
-	// Gone notes that a box's machine does not exist any more: the box is dead.
-	Gone(ctx context.Context, row string) error
 	// Ended gives a thread's row the end of a run that has claimed it.
 	Ended(ctx context.Context, thread, run, status string) error
-	// Lease returns the lease of a box.
-	Lease(row string) lease.Lease
+	reap.Rows
 }
 
 // ClaimedError is returned where the row of a thread is claimed by a run that the thread's log does not have.
@@ -87,9 +83,9 @@ func (e *ClaimedError) Error() string { return "run " + e.Run + " has claimed th
 // ClaimTimeout is the age at which a claim of a run that the log does not have counts as left by a host that died.
 const ClaimTimeout = time.Minute
 
-// Patience is the time in which the maker of a pending box renews it. Then the box is dead, and the next caller makes
-// another one.
-const Patience = 5 * time.Minute
+// Patience is the time in which the maker of a pending box renews it, five times. After that time without a renewal the
+// maker has lost the box: it is dead, and the next caller makes another one.
+const Patience = 45 * time.Second
 
 // Running is the row of a thread that runs.
 type Running struct {

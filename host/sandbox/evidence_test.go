@@ -114,7 +114,8 @@ func TestDestroyConfirmed(t *testing.T) {
 	}
 }
 
-// TestFaultyBoxes: a box in error, or whose build failed, is gone for its runs, listed, and deleted by its id.
+// TestFaultyBoxes: a box in error, or whose build failed, is gone for its runs, listed, and deleted by its id. What
+// runs in it is not known.
 func TestFaultyBoxes(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"error", "build_failed"} {
@@ -124,6 +125,9 @@ func TestFaultyBoxes(t *testing.T) {
 		boxes, err := h.List(t.Context(), nil)
 		if err != nil || len(boxes) != 1 || boxes[0].State != state || boxes[0].Health != sandbox.Gone {
 			t.Errorf("%s: listed %+v, %v", state, boxes, err)
+		}
+		if _, err := h.Runs(t.Context(), b.Ref().ID, sandbox.Process{PID: 1}); !errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("%s: who asks whether a process runs in it gets %v", state, err)
 		}
 		if err := h.Destroy(t.Context(), b.Ref().ID); err != nil {
 			t.Error(err)

@@ -54,6 +54,40 @@ type record struct {
 
 const recordFile = "box.json"
 
+// Prefixes of the folders of boxes that are not whole yet, or any more.
+const (
+	madePrefix = ".new-"
+	gonePrefix = ".old-"
+)
+
+// unmade returns the folder of a box that is not whole.
+func unmade(dir, prefix string) string {
+	return filepath.Join(filepath.Dir(dir), prefix+filepath.Base(dir))
+}
+
+// leftAfter is the age at which a folder of a box that is not whole counts as left by a process that was killed. Such a
+// folder exists for moments.
+const leftAfter = time.Hour
+
+// tidy removes what processes that were killed have left: folders of boxes that are not whole, and empty ones of
+// earlier versions. What can't be removed now is left to the next call.
+func (p *Local) tidy() {
+	entries, _ := os.ReadDir(p.dir) // none: nothing is left
+	for _, e := range entries {
+		path := filepath.Join(p.dir, e.Name())
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < leftAfter {
+			continue
+		}
+		switch {
+		case strings.HasPrefix(e.Name(), madePrefix), strings.HasPrefix(e.Name(), gonePrefix):
+			_ = removeAll(path)
+		case strings.HasPrefix(e.Name(), p.prefix):
+			_ = os.Remove(path) // fails for one that is not empty
+		}
+	}
+}
+
 // Check returns an error for options that no local box can have. Create refuses them, too.
 func (p *Local) Check(o Options) error {
 	_, err := p.check(o)
@@ -93,6 +127,7 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a local box: %w", err)
 	}
+	p.tidy()
 	id, err := p.newID()
 	if err != nil {
 		return nil, err

@@ -43,19 +43,23 @@ const (
 	workFolder = "work"
 )
 
-// make creates the box's folders, which only this user can read.
+// make creates the box's folders, which only this user can read. The box is there with its record, or not at all.
 func (b *localBox) make() error {
 	data, err := json.Marshal(b.rec)
 	if err != nil {
 		return err
 	}
-	if err := durable.MkdirAll(b.dir); err != nil {
+	made := localBox{dir: unmade(b.dir, madePrefix), rec: b.rec}
+	if err := durable.MkdirAll(made.dir); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(filepath.Join(b.dir, recordFile), append(data, '\n')); err != nil {
+	if err := durable.WriteFile(filepath.Join(made.dir, recordFile), append(data, '\n')); err != nil {
 		return err
 	}
-	return errors.Join(os.Mkdir(b.Home(), 0o755), os.MkdirAll(b.WorkDir(), 0o755))
+	if err := errors.Join(os.Mkdir(made.Home(), 0o755), os.MkdirAll(made.WorkDir(), 0o755)); err != nil {
+		return err
+	}
+	return durable.Rename(made.dir, b.dir)
 }
 
 // there returns ErrGone if the box does not exist any more.
@@ -189,10 +193,16 @@ func (b *localBox) Destroy(ctx context.Context) error {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
 	// The record goes last: a removal that is cut short leaves a box that is still listed.
-	for _, part := range []string{workFolder, homeFolder, ""} {
-		if err := removeAll(filepath.Join(b.dir, part)); err != nil {
-			return fmt.Errorf("destroy the local box %s: %w", b.id, err)
-		}
+	rest := unmade(b.dir, gonePrefix)
+	err = errors.Join(removeAll(filepath.Join(b.dir, workFolder)), removeAll(filepath.Join(b.dir, homeFolder)))
+	if err == nil {
+		err = os.Rename(b.dir, rest)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // it is gone already
+	}
+	if err = errors.Join(err, removeAll(rest), removeAll(unmade(b.dir, madePrefix))); err != nil {
+		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
 	}
 	return nil
 }

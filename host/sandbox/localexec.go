@@ -118,6 +118,11 @@ func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
 	if err := b.there(); err != nil {
 		return false, err
 	}
+	return b.runs(p)
+}
+
+// runs reports whether a process is alive on this machine.
+func (b *localBox) runs(p Process) (bool, error) {
 	s, ok, err := readStat(p.PID)
 	return ok && runs(s, p) && sameBoot(p), err
 }

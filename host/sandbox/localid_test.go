@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -155,4 +156,89 @@ func TestAliveAfterReboot(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLocalLeftovers: what a process that was killed has left of a box that is not whole goes with a later box. One
+// that another process makes stays, and so does what is not empty.
+func TestLocalLeftovers(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "boxes")
+	p := sandbox.NewLocal(dir)
+	b, err := p.Create(t.Context(), sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, _, _ := strings.Cut(b.Ref().ID, "-")
+	id := func() string { return prefix + "-" + uuid.Must(uuid.NewV7()).String() }
+	now := time.Now()
+	left := map[string]time.Time{ // the folders, and their times
+		id(): now.Add(-2 * time.Hour), ".new-" + id(): now.Add(-2 * time.Hour), ".old-" + id(): now.Add(-2 * time.Hour),
+	}
+	stays := map[string]time.Time{
+		id(): now, ".new-" + id(): now, "elsewhere": now.Add(-2 * time.Hour), b.Ref().ID: now.Add(-2 * time.Hour),
+	}
+	for _, folders := range []map[string]time.Time{left, stays} {
+		for name, at := range folders {
+			path := filepath.Join(dir, name)
+			if strings.HasPrefix(name, ".") {
+				path = filepath.Join(path, "home")
+			}
+			if err := os.MkdirAll(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	other, err := p.Create(t.Context(), sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Destroy(t.Context(), other.Ref().ID); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, is := stays[e.Name()]; !is {
+			t.Errorf("%s is left", e.Name())
+		}
+		delete(stays, e.Name())
+	}
+	if len(stays) > 0 {
+		t.Errorf("removed: %v", stays)
+	}
+}
+
+// TestLocalProcessWithoutFolder: a process of a box whose folder somebody has removed is known to live, or to be dead.
+func TestLocalProcessWithoutFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "boxes")
+	p := sandbox.NewLocal(dir)
+	b, err := p.Create(t.Context(), sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc, err := b.Detach(t.Context(), sandbox.Command{Argv: []string{"sleep", "1000"}}, "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, b.Ref().ID)); err != nil {
+		t.Fatal(err)
+	}
+	if health, _, err := p.Probe(t.Context(), b.Ref().ID); health != sandbox.Gone || err != nil {
+		t.Errorf("%v, %v", health, err)
+	}
+	if runs, err := p.Runs(t.Context(), b.Ref().ID, proc); !runs || err != nil {
+		t.Errorf("the process runs: %v, %v", runs, err)
+	}
+	if err := p.Destroy(t.Context(), b.Ref().ID); err != nil { // ends it by its mark
+		t.Fatal(err)
+	}
+	if runs, err := p.Runs(t.Context(), b.Ref().ID, proc); runs || err != nil {
+		t.Errorf("the process is killed: %v, %v", runs, err)
+	}
 }

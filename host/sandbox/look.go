@@ -14,12 +14,13 @@ import (
 // Runs reports whether the process is alive in the box with the id; with PID 0, whether the runner of the process's Run
 // is, or, without a Run, any runner.
 func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error) {
-	b, err := p.open(id)
+	dir, err := p.at(id)
 	if err != nil {
 		return false, err
 	}
+	b := &localBox{id: id, dir: dir}
 	if proc.PID != 0 {
-		return b.Alive(ctx, proc)
+		return b.runs(proc) // also in a box whose folder somebody has removed
 	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -58,7 +59,7 @@ echo none`
 
 // Runs reports whether the process is alive in the box with the id; with PID 0, whether the runner of the process's Run
 // is, or, without a Run, any runner. The box is not started, and the query does not count as use. In a stopped box
-// nothing runs.
+// nothing runs. What runs in one with a fault is not known: ErrGone.
 func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, error) {
 	i, err := p.look(ctx, id)
 	switch {
@@ -66,7 +67,9 @@ func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 		return false, fmt.Errorf("look into the box %s: %w", id, ErrGone)
 	case err != nil:
 		return false, err
-	case i.gone() || i.asleep():
+	case i.gone():
+		return false, fmt.Errorf("look into the box %s, which is %s: %w", id, i.why(), ErrGone)
+	case i.asleep():
 		return false, nil
 	case i.State != "started":
 		return false, fmt.Errorf("daytona: look into the box %s: it is %s", id, i.State)

@@ -102,16 +102,17 @@ type NoticeKind string
 
 // The kinds of notices.
 const (
-	NoticeCancel  NoticeKind = "cancel"  // a request that the run end
-	NoticeEnd     NoticeKind = "end"     // a request that a live run end once it has done what is queued
-	NoticeRefused NoticeKind = "refused" // a chat that can never reach the agent
-	NoticeAsked   NoticeKind = "asked"   // a question of the agent to a person, and the runner's answer
-	NoticeStub    NoticeKind = "stub"    // the server refused a line of the session
-	NoticeSetup   NoticeKind = "setup"   // a step of making the box
-	NoticePush    NoticeKind = "push"    // the run's work was pushed, or could not be
-	NoticeSync    NoticeKind = "sync"    // the run's work was copied back, or could not be
-	NoticeKept    NoticeKind = "kept"    // the box outlives its run
-	NoticeChild   NoticeKind = "child"   // a delegated run began or ended
+	NoticeCancel   NoticeKind = "cancel"   // a request that the run end
+	NoticeEnd      NoticeKind = "end"      // a request that a live run end once it has done what is queued
+	NoticeRefused  NoticeKind = "refused"  // a chat that can never reach the agent
+	NoticeAsked    NoticeKind = "asked"    // a question of the agent to a person, and the runner's answer
+	NoticeStub     NoticeKind = "stub"     // the server refused a line of the session
+	NoticeSetup    NoticeKind = "setup"    // a step of making the box
+	NoticePush     NoticeKind = "push"     // the run's work was pushed, or could not be
+	NoticeSync     NoticeKind = "sync"     // the run's work was copied back, or could not be
+	NoticeKept     NoticeKind = "kept"     // the box outlives its run
+	NoticeReleased NoticeKind = "released" // the box is deleted next
+	NoticeChild    NoticeKind = "child"    // a delegated run began or ended
 )
 
 // Notice is one sentence.

@@ -175,6 +175,9 @@ func (m *maker) notices(typ string) {
 			until = at.UTC().Format("2006-01-02 15:04 MST")
 		}
 		m.notice(Notice{Kind: NoticeKept, Text: because("the box is kept until "+until, p.Reason)})
+	case thread.TypeSandboxReleased:
+		text := because("the box is released", read[thread.SandboxReleased](m).Reason)
+		m.notice(Notice{Kind: NoticeReleased, Text: text})
 	case thread.TypeAgentSpawn:
 		id := read[thread.AgentSpawn](m).ChildThreadID
 		m.notice(Notice{Kind: NoticeChild, Thread: id, Text: "delegated to thread " + id})

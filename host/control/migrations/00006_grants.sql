@@ -5,12 +5,15 @@
 revoke update (status), delete on public.sandboxes from arbe_app;
 grant update (created_at) on public.sandboxes to arbe_app;
 
--- Declares a sandbox dead, which ends its holds. false: there is no such row.
+-- Declares a sandbox dead, which ends its holds. The threads that name it are kept. false: there is no such row.
 -- +goose StatementBegin
 create function public.condemn_sandbox(sandbox text) returns boolean
 	language plpgsql security definer set search_path = '' as $$
 begin
-	update public.sandboxes set status = 'dead' where id = sandbox;
+	update public.sandboxes set status = 'dead', doubted_at = null, doubt = null,
+		last_threads = case when status = 'dead' then last_threads
+			else array(select t.id from public.threads t where t.sandbox_id = sandbox order by t.id) end
+		where id = sandbox;
 	if not found then
 		return false;
 	end if;

@@ -1,23 +1,26 @@
-// Package chaos_test plays random schedules of the host's side in virtual time: launches, attached runs and
-// reconcilers are killed at any of their steps, the provider and the thread server fail, hang and lie, boxes vanish.
-// The code under test is that of host/launch, host/lease and host/reconcile; the thread server, the provider and the
-// runners are simulated.
+// Package chaos_test plays random schedules of the host's side in virtual time: launches, attached runs, commands,
+// delegated tasks, reconcilers and removals by hand are killed at any of their steps, the provider, the thread server
+// and the database fail and hang, boxes vanish, stop when they are idle, and are shared by threads. The provider lies:
+// it answers that a box is gone, or in error, or lists none, or answers nothing for a while, and then the truth.
 //
-// A schedule is broken where a live run is given up, the box of a live run or of unsaved work is deleted, a run is
-// never settled or settled wrongly, a box is left, or a parent does not learn the end.
+// The code under test is that of host/reap, resolve, launch, exec, lease, delegate and reconcile. The thread server,
+// the provider, the rows and the runners are simulated.
+//
+// A schedule is broken where a live run or command is given up, the box of a live run, a live command, a valid hold or
+// of unsaved work is deleted, a row is condemned under life, a box is deleted before its threads have the signal of
+// that, a run or a command is never settled or settled wrongly, a box or a live row without a machine is left, or a
+// parent does not get the end.
 package chaos_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,7 +42,7 @@ func (w *world) settle(name string, every time.Duration, calm <-chan struct{}) {
 		default:
 		}
 		p := w.process(name, killAt)
-		err := w.reconciler(p).All(p.ctx, []string{"t1", "t2", "t3"}, func(string, reconcile.State) {})
+		err := w.reconciler(p).All(p.ctx, w.ids(), func(string, reconcile.State) {})
 		if err != nil {
 			w.note("%s: %v", name, err)
 		}
@@ -130,9 +133,9 @@ func (w *world) weather(calm chan struct{}) {
 	defer close(calm)
 	lying := w.rand(2) == 0
 	w.set(func() { w.faults, w.lying = true, lying })
-	for range 1 + w.rand(4) {
+	for range 1 + w.rand(6) {
 		sleepIn(w.ctx, time.Duration(w.rand(int(2*time.Hour))))
-		switch w.rand(4) {
+		switch turn := w.rand(6); turn {
 		case 0:
 			w.note("the thread server is down")
 			w.set(func() { w.down = true })
@@ -150,19 +153,22 @@ func (w *world) weather(calm chan struct{}) {
 			sleepIn(w.ctx, time.Duration(w.rand(int(55*time.Minute))))
 			w.set(func() { w.cut = false })
 			w.note("the boxes are back")
-		case 2, 3:
-			w.cloud.mu.Lock()
-			id := ""
-			for name, m := range w.cloud.boxes {
-				if m.labels["foreign"] == "" && (id == "" || name < id) {
-					id = name
-				}
-			}
-			w.cloud.mu.Unlock()
+		case 2, 3, 4, 5:
+			id := w.cloud.any()
 			if id == "" {
 				continue
 			}
-			if w.rand(2) == 0 {
+			if turn > 3 {
+				l := lie{kind: lieKind(1 + w.rand(int(mostLies)-1)), box: id}
+				if w.rand(3) == 0 {
+					l.box = ""
+				}
+				w.note("the provider lies: %+v", l)
+				w.set(func() { w.lie = l })
+				sleepIn(w.ctx, time.Duration(w.rand(int(40*time.Minute))))
+				w.set(func() { w.lie = lie{} })
+				w.note("the provider answers the truth")
+			} else if w.rand(2) == 0 {
 				w.note("%s vanishes", id)
 				w.cloud.vanish(id)
 			} else if m := (view{cloud: w.cloud}).find(id); m != nil {
@@ -179,21 +185,17 @@ func (w *world) weather(calm chan struct{}) {
 // play plays one schedule, and returns what is broken and what happened.
 func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(context.Background())
-		w := &world{
-			t: t, ctx: ctx, threads: newThreads(), runner: runner, rng: rand.New(rand.NewPCG(seed, 1)),
-			folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
-			pushed: map[string]bool{},
-		}
-		w.threads.appended = w.appended
-		w.cloud = &cloud{w: w, boxes: map[string]*machine{"foreign": {
+		w, stop := newWorld(t, seed)
+		w.runner = runner
+		w.cloud.boxes["foreign"] = &machine{
 			id: "foreign", now: condition{state: "started"}, created: time.Now(), labels: map[string]string{
 				sandbox.LabelThread: "t1", sandbox.LabelEphemeral: "true", sandbox.LabelInstallation: "another",
 				"foreign": "yes",
 			},
-		}}}
+		}
 		calm := make(chan struct{})
 		w.wg.Go(func() { w.weather(calm) })
+		w.wg.Go(w.cloud.autostop)
 		w.wg.Go(func() { w.settle("reconcile 1", 7*time.Minute, calm) })
 		w.wg.Go(func() { w.settle("reconcile 2", 11*time.Minute, calm) })
 		w.wg.Go(func() { w.serve(calm) })
@@ -201,11 +203,12 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 		for _, id := range []string{"t1", "t2", "t3"} {
 			users.Go(func() { w.user(id) })
 		}
+		w.house(&users)
 		users.Wait()
 		<-calm
 		time.Sleep(2*reapAfter + 3*time.Hour)
+		w.clear()
 		stop()
-		w.wg.Wait()
 		w.check()
 		broken, trace = w.faulty, w.trace
 	})
@@ -213,9 +216,9 @@ func play(t *testing.T, seed uint64, runner string) (broken, trace []string) {
 }
 
 // TestSchedules plays ARBE_CHAOS (10) schedules from the seed ARBE_CHAOS_SEED on.
-func TestSchedules(t *testing.T) { schedules(t, 4, 1) }
+func TestSchedules(t *testing.T) { schedules(t, 10, 1) }
 
-func TestFullSchedules(t *testing.T) { schedules(t, 16, 5) }
+func TestFullSchedules(t *testing.T) { schedules(t, 16, 11) }
 
 // schedules plays n schedules, from a seed on.
 func schedules(t *testing.T, n int, seed uint64) {
@@ -236,7 +239,7 @@ func schedules(t *testing.T, n int, seed uint64) {
 		t.Fatal(err)
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	runs := 0
+	seen := map[string]int{}
 	for i := range n {
 		s := seed + uint64(i)
 		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
@@ -252,11 +255,27 @@ func schedules(t *testing.T, n int, seed uint64) {
 				t.Logf("what happened:\n%s", b.String())
 			}
 			for _, line := range trace {
-				if strings.Contains(line, ".running ") {
-					runs++
+				for what, is := range kinds {
+					if is.MatchString(line) {
+						seen[what]++
+					}
 				}
 			}
 		})
 	}
-	t.Logf("%d schedules with %d runs", n, runs)
+	t.Logf("%d schedules: %v", n, seen)
+}
+
+// kinds are what a schedule is counted by.
+var kinds = map[string]*regexp.Regexp{
+	"runs":                              regexp.MustCompile(`\.running \{`),
+	"commands":                          regexp.MustCompile(`"signal\.exec\.started"`),
+	"commands that ran":                 regexp.MustCompile(`"signal\.exec\.running"`),
+	"deletions":                         regexp.MustCompile(` deletes box-`),
+	"rows condemned":                    regexp.MustCompile(` condemns .*: true, `),
+	"rows condemned, the box was there": regexp.MustCompile(` condemns .*: true, .*it is there: true`),
+	"removals":                          regexp.MustCompile(` rm box-\d+ .*: delete `),
+	"removals refused":                  regexp.MustCompile(` rm box-\d+ .*: wait `),
+	"lies":                              regexp.MustCompile(`the provider lies`),
+	"boxes that were neither used nor replaced": regexp.MustCompile(`can't be used now, and is not replaced`),
 }

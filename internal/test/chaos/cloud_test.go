@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,10 +35,12 @@ type machine struct {
 
 // condition is what changes in a machine.
 type condition struct {
-	state   string
-	runner  *agent
-	unsaved bool      // an agent has left work that is nowhere else
-	ended   time.Time // of its newest run
+	state    string
+	runners  []*agent
+	commands []*command
+	unsaved  bool            // an agent has left work that is nowhere else
+	ended    time.Time       // of its newest run
+	used     map[string]bool // the threads that had a runner or a command in it
 }
 
 func (m *machine) look() condition {
@@ -52,12 +55,19 @@ func (m *machine) change(f func(*condition)) {
 	f(&m.now)
 }
 
-// live returns the run that works in the machine, or nil.
-func (c condition) live() *agent {
-	if c.runner == nil || !c.runner.alive() {
-		return nil
+// live returns what works in the machine; "" for nothing.
+func (c condition) live() string {
+	for _, a := range c.runners {
+		if a.alive() {
+			return "run " + a.run + " of " + a.thread
+		}
 	}
-	return c.runner
+	for _, x := range c.commands {
+		if x.alive() {
+			return "command " + x.id + " of " + x.thread
+		}
+	}
+	return ""
 }
 
 // view is the cloud as one process reaches it.
@@ -102,6 +112,9 @@ func (v view) call(ctx context.Context, do func() error) error {
 	if v.p.dead() {
 		return errKilled
 	}
+	if v.w.lieAbout("") == silent {
+		return errCloud
+	}
 	return do()
 }
 
@@ -138,12 +151,40 @@ func (v view) find(id string) *machine {
 	return v.boxes[id]
 }
 
+// sight is what the provider answers about a box.
+type sight struct {
+	there, listed bool
+	state         string
+	health        sandbox.Health
+}
+
+// sight returns what the provider has of a box now.
+func (v view) sight(id string) (s sight) {
+	m := v.find(id)
+	if m == nil {
+		return s
+	}
+	s = sight{true, true, m.look().state, sandbox.Live}
+	switch v.w.lieAbout(id) {
+	case notFound:
+		return sight{}
+	case faulty:
+		s.state = "error"
+	case unlisted:
+		s.listed = false
+	}
+	if s.state == "error" {
+		s.health = sandbox.Gone
+	}
+	return s
+}
+
 func (v view) Open(ctx context.Context, id string) (box sandbox.Sandbox, err error) {
 	err = v.call(ctx, func() error {
-		m := v.find(id)
-		if m == nil {
+		if s := v.sight(id); !s.there || s.health == sandbox.Gone {
 			return sandbox.ErrGone
 		}
+		m := v.find(id)
 		m.change(func(c *condition) { c.state = "started" })
 		box = &room{view: v, m: m}
 		return nil
@@ -153,14 +194,11 @@ func (v view) Open(ctx context.Context, id string) (box sandbox.Sandbox, err err
 
 func (v view) Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error) {
 	err = v.call(ctx, func() error {
-		m := v.find(id)
-		switch {
-		case m == nil || v.w.lies():
-			h, why = sandbox.Gone, "not found"
-		case m.look().state == "error":
-			h, why = sandbox.Gone, "error"
-		default:
-			h, why = sandbox.Live, m.look().state
+		if h, why = sandbox.Gone, "not found"; v.w.lies() {
+			return nil
+		}
+		if s := v.sight(id); s.there {
+			h, why = s.health, s.state
 		}
 		return nil
 	})
@@ -169,12 +207,21 @@ func (v view) Probe(ctx context.Context, id string) (h sandbox.Health, why strin
 
 func (v view) Runs(ctx context.Context, id string, p sandbox.Process) (runs bool, err error) {
 	err = v.call(ctx, func() error {
-		m := v.find(id)
-		if m == nil {
+		s := v.sight(id)
+		if !s.there || s.health == sandbox.Gone {
 			return sandbox.ErrGone
 		}
-		live := m.look().live()
-		runs = live != nil && (p.PID != 0 || p.Run == "" || p.Run == live.run)
+		if s.state != "started" {
+			return nil
+		}
+		now := v.find(id).look()
+		for _, a := range now.runners {
+			mine := p.PID == a.pid || p.PID == 0 && (p.Run == "" || p.Run == a.run)
+			runs = runs || a.alive() && mine
+		}
+		for _, x := range now.commands {
+			runs = runs || x.alive() && (p.PID == x.pid || p.PID == 0 && p.Run == "")
+		}
 		return nil
 	})
 	return runs, err
@@ -182,26 +229,17 @@ func (v view) Runs(ctx context.Context, id string, p sandbox.Process) (runs bool
 
 func (v view) List(ctx context.Context, labels map[string]string) (all []sandbox.Box, err error) {
 	err = v.call(ctx, func() error {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		for id, m := range v.boxes {
-			fits := !v.w.lies()
+		for _, m := range v.machines() {
+			s := v.sight(m.id)
+			fits := s.listed && !v.w.lies()
 			for k, want := range labels {
 				fits = fits && m.labels[k] == want
 			}
 			if fits {
-				state := m.look().state
-				b := sandbox.Box{
-					Ref:     sandbox.Ref{Provider: "cloud", ID: id},
-					Labels:  m.labels,
-					State:   state,
-					Health:  sandbox.Live,
+				all = append(all, sandbox.Box{
+					Ref: sandbox.Ref{Provider: "cloud", ID: m.id}, Labels: m.labels, State: s.state, Health: s.health,
 					Created: m.created,
-				}
-				if state == "error" {
-					b.Health = sandbox.Gone
-				}
-				all = append(all, b)
+				})
 			}
 		}
 		return nil
@@ -209,6 +247,17 @@ func (v view) List(ctx context.Context, labels map[string]string) (all []sandbox
 	return all, err
 }
 
+// machines returns the machines in the order of their ids.
+func (c *cloud) machines() (all []*machine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(c.boxes)) {
+		all = append(all, c.boxes[id])
+	}
+	return all
+}
+
+// Destroy deletes a box, also while the provider lies about it. What may not be deleted is checked.
 func (v view) Destroy(ctx context.Context, id string) error {
 	return v.call(ctx, func() error {
 		m := v.find(id)
@@ -216,15 +265,21 @@ func (v view) Destroy(ctx context.Context, id string) error {
 			return nil
 		}
 		now := m.look()
-		if a := now.live(); a != nil {
-			v.w.broken("%s deleted %s under the live run %s", v.p.name, id, a.run)
+		if what := now.live(); what != "" && !v.p.force {
+			v.w.broken("%s deleted %s under the live %s", v.p.name, id, what)
 		}
-		if now.unsaved && now.state != "error" && time.Since(now.ended) < reapAfter {
+		old := time.Since(now.ended) >= reapAfter
+		if now.unsaved && now.state != "error" && !v.p.force && (!old || v.p.hand) {
 			v.w.broken("%s deleted %s with unsaved work %v after its run", v.p.name, id, time.Since(now.ended))
 		}
 		if m.labels["foreign"] != "" {
 			v.w.broken("%s deleted %s of another installation", v.p.name, id)
 		}
+		ref := sandbox.Ref{Provider: "cloud", ID: id}
+		if !v.p.force {
+			v.w.checkReleased(v.p.name, ref, now)
+		}
+		v.w.note("%s deletes %s", v.p.name, id)
 		v.vanish(id)
 		return nil
 	})
@@ -243,8 +298,27 @@ func (c *cloud) vanish(id string) {
 
 // stop ends what runs in the machine.
 func (m *machine) stop() {
-	if a := m.look().runner; a != nil {
+	now := m.look()
+	for _, a := range now.runners {
 		a.kill()
+	}
+	for _, x := range now.commands {
+		x.kill()
+	}
+}
+
+// autostop stops machines in which nothing has run for an hour, until the schedule ends.
+func (c *cloud) autostop() {
+	for c.w.ctx.Err() == nil {
+		sleepIn(c.w.ctx, 30*time.Minute)
+		for _, m := range c.machines() {
+			m.change(func(now *condition) {
+				idle := time.Since(now.ended) > time.Hour && time.Since(m.created) > time.Hour && now.live() == ""
+				if idle && now.state == "started" {
+					now.state = "stopped"
+				}
+			})
+		}
 	}
 }
 
@@ -281,18 +355,30 @@ func (r *room) Exec(ctx context.Context, c sandbox.Command) (res sandbox.Result,
 	return res, err
 }
 
-// Detach starts the runner.
+// Detach starts the runner, or the supervisor of a command.
 func (r *room) Detach(ctx context.Context, c sandbox.Command, _ string) (p sandbox.Process, err error) {
 	err = r.call(ctx, func() error {
 		if err := r.there(); err != nil {
 			return err
 		}
-		if r.m.look().live() != nil {
-			r.w.broken("a second runner in %s", r.m.id)
+		id := c.Env["ARBE_THREAD_ID"]
+		r.m.change(func(now *condition) {
+			if now.used == nil {
+				now.used = map[string]bool{}
+			}
+			now.used[id] = true
+		})
+		if at := slices.Index(c.Argv, "exec"); at >= 0 {
+			r.w.startCommand(r.m, id, c.Argv[at+2])
+			return nil
 		}
-		a := r.w.startAgent(r.m, c.Env["ARBE_THREAD_ID"], c.Env["ARBE_RUN_ID"])
-		r.m.change(func(c *condition) { c.runner = a })
-		p = sandbox.Process{PID: 7, Start: "9"}
+		for _, a := range r.m.look().runners {
+			if a.alive() && a.thread == id {
+				r.w.broken("a second runner of %s in %s", id, r.m.id)
+			}
+		}
+		a := r.w.startAgent(r.m, id, c.Env["ARBE_RUN_ID"])
+		p = sandbox.Process{PID: a.pid, Start: "9"}
 		return nil
 	})
 	return p, err
@@ -305,6 +391,7 @@ func (r *room) Download(context.Context, string, io.Writer) error { return nil }
 type agent struct {
 	w           *world
 	thread, run string
+	pid         int
 	ctx         context.Context
 	kill        context.CancelFunc
 	mu          sync.Mutex
@@ -318,8 +405,9 @@ func (a *agent) alive() bool {
 }
 
 func (w *world) startAgent(m *machine, id, run string) *agent {
-	a := &agent{w: w, thread: id, run: run, running: true}
+	a := &agent{w: w, thread: id, run: run, pid: w.pid(), running: true}
 	a.ctx, a.kill = context.WithCancel(w.ctx)
+	m.change(func(c *condition) { c.runners = append(c.runners, a) })
 	length, verdict := time.Duration(
 		w.rand(int(50*time.Minute)),
 	), [...]string{"completed", "completed", "failed", "cancelled"}[w.rand(4)]
@@ -342,7 +430,7 @@ func (w *world) startAgent(m *machine, id, run string) *agent {
 			_ = client.Heartbeat(a.ctx, e) // as a runner's heartbeats: one try
 		}
 		end := time.After(length)
-		post("started", thread.Started{Signal: sig(thread.TypeStarted), PID: 7, StartTicks: 9, Resume: "none"})
+		post("started", thread.Started{Signal: sig(thread.TypeStarted), PID: a.pid, StartTicks: 9, Resume: "none"})
 		for n := 0; ; n++ {
 			select {
 			case <-a.ctx.Done():
@@ -365,7 +453,10 @@ func (w *world) startAgent(m *machine, id, run string) *agent {
 					sleepIn(a.ctx, 30*time.Second)
 				}
 				return
-			case <-time.After(20 * time.Second):
+			case <-time.After(15 * time.Second):
+				if w.asked(id, thread.TypeCancel, run) {
+					verdict, dies, end = "cancelled", false, time.After(0)
+				}
 				post(fmt.Sprintf("beat.%d", n), thread.Heartbeat{Signal: sig(thread.TypeHeartbeat), Beat: int64(n)})
 			}
 		}

@@ -27,6 +27,9 @@ type process struct {
 	steps  int
 	killAt int // 0: never
 	killed bool
+
+	hand  bool // it removes boxes by hand: what is unsaved stays, however old
+	force bool // it may delete whatever there is
 }
 
 func (w *world) process(name string, killAt int) *process {
@@ -67,15 +70,10 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 	w.set(func() { w.launching[key] = p })
 	holder := ""
 	if attached {
-		holder = "attached:" + task.Run
+		holder = lease.NewHolder(lease.KindWatches)
 	}
-	l := launch.Launcher{
-		Provider: view{w.cloud, p}, Client: w.client(p, task.Thread), StreamURL: "http://threads.test", Attached: holder,
-		Boxes:  func(id string) *thread.Client { return w.client(p, id) },
-		Agent:  launch.Agent{Program: "pi", Package: "pi"},
-		Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
-		Runner: func(string) (string, error) { return w.runner, nil },
-	}
+	l := w.launcher(p, task.Thread)
+	l.Attached = holder
 	done, err := l.Launch(p.ctx, task)
 	w.set(func() { delete(w.launching, key) })
 	w.note("%s: launched %s: %v", p.name, task.Run, err)
@@ -99,8 +97,20 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 	}
 }
 
+// launcher returns what launches on a thread.
+func (w *world) launcher(p *process, id string) *launch.Launcher {
+	return &launch.Launcher{
+		Provider: view{w.cloud, p}, Client: w.client(p, id), StreamURL: "http://threads.test",
+		Boxes:  func(id string) *thread.Client { return w.client(p, id) },
+		Agent:  launch.Agent{Program: "pi", Package: "pi"},
+		Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
+		Runner: func(string) (string, error) { return w.runner, nil },
+	}
+}
+
 func (w *world) reconciler(p *process) *reconcile.Reconciler {
 	return &reconcile.Reconciler{
+		Rows:      w.rowsOf(p),
 		Client:    func(id string) (*thread.Client, error) { return w.client(p, id), nil },
 		Providers: map[string]reconcile.Provider{"cloud": view{w.cloud, p}},
 		Host: reconcile.Host{
@@ -115,12 +125,15 @@ func (w *world) reconciler(p *process) *reconcile.Reconciler {
 				})
 				return out
 			},
-			Unsaved: func(_ context.Context, box sandbox.Sandbox, _ sandbox.Box) (string, error) {
-				if box.(*room).m.look().unsaved {
-					return "changes", nil
-				}
-				return "", nil
-			},
+			Unsaved: unsaved,
 		},
 	}
+}
+
+// unsaved describes work in a box that is nowhere else.
+func unsaved(_ context.Context, box sandbox.Sandbox, _ sandbox.Box) (string, error) {
+	if box.(*room).m.look().unsaved {
+		return "changes", nil
+	}
+	return "", nil
 }

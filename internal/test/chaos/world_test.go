@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/fakerows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -24,20 +25,38 @@ type world struct {
 	wg      sync.WaitGroup
 	threads *threads
 	cloud   *cloud
+	rows    *fakerows.Store
 	runner  string // a file
+	pids    int    // guarded by mu
 
 	mu        sync.Mutex
 	rng       *rand.Rand
 	faults    bool
 	lying     bool // the provider loses sight of boxes for a moment
+	lie       lie  // what the provider answers for a while
 	down      bool // the thread server
 	cut       bool // the boxes' network
 	folds     map[string]*thread.Fold
 	alive     map[string]*agent   // by thread and run
 	launching map[string]*process // by thread and run
+	commands  map[string]*command // by thread and command
+	discarded map[string]bool     // boxes that their makers have deleted
 	pushed    map[string]bool     // branches
 	faulty    []string
 	trace     []string
+}
+
+// newWorld returns a world without faults. stop ends all that works in it.
+func newWorld(t *testing.T, seed uint64) (w *world, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w = &world{
+		t: t, ctx: ctx, threads: newThreads(), rng: rand.New(rand.NewPCG(seed, 1)), rows: fakerows.New("cloud"),
+		folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
+		pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
+	}
+	w.threads.appended = w.appended
+	w.cloud = &cloud{w: w, boxes: map[string]*machine{}}
+	return w, func() { cancel(); w.wg.Wait() }
 }
 
 func (w *world) rand(n int) int {
@@ -63,6 +82,33 @@ func (w *world) lies() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lying && w.faults && w.rng.IntN(4) == 0
+}
+
+// lie is what the provider answers for a while, before the truth.
+type lie struct {
+	kind lieKind
+	box  string // "" for all
+}
+
+type lieKind int
+
+const (
+	truth    lieKind = iota
+	notFound         // there is no such box
+	faulty           // it is in error
+	unlisted         // the list does not have it
+	silent           // no answer
+	mostLies
+)
+
+// lieAbout returns what the provider lies about a box.
+func (w *world) lieAbout(id string) lieKind {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lie.box == "" || w.lie.box == id {
+		return w.lie.kind
+	}
+	return truth
 }
 
 func (w *world) partitioned() bool {
@@ -108,19 +154,33 @@ func (w *world) appended(id string, e thread.Entry) {
 	if had && before.Status == thread.StatusRunning && after.ID != before.ID {
 		w.broken("run %s began while %s was open", after.ID, before.ID)
 	}
+	w.given(id, e)
+}
+
+// given checks an end that a host has given a run or a command: neither may be alive.
+func (w *world) given(id string, e thread.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	broken := func(format string, args ...any) { w.faulty = append(w.faulty, fmt.Sprintf(format, args...)) }
+	if command, _, is := thread.ParseExecID(e.ID); is {
+		x := w.commands[id+"/"+command]
+		if f, err := thread.Scan(e.Payload); err == nil && f.Type == thread.TypeExecFinished && x != nil && x.lives() {
+			broken("the live command %s of %s was given up: %s", command, id, e.Payload)
+		}
+		return
+	}
 	run, is := strings.CutSuffix(e.ID, ".orphan.0")
 	var p thread.Orphaned
 	if !is || json.Unmarshal(e.Payload, &p) != nil || p.Type != thread.TypeOrphaned {
 		return
 	}
-	w.mu.Lock()
-	a, l := w.alive[id+"/"+run], w.launching[id+"/"+run]
-	w.mu.Unlock()
-	if a != nil && a.alive() {
-		w.broken("the live run %s of %s was given up: %s", run, id, p.Reason)
+	if a := w.alive[id+"/"+run]; a != nil && a.alive() {
+		broken("the live run %s of %s was given up: %s", run, id, p.Reason)
 	}
-	if l != nil && !l.dead() {
-		w.broken("run %s of %s was given up while it was launched: %s", run, id, p.Reason)
+	r, _ := w.folds[id].Run(run)
+	own := r.Sandbox != nil && w.discarded[r.Sandbox.Ref] // the launch has failed, and its entry of that comes later
+	if l := w.launching[id+"/"+run]; l != nil && !l.dead() && !own {
+		broken("run %s of %s was given up while it was launched: %s", run, id, p.Reason)
 	}
 }
 
@@ -143,9 +203,8 @@ func (w *world) check() {
 			count[p.ChildThreadID+"/"+p.RunID]++
 		}
 	}
-	for _, id := range []string{"t1", "t2", "t3"} {
-		fold := w.folds[id]
-		if fold == nil {
+	for id, fold := range w.folds {
+		if strings.HasPrefix(id, "_box_") || id == "parent" {
 			continue
 		}
 		ends := map[string]string{}
@@ -164,9 +223,13 @@ func (w *world) check() {
 			case posted && r.Status != end:
 				w.broken("run %s is %s, and its runner posted %s", key, r.Status, end)
 			}
-			if told[key] != r.Status || count[key] > 2 {
+			if r.Parent != nil && (told[key] != r.Status || count[key] > 2) {
 				w.broken("the parent of %s, which is %s, has %q in %d results", key, r.Status, told[key], count[key])
 			}
 		}
+		for _, x := range fold.OpenExecs() {
+			w.broken("command %s of %s has no end", x.ID, id)
+		}
 	}
+	w.checkRows()
 }

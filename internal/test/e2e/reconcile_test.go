@@ -56,8 +56,11 @@ func TestReconcile(t *testing.T) {
 	n := len(h.model.Requests())
 	l, _ = h.launch("--parent", parent, "--parent-author", "the-brain", "--", "another part of the work")
 	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > n })
-	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
-		t.Fatalf("sandbox rm: %v\n%s", err, out)
+	if out, err := h.try("sandbox", "rm", "local:"+l.Sandbox.Ref); err == nil || !strings.Contains(out, l.RunID) {
+		t.Fatalf("sandbox rm under a live run: %v\n%s", err, out)
+	}
+	if out, err := h.try("sandbox", "rm", "--cancel", "local:"+l.Sandbox.Ref); err != nil {
+		t.Fatalf("sandbox rm --cancel: %v\n%s", err, out)
 	}
 	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusCancelled {
 		t.Errorf("the run whose box was removed is %s", got)

@@ -130,8 +130,8 @@ func (k *killing) resumed(id string) (boxes []string) {
 	k.t.Helper()
 	_, entries := k.fold(id)
 	for _, e := range entries {
-		if row, is := strings.CutPrefix(e.ID, "sandbox."); is {
-			row = strings.TrimSuffix(row, ".resumed")
+		if row, is := strings.CutSuffix(e.ID, ".resumed"); is {
+			row = strings.TrimPrefix(row, "sandbox.")
 			if slices.Contains(boxes, row) {
 				k.t.Errorf("%s is on thread %s twice", e.ID, id)
 			}

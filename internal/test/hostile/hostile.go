@@ -164,6 +164,7 @@ func Entries(run string, n int, text string) []thread.Entry {
 	signal("push.2", thread.TypePush, at(`,"pushed":false,"branch":§,"error":§`))
 	signal("sync.1", thread.TypeSync, at(`,"copied":1,"conflicts":[§],"skipped":[§],"error":§`))
 	signal("kept.1", thread.TypeSandboxKept, at(`,"until":§,"reason":§`))
+	signal("released.1", thread.TypeSandboxReleased, at(`,"sandbox":{"provider":§,"ref":§},"reason":§`))
 	signal("orphan.0", thread.TypeOrphaned, at(`,"reason":§`))
 	signal("end.0", thread.TypeFailed, at(`,"errorClass":§,"message":§,"stderrTail":`+quote("stderr: "+text+" end")))
 	signal(

@@ -131,6 +131,7 @@ var structs = map[string]reflect.Type{
 	"push":                  reflect.TypeFor[thread.Pushed](),
 	"sync":                  reflect.TypeFor[thread.Synced](),
 	"sandbox_kept":          reflect.TypeFor[thread.SandboxKept](),
+	"sandbox_released":      reflect.TypeFor[thread.SandboxReleased](),
 	"agent_spawn":           reflect.TypeFor[thread.AgentSpawn](),
 	"child_finished":        reflect.TypeFor[thread.ChildFinished](),
 	"sandbox_resumed":       reflect.TypeFor[thread.SandboxResumed](),

@@ -180,9 +180,12 @@ func launchedThreads(d server.Data) (ids []string, err error) {
 	return ids, err
 }
 
+// reconcileAtMost is the interval of passes over open runs without a shorter limit.
+const reconcileAtMost = 15 * time.Second
+
 // reconcileEvery returns the interval of a server's passes over open runs: a quarter of their limit, 15 s at most.
 func reconcileEvery(orphanAfter time.Duration) time.Duration {
-	return min(15*time.Second, max(orphanAfter/4, 250*time.Millisecond))
+	return min(reconcileAtMost, max(orphanAfter/4, 250*time.Millisecond))
 }
 
 // beside returns a host that works beside a server of this process, and its reconciler.

@@ -110,8 +110,8 @@ func (p *program) runAction(c *cli.Context) error {
 // askEvery is the interval of the questions about a run that looks dead.
 const askEvery = reconcileAtMost
 
-// endDead gives the run its provisional end if it is dead, until ctx is done. It asks while three heartbeats are missing,
-// as dead reports, and prints the first of errors that are the same.
+// endDead gives the run its provisional end if it is dead, until ctx is done. It asks while three heartbeats are
+// missing, as dead reports, and prints the first of errors that are the same.
 func (p *program) endDead(ctx context.Context, r *reconcile.Reconciler, done launch.Launched, dead func() bool) {
 	last := ""
 	for pause.For(ctx, time.Second) {

@@ -114,7 +114,7 @@ func (r *Reconciler) Loop(
 	open := map[string]bool{}
 	versions := map[string]uint64{}
 	known := memory{threads: map[string]*settling{}}
-	said := map[bool]string{} // the last error that was logged, of passes over all threads and of the others; "" for none
+	said := map[bool]string{} // errors of the last pass over all threads, and of the last other one
 	var looking sync.WaitGroup
 	looking.Go(func() { r.looks(ctx) })
 	defer looking.Wait()
@@ -162,18 +162,18 @@ func (r *Reconciler) Loop(
 	}
 }
 
-// report logs the errors of a pass unless they are those of the last one, and that there are none any more.
-func (r *Reconciler) report(err error, last string) string {
-	now := ""
+// report logs the errors of a pass, unless they are the last ones, and the end of errors. It returns those of the pass,
+// in an order of their own: threads are settled in any.
+func (r *Reconciler) report(err error, last string) (now string) {
 	if err != nil {
 		each := strings.Split(err.Error(), "\n")
-		slices.Sort(each) // threads are settled in any order
+		slices.Sort(each)
 		now = strings.Join(each, "\n")
 	}
 	switch {
 	case r.Log == nil || now == last:
 	case err != nil:
-		r.Log.Warn("reconcile pass failed for some threads", "error", now)
+		r.Log.Warn("reconcile pass failed for some threads", "error", err)
 	default:
 		r.Log.Info("reconcile passes succeed again")
 	}

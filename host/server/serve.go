@@ -232,7 +232,8 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	}
 	url := scheme + "://" + ln.Addr().String()
 	serving := Serving{
-		URL: url, HTTP: ownClient(srv.TLSConfig), Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
+		URL: url, HTTP: ownClient(srv.TLSConfig),
+		Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
 		Budget: s.budget, Doors: s.Doors,
 	}
 	if cfg.Settle != nil {

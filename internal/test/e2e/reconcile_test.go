@@ -104,8 +104,7 @@ func TestReconcileFindsDeadRunner(t *testing.T) {
 	}
 }
 
-// An attached run whose runner and keeper were killed ends by itself: nobody else settles it, and the server can't ask
-// about the box.
+// An attached run whose runner and keeper were killed ends: arbe run asks about the box. Nobody else does here.
 func TestAttachedFindsDeadRunner(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})

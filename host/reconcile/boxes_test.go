@@ -30,6 +30,13 @@ type boxes struct {
 	deleted func(id string) // before a box is deleted; nil for nothing
 }
 
+// hold makes every question from here on fail with err; nil for none.
+func (b *boxes) hold(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = err
+}
+
 func (b *boxes) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -243,7 +243,7 @@ func startDoors(t *testing.T) *doorServer {
 	d.end()
 	keys := filepath.Join(t.TempDir(), "keys")
 	d.do("secret", "key", "new", keys)
-	d.serve("--secret-keys", keys, "--orphan-after", "1h")
+	d.serve("--secret-keys", keys)
 	var data string
 	for _, v := range d.env {
 		if dir, is := strings.CutPrefix(v, "ARBE_DATA="); is {

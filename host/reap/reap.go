@@ -8,10 +8,10 @@
 // gets a dead row, so that its threads get another box; it is not deleted. If its machine turns up again, the machine
 // is decided about like any other, and kept while it may have work in it.
 //
-// A box is released if nobody needs it. One that was made for a command is needed while a thread on its row is open, for
-// ReapAfter from its last command or run on. Its lease (package lease) records the release before anything is deleted,
-// and from then on nobody can hold the box. Then each thread that used the box gets a signal, and then the box is
-// deleted. Who dies in between leaves a release on record, which the next reconciler completes.
+// A box is released if nobody needs it. One that was made for a command is needed while a thread on its row is open,
+// for ReapAfter from its last command or run on. Its lease (package lease) records the release before anything is
+// deleted, and from then on nobody can hold the box. Then each thread that used the box gets a signal, and then the box
+// is deleted. Who dies in between leaves a release on record, which the next reconciler completes.
 //
 // Look gathers facts, Decide is a pure function of them, and Settle, Replace and Remove act on its verdict. A decision
 // to release or condemn is made on a state of the lease, and is void if another holder comes before it is recorded.

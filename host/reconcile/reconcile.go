@@ -170,12 +170,14 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 		t.pending, errs = t.pending || s.Open, append(errs, err)
 	}
 	errs = append(errs, t.reap(ctx))
-	if err = errors.Join(errs...); err == nil {
-		p.memory.keep(t)
-	}
-	return State{
+	err = errors.Join(errs...)
+	state := State{
 		Status: t.fold.Status(), Open: t.pending || err != nil, Actions: t.actions, Waits: t.waiting,
-	}, err
+	}
+	if err == nil {
+		p.memory.keep(t) // another thread's settling may take it from here on
+	}
+	return state, err
 }
 
 // settling is a thread under way. It belongs to one goroutine.

@@ -34,7 +34,8 @@ func reconcileFlags() []cli.Flag {
 		&cli.DurationFlag{
 			Name:  "reap-after",
 			Value: reconcile.DefaultReapAfter,
-			Usage: "release a box with unsaved work or a pending push or sync `DURATION` after its run",
+			Usage: "release a box with unsaved work, a pending push or sync, or for commands, `DURATION` after its " +
+				"last run or command",
 		},
 		&cli.DurationFlag{
 			Name:  "notify-after",

@@ -19,7 +19,8 @@ type boxes struct {
 	hang   bool            // no question is answered
 	labels map[string]map[string]string
 	states map[string]string
-	gone   []string // those that were released
+	age    time.Duration // of all of them
+	gone   []string      // those that were released
 	opened []string
 	probes atomic.Int64
 	lists  atomic.Int64
@@ -101,7 +102,8 @@ func (b *boxes) List(ctx context.Context, labels map[string]string) (all []sandb
 				Ref: sandbox.Ref{
 					Provider: "boxes",
 					ID:       id,
-				}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live, Created: time.Now(),
+				}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live,
+				Created: time.Now().Add(-b.age),
 			}
 			if one.State == "error" {
 				one.Health = sandbox.Gone

@@ -102,7 +102,7 @@ func Entries(run string, n int, text string) []thread.Entry {
 	at := func(format string) string { return strings.ReplaceAll(format, "§", q) }
 
 	add(fmt.Sprint(run, "-c"), at(`{"type":"chat","text":§}`))
-	signal("running", thread.TypeStatus, at(`,"status":"running","parent":{"threadId":§,"authorId":§}`))
+	signal("running", thread.TypeStatus, at(`,"status":"running","parent":{"threadId":"up","authorId":§}`))
 	signal("sandbox", thread.TypeSandbox, at(`,"sandbox":{"provider":§,"ref":§}`))
 	signal(
 		"started",

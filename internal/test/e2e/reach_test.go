@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
@@ -155,5 +156,58 @@ func TestExecWithoutWay(t *testing.T) {
 	}
 	if all := textOf(h.entries()); strings.Count(all, reason) != 1 {
 		t.Errorf("the thread has %.3000s", all)
+	}
+}
+
+// A runner that loses the thread server before it has begun its run works on. Reconcile posts a provisional end with
+// its log, and neither ends it nor deletes its box. Its own end replaces that one.
+func TestRunnerWithoutWay(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, say("Done."))
+	to, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := httputil.NewSingleHostReverseProxy(to)
+	var open atomic.Bool
+	way := newBetween(t, func(w http.ResponseWriter, r *http.Request) {
+		if !open.Load() && r.URL.RawQuery != "offset=now" {
+			panic(http.ErrAbortHandler)
+		}
+		through.ServeHTTP(w, r)
+	})
+	h.env = append(h.env, "ARBE_BOX_STREAM_URL="+way.url)
+	l, _ := h.launch("--", "work")
+	log := filepath.Join(filepath.Dir(l.WorkDir), "home", ".arbe", "runner.log")
+	until(t, "the runner logs that it does not reach the server", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), "no answer from the thread server")
+	})
+	var out string
+	until(t, "the run gets a provisional end", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.HasPrefix(out, "orphaned "+l.ThreadID+" not_begun: it is running in local:"+l.Sandbox.Ref) ||
+		strings.Contains(out, "reaped") {
+		t.Errorf("reconcile: %s", out)
+	}
+	all := textOf(h.entries())
+	if !strings.Contains(all, `"errorClass":"launch"`) || !strings.Contains(all, "no answer from the thread server") ||
+		strings.Contains(all, "session_started") {
+		t.Errorf("the thread has %.3000s", all)
+	}
+	if got := h.arbe("thread", "status", l.ThreadID); got != thread.StatusFailed {
+		t.Errorf("the run is %s", got)
+	}
+	open.Store(true)
+	until(t, "the run completes", func() bool {
+		return h.arbe("thread", "status", l.ThreadID) == thread.StatusCompleted
+	})
+	if out, err := h.try("reconcile", l.ThreadID); err != nil || !strings.Contains(out, "reaped "+l.ThreadID) {
+		t.Errorf("reconcile after the end: %v\n%s", err, out)
 	}
 }

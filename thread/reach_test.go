@@ -71,7 +71,8 @@ func TestReach(t *testing.T) {
 		{"a word", []answered{{status: 200, body: "ok\n"}}, "no thread server answers like this", 1},
 		{"nothing", []answered{{status: 200}}, "no thread server answers like this", 1},
 		{
-			"a redirect", []answered{{status: 302, header: http.Header{"Location": {"https://login.test/"}}}},
+			"a redirect",
+			[]answered{{status: 302, header: http.Header{"Location": {"https://login.test/"}}}},
 			"redirected to https://login.test/", 1,
 		},
 	} {

@@ -109,7 +109,8 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	case reasonSilent:
 		why = fmt.Sprintf("no entry for %v", e.Silence.Round(time.Second))
 	case reasonUnbegun:
-		why = fmt.Sprintf("it is running in %s, and has posted nothing for %v", boxOf(now), e.Silence.Round(time.Second))
+		const lives = "it is running in %s, and has posted nothing for %v"
+		why = fmt.Sprintf(lives, boxOf(now), e.Silence.Round(time.Second))
 		log = t.runnerLog(ctx, now)
 	}
 	base := t.base(now)

@@ -168,7 +168,7 @@ level=INFO msg="agent started" thread=t1 run=r1
 			all := w.entries("t1")
 			if !strings.Contains(all[2], `r1.orphan.0 {"type":"signal.thread.pi_failed"`) ||
 				!strings.Contains(all[2], `"errorClass":"launch"`) || !strings.Contains(all[2], tt.tail) ||
-				!strings.Contains(all[2], "the runner did not begin the run: it is running in boxes:b1, and has posted") {
+				!strings.Contains(all[2], "did not begin the run: it is running in boxes:b1, and has posted nothing") {
 				t.Errorf("the thread has\n%s", strings.Join(all, "\n"))
 			}
 			w.runs["b1"] = false

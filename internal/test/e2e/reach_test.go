@@ -60,7 +60,7 @@ func page(w http.ResponseWriter, _ *http.Request) {
 }
 
 // A launch into a box that can't use the thread server fails, and names the reason: on the terminal, and on the thread
-// as the run's end. Nothing is started, no box is left, and no token is shown. A box that can goes on.
+// as the run's end. Nothing is started, no box is left, and no token is shown.
 func TestLaunchWithoutWay(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(nil)

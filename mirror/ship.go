@@ -39,6 +39,9 @@ func (m *Mirror) mend(entries []thread.Entry, bad []thread.BadEntry) ([]thread.E
 	}
 	by := map[string]thread.BadEntry{}
 	for _, b := range bad {
+		if b.ID == "" && b.Index >= 0 && b.Index < len(entries) { // the server could not read it
+			b.ID = entries[b.Index].ID
+		}
 		by[b.ID] = b
 	}
 	var rest []thread.Entry

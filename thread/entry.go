@@ -100,10 +100,14 @@ func ParseEntry(raw []byte) (Entry, error) {
 func ParsePosted(raw []byte) (Entry, error) { return parse(raw, Entry.posted) }
 
 func parse(raw []byte, more func(Entry) error) (Entry, error) {
-	if err := CheckJSON(raw, MaxDepth); err != nil {
-		return Entry{}, fmt.Errorf("not an entry: %w", err)
+	unfit := CheckJSON(raw, MaxDepth)
+	if syntax := (*json.SyntaxError)(nil); errors.As(unfit, &syntax) {
+		return Entry{}, fmt.Errorf("not an entry: %w", unfit)
 	}
-	e, err := parseExact(raw)
+	e, err := parseExact(raw) // of one that is unfit for its id: its writer has to know which one it is
+	if unfit != nil {
+		err = fmt.Errorf("not an entry: %w", unfit)
+	}
 	if err == nil && more != nil {
 		err = more(e)
 	}

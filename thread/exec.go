@@ -105,12 +105,13 @@ type OpenExec struct {
 	Running *ExecRunning  `json:"running,omitempty"`
 }
 
-// exec takes a signal of a command.
-func (f *Fold) exec(typ string, e Entry, at time.Time) {
+// command takes a signal of a command.
+func (f *Fold) command(typ string, e Entry, at time.Time) {
 	id, n, ok := ParseExecID(e.ID)
 	if !ok {
 		return
 	}
+	f.exec = at
 	i := slices.IndexFunc(f.execs, func(x OpenExec) bool { return x.ID == id })
 	if i < 0 {
 		var p ExecStarted
@@ -144,6 +145,9 @@ func (f *Fold) execSetup(e Entry, at time.Time) bool {
 	}
 	return true
 }
+
+// LastExec returns when the newest entry of a command came, by the server's clock; zero where the thread has none.
+func (f *Fold) LastExec() time.Time { return f.exec }
 
 // OpenExecs returns the commands without an end, in the order of their start.
 func (f *Fold) OpenExecs() []OpenExec { return slices.Clone(f.execs) }

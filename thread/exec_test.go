@@ -14,6 +14,27 @@ func execEntry(exec string, n int, payload any) thread.Entry {
 	return thread.Entry{ID: thread.ExecID(exec, n), TS: at, At: at, Payload: thread.Marshal(payload)}
 }
 
+// A fold has the time of its newest command, also where all have ended, and after it was stored.
+func TestFoldLastExec(t *testing.T) {
+	var f thread.Fold
+	if !f.LastExec().IsZero() {
+		t.Errorf("without a command: %v", f.LastExec())
+	}
+	f.Add(execEntry("a", 0, thread.ExecStarted{Exec: thread.Exec{Type: thread.TypeExecStarted, ExecID: "a"}}))
+	f.Add(execEntry("a", 1, thread.ExecFinished{Exec: thread.Exec{Type: thread.TypeExecFinished, ExecID: "a"}}))
+	stored, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read thread.Fold
+	if err := json.Unmarshal(stored, &read); err != nil {
+		t.Fatal(err)
+	}
+	if got := read.LastExec(); got.IsZero() || !got.Equal(f.LastExec()) || len(read.OpenExecs()) > 0 {
+		t.Errorf("stored as %s: %v, want %v", stored, got, f.LastExec())
+	}
+}
+
 // A fold has the commands without an end, also after it was stored, and its status does not change with them.
 func TestFoldOpenExecs(t *testing.T) {
 	exec := func(typ, id string) thread.Exec { return thread.Exec{Type: typ, ExecID: id} }

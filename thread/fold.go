@@ -57,6 +57,7 @@ type Fold struct {
 	runs  map[string]*Run
 	list  []*Run     // in the order of their first signals
 	execs []OpenExec // in the order of their start
+	exec  time.Time  // of the newest entry of a command
 }
 
 // Add adds the thread's next entry.
@@ -94,7 +95,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		}
 		return
 	case TypeExecStarted, TypeExecRunning, TypeExecOutput, TypeExecFinished:
-		f.exec(sig.Type, e, at)
+		f.command(sig.Type, e, at)
 		return
 	default:
 		if !IsSetup(sig.Type) {
@@ -247,10 +248,11 @@ func (f *Fold) end(r *Run, e Entry, status, typ string) {
 	}
 }
 
-// foldState is the state of a fold with open commands. That of any other fold is the list of its runs.
+// foldState is the state of a fold with commands. That of any other fold is the list of its runs.
 type foldState struct {
 	Runs  []*Run     `json:"runs"`
-	Execs []OpenExec `json:"execs"`
+	Execs []OpenExec `json:"execs,omitempty"`
+	Exec  time.Time  `json:"exec,omitzero"`
 }
 
 // MarshalJSON returns the fold's state.
@@ -259,8 +261,8 @@ func (f Fold) MarshalJSON() ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	var state any = f.list
-	if len(f.execs) > 0 {
-		state = foldState{f.list, f.execs}
+	if len(f.execs) > 0 || !f.exec.IsZero() {
+		state = foldState{f.list, f.execs, f.exec}
 	}
 	err := enc.Encode(state)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
@@ -268,20 +270,18 @@ func (f Fold) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON replaces the fold with the one whose state MarshalJSON returned.
 func (f *Fold) UnmarshalJSON(b []byte) error {
-	var list []*Run
-	var execs []OpenExec
+	var state foldState
 	if jsonscan.IsObject(b) {
-		var state foldState
 		if err := json.Unmarshal(b, &state); err != nil {
 			return err
 		}
-		if len(state.Execs) == 0 {
+		if len(state.Execs) == 0 && state.Exec.IsZero() {
 			return errors.New("state of a fold: an object without commands")
 		}
-		list, execs = state.Runs, state.Execs
-	} else if err := json.Unmarshal(b, &list); err != nil {
+	} else if err := json.Unmarshal(b, &state.Runs); err != nil {
 		return err
 	}
+	list := state.Runs
 	runs := make(map[string]*Run, len(list))
 	for _, r := range list {
 		if r == nil {
@@ -289,7 +289,7 @@ func (f *Fold) UnmarshalJSON(b []byte) error {
 		}
 		runs[r.ID] = r // of runs without an id the last one is the current one
 	}
-	*f = Fold{list: list, runs: runs, execs: execs}
+	*f = Fold{list: list, runs: runs, execs: state.Execs, exec: state.Exec}
 	return nil
 }
 

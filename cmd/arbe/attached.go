@@ -9,13 +9,17 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/screen"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -44,13 +48,21 @@ func (p *program) runAction(c *cli.Context) error {
 		defer lease.Keep(ctx, done.Lease, hold)() // the launch got it
 	}
 	var fold thread.Fold
-	screen := p.show(client, c.Bool("full"), c.Bool("live") && p.types())
-	defer screen.Stop()
+	shown := p.show(client, screen.Options{
+		Full: c.Bool("full"), Typed: c.Bool("live") && p.types(), Ends: true,
+	})
+	defer shown.Stop()
+	var asking sync.WaitGroup
+	asking.Go(func() { p.endDead(ctx, h.reconciler(c), done, shown.Dead) })
+	defer func() {
+		leave()
+		asking.Wait()
+	}()
 	over := make(chan error, 1)
 	go func() {
 		over <- client.Follow(ctx, done.Offset, func(e thread.Entry) error {
 			fold.Add(e)
-			return screen.Entry(e)
+			return shown.Entry(e)
 		}, func() bool {
 			return statusOf(&fold, done.Run) != thread.StatusRunning && statusOf(&fold, done.Run) != ""
 		})
@@ -73,7 +85,7 @@ func (p *program) runAction(c *cli.Context) error {
 	for asked := false; ; {
 		select {
 		case err := <-over:
-			screen.Stop()
+			shown.Stop()
 			status := statusOf(&fold, done.Run) // "" if no entry of the run was read
 			if err != nil || status == thread.StatusRunning || status == "" {
 				return errors.Join(reach(err), p.left(done))
@@ -92,6 +104,28 @@ func (p *program) runAction(c *cli.Context) error {
 				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
 			}
 		}
+	}
+}
+
+// askEvery is the interval of the questions about a run that looks dead.
+const askEvery = reconcileAtMost
+
+// endDead gives the run its provisional end if it is dead, until ctx is done. It asks while three heartbeats are
+// missing, as dead reports, and prints the first of errors that are the same.
+func (p *program) endDead(ctx context.Context, r *reconcile.Reconciler, done launch.Launched, dead func() bool) {
+	last := ""
+	for pause.For(ctx, time.Second) {
+		if !dead() {
+			continue
+		}
+		err := r.End(ctx, done.Thread, done.Run)
+		if err == nil {
+			last = ""
+		} else if text := err.Error(); text != last && ctx.Err() == nil {
+			last = text
+			fmt.Fprintf(p.stderr, "arbe: whether the run is dead is not known: %v\n", err)
+		}
+		pause.For(ctx, askEvery) // the loop looks at ctx
 	}
 }
 

@@ -34,7 +34,8 @@ func reconcileFlags() []cli.Flag {
 		&cli.DurationFlag{
 			Name:  "reap-after",
 			Value: reconcile.DefaultReapAfter,
-			Usage: "release a box with unsaved work or a pending push or sync `DURATION` after its run",
+			Usage: "release a box with unsaved work, a pending push or sync, or for commands, `DURATION` after its " +
+				"last run or command",
 		},
 		&cli.DurationFlag{
 			Name:  "notify-after",
@@ -52,7 +53,7 @@ func (p *program) reconcileCommand() *cli.Command {
 		Description: `An open run gets an end on its thread if its box is gone, its runner's process is gone, or
 it was silent for too long. That end is provisional: the runner's own end replaces it if it still arrives.
 Pending work after a run (--push, --sync) is done if this host can do it. Boxes that nobody needs are deleted.
-arbe serve --reconcile does the same once a minute.
+arbe serve does the same once a minute, unless it has --reconcile=false.
 
 With --explain nothing is changed: for each box a line is printed with what would be done with it, and why.
 stay is a box that is kept by hand, wait one that is in use or in doubt, keep one with work that is nowhere
@@ -180,9 +181,12 @@ func launchedThreads(d server.Data) (ids []string, err error) {
 	return ids, err
 }
 
+// reconcileAtMost is the interval of passes over open runs without a shorter limit.
+const reconcileAtMost = 15 * time.Second
+
 // reconcileEvery returns the interval of a server's passes over open runs: a quarter of their limit, 15 s at most.
 func reconcileEvery(orphanAfter time.Duration) time.Duration {
-	return min(15*time.Second, max(orphanAfter/4, 250*time.Millisecond))
+	return min(reconcileAtMost, max(orphanAfter/4, 250*time.Millisecond))
 }
 
 // beside returns a host that works beside a server of this process, and its reconciler.
@@ -193,7 +197,7 @@ func (p *program) beside(
 	if rows, is := cfg.Rows.(*lateRows); is {
 		h.database = rows.open
 	}
-	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: p.http})
+	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: s.HTTP})
 	r := h.reconciler(c)
 	r.Log = cfg.Logger
 	if x := s.Threads; x != nil {

@@ -22,10 +22,10 @@ func (p *program) removeCommand() *cli.Command {
 		Description: `A box is deleted if nothing in it is alive and nothing would be lost. Else nothing is deleted, and
 each run, command, hold and unsaved work in it is printed; exit status 75.
 
-  --cancel  ends the runs and commands first, of each thread that shares the box,
-            and waits up to a minute until their ends are on the threads. If one
-            does not end, or work is unsaved, the box stays: arbe sandbox push or
-            pull saves work.
+  --cancel  ends the runs and commands first, of each thread that shares the
+            box, and waits up to a minute until their ends are on the threads.
+            If one does not end, or work is unsaved, the box stays: arbe sandbox
+            push or pull saves work.
   --force   deletes the box at once: its runs and commands die with it, and its
             work is lost.
 

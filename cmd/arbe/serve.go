@@ -82,7 +82,11 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 				Name:  "insecure-loopback",
 				Usage: "serve /v1/stream/ without tokens, on a loopback address only; for the protocol's test suites",
 			},
-			&cli.BoolFlag{Name: "reconcile", Usage: "settle dead runs once a minute, as arbe reconcile does"},
+			&cli.BoolFlag{
+				Name: "reconcile", Value: true,
+				Usage: "settle threads as arbe reconcile does: open runs every 15 s, all threads once a minute, and\n" +
+					"each thread whose summary is read; with --reconcile=false on request only",
+			},
 			&cli.BoolFlag{
 				Name:  "provision",
 				Usage: "launch delegated tasks, as arbe provision does; needs --database",
@@ -208,7 +212,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
 		cfg.Opened = r.start
 	}
-	cfg.Settle = p.settling(c, d, cfg)
+	cfg.Settle, cfg.SettleReads = p.settling(c, d, cfg), c.Bool("reconcile")
 	commands, starts := p.commanding(c, d, cfg)
 	cfg.Commands = commands
 	cfg.Page = func(s server.Serving) http.Handler {

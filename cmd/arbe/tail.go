@@ -75,7 +75,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	}
 	check := func() {}
 	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
-		s := p.show(client, c.Bool("full"), false)
+		s := p.show(client, screen.Options{Full: c.Bool("full")})
 		defer s.Stop()
 		t.show, check = s.Entry, s.Check
 	}
@@ -283,16 +283,17 @@ func (p *part) has(e thread.Entry) bool {
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A
 // live line shows that the server is away, which the client then does not log: the log would break into that line.
-// With typed, a person types on the terminal, and nothing on it changes in place.
-func (p *program) show(client *thread.Client, full, typed bool) *screen.Screen {
+// Where a person types on the terminal, nothing on it changes in place. Of the options, Full, Typed and Ends count.
+func (p *program) show(client *thread.Client, how screen.Options) *screen.Screen {
 	o := screen.For(p.stdout, os.Getenv)
-	if o.Typed = typed && o.Live; o.Typed {
+	if o.Typed = how.Typed && o.Live; o.Typed {
 		o.Live = false
 	}
 	if o.Live {
 		client.Log = nil
 	}
-	o.Thread, o.Full, o.Away, o.Server = client.Thread, full, client.Away, client.Address()
+	o.Thread, o.Away, o.Server = client.Thread, client.Away, client.Address()
+	o.Full, o.Ends = how.Full, how.Ends
 	if u, err := url.Parse(o.Server); err == nil {
 		o.Server = u.Scheme + "://" + u.Host
 	}

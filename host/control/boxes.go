@@ -234,9 +234,10 @@ func (b Boxes) Row(ctx context.Context, id string) (row reap.Row, is bool, err e
 			row.Condemned = *condemned
 		}
 		row.Threads, err = many[reap.RowThread](ctx, tx, `
-			select id, status = 'running' as running, coalesce(claimed_run, '') as run from threads where sandbox_id = $1
+			select id, status = 'closed' as closed, status = 'running' as running, coalesce(claimed_run, '') as run
+			from threads where sandbox_id = $1
 			union all
-			select t.id, false, '' from sandboxes s, unnest(s.last_threads) as t(id)
+			select t.id, false, false, '' from sandboxes s, unnest(s.last_threads) as t(id)
 			where s.id = $1 and not exists (select from threads where id = t.id and sandbox_id = $1)
 			order by id`, id)
 		return err

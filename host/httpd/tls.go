@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,22 @@ func LoadTLS(cert, key string, logger *slog.Logger, loaded func(until time.Time)
 		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.fresh(time.Now()), nil },
 	}, nil
+}
+
+// OwnTLS returns the configuration of a client in the process of a server with a configuration of LoadTLS. It accepts
+// the certificate that the server has, and no other one: the address that the server listens on is rarely a name in it.
+func OwnTLS(server *tls.Config) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // of names and issuers: VerifyConnection compares the whole certificate
+		VerifyConnection: func(c tls.ConnectionState) error {
+			own, err := server.GetCertificate(nil)
+			if err == nil && !bytes.Equal(c.PeerCertificates[0].Raw, own.Certificate[0]) {
+				err = errors.New("the certificate is not this server's")
+			}
+			return err
+		},
+	}
 }
 
 // certificate is a certificate in two files.

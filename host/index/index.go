@@ -34,7 +34,7 @@ import (
 )
 
 // version is the form of the stored values. A change of state or row makes it another one.
-const version = "4"
+const version = "5"
 
 // Errors that callers branch on.
 var (

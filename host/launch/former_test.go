@@ -170,7 +170,8 @@ func TestFormerBoxHad(t *testing.T) {
 		want string
 	}{
 		{
-			"nothing is brought", launch.Task{},
+			"nothing is brought",
+			launch.Task{},
 			"a repository (--repo, --branch), a file (--file), 2 setup commands (--setup)",
 		},
 		{

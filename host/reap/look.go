@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -97,7 +96,7 @@ func (r *Reaper) begin(b Box, purpose Purpose) *look {
 	if b.Listed && b.Health == sandbox.Live {
 		f.Answer, f.Why = There, b.State
 	}
-	f.Ephemeral, _ = strconv.ParseBool(b.Labels[sandbox.LabelEphemeral]) // a box without the label is kept
+	f.Ephemeral = isEphemeral(b) || ofCommands(b) // any other box is kept
 	return &look{Reaper: r, box: b, facts: f}
 }
 

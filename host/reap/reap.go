@@ -8,9 +8,10 @@
 // gets a dead row, so that its threads get another box; it is not deleted. If its machine turns up again, the machine
 // is decided about like any other, and kept while it may have work in it.
 //
-// A box is released if nobody needs it. Its lease (package lease) records that before anything is deleted, and from
-// then on nobody can hold the box. Then each thread that used the box gets a signal, and then the box is deleted. Who
-// dies in between leaves a release on record, which the next reconciler completes.
+// A box is released if nobody needs it. One that was made for a command is needed while a thread on its row is open,
+// for ReapAfter from its last command or run on. Its lease (package lease) records the release before anything is
+// deleted, and from then on nobody can hold the box. Then each thread that used the box gets a signal, and then the box
+// is deleted. Who dies in between leaves a release on record, which the next reconciler completes.
 //
 // Look gathers facts, Decide is a pure function of them, and Settle, Replace and Remove act on its verdict. A decision
 // to release or condemn is made on a state of the lease, and is void if another holder comes before it is recorded.
@@ -73,6 +74,7 @@ type Row struct {
 // RowThread is a thread on the row of a box.
 type RowThread struct {
 	ID      string
+	Closed  bool   // a chat that was closed
 	Running bool   // its row runs
 	Run     string // that has claimed the thread; "" where the row has the run from the log
 }
@@ -138,7 +140,7 @@ type Reaper struct {
 	Unsaved func(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error)
 
 	GoneAfter time.Duration // silence of a run whose box is gone
-	ReapAfter time.Duration // time that a box with unsaved or pending work is kept after its run
+	ReapAfter time.Duration // time that a box with work, or for commands, is kept after its last run or command
 	Again     time.Duration // between the two queries of a box that seems gone
 	Author    string        // of all entries; "" for none
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
@@ -25,6 +26,7 @@ func (l *look) threads(ctx context.Context) error {
 		ids = append(ids, h.ThreadID)
 	}
 	slices.Sort(ids)
+	last := l.box.Created // use of a box for commands
 	for _, id := range slices.Compact(ids) {
 		if id == "" {
 			continue
@@ -36,6 +38,7 @@ func (l *look) threads(ctx context.Context) error {
 			return err
 		}
 		l.thread(id, t)
+		last = latest(last, t.Fold.LastExec())
 	}
 	for _, h := range l.lease.Holds {
 		if h.TTL > 0 && !h.Expired(l.lease.Now) && h.Holder != l.by.Holder {
@@ -44,14 +47,22 @@ func (l *look) threads(ctx context.Context) error {
 	}
 	switch {
 	case l.condemned():
-		last := Need{Ended: l.row.Condemned}
+		ended := l.row.Condemned
 		for _, n := range l.facts.Needs { // a run may have gone on in it
-			if n.Ended.After(last.Ended) {
-				last.Ended = n.Ended
-			}
+			ended = latest(ended, n.Ended)
 		}
 		l.facts.Ephemeral, l.facts.Needs, l.runs, l.asks = true, nil, nil, nil
-		l.need(last, l.lease.Now, thread.Run{}, true)
+		l.need(Need{Ended: ended}, l.lease.Now, thread.Run{}, true)
+	case ofCommands(l.box):
+		for _, n := range l.facts.Needs {
+			last = latest(last, n.Ended)
+		}
+		for i := range l.facts.Needs {
+			l.facts.Needs[i].Ended, l.facts.Needs[i].Since = last, l.lease.Now.Sub(last)
+		}
+		if more := l.moreCommands(); more != "" || l.facts.Needs == nil {
+			l.need(Need{Ended: last, Wanted: more}, l.lease.Now, thread.Run{}, false)
+		}
 	case len(l.facts.Needs) > 0:
 	case l.facts.For == Sweep:
 		// A launch posts its run before it makes the box, so the thread was deleted, or no run ever used the box.
@@ -60,6 +71,35 @@ func (l *look) threads(ctx context.Context) error {
 		l.need(Need{Ended: l.box.Created}, l.lease.Now, thread.Run{}, false)
 	}
 	return nil
+}
+
+// isEphemeral reports whether a box was made for a run, and goes with it.
+func isEphemeral(b Box) bool {
+	is, _ := strconv.ParseBool(b.Labels[sandbox.LabelEphemeral])
+	return is
+}
+
+// ofCommands reports whether a box was made for a command. One that was made for a run, and is kept by hand, has its
+// label.
+func ofCommands(b Box) bool {
+	return b.Labels[sandbox.LabelRow] != "" && b.Labels[sandbox.LabelRun] == "" && !isEphemeral(b)
+}
+
+// moreCommands returns why a box for commands is kept although none runs; "" where no thread can run another one in it,
+// and for a removal by hand.
+func (l *look) moreCommands() string {
+	open := func(t RowThread) bool { return !t.Closed }
+	if l.row.Dead || l.facts.For != Sweep || !slices.ContainsFunc(l.row.Threads, open) {
+		return ""
+	}
+	return "its thread may run more commands in it"
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // read returns the state of a thread.
@@ -138,7 +178,7 @@ func (l *look) thread(id string, t Thread) {
 	if last.Status == "" {
 		return
 	}
-	keep := l.named(last) && !last.Ephemeral
+	keep := l.named(last) && !last.Ephemeral && !ofCommands(l.box)
 	l.need(Need{Thread: id, Run: last.ID, Ended: last.Ended, Keep: keep}, t.Now, last, last.Provisional)
 }
 

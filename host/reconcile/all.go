@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,7 @@ func (r *Reconciler) Loop(
 	open := map[string]bool{}
 	versions := map[string]uint64{}
 	known := memory{threads: map[string]*settling{}}
+	said := map[bool]string{} // errors of the last pass over all threads, and of the last other one
 	var looking sync.WaitGroup
 	looking.Go(func() { r.looks(ctx) })
 	defer looking.Wait()
@@ -149,8 +151,8 @@ func (r *Reconciler) Loop(
 				done(id, s)
 			})
 		}
-		if err != nil && ctx.Err() == nil && r.Log != nil {
-			r.Log.Warn("reconcile pass failed for some threads", "error", err)
+		if whole := n%listEvery == 0; ctx.Err() == nil {
+			said[whole] = r.report(err, said[whole])
 		}
 		select {
 		case <-ctx.Done():
@@ -158,6 +160,24 @@ func (r *Reconciler) Loop(
 		case <-tick.C:
 		}
 	}
+}
+
+// report logs the errors of a pass, unless they are the last ones, and the end of errors. It returns those of the pass,
+// in an order of their own: threads are settled in any.
+func (r *Reconciler) report(err error, last string) (now string) {
+	if err != nil {
+		each := strings.Split(err.Error(), "\n")
+		slices.Sort(each)
+		now = strings.Join(each, "\n")
+	}
+	switch {
+	case r.Log == nil || now == last:
+	case err != nil:
+		r.Log.Warn("reconcile pass failed for some threads", "error", err)
+	default:
+		r.Log.Info("reconcile passes succeed again")
+	}
+	return now
 }
 
 // memory keeps the state of open threads between passes. The nil memory keeps nothing.

@@ -2,13 +2,16 @@ package reconcile_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // A hundred open runs are one pass with one list, a few questions at a time; and a loop tries again only at what has
@@ -76,5 +79,32 @@ func TestHangingProvider(t *testing.T) {
 	stop()
 	if err := <-over; err == nil || other.lists.Load() > 1 || other.probes.Load() > 8 {
 		t.Errorf("%v; %d lists, %d questions", err, other.lists.Load(), other.probes.Load())
+	}
+}
+
+// A loop whose provider does not answer logs it once for each kind of pass, and once that it answers again.
+func TestLoopLogsOnce(t *testing.T) {
+	w := newWorld(t)
+	w.hold(errors.New("no answer"))
+	w.post("t1", running, inBox("b1", true, ""), startedEntry)
+	var out output.Buffer
+	r := w.reconciler()
+	r.Log = slog.New(slog.NewTextHandler(&out, nil))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	passes := 0
+	err := r.Loop(ctx, time.Millisecond, func(f func(string, uint64) error) error {
+		switch passes++; passes { // each is four of the loop
+		case 4:
+			w.hold(nil)
+		case 8:
+			stop()
+		}
+		return f("t1", 1)
+	}, func(string, reconcile.State) {})
+	failed := strings.Count(out.String(), "reconcile pass failed")
+	again := strings.Count(out.String(), "reconcile passes succeed again")
+	if err != nil || failed != 2 || again != 2 {
+		t.Errorf("%v, logged %d failures and %d recoveries:\n%s", err, failed, again, out.String())
 	}
 }

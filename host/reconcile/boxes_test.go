@@ -23,7 +23,8 @@ type boxes struct {
 	hang   bool            // no question is answered
 	labels map[string]map[string]string
 	states map[string]string
-	gone   []string // those that were released
+	age    time.Duration // of all of them
+	gone   []string      // those that were released
 	opened []string
 	probes atomic.Int64
 	lists  atomic.Int64
@@ -34,6 +35,13 @@ type boxes struct {
 	deleted func(id string) // before a box is deleted; nil for nothing
 	says    string          // the log of each runner
 	unread  error           // of the log
+}
+
+// hold makes every question from here on fail with err; nil for none.
+func (b *boxes) hold(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = err
 }
 
 func (b *boxes) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
@@ -100,7 +108,8 @@ func (b *boxes) List(ctx context.Context, labels map[string]string) (all []sandb
 				Ref: sandbox.Ref{
 					Provider: "boxes",
 					ID:       id,
-				}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live, Created: time.Now(),
+				}, Labels: has, State: cmp.Or(b.states[id], "started"), Health: sandbox.Live,
+				Created: time.Now().Add(-b.age),
 			}
 			if one.State == "error" {
 				one.Health = sandbox.Gone

@@ -101,6 +101,49 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// An attached run ends on the evidence that a pass ends it on, and its box and the rest of the thread stay as they are.
+func TestEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		ahead  time.Duration
+		set    func(*world)
+		reason string // "" where it stays open
+		end    string
+	}{
+		{"its process is gone", 35 * time.Second, nil, "runner_lost", ""},
+		{"its process is gone since a moment", 20 * time.Second, nil, "", ""},
+		{"its box is gone", 3 * time.Minute, func(w *world) { gone(w); delete(w.labels, "b1") }, "box_gone", ""},
+		{"it lives", time.Hour, func(w *world) { w.runs["b1"] = true }, "", ""},
+		{"another host's box", 29 * time.Minute, func(w *world) { w.broken = sandbox.ErrForeign }, "", ""},
+		{"another host's box, for long", time.Hour, func(w *world) { w.broken = sandbox.ErrForeign }, "silent", ""},
+		{"it has ended", time.Hour, nil, "", completed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.health["b1"] = sandbox.Live
+			w.labels["b1"] = w.label("t1", "true")
+			if tt.set != nil {
+				tt.set(w)
+			}
+			w.post("t1", running, inBox("b1", true, ""), startedEntry)
+			if tt.end != "" {
+				w.post("t1", tt.end)
+			}
+			w.ahead.Store(int64(tt.ahead))
+			before := w.entries("t1")
+			if err := w.reconciler().End(t.Context(), "t1", "r1"); err != nil {
+				t.Fatal(err)
+			}
+			added := w.entries("t1")[len(before):]
+			if (tt.reason != "") != (len(added) == 2) || tt.reason != "" && !strings.Contains(added[0], tt.reason) ||
+				len(w.boxes.gone) > 0 {
+				t.Errorf("it posted %q, deleted %v", added, w.boxes.gone)
+			}
+		})
+	}
+}
+
 // A run that was launched into a box and never began is a launch that has failed; one that has begun is lost.
 func TestNeverBegan(t *testing.T) {
 	for _, tt := range []struct {

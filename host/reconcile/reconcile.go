@@ -133,6 +133,22 @@ func (r *Reconciler) After(ctx context.Context, id, run, holder string) (thread.
 	return t.run(run), err
 }
 
+// End gives one run its provisional end if it is dead, and does nothing else.
+func (r *Reconciler) End(ctx context.Context, id, run string) error {
+	p, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := p.open(ctx, id)
+	if err != nil {
+		return err
+	}
+	if open := t.run(run); open.Status == thread.StatusRunning {
+		return t.settle(ctx, open)
+	}
+	return nil
+}
+
 // thread settles one thread. urgent is set if a person waits for it.
 func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error) {
 	t, err := p.open(ctx, id)
@@ -170,12 +186,14 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 		t.pending, errs = t.pending || s.Open, append(errs, err)
 	}
 	errs = append(errs, t.reap(ctx))
-	if err = errors.Join(errs...); err == nil {
-		p.memory.keep(t)
-	}
-	return State{
+	err = errors.Join(errs...)
+	state := State{
 		Status: t.fold.Status(), Open: t.pending || err != nil, Actions: t.actions, Waits: t.waiting,
-	}, err
+	}
+	if err == nil {
+		p.memory.keep(t) // another thread's settling may take it from here on
+	}
+	return state, err
 }
 
 // settling is a thread under way. It belongs to one goroutine.

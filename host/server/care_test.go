@@ -32,6 +32,12 @@ func TestServeWithEverything(t *testing.T) {
 		Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0",
 		Access: &access, Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}
+	asked := make(chan error, 1)
+	cfg.Beside = func(ctx context.Context, s Serving) error {
+		_, err := (&thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", HTTP: s.HTTP}).Health(ctx)
+		asked <- err
+		return nil
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ready, done := make(chan string, 1), make(chan error, 1)
 	go func() { done <- Serve(ctx, cfg, func(url string) { ready <- url }) }()
@@ -40,6 +46,9 @@ func TestServeWithEverything(t *testing.T) {
 	case url = <-ready:
 	case err := <-done:
 		t.Fatal(err)
+	}
+	if err := <-asked; err != nil {
+		t.Errorf("the server asks itself: %v", err)
 	}
 	client := &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},

@@ -97,7 +97,7 @@ func TestLargeTokenQuota(t *testing.T) {
 	h := b.handler()
 	post := func(token string, size int) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", "/api/stream/arbe-thread-t1", strings.NewReader(fmt.Sprintf(
-			`{"id":"a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":%q}}`,
+			`{"id":"pi:s:a","ts":"2026-01-01T00:00:00.000Z","payload":{"type":"pi.line","session":{"id":"s"},"text":%q}}`,
 			strings.Repeat("x", size),
 		)))
 		r.Header.Set("Authorization", "Bearer "+token)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Config is the configuration of Serve.
@@ -53,6 +55,9 @@ type Config struct {
 	// Settle returns what settles a thread; nil for a server that settles none.
 	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
 
+	// SettleReads has each thread settled whose summary is read. It needs Settle.
+	SettleReads bool
+
 	// Commands returns what runs commands in the boxes of threads; nil for a server that runs none.
 	Commands func(s Serving) Commands
 
@@ -79,9 +84,10 @@ type Config struct {
 
 // Serving is a server that runs, for what works beside it.
 type Serving struct {
-	URL     string   // the base
-	Secret  []byte   // signs tokens
-	Secrets [][]byte // verify them
+	URL     string       // the base
+	HTTP    *http.Client // for requests to the server itself, whatever its certificate and the proxy of this machine
+	Secret  []byte       // signs tokens
+	Secrets [][]byte     // verify them
 	Streams *log.Log
 	Threads *index.Index    // nil where it can't be opened
 	Closing context.Context // done when waits have to end
@@ -226,7 +232,8 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	}
 	url := scheme + "://" + ln.Addr().String()
 	serving := Serving{
-		URL: url, Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
+		URL: url, HTTP: ownClient(srv.TLSConfig),
+		Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
 		Budget: s.budget, Doors: s.Doors,
 	}
 	if cfg.Settle != nil {
@@ -252,7 +259,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if cfg.Debug != "" {
 		together.Go(func() error { return httpd.ServeProfiles(ctx, cfg.Debug, cfg.Logger) })
 	}
-	if s.Settle != nil && s.Rows != nil {
+	if s.Settle != nil && cfg.SettleReads {
 		together.Go(func() error { return s.SettleLoop(ctx) })
 	}
 	if cfg.Beside != nil {
@@ -260,6 +267,16 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	}
 	ready(url)
 	return together.Wait()
+}
+
+// ownClient returns a client for the server of this process; serves is nil for one without TLS.
+func ownClient(serves *tls.Config) *http.Client {
+	client := thread.NewHTTP()
+	transport := client.Transport.(*http.Transport)
+	if transport.Proxy = nil; serves != nil {
+		transport.TLSClientConfig = httpd.OwnTLS(serves)
+	}
+	return client
 }
 
 // OpenLog opens the log in the folder dir on this machine's disk, and makes it where there is none. One process at a

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,6 +121,53 @@ func TestServeRefuses(t *testing.T) {
 		t.Errorf("the second server took the first one's address away: %v", err)
 	}
 	if err := first(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServeSettlesOnRead settles a thread with a run once its summary is read, on a server without rows, too.
+func TestServeSettlesOnRead(t *testing.T) {
+	key := []byte(strings.Repeat("k", token.MinSecret))
+	settled := make(chan string, 100)
+	url, stop := serve(t, server.Config{
+		Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), LongPoll: time.Minute, Secrets: [][]byte{key},
+		Settle: func(server.Serving) func(context.Context, string) (server.Settled, error) {
+			return func(_ context.Context, id string) (server.Settled, error) {
+				settled <- id
+				return server.Settled{}, nil
+			}
+		},
+		SettleReads: true,
+	})
+	for _, e := range []struct{ id, payload string }{
+		{"idle", `{"type":"chat","text":"hi"}`},
+		{"t1", `{"type":"signal.thread.status_changed","runId":"r1","harness":"pi","status":"running"}`},
+	} {
+		signed, err := token.Sign(key, token.Grant{
+			Stream: thread.StreamName(e.id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &thread.Client{Base: thread.BaseURL(url), Thread: e.id, Token: thread.StaticToken(signed)}
+		entry := thread.Entry{ID: "r1.running", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(e.payload)}
+		if _, err := c.Append(t.Context(), []thread.Entry{entry}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the index has the thread", func() bool {
+			_, err := c.Summary(t.Context())
+			return err == nil
+		})
+	}
+	select {
+	case id := <-settled:
+		if id != "t1" {
+			t.Errorf("settled %s", id)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was settled")
+	}
+	if err := stop(); err != nil {
 		t.Error(err)
 	}
 }

@@ -173,6 +173,7 @@ func TestCodes(t *testing.T) {
 	number := func(digits int) string {
 		return strings.TrimSuffix(chat("n", "x"), "}}") + `,"n":` + strings.Repeat("7", digits) + `}}`
 	}
+	deep := strings.Repeat("[", 600) + strings.Repeat("]", 600)
 	at := strings.TrimSuffix(chat("at", "x"), "}") + `,"at":"2026-06-01T12:00:00.000Z"}`
 	for _, tt := range []struct {
 		name, method, path, body string
@@ -198,13 +199,17 @@ func TestCodes(t *testing.T) {
 		{"a long number", "POST", path1, number(1000), 200, "", ""},
 		{"a number that is too long", "POST", path1, number(1001), 400, "invalid", "a number of 1001 characters"},
 		{"a megabyte of digits", "POST", path1, number(1 << 20), 400, "invalid", "a number of 1048576 characters"},
+		{"the same in an array", "POST", path1, "[" + number(1001) + "]", 400, "invalid", "a number of 1001 characters"},
+		{"too deep", "POST", path1, strings.Replace(number(1), `:7}`, ":"+deep+"}", 1), 400, "invalid", "nested"},
 		{"digits in a text", "POST", path1, chat("text", strings.Repeat("7", 1<<20)), 200, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := s.do(tt.method, tt.path, token, tt.body)
 			reason := ""
 			if len(a.bad) > 0 {
-				reason = a.bad[0].Reason
+				if reason = a.bad[0].Reason; a.bad[0].ID == "" {
+					t.Error("the bad entry has no id")
+				}
 			}
 			if a.status != tt.status || a.code != tt.code || !strings.Contains(reason, tt.reason) {
 				t.Errorf("got %d %s %.200q, want %d %s %q", a.status, a.code, reason, tt.status, tt.code, tt.reason)

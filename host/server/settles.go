@@ -19,7 +19,7 @@ const (
 )
 
 // settles are the threads that wait to be settled because somebody has read them. A thread waits once, and not for
-// settleRest after its last pass.
+// settleRest after its last pass. Without a SettleLoop those that fit wait for ever.
 type settles struct {
 	once  sync.Once
 	queue chan string

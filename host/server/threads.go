@@ -114,8 +114,8 @@ func (s *Server) pageOf(ctx context.Context, q index.Query, rq *rowQuery) (threa
 	return page, err
 }
 
-// threadSummary serves the summary of a thread, to readers of the list and of the thread. Where there are rows it
-// queues the thread to be settled.
+// threadSummary serves the summary of a thread, to readers of the list and of the thread. It queues a thread
+// that has had a run to be settled.
 func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	row, err := s.permitSummary(r, id)
@@ -135,7 +135,7 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 	if row != nil {
 		v = withRow(v, err == nil, *row)
 	}
-	if s.Rows != nil && v.Run != "" {
+	if v.Run != "" {
 		s.settles.add(id, time.Now())
 	}
 	s.answerJSON(r.Context(), w, v)

@@ -201,9 +201,18 @@ func (s *Screen) breathe(now time.Time) {
 // deadLine writes that the run is dead, and what to do.
 func (s *Screen) deadLine(l view.Live) {
 	mark, style := cmdline.Mark(string(l.State))
-	s.lines(style, "",
-		fmt.Sprintf("%s no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run",
-			mark, l.Silence.Truncate(tick), s.Thread))
+	then := fmt.Sprintf("if its box is gone, arbe reconcile %s ends the run", s.Thread)
+	if s.Ends {
+		then = "the run ends if its process or its box is gone"
+	}
+	s.lines(style, "", fmt.Sprintf("%s no entry from the runner for %s: %s", mark, l.Silence.Truncate(tick), then))
+}
+
+// Dead reports whether three heartbeats are missing, as the screen shows it.
+func (s *Screen) Dead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
 }
 
 // progress returns how far the run is: its age, the tool that runs, and the figures of the last heartbeat.

@@ -37,6 +37,7 @@ type Options struct {
 	Columns func() int  // the width at a time; nil, or 0 for no wrapping
 	Away    func() bool // whether the server does not answer; nil for a server that does
 	Server  string      // its address
+	Ends    bool        // the program ends the run itself if it is dead: no hint how to
 }
 
 // For returns the options for an output, from what it is and the environment.

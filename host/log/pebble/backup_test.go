@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -360,4 +361,14 @@ func TestRestoreFlips(t *testing.T) {
 		}
 	}
 	t.Logf("%d of 100 were noticed", noticed)
+}
+
+// A check that is ended returns why: main prints that, and ends with its status.
+func TestBackupInterrupted(t *testing.T) {
+	cause := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err := pebble.CheckBackup(ctx, strings.NewReader("{")); !errors.Is(err, cause) {
+		t.Error(err)
+	}
 }

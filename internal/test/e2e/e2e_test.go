@@ -70,7 +70,7 @@ func withServer(run func() int) (status int, err error) {
 	if err := os.Setenv("ARBE_DATA", data); err != nil {
 		return 1, err
 	}
-	serve := exec.Command(filepath.Join(bin, "arbe"), "serve", "--addr", "127.0.0.1:0")
+	serve := exec.Command(filepath.Join(bin, "arbe"), "serve", "--addr", "127.0.0.1:0", "--reconcile=false")
 	var log bytes.Buffer
 	serve.Stderr = &log
 	if err := serve.Start(); err != nil {

@@ -396,7 +396,7 @@ func TestLaunchFails(t *testing.T) {
 				h.env = append(h.env, "FOR_SETUP=secret-value-0001")
 			}, "the key [redacted:FOR_SETUP] is bad",
 		},
-		{"a repository that isn't there", []string{"--repo", "/no/such/repo"}, nil, "make a sandbox: "},
+		{"a folder that is no repository", []string{"--repo", "/"}, nil, "make a sandbox: "},
 		{
 			"no runner", nil, func(h *host) { h.env = append(h.env, "ARBE_RUNNER_BIN=/no/such/runner") },
 			"no runner for ",

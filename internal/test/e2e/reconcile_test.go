@@ -1,7 +1,10 @@
 package e2e_test
 
 import (
+	"bytes"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -87,7 +90,53 @@ func TestReconcileFindsDeadRunner(t *testing.T) {
 	if out, err := h.try("reconcile", "--orphan-after", "1ms", l.ThreadID); err != nil || out != "" {
 		t.Errorf("a live runner is left alone: %v\n%s", err, out)
 	}
-	runner := filepath.Join(filepath.Dir(l.WorkDir), "home", ".arbe", "bin", "arbe-pi-runner")
+	killRunner(t, filepath.Dir(l.WorkDir))
+	var out string
+	until(t, "the run is given up", func() bool {
+		var err error
+		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
+			t.Fatalf("reconcile: %v\n%s", err, out)
+		}
+		return out != ""
+	})
+	if !strings.Contains(out, "orphaned "+l.ThreadID+" runner_lost") || !strings.Contains(out, "reaped "+l.ThreadID) {
+		t.Errorf("reconcile: %s", out)
+	}
+}
+
+// An attached run whose runner and keeper were killed ends: arbe run asks about the box. Nobody else does here.
+func TestAttachedFindsDeadRunner(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
+	cmd := h.command(h.with("run", []string{"--thread", h.thread, "--", "slowly"})...)
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the model is asked", func() bool { return len(h.model.Requests()) > 0 })
+	boxes, err := filepath.Glob(filepath.Join(h.data, "boxes", "*"))
+	if err != nil || len(boxes) != 1 {
+		t.Fatalf("boxes %v, %v", boxes, err)
+	}
+	killRunner(t, boxes[0])
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("arbe run ended with %v, want 1", err)
+	}
+	if out := printed.String(); !strings.Contains(out, ": the run ends if its process or its box is gone") ||
+		!strings.Contains(out, "runner_lost") {
+		t.Errorf("it printed\n%s", out)
+	}
+	if got := h.arbe("thread", "status", h.thread); got != thread.StatusFailed {
+		t.Errorf("the run is %s", got)
+	}
+}
+
+// killRunner kills the runner in a local box, with its keeper, so that nobody ends the run.
+func killRunner(t *testing.T, box string) {
+	t.Helper()
+	runner := filepath.Join(box, "home", ".arbe", "bin", "arbe-pi-runner")
 	killed := 0
 	until(t, "no process of the runner is left", func() bool {
 		pids := processesOf(t, runner)
@@ -100,17 +149,6 @@ func TestReconcileFindsDeadRunner(t *testing.T) {
 	})
 	if killed < 2 {
 		t.Errorf("killed %d processes, want the keeper and the worker", killed)
-	}
-	var out string
-	until(t, "the run is given up", func() bool {
-		var err error
-		if out, err = h.try("reconcile", "--orphan-after", "1s", l.ThreadID); err != nil {
-			t.Fatalf("reconcile: %v\n%s", err, out)
-		}
-		return out != ""
-	})
-	if !strings.Contains(out, "orphaned "+l.ThreadID+" runner_lost") || !strings.Contains(out, "reaped "+l.ThreadID) {
-		t.Errorf("reconcile: %s", out)
 	}
 }
 

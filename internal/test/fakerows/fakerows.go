@@ -42,6 +42,7 @@ type box struct {
 // row is the row of a thread.
 type row struct {
 	status, box, run string
+	closed           bool
 	claimed, version time.Time
 }
 
@@ -55,6 +56,20 @@ func (s *Store) Thread(id, box string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.threads[id] = &row{status: "idle", box: box, version: time.Now()}
+}
+
+// Close closes a thread.
+func (s *Store) Close(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.threads[id].closed = true
+}
+
+// Delete deletes the row of a thread.
+func (s *Store) Delete(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.threads, id)
 }
 
 // Box returns the row of a thread's box; the zero Row for none.
@@ -304,7 +319,9 @@ func (r Rows) Row(_ context.Context, id string) (now reap.Row, is bool, err erro
 		for _, t := range slices.Concat(on, b.last) {
 			if on := slices.Contains(on, t); on {
 				row := r.threads[t]
-				now.Threads = append(now.Threads, reap.RowThread{ID: t, Running: row.status == "running", Run: row.run})
+				now.Threads = append(now.Threads, reap.RowThread{
+					ID: t, Closed: row.closed, Running: row.status == "running", Run: row.run,
+				})
 			} else {
 				now.Threads = append(now.Threads, reap.RowThread{ID: t})
 			}

@@ -21,7 +21,7 @@ const stops = `
 	create table stops (place text);
 	create function stop() returns trigger language plpgsql as $$
 	begin
-		if exists (select from stops where place = tg_argv[0]) then
+		if exists (select from public.stops where place = tg_argv[0]) then
 			perform pg_advisory_xact_lock(4242);
 		end if;
 		return coalesce(new, old);

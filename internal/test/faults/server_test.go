@@ -69,7 +69,7 @@ func (v *service) start(t *testing.T) {
 		t.Error(err)
 		return
 	}
-	v.cmd = v.arbe(append([]string{"serve", "--addr", v.addr}, v.args...)...)
+	v.cmd = v.arbe(append([]string{"serve", "--addr", v.addr, "--reconcile=false"}, v.args...)...)
 	if v.wrap != nil {
 		v.wrap(v.cmd)
 	}

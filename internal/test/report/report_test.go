@@ -31,7 +31,7 @@ func TestTally(t *testing.T) {
 		want     []string
 		not      string
 	}{
-		{"passed", ok + passes, true, 0, []string{"ok  \tp\t1.2s\n", "1 tests passed, 0 skipped"}, "quiet"},
+		{"passed", ok + passes, true, 0, []string{"ok  \tp\t1.2s\n", "1 tests passed, 0 skipped", "\nthe longest: p 1 s\n"}, "quiet"},
 		{
 			"skipped", ok + skipped("no reason") + passes, false, 0,
 			[]string{"1 skipped", "p TestB: b_test.go:1: no reason\n"},

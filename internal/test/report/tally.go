@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -139,9 +140,27 @@ func excused(reason string) string {
 	return ""
 }
 
-// summary prints the counts and returns the exit status.
+// longest returns the packages that took longest, the last part of each name with its time.
+func (t *tally) longest() string {
+	names := slices.SortedFunc(maps.Keys(t.took), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.took[b], t.took[a]), cmp.Compare(a, b))
+	})
+	names = names[:min(len(names), 8)]
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %.0f s", strings.TrimPrefix(name, module), t.took[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+// module begins the names of this module's packages.
+const module = "arbe.0sk.ar/runner/"
+
+// summary prints the counts and the packages that took longest, and returns the exit status.
 func (t *tally) summary(took time.Duration, ci bool) int {
 	fmt.Fprintf(t.w, "%d tests passed, %d skipped, in %.0f s\n", t.passed, len(t.skips), took.Seconds())
+	if longest := t.longest(); longest != "" {
+		fmt.Fprintf(t.w, "the longest: %s\n", longest)
+	}
 	status := 0
 	for _, s := range t.skips {
 		feature := excused(s.reason)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ func (d *doorServer) checkRenewed() {
 // columns are the holders of the table.
 var columns = []string{
 	"none", "read", "write", "run", "command", "renew", "delete", "list", "owner", "member", "other", "page", "session",
-	"share",
+	"share", "login", "other login",
 }
 
 // cell is one of the table: who asks, in which row. Its entry, and the thread of a row that deletes one, are its own.
@@ -221,6 +222,13 @@ var doors = []door{
 	{name: "GET `/t/T`, the page", target: "/t/{T}", pass: 200},
 	{name: "GET `/t/…`, the page of another thread", target: "/t/t2", pass: 200},
 	{name: "GET `/t/T/raw/E`", target: "/t/{T}/raw/r1.running", pass: 200},
+	{name: "GET `/live`, the page's list", target: "/live", pass: 200},
+	{name: "GET `/t/T/live`", target: "/t/{T}/live?after=0", pass: 200},
+	{name: "GET `/t/T/older`", target: "/t/{T}/older", pass: 400}, // it names no place
+	{name: "GET `/t/T/newer`", target: "/t/{T}/newer", pass: 400}, // it names no place
+	{name: "GET `/t/T/find`", target: "/t/{T}/find", pass: 400},   // it looks for nothing
+	{name: "GET `/t/T/image/E/N`", target: "/t/{T}/image/picture/0", pass: 200},
+	{name: "GET `/t/T/session`", target: "/t/{T}/session", pass: 200},
 	{name: "POST `/t/T/chat`", target: "/t/{T}/chat", body: fixed(`{"text":"hi"}`), pass: 201},
 	{name: "POST `/t/T/cancel`", target: "/t/{T}/cancel", body: fixed(`{}`), pass: 201},
 	{name: "POST `/t/T/share`", target: "/t/{T}/share", body: fixed(`{"hours":"1"}`), pass: 201},
@@ -228,6 +236,14 @@ var doors = []door{
 	{name: "GET `/share/codes`", target: "/share/codes?thread=t1", pass: 200},
 	{name: "POST `/share/codes`", body: fixed(`{"thread":"t1"}`), pass: 201},
 	{name: "DELETE `/share/codes`", target: "/share/codes?thread=t2", pass: 200},
+	{name: "GET `/login`", pass: 200},
+	{name: "GET `/share`", pass: 200},
+	{name: "POST `/login`: a wrong code", target: "/login", body: fixed(`{"code":"x"}`), pass: 200},
+	{name: "POST `/share`: a wrong code", target: "/share", body: fixed(`{"code":"x"}`), pass: 200},
+	{name: "GET `/login/state`", pass: 204},
+	{name: "GET `/assets/H/N`", target: "{asset}", pass: 200},
+	{name: "POST `/t/T/revoke`", target: "/t/{T}/revoke", pass: 200}, // it ends the share
+	{name: "POST `/logout`", pass: 303},                              // it ends the logins
 }
 
 // doorServer is a server with two houses, and who asks it.
@@ -235,6 +251,7 @@ type doorServer struct {
 	*houseServer
 	secret  []byte
 	cookies map[string]*http.Cookie
+	asset   string // the path of one
 }
 
 func startDoors(t *testing.T) *doorServer {
@@ -243,7 +260,7 @@ func startDoors(t *testing.T) *doorServer {
 	d.end()
 	keys := filepath.Join(t.TempDir(), "keys")
 	d.do("secret", "key", "new", keys)
-	d.serve("--secret-keys", keys, "--orphan-after", "1h")
+	d.serve("--secret-keys", keys)
 	var data string
 	for _, v := range d.env {
 		if dir, is := strings.CutPrefix(v, "ARBE_DATA="); is {
@@ -258,22 +275,32 @@ func startDoors(t *testing.T) *doorServer {
 	d.tokens["page"] = strings.TrimSpace(d.do("token", "mint", "--scope", "page"))
 	running := posted("r1.running", runSignal("signal.thread.status_changed", "r1", `,"status":"running"`))(cell{})
 	command := posted("c9.exec.0", `"payload":{"type":"signal.exec.started","execId":"c9","command":"x","timeoutMs":1000}`)
+	picture := posted("picture", `"payload":{"type":"pi.tool_result","toolCallId":"c","toolName":"read","isError":false,`+
+		`"message":{"role":"toolResult","content":[{"type":"image","mimeType":"image/png","data":"iVBORw0KGgo="}]},`+
+		`"session":{"id":"s","index":9}}`)(cell{})
 	for _, id := range []string{"t1", "t2"} {
 		d.tokens["host"] = d.sign("write", id)
-		d.want(200, "", "host", "POST", "/api/stream/arbe-thread-"+id, "["+running+","+command(cell{})+"]")
+		d.want(200, "", "host", "POST", "/api/stream/arbe-thread-"+id, "["+running+","+command(cell{})+","+picture+"]")
 	}
+	cookie := func(who, at, code string) {
+		_, header, _ := d.send("POST", at, `{"code":"`+code+`"}`, "", nil)
+		made := (&http.Response{Header: header}).Cookies()
+		if len(made) != 1 {
+			t.Fatalf("%s: %v", at, header)
+		}
+		d.cookies[who] = made[0]
+	}
+	_, _, page := d.send("GET", "/login", "", "", nil)
+	d.asset = string(regexp.MustCompile(`/assets/[^"]+`).Find(page))
+	cookie("login", "/login", d.tokens["cid"])
+	cookie("other login", "/login", d.tokens["bob"])
 	for who, at := range map[string]string{"session": "/login", "share": "/share"} {
 		var link struct{ Code string }
 		status, _, answer := d.send("POST", at+"/codes", `{"thread":"t1"}`, d.tokens["page"], nil)
 		if err := json.Unmarshal(answer, &link); err != nil || status != http.StatusCreated {
 			t.Fatalf("%v, %d %s", err, status, answer)
 		}
-		_, header, _ := d.send("POST", at, `{"code":"`+link.Code+`"}`, "", nil)
-		made := (&http.Response{Header: header}).Cookies()
-		if len(made) != 1 {
-			t.Fatalf("%s: %v", at, header)
-		}
-		d.cookies[who] = made[0]
+		cookie(who, at, link.Code)
 	}
 	return d
 }
@@ -335,7 +362,7 @@ func (d *doorServer) try(row door, c cell) string {
 	if row.body != nil {
 		body = row.body(c)
 	}
-	target = strings.ReplaceAll(target, "{T}", id)
+	target = strings.NewReplacer("{T}", id, "{asset}", d.asset).Replace(target)
 	status, header, answer := d.send(method, target, body, d.sign(c.who, id), d.cookies[c.who])
 	if strings.HasPrefix(target, "/api/") {
 		if err := wire.CheckExchange(wire.Exchange{
@@ -374,6 +401,9 @@ func (d *doorServer) send(
 		d.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == "text/event-stream" {
+		return resp.StatusCode, resp.Header, nil // it does not end
+	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		d.t.Fatal(err)
@@ -461,5 +491,20 @@ func checkRoutes(t *testing.T) {
 	}
 	if n < 20 {
 		t.Errorf("%d operations in docs/openapi.yaml", n)
+	}
+	b, err = os.ReadFile("../../../host/page/page.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := regexp.MustCompile(`"([A-Z]+) (/\S*)":`).FindAllStringSubmatch(string(b), -1)
+	short = strings.NewReplacer("{thread}", "T", "{entry}", "E", "{n}", "N", "{hash}", "H", "{name}", "N", "{$}", "")
+	for _, route := range routes {
+		name := route[1] + " `" + short.Replace(route[2]) + "`"
+		if !slices.ContainsFunc(doors, func(d door) bool { return strings.HasPrefix(d.name, name) }) {
+			t.Errorf("the table lacks %s", name)
+		}
+	}
+	if len(routes) < 20 {
+		t.Errorf("%d routes in host/page", len(routes))
 	}
 }

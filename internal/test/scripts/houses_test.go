@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestHouses drives the rows of two houses over HTTP, on a real server and a real Postgres.
@@ -20,7 +19,7 @@ func TestHouses(t *testing.T) {
 	s.whoMayWhat()
 	s.threads()
 	s.tasks()
-	s.deletes()
+	s.deletes(keys)
 	s.environments()
 	s.secrets()
 	s.away()
@@ -214,8 +213,8 @@ func signal(id, payload string) string {
 	return `{"id":"` + id + `","ts":"2026-01-01T00:00:00.000Z","payload":{"runId":"r1","harness":"pi",` + payload + `}}`
 }
 
-// deletes deletes threads, of which one has a run, and has a run settled by reading its thread.
-func (s *houseServer) deletes() {
+// deletes deletes threads, of which one has a run that the server has to settle first.
+func (s *houseServer) deletes(keys string) {
 	t := s.t
 	s.want(201, "", "ann", "POST", "/api/threads", `{"id":"top"}`)
 	s.want(201, "", "ann", "POST", "/api/threads", `{"id":"below","parent":"top","agent":"`+bot+`"}`)
@@ -234,10 +233,10 @@ func (s *houseServer) deletes() {
 	s.want(409, "running", "ann", "DELETE", "/api/threads/mine", "")
 	s.want(200, `"status":"running"`, "ann", "GET", "/api/threads/mine", "")
 
-	// The run is silent, by a clock of seconds: a read of its thread has it settled.
-	posted := time.Now()
-	s.until("the run is silent", func() bool { return time.Since(posted) > 2*time.Second })
-	s.until("a read settles the thread", func() bool {
+	// The run is silent for too long.
+	s.end()
+	s.serve("--secret-keys", keys, "--orphan-after", "1s")
+	s.until("the server settles the thread", func() bool {
 		_, answer := s.ask("cid", "GET", "/api/threads/below", "")
 		return strings.Contains(answer, `"status":"failed"`)
 	})

@@ -107,7 +107,7 @@ func (s *houseServer) do(args ...string) string {
 func (s *houseServer) serve(flags ...string) {
 	s.t.Helper()
 	s.cmd = exec.Command(arbe, append([]string{
-		"serve", "--addr", "127.0.0.1:0", "--access-log", "-", "--orphan-after", "1ms",
+		"serve", "--addr", "127.0.0.1:0", "--access-log", "-", "--orphan-after", "1h",
 	}, flags...)...)
 	s.cmd.Env, s.cmd.Stderr = s.env, &s.said
 	if err := s.cmd.Start(); err != nil {

@@ -1,6 +1,7 @@
 package thread
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 type policy struct {
 	tries   int           // at most; 0 for as long as the context allows
 	attempt time.Duration // timeout of one try, answer included, plus the time of its body at slowest; 0 for none
+	wait    time.Duration // before the second try; 0: firstWait
 }
 
 var (
@@ -28,6 +30,8 @@ var (
 	slowFinishPolicy = policy{tries: 0, attempt: time.Minute}
 	// renewPolicy is for a fresh token. The current one may still be valid.
 	renewPolicy = policy{tries: 2, attempt: 10 * time.Second}
+	// reachPolicy is for Reach. Its waits bridge a restart of the server.
+	reachPolicy = policy{tries: 3, attempt: 10 * time.Second, wait: 2 * time.Second}
 	// readPolicy is for reads. A long-poll takes as long as the server waits.
 	readPolicy = policy{tries: 4, attempt: 0}
 )
@@ -62,7 +66,7 @@ func retrying(hc *http.Client, p policy, bytes int, seen func(*http.Response, er
 	return &retryablehttp.Client{
 		HTTPClient:   &one,
 		RetryMax:     tries,
-		RetryWaitMin: firstWait,
+		RetryWaitMin: cmp.Or(p.wait, firstWait),
 		RetryWaitMax: mostWait,
 		Backoff:      backoff,
 		CheckRetry: func(ctx context.Context, resp *http.Response, err error) (bool, error) {

@@ -76,7 +76,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (p *program) run(args []string) int {
 	commands := []*cli.Command{
 		p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.hydrateCommand(), p.decideCommand(),
-		p.execCommand(), p.statusCommand(), p.versionCommand(),
+		p.execCommand(), p.reachCommand(), p.statusCommand(), p.versionCommand(),
 	}
 	for _, c := range commands {
 		c.Before = p.outrank

@@ -178,9 +178,9 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 			logTo = f
 		}
 	}
-	log := p.log(c, logTo, p.byHand && !p.job.PTY)
+	log := p.log(c, logTo, p.byHand && !p.job.PTY).With("thread", s.thread, "run", p.job.RunID)
 	client := s.client(log)
-	ctx, abandon, stop := untilSignal(c.Context, log.With("thread", s.thread, "run", p.job.RunID), p.job.Signals...)
+	ctx, abandon, stop := untilSignal(c.Context, log, p.job.Signals...)
 	defer stop()
 	var tty *os.File
 	if p.job.PTY {
@@ -193,7 +193,7 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
 		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"),
 		Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
-		Client: client, Redact: s.redact, Log: log.With("thread", s.thread, "run", p.job.RunID),
+		Client: client, Redact: s.redact, Log: log,
 		ByHand: p.byHand, Stdout: p.stdout, Stderr: p.screen, TTY: tty,
 		Live: c.Bool("live"), Idle: c.Duration("idle"), CloseInput: p.keeper.CloseInput,
 		Keeper: p.job.Keeper, Folder: p.folder, Restarts: p.job.Worker, Unwritable: p.job.Unwritable,

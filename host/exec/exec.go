@@ -266,6 +266,9 @@ func (h *Host) fire(ctx context.Context, p Posted) (sandbox.Sandbox, error) {
 	if err != nil {
 		return box, err
 	}
+	if err := launch.Reach(ctx, box, env); err != nil {
+		return box, err
+	}
 	cwd := p.Cwd
 	if !path.IsAbs(cwd) {
 		cwd = path.Join(box.WorkDir(), cwd)

@@ -10,7 +10,9 @@
 //     lease.
 //  3. <run>.sandbox, with the work after the run.
 //  4. the content of the box: the runner, the agent, the user's files and setup. Each step is on the thread.
-//  5. the runner, detached. Its token is in its environment and nowhere else.
+//  5. one question to the thread server from inside the box, by the runner and with its token. A box that can't reach
+//     the server, or whose token is refused, is a launch that fails.
+//  6. the runner, detached. Its token is in its environment and nowhere else.
 //
 // A launch that fails posts a provisional end, and deletes the box that it made, unless a runner may run in it, or the
 // row of the box is live: other threads may use it then.
@@ -269,6 +271,15 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 	if err := g.prepare(ctx, box, fresh); err != nil {
 		return box, fresh, err
 	}
+	env, err := g.environment(box)
+	if err != nil {
+		return box, fresh, err
+	}
+	// Before other threads can use the box.
+	reach := func() error { return Reach(ctx, box, env) }
+	if err := g.steps.do(ctx, "", "asking in the sandbox for the thread server", reach); err != nil {
+		return box, fresh, err
+	}
 	if g.row != nil {
 		if err := g.row.Ready(ctx); err != nil {
 			return box, fresh, err
@@ -290,7 +301,7 @@ func (g *launching) provision(ctx context.Context, done *Launched) (box sandbox.
 		}
 	}
 	g.progress("starting the runner")
-	if done.Process, err = g.fire(ctx, box, done.Resume); err != nil {
+	if done.Process, err = g.fire(ctx, box, done.Resume, env); err != nil {
 		// The runner may be running although the answer is lost. Those of other threads may be in the box, too.
 		runs, lerr := g.runs(context.WithoutCancel(ctx), box.Ref().ID, sandbox.Process{Run: g.Run})
 		if lerr == nil && runs {

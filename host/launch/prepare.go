@@ -2,10 +2,8 @@ package launch
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,7 +16,6 @@ import (
 const (
 	runnerPath = sandbox.RunnerPath
 	npmPrefix  = ".npm-global" // of the agent, if the box has none
-	runnerLog  = ".arbe/runner.log"
 )
 
 // CommandLogs is the folder of the logs of commands in a box, relative to the home folder of its user.
@@ -183,56 +180,4 @@ func sh(
 		return "", &outputError{res.ExitCode, words}
 	}
 	return string(res.Stdout), nil
-}
-
-// fire starts the runner. Its settings and tokens are in its environment, which only the box's own user can read.
-func (g *launching) fire(ctx context.Context, box sandbox.Sandbox, resume string) (sandbox.Process, error) {
-	t := g.Task
-	author := cmp.Or(t.Driver, t.Author, t.Env["ARBE_AUTHOR_ID"])
-	write, renew, err := g.Tokens(t.Thread, t.Run, author)
-	if err != nil {
-		return sandbox.Process{}, err
-	}
-	env := map[string]string{}
-	maps.Copy(env, t.Env)
-	maps.Copy(env, map[string]string{
-		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_SANDBOX": box.Ref().String(),
-		"ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
-	})
-	if t.Limit > 0 {
-		env[variableLimit] = t.Limit.String()
-	}
-	if len(g.secret) > 0 {
-		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
-	}
-	if author != "" {
-		env["ARBE_AUTHOR_ID"] = author
-	}
-	argv := []string{
-		"sh", "-c", inPath + `exec "$HOME/` + runnerPath + `" "$@"`, "sh",
-		"run", "--harness", t.Harness, "--cwd", box.WorkDir(),
-	}
-	if t.Model != "" {
-		argv = append(argv, "--model", t.Model)
-	}
-	if resume != "none" {
-		argv = append(argv, "--resume")
-	}
-	if resume == "hydrate" {
-		argv = append(argv, "--hydrate")
-	}
-	if t.Live {
-		argv = append(argv, "--live")
-	}
-	if t.Idle > 0 {
-		argv = append(argv, "--idle", t.Idle.String())
-	}
-	for _, a := range t.Args {
-		argv = append(argv, "--agent-arg", a)
-	}
-	p, err := box.Detach(ctx, sandbox.Command{Argv: argv, Env: env}, runnerLog)
-	if err != nil {
-		return p, fmt.Errorf("start the runner: %w", err)
-	}
-	return p, nil
 }

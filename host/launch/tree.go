@@ -44,7 +44,7 @@ find . -cnewer "$HOME/` + copiedMark + `" -print | head -n 1`
 
 // Worked reports whether a runner or a command was ever started in a box. In any other box nobody has left work.
 func Worked(ctx context.Context, box sandbox.Sandbox) (bool, error) {
-	worked, err := prints(ctx, box, `ls -d "$HOME/`+runnerLog+`" "$HOME/`+CommandLogs+`" 2>/dev/null || :`)
+	worked, err := prints(ctx, box, `ls -d "$HOME/`+sandbox.RunnerLog+`" "$HOME/`+CommandLogs+`" 2>/dev/null || :`)
 	if err != nil {
 		return false, fmt.Errorf("look for a runner's traces: %w", err)
 	}

@@ -3,6 +3,10 @@ package reconcile_test
 import (
 	"cmp"
 	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +33,8 @@ type boxes struct {
 	asked  func(id string) // while a question is on its way
 
 	deleted func(id string) // before a box is deleted; nil for nothing
+	says    string          // the log of each runner
+	unread  error           // of the log
 }
 
 // hold makes every question from here on fail with err; nil for none.
@@ -42,7 +48,7 @@ func (b *boxes) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.opened = append(b.opened, id)
-	return &box{id: id}, nil
+	return &box{id: id, boxes: b}, nil
 }
 
 func (b *boxes) Probe(ctx context.Context, id string) (sandbox.Health, string, error) {
@@ -117,5 +123,27 @@ func (b *boxes) List(ctx context.Context, labels map[string]string) (all []sandb
 // box is one of them.
 type box struct {
 	sandbox.Sandbox
-	id string
+	id    string
+	boxes *boxes
+}
+
+// Exec runs the script that reads the runner's log, in a home folder with that log.
+func (b *box) Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+	if b.boxes.unread != nil {
+		return sandbox.Result{ExitCode: -1}, b.boxes.unread
+	}
+	home, err := os.MkdirTemp("", "")
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	defer os.RemoveAll(home)
+	log := filepath.Join(home, sandbox.RunnerLog)
+	err = errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.WriteFile(log, []byte(b.boxes.says), 0o600))
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	out, err := cmd.Output()
+	return sandbox.Result{Stdout: out}, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/reap"
@@ -19,13 +20,15 @@ const (
 	lostAfter = 30 * time.Second // its process is gone; for a box that is gone see package reap
 
 	waitingLostAfter = 90 * time.Second // the same, where it waits for a chat and posts every 60 s
+	unbegunAfter     = 5 * time.Minute  // its runner is alive, and has never reached the server
 )
 
 // Reasons of a provisional end.
 const (
-	reasonGone   = "box_gone"
-	reasonLost   = "runner_lost"
-	reasonSilent = "silent"
+	reasonGone    = "box_gone"
+	reasonLost    = "runner_lost"
+	reasonSilent  = "silent"
+	reasonUnbegun = "not_begun" // on the thread it is a launch that has failed
 )
 
 // evidence is the evidence about an open run.
@@ -33,6 +36,7 @@ type evidence struct {
 	reap.Evidence
 	Silence  time.Duration // since its newest entry, or since the log could be written, whichever is later
 	NoAnswer bool          // the provider of its box does not answer
+	Unbegun  bool          // its runner has posted nothing
 }
 
 // judge returns the reason why a run is dead; "" if it may be alive.
@@ -40,6 +44,7 @@ type evidence struct {
 //	runner not running  30 s of silence       runner_lost; box_gone where its box is gone, too
 //	box gone            2 min of silence      box_gone
 //	runner running      any                   "": its network or its server is down
+//	  and never began   5 min                 not_begun: it works on, and its own end replaces this one
 //	no evidence         orphanAfter           silent
 //	no answer           2 × orphanAfter       silent
 func judge(e evidence, orphanAfter time.Duration) string {
@@ -49,6 +54,8 @@ func judge(e evidence, orphanAfter time.Duration) string {
 		return reasonGone
 	case lost:
 		return reasonLost
+	case e.Unbegun && e.Runner == reap.Alive && e.Silence >= min(unbegunAfter, orphanAfter):
+		return reasonUnbegun
 	case e.Runner != reap.Alive && !e.NoAnswer && e.Silence >= orphanAfter,
 		e.NoAnswer && e.Silence >= 2*orphanAfter:
 		return reasonSilent
@@ -81,7 +88,7 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	e := evidence{Evidence: seen, Silence: silence, NoAnswer: err != nil}
+	e := evidence{Evidence: seen, Silence: silence, NoAnswer: err != nil, Unbegun: run.Started == nil}
 	if judge(e, orphanAfter) == "" {
 		return err
 	}
@@ -93,20 +100,24 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	if !ok || now.Status != thread.StatusRunning {
 		return nil
 	}
-	e.Silence = t.silence(now)
-	why := e.Why
+	e.Silence, e.Unbegun = t.silence(now), now.Started == nil
+	why, log := e.Why, ""
 	reason := judge(e, orphanAfter)
 	switch reason {
 	case "":
 		return err
 	case reasonSilent:
 		why = fmt.Sprintf("no entry for %v", e.Silence.Round(time.Second))
+	case reasonUnbegun:
+		const lives = "it is running in %s, and has posted nothing for %v"
+		why = fmt.Sprintf(lives, boxOf(now), e.Silence.Round(time.Second))
+		log = t.runnerLog(ctx, now)
 	}
 	base := t.base(now)
 	_, perr := t.post(
 		ctx,
 		t.client,
-		t.entry(base+".orphan.0", "", death(now, reason, why, e.Silence)),
+		t.entry(base+".orphan.0", "", death(now, reason, why, log, e.Silence)),
 		t.entry(
 			base+".orphan.1",
 			"",
@@ -123,12 +134,12 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 }
 
 // death is the first entry of a provisional end. A run that was launched into a box and never began, as where the
-// server refuses its token, is a launch that has failed.
-func death(run thread.Run, reason, why string, silence time.Duration) any {
+// server refuses its token, is a launch that has failed. log is the end of its runner's; "" for none.
+func death(run thread.Run, reason, why, log string, silence time.Duration) any {
 	if run.Sandbox != nil && run.Started == nil {
 		return thread.Failed{
 			Signal: signal(run, thread.TypeFailed), ErrorClass: outcome.ClassLaunch,
-			Message: "the runner did not begin the run: " + why,
+			Message: "the runner did not begin the run: " + why, StderrTail: log,
 		}
 	}
 	return thread.Orphaned{
@@ -161,7 +172,7 @@ func (t *settling) look(ctx context.Context, run thread.Run) (reap.Evidence, err
 	if in == nil || t.views[in.Provider] == nil {
 		return reap.Evidence{}, nil
 	}
-	ref := sandbox.Ref{Provider: in.Provider, ID: in.Ref}
+	ref := boxOf(run)
 	p := reap.RunnerOf(run)
 	e, err := t.reaper(t.views[ref.Provider]).Evidence(ctx, ref, &p)
 	if run.Started == nil && e.Runner == reap.Dead {
@@ -171,4 +182,35 @@ func (t *settling) look(ctx context.Context, run thread.Run) (reap.Evidence, err
 		t.gone = append(t.gone, ref)
 	}
 	return e, err
+}
+
+// boxOf returns the box of a run that has one.
+func boxOf(run thread.Run) sandbox.Ref {
+	in := run.Box()
+	return sandbox.Ref{Provider: in.Provider, ID: in.Ref}
+}
+
+// lastLog prints the end of the runner's log without the lines of other runs than $1.
+const lastLog = `sed "/ run=/{/ run=$1\( \|\$\)/!d;}" "$HOME/` + sandbox.RunnerLog + `" | tail -n 20 | tail -c 4000`
+
+// runnerLog returns the end of the log of a run's runner, which is what a person would read next; "" if it can't be
+// read.
+func (t *settling) runnerLog(ctx context.Context, run thread.Run) string {
+	ref, text := boxOf(run), ""
+	v := t.views[ref.Provider]
+	err := v.ask(ctx, func(ctx context.Context) error {
+		box, err := v.Open(ctx, ref.ID)
+		if err != nil {
+			return err
+		}
+		res, err := box.Exec(ctx, sandbox.Command{
+			Argv: []string{"sh", "-c", lastLog, "sh", run.ID}, Timeout: callTimeout / 2,
+		})
+		text = strings.ToValidUTF8(strings.TrimSpace(string(res.Stdout)), "\uFFFD")
+		return err
+	})
+	if err != nil && t.r.Log != nil {
+		t.r.Log.Warn("read the runner's log", "thread", t.id, "run", run.ID, "error", err)
+	}
+	return text
 }

@@ -174,6 +174,56 @@ func TestNeverBegan(t *testing.T) {
 	}
 }
 
+// A run whose runner lives on in its box without ever reaching the server gets a provisional end, with the runner's
+// log. Its box stays, and its own end replaces that one.
+func TestRunnerWithoutWay(t *testing.T) {
+	const log = `level=WARN msg="no answer from the thread server; retrying" thread=t1 run=r1 url=http://x
+panic: of nobody's
+level=INFO msg="agent started" thread=t2 run=r12
+level=INFO msg="agent started" thread=t1 run=r1
+`
+	for _, tt := range []struct {
+		name   string
+		unread error
+		tail   string
+	}{
+		{"its log", nil, `"stderrTail":"level=WARN msg=\"no answer from the thread server; retrying\" thread=t1 run=r1 ` +
+			`url=http://x\npanic: of nobody's\nlevel=INFO msg=\"agent started\" thread=t1 run=r1"`},
+		{"without its log", errors.New("no answer"), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.health["b1"], w.runs["b1"], w.labels["b1"] = sandbox.Live, true, w.label("t1", "true")
+			w.says, w.unread = log, tt.unread
+			w.post("t1", running, inBox("b1", true, ""))
+			settle := func(ahead time.Duration, status string, actions int) {
+				t.Helper()
+				w.ahead.Store(int64(ahead))
+				s, err := w.reconciler().Thread(t.Context(), "t1")
+				if err != nil || s.Status != status || len(s.Actions) != actions || len(w.gone) > 0 {
+					t.Errorf("after %v: %+v, %v, deleted %v", ahead, s, err, w.gone)
+				}
+			}
+			settle(4*time.Minute, "running", 0)
+			settle(6*time.Minute, "failed", 1)
+			settle(100*time.Hour, "failed", 0)
+			all := w.entries("t1")
+			if !strings.Contains(all[2], `r1.orphan.0 {"type":"signal.thread.pi_failed"`) ||
+				!strings.Contains(all[2], `"errorClass":"launch"`) || !strings.Contains(all[2], tt.tail) ||
+				!strings.Contains(all[2], "did not begin the run: it is running in boxes:b1, and has posted nothing") {
+				t.Errorf("the thread has\n%s", strings.Join(all, "\n"))
+			}
+			w.runs["b1"] = false
+			w.post("t1", startedEntry, answer, completed)
+			w.ahead.Store(int64(100*time.Hour + time.Minute))
+			if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || s.Status != "completed" {
+				t.Errorf("with its own end: %+v, %v", s, err)
+			}
+		})
+	}
+}
+
 // An outage of the server is no silence of the runs: it counts from when the log could be written again.
 func TestOutageOrphansNoRun(t *testing.T) {
 	w := newWorld(t)

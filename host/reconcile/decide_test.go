@@ -12,6 +12,11 @@ func TestJudge(t *testing.T) {
 	seen := func(gone bool, runner reap.Life, silence time.Duration) evidence {
 		return evidence{Evidence: reap.Evidence{Gone: gone, Runner: runner}, Silence: silence}
 	}
+	unbegun := func(runner reap.Life, silence time.Duration) evidence {
+		e := seen(false, runner, silence)
+		e.Unbegun = true
+		return e
+	}
 	for _, tt := range []struct {
 		name string
 		e    evidence
@@ -24,6 +29,9 @@ func TestJudge(t *testing.T) {
 		{"dead, and silent", seen(false, reap.Dead, 30*time.Second), reasonLost},
 		{"dead, and heard of", seen(false, reap.Dead, 30*time.Second-1), ""},
 		{"alive", seen(false, reap.Alive, 100*time.Hour), ""},
+		{"alive, and never began", unbegun(reap.Alive, 5*time.Minute), reasonUnbegun},
+		{"alive, and may begin", unbegun(reap.Alive, 5*time.Minute-1), ""},
+		{"not known, and never began", unbegun(reap.LifeUnknown, 5*time.Minute), ""},
 		{"not known", seen(false, reap.LifeUnknown, limit), reasonSilent},
 		{"not known, not for long", seen(false, reap.LifeUnknown, limit-1), ""},
 		{"no answer", evidence{NoAnswer: true, Silence: 2*limit - 1}, ""},

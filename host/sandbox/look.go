@@ -32,16 +32,17 @@ func (p *Local) Runs(ctx context.Context, id string, proc Process) (bool, error)
 		if err != nil {
 			continue // the process has ended
 		}
-		if name, _, _ := bytes.Cut(line, []byte{0}); string(name) == runner && of(filepath.Dir(file), proc.Run) {
+		if name, _, _ := bytes.Cut(line, []byte{0}); string(name) == runner && of(line, filepath.Dir(file), proc.Run) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// of reports whether a process, by its folder in /proc, was started for a run; true for the run "".
-func of(dir, run string) bool {
-	if run == "" {
+// of reports whether a process, by its command line and its folder in /proc, was started for a run; true for the run
+// "". A runner that has begun hides its environment, and names its run in its command line.
+func of(line []byte, dir, run string) bool {
+	if run == "" || bytes.Contains(line, []byte("\x00"+run+"\x00")) {
 		return true
 	}
 	env, err := os.ReadFile(filepath.Join(dir, "environ"))
@@ -49,11 +50,12 @@ func of(dir, run string) bool {
 }
 
 // runnerScript reports whether a process runs whose program's path ends with $1, and which was started with the
-// variable $2, if that is not empty.
+// variable $2, if that is not empty, or names the variable's value in its command line.
 const runnerScript = `command -v grep >/dev/null || { echo no grep; exit 1; }
 for f in $(grep -lF -e "$1" /proc/[0-9]*/cmdline); do
 	case $(tr '\0' '\n' <"$f" | head -n 1) in *"$1") ;; *) continue ;; esac
-	if [ -z "$2" ] || tr '\0' '\n' <"${f%/*}/environ" | grep -qxF -e "$2"; then echo runs; exit; fi
+	if [ -z "$2" ] || tr '\0' '\n' <"$f" | grep -qxF -e "${2#*=}" ||
+		tr '\0' '\n' <"${f%/*}/environ" | grep -qxF -e "$2"; then echo runs; exit; fi
 done 2>/dev/null
 echo none`
 

@@ -32,7 +32,7 @@ func TestRunsOfOneRun(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		mine, other := uuid.NewString(), uuid.NewString()
+		mine, hidden, other := uuid.NewString(), uuid.NewString(), uuid.NewString()
 		is := func(p sandbox.Process) bool {
 			t.Helper()
 			runs, err := h.Runs(t.Context(), b.Ref().ID, p)
@@ -53,7 +53,14 @@ func TestRunsOfOneRun(t *testing.T) {
 		if !is(sandbox.Process{}) {
 			t.Error("no runner is in the box")
 		}
-		for _, run := range []string{other, mine[:8]} {
+		// One that has begun shows no environment.
+		const begun = `unset ARBE_RUN_ID; exec "$HOME/` + sandbox.RunnerPath + `" -c 'while :; do sleep 1; done' keep "$1"`
+		c = sandbox.Command{Argv: []string{"sh", "-c", begun, "sh", hidden}, Env: map[string]string{"ARBE_RUN_ID": hidden}}
+		if _, err := b.Detach(t.Context(), c, "log"); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "the hidden runner", func() bool { return is(sandbox.Process{Run: hidden}) })
+		for _, run := range []string{other, mine[:8], hidden[:8]} {
 			if is(sandbox.Process{Run: run}) {
 				t.Errorf("the runner of %s counts as that of %s", mine, run)
 			}

@@ -185,8 +185,11 @@ const (
 	TreeFolder     = "folder"
 )
 
-// RunnerPath is the path of the runner in a box, relative to the home folder.
-const RunnerPath = ".arbe/bin/arbe-pi-runner"
+// Paths in a box, relative to the home folder: the runner, and the log of the runner that was started last.
+const (
+	RunnerPath = ".arbe/bin/arbe-pi-runner"
+	RunnerLog  = ".arbe/runner.log"
+)
 
 // Provider makes boxes, opens them again by their ids, and releases them. Local and Daytona are providers, and can do
 // more (Name, Probe, Runs, List); who needs that declares an interface of its own.

@@ -1,0 +1,91 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+)
+
+// environment returns the environment of the runner in a box: the agent's, and its own settings and tokens, which only
+// the box's own user can read.
+func (g *launching) environment(box sandbox.Sandbox) (map[string]string, error) {
+	t := g.Task
+	author := cmp.Or(t.Driver, t.Author, t.Env["ARBE_AUTHOR_ID"])
+	write, renew, err := g.Tokens(t.Thread, t.Run, author)
+	if err != nil {
+		return nil, err
+	}
+	env := map[string]string{}
+	maps.Copy(env, t.Env)
+	maps.Copy(env, map[string]string{
+		"ARBE_THREAD_ID": t.Thread, "ARBE_RUN_ID": t.Run, "ARBE_SANDBOX": box.Ref().String(),
+		"ARBE_STREAM_URL": g.StreamURL, "ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,
+	})
+	if t.Limit > 0 {
+		env[variableLimit] = t.Limit.String()
+	}
+	if len(g.secret) > 0 {
+		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
+	}
+	if author != "" {
+		env["ARBE_AUTHOR_ID"] = author
+	}
+	return env, nil
+}
+
+// reachFor bounds Reach. The runner's own tries take less.
+const reachFor = 2 * time.Minute
+
+// Reach has the runner in a box ask whether it reaches the thread server, and whether that takes the token, with the
+// environment that it is going to have. A box without a way to the server would work unnoticed.
+func Reach(ctx context.Context, box sandbox.Sandbox, env map[string]string) error {
+	_, err := sh(ctx, box, sandbox.Command{Env: env, Timeout: reachFor}, InRunnerPath, "reach")
+	var failed *outputError
+	if errors.As(err, &failed) && failed.text != "" {
+		err = errors.New(strings.TrimPrefix(lastOf(failed.text, mostOutput), "arbe-pi-runner: "))
+	}
+	if err != nil {
+		return fmt.Errorf("the sandbox %s: %w", box.Ref(), err)
+	}
+	return nil
+}
+
+// fire starts the runner with an environment.
+func (g *launching) fire(
+	ctx context.Context, box sandbox.Sandbox, resume string, env map[string]string,
+) (sandbox.Process, error) {
+	t := g.Task
+	argv := []string{
+		"sh", "-c", InRunnerPath, "sh",
+		"run", "--harness", t.Harness, "--cwd", box.WorkDir(),
+	}
+	if t.Model != "" {
+		argv = append(argv, "--model", t.Model)
+	}
+	if resume != "none" {
+		argv = append(argv, "--resume")
+	}
+	if resume == "hydrate" {
+		argv = append(argv, "--hydrate")
+	}
+	if t.Live {
+		argv = append(argv, "--live")
+	}
+	if t.Idle > 0 {
+		argv = append(argv, "--idle", t.Idle.String())
+	}
+	for _, a := range t.Args {
+		argv = append(argv, "--agent-arg", a)
+	}
+	p, err := box.Detach(ctx, sandbox.Command{Argv: argv, Env: env}, sandbox.RunnerLog)
+	if err != nil {
+		return p, fmt.Errorf("start the runner: %w", err)
+	}
+	return p, nil
+}

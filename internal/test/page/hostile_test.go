@@ -87,7 +87,7 @@ func TestFullPageHostile(t *testing.T) {
 		b.Wait(fmt.Sprintf("document.getElementById(%q) && document.readyState === 'complete' && scrollY > 0", last))
 		for browser.Eval[bool](b, "!!document.querySelector('.older')") {
 			first := browser.Eval[string](b, "document.querySelector('#items article').id")
-			b.Run("document.querySelector('#items article').scrollIntoView()")
+			b.Run("document.querySelector('.older').scrollIntoView()")
 			b.Wait("document.querySelector('#items article').id !== " + string(thread.Marshal(first)))
 		}
 		checkForeign(t, b, id+" loaded", "#items")

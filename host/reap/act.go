@@ -214,7 +214,7 @@ type DoubtError struct {
 
 func (e *DoubtError) Error() string {
 	return fmt.Sprintf("the sandbox %s can't be used now, and is not replaced: %s; a reconciler looks at it within 5s "+
-		"(arbe serve --reconcile), or use arbe reconcile --all, and try again", e.Box, e.Why)
+		"(arbe serve does), or use arbe reconcile --all, and try again", e.Box, e.Why)
 }
 
 // Replace decides about a box that the caller, whose hold is by, could not use. It reports whether the box is gone for

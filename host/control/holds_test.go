@@ -12,7 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func boxes(db *control.DB) control.Boxes {
@@ -20,8 +20,8 @@ func boxes(db *control.DB) control.Boxes {
 }
 
 // order is what a run wants of its thread's box.
-func order(thread, run string) resolve.Order {
-	return resolve.Order{
+func order(thread, run string) rows.BoxOrder {
+	return rows.BoxOrder{
 		Thread: thread, Ephemeral: true, Hold: lease.OfRun(thread, run), Maker: maker(thread, run, 1), Claim: true,
 	}
 }
@@ -32,7 +32,7 @@ func maker(thread, run string, n int) string {
 }
 
 // liveBox makes a thread, and a live box for a run of it.
-func liveBox(t testing.TB, db *control.DB, h house) (thread string, row resolve.Row) {
+func liveBox(t testing.TB, db *control.DB, h house) (thread string, row rows.Box) {
 	t.Helper()
 	rows := boxes(db)
 	thread = driven(t, db, h)
@@ -113,8 +113,8 @@ func TestTry(t *testing.T) {
 	ctx, h := t.Context(), newHouse(t, db)
 	_, row := liveBox(t, db, h)
 	l := boxes(db).Lease(row.ID)
-	a, b := lease.Hold{Holder: "a", TTL: lease.TTL}, lease.Hold{Holder: "b", TTL: lease.TTL}
-	try := func(h lease.Hold, want bool) {
+	a, b := rows.Hold{Holder: "a", TTL: lease.TTL}, rows.Hold{Holder: "b", TTL: lease.TTL}
+	try := func(h rows.Hold, want bool) {
 		t.Helper()
 		if got := must(l.Try(ctx, h))(t); got != want {
 			t.Errorf("%s: %t", h.Holder, got)
@@ -135,7 +135,7 @@ func releases(t *testing.T, rounds int) (held, released int) {
 	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
 	for i := range rounds {
 		thread, row := liveBox(t, db, h)
-		check(t, rows.Ended(ctx, thread, "r1", control.ThreadCompleted))
+		check(t, rows.Ended(ctx, thread, "r1", rows.ThreadCompleted))
 		l := rows.Lease(row.ID)
 		check(t, l.Drop(ctx, lease.OfRun(thread, "r1").Holder))
 		start := make(chan struct{})
@@ -178,7 +178,7 @@ func TestObtain(t *testing.T) {
 	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
 	id := driven(t, db, h)
 	turn := must(rows.Obtain(ctx, order(id, "r1")))(t)
-	if !turn.Make || turn.Row.Status != resolve.Pending || len(turn.Notices) > 0 || !turn.Row.Ephemeral {
+	if !turn.Make || turn.Row.Status != rows.BoxPending || len(turn.Notices) > 0 || !turn.Row.Ephemeral {
 		t.Errorf("got %+v", turn)
 	}
 	if again := must(rows.Obtain(ctx, order(id, "r1")))(t); !again.Make || again.Row.ID != turn.Row.ID {
@@ -188,7 +188,7 @@ func TestObtain(t *testing.T) {
 	if check(t, err); run != "r1" || since > time.Hour {
 		t.Errorf("claimed by %s for %s", run, since)
 	}
-	var claimed *resolve.ClaimedError
+	var claimed *rows.ClaimedError
 	if _, err := rows.Obtain(ctx, order(id, "r2")); !errors.As(err, &claimed) || claimed.Run != "r1" {
 		t.Errorf("got %v", err)
 	}
@@ -198,7 +198,7 @@ func TestObtain(t *testing.T) {
 	// The log knows r1, so it has ended: the row is behind.
 	o := order(id, "r2")
 	o.Known = []string{"r1"}
-	if turn := must(rows.Obtain(ctx, o))(t); turn.Make || turn.Row.Status != resolve.Pending {
+	if turn := must(rows.Obtain(ctx, o))(t); turn.Make || turn.Row.Status != rows.BoxPending {
 		t.Errorf("got %+v", turn) // r1's maker makes it still
 	}
 	// Its maker died.
@@ -214,9 +214,9 @@ func TestObtain(t *testing.T) {
 	// A claim that the log never had is left after a minute.
 	_ = must(c.Exec(ctx, `update threads set claimed_at = now() - interval '2 min' where id = $1`, id))(t)
 	must(rows.Obtain(ctx, order(id, "r3")))(t)
-	chat := must(db.Host().CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env}))(t).ID
+	chat := must(db.Host().CreateThread(ctx, rows.NewThread{House: h.id, Environment: h.env}))(t).ID
 	_, err = rows.Obtain(ctx, order(chat, "r1"))
-	is(t, err, control.ErrInvalid)
+	is(t, err, rows.ErrInvalid)
 	plain := order(chat, "e1") // one command in a chat's box
 	plain.Claim, plain.Hold.TTL = false, time.Minute
 	must(rows.Obtain(ctx, plain))(t)
@@ -229,11 +229,11 @@ func TestObtainShared(t *testing.T) {
 	first, row := liveBox(t, db, h)
 	threads := []string{first}
 	for range 7 {
-		n := control.NewThread{House: h.id, Sandbox: row.ID, Agent: h.bot}
+		n := rows.NewThread{House: h.id, Sandbox: row.ID, Agent: h.bot}
 		threads = append(threads, must(db.Host().CreateThread(ctx, n))(t).ID)
 	}
 	check(t, rows.Gone(ctx, row.ID))
-	turns := make([]resolve.Turn, len(threads))
+	turns := make([]rows.BoxTurn, len(threads))
 	var all sync.WaitGroup
 	for i, id := range threads {
 		all.Go(func() {
@@ -274,14 +274,14 @@ func TestSettleRows(t *testing.T) {
 	if check(t, err); !running || seen.Run != "r1" {
 		t.Errorf("got %+v, %t", seen, running)
 	}
-	must(db.Host().ChangeThread(ctx, id, control.ThreadChange{Name: new(string)}))(t)
-	check(t, rows.Follow(ctx, id, seen, control.ThreadFailed))
-	if th := must(db.Host().Thread(ctx, id))(t); th.Status != control.ThreadRunning {
+	must(db.Host().ChangeThread(ctx, id, rows.ThreadChange{Name: new(string)}))(t)
+	check(t, rows.Follow(ctx, id, seen, rows.ThreadFailed))
+	if th := must(db.Host().Thread(ctx, id))(t); th.Status != rows.ThreadRunning {
 		t.Errorf("a row that had changed is %s", th.Status)
 	}
 	seen, _, err = rows.Running(ctx, id)
-	check(t, errors.Join(err, rows.Follow(ctx, id, seen, control.ThreadFailed)))
-	if th := must(db.Host().Thread(ctx, id))(t); th.Status != control.ThreadFailed || th.ClaimedRun != "" {
+	check(t, errors.Join(err, rows.Follow(ctx, id, seen, rows.ThreadFailed)))
+	if th := must(db.Host().Thread(ctx, id))(t); th.Status != rows.ThreadFailed || th.ClaimedRun != "" {
 		t.Errorf("got %+v", th)
 	}
 	c := connect(t, url)
@@ -309,14 +309,14 @@ func TestSettleRows(t *testing.T) {
 		t.Errorf("got %v", stale)
 	}
 	check(t, rows.Abandon(ctx, other, "r1"))
-	if th := must(db.Host().Thread(ctx, other))(t); th.Status != control.ThreadIdle {
+	if th := must(db.Host().Thread(ctx, other))(t); th.Status != rows.ThreadIdle {
 		t.Errorf("got %+v", th)
 	}
 	_ = must(c.Exec(ctx, `update sandboxes set pending_until = now() - interval '1 s' where status = 'pending'`))(t)
 	check(t, rows.Gone(ctx, row.ID))
 	check(t, rows.Expire(ctx))
 	all := must(rows.Boxes(ctx, nil))(t)
-	if len(all) != 1 || all[0].Status != resolve.Dead || all[0].Destroyed {
+	if len(all) != 1 || all[0].Status != rows.BoxDead || all[0].Destroyed {
 		t.Errorf("got %+v", all)
 	}
 	if all := must(rows.Boxes(ctx, []string{row.ID}))(t); len(all) != 2 {
@@ -344,13 +344,13 @@ func TestTwoMakers(t *testing.T) {
 		is(t, report(ctx, row, first, "machine1"), lease.ErrReleased)
 	}
 	now, mine, err := rows.GiveUp(ctx, row, first)
-	if check(t, err); mine || now.Status != resolve.Pending {
+	if check(t, err); mine || now.Status != rows.BoxPending {
 		t.Errorf("given up by the first: %+v, %t", now, mine)
 	}
 	check(t, rows.Renew(ctx, row, second, "machine2"))
 	check(t, rows.Ready(ctx, row, second, "machine2"))
 	now, mine, err = rows.GiveUp(ctx, row, second) // its answer was lost
-	if check(t, err); !mine || now.Status != resolve.Live || now.Ref != "machine2" {
+	if check(t, err); !mine || now.Status != rows.BoxLive || now.Ref != "machine2" {
 		t.Errorf("given up once it is live: %+v, %t", now, mine)
 	}
 	if turn := must(rows.Obtain(ctx, order(id, "r1")))(t); turn.Make || turn.Row.Ref != "machine2" {
@@ -359,7 +359,7 @@ func TestTwoMakers(t *testing.T) {
 	other := driven(t, db, h)
 	turn = must(rows.Obtain(ctx, order(other, "r1")))(t)
 	now, mine, err = rows.GiveUp(ctx, turn.Row.ID, maker(other, "r1", 1))
-	if check(t, err); !mine || now.Status != resolve.Dead {
+	if check(t, err); !mine || now.Status != rows.BoxDead {
 		t.Errorf("given up: %+v, %t", now, mine)
 	}
 	if s := must(rows.Lease(turn.Row.ID).Read(ctx))(t); !s.Released {
@@ -376,10 +376,10 @@ func TestNotices(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h, rows := t.Context(), newHouse(t, db), boxes(db)
 	first, dead := liveBox(t, db, h)
-	n := control.NewThread{House: h.id, Sandbox: dead.ID, Agent: h.bot}
+	n := rows.NewThread{House: h.id, Sandbox: dead.ID, Agent: h.bot}
 	second := must(db.Host().CreateThread(ctx, n))(t).ID
 	check(t, rows.Gone(ctx, dead.ID))
-	again := func(thread, run string) resolve.Turn {
+	again := func(thread, run string) rows.BoxTurn {
 		t.Helper()
 		o := order(thread, run)
 		o.Known = []string{"r1"}
@@ -399,9 +399,9 @@ func TestNotices(t *testing.T) {
 		t.Errorf("got %+v", other)
 	}
 	check(t, rows.Noted(ctx, turn.Row.ID, []string{first}))
-	if all := must(rows.Notices(ctx))(t); !slices.Contains(all, resolve.Notice{
+	if all := must(rows.Notices(ctx))(t); !slices.Contains(all, rows.Notice{
 		Thread: second, Row: turn.Row.ID, From: dead.ID,
-	}) || slices.ContainsFunc(all, func(n resolve.Notice) bool { return n.Thread == first }) {
+	}) || slices.ContainsFunc(all, func(n rows.Notice) bool { return n.Thread == first }) {
 		t.Errorf("left: %+v", all)
 	}
 	if turn := again(first, "r2"); len(turn.Notices) != 1 || turn.Notices[0].Thread != second {
@@ -412,8 +412,8 @@ func TestNotices(t *testing.T) {
 	o := order(first, "r4")
 	o.Known = []string{"r1", "r2", "r3"}
 	last := must(rows.Obtain(ctx, o))(t)
-	want := []resolve.Notice{{Thread: first, Row: last.Row.ID, From: turn.Row.ID}, {Thread: second, Row: last.Row.ID, From: dead.ID}}
-	slices.SortFunc(want, func(a, b resolve.Notice) int { return cmp.Compare(a.Thread, b.Thread) })
+	want := []rows.Notice{{Thread: first, Row: last.Row.ID, From: turn.Row.ID}, {Thread: second, Row: last.Row.ID, From: dead.ID}}
+	slices.SortFunc(want, func(a, b rows.Notice) int { return cmp.Compare(a.Thread, b.Thread) })
 	if !slices.Equal(last.Notices, want) {
 		t.Errorf("got %+v, want %+v", last.Notices, want)
 	}
@@ -423,7 +423,7 @@ func TestNotices(t *testing.T) {
 	if turn := again(first, "r4"); len(turn.Notices) != 0 {
 		t.Errorf("got %+v", turn)
 	}
-	if all := must(rows.Notices(ctx))(t); slices.ContainsFunc(all, func(n resolve.Notice) bool {
+	if all := must(rows.Notices(ctx))(t); slices.ContainsFunc(all, func(n rows.Notice) bool {
 		return n.Thread == first || n.Thread == second
 	}) {
 		t.Errorf("left: %+v", all)

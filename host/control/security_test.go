@@ -13,6 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // tables returns the tables of the schema.
@@ -117,10 +118,10 @@ func settled(t testing.TB, db *control.DB) house {
 	t.Helper()
 	ctx, host := t.Context(), db.Host()
 	h := newHouse(t, db)
-	must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "unused"}))(t)
+	must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "unused"}))(t)
 	seal := func(string) (control.Sealed, error) { return control.Sealed{KeyID: "k", Ciphertext: []byte("c")}, nil }
 	must(host.PutSecret(ctx, h.id, "TOKEN", seal))(t)
-	th := must(host.CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
+	th := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
 	box := must(host.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
 	check(t, boxes(db).Lease(box).Hold(ctx, lease.OfRun(th.ID, "r")))
 	return h
@@ -284,7 +285,7 @@ func TestValuesBySQL(t *testing.T) {
 	_, err := b.Boxes(ctx, nil)
 	check(t, err)
 	_ = must(b.Stale(ctx))(t)
-	_ = must(db.Host().Threads(ctx, control.Query{House: h.id, Limit: 10}))(t)
+	_ = must(db.Host().Threads(ctx, rows.Query{House: h.id, Limit: 10}))(t)
 }
 
 // The catalogue: each table is under row level security, which does not hold its owner; each with a house has a policy,
@@ -351,20 +352,20 @@ func TestCrossHouse(t *testing.T) {
 		}
 	}
 	host := db.Host()
-	for _, n := range []control.NewThread{
+	for _, n := range []rows.NewThread{
 		{House: own.id, Environment: other.env},
 		{House: own.id, Sandbox: box},
 		{House: own.id, Parent: thread},
 		{House: own.id, Agent: other.bot},
 	} {
 		_, err := host.CreateThread(ctx, n)
-		is(t, err, control.ErrReference)
+		is(t, err, rows.ErrReference)
 	}
-	is(t, host.SetDefaultEnvironment(ctx, own.id, other.env), control.ErrReference)
-	_, err := host.CreateThread(ctx, control.NewThread{
+	is(t, host.SetDefaultEnvironment(ctx, own.id, other.env), rows.ErrReference)
+	_, err := host.CreateThread(ctx, rows.NewThread{
 		House: own.id, Parent: thread, ParentAgent: own.owner,
 	})
-	is(t, err, control.ErrInvalid)
+	is(t, err, rows.ErrInvalid)
 }
 
 // A connection of the pool carries neither an agent nor a role to the next request: with one connection, after a

@@ -18,11 +18,11 @@ func TestUsedSandboxes(t *testing.T) {
 	first, row := liveBox(t, db, h)
 	var others []string
 	for range 2 {
-		n := control.NewThread{House: h.id, Agent: h.bot, Sandbox: row.ID}
+		n := rows.NewThread{House: h.id, Agent: h.bot, Sandbox: row.ID}
 		others = append(others, must(host.CreateThread(ctx, n))(t).ID)
 	}
-	check(t, rows.Lease(row.ID).Hold(ctx, lease.Hold{Holder: "opens:1", TTL: lease.TTL}))
-	check(t, rows.Lease(row.ID).Hold(ctx, lease.Hold{Holder: "opens:2", TTL: lease.TTL}))
+	check(t, rows.Lease(row.ID).Hold(ctx, rows.Hold{Holder: "opens:1", TTL: lease.TTL}))
+	check(t, rows.Lease(row.ID).Hold(ctx, rows.Hold{Holder: "opens:2", TTL: lease.TTL}))
 	_ = must(connect(t, url).Exec(ctx, `update sandbox_holds set expires_at = now() - interval '1 second'
 		where sandbox_id = $1 and holder = 'opens:1'`, row.ID))(t)
 	all := must(host.UsedSandboxes(ctx, h.id, nil))(t)
@@ -33,7 +33,7 @@ func TestUsedSandboxes(t *testing.T) {
 	if b.ID != row.ID || b.HouseName != "a house" || b.EnvironmentName != "base" || b.ThreadCount != 3 {
 		t.Errorf("got %+v", b)
 	}
-	want := []control.SandboxThread{{first, "running"}, {others[1], "idle"}, {others[0], "idle"}}
+	want := []rows.BoxThread{{first, "running"}, {others[1], "idle"}, {others[0], "idle"}}
 	if diff := cmp.Diff(want, b.Threads); diff != "" {
 		t.Errorf("its threads: %s", diff)
 	}
@@ -80,7 +80,7 @@ func TestUsedSandboxesOfHouses(t *testing.T) {
 	// A member of one house sees its own, as all that requests read.
 	for agent, want := range map[control.Scope]bool{db.As(mine.member): false, db.As(other.member): true} {
 		got := must(agent.UsedSandboxes(ctx, "", nil))(t)
-		is := func(b control.UsedSandbox) bool { return b.ID == foreign.ID }
+		is := func(b rows.UsedBox) bool { return b.ID == foreign.ID }
 		if slices.ContainsFunc(got, is) != want {
 			t.Errorf("got %d sandboxes, with the other house's: %t", len(got), !want)
 		}

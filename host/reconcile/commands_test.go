@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -61,7 +62,7 @@ func TestReapOfCommands(t *testing.T) {
 			w.labels["b1"] = w.label("t1", "")
 			row := store.live(t, "t1", "b1")
 			w.labels["b1"][sandbox.LabelRow] = row
-			hold := lease.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
+			hold := rows.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
 			if err := store.Lease(row).Hold(t.Context(), hold); err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,6 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 )
@@ -38,7 +37,7 @@ func (r *rows) live(t *testing.T, thread, machine string) (row string) {
 	if r.Box(thread).ID == "" {
 		r.Thread(thread, "")
 	}
-	turn, err := r.Obtain(t.Context(), resolve.Order{Thread: thread, Hold: lease.Opening(thread), Maker: "maker"})
+	turn, err := r.Obtain(t.Context(), rows.BoxOrder{Thread: thread, Hold: lease.Opening(thread), Maker: "maker"})
 	if err == nil {
 		err = r.Ready(t.Context(), turn.Row.ID, "maker", machine)
 	}
@@ -172,7 +171,7 @@ func TestSweep(t *testing.T) {
 	}
 	second := store.live(t, "t1", "b1")
 	store.Thread("t4", "")
-	turn, err := store.Obtain(t.Context(), resolve.Order{Thread: "t4", Hold: lease.Opening("t4"), Maker: "m"})
+	turn, err := store.Obtain(t.Context(), rows.BoxOrder{Thread: "t4", Hold: lease.Opening("t4"), Maker: "m"})
 	if err != nil {
 		t.Fatal(err)
 	}

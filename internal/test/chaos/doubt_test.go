@@ -7,7 +7,6 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
@@ -22,7 +21,7 @@ func TestDoubtIsLookedAt(t *testing.T) {
 				p := w.process("serve", 0)
 				rows := w.rowsOf(p)
 				w.rows.Thread("t1", "")
-				turn, err := rows.Obtain(p.ctx, resolve.Order{Thread: "t1", Hold: lease.Opening("t1"), Maker: "m"})
+				turn, err := rows.Obtain(p.ctx, rows.BoxOrder{Thread: "t1", Hold: lease.Opening("t1"), Maker: "m"})
 				if err != nil {
 					t.Fatal(err)
 				}

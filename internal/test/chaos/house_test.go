@@ -31,7 +31,7 @@ type rows struct {
 	p *process
 }
 
-func (r rows) Condemn(ctx context.Context, id string, seen []lease.Hold, judged []string) (bool, error) {
+func (r rows) Condemn(ctx context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	w := r.p.w
 	row, _, _ := w.rows.As(func(do func() error) error { return do() }).Row(ctx, id)
 	done, err := r.Rows.Condemn(ctx, id, seen, judged)
@@ -84,7 +84,7 @@ func (w *world) house(users *sync.WaitGroup) {
 				box = ""
 			}
 			w.rows.Thread(id, box)
-			queue.add(delegate.Order{Thread: id, Prompt: "do it", Harness: "pi", Sandbox: box})
+			queue.add(rows.Task{Thread: id, Prompt: "do it", Harness: "pi", Sandbox: box})
 		})
 	}
 	users.Go(func() { all.Wait(); queue.wait(); close(done) })
@@ -401,13 +401,13 @@ type queue struct {
 }
 
 type queued struct {
-	delegate.Order
+	rows.Task
 	due  time.Time
 	host *process
 	done bool
 }
 
-func (q *queue) add(o delegate.Order) {
+func (q *queue) add(o rows.Task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.tasks[o.Thread] = &queued{Order: o}
@@ -473,13 +473,13 @@ func (h host) of(id string, f func(*queued)) error {
 	defer h.mu.Unlock()
 	t := h.tasks[id]
 	if t == nil || t.host != h.p {
-		return delegate.ErrLost
+		return rows.ErrLost
 	}
 	f(t)
 	return nil
 }
 
-func (h host) Take(_ context.Context, lease time.Duration, limit int) (all []delegate.Order, err error) {
+func (h host) Take(_ context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
 	if h.p.dead() {
 		return nil, errKilled
 	}
@@ -511,16 +511,16 @@ func (h host) Done(_ context.Context, id string) error {
 	return h.of(id, func(t *queued) { t.done = true })
 }
 
-func (h host) Announce(context.Context, delegate.Order) error { return nil }
+func (h host) Announce(context.Context, rows.Task) error { return nil }
 
-func (h host) task(o delegate.Order) launch.Task {
+func (h host) task(o rows.Task) launch.Task {
 	return launch.Task{
 		Thread: o.Thread, Run: o.Run(), Prompt: o.Prompt, Harness: o.Harness,
 		Box: sandbox.Options{Ephemeral: o.Sandbox == "", Labels: map[string]string{}},
 	}
 }
 
-func (h host) Launch(ctx context.Context, o delegate.Order) error {
+func (h host) Launch(ctx context.Context, o rows.Task) error {
 	w, key := h.w, o.Thread+"/"+o.Run()
 	l := w.launcher(h.p, o.Thread)
 	l.Rows = w.resolver(h.p)
@@ -534,7 +534,7 @@ func (h host) Launch(ctx context.Context, o delegate.Order) error {
 	return waits(err)
 }
 
-func (h host) Refuse(ctx context.Context, o delegate.Order, cause error) error {
+func (h host) Refuse(ctx context.Context, o rows.Task, cause error) error {
 	err := h.w.launcher(h.p, o.Thread).Refuse(ctx, h.task(o), cause)
 	if errors.Is(err, launch.ErrLaunched) {
 		return nil

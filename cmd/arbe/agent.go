@@ -125,7 +125,7 @@ func (p *program) listAgents(c *cli.Context, s control.Scope) error {
 }
 
 func (p *program) archiveAgent(c *cli.Context, s control.Scope) error {
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h rows.House
 }
 
 func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	found, err := findEnvironment(c, s, h.ID, c.Args().First())
+	found, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (p *program) defaultEnvironmentCommand() *cli.Command {
 		Name: "default", ArgsUsage: "ENVIRONMENT",
 		Usage: "make an environment that of the house's threads without one",
 	}, func(c *cli.Context, s control.Scope, h rows.House) error {
-		e, err := findEnvironment(c, s, h.ID, c.Args().First())
+		e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (p *program) defaultEnvironmentCommand() *cli.Command {
 }
 
 func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	e, err := findEnvironment(c, s, h.ID, c.Args().First())
+	e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h rows.Hou
 }
 
 func (p *program) removeEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	e, err := findEnvironment(c, s, h.ID, c.Args().First())
+	e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
 	}

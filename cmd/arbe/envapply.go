@@ -62,7 +62,7 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	h, err := findHouse(c, db.Host(), house)
+	h, err := findHouse(c.Context, db.Host(), house)
 	if err != nil {
 		return databaseExit(err)
 	}

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -34,10 +35,8 @@ type host struct {
 
 // provider is a provider of boxes, as launches and the reconciler use it.
 type provider interface {
-	launch.Provider
+	provision.Provider
 	reconcile.Provider
-	// Check returns an error for options that no box of the provider can have.
-	Check(o sandbox.Options) error
 }
 
 // host returns this host, with the data folder of the command line.
@@ -53,20 +52,35 @@ func (p *program) host(c *cli.Context) (host, error) {
 	return h, nil
 }
 
-// minting returns clients whose tokens are signed here, even if the environment has a token.
-func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
-	return func(id string) (*thread.Client, error) {
-		token := func() (string, error) {
-			return token.Sign(
-				key,
-				token.Grant{
-					Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
-					Until: time.Now().Add(10 * time.Minute),
-				},
-			)
-		}
-		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
+// provision returns what this host gives to runs, commands and tasks, which may use local boxes. key signs tokens.
+func (h host) provision(key []byte, keys keyset, logger *slog.Logger) *provision.Host {
+	to := &provision.Host{
+		Client:    h.client,
+		Provider:  func(place, name string) (provision.Provider, error) { return providerNamed(h.data, place, name) },
+		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
+		Runner:    runnerFor, Remember: func(id string) error { return remember(h.data, id) }, Key: key, Log: logger,
+		Environ: provision.Environ{
+			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
+			Token: os.Getenv("GITHUB_TOKEN"),
+		},
+		LocalBoxes: true,
 	}
+	if boxes, is := h.rows(); is {
+		to.Boxes, to.Secrets = boxes, h.secretsOf(keys)
+		to.Rows = func(ctx context.Context) (provision.Rows, error) {
+			db, err := h.database(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return db.Host(), nil
+		}
+	}
+	return to
+}
+
+// minting returns clients whose tokens are signed here, even if the environment has a token.
+func minting(key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
+	return func(id string) (*thread.Client, error) { return provision.Client(key, like, id), nil }
 }
 
 // providers returns the providers that are configured here.

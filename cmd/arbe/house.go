@@ -55,7 +55,7 @@ func (p *program) createHouse(c *cli.Context, s control.Scope) error {
 	if c.String("owner") == "" {
 		return cmdline.Usage("want the --owner of the house; arbe agent create --kind human NAME makes one")
 	}
-	owner, err := findAgent(c, s, c.String("owner"))
+	owner, err := findAgent(c.Context, s, c.String("owner"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ type houseSum struct {
 }
 
 func (p *program) showHouse(c *cli.Context, s control.Scope) error {
-	h, err := findHouse(c, s, c.Args().First())
+	h, err := findHouse(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 }
 
 func (p *program) renameHouse(c *cli.Context, s control.Scope) error {
-	h, err := findHouse(c, s, c.Args().First())
+	h, err := findHouse(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (p *program) renameHouse(c *cli.Context, s control.Scope) error {
 }
 
 func (p *program) removeHouse(c *cli.Context, s control.Scope) error {
-	h, err := findHouse(c, s, c.Args().First())
+	h, err := findHouse(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (p *program) listHouse(c *cli.Context, l thread.List, f thread.Filter, out 
 		Statuses: f.Statuses, Tags: c.StringSlice("tag"), Pinned: c.Bool("pinned"), Limit: thread.ListLimit,
 	}
 	if name := c.String("house"); name != "" {
-		h, err := findHouse(c, db.Host(), name)
+		h, err := findHouse(c.Context, db.Host(), name)
 		if err != nil {
 			return databaseExit(err)
 		}

@@ -63,7 +63,7 @@ func (p *program) addMember(c *cli.Context, s control.Scope, h rows.House) error
 	if err := checkRole(c.String("role")); err != nil {
 		return err
 	}
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (p *program) setRole(c *cli.Context, s control.Scope, h rows.House) error {
 	if err := checkRole(role); err != nil {
 		return err
 	}
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (p *program) setRole(c *cli.Context, s control.Scope, h rows.House) error {
 }
 
 func (p *program) archiveMember(c *cli.Context, s control.Scope, h rows.House) error {
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (p *program) archiveMember(c *cli.Context, s control.Scope, h rows.House) e
 }
 
 func (p *program) removeMember(c *cli.Context, s control.Scope, h rows.House) error {
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -49,7 +50,7 @@ func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) erro
 func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h rows.House) error) *cli.Command {
 	cmd.Flags = append([]cli.Flag{houseFlag()}, cmd.Flags...)
 	full := rowsCommand(cmd, func(c *cli.Context, s control.Scope) error {
-		h, err := findHouse(c, s, c.String("house"))
+		h, err := findHouse(c.Context, s, c.String("house"))
 		if err != nil {
 			return err
 		}
@@ -118,8 +119,8 @@ func absent(noun, typed string) error {
 }
 
 // findHouse returns the house that a person means.
-func findHouse(c *cli.Context, s control.Scope, typed string) (rows.House, error) {
-	all, err := s.Houses(c.Context)
+func findHouse(ctx context.Context, s control.Scope, typed string) (rows.House, error) {
+	all, err := s.Houses(ctx)
 	if err != nil {
 		return rows.House{}, err
 	}
@@ -127,8 +128,8 @@ func findHouse(c *cli.Context, s control.Scope, typed string) (rows.House, error
 }
 
 // findAgent returns the agent that a person means.
-func findAgent(c *cli.Context, s control.Scope, typed string) (rows.Agent, error) {
-	all, err := s.Agents(c.Context)
+func findAgent(ctx context.Context, s control.Scope, typed string) (rows.Agent, error) {
+	all, err := s.Agents(ctx)
 	if err != nil {
 		return rows.Agent{}, err
 	}
@@ -138,8 +139,8 @@ func findAgent(c *cli.Context, s control.Scope, typed string) (rows.Agent, error
 }
 
 // findEnvironment returns the environment of a house that a person means.
-func findEnvironment(c *cli.Context, s control.Scope, house, typed string) (rows.Environment, error) {
-	all, err := s.Environments(c.Context, house)
+func findEnvironment(ctx context.Context, s control.Scope, house, typed string) (rows.Environment, error) {
+	all, err := s.Environments(ctx, house)
 	if err != nil {
 		return rows.Environment{}, err
 	}

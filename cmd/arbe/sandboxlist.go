@@ -143,7 +143,7 @@ func (l *boxList) readRows(c *cli.Context) error {
 		return databaseExit(err)
 	}
 	if l.house != "" {
-		house, err := findHouse(c, db.Host(), l.house)
+		house, err := findHouse(c.Context, db.Host(), l.house)
 		if err != nil {
 			return databaseExit(err)
 		}

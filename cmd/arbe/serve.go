@@ -22,6 +22,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -210,7 +211,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	var beside besides
 	if r := houses.rows; r != nil {
 		defer r.Close()
-		cfg.Rows, cfg.Store, cfg.Delegate = r, r, delegating(r)
+		cfg.Rows, cfg.Store, cfg.Delegate = r, r, provision.Delegating(r)
 		cfg.Opened = func(ctx context.Context, streams *log.Log) {
 			r.Log = streams.Installation
 			r.Start(ctx)

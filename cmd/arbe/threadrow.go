@@ -35,13 +35,13 @@ func newRow(c *cli.Context, id, log string) error {
 	}
 	defer db.Close()
 	s := db.Of(log).Host()
-	h, err := findHouse(c, s, c.String("house"))
+	h, err := findHouse(c.Context, s, c.String("house"))
 	if err != nil {
 		return databaseExit(err)
 	}
 	n := rows.NewThread{ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag")}
 	if name := c.String("agent"); name != "" {
-		a, err := findAgent(c, s, name)
+		a, err := findAgent(c.Context, s, name)
 		if err != nil {
 			return databaseExit(err)
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,27 +112,75 @@ func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *r
 	return err
 }
 
-// recipe returns the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the thread's, its
-// house's default. It returns rows.ErrNoRecipe and rows.ErrArchived.
-func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (rows.Environment, error) {
-	if wanted == "" && dead != nil {
-		wanted = dead.Environment
+// chosen returns the id of the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the thread's,
+// its house's default; "" for none.
+func chosen(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (string, error) {
+	if dead != nil {
+		wanted = cmp.Or(wanted, dead.Environment)
 	}
-	ids, err := column[*string](ctx, tx, `
-		select coalesce(nullif($2, ''), t.environment_id, h.default_environment_id)
+	ids, err := column[string](ctx, tx, `
+		select coalesce(nullif($2, ''), t.environment_id, h.default_environment_id, '')
 		from threads t join houses h on h.id = t.house_id where t.id = $1`, thread, wanted)
+	if err != nil || len(ids) == 0 {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+const environmentByID = `select ` + environmentColumns + ` from environments where id = $1`
+
+// recipe returns the environment of a thread's next sandbox. It returns rows.ErrNoRecipe and rows.ErrArchived.
+func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (e rows.Environment, err error) {
+	id, err := chosen(ctx, tx, thread, wanted, dead)
+	if err == nil && id == "" {
+		err = rows.Refuse(rows.ErrNoRecipe, "thread "+thread)
+	}
 	if err != nil {
-		return rows.Environment{}, err
+		return e, err
 	}
-	if len(ids) == 0 || ids[0] == nil {
-		return rows.Environment{}, rows.Refuse(rows.ErrNoRecipe, "thread "+thread)
-	}
-	e, err := one[rows.Environment](ctx, tx, "environment",
-		`select `+environmentColumns+` from environments where id = $1 for share`, *ids[0])
+	e, err = one[rows.Environment](ctx, tx, "environment", environmentByID+` for share`, id)
 	if err == nil && e.ArchivedAt != nil {
-		return e, rows.Refuse(rows.ErrArchived, "environment "+e.ID)
+		err = rows.Refuse(rows.ErrArchived, "environment "+e.ID)
 	}
 	return e, err
+}
+
+// Place returns where the next run or command of a thread goes: into its sandbox, or into a new one by the environment
+// that is wanted, else by the one that Resolve takes. What of that is archived, or does not exist, is the caller's to
+// refuse.
+func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, err error) {
+	err = s.tx(ctx, "read the place of thread "+thread, func(tx pgx.Tx) error {
+		p = rows.Place{}
+		houses, err := column[string](ctx, tx, `select house_id from threads where id = $1`, thread)
+		if err == nil && len(houses) == 0 {
+			err = rows.Refuse(rows.ErrAbsent, "thread")
+		}
+		if err != nil {
+			return err
+		}
+		p.House = houses[0]
+		found, err := many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
+			where id = (select sandbox_id from threads where id = $1)`, thread)
+		if err != nil {
+			return err
+		}
+		var id string
+		var dead *rows.Box
+		if len(found) > 0 && found[0].Status != rows.BoxDead {
+			p.Live, p.Provider, id = true, found[0].Provider, found[0].Environment
+		} else {
+			if len(found) > 0 {
+				dead = &found[0]
+			}
+			if id, err = chosen(ctx, tx, thread, wanted, dead); err != nil || id == "" {
+				return err
+			}
+		}
+		p.Environment, err = one[rows.Environment](ctx, tx, "environment", environmentByID, id)
+		p.Provider = cmp.Or(p.Provider, p.Environment.Runtime)
+		return err
+	})
+	return p, err
 }
 
 // lockBox locks a thread's sandbox by a clause, and then the thread. It returns nil where the thread has none.

@@ -115,7 +115,7 @@ func TestOtherLog(t *testing.T) {
 			return other.As(w.h.owner).RenameHouse(ctx, w.h.id, "another")
 		},
 		"houses of a member": func(ctx context.Context, other *control.DB) error {
-			_, err := other.Houses(ctx, w.h.owner.String())
+			_, err := other.Houses(ctx, w.h.owner)
 			return err
 		},
 	} {
@@ -148,14 +148,14 @@ func TestMove(t *testing.T) {
 	check(t, db.Bind(t.Context(), "first"))
 	first.row(t, "both")
 	first.row(t, "only0")
-	rows := func(w *logged, when, both, only string) {
+	statuses := func(w *logged, when, both, only string) {
 		t.Helper()
 		l := w.lead(t)
 		defer l.Close()
 		w.is(t, when, "both", both, "")
 		w.is(t, when, "only0", only, "")
 	}
-	rows(first, "before", rows.ThreadFailed, rows.ThreadRunning)
+	statuses(first, "before", rows.ThreadFailed, rows.ThreadRunning)
 
 	// A transaction of the first log ends before the move.
 	c := connect(t, url)
@@ -172,7 +172,7 @@ func TestMove(t *testing.T) {
 	check(t, <-moved)
 	_, err := db.Of("first").Host().Thread(t.Context(), "both")
 	is(t, err, rows.ErrOtherLog)
-	rows(second, "moved", rows.ThreadCompleted, rows.ThreadIdle)
+	statuses(second, "moved", rows.ThreadCompleted, rows.ThreadIdle)
 	check(t, db.Move(t.Context(), "first"))
-	rows(first, "moved back", rows.ThreadFailed, rows.ThreadRunning)
+	statuses(first, "moved back", rows.ThreadFailed, rows.ThreadRunning)
 }

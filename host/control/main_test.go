@@ -87,13 +87,13 @@ func connect(t testing.TB, url string) *pgx.Conn {
 // house is a house with its people, a bot and an environment.
 type house struct {
 	id, env            string
-	owner, member, bot uuid.UUID
+	owner, member, bot string
 }
 
 func newHouse(t testing.TB, db *control.DB) house {
 	t.Helper()
 	ctx, host := t.Context(), db.Host()
-	h := house{owner: uuid.New(), member: uuid.New()}
+	h := house{owner: uuid.NewString(), member: uuid.NewString()}
 	check(t, host.CreateHuman(ctx, h.owner, "Owner"))
 	check(t, host.CreateHuman(ctx, h.member, "Member"))
 	h.id = must(host.CreateHouse(ctx, "a house", h.owner))(t).ID

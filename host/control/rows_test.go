@@ -47,7 +47,7 @@ func TestHouse(t *testing.T) {
 	}
 	is(t, member.RenameHouse(ctx, h.id, "x"), rows.ErrAbsent)
 	is(t, member.DeleteHouse(ctx, h.id), rows.ErrAbsent)
-	_, err := db.As(uuid.New()).House(ctx, h.id)
+	_, err := db.As(uuid.NewString()).House(ctx, h.id)
 	is(t, err, rows.ErrAbsent)
 	th := must(member.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t)
 	box := must(member.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
@@ -59,7 +59,7 @@ func TestHouse(t *testing.T) {
 	check(t, owner.DeleteHouse(ctx, h.id))
 	_, err = db.Host().Thread(ctx, th.ID)
 	is(t, err, rows.ErrAbsent)
-	for _, id := range []uuid.UUID{h.owner, h.member, h.bot} {
+	for _, id := range []string{h.owner, h.member, h.bot} {
 		must(db.Host().Agent(ctx, id))(t)
 	}
 }
@@ -84,17 +84,14 @@ func TestMembers(t *testing.T) {
 	is(t, owner.ArchiveMember(ctx, h.id, h.owner), rows.ErrLastOwner)
 	is(t, owner.SetRole(ctx, h.id, h.owner, rows.RoleMember), rows.ErrLastOwner)
 	is(t, owner.SetRole(ctx, h.id, h.bot, rows.RoleOwner), rows.ErrInvalid)
-	is(t, owner.SetRole(ctx, h.id, uuid.New(), rows.RoleMember), rows.ErrAbsent)
+	is(t, owner.SetRole(ctx, h.id, uuid.NewString(), rows.RoleMember), rows.ErrAbsent)
 	is(t, db.As(h.member).RemoveMember(ctx, h.id, h.owner), rows.ErrAbsent)
 	_, err := owner.AddMember(ctx, h.id, h.member, rows.RoleMember)
 	is(t, err, rows.ErrTaken)
-	_, err = owner.AddMember(ctx, h.id, uuid.New(), rows.RoleMember)
+	_, err = owner.AddMember(ctx, h.id, uuid.NewString(), rows.RoleMember)
 	is(t, err, rows.ErrReference)
-	_, err = db.As(h.member).AddMember(ctx, h.id, uuid.New(), rows.RoleMember)
+	_, err = db.As(h.member).AddMember(ctx, h.id, uuid.NewString(), rows.RoleMember)
 	is(t, err, rows.ErrForbidden)
-	if err == nil || !strings.HasPrefix(err.Error(), "add member to house "+h.id) {
-		t.Errorf("got %v", err)
-	}
 
 	check(t, owner.ArchiveMember(ctx, h.id, h.member))
 	if all := must(db.As(h.member).Houses(ctx))(t); len(all) != 0 {
@@ -106,7 +103,7 @@ func TestMembers(t *testing.T) {
 	}
 	var both sync.WaitGroup
 	left := make([]error, 2)
-	for i, agent := range []uuid.UUID{h.owner, h.member} {
+	for i, agent := range []string{h.owner, h.member} {
 		both.Go(func() { left[i] = db.As(agent).RemoveMember(ctx, h.id, agent) })
 	}
 	both.Wait()
@@ -189,8 +186,10 @@ func TestEnvironments(t *testing.T) {
 			t.Errorf("%s: %v", name, all)
 		}
 	}
-	recipe.Bindings = nil
-	must(s.ChangeEnvironment(ctx, e.ID, recipe))(t)
+	must(s.ChangeEnvironment(ctx, e.ID, rows.EnvironmentChange{Recipe: func(r *rows.Recipe) error {
+		r.Bindings = nil
+		return nil
+	}}))(t)
 	if e := must(s.Environment(ctx, e.ID))(t); len(e.Bindings) != 0 || len(must(s.Environments(ctx, h.id))(t)) != 2 {
 		t.Errorf("got %+v", e)
 	}
@@ -264,10 +263,9 @@ func TestThreads(t *testing.T) {
 	s := db.As(h.member)
 	root := must(s.CreateThread(ctx, rows.NewThread{
 		ID: "chosen-1", House: h.id, Name: "Root", Pinned: true, Tags: []string{"a", "b"},
-		ParentAgent: h.bot, Environment: h.env, Config: json.RawMessage(`{"k": 1}`),
+		Environment: h.env, Config: json.RawMessage(`{"k": 1}`),
 	}))(t)
-	if root.Stream != "chosen-1" || root.Status != rows.ThreadOpen || root.PinnedAt == nil || root.Agent != nil ||
-		root.ParentAgent == nil || *root.ParentAgent != h.bot || !root.UpdatedAt.Equal(root.CreatedAt) {
+	if root.Status != rows.ThreadOpen || !root.Pinned || root.Agent != "" || !root.UpdatedAt.Equal(root.CreatedAt) {
 		t.Errorf("got %+v", root)
 	}
 	_, err := s.CreateThread(ctx, rows.NewThread{ID: "chosen-1", House: h.id})
@@ -277,12 +275,13 @@ func TestThreads(t *testing.T) {
 	_, err = s.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.owner})
 	is(t, err, rows.ErrInvalid)
 	var ids []string
+	var marks []rows.Mark
 	for range 5 {
 		child := must(s.CreateThread(ctx, rows.NewThread{House: h.id, Parent: root.ID, Agent: h.bot}))(t)
 		if child.Status != rows.ThreadIdle || child.Tags == nil || len(child.ID) != 16 {
 			t.Errorf("got %+v", child)
 		}
-		ids = append([]string{child.ID}, ids...)
+		ids, marks = append([]string{child.ID}, ids...), append([]rows.Mark{child.Mark()}, marks...)
 	}
 	list := func(q rows.Query) (got []string) {
 		for _, v := range must(s.Threads(ctx, q))(t) {
@@ -297,7 +296,7 @@ func TestThreads(t *testing.T) {
 		"all":      {rows.Query{House: h.id}, append(ids, root.ID)},
 		"children": {rows.Query{Parent: root.ID}, ids},
 		"first":    {rows.Query{House: h.id, Limit: 2}, ids[:2]},
-		"next":     {rows.Query{House: h.id, Limit: 2, After: ids[1]}, ids[2:4]},
+		"next":     {rows.Query{House: h.id, Limit: 2, After: marks[1]}, ids[2:4]},
 		"pinned":   {rows.Query{Pinned: true}, []string{root.ID}},
 		"tags":     {rows.Query{Tags: []string{"b", "a"}}, []string{root.ID}},
 		"no tags":  {rows.Query{Tags: []string{"b", "c"}}, nil},
@@ -311,7 +310,7 @@ func TestThreads(t *testing.T) {
 	got := must(s.ChangeThread(ctx, root.ID, rows.ThreadChange{
 		Name: &name, Pinned: &no, Tags: &[]string{"c"}, Closed: &yes,
 	}))(t)
-	if got.Name != "" || got.PinnedAt != nil || got.Tags[0] != "c" || got.Status != rows.ThreadClosed ||
+	if got.Name != "" || got.Pinned || got.Tags[0] != "c" || got.Status != rows.ThreadClosed ||
 		!got.UpdatedAt.After(root.UpdatedAt) || string(got.Config) != `{"k": 1}` {
 		t.Errorf("got %+v", got)
 	}

@@ -22,9 +22,7 @@ import (
 func delegation(t testing.TB, db *control.DB, h house) rows.Task {
 	t.Helper()
 	parent := must(db.Host().CreateThread(t.Context(), rows.NewThread{House: h.id, Environment: h.env}))(t)
-	return rows.Task{
-		Parent: parent.ID, Harness: "pi", Task: rows.Task{Prompt: "do it", Author: h.member.String()},
-	}
+	return rows.Task{Parent: parent.ID, Harness: "pi", Prompt: "do it", Author: h.member}
 }
 
 // A delegated task is an idle thread of the parent's house, with the bot that is wanted.
@@ -32,19 +30,19 @@ func TestDelegate(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	h := newHouse(t, db)
 	d := delegation(t, db, h)
-	d.Task.Model, d.Task.Repo, d.Task.Branch, d.Task.Live = "m", "org/repo", "b", true
+	d.Model, d.Repo, d.Branch, d.Live = "m", "org/repo", "b", true
 	for name, s := range map[string]control.Scope{"a member": db.As(h.member), "the host": db.Host()} {
 		o := delegated(s.Delegate(t.Context(), d))(t)
 		want := rows.Task{
-			Thread: o.Thread, House: h.id, Parent: d.Parent, Agent: h.bot.String(), Author: h.member.String(),
-			Result: h.bot.String(), Prompt: "do it", Harness: "pi", Model: "m", Live: true, Environment: h.env,
+			Thread: o.Thread, House: h.id, Parent: d.Parent, Agent: h.bot, Author: h.member,
+			Result: h.bot, Prompt: "do it", Harness: "pi", Model: "m", Live: true, Environment: h.env,
 			Repo: "org/repo", Branch: "b",
 		}
 		if o != want {
 			t.Errorf("by %s: got %+v, want %+v", name, o, want)
 		}
 		th := must(db.Host().Thread(t.Context(), o.Thread))(t)
-		if th.Status != rows.ThreadIdle || th.Parent != d.Parent || *th.Agent != h.bot || th.Sandbox != "" ||
+		if th.Status != rows.ThreadIdle || th.Parent != d.Parent || th.Agent != h.bot || th.Sandbox != "" ||
 			th.Environment != h.env || th.House != h.id {
 			t.Errorf("by %s: the row is %+v", name, th)
 		}
@@ -109,16 +107,18 @@ func TestDelegateErrors(t *testing.T) {
 		{"a sandbox and an environment", func(d *rows.Task) {
 			d.Sandbox, d.Environment = dead, h.env
 		}, rows.ErrInvalid, ""},
-		{"a local environment, where that is not for members", func(d *rows.Task) {
-			d.NoLocal, d.Environment = true, local
-		}, rows.ErrLocal, local},
-		{"a local sandbox, where that is not for members", func(d *rows.Task) {
-			d.NoLocal, d.Sandbox = true, localBox
-		}, rows.ErrLocal, local},
 	} {
 		_, _, err := host.Delegate(ctx, with(d, tt.change))
 		if is(t, err, tt.want); err != nil && !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: %v does not name %q", tt.name, err, tt.text)
+		}
+	}
+	for name, change := range map[string]func(*rows.Task){
+		"environment": func(d *rows.Task) { d.Environment = local }, "sandbox": func(d *rows.Task) { d.Sandbox = localBox },
+	} {
+		_, _, err := host.Away().Delegate(ctx, with(d, change))
+		if is(t, err, rows.ErrLocal); err != nil && !strings.Contains(err.Error(), local) {
+			t.Errorf("a local %s, where that is not for members: %v does not name it", name, err)
 		}
 	}
 	_, _, err := db.As(other.member).Delegate(ctx, d)
@@ -171,15 +171,15 @@ func TestDelegateResult(t *testing.T) {
 	must(host.AddMember(ctx, h.id, third, rows.RoleMember))(t)
 	for name, tt := range map[string]struct {
 		change func(*rows.Task)
-		want   uuid.UUID
+		want   string
 	}{
 		"a person, on a chat":  {func(*rows.Task) {}, h.bot},
-		"a bot, on a chat":     {func(d *rows.Task) { d.Task.Author = brain.String() }, brain},
+		"a bot, on a chat":     {func(d *rows.Task) { d.Author = brain }, brain},
 		"a person, on a bot's": {func(d *rows.Task) { d.Parent = child }, brain},
-		"another bot, there":   {func(d *rows.Task) { d.Parent, d.Task.Author = child, third.String() }, third},
-		"a name, on a chat":    {func(d *rows.Task) { d.Task.Author = "somebody" }, h.bot},
+		"another bot, there":   {func(d *rows.Task) { d.Parent, d.Author = child, third }, third},
+		"a name, on a chat":    {func(d *rows.Task) { d.Author = "somebody" }, h.bot},
 	} {
-		if o := delegated(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want.String() {
+		if o := delegated(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want {
 			t.Errorf("%s: the result is by %s, want %s", name, o.Result, tt.want)
 		}
 	}
@@ -192,7 +192,7 @@ func TestDelegateAgain(t *testing.T) {
 	h := newHouse(t, db)
 	host := db.Host()
 	d := delegation(t, db, h)
-	d.ID, d.Harness, d.Agent = "t"+strings.ToLower(uuid.NewString()[:8]), "", h.bot
+	d.Thread, d.Harness, d.Agent = "t"+strings.ToLower(uuid.NewString()[:8]), "", h.bot
 	again := func() rows.Task {
 		t.Helper()
 		o, fresh, err := db.As(h.member).Delegate(t.Context(), d)
@@ -202,32 +202,32 @@ func TestDelegateAgain(t *testing.T) {
 		return o
 	}
 	first := delegated(db.As(h.member).Delegate(t.Context(), d))(t)
-	if o := again(); o != first || first.Thread != d.ID {
+	if o := again(); o != first || first.Thread != d.Thread {
 		t.Errorf("got %+v, then %+v", first, o)
 	}
 	elsewhere := delegation(t, db, h).Parent
 	other := must(host.CreateEnvironment(t.Context(), h.id, rows.Recipe{Name: "other"}))(t).ID
 	for differs, change := range map[string]func(*rows.Task){
-		"task":        func(d *rows.Task) { d.Task.Prompt = "another" },
+		"task":        func(d *rows.Task) { d.Prompt = "another" },
 		"thread":      func(d *rows.Task) { d.Parent = elsewhere },
-		"agent":       func(d *rows.Task) { d.Agent, d.Harness = uuid.Nil, "pi" },
+		"agent":       func(d *rows.Task) { d.Agent, d.Harness = "", "pi" },
 		"harness":     func(d *rows.Task) { d.Harness = "pi" },
 		"environment": func(d *rows.Task) { d.Environment = other },
 		"sandbox":     func(d *rows.Task) { d.Sandbox = rows.SandboxOfParent },
-		"repo":        func(d *rows.Task) { d.Task.Repo = "org/repo" },
-		"branch":      func(d *rows.Task) { d.Task.Branch = "b" },
-		"model":       func(d *rows.Task) { d.Task.Model = "m" },
-		"live":        func(d *rows.Task) { d.Task.Live = true },
+		"repo":        func(d *rows.Task) { d.Repo = "org/repo" },
+		"branch":      func(d *rows.Task) { d.Branch = "b" },
+		"model":       func(d *rows.Task) { d.Model = "m" },
+		"live":        func(d *rows.Task) { d.Live = true },
 	} {
 		_, _, err := db.As(h.member).Delegate(t.Context(), with(d, change))
 		if is(t, err, rows.ErrTaken); err != nil && !strings.Contains(err.Error(), "its "+differs+" differs") {
 			t.Errorf("%v does not name the %s", err, differs)
 		}
 	}
-	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *rows.Task) { d.ID = d.Parent }))
+	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *rows.Task) { d.Thread = d.Parent }))
 	is(t, err, rows.ErrTaken)
 	stranger := delegation(t, db, newHouse(t, db))
-	stranger.ID = d.ID
+	stranger.Thread = d.Thread
 	_, _, err = host.Delegate(t.Context(), stranger)
 	is(t, err, rows.ErrTaken)
 
@@ -402,7 +402,7 @@ func BenchmarkDelegate(b *testing.B) {
 	d := delegation(b, db, h)
 	var all []time.Duration
 	for i := range b.N {
-		d.Task.Prompt = fmt.Sprint("task ", i)
+		d.Prompt = fmt.Sprint("task ", i)
 		began := time.Now()
 		delegated(db.As(h.member).Delegate(b.Context(), d))(b)
 		all = append(all, time.Since(began))

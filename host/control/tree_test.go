@@ -87,7 +87,7 @@ func TestThreadsAfter(t *testing.T) {
 		all = append(all, must(s.CreateThread(ctx, rows.NewThread{House: h.id}))(t))
 	}
 	check(t, s.DeleteThread(ctx, all[2].ID, nil))
-	got := must(s.Threads(ctx, rows.Query{House: h.id, After: all[2].ID, AfterTime: all[2].CreatedAt}))(t)
+	got := must(s.Threads(ctx, rows.Query{House: h.id, After: all[2].Mark()}))(t)
 	if len(got) != 2 || got[0].ID != all[1].ID || got[1].ID != all[0].ID {
 		t.Errorf("behind a deleted thread: %+v", got)
 	}
@@ -99,19 +99,19 @@ func TestThreadsAfter(t *testing.T) {
 }
 
 // Changes of an environment at the same time are all there, and an archived one can be taken into use again.
-func TestEditEnvironment(t *testing.T) {
+func TestChangeEnvironment(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h := t.Context(), newHouse(t, db)
 	s := db.As(h.member)
 	var g sync.WaitGroup
 	for range 8 {
 		g.Go(func() {
-			_, err := s.EditEnvironment(ctx, h.env, nil, func(r *rows.Recipe) error {
+			_, err := s.ChangeEnvironment(ctx, h.env, rows.EnvironmentChange{Recipe: func(r *rows.Recipe) error {
 				var config map[string]int
 				err := json.Unmarshal(r.Config, &config)
 				r.Config = []byte(fmt.Sprintf(`{"n":%d}`, config["n"]+1))
 				return err
-			})
+			}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -123,11 +123,13 @@ func TestEditEnvironment(t *testing.T) {
 	}
 	refused := errors.New("no")
 	yes, no := true, false
-	_, err := s.EditEnvironment(ctx, h.env, &yes, func(*rows.Recipe) error { return refused })
+	_, err := s.ChangeEnvironment(ctx, h.env, rows.EnvironmentChange{
+		Recipe: func(*rows.Recipe) error { return refused }, Archived: &yes,
+	})
 	is(t, err, refused)
-	_, err = db.As(newHouse(t, db).owner).EditEnvironment(ctx, h.env, nil, nil)
+	_, err = db.As(newHouse(t, db).owner).ChangeEnvironment(ctx, h.env, rows.EnvironmentChange{})
 	is(t, err, rows.ErrAbsent)
-	if e := must(s.EditEnvironment(ctx, h.env, nil, nil))(t); e.ArchivedAt != nil || string(e.Config) != `{"n": 8}` {
+	if e := must(s.ChangeEnvironment(ctx, h.env, rows.EnvironmentChange{}))(t); e.ArchivedAt != nil || string(e.Config) != `{"n": 8}` {
 		t.Errorf("a change that was refused left %+v", e)
 	}
 
@@ -135,10 +137,11 @@ func TestEditEnvironment(t *testing.T) {
 	check(t, s.ArchiveEnvironment(ctx, h.env))
 	_, err = s.ChangeThread(ctx, thread, rows.ThreadChange{Environment: &h.env})
 	is(t, err, rows.ErrArchived)
-	e := must(s.EditEnvironment(ctx, h.env, &no, func(r *rows.Recipe) error {
+	rename := func(r *rows.Recipe) error {
 		r.Name = "renamed"
 		return nil
-	}))(t)
+	}
+	e := must(s.ChangeEnvironment(ctx, h.env, rows.EnvironmentChange{Recipe: rename, Archived: &no}))(t)
 	if e.ArchivedAt != nil || e.Name != "renamed" {
 		t.Errorf("got %+v", e)
 	}

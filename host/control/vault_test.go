@@ -33,7 +33,7 @@ func TestVault(t *testing.T) {
 	ctx, owner := t.Context(), db.As(h.owner)
 	const value = "sk-live-8a7b6c5d4e3f"
 	must(v.Put(ctx, owner, h.id, "API_KEY", []byte(value)))(t)
-	env := func(house string, bindings ...control.Binding) string {
+	env := func(house string, bindings ...rows.Binding) string {
 		return must(db.Host().CreateEnvironment(ctx, house, rows.Recipe{
 			Name: uuid.NewString(), Bindings: bindings,
 		}))(t).ID
@@ -177,7 +177,7 @@ func TestDoors(t *testing.T) {
 	check(t, err)
 	houses := func(agent string) int { return len(must(db.Houses(ctx, agent))(t)) }
 	for agent, want := range map[string]int{
-		h.owner.String(): 1, h.member.String(): 2, other.owner.String(): 1, uuid.NewString(): 0,
+		h.owner: 1, h.member: 2, other.owner: 1, uuid.NewString(): 0,
 	} {
 		if n := houses(agent); n != want {
 			t.Errorf("%d houses, want %d", n, want)
@@ -187,11 +187,11 @@ func TestDoors(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, db.Host().ArchiveMember(ctx, other.id, h.member))
-	if got := must(db.Houses(ctx, h.member.String()))(t); len(got) != 1 || got[0] != h.id {
+	if got := must(db.Houses(ctx, h.member))(t); len(got) != 1 || got[0] != h.id {
 		t.Errorf("after leaving: %v", got)
 	}
 	check(t, db.Host().ArchiveAgent(ctx, h.member))
-	if n := houses(h.member.String()); n != 0 {
+	if n := houses(h.member); n != 0 {
 		t.Errorf("an archived agent has %d houses", n)
 	}
 	one := must(db.Host().CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID

@@ -88,7 +88,9 @@ func (s *State) add(r Record, at time.Time) {
 	case opHold:
 		if !s.Released {
 			ttl := time.Duration(r.TTLMs) * time.Millisecond
-			s.Holds = append(s.Holds, rows.Hold{r.Holder, r.ThreadID, r.RunID, ttl, at})
+			s.Holds = append(s.Holds, rows.Hold{
+				Holder: r.Holder, ThreadID: r.ThreadID, RunID: r.RunID, TTL: ttl, At: at,
+			})
 		}
 	case opRelease:
 		s.Released, s.Holds = true, nil

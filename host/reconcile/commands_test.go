@@ -22,8 +22,8 @@ func TestReapOfCommands(t *testing.T) {
 	ended := strings.Replace(execEnd, "x1.exec.3", thread.ExecID("x1", 2), 1)
 	command := []string{execStarted, execRunning, ended}
 	ranToo := append(slices.Clone(command), running, inBox("b1", false, ""), completed)
-	closed := func(w *world, r *rows) { r.Close("t1") }
-	unsaved := func(w *world, r *rows) {
+	closed := func(w *world, r *boxRows) { r.Close("t1") }
+	unsaved := func(w *world, r *boxRows) {
 		r.Close("t1")
 		w.labels["b1"][sandbox.LabelTree] = sandbox.TreeRepository
 	}
@@ -32,7 +32,7 @@ func TestReapOfCommands(t *testing.T) {
 		entries []string
 		age     time.Duration // of the box
 		after   time.Duration // --reap-after; 0 for a day
-		set     func(*world, *rows)
+		set     func(*world, *boxRows)
 		gone    bool
 	}{
 		{name: "its command has ended", entries: command},
@@ -40,7 +40,7 @@ func TestReapOfCommands(t *testing.T) {
 		{name: "a day after its command", entries: command, age: day, after: 1, gone: true},
 		{name: "a run has ended in it", entries: ranToo},
 		{name: "a day after a run in it", entries: ranToo, age: day, after: 1, gone: true},
-		{name: "kept by hand for a run", entries: ranToo, age: day, after: 1, set: func(w *world, _ *rows) {
+		{name: "kept by hand for a run", entries: ranToo, age: day, after: 1, set: func(w *world, _ *boxRows) {
 			w.labels["b1"][sandbox.LabelRun] = "r1"
 		}},
 		{name: "closed", entries: command, set: closed, gone: true},
@@ -49,11 +49,11 @@ func TestReapOfCommands(t *testing.T) {
 		{name: "closed, with unsaved work", entries: command, set: unsaved},
 		{name: "closed, with unsaved work of a run", entries: ranToo, set: unsaved},
 		{name: "closed, with unsaved work, a day ago", entries: command, age: day, after: 1, set: unsaved, gone: true},
-		{name: "closed, and shared with an open thread", entries: command, set: func(w *world, r *rows) {
+		{name: "closed, and shared with an open thread", entries: command, set: func(w *world, r *boxRows) {
 			r.Close("t1")
 			r.Thread("t2", w.labels["b1"][sandbox.LabelRow])
 		}},
-		{name: "deleted", set: func(w *world, r *rows) { r.Delete("t1") }, gone: true},
+		{name: "deleted", set: func(w *world, r *boxRows) { r.Delete("t1") }, gone: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,7 @@ import (
 )
 
 // dead reports whether a row is dead, and whether it was condemned.
-func (r *rows) dead(t *testing.T, row string) (dead, condemned bool) {
+func (r *boxRows) dead(t *testing.T, row string) (dead, condemned bool) {
 	t.Helper()
 	now, _, err := r.Row(t.Context(), row)
 	if err != nil {
@@ -31,23 +31,23 @@ func second(entry string) string { return strings.ReplaceAll(entry, "r1", "r2") 
 func TestGoneBoxOfThreads(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		set  func(w *world, rows *rows, row string)
+		set  func(w *world, rows *boxRows, row string)
 		dead bool
 		t2   string // the status of the other thread's run
 	}{
-		{"gone", func(*world, *rows, string) {}, true, "failed"},
-		{"the other run is heard of", func(w *world, _ *rows, _ string) { w.late["t2"] = true }, false, "running"},
-		{"somebody holds it", func(w *world, rows *rows, row string) {
+		{"gone", func(*world, *boxRows, string) {}, true, "failed"},
+		{"the other run is heard of", func(w *world, _ *boxRows, _ string) { w.late["t2"] = true }, false, "running"},
+		{"somebody holds it", func(w *world, in *boxRows, row string) {
 			hold := rows.Hold{Holder: "after:h/1/x", TTL: time.Hour}
-			if err := rows.Lease(row).Hold(w.t.Context(), hold); err != nil {
+			if err := in.Lease(row).Hold(w.t.Context(), hold); err != nil {
 				w.t.Error(err)
 			}
 		}, false, "failed"},
-		{"a command of a third thread is silent", func(w *world, rows *rows, row string) {
+		{"a command of a third thread is silent", func(w *world, rows *boxRows, row string) {
 			rows.Thread("t3", row)
 			w.post("t3", execStarted, execRunning, execOutput)
 		}, false, "failed"},
-		{"a command of a third thread is heard of", func(w *world, rows *rows, row string) {
+		{"a command of a third thread is heard of", func(w *world, rows *boxRows, row string) {
 			rows.Thread("t3", row)
 			w.post("t3", execStarted, execRunning, execOutput)
 			w.late["t3"] = true

@@ -10,21 +10,22 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 )
 
-// rows are rows in memory, of which Noted may fail.
-type rows struct {
+// boxRows are rows in memory, of which Noted may fail.
+type boxRows struct {
 	fakerows.Rows
 	noted error
 }
 
-func newRows() *rows {
-	return &rows{Rows: fakerows.New("boxes").As(func(do func() error) error { return do() })}
+func newRows() *boxRows {
+	return &boxRows{Rows: fakerows.New("boxes").As(func(do func() error) error { return do() })}
 }
 
-func (r *rows) Noted(ctx context.Context, row string, threads []string) error {
+func (r *boxRows) Noted(ctx context.Context, row string, threads []string) error {
 	if r.noted != nil {
 		return r.noted
 	}
@@ -32,7 +33,7 @@ func (r *rows) Noted(ctx context.Context, row string, threads []string) error {
 }
 
 // live gives a thread a live box, which nobody holds.
-func (r *rows) live(t *testing.T, thread, machine string) (row string) {
+func (r *boxRows) live(t *testing.T, thread, machine string) (row string) {
 	t.Helper()
 	if r.Box(thread).ID == "" {
 		r.Thread(thread, "")

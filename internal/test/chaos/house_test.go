@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 	"arbe.0sk.ar/runner/thread"
@@ -25,13 +26,13 @@ import (
 
 var errRows = errors.New("the database fails")
 
-// rows are rows as a process reaches them. No row of a machine in which something lives may be condemned.
-type rows struct {
+// processRows are rows as a process reaches them. No row of a machine in which something lives may be condemned.
+type processRows struct {
 	fakerows.Rows
 	p *process
 }
 
-func (r rows) Condemn(ctx context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
+func (r processRows) Condemn(ctx context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	w := r.p.w
 	row, _, _ := w.rows.As(func(do func() error) error { return do() }).Row(ctx, id)
 	done, err := r.Rows.Condemn(ctx, id, seen, judged)
@@ -46,8 +47,8 @@ func (r rows) Condemn(ctx context.Context, id string, seen []rows.Hold, judged [
 }
 
 // rowsOf returns the rows as a process reaches them.
-func (w *world) rowsOf(p *process) rows {
-	return rows{p: p, Rows: w.rows.As(func(do func() error) error {
+func (w *world) rowsOf(p *process) processRows {
+	return processRows{p: p, Rows: w.rows.As(func(do func() error) error {
 		f := w.fault()
 		dies, applied := p.step()
 		switch {

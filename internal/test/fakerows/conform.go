@@ -217,16 +217,17 @@ func condemns(t *testing.T, h Host) {
 	}
 	listed := func(want int, named ...string) {
 		t.Helper()
-		rows, err := h.Rows.Boxes(ctx, named)
+		found, err := h.Rows.Boxes(ctx, named)
 		check(t, err)
-		if n := len(slices.DeleteFunc(rows, func(r rows.Box) bool { return r.ID != box })); n != want {
+		if n := len(slices.DeleteFunc(found, func(r rows.Box) bool { return r.ID != box })); n != want {
 			t.Errorf("%d rows", n)
 		}
 	}
 	listed(1)
 	h.obtain(t, order(first, "r2", 1, "r1")) // its threads get another one
 	row, there, err := h.Rows.Row(ctx, box)
-	if check(t, err); !there || !row.Dead || row.Condemned.IsZero() || len(row.Threads) != 2 || row.Threads[0].Running {
+	if check(t, err); !there || !row.Dead || row.Condemned.IsZero() || len(row.Threads) != 2 ||
+		row.Threads[0].Status == rows.ThreadRunning {
 		t.Errorf("got %+v", row)
 	}
 	for range 2 {
@@ -298,7 +299,7 @@ func follows(t *testing.T, h Host) {
 		t.Errorf("got %+v, %t", seen, running)
 	}
 	row, _, err := h.Rows.Row(ctx, box)
-	if check(t, err); len(row.Threads) != 1 || !row.Threads[0].Running || row.Threads[0].Run != "r1" {
+	if check(t, err); len(row.Threads) != 1 || row.Threads[0].Status != rows.ThreadRunning || row.Threads[0].Run != "r1" {
 		t.Errorf("got %+v", row)
 	}
 	if stale, err := h.Rows.Stale(ctx); err != nil || slices.Contains(stale, id) {

@@ -72,12 +72,12 @@ func (s *Store) Delete(id string) {
 	delete(s.threads, id)
 }
 
-// Box returns the row of a thread's box; the zero Row for none.
+// Box returns the row of a thread's box; the zero one for none.
 func (s *Store) Box(thread string) rows.Box {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.of(thread); b != nil {
-		return b.Row
+		return b.Box
 	}
 	return rows.Box{}
 }
@@ -172,7 +172,7 @@ func (r Rows) Obtain(_ context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err
 			b.maker, b.Ref, b.until = o.Maker, "", time.Now().Add(rows.MakeTimeout)
 			turn.Make, turn.Taken = true, true
 		}
-		turn.Row = b.Row
+		turn.Row = b.Box
 		for _, n := range r.notices {
 			if n.Row == b.ID {
 				turn.Notices = append(turn.Notices, n)
@@ -192,7 +192,7 @@ func (r Rows) Obtain(_ context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err
 func (s *Store) replace(thread string, dead *box, o rows.BoxOrder) *box {
 	s.next++
 	b := &box{
-		Row: rows.Box{
+		Box: rows.Box{
 			ID: fmt.Sprintf("s%d", s.next), House: "h", Environment: o.Environment, Provider: s.provider,
 			Ephemeral: o.Ephemeral, Status: rows.BoxPending,
 		},
@@ -285,7 +285,7 @@ func (r Rows) GiveUp(_ context.Context, row, maker string) (now rows.Box, mine b
 			if mine = b.maker == maker; mine && b.Status == rows.BoxPending {
 				r.bury(b)
 			}
-			now = b.Row
+			now = b.Box
 		}
 		return nil
 	})
@@ -300,6 +300,14 @@ func (r Rows) Ended(_ context.Context, thread, run, status string) error {
 		}
 		return nil
 	})
+}
+
+// shown returns the status as the database has it.
+func (t *row) shown() string {
+	if t.closed {
+		return rows.ThreadClosed
+	}
+	return t.status
 }
 
 func (t *row) settle(status string) {
@@ -320,7 +328,7 @@ func (r Rows) Row(_ context.Context, id string) (now rows.BoxState, is bool, err
 			if on := slices.Contains(on, t); on {
 				row := r.threads[t]
 				now.Threads = append(now.Threads, rows.BoxThread{
-					ID: t, Closed: row.closed, Running: row.status == "running", Run: row.run,
+					ID: t, Status: row.shown(), Run: row.run,
 				})
 			} else {
 				now.Threads = append(now.Threads, rows.BoxThread{ID: t})
@@ -382,7 +390,8 @@ func (r Rows) Gone(_ context.Context, id string) error {
 	return r.tx(func() error {
 		if b := r.boxes[id]; b != nil {
 			r.bury(b)
-			b.Destroyed = true
+			now := time.Now()
+			b.DestroyedAt = &now
 		}
 		return nil
 	})
@@ -427,7 +436,7 @@ func (r Rows) Expire(context.Context) error {
 // Boxes is reconcile.Rows'.
 func (r Rows) Boxes(_ context.Context, named []string) ([]rows.Box, error) {
 	return r.rows(func(b *box) bool {
-		return b.Status != rows.BoxDead || !b.Destroyed || slices.Contains(named, b.ID)
+		return b.Status != rows.BoxDead || b.DestroyedAt == nil || slices.Contains(named, b.ID)
 	})
 }
 
@@ -436,7 +445,7 @@ func (r Rows) rows(which func(*box) bool) (all []rows.Box, err error) {
 		all = nil
 		for _, id := range slices.Sorted(maps.Keys(r.boxes)) {
 			if b := r.boxes[id]; which(b) {
-				all = append(all, b.Row)
+				all = append(all, b.Box)
 			}
 		}
 		return nil

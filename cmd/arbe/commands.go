@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/provision"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
@@ -118,7 +119,7 @@ func commandError(err error) error {
 	var none *exec.NoCommandError
 	var se *thread.StatusError
 	var unreachable *provision.UnreachableError
-	var unread *provision.RecipeError
+	var unread *recipe.Error
 	var exit *cmdline.Exit
 	switch {
 	case err == nil:

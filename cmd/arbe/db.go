@@ -10,7 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/provision"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -97,7 +97,7 @@ func databaseExit(err error) error {
 	if err == nil || errors.As(err, new(*cmdline.Exit)) {
 		return err
 	}
-	if errors.As(err, new(*provision.RecipeError)) {
+	if errors.As(err, new(*recipe.Error)) {
 		return &cmdline.Exit{Status: exitData, Cause: err}
 	}
 	for _, e := range exits {

@@ -194,102 +194,91 @@ type order struct {
 	house, agent, environment string // as they were typed
 
 	file string // of an environment; "" for none
-	push bool   // the work after the run; it is checked before
-	keys keyset
+
+	// Where it goes.
+	to     *provision.Host
+	client *thread.Client
+	place  rows.Place
+	in     provision.Provider
 }
 
-// where is where a launch goes.
-type where struct {
-	client   *thread.Client
-	to       *provision.Host
-	place    rows.Place
-	provider provision.Provider
-}
-
-// where finds where a launch goes, and completes its task. What is wrong on the command line is found before the server
-// is asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
-func (p *program) where(ctx context.Context, h host, o *order) (w where, err error) {
+// place finds where a launch goes, and completes its task. What is wrong on the command line is found before the server is
+// asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
+func (p *program) place(ctx context.Context, h host, o *order) (err error) {
 	ask := func() error {
-		if w.client, err = h.client(o.Thread); err != nil {
+		if o.client, err = h.client(o.Thread); err != nil {
 			return err
 		}
-		if w.to.Key, err = secret(h.data); err != nil {
+		if o.to.Key, err = secret(h.data); err != nil {
 			return err
 		}
-		return p.answers(ctx, w.client, o.Task)
+		return p.answers(ctx, o.client, o.Task)
 	}
-	w.to = h.provision(nil, o.keys, nil)
-	if h.database != nil {
-		if err = ask(); err != nil {
-			return w, err
+	if h.database == nil {
+		if err = p.box(ctx, h, o); err != nil {
+			return err
 		}
-		asked, err := h.asked(ctx, *o)
-		if err == nil {
-			w.place, err = w.to.Place(ctx, &o.Task, asked)
-		}
-		if err != nil {
-			return w, databaseExit(err)
-		}
+		return ask()
 	}
-	if w.provider, err = p.boxed(ctx, h, w.to, o, w.place); err == nil && h.database == nil {
-		err = ask()
+	if err = ask(); err != nil {
+		return err
 	}
-	return w, err
+	asked, err := h.asked(ctx, *o)
+	if err == nil {
+		o.place, err = o.to.Place(ctx, &o.Task, asked)
+	}
+	if err != nil {
+		return databaseExit(err)
+	}
+	return p.box(ctx, h, o)
 }
 
-// boxed completes a launch by its environment, checks what its flags say of the box, and returns the box's provider.
-func (p *program) boxed(
-	ctx context.Context, h host, to *provision.Host, o *order, place rows.Place,
-) (provision.Provider, error) {
+// box completes a launch by its environment, and checks what its flags say of the box.
+func (p *program) box(ctx context.Context, h host, o *order) error {
 	typed := o.Box // by flags alone
-	name, err := p.follow(ctx, h, to, o, place)
+	name, err := p.follow(ctx, h, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	provider, err := to.Provider("--sandbox", name)
-	if err != nil {
-		return nil, err
+	if o.in, err = o.to.Provider("--sandbox", name); err != nil {
+		return err
 	}
 	if typed.Image == "" && o.Box.Image != "" {
 		typed.Resources = sandbox.Resources{} // of the environment's image
 	}
-	if err := provider.Check(typed); err != nil {
-		return nil, cmdline.Unread("", err)
+	if err := o.in.Check(typed); err != nil {
+		return cmdline.Unread("", err)
 	}
-	return provider, nil
+	return nil
 }
 
 // launch launches the task of a command line. attached is this process's hold of the box if there is work after the run;
 // "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
-	h, err := p.host(c)
-	if err != nil {
-		return launch.Launched{}, err
-	}
-	o, err := p.orderFrom(c, h)
-	if err != nil {
-		return launch.Launched{}, err
-	}
-	return p.launchOrder(c.Context, h, o, attached)
-}
-
-func (p *program) launchOrder(ctx context.Context, h host, o order, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
-	w, err := p.where(ctx, h, &o)
+	h, err := p.host(c)
 	if err != nil {
 		return fail(err)
 	}
-	client, task := w.client, o.Task
+	o, err := p.orderFrom(c, h)
+	if err != nil {
+		return fail(err)
+	}
+	ctx := c.Context
+	if err := p.place(ctx, h, &o); err != nil {
+		return fail(err)
+	}
+	client, task := o.client, o.Task
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()
-	l, err := w.to.Launcher(task, w.place, w.provider, client, func(step string) {
+	l, err := o.to.Launcher(task, o.place, o.in, client, func(step string) {
 		if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
 			steps.Note(note)
 			return
 		}
 		steps.Begin(step)
 	})
-	if err == nil && o.push {
+	if err == nil && c.Bool("push") {
 		err = p.checkPush(ctx, task.Box)
 	}
 	if err != nil {
@@ -368,7 +357,7 @@ func (p *program) orderFrom(c *cli.Context, h host) (order, error) {
 	o := order{
 		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
 		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
-		push: c.Bool("push"), keys: keysetOf(c),
+		to: h.provision(nil, keysetOf(c), nil),
 	}
 	var err error
 	o.Task, err = p.taskFrom(c, h)

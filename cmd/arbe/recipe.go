@@ -16,7 +16,6 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
-	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -37,15 +36,14 @@ func environmentFlags() []cli.Flag {
 	}
 }
 
-// follow makes a launch's box by its environment, and returns the provider's name. Flags outrank the environment. place
-// is that of a thread with a row.
-func (p *program) follow(ctx context.Context, h host, to *provision.Host, o *order, place rows.Place) (string, error) {
+// follow makes a launch's box by its environment, and returns the provider's name. Flags outrank the environment.
+func (p *program) follow(ctx context.Context, h host, o *order) (string, error) {
 	switch {
-	case place.House != "" && o.file != "":
+	case o.place.House != "" && o.file != "":
 		const text = "--environment-file: the thread is of a house, whose environment %s its box has"
-		return "", cmdline.Usage(text, place.Environment.ID)
-	case place.House != "":
-		return place.Provider, databaseExit(to.Follow(&o.Task, place))
+		return "", cmdline.Usage(text, o.place.Environment.ID)
+	case o.place.House != "":
+		return o.place.Provider, databaseExit(o.to.Follow(&o.Task, o.place))
 	case o.file == "":
 		return o.provider, nil
 	}

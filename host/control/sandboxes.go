@@ -25,14 +25,7 @@ func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err
 	return all, err
 }
 
-// Sandbox returns a sandbox.
-func (s Scope) Sandbox(ctx context.Context, id string) (b rows.Box, err error) {
-	err = s.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
-		b, err = one[rows.Box](ctx, tx, "sandbox", `select `+sandboxColumns+` from sandboxes where id = $1`, id)
-		return err
-	})
-	return b, err
-}
+const boxByID = `select ` + sandboxColumns + ` from sandboxes where id = $1`
 
 // Want is what Resolve needs to make a sandbox.
 type Want struct {
@@ -146,35 +139,28 @@ func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Bo
 }
 
 // Place returns where the next run or command of a thread goes: into its sandbox, or into a new one by the environment
-// that is wanted, else by the one that Resolve takes. What of that is archived, or does not exist, is the caller's to
-// refuse.
+// that is wanted, else by the one that Resolve takes. What is archived is the caller's to refuse.
 func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, err error) {
 	err = s.tx(ctx, "read the place of thread "+thread, func(tx pgx.Tx) error {
-		p = rows.Place{}
-		houses, err := column[string](ctx, tx, `select house_id from threads where id = $1`, thread)
-		if err == nil && len(houses) == 0 {
-			err = rows.Refuse(rows.ErrAbsent, "thread")
-		}
+		t, err := one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, thread)
 		if err != nil {
 			return err
 		}
-		p.House = houses[0]
-		found, err := many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
-			where id = (select sandbox_id from threads where id = $1)`, thread)
-		if err != nil {
-			return err
-		}
-		var id string
-		var dead *rows.Box
-		if len(found) > 0 && found[0].Status != rows.BoxDead {
-			p.Live, p.Provider, id = true, found[0].Provider, found[0].Environment
-		} else {
-			if len(found) > 0 {
-				dead = &found[0]
-			}
-			if id, err = chosen(ctx, tx, thread, wanted, dead); err != nil || id == "" {
+		p = rows.Place{House: t.House}
+		var box *rows.Box
+		if t.Sandbox != "" {
+			b, err := one[rows.Box](ctx, tx, "sandbox", boxByID, t.Sandbox)
+			if rows.Present(err) != nil {
 				return err
+			} else if err == nil {
+				box = &b
 			}
+		}
+		id := ""
+		if p.Live = box != nil && box.Status != rows.BoxDead; p.Live {
+			p.Provider, id = box.Provider, box.Environment
+		} else if id, err = chosen(ctx, tx, thread, wanted, box); err != nil || id == "" {
+			return err
 		}
 		p.Environment, err = one[rows.Environment](ctx, tx, "environment", environmentByID, id)
 		p.Provider = cmp.Or(p.Provider, p.Environment.Runtime)

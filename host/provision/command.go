@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -31,7 +32,13 @@ func (h *Host) Command(
 		Client: client, Box: h.BoxOf(client).Box, Lease: h.lease(client), Runner: h.Runner, StreamURL: h.StreamURL,
 		Tokens: execTokens(h.Key, ""), Progress: progress,
 	}
-	p, err := h.placeOf(ctx, r.Thread, environment)
+	p, err := h.onRows(ctx, r.Thread, func(all Rows) (rows.Place, error) {
+		p, err := place(ctx, all, r.Thread, Asked{Environment: environment})
+		if p.House == "" {
+			err = rows.Present(err) // the thread has no row
+		}
+		return p, err
+	})
 	if err != nil || p.House == "" {
 		return x, false, err
 	}
@@ -54,27 +61,6 @@ func (h *Host) Command(
 	x.Tokens = execTokens(h.Key, p.House)
 	x.Box = exec.Rowed{Task: t, Launcher: h.boxer(p, provider, client, progress)}.Box
 	return x, true, nil
-}
-
-// placeOf returns where a command on a thread goes; no House for a thread without a row.
-func (h *Host) placeOf(ctx context.Context, threadID, environment string) (p rows.Place, err error) {
-	if h.Rows == nil {
-		return p, nil
-	}
-	r, err := h.Rows(ctx)
-	if err != nil {
-		return p, err
-	}
-	switch _, err = r.Thread(ctx, threadID); {
-	case errors.Is(err, rows.ErrAbsent):
-		return p, nil
-	case err == nil:
-		p, err = place(ctx, r, threadID, Asked{Environment: environment})
-	}
-	if err != nil {
-		err = fmt.Errorf("the rows of thread %s: %w", threadID, err)
-	}
-	return p, err
 }
 
 // usable returns the provider of a box for a command, if this host uses its boxes.
@@ -121,10 +107,8 @@ func (h *Host) labels(ctx context.Context, box sandbox.Ref) (map[string]string, 
 	if err != nil {
 		return nil, fmt.Errorf("the labels of the sandbox %s: %w", box, err)
 	}
-	if i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == box }); i >= 0 {
-		return boxes[i].Labels, nil
-	}
-	return nil, nil
+	listed, _ := reap.Find(boxes, box.ID)
+	return listed.Labels, nil
 }
 
 // lease returns what returns the lease of a box: that of its row, or one on a stream.

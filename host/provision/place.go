@@ -19,7 +19,19 @@ type Asked struct {
 
 // Place returns where a task goes. The thread's row is made where it is missing and a house is asked for. The place of a
 // thread without a row has no House. Nothing is on the thread yet: an error leaves at most an idle row.
-func (h *Host) Place(ctx context.Context, t *launch.Task, a Asked) (p rows.Place, err error) {
+func (h *Host) Place(ctx context.Context, t *launch.Task, a Asked) (rows.Place, error) {
+	return h.onRows(ctx, t.Thread, func(r Rows) (p rows.Place, err error) {
+		is, err := row(ctx, r, *t, a)
+		if err != nil || !is {
+			return p, err
+		}
+		t.Environment = a.Environment
+		return place(ctx, r, t.Thread, a)
+	})
+}
+
+// onRows returns the place that f finds for a thread; the zero one without a database.
+func (h *Host) onRows(ctx context.Context, thread string, f func(Rows) (rows.Place, error)) (p rows.Place, err error) {
 	if h.Rows == nil {
 		return p, nil
 	}
@@ -27,15 +39,10 @@ func (h *Host) Place(ctx context.Context, t *launch.Task, a Asked) (p rows.Place
 	if err != nil {
 		return p, err
 	}
-	is, err := row(ctx, r, *t, a)
-	if err == nil && is {
-		t.Environment = a.Environment
-		p, err = place(ctx, r, t.Thread, a)
+	if p, err = f(r); err != nil {
+		err = fmt.Errorf("the rows of thread %s: %w", thread, err)
 	}
-	if err != nil {
-		return p, fmt.Errorf("the rows of thread %s: %w", t.Thread, err)
-	}
-	return p, nil
+	return p, err
 }
 
 // place returns where the next run or command of a thread with a row goes.

@@ -17,7 +17,9 @@ import (
 	"fmt"
 	"log/slog"
 
+	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -60,22 +62,14 @@ type Environ struct {
 
 // Rows are the rows of the host: all houses.
 type Rows interface {
-	threads
-	bots
-	// Place returns where the next run or command of a thread goes, by the environment with the id wanted where that is
-	// not "". It returns rows.ErrAbsent for a thread without a row.
-	Place(ctx context.Context, thread, wanted string) (rows.Place, error)
-}
-
-type threads interface {
 	Thread(ctx context.Context, id string) (rows.Thread, error)
 	CreateThread(ctx context.Context, n rows.NewThread) (rows.Thread, error)
-}
-
-type bots interface {
 	Agent(ctx context.Context, id string) (rows.Agent, error)
 	// Drivers returns a house's bots of a harness that are in use, the oldest first.
 	Drivers(ctx context.Context, house, harness string) ([]rows.Agent, error)
+	// Place returns where the next run or command of a thread goes, by the environment with the id wanted where that is
+	// not "". It returns rows.ErrAbsent for a thread without a row.
+	Place(ctx context.Context, thread, wanted string) (rows.Place, error)
 }
 
 // Provider is a provider of boxes.
@@ -85,29 +79,66 @@ type Provider interface {
 	Check(o sandbox.Options) error
 }
 
-// RecipeError is returned for an environment whose row is no recipe.
-type RecipeError struct {
-	Environment string
-	Err         error
-}
-
-// Error implements error.
-func (e *RecipeError) Error() string { return fmt.Sprintf("environment %s: %v", e.Environment, e.Err) }
-
-// Unwrap returns the recipe's error.
-func (e *RecipeError) Unwrap() error { return e.Err }
-
 // UnreachableError is returned for a box of a provider that this host can't use.
-type UnreachableError struct{ Err error }
-
-// Error implements error.
-func (e *UnreachableError) Error() string { return e.Err.Error() }
+type UnreachableError struct{ error }
 
 // Unwrap returns the cause.
-func (e *UnreachableError) Unwrap() error { return e.Err }
+func (e *UnreachableError) Unwrap() error { return e.error }
 
 // NoRows returns the error of a box whose row tells who needs it, where there is no database.
 func NoRows(box sandbox.Ref) error {
 	const text = "%s has a row in a database, which tells who needs it: set ARBE_DATABASE or use --database"
 	return fmt.Errorf(text, box)
+}
+
+// Options are what each box gets of this host's environment, but for the operator's token.
+func (e Environ) Options() sandbox.Options {
+	return sandbox.Options{Target: e.Target, GitHub: e.GitHub}
+}
+
+// Follow makes a task's box by the environment of its place, which is checked again, and gives it that one's secrets.
+func (h *Host) Follow(t *launch.Task, p rows.Place) error {
+	stored, err := recipe.Stored(p.Environment.Recipe)
+	if err != nil {
+		return fmt.Errorf("environment %s: %w", p.Environment.ID, err)
+	}
+	t.Follow(stored)
+	t.Secrets = func(ctx context.Context) (map[string]string, error) {
+		if len(p.Environment.Bindings) == 0 {
+			return nil, nil // no keys are needed
+		}
+		return h.Secrets(ctx, p.Environment.ID)
+	}
+	return nil
+}
+
+// Launcher returns what launches a task with a client of its thread. The place of a thread without a row is the zero
+// one.
+func (h *Host) Launcher(
+	t launch.Task, p rows.Place, provider Provider, client *thread.Client, progress func(string),
+) (*launch.Launcher, error) {
+	agent, err := catalog.Lookup(t.Harness)
+	if err != nil {
+		return nil, err
+	}
+	if t.Live {
+		agent = agent.ForLive()
+	}
+	l := h.boxer(p, provider, client, progress)
+	l.Agent = launch.Agent{Program: agent.Binary, Package: agent.Package}
+	l.Tokens = runTokens(h.Key, p.House)
+	l.StreamURL, err = h.StreamURL(provider.Name())
+	return l, err
+}
+
+// boxer returns what gives a thread its box.
+func (h *Host) boxer(
+	p rows.Place, provider Provider, client *thread.Client, progress func(string),
+) *launch.Launcher {
+	others := func(id string) *thread.Client { return Client(h.Key, client, id) }
+	l := &launch.Launcher{Provider: provider, Client: client, Boxes: others, Runner: h.Runner, Progress: progress}
+	if p.House != "" {
+		l.Rows = &resolve.Resolver{Rows: h.Boxes, Provider: provider, Client: others, Progress: progress}
+	}
+	return l
 }

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/live"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -24,7 +25,7 @@ type conversation struct {
 	run     *run
 	spec    *harness.Live
 	journal *journal
-	input   *input        // nil: it has no agent
+	input   *stdio.Input  // nil: it has no agent
 	wake    chan struct{} // the talker looks again
 	posts   chan struct{} // there is an entry to post
 	shared  shared
@@ -46,7 +47,7 @@ func (c *conversation) close() error {
 	if c == nil {
 		return nil
 	}
-	return errors.Join(c.journal.close(), c.input.close())
+	return errors.Join(c.journal.close(), c.input.Close())
 }
 
 // delivered is the Delivered of the Mirror of the run's session k.
@@ -105,18 +106,18 @@ func (c *conversation) addFacts(facts *outcome.Facts, end int) {
 // newAgent prepares the input for a new process that becomes the agent.
 func (c *conversation) newAgent() (stdin *os.File, err error) {
 	if c.input == nil {
-		if c.input, err = openInput(c.run.folder.Path); err != nil {
+		if c.input, err = stdio.OpenInput(c.run.folder.Path); err != nil {
 			return nil, err
 		}
 	}
-	if err := errors.Join(c.input.empty(), c.journal.sync(live.Record{Op: live.OpAgent})); err != nil {
+	if err := errors.Join(c.input.Empty(), c.journal.sync(live.Record{Op: live.OpAgent})); err != nil {
 		return nil, err
 	}
-	return c.input.stdin()
+	return c.input.Stdin()
 }
 
 // startLive starts the conversation with the running agent; the returned func ends it.
-func (r *run) startLive(ctx context.Context, outputs []*output) (stop func()) {
+func (r *run) startLive(ctx context.Context, outputs []*stdio.Output) (stop func()) {
 	c := r.live
 	if c == nil {
 		return func() {}
@@ -125,7 +126,7 @@ func (r *run) startLive(ctx context.Context, outputs []*output) (stop func()) {
 	if len(outputs) > 0 {
 		h, _ := r.follower.talkState()
 		c.shared.stdout.Store(h.At)
-		t.saved, outputs[0].keep = h.At, &c.shared.stdout
+		t.saved, outputs[0].Keep = h.At, &c.shared.stdout
 	}
 	if r.adopted {
 		t.takeOver()

@@ -58,7 +58,7 @@ func (t *talker) overdue() {
 func (t *talker) write(ctx context.Context, lines ...[]byte) bool {
 	b := append(bytes.Join(lines, []byte{'\n'}), '\n')
 	for len(b) > 0 && ctx.Err() == nil {
-		n, err := t.input.write(b)
+		n, err := t.input.Write(b)
 		if err != nil {
 			t.fail(err.Error())
 			return false
@@ -89,7 +89,7 @@ func (t *talker) put(ctx context.Context, id string) bool {
 	_, next := t.run.trail.Tallied()
 	record := live.Record{
 		Op: live.OpPut, ID: m.ID, Chat: id, Line: max(next, t.run.record.From.Index), Attempt: attempt,
-		Text: m.Text, Images: len(m.Images), Long: !t.input.fits(append(line, '\n')),
+		Text: m.Text, Images: len(m.Images), Long: !t.input.Fits(append(line, '\n')),
 	}
 	if t.isPrompt(id) {
 		record.Text, record.Prompt, record.Sum = "", true, live.TextSum(m.Text)
@@ -290,7 +290,7 @@ func (t *talker) closeInput() {
 	})
 	t.run.note(runfolder.Fact{Fact: runfolder.FactClosed})
 	t.tellKeeper()
-	if err := t.input.close(); err != nil {
+	if err := t.input.Close(); err != nil {
 		t.run.Log.Warn("close the agent's input", "error", err)
 	}
 	t.closed = runfolder.Clock()

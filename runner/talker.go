@@ -7,6 +7,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner/live"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -68,7 +69,7 @@ func (t *talker) takeOver() {
 		return
 	}
 	var err error
-	if t.input, err = openInput(t.run.folder.Path); err != nil {
+	if t.input, err = stdio.OpenInput(t.run.folder.Path); err != nil {
 		t.fail("open its input: " + err.Error())
 		return
 	}
@@ -151,7 +152,7 @@ func (t *talker) state(now time.Duration) (s live.State, behind bool, err error)
 	if s.Closed {
 		return s, false, nil
 	}
-	if s.Filled, err = t.input.filled(); err != nil {
+	if s.Filled, err = t.input.Filled(); err != nil {
 		return s, false, err
 	}
 	s.Open = !t.openSent && t.spec.Open != nil && !t.talk.Opened

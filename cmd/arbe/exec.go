@@ -163,7 +163,8 @@ func (p *program) execAction(c *cli.Context) error {
 			Exec   string `json:"execId"`
 		}{id, r.ID})
 	}
-	return p.followExec(c.Context, signals, client, posted, func(ctx context.Context) { x.Ended(ctx, box, posted.Request) })
+	drop := func(ctx context.Context) { x.Ended(ctx, box, posted.Request) }
+	return p.followExec(c.Context, signals, client, posted, drop)
 }
 
 // stdinOf reads the stdin of the command.

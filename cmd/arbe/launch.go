@@ -202,8 +202,8 @@ type order struct {
 	in     provision.Provider
 }
 
-// place finds where a launch goes, and completes its task. What is wrong on the command line is found before the server is
-// asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
+// place finds where a launch goes, and completes its task. What is wrong on the command line is found before the server
+// is asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
 func (p *program) place(ctx context.Context, h host, o *order) (err error) {
 	ask := func() error {
 		if o.client, err = h.client(o.Thread); err != nil {
@@ -252,8 +252,8 @@ func (p *program) box(ctx context.Context, h host, o *order) error {
 	return nil
 }
 
-// launch launches the task of a command line. attached is this process's hold of the box if there is work after the run;
-// "" for none.
+// launch launches the task of a command line. attached is this process's hold of the box if there is work after the
+// run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
 	h, err := p.host(c)

@@ -74,8 +74,8 @@ func noRows(box sandbox.Ref) error {
 	return &cmdline.Exit{Status: exitConfig, Cause: provision.NoRows(box)}
 }
 
-// asked finds what a launch's flags stand for: names, ids or beginnings of ids. Without a house it is the thread's; without
-// that an environment is named by its id alone.
+// asked finds what a launch's flags stand for: names, ids or beginnings of ids. Without a house it is the thread's;
+// without that an environment is named by its id alone.
 func (h host) asked(ctx context.Context, o order) (a provision.Asked, err error) {
 	if h.database == nil {
 		return a, nil
@@ -131,8 +131,8 @@ func idsOf(ctx context.Context, s control.Scope, o order) (a provision.Asked, er
 	return a, err
 }
 
-// environmentFor returns the id of the environment that a person means for a command on a thread; "" for a thread without
-// a row, and where none is meant.
+// environmentFor returns the id of the environment that a person means for a command on a thread; "" for a thread
+// without a row, and where none is meant.
 func (h host) environmentFor(ctx context.Context, id, typed string) (string, error) {
 	if h.database == nil || typed == "" {
 		return "", nil
@@ -148,8 +148,8 @@ func (h host) environmentFor(ctx context.Context, id, typed string) (string, err
 	return e, err
 }
 
-// environmentOf returns the id of the environment that a person means, of the house of a thread; "" for a thread without
-// a row.
+// environmentOf returns the id of the environment that a person means, of the house of a thread; "" for a thread
+// without a row.
 func environmentOf(ctx context.Context, s control.Scope, id, typed string) (string, error) {
 	t, err := s.Thread(ctx, id)
 	if err != nil {

@@ -105,8 +105,8 @@ func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *r
 	return err
 }
 
-// chosen returns the id of the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the thread's,
-// its house's default; "" for none.
+// chosen returns the id of the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the
+// thread's, its house's default; "" for none.
 func chosen(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (string, error) {
 	if dead != nil {
 		wanted = cmp.Or(wanted, dead.Environment)

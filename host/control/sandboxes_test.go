@@ -173,8 +173,8 @@ func TestExpire(t *testing.T) {
 	must(host.Resolve(ctx, bare, control.Want{}))(t)
 }
 
-// The environment of a thread's next box is the one that is wanted, else the dead box's, the thread's, its house's; a box
-// that is not dead has its own. A launch is told the one that Resolve takes.
+// The environment of a thread's next box is the one that is wanted, else the dead box's, the thread's, its house's; a
+// box that is not dead has its own. Place and Resolve agree.
 func TestPlace(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()

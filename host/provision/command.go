@@ -22,9 +22,9 @@ var ErrLocal = errors.New("this host launches no tasks of members in local boxes
 // ofThread is the place where the provider of a box stands that a thread names.
 const ofThread = "the provider of the thread's box"
 
-// Command returns what runs a command in the box of its thread. rowed reports that the thread has a row, which makes
-// the box where there is none or a dead one, by the environment with this id; "" leaves the choice. The command gets the
-// secrets of the box's environment then: one that is missing ends it on the thread.
+// Command returns what runs a command in the box of its thread. rowed reports that the thread has a row: a box that is
+// missing or dead is made then, by the environment with this id; "" leaves the choice. The command gets the secrets of
+// the box's environment: one that is missing ends it on the thread.
 func (h *Host) Command(
 	ctx context.Context, client *thread.Client, r *exec.Request, environment string, progress func(string),
 ) (x *exec.Host, rowed bool, err error) {

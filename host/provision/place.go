@@ -17,8 +17,8 @@ type Asked struct {
 	Provider    string // by its name, of the box
 }
 
-// Place returns where a task goes. The thread's row is made where it is missing and a house is asked for. The place of a
-// thread without a row has no House. Nothing is on the thread yet: an error leaves at most an idle row.
+// Place returns where a task goes. The thread's row is made where it is missing and a house is asked for. The place of
+// a thread without a row has no House. Nothing is on the thread yet: an error leaves at most an idle row.
 func (h *Host) Place(ctx context.Context, t *launch.Task, a Asked) (rows.Place, error) {
 	return h.onRows(ctx, t.Thread, func(r Rows) (p rows.Place, err error) {
 		is, err := row(ctx, r, *t, a)

@@ -6,8 +6,8 @@
 // A Provisioner is that loop. A task's row is there before anything else. A provisioner takes it for the time of a
 // lease, announces it on the parent's thread, launches it, and ends it. While it launches it renews the lease, so the
 // task of a host that has died is taken by another one. A host that is stopped gives its tasks back. Repeats are
-// harmless by their ids: the announcement's follows from the child's thread, and the run's id, too, so that the thread's
-// log accepts one run.
+// harmless by their ids: the announcement's follows from the child's thread, and the run's id, too, so that the
+// thread's log accepts one run.
 //
 // The package prints nothing and reads no flag and no variable of its process. Its errors have no exit status.
 package provision
@@ -41,8 +41,8 @@ type Host struct {
 	Key      []byte // signs tokens
 	Log      *slog.Logger
 
-	// Rows opens the rows, which may be away; nil without a database. Boxes are its rows of boxes, and Secrets opens the
-	// secrets of an environment.
+	// Rows opens the rows, which may be away; nil without a database. Boxes are its rows of boxes, and Secrets opens
+	// the secrets of an environment.
 	Rows    func(ctx context.Context) (Rows, error)
 	Boxes   resolve.Rows
 	Secrets func(ctx context.Context, environment string) (map[string]string, error)
@@ -85,7 +85,7 @@ type UnreachableError struct{ error }
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.error }
 
-// NoRows returns the error of a box whose row tells who needs it, where there is no database.
+// NoRows returns the error of a box that has a row, where there is no database.
 func NoRows(box sandbox.Ref) error {
 	const text = "%s has a row in a database, which tells who needs it: set ARBE_DATABASE or use --database"
 	return fmt.Errorf(text, box)

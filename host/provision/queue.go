@@ -31,8 +31,8 @@ type Queue interface {
 	Done(ctx context.Context, thread string) error
 }
 
-// Tasks is what becomes of tasks: a *Host is such. Its methods may be called at the same time, for different tasks, and
-// may be repeated.
+// Tasks announces, launches and refuses tasks: a *Host is such. Its methods may be called at the same time, for
+// different tasks, and may be repeated.
 type Tasks interface {
 	// Announce posts the task on its parent's thread, once.
 	Announce(ctx context.Context, o rows.Task) error

@@ -183,8 +183,8 @@ func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, laun
 // Waiting is the tasks that are not launched yet, as one sees them who ends them before that.
 type Waiting interface {
 	Queue
-	// TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread without
-	// such a task.
+	// TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread
+	// without such a task.
 	TakeOne(ctx context.Context, thread string, lease time.Duration) (o rows.Task, is bool, err error)
 }
 

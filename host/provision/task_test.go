@@ -95,7 +95,7 @@ func TestCheckHarness(t *testing.T) {
 	}
 }
 
-// Only the operator's tasks get local boxes, but where the host says otherwise.
+// Only the operator's tasks get local boxes, but where the host allows them.
 func TestLocalTask(t *testing.T) {
 	for _, tt := range []struct {
 		provider string

@@ -48,6 +48,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	houses "arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -210,7 +211,7 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
 	case errors.Is(err, houses.ErrLogin):
 		return &problem{http.StatusUnauthorized, "login", "The login is not valid here, or has expired."}
-	case errors.Is(err, houses.ErrOtherLog):
+	case errors.Is(err, rows.ErrOtherLog):
 		return &problem{http.StatusServiceUnavailable, "other_log", "The database is of another log."}
 	case errors.Is(err, houses.ErrRows), errors.Is(err, houses.ErrNoKeys):
 		return &problem{http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."}

@@ -63,7 +63,7 @@ type Config struct {
 	Commands func(s Serving) Commands
 
 	// Delegate makes the row of a member's task; nil for a server that takes none.
-	Delegate func(ctx context.Context, t Task) (Delegated, error)
+	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 
 	// Opened is called once the log is open, before anything is served; nil for nothing.
 	Opened func(ctx context.Context, streams *log.Log)

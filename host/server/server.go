@@ -56,9 +56,8 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
-	// Delegate makes the row of a task; nil for a server that takes none. It returns a *TaskError for a task that can't
-	// be delegated, and member.ErrRows.
-	Delegate func(ctx context.Context, t Task) (Delegated, error)
+	// Delegate makes the row of a task, as its author; nil for a server that takes none. See rows.Tasks.
+	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 
 	// Commands run commands in the boxes of threads; nil for a server that runs none.
 	Commands Commands

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,11 +57,21 @@ type agentRow struct {
 
 func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
 	var id uuid.UUID
-	switch kind := c.String("kind"); kind {
-	case control.KindHuman:
-		id, err = p.createHuman(c, s)
-	case control.KindBot:
-		id, err = p.createBot(c, s)
+	name, runtime := c.Args().First(), "pi"
+	if c.IsSet("runtime") {
+		runtime = c.String("runtime")
+	}
+	switch kind := c.String("kind"); {
+	case kind == control.KindHuman && c.IsSet("runtime"):
+		return cmdline.Usage("--runtime is for bots")
+	case kind == control.KindBot && c.IsSet("id"):
+		return cmdline.Usage("--id is for humans, whose login has it")
+	case kind == control.KindHuman && !c.IsSet("id"):
+		id, err = createHuman(c.Context, s, name, uuid.NewString())
+	case kind == control.KindHuman:
+		id, err = createHuman(c.Context, s, name, c.String("id"))
+	case kind == control.KindBot:
+		id, err = createBot(c.Context, s, name, runtime)
 	default:
 		return cmdline.Usage("--kind %q: want human or bot", kind)
 	}
@@ -70,36 +81,25 @@ func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
 	return err
 }
 
-func (p *program) createHuman(c *cli.Context, s control.Scope) (id uuid.UUID, err error) {
-	if c.IsSet("runtime") {
-		return id, cmdline.Usage("--runtime is for bots")
+func createHuman(ctx context.Context, s control.Scope, name, typed string) (uuid.UUID, error) {
+	id, err := uuid.Parse(typed)
+	if err != nil {
+		return id, cmdline.Usage("--id %q: want a UUID", typed)
 	}
-	if id = uuid.New(); c.IsSet("id") {
-		if id, err = uuid.Parse(c.String("id")); err != nil {
-			return id, cmdline.Usage("--id %q: want a UUID", c.String("id"))
-		}
-	}
-	if _, err := s.Agent(c.Context, id); !errors.Is(err, control.ErrAbsent) {
+	if _, err := s.Agent(ctx, id); !errors.Is(err, control.ErrAbsent) {
 		if err == nil {
 			err = fmt.Errorf("the agent %s: %w", id, control.ErrTaken)
 		}
 		return id, err
 	}
-	return id, s.CreateHuman(c.Context, id, c.Args().First())
+	return id, s.CreateHuman(ctx, id, name)
 }
 
-func (p *program) createBot(c *cli.Context, s control.Scope) (uuid.UUID, error) {
-	if c.IsSet("id") {
-		return uuid.Nil, cmdline.Usage("--id is for humans, whose login has it")
-	}
-	runtime := "pi"
-	if c.IsSet("runtime") {
-		runtime = c.String("runtime")
-	}
+func createBot(ctx context.Context, s control.Scope, name, runtime string) (uuid.UUID, error) {
 	if _, err := catalog.Lookup(runtime); err != nil {
 		return uuid.Nil, cmdline.Usage("--runtime: %w", err)
 	}
-	a, err := s.CreateBot(c.Context, c.Args().First(), runtime)
+	a, err := s.CreateBot(ctx, name, runtime)
 	return a.ID, err
 }
 
@@ -116,13 +116,13 @@ func (p *program) listAgents(c *cli.Context, s control.Scope) error {
 		rows = append(rows, agentRow(a))
 	}
 	g := listing.Grid{Head: []string{"NAME", "KIND", "RUNTIME", "CREATED", "STATE", "ID"}}
-	return printGrid(p, c, g, rows, func(a agentRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, rows, func(a agentRow) []string {
 		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID.String()}
 	})
 }
 
 func (p *program) archiveAgent(c *cli.Context, s control.Scope) error {
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}

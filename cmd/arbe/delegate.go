@@ -59,7 +59,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 	}
 	switch {
 	case c.NArg() < 2 || strings.TrimSpace(d.Task.Prompt) == "":
-		return cmdline.Usage("want a thread id, and a TASK after --; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a thread id, and a TASK after --")
 	case d.Sandbox != "" && (d.Environment != "" || d.Task.Repo != ""):
 		return cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
 	case d.Task.Branch != "" && d.Task.Repo == "":
@@ -72,10 +72,11 @@ func (p *program) delegateAction(c *cli.Context) error {
 		return cmdline.Usage("%w", err)
 	}
 	var err error
-	if d.Parent, err = p.toChange(c, c.Args().First()); err != nil {
+	cmd := p.command(c)
+	if d.Parent, err = cmd.toChange(c.Context, cmd.arg(0)); err != nil {
 		return err
 	}
-	h, err := p.host(c)
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 // findNamed finds the environment and the bot that the flags name.
 func findNamed(c *cli.Context, s control.Scope, d *control.Delegation) error {
 	if typed := c.String("agent"); typed != "" {
-		a, err := findAgent(c, s, typed)
+		a, err := findAgent(c.Context, s, typed)
 		if err != nil {
 			return err
 		}
@@ -124,7 +125,7 @@ func findNamed(c *cli.Context, s control.Scope, d *control.Delegation) error {
 	if err != nil {
 		return present(err) // the task names the thread that is not there
 	}
-	e, err := findEnvironment(c, s, t.House, d.Environment)
+	e, err := findEnvironment(c.Context, s, t.House, d.Environment)
 	d.Environment = e.ID
 	return err
 }

@@ -69,33 +69,59 @@ Marks:
 }
 
 func (p *program) listAction(c *cli.Context) error {
-	filter, err := listFilter(c, time.Now())
+	q := listQuery{
+		command: p.command(c), most: -1, running: c.Bool("running"), failed: c.Bool("failed"),
+		harness: c.String("harness"), since: c.String("since"),
+		tags: c.StringSlice("tag"), pinned: c.Bool("pinned"), parent: c.String("parent"),
+	}
+	if c.IsSet("n") {
+		q.most = c.Int("n")
+	}
+	watch := c.Bool("watch")
+	switch {
+	case len(q.args) > 0:
+		return cmdline.Usage("%s takes no arguments; arbe thread status ID is about one thread", c.Command.Name)
+	case c.Int("n") < 0:
+		return cmdline.Usage("-n: want at least 0")
+	}
+	filter, err := q.filter(time.Now())
 	if err != nil {
 		return err
 	}
-	byRows, err := ofHouses(c)
+	byRows, err := q.ofHouses(watch)
 	if err != nil {
 		return err
 	}
-	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
+	client, err := q.clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return err
 	}
 	l := thread.NewList(client)
-	if c.Bool("watch") {
-		return p.reachList(l, p.watchList(c, client, filter))
+	if watch {
+		return reachList(l, q.watch(c.Context, client, filter))
 	}
 	out := bufio.NewWriter(p.stdout)
 	if byRows {
-		err = p.listHouse(c, l, filter, out)
+		err = q.printHouse(c.Context, l, filter, out)
 	} else {
-		err = p.printList(c, l.Pages(c.Context, filter), emptyList(filter), out)
+		err = q.print(l.Pages(c.Context, filter), emptyList(filter), out)
 	}
-	return errors.Join(p.reachList(l, err), out.Flush())
+	return errors.Join(reachList(l, err), out.Flush())
+}
+
+// listQuery selects threads for a list.
+type listQuery struct {
+	command
+	most            int // 0 for all, -1 for as many as a terminal gets
+	running, failed bool
+	harness, since  string // "" for any
+	tags            []string
+	pinned          bool
+	parent          string
 }
 
 // reachList is reach for the list of threads.
-func (p *program) reachList(l thread.List, err error) error {
+func reachList(l thread.List, err error) error {
 	if errors.Is(err, thread.ErrNoList) && thread.Foreign(err) {
 		err = fmt.Errorf("%s answers, but is no thread server, or an older one without a list of threads: "+
 			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
@@ -103,25 +129,19 @@ func (p *program) reachList(l thread.List, err error) error {
 	return reach(err)
 }
 
-// listFilter returns the filter of the command line.
-func listFilter(c *cli.Context, now time.Time) (f thread.Filter, err error) {
-	if c.Args().Present() {
-		return f, cmdline.Usage("%s takes no arguments; arbe thread status ID is about one thread", c.Command.Name)
-	}
-	if c.Int("n") < 0 {
-		return f, cmdline.Usage("-n: want at least 0")
-	}
-	if c.Bool("running") {
+// filter returns the filter that a server gets.
+func (q listQuery) filter(now time.Time) (f thread.Filter, err error) {
+	if q.running {
 		f.Statuses = append(f.Statuses, thread.StatusRunning)
 	}
-	if c.Bool("failed") {
+	if q.failed {
 		f.Statuses = append(f.Statuses, thread.StatusFailed)
 	}
-	if name := c.String("harness"); name != "" {
-		f.Harnesses = []string{name}
+	if q.harness != "" {
+		f.Harnesses = []string{q.harness}
 	}
-	if given := c.String("since"); given != "" {
-		d, err := parseSince(given)
+	if q.since != "" {
+		d, err := parseSince(q.since)
 		if err != nil {
 			return f, err
 		}
@@ -144,13 +164,11 @@ func parseSince(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// printList prints the pages of a list. empty is the message in place of an empty list.
-func (p *program) printList(
-	c *cli.Context, pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer,
-) error {
-	table := newTable(p.stdout)
-	most := c.Int("n")
-	if !c.IsSet("n") && table.Width > 0 && !c.Bool("json") {
+// print prints the pages of a list. empty is the message in place of an empty list.
+func (q listQuery) print(pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer) error {
+	table := newTable(q.stdout)
+	tabular, most := table.Width > 0 && !q.json, max(0, q.most)
+	if q.most < 0 && tabular {
 		most = terminalThreads
 	}
 	var rows []thread.Summary
@@ -167,9 +185,9 @@ func (p *program) printList(
 		if now = page.Now; now.IsZero() {
 			now = time.Now()
 		}
-		if table.Width > 0 && !c.Bool("json") {
+		if tabular {
 			rows = append(rows, page.Threads...)
-		} else if err := listing.WriteRows(out, page.Threads, now, c.Bool("json")); err != nil {
+		} else if err := listing.WriteRows(out, page.Threads, now, q.json); err != nil {
 			return err
 		}
 		if more || most > 0 && n == most && page.Cursor != "" {
@@ -177,7 +195,7 @@ func (p *program) printList(
 			break
 		}
 	}
-	if table.Width > 0 && !c.Bool("json") {
+	if tabular {
 		for _, line := range table.Lines(rows, now) {
 			fmt.Fprintln(out, line)
 		}
@@ -186,7 +204,7 @@ func (p *program) printList(
 		}
 	}
 	if n == 0 {
-		fmt.Fprintln(p.stderr, empty)
+		fmt.Fprintln(q.stderr, empty)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
@@ -16,47 +15,43 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// ofHouses reports whether a command line is about the rows of houses. ARBE_HOUSE alone, which also labels boxes, is
-// not: it needs a database.
-func ofHouses(c *cli.Context) (bool, error) {
-	house := c.String("house")
-	selects := len(c.StringSlice("tag")) > 0 || c.Bool("pinned") || c.String("parent") != ""
+// ofHouses reports whether a query is about the rows of houses. ARBE_HOUSE alone, which also labels boxes, is not: it
+// needs a database.
+func (q listQuery) ofHouses(watch bool) (bool, error) {
+	selects := len(q.tags) > 0 || q.pinned || q.parent != ""
 	switch {
-	case c.String("database") == "":
-		if selects || house != "" && house != os.Getenv("ARBE_HOUSE") {
+	case q.database == "":
+		if selects || q.house != "" && q.house != os.Getenv("ARBE_HOUSE") {
 			return false, errNoDatabase()
 		}
 		return false, nil
-	case c.Bool("watch") && (selects || house != ""):
+	case watch && (selects || q.house != ""):
 		return false, cmdline.Usage("--watch is for all threads: want no --house, --tag, --pinned or --parent")
 	}
-	return selects || house != "", nil
+	return selects || q.house != "", nil
 }
 
-// listHouse prints the rows of threads with what the server has of them.
-func (p *program) listHouse(c *cli.Context, l thread.List, f thread.Filter, out io.Writer) error {
-	db, err := openDatabase(c)
+// printHouse prints the rows of threads with their summaries.
+func (q listQuery) printHouse(ctx context.Context, l thread.List, f thread.Filter, out io.Writer) error {
+	db, err := openDatabase(ctx, q.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	q := control.Query{
-		Statuses: f.Statuses, Tags: c.StringSlice("tag"), Pinned: c.Bool("pinned"), Limit: thread.ListLimit,
-	}
-	if name := c.String("house"); name != "" {
-		h, err := findHouse(c, db.Host(), name)
+	rows := control.Query{Statuses: f.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
+	if q.house != "" {
+		h, err := findHouse(ctx, db.Host(), q.house)
 		if err != nil {
 			return databaseExit(err)
 		}
-		q.House = h.ID
+		rows.House = h.ID
 	}
-	if parent := c.String("parent"); parent != "" {
-		if q.Parent, err = p.resolve(c, parent, leastPrefix); err != nil {
+	if q.parent != "" {
+		if rows.Parent, err = q.resolve(ctx, q.parent, leastPrefix); err != nil {
 			return err
 		}
 	}
-	pages := rowPages(c.Context, db.Host(), q, l, f)
-	return p.printList(c, pages, "no such threads: arbe ls lists all", out)
+	return q.print(rowPages(ctx, db.Host(), rows, l, f), "no such threads: arbe ls lists all", out)
 }
 
 // rowPages returns the pages of a query that a filter lets through, each thread with its summary.

@@ -98,13 +98,13 @@ func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 
 func (p *program) sandboxPush(c *cli.Context) error {
 	if c.NArg() != 1 || c.String("repo") == "" || c.String("branch") == "" {
-		return cmdline.Usage("want one box, --repo and --branch; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want one box, --repo and --branch")
 	}
 	o, err := pushOptions(c.String("repo"), c.String("branch"))
 	if err != nil {
 		return cmdline.Usage("--repo: %w", err)
 	}
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
@@ -129,9 +129,9 @@ func (p *program) sandboxPush(c *cli.Context) error {
 
 func (p *program) sandboxPull(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return cmdline.Usage("want one box; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want one box")
 	}
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}

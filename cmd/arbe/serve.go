@@ -154,7 +154,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 			}
 		}
 	}
-	d, err := data(c)
+	cmd := p.command(c)
+	d, err := cmd.data()
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
 		cfg.Opened = r.start
 	}
-	cfg.Settle, cfg.SettleReads = p.settling(c, d, cfg), c.Bool("reconcile")
+	cfg.Settle, cfg.SettleReads = p.settling(cmd.limits, d, cfg), c.Bool("reconcile")
 	commands, starts := p.commanding(c, d, cfg)
 	cfg.Commands = commands
 	cfg.Page = func(s server.Serving) http.Handler {
@@ -225,7 +226,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	beside := append(houses.beside, starts)
 	if c.Bool("reconcile") {
-		beside = append(beside, p.reconciling(c, d, cfg))
+		beside = append(beside, p.reconciling(cmd.limits, d, cfg))
 	}
 	if c.Bool("provision") {
 		beside = append(beside, p.provisioning(c, d, cfg))

@@ -12,7 +12,6 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -87,11 +86,7 @@ func see(ctx context.Context, client *thread.Client, runs bool) (s seen, err err
 }
 
 func (p *program) threadStatus(c *cli.Context) error {
-	id, err := p.one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}
@@ -109,7 +104,7 @@ func (p *program) threadStatus(c *cli.Context) error {
 	fmt.Fprintln(p.stdout, line)
 	if state, silence := listing.StateOf(s.Summary, s.now); state == listing.Dead && s.LastEntryAt != "" {
 		const text = "arbe: no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run\n"
-		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), id)
+		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), client.Thread)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/screen"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -61,11 +60,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	case c.Bool("follow") && c.Bool("no-wait"):
 		return cmdline.Usage("--follow and --no-wait exclude each other")
 	}
-	id, err := p.one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/delegate"
@@ -83,13 +82,13 @@ func (h host) withdraw(ctx context.Context, id string) (done bool, err error) {
 }
 
 // cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.
-func (h host) cancelTask(c *cli.Context, o delegate.Order, reason string) (ended bool, err error) {
+func (h host) cancelTask(ctx context.Context, o delegate.Order, author, reason string) (ended bool, err error) {
 	client, err := h.client(o.Thread)
 	if err != nil {
 		return false, err
 	}
-	_, err = client.Append(c.Context, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
+	_, err = client.Append(ctx, []thread.Entry{{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
 		Payload: thread.Marshal(thread.Cancel{
 			Signal: thread.Signal{Type: thread.TypeCancel, RunID: o.Run(), Harness: o.Harness}, Reason: reason,
 		}),
@@ -97,17 +96,17 @@ func (h host) cancelTask(c *cli.Context, o delegate.Order, reason string) (ended
 	if err != nil {
 		return false, reach(err)
 	}
-	if _, err = h.withdraw(c.Context, o.Thread); isAway(err) {
+	if _, err = h.withdraw(ctx, o.Thread); isAway(err) {
 		return false, databaseExit(err)
 	} else if err != nil {
 		return false, reach(err)
 	}
 	var fold thread.Fold // the server may have ended it before
-	_, err = client.Only("signal.").Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	_, err = client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil || statusOf(&fold, o.Run()) != thread.StatusCancelled {
 		return false, reach(err)
 	}
-	s, err := h.reconciler(c).Thread(c.Context, o.Thread)
+	s, err := h.reconciler().Thread(ctx, o.Thread)
 	if !s.Open {
 		h.forget(o.Thread)
 	}

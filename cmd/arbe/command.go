@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/server"
 )
 
@@ -56,4 +58,13 @@ func (c command) server() (d server.Data, url string, err error) {
 		url, err = serverURL(d)
 	}
 	return d, url, err
+}
+
+// keysFit returns an error for keys of secrets on a command line without a database. Keys in the environment may be
+// meant for other commands.
+func (c command) keysFit() error {
+	if c.database == "" && c.secretKeys != "" && c.secretKeys != os.Getenv("ARBE_SECRET_KEYS") {
+		return cmdline.Usage("--secret-keys needs --database")
+	}
+	return nil
 }

@@ -42,6 +42,9 @@ type provider interface {
 // host returns this host, with the data folder, the database and the limits of the command line.
 func (c command) host() (host, error) {
 	d, err := c.data()
+	if err == nil {
+		err = c.keysFit()
+	}
 	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
 	client := func(id string) (*thread.Client, error) { return c.client(id, token.ScopeWrite) }
 	return host{

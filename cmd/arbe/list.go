@@ -8,7 +8,6 @@ import (
 	"iter"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -141,27 +140,13 @@ func (q listQuery) filter(now time.Time) (f thread.Filter, err error) {
 		f.Harnesses = []string{q.harness}
 	}
 	if q.since != "" {
-		d, err := parseSince(q.since)
+		d, err := listing.ParseSince(q.since)
 		if err != nil {
-			return f, err
+			return f, cmdline.Usage("--since %w", err)
 		}
 		f.Since = now.Add(-d)
 	}
 	return f, nil
-}
-
-// parseSince parses a duration as Go writes it, or a number of days, as 7d.
-func parseSince(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if days, is := strings.CutSuffix(text, "d"); is {
-		var n float64
-		n, err = strconv.ParseFloat(days, 64)
-		d = time.Duration(n * float64(24*time.Hour))
-	}
-	if err != nil || d <= 0 {
-		return 0, cmdline.Usage("--since %q: want a duration, as 90m, 12h or 7d", text)
-	}
-	return d, nil
 }
 
 // print prints the pages of a list. empty is the message in place of an empty list.

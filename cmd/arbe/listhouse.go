@@ -5,12 +5,11 @@ import (
 	"io"
 	"iter"
 	"os"
-	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -72,7 +71,7 @@ func rowPages(
 			}
 			var page thread.ListPage
 			for _, v := range found {
-				if covered(v, f) {
+				if listing.Covers(f, v) {
 					page.Threads = append(page.Threads, v)
 				}
 			}
@@ -85,13 +84,6 @@ func rowPages(
 			}
 		}
 	}
-}
-
-// covered reports whether a filter covers a thread, whose status the query has selected.
-func covered(v thread.Summary, f thread.Filter) bool {
-	began, err := time.Parse(time.RFC3339, v.StartedAt)
-	return (len(f.Harnesses) == 0 || slices.Contains(f.Harnesses, v.Harness)) &&
-		(f.Since.IsZero() || err == nil && !began.Before(f.Since))
 }
 
 // requests is how many summaries are requested at the same time.

@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,12 +13,8 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/launch"
-	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// statusNoTurn is the exit status of say --wait where no turn of an agent has the chat.
-const statusNoTurn = 75
 
 func (p *program) sayCommand() *cli.Command {
 	return &cli.Command{
@@ -79,8 +74,8 @@ func (p *program) sayAction(c *cli.Context) error {
 
 // say posts a chat. With wait it waits for the end of the turn that has it.
 func (p *program) say(ctx context.Context, client *thread.Client, chat thread.Entry, wait bool) error {
-	w := &turnWait{}
-	run, next, err := w.read(ctx, client)
+	w := &launch.Turn{}
+	run, next, err := latestRun(ctx, client, w)
 	if err != nil {
 		return reachThread(client, err)
 	}
@@ -94,15 +89,22 @@ func (p *program) say(ctx context.Context, client *thread.Client, chat thread.En
 	case run.Status != thread.StatusRunning || run.Started != nil && !run.Started.Live:
 		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", client.Thread)
 		if wait {
-			return &cmdline.Exit{Status: statusNoTurn, Cause: fmt.Errorf("%s", why)}
+			return &cmdline.Exit{Status: launch.StatusNoTurn, Cause: fmt.Errorf("%s", why)}
 		}
 		fmt.Fprintln(p.stderr, why)
 		return nil
 	case !wait:
 		return nil
 	}
-	w.chat, w.run = chat.ID, run.ID
+	w.Of(chat.ID, run.ID)
 	return p.awaitTurn(ctx, client, next, w)
+}
+
+// latestRun reads a thread into w. It returns the thread's latest run, and the offset to follow from.
+func latestRun(ctx context.Context, client *thread.Client, w *launch.Turn) (thread.Run, string, error) {
+	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { w.Add(e); return nil })
+	run, _ := w.Fold.Latest()
+	return run, page.Next, err
 }
 
 // sayText returns the text of a chat.
@@ -131,7 +133,7 @@ func (p *program) sayText(ctx context.Context, args []string) (string, error) {
 
 // sayEnd asks the live run to end.
 func (p *program) sayEnd(ctx context.Context, client *thread.Client, author string) error {
-	run, _, err := new(turnWait).read(ctx, client)
+	run, _, err := latestRun(ctx, client, &launch.Turn{})
 	switch {
 	case err != nil:
 		return reachThread(client, err)
@@ -168,10 +170,10 @@ func chatOf(text, deliver, author string) thread.Entry {
 }
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.
-func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *turnWait) error {
+func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *launch.Turn) error {
 	err := client.Only("signal.", "chat", "pi.session", "codex.session", "claude.session").Follow(ctx, offset,
 		func(e thread.Entry) error {
-			if w.add(e); w.over {
+			if w.Add(e); w.Over {
 				return thread.ErrStop
 			}
 			return nil
@@ -179,73 +181,12 @@ func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset s
 	if err != nil || ctx.Err() != nil {
 		return reach(err)
 	}
-	if w.why != "" {
-		return &cmdline.Exit{Status: w.status, Cause: fmt.Errorf("%s", w.why)}
+	if w.Why != "" {
+		return &cmdline.Exit{Status: w.Status, Cause: errors.New(w.Why)}
 	}
-	fmt.Fprintln(p.stdout, w.outcome)
-	if w.status != 0 {
-		return &cmdline.Exit{Status: w.status}
+	fmt.Fprintln(p.stdout, w.Outcome)
+	if w.Status != 0 {
+		return &cmdline.Exit{Status: w.Status}
 	}
 	return nil
-}
-
-// turnWait waits for the end of the turn that has a chat. Its fold has the thread up to the chat.
-type turnWait struct {
-	chat, run string // "" while the thread is read up to the chat
-
-	fold      thread.Fold
-	delivered bool
-
-	over    bool
-	status  int    // exit status
-	outcome string // of the turn
-	why     string // why the turn has no outcome; "" if it has one
-}
-
-// read reads the thread, and returns its latest run, and the offset to follow from.
-func (w *turnWait) read(ctx context.Context, client *thread.Client) (thread.Run, string, error) {
-	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { w.add(e); return nil })
-	run, _ := w.fold.Latest()
-	return run, page.Next, err
-}
-
-// add adds the thread's next entry.
-func (w *turnWait) add(e thread.Entry) {
-	sig, err := thread.Scan(e.Payload)
-	if err != nil {
-		return
-	}
-	w.fold.AddScanned(sig, e)
-	if w.chat == "" || w.over {
-		return
-	}
-	switch {
-	case sig.Type == thread.TypeWaiting:
-		var p thread.Waiting
-		if json.Unmarshal(e.Payload, &p) == nil && slices.Contains(p.Chats, w.chat) {
-			w.over, w.outcome = true, p.Outcome
-			if p.Outcome != string(outcome.Completed) {
-				w.status = 1
-			}
-			return
-		}
-	case sig.Type == thread.TypeRefused:
-		var p thread.ChatRefused
-		if json.Unmarshal(e.Payload, &p) == nil && p.Chat == w.chat {
-			w.over, w.status, w.why = true, statusNoTurn, "the chat was refused: "+p.Reason
-			return
-		}
-	case !sig.Signal():
-		p, _ := thread.ParseMirrored(e.Payload)
-		w.delivered = w.delivered || p.Names() && slices.Contains(p.Named(), w.chat)
-	}
-	run, _ := w.fold.Run(w.run)
-	switch {
-	case run.Status == thread.StatusRunning:
-	case w.delivered:
-		w.over, w.outcome, w.status = true, run.Status, launch.ExitStatus(&w.fold, w.run)
-	default:
-		w.over, w.status = true, statusNoTurn
-		w.why = fmt.Sprintf("run %s ended before its agent had the chat: the next run with --resume gets it", w.run)
-	}
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -128,38 +126,18 @@ func givenToken() (name string, token func() (string, error)) {
 
 // unfitFor returns why a token, unverified, does not serve a subject; "" if it may. The server decides on one that
 // can't be parsed.
-func unfitFor(token, want string, now time.Time) string {
-	claims := claimsOf(token)
-	if claims.Sub == "" {
+func unfitFor(text, want string, now time.Time) string {
+	subject, until := token.Peek(text)
+	switch {
+	case subject == "":
 		return ""
-	}
-	if claims.Sub != want {
-		return fmt.Sprintf("is for %s, not for %s", subjectName(claims.Sub), subjectName(want))
-	}
-	if until := time.Unix(int64(claims.Exp), 0); claims.Exp > 0 && !now.Before(until) {
+	case subject != want:
+		return fmt.Sprintf("is for %s, not for %s", subjectName(subject), subjectName(want))
+	case !until.IsZero() && !now.Before(until):
 		return "expired at " + until.Local().Format(time.DateTime)
 	}
 	return ""
 }
-
-// claims are the members of a token, unverified; zero if the token can't be parsed.
-type claims struct {
-	Sub string
-	Exp float64
-}
-
-func claimsOf(token string) (c claims) {
-	_, rest, _ := strings.Cut(token, ".")
-	part, _, _ := strings.Cut(rest, ".")
-	b, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil || json.Unmarshal(b, &c) != nil {
-		return claims{}
-	}
-	return c
-}
-
-// subject returns the stream of a token, unverified; "" if the token can't be parsed.
-func subject(token string) string { return claimsOf(token).Sub }
 
 // subjectName returns a token's subject for people.
 func subjectName(subject string) string {

@@ -206,7 +206,7 @@ func pageToken(d server.Data) (string, error) {
 			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
-	if subject(given) == token.SubjectPage {
+	if subject, _ := token.Peek(given); subject == token.SubjectPage {
 		return given, nil
 	}
 	key, err := secret(d) // a thread's token opens no page

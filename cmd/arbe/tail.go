@@ -13,6 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/screen"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -44,8 +45,7 @@ type tailing struct {
 	*program
 	client *thread.Client
 	show   func(thread.Entry) error
-	run    string // shown alone; "" for all
-	part   part   // of run
+	part   view.Part // shown alone; without a Run all is shown
 	fold   thread.Fold
 	from   string // the offset to follow from
 }
@@ -131,7 +131,7 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 // each takes the thread's next entry.
 func (t *tailing) each(e thread.Entry) error {
 	t.fold.Add(e)
-	if t.run != "" && !t.part.has(e) {
+	if t.part.Run != "" && !t.part.Has(e) {
 		return nil
 	}
 	return t.show(e)
@@ -144,8 +144,8 @@ func (t *tailing) over() bool {
 }
 
 func (t *tailing) latest() (thread.Run, bool) {
-	if t.run != "" {
-		return t.fold.Run(t.run)
+	if t.part.Run != "" {
+		return t.fold.Run(t.part.Run)
 	}
 	return t.fold.Latest()
 }
@@ -244,36 +244,13 @@ func (t *tailing) choose(ctx context.Context, name string) error {
 	case len(found) == 0 && name == "latest": // it is waited for
 		return nil
 	case len(found) == 1:
-		t.run, t.part = found[0], part{run: found[0]}
+		t.part.Run = found[0]
 		return nil
 	case len(found) > 1:
 		return cmdline.Usage("--run %q is ambiguous: %s", name, strings.Join(found, ", "))
 	}
 	return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
 		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)}
-}
-
-// part selects the entries of one run. A mirrored line, and a chat from elsewhere, has no run's id: it is of the run
-// that began last before it.
-type part struct {
-	run  string
-	in   bool
-	seen map[string]bool // runs that have begun
-}
-
-func (p *part) has(e thread.Entry) bool {
-	f, err := thread.Scan(e.Payload)
-	if err != nil || f.RunID == "" {
-		return p.in
-	}
-	if p.seen == nil {
-		p.seen = map[string]bool{}
-	}
-	if !p.seen[f.RunID] {
-		p.seen[f.RunID] = true
-		p.in = f.RunID == p.run
-	}
-	return f.RunID == p.run
 }
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A

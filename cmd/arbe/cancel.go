@@ -43,9 +43,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var fold thread.Fold
-	signals := client.Only("signal.")
-	page, unread := signals.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	fold, next, unread := readSignals(c.Context, client)
 	if unread != nil && !thread.NoThread(unread) {
 		return reachThread(client, unread)
 	}
@@ -55,17 +53,17 @@ func (p *program) cancelAction(c *cli.Context) error {
 			run, harness = r.ID, r.Harness
 		}
 	}
-	if statusOf(&fold, run) == thread.StatusRunning {
+	if statusOf(fold, run) == thread.StatusRunning {
 		err = p.askToEnd(c.Context, client, run, harness, cmd.author, reason)
 	} else if run, err = cmd.cancelTask(c.Context, id, run, reason); err == nil && run == "" {
-		err = noOpenRun(client, &fold, named, unread)
+		err = noOpenRun(client, fold, named, unread)
 	}
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	err = signals.Follow(c.Context, cmp.Or(page.Next, "0"), func(e thread.Entry) error {
+	err = client.Only("signal.").Follow(c.Context, cmp.Or(next, "0"), func(e thread.Entry) error {
 		fold.Add(e)
-		if s := statusOf(&fold, run); s != "" && s != thread.StatusRunning {
+		if s := statusOf(fold, run); s != "" && s != thread.StatusRunning {
 			return thread.ErrStop
 		}
 		return nil
@@ -73,7 +71,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil || c.Context.Err() != nil {
 		return reach(err)
 	}
-	fmt.Fprintln(p.stdout, statusOf(&fold, run))
+	fmt.Fprintln(p.stdout, statusOf(fold, run))
 	return nil
 }
 
@@ -115,20 +113,21 @@ func (c command) cancelTask(ctx context.Context, id, named, reason string) (run 
 
 // askToEnd asks a run to end.
 func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harness, author, reason string) error {
-	_, err := client.Append(ctx, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
-		Payload: thread.Marshal(
-			thread.Cancel{
-				Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness},
-				Reason: reason,
-			},
-		),
-	}})
-	if err != nil {
+	if _, err := client.Append(ctx, []thread.Entry{endOf(run, harness, author, reason)}); err != nil {
 		return reach(err)
 	}
 	fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
 	return nil
+}
+
+// endOf returns an entry that asks a run to end.
+func endOf(run, harness, author, reason string) thread.Entry {
+	return thread.Entry{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
+		Payload: thread.Marshal(thread.Cancel{
+			Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness}, Reason: reason,
+		}),
+	}
 }
 
 // statusOf returns the status of the run with this id; "" if the thread has no such run.

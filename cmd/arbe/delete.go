@@ -42,9 +42,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var fold thread.Fold
-	add := func(e thread.Entry) error { fold.Add(e); return nil }
-	_, unread := client.Only("signal.").Read(c.Context, "0", false, add)
+	fold, _, unread := readSignals(c.Context, client)
 	if unread != nil && !thread.NoThread(unread) {
 		return reachThread(client, unread)
 	}

@@ -129,10 +129,7 @@ func readNote(dir string, box sandbox.Ref) (n copied, ok bool, err error) {
 // sync copies back the folder of a run that has ended, as its launch asked. mine is false if another host has the
 // folder.
 func (f folders) sync(
-	ctx context.Context,
-	box sandbox.Sandbox,
-	_ string,
-	run thread.Run,
+	ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run,
 ) (result thread.Synced, mine bool) {
 	return f.pull(ctx, box, run.After.Sync.Delete)
 }

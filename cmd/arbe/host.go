@@ -57,13 +57,10 @@ func (c command) host() (host, error) {
 func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
 	return func(id string) (*thread.Client, error) {
 		token := func() (string, error) {
-			return token.Sign(
-				key,
-				token.Grant{
-					Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
-					Until: time.Now().Add(10 * time.Minute),
-				},
-			)
+			return token.Sign(key, token.Grant{
+				Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
+				Until: time.Now().Add(10 * time.Minute),
+			})
 		}
 		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
 	}

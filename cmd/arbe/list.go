@@ -69,12 +69,8 @@ Marks:
 
 func (p *program) listAction(c *cli.Context) error {
 	q := listQuery{
-		command: p.command(c), most: -1, running: c.Bool("running"), failed: c.Bool("failed"),
-		harness: c.String("harness"), since: c.String("since"),
+		command: p.command(c), most: -1,
 		tags: c.StringSlice("tag"), pinned: c.Bool("pinned"), parent: c.String("parent"),
-	}
-	if c.IsSet("n") {
-		q.most = c.Int("n")
 	}
 	watch := c.Bool("watch")
 	switch {
@@ -82,10 +78,24 @@ func (p *program) listAction(c *cli.Context) error {
 		return cmdline.Usage("%s takes no arguments; arbe thread status ID is about one thread", c.Command.Name)
 	case c.Int("n") < 0:
 		return cmdline.Usage("-n: want at least 0")
+	case c.IsSet("n"):
+		q.most = c.Int("n")
 	}
-	filter, err := q.filter(time.Now())
-	if err != nil {
-		return err
+	if c.Bool("running") {
+		q.filter.Statuses = append(q.filter.Statuses, thread.StatusRunning)
+	}
+	if c.Bool("failed") {
+		q.filter.Statuses = append(q.filter.Statuses, thread.StatusFailed)
+	}
+	if name := c.String("harness"); name != "" {
+		q.filter.Harnesses = []string{name}
+	}
+	if given := c.String("since"); given != "" {
+		d, err := listing.ParseSince(given)
+		if err != nil {
+			return cmdline.Usage("--since %w", err)
+		}
+		q.filter.Since = time.Now().Add(-d)
 	}
 	byRows, err := q.ofHouses(watch)
 	if err != nil {
@@ -97,13 +107,13 @@ func (p *program) listAction(c *cli.Context) error {
 	}
 	l := thread.NewList(client)
 	if watch {
-		return reachList(l, q.watch(c.Context, client, filter))
+		return reachList(l, q.watch(c.Context, client))
 	}
 	out := bufio.NewWriter(p.stdout)
 	if byRows {
-		err = q.printHouse(c.Context, l, filter, out)
+		err = q.printHouse(c.Context, l, out)
 	} else {
-		err = q.print(l.Pages(c.Context, filter), emptyList(filter), out)
+		err = q.print(l.Pages(c.Context, q.filter), emptyList(q.filter), out)
 	}
 	return errors.Join(reachList(l, err), out.Flush())
 }
@@ -111,12 +121,12 @@ func (p *program) listAction(c *cli.Context) error {
 // listQuery selects threads for a list.
 type listQuery struct {
 	command
-	most            int // 0 for all, -1 for as many as a terminal gets
-	running, failed bool
-	harness, since  string // "" for any
-	tags            []string
-	pinned          bool
-	parent          string
+	filter thread.Filter
+	most   int // 0 for all, -1 for as many as a terminal gets
+
+	tags   []string // of the rows of houses, as the next ones
+	pinned bool
+	parent string
 }
 
 // reachList is reach for the list of threads.
@@ -126,27 +136,6 @@ func reachList(l thread.List, err error) error {
 			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
 	}
 	return reach(err)
-}
-
-// filter returns the filter that a server gets.
-func (q listQuery) filter(now time.Time) (f thread.Filter, err error) {
-	if q.running {
-		f.Statuses = append(f.Statuses, thread.StatusRunning)
-	}
-	if q.failed {
-		f.Statuses = append(f.Statuses, thread.StatusFailed)
-	}
-	if q.harness != "" {
-		f.Harnesses = []string{q.harness}
-	}
-	if q.since != "" {
-		d, err := listing.ParseSince(q.since)
-		if err != nil {
-			return f, cmdline.Usage("--since %w", err)
-		}
-		f.Since = now.Add(-d)
-	}
-	return f, nil
 }
 
 // print prints the pages of a list. empty is the message in place of an empty list.

@@ -31,13 +31,13 @@ func (q listQuery) ofHouses(watch bool) (bool, error) {
 }
 
 // printHouse prints the rows of threads with their summaries.
-func (q listQuery) printHouse(ctx context.Context, l thread.List, f thread.Filter, out io.Writer) error {
+func (q listQuery) printHouse(ctx context.Context, l thread.List, out io.Writer) error {
 	db, err := openDatabase(ctx, q.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	rows := control.Query{Statuses: f.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
+	rows := control.Query{Statuses: q.filter.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
 	if q.house != "" {
 		h, err := findHouse(ctx, db.Host(), q.house)
 		if err != nil {
@@ -50,7 +50,7 @@ func (q listQuery) printHouse(ctx context.Context, l thread.List, f thread.Filte
 			return err
 		}
 	}
-	return q.print(rowPages(ctx, db.Host(), rows, l, f), "no such threads: arbe ls lists all", out)
+	return q.print(rowPages(ctx, db.Host(), rows, l, q.filter), "no such threads: arbe ls lists all", out)
 }
 
 // rowPages returns the pages of a query that a filter lets through, each thread with its summary.

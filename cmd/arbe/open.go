@@ -250,11 +250,9 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 			Error struct{ Code, Message string }
 		}
 		if json.Unmarshal(b, &refused) != nil || refused.Error.Message == "" {
-			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-				"%s answers %s: it serves no page; ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy",
-				s.base,
-				resp.Status,
-			)}
+			const text = "%s answers %s: it serves no page; " +
+				"ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy"
+			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(text, s.base, resp.Status)}
 		}
 		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %w", s.base, &thread.StatusError{
 			Status: resp.StatusCode, Code: refused.Error.Code, Message: refused.Error.Message,

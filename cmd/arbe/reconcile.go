@@ -230,20 +230,16 @@ func (p *program) reconciling(
 ) func(context.Context, server.Serving) error {
 	return func(ctx context.Context, s server.Serving) error {
 		h, r := p.beside(l, d, cfg, s)
-		return r.Loop(
-			ctx,
-			reconcileEvery(r.OrphanAfter),
-			func(f func(id string, version uint64) error) error {
-				if x := s.Threads; x != nil && x.Ready() {
-					return x.Versions(f)
-				}
-				return s.Streams.Threads(ctx, f)
-			},
-			func(id string, s reconcile.State) {
-				if !s.Open {
-					h.forget(id)
-				}
-			},
-		)
+		threads := func(f func(id string, version uint64) error) error {
+			if x := s.Threads; x != nil && x.Ready() {
+				return x.Versions(f)
+			}
+			return s.Streams.Threads(ctx, f)
+		}
+		return r.Loop(ctx, reconcileEvery(r.OrphanAfter), threads, func(id string, s reconcile.State) {
+			if !s.Open {
+				h.forget(id)
+			}
+		})
 	}
 }

@@ -44,6 +44,13 @@ func exists(ctx context.Context, client *thread.Client) (entries bool, err error
 	return entries, err
 }
 
+// readSignals reads the runs of a thread, and returns the offset up to which it has read.
+func readSignals(ctx context.Context, client *thread.Client) (fold *thread.Fold, next string, err error) {
+	fold = &thread.Fold{}
+	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	return fold, page.Next, err
+}
+
 // seen is what the server has of a thread.
 type seen struct {
 	thread.Summary           // Status alone where the server has no summaries, and of a thread without entries

@@ -18,9 +18,10 @@ import (
 
 // scopes are the scopes of tokens as --scope names them.
 var scopes = map[string][]string{
-	"read": {
-		token.ScopeRead,
-	}, "write": {token.ScopeWrite}, "renew": {token.ScopeRenew}, "delete": {token.ScopeRead, token.ScopeDelete},
+	"read":   {token.ScopeRead},
+	"write":  {token.ScopeWrite},
+	"renew":  {token.ScopeRenew},
+	"delete": {token.ScopeRead, token.ScopeDelete},
 }
 
 // serverScopes are the scopes, as --scope names them, of tokens that are for no stream.

@@ -16,8 +16,8 @@ import (
 )
 
 // watch shows the list as it changes.
-func (q listQuery) watch(ctx context.Context, client *thread.Client, f thread.Filter) error {
-	w := watched{list: thread.NewList(client), filter: f, limit: thread.ListLimit}
+func (q listQuery) watch(ctx context.Context, client *thread.Client) error {
+	w := watched{list: thread.NewList(client), filter: q.filter, limit: thread.ListLimit}
 	if _, live := cmdline.Terminal(q.stdout); live && os.Getenv("TERM") != "dumb" && !q.json {
 		client.Log = nil // it would write into the table, which has a line for a server that is away
 		return q.watchTable(ctx, w, q.most)

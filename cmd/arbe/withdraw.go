@@ -87,13 +87,7 @@ func (h host) cancelTask(ctx context.Context, o delegate.Order, author, reason s
 	if err != nil {
 		return false, err
 	}
-	_, err = client.Append(ctx, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
-		Payload: thread.Marshal(thread.Cancel{
-			Signal: thread.Signal{Type: thread.TypeCancel, RunID: o.Run(), Harness: o.Harness}, Reason: reason,
-		}),
-	}})
-	if err != nil {
+	if _, err = client.Append(ctx, []thread.Entry{endOf(o.Run(), o.Harness, author, reason)}); err != nil {
 		return false, reach(err)
 	}
 	if _, err = h.withdraw(ctx, o.Thread); isAway(err) {
@@ -101,9 +95,8 @@ func (h host) cancelTask(ctx context.Context, o delegate.Order, author, reason s
 	} else if err != nil {
 		return false, reach(err)
 	}
-	var fold thread.Fold // the server may have ended it before
-	_, err = client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil || statusOf(&fold, o.Run()) != thread.StatusCancelled {
+	fold, _, err := readSignals(ctx, client) // the server may have ended it before
+	if err != nil || statusOf(fold, o.Run()) != thread.StatusCancelled {
 		return false, reach(err)
 	}
 	s, err := h.reconciler().Thread(ctx, o.Thread)

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) agentCommand() *cli.Command {
@@ -47,7 +48,7 @@ func (p *program) agentCommand() *cli.Command {
 
 // agentRow is an agent as JSON.
 type agentRow struct {
-	ID         uuid.UUID  `json:"id"`
+	ID         string     `json:"id"`
 	Kind       string     `json:"kind"`
 	Runtime    string     `json:"runtime,omitempty"`
 	Name       string     `json:"name"`
@@ -56,21 +57,21 @@ type agentRow struct {
 }
 
 func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
-	var id uuid.UUID
+	var id string
 	name, runtime := c.Args().First(), "pi"
 	if c.IsSet("runtime") {
 		runtime = c.String("runtime")
 	}
 	switch kind := c.String("kind"); {
-	case kind == control.KindHuman && c.IsSet("runtime"):
+	case kind == rows.KindHuman && c.IsSet("runtime"):
 		return cmdline.Usage("--runtime is for bots")
-	case kind == control.KindBot && c.IsSet("id"):
+	case kind == rows.KindBot && c.IsSet("id"):
 		return cmdline.Usage("--id is for humans, whose login has it")
-	case kind == control.KindHuman && !c.IsSet("id"):
+	case kind == rows.KindHuman && !c.IsSet("id"):
 		id, err = createHuman(c.Context, s, name, uuid.NewString())
-	case kind == control.KindHuman:
+	case kind == rows.KindHuman:
 		id, err = createHuman(c.Context, s, name, c.String("id"))
-	case kind == control.KindBot:
+	case kind == rows.KindBot:
 		id, err = createBot(c.Context, s, name, runtime)
 	default:
 		return cmdline.Usage("--kind %q: want human or bot", kind)
@@ -81,23 +82,24 @@ func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
 	return err
 }
 
-func createHuman(ctx context.Context, s control.Scope, name, typed string) (uuid.UUID, error) {
-	id, err := uuid.Parse(typed)
+func createHuman(ctx context.Context, s control.Scope, name, typed string) (string, error) {
+	given, err := uuid.Parse(typed)
 	if err != nil {
-		return id, cmdline.Usage("--id %q: want a UUID", typed)
+		return "", cmdline.Usage("--id %q: want a UUID", typed)
 	}
-	if _, err := s.Agent(ctx, id); !errors.Is(err, control.ErrAbsent) {
+	id := given.String()
+	if _, err := s.Agent(ctx, id); !errors.Is(err, rows.ErrAbsent) {
 		if err == nil {
-			err = fmt.Errorf("the agent %s: %w", id, control.ErrTaken)
+			err = rows.Refuse(rows.ErrTaken, "the agent "+id)
 		}
 		return id, err
 	}
 	return id, s.CreateHuman(ctx, id, name)
 }
 
-func createBot(ctx context.Context, s control.Scope, name, runtime string) (uuid.UUID, error) {
+func createBot(ctx context.Context, s control.Scope, name, runtime string) (string, error) {
 	if _, err := catalog.Lookup(runtime); err != nil {
-		return uuid.Nil, cmdline.Usage("--runtime: %w", err)
+		return "", cmdline.Usage("--runtime: %w", err)
 	}
 	a, err := s.CreateBot(ctx, name, runtime)
 	return a.ID, err
@@ -111,13 +113,13 @@ func (p *program) listAgents(c *cli.Context, s control.Scope) error {
 	if len(all) == 0 {
 		fmt.Fprintln(p.stderr, "no agents yet: arbe agent create --kind human NAME makes one")
 	}
-	rows := make([]agentRow, 0, len(all))
+	found := make([]agentRow, 0, len(all))
 	for _, a := range all {
-		rows = append(rows, agentRow(a))
+		found = append(found, agentRow(a))
 	}
 	g := listing.Grid{Head: []string{"NAME", "KIND", "RUNTIME", "CREATED", "STATE", "ID"}}
-	return printGrid(p.stdout, c.Bool("json"), g, rows, func(a agentRow) []string {
-		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID.String()}
+	return printGrid(p.stdout, c.Bool("json"), g, found, func(a agentRow) []string {
+		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID}
 	})
 }
 

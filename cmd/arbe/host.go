@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -83,6 +84,7 @@ func (h host) reconciler() *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
 		Client: h.client, Providers: h.providers, Host: h.work(),
 		OrphanAfter: h.limits.orphanAfter, ReapAfter: h.limits.reapAfter, NotifyAfter: h.limits.notifyAfter,
+		Harnesses: session.Harnesses(),
 	}
 	if rows, is := h.rows(); is {
 		r.Rows = rows

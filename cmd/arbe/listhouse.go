@@ -11,6 +11,8 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -37,25 +39,25 @@ func (q listQuery) printHouse(ctx context.Context, l thread.List, out io.Writer)
 		return err
 	}
 	defer db.Close()
-	rows := control.Query{Statuses: q.filter.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
+	wanted := rows.Query{Statuses: q.filter.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
 	if q.house != "" {
 		h, err := findHouse(ctx, db.Host(), q.house)
 		if err != nil {
 			return databaseExit(err)
 		}
-		rows.House = h.ID
+		wanted.House = h.ID
 	}
 	if q.parent != "" {
-		if rows.Parent, err = q.resolve(ctx, q.parent, leastPrefix); err != nil {
+		if wanted.Parent, err = q.resolve(ctx, q.parent, leastPrefix); err != nil {
 			return err
 		}
 	}
-	return q.print(rowPages(ctx, db.Host(), rows, l, q.filter), "no such threads: arbe ls lists all", out)
+	return q.print(rowPages(ctx, db.Host(), wanted, l, q.filter), "no such threads: arbe ls lists all", out)
 }
 
 // rowPages returns the pages of a query that a filter lets through, each thread with its summary.
 func rowPages(
-	ctx context.Context, s control.Scope, q control.Query, l thread.List, f thread.Filter,
+	ctx context.Context, s control.Scope, q rows.Query, l thread.List, f thread.Filter,
 ) iter.Seq2[thread.ListPage, error] {
 	return func(yield func(thread.ListPage, error) bool) {
 		for {
@@ -76,8 +78,8 @@ func rowPages(
 				}
 			}
 			if len(all) == q.Limit {
-				q.After = all[len(all)-1].ID
-				page.Cursor = q.After
+				q.After = all[len(all)-1].Mark()
+				page.Cursor = q.After.ID
 			}
 			if !yield(page, nil) || page.Cursor == "" {
 				return
@@ -90,7 +92,7 @@ func rowPages(
 const requests = 8
 
 // summaries returns the summaries of rows. One whose log has no entry is idle.
-func summaries(ctx context.Context, l thread.List, all []control.Thread) ([]thread.Summary, error) {
+func summaries(ctx context.Context, l thread.List, all []rows.Thread) ([]thread.Summary, error) {
 	found := make([]thread.Summary, len(all))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(requests)
@@ -100,23 +102,10 @@ func summaries(ctx context.Context, l thread.List, all []control.Thread) ([]thre
 			if thread.NoThread(err) {
 				v, err = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: thread.Stamp(t.CreatedAt)}, nil
 			}
-			v.Row = listedRow(t)
+			v.Row = server.RowOf(t)
 			found[i] = v
 			return err
 		})
 	}
 	return found, g.Wait()
-}
-
-// listedRow returns the row of a thread as lists have it.
-func listedRow(t control.Thread) *thread.Row {
-	r := &thread.Row{
-		House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.PinnedAt != nil,
-		Closed: t.Status == control.ThreadClosed, ParentThread: t.Parent, SandboxID: t.Sandbox,
-		Environment: t.Environment, CreatedAt: thread.Stamp(t.CreatedAt),
-	}
-	if t.Agent != nil {
-		r.Agent = t.Agent.String()
-	}
-	return r
 }

@@ -13,6 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -171,7 +172,8 @@ func chatOf(text, deliver, author string) thread.Entry {
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.
 func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *launch.Turn) error {
-	err := client.Only("signal.", "chat", "pi.session", "codex.session", "claude.session").Follow(ctx, offset,
+	types := append(session.Harnesses().Types(thread.KindSession), "signal.", thread.TypeChat)
+	err := client.Only(types...).Follow(ctx, offset,
 		func(e thread.Entry) error {
 			if w.Add(e); w.Over {
 				return thread.ErrStop

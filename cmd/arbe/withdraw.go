@@ -10,9 +10,9 @@ import (
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/delegate"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -27,7 +27,7 @@ func (h host) settle(ctx context.Context, r *reconcile.Reconciler, id string) (r
 }
 
 // queued returns the task of a thread that waits for a host to launch it, or that a host launches; false for none.
-func (h host) queued(ctx context.Context, id string) (o delegate.Order, is bool, err error) {
+func (h host) queued(ctx context.Context, id string) (o rows.Task, is bool, err error) {
 	if h.database == nil {
 		return o, false, nil
 	}
@@ -35,7 +35,7 @@ func (h host) queued(ctx context.Context, id string) (o delegate.Order, is bool,
 	if err == nil {
 		o, err = control.Queue{DB: db}.Queued(ctx, id)
 	}
-	if errors.Is(err, control.ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		return o, false, nil
 	}
 	return o, err == nil, err
@@ -82,7 +82,7 @@ func (h host) withdraw(ctx context.Context, id string) (done bool, err error) {
 }
 
 // cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.
-func (h host) cancelTask(ctx context.Context, o delegate.Order, author, reason string) (ended bool, err error) {
+func (h host) cancelTask(ctx context.Context, o rows.Task, author, reason string) (ended bool, err error) {
 	client, err := h.client(o.Thread)
 	if err != nil {
 		return false, err
@@ -90,7 +90,7 @@ func (h host) cancelTask(ctx context.Context, o delegate.Order, author, reason s
 	if _, err = client.Append(ctx, []thread.Entry{endOf(o.Run(), o.Harness, author, reason)}); err != nil {
 		return false, reach(err)
 	}
-	if _, err = h.withdraw(ctx, o.Thread); isAway(err) {
+	if _, err = h.withdraw(ctx, o.Thread); rows.IsAway(err) {
 		return false, databaseExit(err)
 	} else if err != nil {
 		return false, reach(err)

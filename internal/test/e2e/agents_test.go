@@ -55,13 +55,8 @@ func calling(name string, commands ...string) model.Reply {
 	return r
 }
 
-// TestAgentMatrix: what can become of a run of the real codex and the real claude. Every sixth case runs, with one
-// of them; TestFullAgentMatrix has the rest.
-func TestAgentMatrix(t *testing.T) { agentMatrix(t, everyFrom(4, 6)) }
-
-func TestFullAgentMatrix(t *testing.T) { agentMatrix(t, but(everyFrom(4, 6))) }
-
-func agentMatrix(t *testing.T, in part) {
+// What can become of a run of the real codex and the real claude.
+func TestFullAgentMatrix(t *testing.T) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
 	just := func(replies ...model.Reply) func(string) []model.Reply {
 		return func(string) []model.Reply { return replies }
@@ -115,7 +110,7 @@ func agentMatrix(t *testing.T, in part) {
 	}
 	failed := want{"failed provider_error error", 1}
 	fine := want{"completed  stop", 0}
-	for row, tt := range []struct {
+	for _, tt := range []struct {
 		name    string
 		replies func(name string) []model.Reply
 		change  func(*testing.T, *scene)
@@ -307,10 +302,7 @@ func agentMatrix(t *testing.T, in part) {
 			},
 		},
 	} {
-		for i, name := range otherNames(t) {
-			if !in(row, i, len(otherNames(t))) {
-				continue
-			}
+		for _, name := range otherNames(t) {
 			version := others(t)[name]
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()

@@ -107,18 +107,13 @@ func highWater(pid int) (n int64) {
 }
 
 // However long a line is and however many there are, the box's memory is the agent's.
-// The longest line runs here, TestFullMemory has the rest.
-func TestMemory(t *testing.T) { memory(t, first) }
-
-func TestFullMemory(t *testing.T) { memory(t, but(first)) }
-
-func memory(t *testing.T, in part) {
+func TestFullMemory(t *testing.T) {
 	const mib = 1 << 20
 	line := func(text string) string {
 		return `{"type":"message","id":"a1","parentId":null,"timestamp":"2026-01-01T00:00:01.000Z","message":{"role":"toolResult","toolCallId":"c","content":[{"type":"text","text":"` + text + `"}]}}` + "\n"
 	}
 	header := `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}` + "\n"
-	for row, tt := range []struct {
+	for _, tt := range []struct {
 		name    string
 		content []byte
 		most    int64
@@ -139,9 +134,6 @@ func memory(t *testing.T, in part) {
 		},
 		{"100,000 lines", sessionLines(100_000), 20_000_000},
 	} {
-		if !in(row, 0, 1) {
-			continue
-		}
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s.jsonl")
 			if err := os.WriteFile(path, tt.content, 0o600); err != nil {

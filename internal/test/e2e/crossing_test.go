@@ -105,7 +105,7 @@ func normal(line []byte) string {
 }
 
 // A line that the agent wrote twice may be on the thread twice, one that it wrote once may not.
-func TestDoubled(t *testing.T) {
+func TestFullDoubled(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078)
 	const twice, single = `{"type":"custom","text":"twice"}`, `{"type":"custom","text":"once"}`
@@ -145,12 +145,7 @@ func TestDoubled(t *testing.T) {
 }
 
 // A conversation continues in the same box, and in a fresh one, whatever became of the run before.
-// One agent runs in one of the cases, TestFullAgentResume has the rest.
-func TestAgentResume(t *testing.T) { agentResume(t, first) }
-
-func TestFullAgentResume(t *testing.T) { agentResume(t, but(first)) }
-
-func agentResume(t *testing.T, in part) {
+func TestFullAgentResume(t *testing.T) {
 	tools := func(name string) []model.Reply {
 		return []model.Reply{calling(name, "echo the-tool-says-$((40+2))"), say("I have seen it.")}
 	}
@@ -165,7 +160,7 @@ func agentResume(t *testing.T, in part) {
 			func() bool { return strings.Contains(textOf(s.entries()), `"type":"toolCall"`) },
 		)
 	}
-	for row, tt := range []struct {
+	for _, tt := range []struct {
 		name    string
 		replies func(name string) []model.Reply
 		strike  func(*testing.T, *scene, *runner)
@@ -198,10 +193,7 @@ func agentResume(t *testing.T, in part) {
 			told:    []string{"the first question", "Pondered."},
 		},
 	} {
-		for i, name := range otherNames(t) {
-			if !in(row, i, len(otherNames(t))) {
-				continue
-			}
+		for _, name := range otherNames(t) {
 			version := others(t)[name]
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -251,21 +243,12 @@ func agentResume(t *testing.T, in part) {
 }
 
 // A thread that was begun with one harness continues with another, and back.
-// Each harness is in one of two pairs, TestFullAcrossHarnesses has the others.
-func TestAcrossHarnesses(t *testing.T) { acrossHarnesses(t, every(5)) }
-
-func TestFullAcrossHarnesses(t *testing.T) { acrossHarnesses(t, but(every(5))) }
-
-func acrossHarnesses(t *testing.T, in part) {
+func TestFullAcrossHarnesses(t *testing.T) {
 	versions := others(t)
 	versions["pi"] = pi078
-	pair := -1
 	for _, from := range harness.Names() {
 		for _, to := range harness.Names() {
 			if from == to {
-				continue
-			}
-			if pair++; !in(pair, 0, 1) {
 				continue
 			}
 			t.Run(from+" to "+to, func(t *testing.T) {
@@ -302,13 +285,8 @@ func acrossHarnesses(t *testing.T, in part) {
 }
 
 // Where this box's own file differs from the thread, the run continues with the thread. A named file continues, too.
-// Every third case runs with one agent, TestFullAgentFallsBack has the rest.
-func TestAgentFallsBack(t *testing.T) { agentFallsBack(t, every(3)) }
-
-func TestFullAgentFallsBack(t *testing.T) { agentFallsBack(t, but(every(3))) }
-
-func agentFallsBack(t *testing.T, in part) {
-	for row, tt := range []struct {
+func TestFullAgentFallsBack(t *testing.T) {
+	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, s *scene, file string)
 		how    string
@@ -372,10 +350,7 @@ func agentFallsBack(t *testing.T, in part) {
 			s.args = append(s.args[:len(s.args)-1:len(s.args)-1], "--session", file)
 		}, "none", ""},
 	} {
-		for i, name := range otherNames(t) {
-			if !in(row, i, len(otherNames(t))) {
-				continue
-			}
+		for _, name := range otherNames(t) {
 			version := others(t)[name]
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()

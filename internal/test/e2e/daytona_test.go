@@ -16,11 +16,11 @@ import (
 )
 
 // A whole launch at Daytona, with the real pi: nothing of the host lives while it works, no secret stands in a command
-// line, and the box goes when the run has ended. One whose box vanishes is given up. In TestFullDaytonaLaunch npm
-// installs pi into the box.
-func TestDaytonaLaunch(t *testing.T) { daytonaLaunch(t, true) }
+// line, and the box goes when the run has ended. One whose box vanishes is given up. In
+// TestFullDaytonaInstall npm installs pi into the box.
+func TestFullDaytonaLaunch(t *testing.T) { daytonaLaunch(t, true) }
 
-func TestFullDaytonaLaunch(t *testing.T) { daytonaLaunch(t, false) }
+func TestFullDaytonaInstall(t *testing.T) { daytonaLaunch(t, false) }
 
 // daytonaLaunch launches pi into a box that has it, or into one where it is to be installed.
 func daytonaLaunch(t *testing.T, installed bool) {

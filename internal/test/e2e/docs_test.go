@@ -14,9 +14,9 @@ import (
 	"arbe.0sk.ar/runner/internal/test/model"
 )
 
-// TestDocs runs the commands of the documents' console blocks, as a user with pi installed would type them into one
+// TestFullDocs runs the commands of the documents' console blocks, as a user with pi installed would type them into one
 // shell, and looks for the output that stands under them.
-func TestDocs(t *testing.T) {
+func TestFullDocs(t *testing.T) {
 	t.Parallel()
 	docs, err := filepath.Glob("../../../*.md")
 	if err != nil {
@@ -194,9 +194,9 @@ func (h helps) holds(command string) bool {
 	return false
 }
 
-// TestDemo runs what "make demo" runs, and holds the README's transcript of it: each line of it without a digit is
+// TestFullDemo runs what "make demo" runs, and holds the README's transcript of it: each line of it without a digit is
 // printed, for times and ids differ.
-func TestDemo(t *testing.T) {
+func TestFullDemo(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../demo", bin)

@@ -45,7 +45,7 @@ func (h *host) steps() (all []string) {
 
 // A launch that can't make its box by its environment ends with the cause on the thread, at the step that failed, and
 // leaves no box: with both providers.
-func TestFails(t *testing.T) {
+func TestFullFails(t *testing.T) {
 	for _, tt := range []struct {
 		name, doc      string
 		steps          string // the kinds
@@ -135,7 +135,7 @@ setup:
 
 // An agent finds what its environment names: repositories beside each other, files, variables, the work of the setup.
 // The folder that is to be synced comes back, and a box with work in a second repository stays.
-func TestEnvironment(t *testing.T) {
+func TestFullEnvironment(t *testing.T) {
 	t.Parallel()
 	h := newHost(t,
 		bash("pwd; git describe --tags; ls ..; cat ../widgets-again/made ~/.note ../plain; echo so: $PLAIN $WANTED; "+

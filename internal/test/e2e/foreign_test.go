@@ -10,12 +10,8 @@ import (
 )
 
 // A thread that another mirror wrote, with turns and without the session file, continues: pi loads what is made of it,
-// and no line that was on the thread before is posted again. One version runs, TestFullPiResumeForeign has the other.
-func TestPiResumeForeign(t *testing.T) { piResumeForeign(t, first) }
-
-func TestFullPiResumeForeign(t *testing.T) { piResumeForeign(t, but(first)) }
-
-func piResumeForeign(t *testing.T, in part) {
+// and no line that was on the thread before is posted again.
+func TestFullPiResumeForeign(t *testing.T) {
 	const foreign = `{"id":"f1","ts":"2026-01-01T00:00:01.000Z","payload":{"type":"chat","text":"the first question"}}
 {"id":"f2","ts":"2026-01-01T00:00:02.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}]}}}
 {"id":"f3","ts":"2026-01-01T00:00:03.000Z","payload":{"type":"pi.tool_result","toolCallId":"c1","toolName":"bash","message":{"role":"toolResult","content":"a-file.txt"}}}
@@ -23,10 +19,7 @@ func piResumeForeign(t *testing.T, in part) {
 {"id":"f5","ts":"2026-01-01T00:00:05.000Z","payload":{"type":"pi.assistant","message":{"role":"assistant","content":"There is one file."}}}
 {"id":"f6","ts":"2026-01-01T00:00:06.000Z","payload":{"type":"pi.assistant","stopReason":"toolUse","message":{"role":"assistant","content":[{"type":"toolCall","id":"c2","name":"bash","arguments":{"command":"never-answered"}}]}}}
 `
-	for row, version := range versions {
-		if !in(row, 0, 1) {
-			continue
-		}
+	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, version, say("I know it all."))
@@ -69,17 +62,10 @@ func piResumeForeign(t *testing.T, in part) {
 }
 
 // Whatever other mirrors have written, pi loads what is made of it. (A sample of threads of chance; the seed is in
-// the test's name.) Each version gets one thread, and another in TestFullPiResumeForeignOfChance.
-func TestPiResumeForeignOfChance(t *testing.T) { piResumeForeignOfChance(t, every(1)) }
-
-func TestFullPiResumeForeignOfChance(t *testing.T) { piResumeForeignOfChance(t, but(every(1))) }
-
-func piResumeForeignOfChance(t *testing.T, in part) {
-	for row, version := range versions {
-		for sample := range 2 {
-			if !in(row, sample, 2) {
-				continue
-			}
+// the test's name.) Each version gets two threads.
+func TestFullPiResumeForeignOfChance(t *testing.T) {
+	for _, version := range versions {
+		for range 2 {
 			seed := rand.Uint64()
 			t.Run(fmt.Sprintf("%s/%d", version, seed), func(t *testing.T) {
 				t.Parallel()

@@ -23,7 +23,7 @@ func all(t *testing.T) map[string]string {
 }
 
 // By hand each agent's answer is on the runner's stdout, and nothing else; the log is on the terminal.
-func TestAnswerByHand(t *testing.T) {
+func TestFullAnswerByHand(t *testing.T) {
 	for name, version := range all(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +75,7 @@ func answerByHand(t *testing.T, s *scene, version string) {
 }
 
 // The commonest failures name their cause and the next step, on the terminal and on the thread.
-func TestFailuresByHand(t *testing.T) {
+func TestFullFailuresByHand(t *testing.T) {
 	type change = func(*testing.T, *scene)
 	noKey := func(_ *testing.T, s *scene) { s.without(s.agent.KeyVar) }
 	model404 := []model.Reply{{Status: 404, Message: "The model no-such-model does not exist", Times: -1}}

@@ -73,7 +73,7 @@ func TestLaunch(t *testing.T) {
 }
 
 // Of several launches on one thread at the same time one gets the run.
-func TestLaunchesAtOnce(t *testing.T) {
+func TestFullLaunchesAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, say("Done."))
 	h.thread = h.arbe("thread", "new")
@@ -109,7 +109,7 @@ func TestLaunchesAtOnce(t *testing.T) {
 }
 
 // A thread continues in its box where that lives, and else in a fresh one.
-func TestLaunchResume(t *testing.T) {
+func TestFullLaunchResume(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, bash("echo the-tool-says-$((40+2))"), say("I have seen it."))
 	first, _ := h.launch("--keep", "--", "the first question")
@@ -147,14 +147,10 @@ func TestLaunchResume(t *testing.T) {
 }
 
 // An attached run shows what happens, and ends as the run does; it can be interrupted, and the run continues without
-// it. Every third case runs, TestFullAttachedRun has the rest.
-func TestAttachedRun(t *testing.T) { attachedRun(t, every(3)) }
-
-func TestFullAttachedRun(t *testing.T) { attachedRun(t, but(every(3))) }
-
-func attachedRun(t *testing.T, in part) {
+// it.
+func TestFullAttachedRun(t *testing.T) {
 	slow := model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)}
-	for row, tt := range []struct {
+	for _, tt := range []struct {
 		name    string
 		replies []model.Reply
 		sig     syscall.Signal
@@ -167,9 +163,6 @@ func attachedRun(t *testing.T, in part) {
 		{"interrupted", []model.Reply{slow}, syscall.SIGINT, 143, "cancelled", "cancelled"},
 		{"left", []model.Reply{slow}, syscall.SIGTERM, 1, "the run continues", "running"},
 	} {
-		if !in(row, 0, 1) {
-			continue
-		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, tt.replies...)
@@ -230,7 +223,7 @@ func attachedRun(t *testing.T, in part) {
 
 // A folder of the host's is worked on in a box while its user works on it, too. What was made in the box comes back,
 // what both changed stays with the box's version beside it, and what was deleted there stays.
-func TestRunSync(t *testing.T) {
+func TestFullRunSync(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	folder := filepath.Join(h.dir, "folder")
@@ -288,7 +281,7 @@ func TestRunSync(t *testing.T) {
 // A repository is worked on in a box while its user works on it, too: the agent commits, and the user stages a file,
 // which writes the index. The branch and the index follow the agent, and the user's next commit keeps both. Where the
 // user has committed, all of the user's stays, and the agent's commit has a name.
-func TestRunSyncRepository(t *testing.T) {
+func TestFullRunSyncRepository(t *testing.T) {
 	for _, commits := range []bool{false, true} {
 		t.Run(fmt.Sprint("the user commits: ", commits), func(t *testing.T) {
 			t.Parallel()
@@ -360,7 +353,7 @@ func TestRunSyncRepository(t *testing.T) {
 }
 
 // The folder of an environment that is to be synced comes back with the run, as that of --sync does.
-func TestRunSyncEnvironment(t *testing.T) {
+func TestFullRunSyncEnvironment(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, bash("echo done > answer"), say("Answered."))
 	share := filepath.Join(h.dir, "share")
@@ -376,7 +369,7 @@ func TestRunSyncEnvironment(t *testing.T) {
 }
 
 // A launch that fails reports why, here and on the thread, and leaves no box.
-func TestLaunchFails(t *testing.T) {
+func TestFullLaunchFails(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -439,7 +432,7 @@ func TestLaunchFails(t *testing.T) {
 
 // What the user wants in the box is there before the agent: a repository on a branch or a folder, files, setup,
 // variables.
-func TestLaunchProvides(t *testing.T) {
+func TestFullLaunchProvides(t *testing.T) {
 	t.Parallel()
 	h := newHost(
 		t,

@@ -16,20 +16,13 @@ import (
 )
 
 // A chat may be a command of claude-code itself. At one that begins another session the run continues there, and so do
-// those that resume it; one that claude-code refuses is on record, too. The first case runs, TestFullLiveCommands has
-// the rest.
-func TestLiveCommands(t *testing.T) { liveCommands(t, first) }
-
-func TestFullLiveCommands(t *testing.T) { liveCommands(t, but(first)) }
-
-func liveCommands(t *testing.T, in part) {
-	for row, tt := range commands {
-		if in(row, 0, 1) {
-			t.Run(tt.name, func(t *testing.T) {
-				t.Parallel()
-				tt.play(t, newLive(t, "claude-code"))
-			})
-		}
+// those that resume it; one that claude-code refuses is on record, too.
+func TestFullLiveCommands(t *testing.T) {
+	for _, tt := range commands {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.play(t, newLive(t, "claude-code"))
+		})
 	}
 }
 
@@ -193,7 +186,7 @@ func (l *live) goesOn(told []string, not ...string) {
 }
 
 // A task may be such a command, too.
-func TestTaskIsCommand(t *testing.T) {
+func TestFullTaskIsCommand(t *testing.T) {
 	t.Parallel()
 	s := newSceneOf(t, "claude-code", others(t)["claude-code"])
 	s.prompt = "/clear"
@@ -229,7 +222,7 @@ func TestTaskIsCommand(t *testing.T) {
 
 // claude-code moves its session to another folder where it begins to work in a worktree. The session's lines are on the
 // thread whatever worker reads them, and a resume continues it.
-func TestMovedSession(t *testing.T) {
+func TestFullMovedSession(t *testing.T) {
 	t.Parallel()
 	const name = "claude-code"
 	enter := []model.Reply{

@@ -37,7 +37,7 @@ func (h *host) turns(n int) {
 
 // A live run is launched into a box; what is posted reaches its agent, --wait ends with that turn, and the box is
 // released after the run.
-func TestLaunchLive(t *testing.T) {
+func TestFullLaunchLive(t *testing.T) {
 	t.Parallel()
 	h := newHostOf(t, "0.87.1", say("It is written."), say("It is longer."))
 	l, _ := h.launch("--live", "--", "write a report")
@@ -108,7 +108,7 @@ func TestFullLaunchLiveDies(t *testing.T) {
 }
 
 // Lines of stdin are the agent's chats while the run is shown, and the end of stdin ends the run once they are done.
-func TestRunLive(t *testing.T) {
+func TestFullRunLive(t *testing.T) {
 	t.Parallel()
 	h := newHostOf(t, "0.87.1", say("One."), say("Two."), say("Three."))
 	cmd := h.command(h.with("run", []string{"--live", "--", "the first line"})...)
@@ -192,7 +192,7 @@ func (h *host) typesLong() {
 
 // A person types at the terminal while the run is shown: nothing there changes in place, and Ctrl-D ends the run. A
 // terminal that hangs up ends the watching alone.
-func TestRunLiveTerminal(t *testing.T) {
+func TestFullRunLiveTerminal(t *testing.T) {
 	t.Parallel()
 	h := newHostOf(t, "0.87.1", say("One."), say("Two."))
 	cmd, keys, tty, screen := h.forTerminal()

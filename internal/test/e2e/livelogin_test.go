@@ -11,7 +11,7 @@ import (
 
 // An agent without a login asks no model, and the run fails: codex and claude-code take the chat into a turn that
 // fails, pi refuses the chat. None stays pending.
-func TestLiveNoLogin(t *testing.T) {
+func TestFullLiveNoLogin(t *testing.T) {
 	classes := map[string]string{"pi": "pi_exit", "codex": "provider_error", "claude-code": "provider_error"}
 	messages := map[string]string{
 		"pi": "No API key", "codex": "Missing environment variable", "claude-code": "Not logged in",

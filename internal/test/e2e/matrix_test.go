@@ -31,13 +31,8 @@ const oldSession = `{"type":"session","id":"old-one","timestamp":"2025-11-01T00:
 {"type":"message","timestamp":"2025-11-01T00:00:02.000Z","message":{"role":"assistant","content":[{"type":"text","text":"yes"}],"api":"openai-completions","provider":"scripted","model":"scripted-1","usage":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"totalTokens":2,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason":"stop","timestamp":1761955202000}}
 `
 
-// TestPiMatrix: what can become of a run of the real pi. Every sixth case runs, in one of its versions;
-// TestFullPiMatrix has the rest.
-func TestPiMatrix(t *testing.T) { piMatrix(t, everyFrom(1, 6)) }
-
-func TestFullPiMatrix(t *testing.T) { piMatrix(t, but(everyFrom(1, 6))) }
-
-func piMatrix(t *testing.T, in part) {
+// What can become of a run of the real pi.
+func TestFullPiMatrix(t *testing.T) {
 	slow := model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)}
 	asked := func(n int) func(*testing.T, *scene) {
 		return func(t *testing.T, s *scene) {
@@ -52,7 +47,7 @@ func piMatrix(t *testing.T, in part) {
 	ended := func(t *testing.T, s *scene) {
 		s.ends(s.thread)
 	}
-	for row, tt := range []struct {
+	for _, tt := range []struct {
 		name    string
 		replies []model.Reply
 		change  func(*testing.T, *scene)
@@ -278,9 +273,6 @@ func piMatrix(t *testing.T, in part) {
 		}},
 	} {
 		for i, version := range versions {
-			if !in(row, i, len(versions)) {
-				continue
-			}
 			t.Run(tt.name+"/"+version, func(t *testing.T) {
 				t.Parallel()
 				s := newScene(t, version, tt.replies...)

@@ -27,13 +27,9 @@ func bash(command string) model.Reply {
 
 func say(text string) model.Reply { return model.Reply{Text: text} }
 
-// TestPi: the real pi, to its end on its own. Every third case runs, TestFullPi has the rest.
-func TestPi(t *testing.T) { pi(t, every(3)) }
-
-func TestFullPi(t *testing.T) { pi(t, but(every(3))) }
-
-func pi(t *testing.T, in part) {
-	for row, tt := range []struct {
+// The real pi, to its end on its own.
+func TestFullPi(t *testing.T) {
+	for _, tt := range []struct {
 		name    string
 		replies []model.Reply
 		change  func(*scene)
@@ -68,9 +64,6 @@ func pi(t *testing.T, in part) {
 		},
 		{"missing key", nil, func(s *scene) { s.without(agents.KeyVar) }, "failed pi_exit none", 1, "exit status 1"},
 	} {
-		if !in(row, 0, 1) {
-			continue
-		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, pi078, tt.replies...)
@@ -107,7 +100,7 @@ func (s *scene) without(name string) {
 }
 
 // The file that a tool wrote has the content that pi was asked to write.
-func TestPiWritesFile(t *testing.T) {
+func TestFullPiWritesFile(t *testing.T) {
 	t.Parallel()
 	s := newScene(
 		t,
@@ -145,14 +138,9 @@ func TestPiWritesFile(t *testing.T) {
 	}
 }
 
-// pi gets the prompt unchanged, with any beginning and of any length. Every third case runs, TestFullPiPrompt has the
-// rest.
-func TestPiPrompt(t *testing.T) { piPrompt(t, every(3)) }
-
-func TestFullPiPrompt(t *testing.T) { piPrompt(t, but(every(3))) }
-
-func piPrompt(t *testing.T, in part) {
-	for row, tt := range []struct{ name, prompt string }{
+// pi gets the prompt unchanged, with any beginning and of any length.
+func TestFullPiPrompt(t *testing.T) {
+	for _, tt := range []struct{ name, prompt string }{
 		{"a dash", "-p --model nonsense"},
 		{"two dashes", "-- and more"},
 		{"an at", "@file is what I mean"},
@@ -161,9 +149,6 @@ func piPrompt(t *testing.T, in part) {
 		{"quotes", "it's \"so\" $HOME `ls` \\n \u2028 é"},
 		{"a long one", "long " + strings.Repeat("0123456789abcdef", 20_000) + " \n"},
 	} {
-		if !in(row, 0, 1) {
-			continue
-		}
 		prompt := tt.prompt
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -208,7 +193,7 @@ type promptLine struct {
 }
 
 // TERM to the runner while the model is speaking: the agent ends in order, and so does the run.
-func TestPiTerminated(t *testing.T) {
+func TestFullPiTerminated(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078,
 		model.Reply{Text: strings.Repeat("word ", 500), Pace: model.Duration(50 * time.Millisecond)})
@@ -235,7 +220,7 @@ func TestPiTerminated(t *testing.T) {
 }
 
 // KILL to pi while a tool is at work.
-func TestPiKilled(t *testing.T) {
+func TestFullPiKilled(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078, bash("echo $$ > tool.pid; exec sleep 300"))
 	r := s.start()
@@ -270,7 +255,7 @@ func TestPiKilled(t *testing.T) {
 }
 
 // A secret that a tool prints is on the thread nowhere, and nor is the token.
-func TestPiSecret(t *testing.T) {
+func TestFullPiSecret(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078, bash(`env; echo "so: $DEPLOY_TOKEN"`), say("The token is tok-\"quoted\"-0123456789."))
 	s.env = append(s.env, `DEPLOY_TOKEN=tok-"quoted"-0123456789`)
@@ -301,7 +286,7 @@ func TestPiSecret(t *testing.T) {
 }
 
 // An older thread server, with single posts only.
-func TestPiOldServer(t *testing.T) {
+func TestFullPiOldServer(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pi078, bash("echo hi"), say("Done."))
 	old := fakethread.New(t, nil).Old()

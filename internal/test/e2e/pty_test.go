@@ -125,18 +125,10 @@ func columns(t *testing.T, s *scene) int {
 	return int(size.Col)
 }
 
-// A person uses pi's own interface on the session of the run before, and the whole conversation is on the thread. Each
-// version runs once, TestFullPiPTY has the rest.
-func TestPiPTY(t *testing.T) { piPTY(t, every(1)) }
-
-func TestFullPiPTY(t *testing.T) { piPTY(t, but(every(1))) }
-
-func piPTY(t *testing.T, in part) {
-	for row, version := range versions {
-		for column, crash := range []bool{false, true} {
-			if !in(row, column, 2) {
-				continue
-			}
+// A person uses pi's own interface on the session of the run before, and the whole conversation is on the thread.
+func TestFullPiPTY(t *testing.T) {
+	for _, version := range versions {
+		for _, crash := range []bool{false, true} {
 			name := version
 			if crash {
 				name += "/the worker dies"
@@ -221,7 +213,7 @@ func piPTY(t *testing.T, in part) {
 }
 
 // claude's own interface does the same, where it has been through its first questions.
-func TestClaudePTY(t *testing.T) {
+func TestFullClaudePTY(t *testing.T) {
 	t.Parallel()
 	s := newSceneOf(
 		t,

@@ -87,7 +87,7 @@ func (f *forge) git(args ...string) string {
 }
 
 // What an agent has left in a box is committed, pushed and made a pull request of.
-func TestSandboxPush(t *testing.T) {
+func TestFullSandboxPush(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, bash("echo by-the-agent > made.txt"), say("Made."))
 	f := newForge(t, h)
@@ -119,25 +119,17 @@ func TestSandboxPush(t *testing.T) {
 }
 
 // The work of an agent that rewrites git's configuration is pushed to the launch's repository, and the token is sent
-// nowhere else; after a run that was watched, and by reconcile after one that was not. Each provider and each command
-// runs once, TestFullRunPush has the rest.
-func TestRunPush(t *testing.T) { runPush(t, every(3)) }
-
-func TestFullRunPush(t *testing.T) { runPush(t, but(every(3))) }
-
-func runPush(t *testing.T, in part) {
+// nowhere else; after a run that was watched, and by reconcile after one that was not.
+func TestFullRunPush(t *testing.T) {
 	cache, err := agents.Cache()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A box of Daytona's double finds the agent where this test does.
 	t.Setenv("PATH", filepath.Join(cache, "pi-"+pi078, "node_modules", ".bin")+":"+os.Getenv("PATH"))
-	for row, tt := range []struct{ provider, command string }{
+	for _, tt := range []struct{ provider, command string }{
 		{"local", "run"}, {"daytona", "run"}, {"local", "launch"}, {"daytona", "launch"},
 	} {
-		if !in(row, 0, 1) {
-			continue
-		}
 		t.Run(tt.command+" "+tt.provider, func(t *testing.T) {
 			evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				t.Errorf("another host was asked: %s %s %v", r.Method, r.URL, r.Header)
@@ -191,7 +183,7 @@ func runPush(t *testing.T, in part) {
 }
 
 // A push that can't work is refused before there is a box, or a model is asked.
-func TestPushRefused(t *testing.T) {
+func TestFullPushRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, token, repo, branch, says string }{
 		{"no token", "", "acme/widgets", "agent/one", "GITHUB_TOKEN required for push"},

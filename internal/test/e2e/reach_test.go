@@ -61,7 +61,7 @@ func page(w http.ResponseWriter, _ *http.Request) {
 
 // A launch into a box that can't use the thread server fails, and names the reason: on the terminal, and on the thread
 // as the run's end. Nothing is started, no box is left, and no token is shown.
-func TestLaunchWithoutWay(t *testing.T) {
+func TestFullLaunchWithoutWay(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(nil)
 	gone.Close()
@@ -133,7 +133,7 @@ func TestLaunchWithoutWay(t *testing.T) {
 }
 
 // A command is not started in a box that has lost its way to the thread server. Its end has the reason.
-func TestExecWithoutWay(t *testing.T) {
+func TestFullExecWithoutWay(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, say("Done."))
 	l, _ := h.launch("--", "work")
@@ -161,7 +161,7 @@ func TestExecWithoutWay(t *testing.T) {
 
 // A runner that loses the thread server before it has begun its run works on. Reconcile posts a provisional end with
 // its log, and neither ends it nor deletes its box. Its own end replaces that one.
-func TestRunnerWithoutWay(t *testing.T) {
+func TestFullRunnerWithoutWay(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, say("Done."))
 	to, err := url.Parse(server)

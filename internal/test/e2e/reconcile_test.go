@@ -17,7 +17,7 @@ import (
 )
 
 // Reconcile settles runs whose box died with all in it, and posts the result to the parent.
-func TestReconcile(t *testing.T) {
+func TestFullReconcile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	parent := h.arbe("thread", "new")
@@ -82,7 +82,7 @@ func TestReconcile(t *testing.T) {
 
 // A runner that was killed with its keeper is found by its process, and its box is released; one that lives is left
 // alone however silent it is.
-func TestReconcileFindsDeadRunner(t *testing.T) {
+func TestFullReconcileFindsDeadRunner(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	l, _ := h.launch("--", "slowly")
@@ -105,7 +105,7 @@ func TestReconcileFindsDeadRunner(t *testing.T) {
 }
 
 // An attached run whose runner and keeper were killed ends: arbe run asks about the box. Nobody else does here.
-func TestAttachedFindsDeadRunner(t *testing.T) {
+func TestFullAttachedFindsDeadRunner(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, model.Reply{Text: strings.Repeat("word ", 5000), Pace: model.Duration(50 * time.Millisecond)})
 	cmd := h.command(h.with("run", []string{"--thread", h.thread, "--", "slowly"})...)

@@ -126,15 +126,10 @@ func (s *scene) hydrate(args ...string) string {
 }
 
 // A conversation continues in a fresh box after each end of the run before: the model gets all of it, ids stay as they
-// are, and nothing is on the thread twice. One version takes over from the other in the first case, TestFullPiResume
-// has the rest.
-func TestPiResume(t *testing.T) { piResume(t, first) }
-
-func TestFullPiResume(t *testing.T) { piResume(t, but(first)) }
-
-func piResume(t *testing.T, in part) {
+// are, and nothing is on the thread twice.
+func TestFullPiResume(t *testing.T) {
 	tools := []model.Reply{bash("echo the-tool-says-this"), say("I have seen it.")}
-	for row, tt := range []struct {
+	for _, tt := range []struct {
 		name    string
 		replies []model.Reply
 		change  func(*testing.T, *scene)
@@ -217,10 +212,7 @@ func piResume(t *testing.T, in part) {
 			pairs = append(pairs, [2]string{pi078, "0.87.1"}, [2]string{"0.87.1", pi078})
 		}
 		pairs = append(pairs, [2]string{pi078, pi078}, [2]string{"0.87.1", "0.87.1"})
-		for i, pair := range pairs {
-			if !in(row, i, len(pairs)) {
-				continue
-			}
+		for _, pair := range pairs {
 			t.Run(tt.name+"/"+pair[0]+" to "+pair[1], func(t *testing.T) {
 				t.Parallel()
 				s := newScene(t, pair[0], tt.replies...)
@@ -304,14 +296,9 @@ func (s *scene) again(run, prompt string) {
 	}
 }
 
-// Where this box's own file differs from the thread, the run continues with the thread. Every fourth case runs
-// here, TestFullPiResumeFallsBack has the rest.
-func TestPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, every(4)) }
-
-func TestFullPiResumeFallsBack(t *testing.T) { piResumeFallsBack(t, but(every(4))) }
-
-func piResumeFallsBack(t *testing.T, in part) {
-	for row, tt := range []struct {
+// Where this box's own file differs from the thread, the run continues with the thread.
+func TestFullPiResumeFallsBack(t *testing.T) {
+	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, s *scene, file string)
 		how    string
@@ -361,9 +348,6 @@ func piResumeFallsBack(t *testing.T, in part) {
 			s.args = append(s.args, "--cwd", other)
 		}, "hydrate", "is to continue in"},
 	} {
-		if !in(row, 0, 1) {
-			continue
-		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, pi078, bash("echo second-tool"), say("Seen."))

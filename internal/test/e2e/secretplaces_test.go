@@ -15,7 +15,7 @@ import (
 // Secrets that are hard to find, printed by the setup, by the agent's tool, by the agent itself and by a command, as
 // many tools would write them, are nowhere but in the agent's own files: not on a terminal, not in an entry, an error,
 // an exported page or a file of the host.
-func TestSecretPlaces(t *testing.T) {
+func TestFullSecretPlaces(t *testing.T) {
 	t.Parallel()
 	const inFile, inRecipe, inBase = "of-a-file-8a7b6c5d", "of-a-recipe-4e3f2a1b", "of-a-base-7c6d5e4f"
 	forms := oddsecrets.All() + "\n" + inFile + " " + inRecipe + " " + inBase + "\n"

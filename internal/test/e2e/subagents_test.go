@@ -30,13 +30,9 @@ func delegating(name string) model.Reply {
 }
 
 // A subagent's session is on the thread as what it is, and decides nothing: not how the run ends, and not what
-// continues. Each agent runs once, TestFullSubagents has the rest.
-func TestSubagents(t *testing.T) { subagents(t, every(1)) }
-
-func TestFullSubagents(t *testing.T) { subagents(t, but(every(1))) }
-
-func subagents(t *testing.T, in part) {
-	for column, name := range otherNames(t) {
+// continues.
+func TestFullSubagents(t *testing.T) {
+	for _, name := range otherNames(t) {
 		version := others(t)[name]
 		// codex continues while its subagent works, and ends it when it ends itself: the main agent waits until the
 		// test has seen the subagent's last line.
@@ -47,7 +43,7 @@ func subagents(t *testing.T, in part) {
 		more := model.Reply{Text: "There is no more.", When: "the main question", Times: -1}
 		main := []model.Reply{delegating(name), wait, done, more}
 		work := []model.Reply{calling(name, "echo > subagent.done; echo by-the-subagent"), say("My part is done.")}
-		for row, tt := range []struct {
+		for _, tt := range []struct {
 			name    string
 			replies []model.Reply
 			fails   bool
@@ -55,9 +51,6 @@ func subagents(t *testing.T, in part) {
 			{"fine", append(main, work...), false},
 			{"failed", append(main, work[0], model.Reply{Status: 400, Message: "not for subagents", Times: -1}), true},
 		} {
-			if !in(row, column, len(otherNames(t))) {
-				continue
-			}
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				s := newSceneOf(t, name, version, tt.replies...)
@@ -120,7 +113,7 @@ func subagents(t *testing.T, in part) {
 }
 
 // A conversation that was made shorter continues as what it was made, in a fresh box, too.
-func TestCompaction(t *testing.T) {
+func TestFullCompaction(t *testing.T) {
 	for name, version := range others(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +163,7 @@ func TestCompaction(t *testing.T) {
 
 // A subagent's session is on the thread whatever the time of its file is: the clock may be set back, and files may be
 // on another machine. A resume reads none of a run before again.
-func TestSubagentsOfAnEarlierTime(t *testing.T) {
+func TestFullSubagentsOfAnEarlierTime(t *testing.T) {
 	t.Parallel()
 	const name = "claude-code"
 	more := model.Reply{Text: "All is done.", When: "the main question", Times: -1}

@@ -12,20 +12,12 @@ import (
 )
 
 // A task whose run died before the agent's session had it waits like a chat: the next run that resumes gets it once,
-// before its own, and no later run does. No line of a session makes it a second chat. Every other case runs,
-// TestFullLostTask has the rest.
-func TestLostTask(t *testing.T) { lostTask(t, every(2)) }
-
-func TestFullLostTask(t *testing.T) { lostTask(t, but(every(2))) }
-
-func lostTask(t *testing.T, in part) {
+// before its own, and no later run does. No line of a session makes it a second chat.
+func TestFullLostTask(t *testing.T) {
 	versions := others(t)
 	versions["pi"] = "0.87.1"
-	for row, name := range harness.Names() {
-		for column, how := range []string{"print", "live"} {
-			if !in(row, column, 2) {
-				continue
-			}
+	for _, name := range harness.Names() {
+		for _, how := range []string{"print", "live"} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				s := newSceneOf(t, name, versions[name])

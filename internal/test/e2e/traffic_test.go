@@ -75,7 +75,7 @@ func newTraffic(t testing.TB) *traffic {
 
 // A resume in a new box reads the thread once in the box, and next to nothing on the host. ARBE_RESUME_MB is the size
 // of the thread, 4 MB by default.
-func TestResumeTraffic(t *testing.T) {
+func TestFullResumeTraffic(t *testing.T) {
 	mb, err := strconv.Atoi(cmp.Or(os.Getenv("ARBE_RESUME_MB"), "4"))
 	if err != nil {
 		t.Fatal(err)

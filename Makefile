@@ -66,7 +66,7 @@ demo-house: build $(CACHE)/pi-0.78.0/.installed $(PG) ## a house on a Postgres o
 	@go run -trimpath ./internal/test/demohouse $(if $(STAY),-stay) $(BIN)
 
 # make test leaves out the race detector, and the tests whose names begin with TestFull or TestLarge. make test-full has
-# these, and all others under the race detector. Both go through internal/test/report, which counts skips and says what
+# these, and all others under the race detector. Both go through internal/test/report, which counts skips and prints what
 # took longest.
 #
 # TestFull: the cells of a matrix for which make test has no time, long load.
@@ -147,10 +147,10 @@ newcomer: ## seconds from a clone to the demo's verdict, without any cache
 
 .PHONY: bench
 bench: agents browser ## the figures in docs/PERFORMANCE.md
-	go test -run '^$$' -bench 'Start|Latency|Delegate' -benchtime 500x ./internal/test/e2e
-	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory|Live' -benchtime 3x ./internal/test/e2e
-	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
-	ARBE_RESUME_MB=91 ARBE_UPLOAD_SECONDS=60 go test -count=1 -v -run Traffic ./internal/test/e2e | grep traffic_test
+	go test -run '^$$' -bench 'Start|Latency|Delegate' -benchtime 500x ./internal/test/e2e/figures
+	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory|Live' -benchtime 3x ./internal/test/e2e/figures
+	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e/figures
+	ARBE_RESUME_MB=91 ARBE_UPLOAD_SECONDS=60 go test -count=1 -v -run Traffic ./internal/test/e2e/figures | grep traffic_test
 	go test -run '^$$' -bench . -benchmem ./mirror ./hydrate
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/server
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/server
@@ -207,7 +207,7 @@ chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is 
 .PHONY: live-chaos
 live-chaos: build agents ## N (500) random schedules of live runs of the real agents; SEED is the first one (1); HARNESS
 	ARBE_BIN=$(abspath $(BIN)) ARBE_LIVE_CHAOS=$(N) ARBE_LIVE_CHAOS_SEED=$(SEED) ARBE_LIVE_CHAOS_HARNESS=$(HARNESS) go test -count=1 -timeout 0 -v -parallel 4 \
-		-run TestFullLiveChaos ./internal/test/e2e | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
+		-run TestFullLiveChaos ./internal/test/e2e/live | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
 
 MINUTES ?= 30
 

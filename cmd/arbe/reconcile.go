@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/view"
@@ -194,8 +195,8 @@ func (p *program) beside(
 	c *cli.Context, d server.Data, cfg server.Config, s server.Serving,
 ) (host, *reconcile.Reconciler) {
 	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
-	if rows, is := cfg.Rows.(*lateRows); is {
-		h.database = rows.open
+	if rows, is := cfg.Rows.(*control.Store); is {
+		h.database = rows.Open
 	}
 	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: s.HTTP})
 	r := h.reconciler(c)

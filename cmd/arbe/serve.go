@@ -22,8 +22,10 @@ import (
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 )
 
 func (p *program) serveCommand() *cli.Command {
@@ -179,7 +181,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		},
 		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
 		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version,
-		Logger: logger,
+		Logger: logger, Harnesses: session.Harnesses(),
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -205,12 +207,16 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer houses.close()
-	cfg.Rows, cfg.Store, cfg.CheckRecipe = houses.rows, houses.store, checkRecipe
-	cfg.Provider = houses.provider
-	if r, is := houses.rows.(*lateRows); is {
-		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
-		cfg.Opened = r.start
+	cfg.Provider, cfg.CheckRecipe = houses.provider, recipe.Check
+	var beside besides
+	if r := houses.rows; r != nil {
+		defer r.Close()
+		cfg.Rows, cfg.Store, cfg.Delegate = r, r, delegating(r)
+		cfg.Opened = func(ctx context.Context, streams *log.Log) {
+			r.Log = streams.Installation
+			r.Start(ctx)
+		}
+		beside = append(beside, project(r))
 	}
 	cfg.Settle, cfg.SettleReads = p.settling(c, d, cfg), c.Bool("reconcile")
 	commands, starts := p.commanding(c, d, cfg)
@@ -220,10 +226,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
 			Doors:  s.Doors,
-			Logger: logger, Session: writeSession,
+			Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
 		})
 	}
-	beside := append(houses.beside, starts)
+	beside = append(beside, starts)
 	if c.Bool("reconcile") {
 		beside = append(beside, p.reconciling(c, d, cfg))
 	}

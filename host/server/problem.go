@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -46,24 +47,20 @@ func problemOf(err error) *problem {
 		exists   *log.ExistsError
 		source   *log.SourceError
 		fork     *log.ForkError
-		task     *TaskError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p
-
-	case errors.As(err, &task) && task.Status == http.StatusForbidden:
-		return refuse(http.StatusForbidden, "local_boxes", "%s", task.Message)
-	case errors.As(err, &task):
-		return refuse(task.Status, task.Code, "%s", task.Message)
 
 	case errors.Is(err, memory.ErrBusy):
 		return refuse(http.StatusServiceUnavailable, "busy", "%v", memory.ErrBusy).with("Retry-After", 1)
 	case errors.Is(err, memory.ErrShare):
 		return refuse(http.StatusTooManyRequests, "share", "%v", memory.ErrShare).with("Retry-After", 1)
 
-	case errors.Is(err, member.ErrOtherLog):
-		return refuse(http.StatusServiceUnavailable, "other_log", "%v", member.ErrOtherLog).with("Retry-After", 5)
+	case errors.Is(err, rows.ErrOtherLog):
+		const text = "the rows of this server's database are of another log than its own: the server of that log " +
+			"serves them, or arbe db adopt moves them to this one"
+		return refuse(http.StatusServiceUnavailable, "other_log", text).with("Retry-After", 5)
 	case errors.Is(err, member.ErrRows):
 		return refuse(http.StatusServiceUnavailable, "houses", "%v", member.ErrRows).with("Retry-After", 5)
 	case errors.Is(err, member.ErrNoKeys):

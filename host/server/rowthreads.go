@@ -196,7 +196,9 @@ func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.M
 	if err != nil {
 		return err
 	}
-	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange(body))
+	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange{
+		Name: body.Name, Tags: body.Tags, Pinned: body.Pinned, Closed: body.Closed, Environment: body.Environment,
+	})
 	if errors.Is(err, rows.ErrAbsent) {
 		return errNoThread
 	} else if err != nil {

@@ -23,6 +23,7 @@ import (
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -55,9 +56,8 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
-	// Delegate makes the row of a task; nil for a server that takes none. It returns a *TaskError for a task that can't
-	// be delegated, and member.ErrRows.
-	Delegate func(ctx context.Context, t Task) (Delegated, error)
+	// Delegate makes the row of a task, as its author; nil for a server that takes none. See rows.Tasks.
+	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 
 	// Commands run commands in the boxes of threads; nil for a server that runs none.
 	Commands Commands
@@ -71,6 +71,9 @@ type Server struct {
 	// CheckRecipe returns why an environment's recipe is refused, and may complete it; nil for a server that takes all.
 	// Its error is shown to the caller.
 	CheckRecipe func(r *rows.Recipe) error
+
+	// Harnesses are those whose lines threads take; nil for session's list.
+	Harnesses session.List
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler

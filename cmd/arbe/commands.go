@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
@@ -29,14 +27,12 @@ type commander struct {
 }
 
 // commanding returns what runs commands, and a loop beside the server that waits for their starts.
-func (p *program) commanding(
-	c *cli.Context, d server.Data, cfg server.Config,
+func (c command) commanding(
+	d server.Data, cfg server.Config, localBoxes bool,
 ) (func(server.Serving) server.Commands, func(context.Context, server.Serving) error) {
-	starts, keys, local := exec.NewGroup(mostStarts), keysetOf(c), c.Bool("local-boxes")
+	starts := exec.NewGroup(mostStarts)
 	commands := func(s server.Serving) server.Commands {
-		h, _ := p.beside(c, d, cfg, s)
-		to := h.provision(s.Secret, keys, cfg.Logger)
-		to.LocalBoxes = local
+		h, to := c.given(d, cfg, s, localBoxes)
 		return &commander{h, to, starts}
 	}
 	return commands, func(ctx context.Context, _ server.Serving) error { return starts.Run(ctx) }

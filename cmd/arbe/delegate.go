@@ -60,7 +60,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 	}
 	switch {
 	case c.NArg() < 2 || strings.TrimSpace(d.Prompt) == "":
-		return cmdline.Usage("want a thread id, and a TASK after --; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a thread id, and a TASK after --")
 	case d.Sandbox != "" && (d.Environment != "" || d.Repo != ""):
 		return cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
 	case d.Branch != "" && d.Repo == "":
@@ -70,10 +70,11 @@ func (p *program) delegateAction(c *cli.Context) error {
 		return cmdline.Usage("%w", err)
 	}
 	var err error
-	if d.Parent, err = p.toChange(c, c.Args().First()); err != nil {
+	cmd := p.command(c)
+	if d.Parent, err = cmd.toChange(c.Context, cmd.arg(0)); err != nil {
 		return err
 	}
-	h, err := p.host(c)
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}

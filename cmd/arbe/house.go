@@ -82,7 +82,7 @@ func (p *program) listHouses(c *cli.Context, s control.Scope) error {
 		found = append(found, houseRow(h))
 	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "DEFAULT ENVIRONMENT", "CREATED"}}
-	return printGrid(p, c, g, found, func(h houseRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, found, func(h houseRow) []string {
 		return []string{h.Name, h.ID, h.DefaultEnvironment, day(h.CreatedAt)}
 	})
 }
@@ -127,7 +127,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		}
 	}
 	if c.Bool("json") {
-		return printGrid(p, c, listing.Grid{}, []houseSum{sum}, nil)
+		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []houseSum{sum}, nil)
 	}
 	var owners []string
 	for _, a := range agents {
@@ -143,7 +143,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		}
 		byDefault = e.Name
 	}
-	return printGrid(p, c, listing.Grid{}, [][]string{
+	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, [][]string{
 		{"name", sum.Name},
 		{"id", sum.ID},
 		{"created", sum.CreatedAt.Local().Format(time.DateTime)},

@@ -256,7 +256,7 @@ func (p *program) box(ctx context.Context, h host, o *order) error {
 // run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return fail(err)
 	}
@@ -357,7 +357,7 @@ func (p *program) orderFrom(c *cli.Context, h host) (order, error) {
 	o := order{
 		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
 		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
-		to: h.provision(nil, keysetOf(c), nil),
+		to: h.provision(nil, nil),
 	}
 	var err error
 	o.Task, err = p.taskFrom(c, h)
@@ -420,7 +420,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		return t, cmdline.Usage("--push needs --repo and --branch")
 	}
 	if t.Thread != "" {
-		if t.Thread, err = h.resolve(t.Thread); err != nil {
+		if t.Thread, err = h.resolve(c.Context, t.Thread); err != nil {
 			return t, err
 		}
 	}
@@ -437,7 +437,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		if !thread.ValidThread(parent) {
 			return t, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
 		}
-		if parent, err = h.resolve(parent); err != nil {
+		if parent, err = h.resolve(c.Context, parent); err != nil {
 			return t, err
 		}
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/lease"
@@ -21,17 +19,16 @@ import (
 // as its own context lasts.
 //
 // Where a proxy answers for the server, its log is not known, and nothing is compared.
-func (p *program) opened(c *cli.Context) func(context.Context) (*control.DB, error) {
-	url := c.String("database")
-	if url == "" {
+func (c command) opened() func(context.Context) (*control.DB, error) {
+	if c.database == "" {
 		return nil
 	}
 	return control.Once(func(ctx context.Context) (*control.DB, error) {
-		log, err := p.installation(ctx, c)
+		log, err := c.installation(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("which log the database has to be of is not known: %w", reach(err))
 		}
-		db, err := control.Open(ctx, url, control.Config{})
+		db, err := control.Open(ctx, c.database, control.Config{})
 		if err != nil {
 			return nil, err
 		}
@@ -40,16 +37,12 @@ func (p *program) opened(c *cli.Context) func(context.Context) (*control.DB, err
 }
 
 // installation returns the id of the thread server's log; "" where the server has none.
-func (p *program) installation(ctx context.Context, c *cli.Context) (string, error) {
-	d, err := data(c)
+func (c command) installation(ctx context.Context) (string, error) {
+	_, url, err := c.server()
 	if err != nil {
 		return "", err
 	}
-	url, err := serverURL(d)
-	if err != nil {
-		return "", err
-	}
-	h, err := (&thread.Client{Base: thread.BaseURL(url), HTTP: p.http}).Health(ctx)
+	h, err := (&thread.Client{Base: thread.BaseURL(url), HTTP: c.http}).Health(ctx)
 	return h.Installation, err
 }
 

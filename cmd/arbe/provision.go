@@ -66,7 +66,8 @@ func (p *program) provisionAction(c *cli.Context) error {
 	case c.String("database") == "":
 		return errNoDatabase()
 	}
-	h, err := p.host(c)
+	cmd, once, launches := p.command(c), c.Bool("once"), c.Int("launches")
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (p *program) provisionAction(c *cli.Context) error {
 		return err
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
-	if err := p.awaitLog(c, logger); err != nil {
+	if err := cmd.awaitLog(c.Context, once, logger); err != nil {
 		return err
 	}
 	db, err := h.database(c.Context)
@@ -88,7 +89,7 @@ func (p *program) provisionAction(c *cli.Context) error {
 	}
 	defer db.Close()
 	h.client = minting(key, &thread.Client{Base: thread.BaseURL(base), Log: logger, HTTP: p.http})
-	to := h.provision(key, keysetOf(c), logger)
+	to := h.provision(key, logger)
 	to.LocalBoxes = c.Bool("local-boxes")
 	if to.Env, err = variables("env", c.StringSlice("env")); err != nil {
 		return err
@@ -96,10 +97,10 @@ func (p *program) provisionAction(c *cli.Context) error {
 	if to.Files, err = inlineFiles(c.StringSlice("file")); err != nil {
 		return err
 	}
-	if c.Bool("once") {
-		return databaseExit(provisioner(db, to, c.Int("launches")).Once(c.Context))
+	if once {
+		return databaseExit(provisioner(db, to, launches).Once(c.Context))
 	}
-	return provisioner(db, to, c.Int("launches")).Run(c.Context)
+	return provisioner(db, to, launches).Run(c.Context)
 }
 
 // reopenEvery is the time between two attempts to reach the thread server, or the database.
@@ -107,38 +108,44 @@ const reopenEvery = 5 * time.Second
 
 // awaitLog waits until the thread server answers: a provisioner works for long, and has to know whether the database is
 // of the server's log. One pass does not wait.
-func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
+func (c command) awaitLog(ctx context.Context, once bool, logger *slog.Logger) error {
 	for logged := false; ; {
-		_, err := p.installation(c.Context, c)
+		_, err := c.installation(ctx)
 		switch {
-		case err == nil || c.Context.Err() != nil:
+		case err == nil || ctx.Err() != nil:
 			return nil
-		case c.Bool("once"):
+		case once:
 			return reach(err)
 		case !logged:
 			logger.Warn("no answer from the thread server: tasks wait", "error", err)
 			logged = true
 		}
-		pause.For(c.Context, reopenEvery)
+		pause.For(ctx, reopenEvery)
 	}
 }
 
+// given returns a host that works beside a server of this process, and what it gives to commands and tasks.
+func (c command) given(d server.Data, cfg server.Config, s server.Serving, localBoxes bool) (host, *provision.Host) {
+	h, _ := c.beside(c.limits, d, cfg, s)
+	h.keys = c.keys
+	to := h.provision(s.Secret, cfg.Logger)
+	to.LocalBoxes = localBoxes
+	return h, to
+}
+
 // provisioning returns a loop that launches tasks beside a server.
-func (p *program) provisioning(
-	c *cli.Context, d server.Data, cfg server.Config,
+func (c command) provisioning(
+	d server.Data, cfg server.Config, localBoxes bool, launches int,
 ) func(context.Context, server.Serving) error {
-	keys, local, most := keysetOf(c), c.Bool("local-boxes"), c.Int("launches")
 	return func(ctx context.Context, s server.Serving) error {
-		h, _ := p.beside(c, d, cfg, s)
+		h, to := c.given(d, cfg, s, localBoxes)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {
 			if !pause.For(ctx, reopenEvery) {
 				return nil
 			}
 		}
-		to := h.provision(s.Secret, keys, cfg.Logger)
-		to.LocalBoxes = local
-		return provisioner(db, to, most).Run(ctx)
+		return provisioner(db, to, launches).Run(ctx)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -36,7 +37,7 @@ func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) erro
 		case c.NArg() != len(want) || slices.Contains(c.Args().Slice(), ""):
 			return cmdline.Usage("want %s", strings.Join(want, " and "))
 		}
-		db, err := openDatabase(c)
+		db, err := openDatabase(c.Context, c.String("database"))
 		if err != nil {
 			return err
 		}
@@ -150,9 +151,9 @@ func findEnvironment(ctx context.Context, s control.Scope, house, typed string) 
 }
 
 // printGrid prints rows: columns for people, lines for programs, or an object of each as JSON.
-func printGrid[T any](p *program, c *cli.Context, g listing.Grid, all []T, fields func(T) []string) error {
-	if c.Bool("json") {
-		enc := json.NewEncoder(p.stdout)
+func printGrid[T any](w io.Writer, asJSON bool, g listing.Grid, all []T, fields func(T) []string) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
 		for _, one := range all {
 			if err := enc.Encode(one); err != nil {
 				return err
@@ -163,5 +164,5 @@ func printGrid[T any](p *program, c *cli.Context, g listing.Grid, all []T, field
 	for _, one := range all {
 		g.Rows = append(g.Rows, fields(one))
 	}
-	return g.Write(p.stdout, newTable(p.stdout))
+	return g.Write(w, newTable(w))
 }

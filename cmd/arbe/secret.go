@@ -84,12 +84,11 @@ func (k keyset) open() (seal.File, error) {
 }
 
 // openDatabase opens the database that the flags name.
-func openDatabase(c *cli.Context) (*control.DB, error) {
-	url := c.String("database")
+func openDatabase(ctx context.Context, url string) (*control.DB, error) {
 	if url == "" {
 		return nil, errNoDatabase()
 	}
-	db, err := control.Open(c.Context, url, control.Config{})
+	db, err := control.Open(ctx, url, control.Config{})
 	if err != nil {
 		return nil, databaseExit(err)
 	}
@@ -116,24 +115,22 @@ func (k keyset) vault(ctx context.Context, db *control.DB) (control.Vault, error
 	return control.Vault{DB: db, Sealer: s}, nil
 }
 
-// secretsOf returns what opens the secrets of an environment.
-func (h host) secretsOf(k keyset) func(ctx context.Context, environment string) (map[string]string, error) {
-	return func(ctx context.Context, environment string) (map[string]string, error) {
-		db, err := h.database(ctx)
-		if err != nil {
-			return nil, err
-		}
-		v, err := k.vault(ctx, db)
-		if err != nil {
-			return nil, err
-		}
-		all, err := v.Variables(ctx, environment)
-		env := map[string]string{}
-		for _, one := range all {
-			env[one.Name] = one.Value.Reveal()
-		}
-		return env, err
+// secrets opens the secrets of an environment.
+func (h host) secrets(ctx context.Context, environment string) (map[string]string, error) {
+	db, err := h.database(ctx)
+	if err != nil {
+		return nil, err
 	}
+	v, err := h.keys.vault(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	all, err := v.Variables(ctx, environment)
+	env := map[string]string{}
+	for _, one := range all {
+		env[one.Name] = one.Value.Reveal()
+	}
+	return env, err
 }
 
 // withSecrets returns the action of a command about the secrets of a house; named is set where it takes a NAME.
@@ -149,7 +146,7 @@ func (p *program) withSecrets(
 		case house == "":
 			return cmdline.Usage("want the --house of the secret")
 		}
-		db, err := openDatabase(c)
+		db, err := openDatabase(c.Context, c.String("database"))
 		if err != nil {
 			return err
 		}
@@ -214,7 +211,7 @@ func (p *program) reseal(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("takes no arguments")
 	}
-	db, err := openDatabase(c)
+	db, err := openDatabase(c.Context, c.String("database"))
 	if err != nil {
 		return err
 	}

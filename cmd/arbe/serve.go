@@ -157,7 +157,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 			}
 		}
 	}
-	d, err := data(c)
+	cmd := p.command(c)
+	d, err := cmd.data()
 	if err != nil {
 		return err
 	}
@@ -219,8 +220,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 		}
 		beside = append(beside, project(r))
 	}
-	cfg.Settle, cfg.SettleReads = p.settling(c, d, cfg), c.Bool("reconcile")
-	commands, starts := p.commanding(c, d, cfg)
+	cfg.Settle, cfg.SettleReads = p.settling(cmd.limits, d, cfg), c.Bool("reconcile")
+	commands, starts := cmd.commanding(d, cfg, c.Bool("local-boxes"))
 	cfg.Commands = commands
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{
@@ -232,10 +233,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	beside = append(beside, starts)
 	if c.Bool("reconcile") {
-		beside = append(beside, p.reconciling(c, d, cfg))
+		beside = append(beside, p.reconciling(cmd.limits, d, cfg))
 	}
 	if c.Bool("provision") {
-		beside = append(beside, p.provisioning(c, d, cfg))
+		beside = append(beside, cmd.provisioning(d, cfg, c.Bool("local-boxes"), c.Int("launches")))
 	}
 	cfg.Beside = beside.run
 	err = server.Serve(c.Context, cfg, func(url string) {

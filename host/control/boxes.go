@@ -45,7 +45,7 @@ func (b Boxes) Claimed(ctx context.Context, thread string) (run string, since ti
 	return run, since, err
 }
 
-// Obtain is resolve.Rows'. The order of locks is that of Resolve: sandbox, then threads.
+// Obtain is resolve.Rows'. The order of locks, here and elsewhere, is: sandbox, then threads.
 func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	err = raced(func() error {
 		return b.tx(ctx, "get the sandbox of thread "+o.Thread, func(tx pgx.Tx) error {

@@ -127,8 +127,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 		return turn, notices(ctx, tx, &turn)
 	}
 	var r Resolution
-	w := Want{Environment: o.Environment, Ephemeral: o.Ephemeral, Patience: rows.MakeTimeout}
-	if err := r.make(ctx, tx, o.Thread, box, w); err != nil {
+	if err := r.make(ctx, tx, box, o, rows.MakeTimeout); err != nil {
 		return turn, err
 	}
 	turn.Row, turn.Make = r.Sandbox, true

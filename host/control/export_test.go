@@ -45,6 +45,13 @@ func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err
 	return all, err
 }
 
+// Want is what the row of a new sandbox is made by.
+type Want struct {
+	Environment string        // outranks the thread's and the house's default
+	Ephemeral   bool          // it is made for one run
+	Patience    time.Duration // for the machine to be live
+}
+
 // Resolve returns a thread's sandbox. Where it has none or a dead one, Resolve makes the row of a new one, pending, and
 // repoints each thread of the dead one to it. Of many callers at once one makes it. The order of locks, here and
 // elsewhere, is: sandbox, then threads.
@@ -63,7 +70,8 @@ func (s Scope) Resolve(ctx context.Context, thread string, w Want) (r Resolution
 				r.Sandbox = *b
 				return nil
 			}
-			return r.make(ctx, tx, thread, b, w)
+			o := rows.BoxOrder{Thread: thread, Environment: w.Environment, Ephemeral: w.Ephemeral}
+			return r.make(ctx, tx, b, o, w.Patience)
 		})
 	})
 	return r, err

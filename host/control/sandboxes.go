@@ -17,13 +17,6 @@ const sandboxColumns = `id, house_id as house, environment_id as environment, pr
 
 const boxByID = `select ` + sandboxColumns + ` from sandboxes where id = $1`
 
-// Want is what the row of a new sandbox is made by.
-type Want struct {
-	Environment string        // outranks the thread's and the house's default
-	Ephemeral   bool          // it is made for one run
-	Patience    time.Duration // for the machine to be live
-}
-
 // Resolution is the sandbox of a thread.
 type Resolution struct {
 	Sandbox rows.Box
@@ -48,22 +41,24 @@ func raced(f func() error) error {
 }
 
 // make makes the row of a thread's sandbox, in place of a dead one or of none.
-func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *rows.Box, w Want) error {
-	e, err := recipe(ctx, tx, thread, w.Environment, dead)
+func (r *Resolution) make(
+	ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder, patience time.Duration,
+) error {
+	e, err := recipe(ctx, tx, o.Thread, o.Environment, dead)
 	if err != nil {
 		return err
 	}
 	r.Sandbox, err = one[rows.Box](ctx, tx, "sandbox", `
 		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
 		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
-		e.House, e.ID, e.Runtime, w.Ephemeral, w.Patience)
+		e.House, e.ID, e.Runtime, o.Ephemeral, patience)
 	if err != nil {
 		return err
 	}
 	r.Made = true
 	if dead == nil {
-		r.Threads = []string{thread}
-		return exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, thread, r.Sandbox.ID)
+		r.Threads = []string{o.Thread}
+		return exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, o.Thread, r.Sandbox.ID)
 	}
 	r.From = dead.ID
 	r.Threads, err = column[string](ctx, tx,

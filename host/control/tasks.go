@@ -339,4 +339,3 @@ func (q Queue) change(ctx context.Context, what, sql string, args ...any) error 
 	}
 	return err
 }
-

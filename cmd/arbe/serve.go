@@ -25,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 )
 
 func (p *program) serveCommand() *cli.Command {
@@ -180,7 +181,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		},
 		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
 		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version,
-		Logger: logger,
+		Logger: logger, Harnesses: session.Harnesses(),
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -225,7 +226,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
 			Doors:  s.Doors,
-			Logger: logger, Session: writeSession,
+			Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
 		})
 	}
 	beside = append(beside, starts)

@@ -31,7 +31,7 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) e
 	if len(bytes.TrimSpace(body)) == 0 {
 		return refuse(http.StatusBadRequest, "empty", "the body is empty")
 	}
-	entries, err := log.ParseEntries(body, writerOf(g))
+	entries, err := log.ParseEntries(body, s.writerOf(g))
 	if err != nil {
 		return err
 	}

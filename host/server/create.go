@@ -46,7 +46,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 	if err != nil {
 		return err
 	}
-	want.Body, want.Writer = body, writerOf(g)
+	want.Body, want.Writer = body, s.writerOf(g)
 	v, made, err := s.Log.Create(r.Context(), name, want)
 	if err != nil {
 		return err

@@ -68,8 +68,8 @@ func threadOf(g token.Grant) string {
 }
 
 // writerOf returns what a grant binds the writer of its thread to.
-func writerOf(g token.Grant) log.Writer {
-	return log.Writer{Run: g.Run, Command: g.Command, Author: g.Author}
+func (s *Server) writerOf(g token.Grant) log.Writer {
+	return log.Writer{Run: g.Run, Command: g.Command, Author: g.Author, Harnesses: s.Harnesses}
 }
 
 // bearer returns the token of an Authorization header; "" for none.

@@ -13,7 +13,7 @@ import (
 
 // post serves POST.
 func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
-	p := log.Post{Close: strings.EqualFold(r.Header.Get(headerClosed), "true"), Writer: writerOf(g)}
+	p := log.Post{Close: strings.EqualFold(r.Header.Get(headerClosed), "true"), Writer: s.writerOf(g)}
 	var err error
 	if p.Seq, err = parseSeq(r.Header); err != nil {
 		return err

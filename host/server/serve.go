@@ -27,6 +27,7 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -75,6 +76,9 @@ type Config struct {
 	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
 	Store       rows.Store
 	CheckRecipe func(r *rows.Recipe) error
+
+	// Harnesses are those whose lines threads take; nil for session's list.
+	Harnesses session.List
 
 	// Page returns the page that shows threads to people; nil for a server without one.
 	Page func(s Serving) http.Handler
@@ -197,6 +201,8 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		Delegate: cfg.Delegate,
 		Logger:   cfg.Logger,
 		metrics:  m,
+
+		Harnesses: cfg.Harnesses,
 	}
 	if cfg.Rows != nil {
 		s.Doors = &member.Doors{

@@ -23,6 +23,7 @@ import (
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -70,6 +71,9 @@ type Server struct {
 	// CheckRecipe returns why an environment's recipe is refused, and may complete it; nil for a server that takes all.
 	// Its error is shown to the caller.
 	CheckRecipe func(r *rows.Recipe) error
+
+	// Harnesses are those whose lines threads take; nil for session's list.
+	Harnesses session.List
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler

@@ -106,11 +106,19 @@ var may = map[string][]string{
 	"internal/test/wire":        {},
 	"internal/test/chaos":       {},
 	"internal/test/livechaos":   {"internal/test/model", "session", "thread"},
-	"internal/test/e2e":         {},
 	"internal/test/faults":      {},
 	"internal/test/scripts":     {},
 
 	"internal/test/surroundings": {"internal/procfs"},
+	"internal/test/scene":        {"harness", "host/log", "host/log/pebble", "hydrate", "internal/procfs", "internal/test/agents", "internal/test/built", "internal/test/model", "internal/test/wire", "outcome", "runner/runfolder", "session", "thread"},
+	"internal/test/e2e/agents":   {},
+	"internal/test/e2e/boxes":    {},
+	"internal/test/e2e/docs":     {},
+	"internal/test/e2e/figures":  {},
+	"internal/test/e2e/launch":   {},
+	"internal/test/e2e/live":     {},
+	"internal/test/e2e/resume":   {},
+	"internal/test/e2e/rows":     {},
 }
 
 // never are packages that must not be linked, not even through others, by those whose path begins with from.
@@ -171,7 +179,7 @@ var neverTested = []struct {
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/e2e", "internal/test/faults", "internal/test/postgres", "internal/test/scripts"},
+		[]string{"host/control", "internal/test/e2e/figures", "internal/test/e2e/rows", "internal/test/faults", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",
@@ -179,7 +187,7 @@ var neverTested = []struct {
 	},
 	{
 		module + "internal/test/fakedaytona", "a double of Daytona is for those who open boxes there",
-		[]string{"host/sandbox", "host/folder", "host/push", "internal/test/e2e", "internal/test/fakedaytona"},
+		[]string{"host/sandbox", "host/folder", "host/push", "internal/test/e2e/boxes", "internal/test/e2e/rows", "internal/test/fakedaytona"},
 	},
 }
 

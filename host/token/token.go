@@ -187,8 +187,8 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 	}, nil
 }
 
-// Peek returns the subject and the expiry of a token, unverified: "" where it can't be parsed, and the zero time where it
-// has no expiry.
+// Peek returns the subject and the expiry of a token, unverified: "" where it can't be parsed, and the zero time where
+// it has no expiry.
 func Peek(token string) (subject string, until time.Time) {
 	_, rest, _ := strings.Cut(token, ".")
 	part, _, _ := strings.Cut(rest, ".")

@@ -36,7 +36,7 @@ func (p *program) commanding(
 ) (func(server.Serving) server.Commands, func(context.Context, server.Serving) error) {
 	starts := exec.NewGroup(mostStarts)
 	commands := func(s server.Serving) server.Commands {
-		h, _ := p.beside(c, d, cfg, s)
+		h, _ := p.beside(limitsOf(c), d, cfg, s)
 		return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
 	}
 	return commands, func(ctx context.Context, _ server.Serving) error { return starts.Run(ctx) }

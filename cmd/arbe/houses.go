@@ -51,11 +51,11 @@ func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err err
 		return h, cmdline.Usage("--login-keys, --login-issuer and --login-audience need each other, and --database")
 	default:
 		if h.provider, err = member.NewProvider(keys, issuer, audience, logger); err != nil {
-			return h, cmdline.Usage("%v", err)
+			return h, cmdline.Unread("", err)
 		}
 	}
 	if url == "" {
-		return h, nil
+		return h, p.command(c).keysFit()
 	}
 	r := &control.Store{URL: url, Logger: logger, NoLocal: !c.Bool("local-boxes")}
 	if r.Keys, err = serverKeys(c, logger); err != nil {

@@ -156,7 +156,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 			}
 		}
 	}
-	d, err := data(c)
+	cmd := p.command(c)
+	d, err := cmd.data()
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		}
 		beside = append(beside, project(r))
 	}
-	cfg.Settle, cfg.SettleReads = p.settling(c, d, cfg), c.Bool("reconcile")
+	cfg.Settle, cfg.SettleReads = p.settling(cmd.limits, d, cfg), c.Bool("reconcile")
 	commands, starts := p.commanding(c, d, cfg)
 	cfg.Commands = commands
 	cfg.Page = func(s server.Serving) http.Handler {
@@ -231,7 +232,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	beside = append(beside, starts)
 	if c.Bool("reconcile") {
-		beside = append(beside, p.reconciling(c, d, cfg))
+		beside = append(beside, p.reconciling(cmd.limits, d, cfg))
 	}
 	if c.Bool("provision") {
 		beside = append(beside, p.provisioning(c, d, cfg))

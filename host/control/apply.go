@@ -19,8 +19,8 @@ const (
 )
 
 // ApplyEnvironment makes the environment of a house that has the recipe's name, or replaces its recipe, and returns
-// what it did. Archived environments don't count. It returns rows.ErrTaken where several have the name. Of callers at once
-// with one name one makes it.
+// what it did. Archived environments don't count. It returns rows.ErrTaken where several have the name. Of callers at
+// once with one name one makes it.
 func (s Scope) ApplyEnvironment(
 	ctx context.Context, house string, r rows.Recipe,
 ) (e rows.Environment, did string, err error) {

@@ -10,17 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Boxes are the rows of sandboxes and threads as launches and reconcilers use them. All of it is the host's.
+// Boxes are the rows of sandboxes and threads as launches and reconcilers use them: resolve.Rows and reconcile.Rows.
+// All of it is the host's.
 type Boxes struct {
 	// Open returns the database, which may be away: threads and runs do not need it.
 	Open func(ctx context.Context) (*DB, error)
 }
-
-var _ resolve.Rows = Boxes{}
 
 func (b Boxes) tx(ctx context.Context, what string, f func(pgx.Tx) error) error {
 	db, err := b.Open(ctx)

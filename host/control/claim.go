@@ -9,8 +9,9 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Claim gives a driven thread to a run: its row is running from then on. It returns rows.ErrRunning where another run has
-// the thread, and rows.ErrDeadBox where its sandbox is dead: Resolve gets another one. The same run may claim again.
+// Claim gives a driven thread to a run: its row is running from then on. It returns rows.ErrRunning where another run
+// has the thread, and rows.ErrDeadBox where its sandbox is dead: Resolve gets another one. The same run may claim
+// again.
 //
 // The sandbox's row is locked first, as a release locks it: a sandbox does not die under a claim.
 func (s Scope) Claim(ctx context.Context, thread, run string) (t rows.Thread, err error) {

@@ -157,8 +157,8 @@ func (db *DB) begin() string {
 // attempts is how often a transaction runs that a deadlock or a conflict has ended.
 const attempts = 3
 
-// tx runs f in a transaction. f may run several times. It returns a *rows.Refusal as it is; what names the work in other
-// errors.
+// tx runs f in a transaction. f may run several times. It returns a *rows.Refusal as it is; what names the work in
+// other errors.
 func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err error) {
 	if s.fault != nil {
 		return s.fault

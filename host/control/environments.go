@@ -114,7 +114,8 @@ func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
 	})
 }
 
-// DeleteEnvironment deletes an environment. It returns rows.ErrInUse where a thread or a sandbox has it, even a dead one.
+// DeleteEnvironment deletes an environment. It returns rows.ErrInUse where a thread or a sandbox has it, even a dead
+// one.
 func (s Scope) DeleteEnvironment(ctx context.Context, id string) error {
 	return s.tx(ctx, "delete environment "+id, func(tx pgx.Tx) error {
 		err := exec(ctx, tx, "environment", `delete from environments where id = $1`, id)
@@ -131,8 +132,8 @@ func (s Scope) RemoveEnvironment(ctx context.Context, id string) (archived bool,
 	return false, err
 }
 
-// usable returns rows.ErrArchived where an environment of a house is out of use. "" is usable. One that is not there is left
-// to the constraint.
+// usable returns rows.ErrArchived where an environment of a house is out of use. "" is usable. One that is not there is
+// left to the constraint.
 func usable(ctx context.Context, tx pgx.Tx, house, id string) error {
 	archived, err := column[bool](ctx, tx,
 		`select archived_at is not null from environments where house_id = $1 and id = $2 for share`, house, id)

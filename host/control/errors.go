@@ -113,7 +113,8 @@ func explained(err error) error {
 	}
 	text := "the database answers: " + pe.Message
 	if connect := (*pgconn.ConnectError)(nil); errors.As(err, &connect) && connect.Config != nil {
-		text = fmt.Sprintf("connect to the database as %s at %s: %s", connect.Config.User, connect.Config.Host, pe.Message)
+		c := connect.Config
+		text = fmt.Sprintf("connect to the database as %s at %s: %s", c.User, c.Host, pe.Message)
 	}
 	if kind == nil {
 		return errors.New(text)

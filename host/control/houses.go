@@ -14,7 +14,8 @@ const houseColumns = `id, name, coalesce(default_environment_id, '') as default_
 // CreateHouse makes a house with its first owner. The host alone may.
 func (s Scope) CreateHouse(ctx context.Context, name string, owner string) (h rows.House, err error) {
 	err = s.tx(ctx, "create house", func(tx pgx.Tx) error {
-		h, err = one[rows.House](ctx, tx, "house", `insert into houses (name) values ($1) returning `+houseColumns, name)
+		h, err = one[rows.House](ctx, tx, "house",
+			`insert into houses (name) values ($1) returning `+houseColumns, name)
 		if err != nil {
 			return err
 		}
@@ -74,8 +75,8 @@ func (s Scope) SetDefaultEnvironment(ctx context.Context, id, environment string
 	})
 }
 
-// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may. It returns rows.ErrInUse for a house with
-// boxes whose machines may exist: without their rows they would be left.
+// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may. It returns rows.ErrInUse for a house
+// with boxes whose machines may exist: without their rows they would be left.
 func (s Scope) DeleteHouse(ctx context.Context, id string) error {
 	return s.tx(ctx, "delete house "+id, func(tx pgx.Tx) error {
 		// The lock is a statement of its own: what follows sees each box that was made before. None is made after it.

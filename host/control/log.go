@@ -14,8 +14,8 @@ import (
 
 // A database is of one log, that of its first server: what rows have of runs is a cache of it. A host of another log,
 // as of a server that was started with an empty data folder, would find none of the runs there, and make every row
-// idle. So each of its transactions ends with rows.ErrOtherLog, before it has read or written a row, until the database is
-// moved (Move).
+// idle. So each of its transactions ends with rows.ErrOtherLog, before it has read or written a row, until the database
+// is moved (Move).
 
 // codeOtherLog is the SQLSTATE that the function require_log raises.
 const codeOtherLog = "ARBE1"
@@ -84,8 +84,8 @@ func (db *DB) Bind(ctx context.Context, log string) error {
 }
 
 // Move makes the database one of the log with this id, whichever it was of. It waits for the transactions of that log,
-// and later ones return rows.ErrOtherLog. Rows follow once a server of the log projects them: all of them, as an offset of
-// one log means nothing in another.
+// and later ones return rows.ErrOtherLog. Rows follow once a server of the log projects them: all of them, as an offset
+// of one log means nothing in another.
 func (db *DB) Move(ctx context.Context, log string) error {
 	return db.Of("").Host().tx(ctx, "move the database to another log", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(logLock)); err != nil {

@@ -83,8 +83,8 @@ func (s Scope) ArchiveMember(ctx context.Context, house string, agent string) er
 		set archived_at = coalesce(archived_at, now()) where house_id = $1 and agent_id = $2`, agent)
 }
 
-// RemoveMember ends a membership. Only owners may. It returns rows.ErrInUse for a bot that drives a thread of the house, and
-// rows.ErrLastOwner.
+// RemoveMember ends a membership. Only owners may. It returns rows.ErrInUse for a bot that drives a thread of the
+// house, and rows.ErrLastOwner.
 func (s Scope) RemoveMember(ctx context.Context, house string, agent string) error {
 	return s.leave(ctx, "remove a member of house ", house,
 		`delete from members where house_id = $1 and agent_id = $2`, agent)

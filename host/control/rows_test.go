@@ -349,3 +349,66 @@ func TestErrorsWithoutValues(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What a caller reads of an error is its text: with no code of the database and no name of a transaction.
+func TestErrorTexts(t *testing.T) {
+	db, url := open(t, control.Config{})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	other := newHouse(t, db)
+	id := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t).ID
+	_, taken := db.As(other.member).CreateThread(ctx, rows.NewThread{House: other.id, ID: id})
+	_, reference := host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: other.env})
+	_, invalid := host.CreateThread(ctx, rows.NewThread{House: h.id, ID: "not valid"})
+	_, value := host.CreateThread(ctx, rows.NewThread{House: h.id, Name: "a\x00b"})
+	_, driver := host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: "no UUID"})
+	_, forbidden := db.As(h.member).AddMember(ctx, h.id, other.owner, rows.RoleMember)
+	_, stranger := db.As("no UUID").Thread(ctx, id)
+	_, absent := host.Thread(ctx, "none")
+	for _, tt := range []struct {
+		err, kind error
+		text      string // "" for one of the database
+	}{
+		{taken, rows.ErrTaken, "the thread's id: taken"},
+		{reference, rows.ErrReference, "the environment: not in this house"},
+		{invalid, rows.ErrInvalid, "the thread's id: not valid"},
+		{value, rows.ErrInvalid, "a value: not valid"},
+		{driver, rows.ErrInvalid, "the driving agent: not valid: its id is no UUID"},
+		{forbidden, rows.ErrForbidden, ""},
+		{stranger, rows.ErrInvalid, "the agent's id: not valid"},
+		{absent, rows.ErrAbsent, "thread: no such row in this scope"},
+		{host.DeleteSecret(ctx, h.id, "NONE"), rows.ErrAbsent, "secret: no such row in this scope"},
+	} {
+		is(t, tt.err, tt.kind)
+		var r *rows.Refusal
+		if !errors.As(tt.err, &r) || tt.err.Error() != r.Text || tt.text != "" && r.Text != tt.text {
+			t.Errorf("got %q, want %q", tt.err, tt.text)
+		} else if strings.Contains(r.Text, "SQLSTATE") {
+			t.Errorf("%q has a code of the database", r.Text)
+		}
+	}
+
+	// Errors of the database itself have none of its codes either.
+	config := must(pgx.ParseConfig(url))(t)
+	_, user := control.Open(ctx, "host="+config.Host+" user=nobody dbname="+config.Database, control.Config{})
+	_, name := control.Open(ctx, "host="+config.Host+" user="+config.User+" dbname=nowhere", control.Config{})
+	alone, url := openAlone(t, control.Config{})
+	_ = must(connect(t, url).Exec(ctx, `alter table secrets rename to others`))(t)
+	_, table := alone.Host().Secrets(ctx, h.id)
+	for of, err := range map[string]error{`role "nobody"`: user, `database "nowhere"`: name, `relation "secrets"`: table} {
+		if err == nil || strings.Contains(err.Error(), "SQLSTATE") || !strings.Contains(err.Error(), of) {
+			t.Errorf("got %v, want an error of the %s", err, of)
+		}
+	}
+}
+
+// An owner deletes a secret; to a member that sees it, that is forbidden.
+func TestDeleteSecretOfOwners(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	seal := func(string) (control.Sealed, error) { return control.Sealed{KeyID: "k", Ciphertext: []byte("c")}, nil }
+	must(db.As(h.owner).PutSecret(ctx, h.id, "TOKEN", seal))(t)
+	is(t, db.As(h.member).DeleteSecret(ctx, h.id, "TOKEN"), rows.ErrForbidden)
+	is(t, db.As(h.member).DeleteSecret(ctx, h.id, "NONE"), rows.ErrAbsent)
+	is(t, db.As(newHouse(t, db).owner).DeleteSecret(ctx, h.id, "TOKEN"), rows.ErrAbsent)
+	check(t, db.As(h.owner).DeleteSecret(ctx, h.id, "TOKEN"))
+}

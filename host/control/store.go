@@ -11,7 +11,6 @@ import (
 
 	"arbe.0sk.ar/runner/host/control/seal"
 	"arbe.0sk.ar/runner/host/index"
-	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/pause"
 )
@@ -22,8 +21,8 @@ const (
 	startWait   = 10 * time.Second // for the log and the database to tell whether they belong together, at the start
 )
 
-// Store is the rows of a server. Its database may be away when the server starts, or be of another log: threads and
-// runs do not need it. The fields are set before it is used.
+// Store is the rows of a server: rows.Store, and member.Rows. Its database may be away when the server starts, or be of
+// another log: threads and runs do not need it. The fields are set before it is used.
 type Store struct {
 	URL    string
 	Keys   seal.File // that seal secrets; without a path no secret is put
@@ -41,10 +40,7 @@ type Store struct {
 	ended bool
 }
 
-var (
-	_ rows.Store  = (*Store)(nil)
-	_ member.Rows = (*Store)(nil)
-)
+var _ rows.Store = (*Store)(nil)
 
 // Try opens the database, whatever its log is: an error that does not pass ends the server.
 func (st *Store) Try(ctx context.Context) error {

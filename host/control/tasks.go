@@ -301,7 +301,8 @@ func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) 
 	return all[0], true, nil
 }
 
-// Queued returns the task of a thread that is not launched yet, one that a host has included. It returns rows.ErrAbsent.
+// Queued returns the task of a thread that is not launched yet, one that a host has included. It returns
+// rows.ErrAbsent.
 func (q Queue) Queued(ctx context.Context, thread string) (t rows.Task, err error) {
 	err = q.DB.Host().tx(ctx, "read task "+thread, func(tx pgx.Tx) (err error) {
 		t, err = one[rows.Task](ctx, tx, "task", `select `+taskColumns+`

@@ -114,7 +114,8 @@ func TestDelegateErrors(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*rows.Task){
-		"environment": func(d *rows.Task) { d.Environment = local }, "sandbox": func(d *rows.Task) { d.Sandbox = localBox },
+		"environment": func(d *rows.Task) { d.Environment = local },
+		"sandbox":     func(d *rows.Task) { d.Sandbox = localBox },
 	} {
 		_, _, err := host.Away().Delegate(ctx, with(d, change))
 		if is(t, err, rows.ErrLocal); err != nil && !strings.Contains(err.Error(), local) {

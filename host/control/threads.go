@@ -175,8 +175,8 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c rows.ThreadChange)
 	return t, err
 }
 
-// DeleteThread deletes the rows of a thread and its children. It returns rows.ErrRunning while one of them runs, and while a
-// host launches the task of one.
+// DeleteThread deletes the rows of a thread and its children. It returns rows.ErrRunning while one of them runs, and
+// while a host launches the task of one.
 //
 // logs, where it is not nil, gets the ids of all of them while their rows are locked: no run claims one, and none gets
 // another child. Where it fails all rows stay. It may be called several times.

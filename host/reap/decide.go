@@ -75,7 +75,9 @@ type Use struct {
 
 // HoldOf returns a hold of a host as a use.
 func HoldOf(h rows.Hold) Use {
-	return Use{Kind: UseHold, Thread: h.ThreadID, ID: h.Holder, Who: lease.Who(h), Until: h.Until(), Opens: lease.Opens(h)}
+	return Use{
+		Kind: UseHold, Thread: h.ThreadID, ID: h.Holder, Who: lease.Who(h), Until: h.Until(), Opens: lease.Opens(h),
+	}
 }
 
 func (u Use) String() string {

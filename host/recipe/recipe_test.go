@@ -287,7 +287,8 @@ func FuzzParse(f *testing.F) {
 // A row without a config is refused, as one with another that is no object.
 func TestStoredNull(t *testing.T) {
 	for _, config := range []string{"null", "[]", "3", ""} {
-		if _, err := recipe.Stored(rows.Recipe{Name: "x", Runtime: "local", Config: json.RawMessage(config)}); err == nil {
+		row := rows.Recipe{Name: "x", Runtime: "local", Config: json.RawMessage(config)}
+		if _, err := recipe.Stored(row); err == nil {
 			t.Errorf("%q is taken", config)
 		}
 	}

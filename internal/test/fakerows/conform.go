@@ -299,7 +299,8 @@ func follows(t *testing.T, h Host) {
 		t.Errorf("got %+v, %t", seen, running)
 	}
 	row, _, err := h.Rows.Row(ctx, box)
-	if check(t, err); len(row.Threads) != 1 || row.Threads[0].Status != rows.ThreadRunning || row.Threads[0].Run != "r1" {
+	want := []rows.BoxThread{{ID: id, Status: rows.ThreadRunning, Run: "r1"}}
+	if check(t, err); !slices.Equal(row.Threads, want) {
 		t.Errorf("got %+v", row)
 	}
 	if stale, err := h.Rows.Stale(ctx); err != nil || slices.Contains(stale, id) {

@@ -211,6 +211,15 @@ live-chaos: build agents ## N (500) random schedules of live runs of the real ag
 
 MINUTES ?= 30
 
+COUNT ?= 20
+PKGS  ?= ./...
+RUN   ?=
+
+.PHONY: stress
+stress: build agents ## the tests of PKGS, COUNT (20) times in random order, beside two busy loops; RUN, RACE=1
+	@exec env ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/stress $(if $(RACE),-race) \
+		$(if $(RUN),-run '$(RUN)') -commit $(VERSION) $(COUNT) $(PKGS)
+
 .PHONY: siege
 siege: build ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)
 	ARBE_BIN=$(abspath $(BIN)) ARBE_SIEGE=$(MINUTES) go test -count=1 -timeout 0 -v -run TestFullSiege ./internal/test/faults | grep -v '^=== '

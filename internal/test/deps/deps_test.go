@@ -95,6 +95,7 @@ var may = map[string][]string{
 	"internal/test/hostile":     {"thread"},
 	"internal/test/house":       {},
 	"internal/test/report":      {},
+	"internal/test/stress":      {},
 	"internal/test/demo":        {"internal/test/demo/stage"},
 	"internal/test/demo/stage":  {"internal/test/agents", "internal/test/model"},
 	"internal/test/demohouse":   {"internal/test/agents", "internal/test/demo/stage", "internal/test/postgres"},

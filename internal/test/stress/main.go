@@ -76,6 +76,9 @@ func run(ctx context.Context, args []string, w io.Writer) int {
 		n, errPackage := s.stress(ctx, p[0], p[1])
 		failed += n
 		err = errors.Join(err, errPackage)
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	if err := cmp.Or(err, ctx.Err()); err != nil {
 		fmt.Fprintln(w, "stress:", err)

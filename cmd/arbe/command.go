@@ -14,14 +14,14 @@ import (
 // its zero value. A command's action makes it; what the action calls reads no flags.
 type command struct {
 	*program
-	args       []string
-	folder     string // --data; "" for the user's own
-	database   string // a URL; "" for none
-	secretKeys string // a file's path; "" for none
-	house      string // as it was typed; "" for none
-	author     string // of entries; "" for none
-	json       bool
-	limits     limits
+	args     []string
+	folder   string // --data; "" for the user's own
+	database string // a URL; "" for none
+	keys     keyset // of secrets
+	house    string // as it was typed; "" for none
+	author   string // of entries; "" for none
+	json     bool
+	limits   limits
 }
 
 // limits are the limits of a reconciler. It has a default for each that is 0.
@@ -31,7 +31,7 @@ type limits struct{ orphanAfter, reapAfter, notifyAfter time.Duration }
 func (p *program) command(c *cli.Context) command {
 	return command{
 		program: p, args: c.Args().Slice(), folder: c.String("data"), database: c.String("database"),
-		secretKeys: c.String("secret-keys"), house: c.String("house"), author: c.String("author"), json: c.Bool("json"),
+		keys: keysetOf(c), house: c.String("house"), author: c.String("author"), json: c.Bool("json"),
 		limits: limitsOf(c),
 	}
 }
@@ -63,7 +63,7 @@ func (c command) server() (d server.Data, url string, err error) {
 // keysFit returns an error for keys of secrets on a command line without a database. Keys in the environment may be
 // meant for other commands.
 func (c command) keysFit() error {
-	if c.database == "" && c.secretKeys != "" && c.secretKeys != os.Getenv("ARBE_SECRET_KEYS") {
+	if c.database == "" && c.keys.file != "" && c.keys.file != os.Getenv("ARBE_SECRET_KEYS") {
 		return cmdline.Usage("--secret-keys needs --database")
 	}
 	return nil

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-
-	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/provision"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -24,20 +22,18 @@ const mostStarts = 64
 // commander runs commands for the callers of a server: a server.Commands.
 type commander struct {
 	host   host
-	cli    *cli.Context
-	key    []byte // signs tokens
+	to     *provision.Host
 	starts *exec.Group
-	logger *slog.Logger
 }
 
 // commanding returns what runs commands, and a loop beside the server that waits for their starts.
-func (p *program) commanding(
-	c *cli.Context, d server.Data, cfg server.Config,
+func (c command) commanding(
+	d server.Data, cfg server.Config, localBoxes bool,
 ) (func(server.Serving) server.Commands, func(context.Context, server.Serving) error) {
 	starts := exec.NewGroup(mostStarts)
 	commands := func(s server.Serving) server.Commands {
-		h, _ := p.beside(limitsOf(c), d, cfg, s)
-		return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
+		h, to := c.given(d, cfg, s, localBoxes)
+		return &commander{h, to, starts}
 	}
 	return commands, func(ctx context.Context, _ server.Serving) error { return starts.Run(ctx) }
 }
@@ -64,11 +60,11 @@ func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, er
 	if err != nil {
 		return false, err
 	}
-	x := m.host.commands(client, m.key)
-	if err := m.prepare(ctx, x, &r, c.Environment); err != nil {
+	x, err := m.prepare(ctx, client, &r, c.Environment)
+	if err != nil {
 		return false, commandError(err)
 	}
-	if err := remember(m.host.data, c.Thread); err != nil {
+	if err := m.to.Remember(c.Thread); err != nil {
 		return false, err
 	}
 	posted, err := x.Post(ctx, r)
@@ -78,52 +74,28 @@ func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, er
 	started = true
 	start(func(ctx context.Context) {
 		if _, err := x.Fire(ctx, posted); err != nil {
-			m.logger.Info("command not started", "thread", r.Thread, "exec", r.ID, "reason", err)
+			m.to.Log.Info("command not started", "thread", r.Thread, "exec", r.ID, "reason", err)
 		}
 	})
 	return true, nil
 }
 
-// prepare lets a command run in the box of its thread. It refuses what is known not to work.
-func (m *commander) prepare(ctx context.Context, x *exec.Host, r *exec.Request, environment string) error {
-	c := *m.cli
-	c.Context = ctx
-	row, err := m.host.rowOfExec(&c, r.Thread, environment)
+// prepare returns what runs a command in the box of its thread. It refuses what is known not to work.
+func (m *commander) prepare(
+	ctx context.Context, client *thread.Client, r *exec.Request, typed string,
+) (*exec.Host, error) {
+	environment, err := m.host.environmentFor(ctx, r.Thread, typed)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if row != nil {
-		if err := m.reaches(ctx, row.provider, ""); err != nil {
-			return err
-		}
-		return m.host.byRow(&c, row, x, r, m.key)
+	x, rowed, err := m.to.Command(ctx, client, r, environment, nil)
+	switch {
+	case err != nil || rowed:
+		return x, err
+	case typed != "":
+		return nil, &exec.BadRequestError{Why: "environment: the thread is of no house"}
 	}
-	if environment != "" {
-		return &exec.BadRequestError{Why: "environment: the thread is of no house"}
-	}
-	ref, err := m.host.boxes(x.Client, x.Lease).Named(ctx)
-	if err != nil {
-		return err
-	}
-	return m.reaches(ctx, ref.Provider, ref.ID)
-}
-
-// reaches returns an error where this server does not use boxes of a provider; box is "" for a new one.
-func (m *commander) reaches(ctx context.Context, provider, box string) error {
-	if provider == sandbox.LocalName && !m.cli.Bool("local-boxes") {
-		const text = "this server runs no commands in local boxes: start it with --local-boxes"
-		return server.RefuseCommand(server.CommandLocal, text)
-	}
-	p, err := providerNamed(m.host.data, "the provider of the thread's box", provider)
-	if err == nil && provider == sandbox.LocalName && box != "" {
-		if _, _, err = p.Probe(ctx, box); !errors.Is(err, sandbox.ErrForeign) {
-			err = nil // the start finds out
-		}
-	}
-	if err != nil {
-		return server.RefuseCommand(server.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
-	}
-	return nil
+	return x, m.to.Reaches(ctx, client)
 }
 
 // Cancel is server.Commands'.
@@ -142,12 +114,19 @@ func commandError(err error) error {
 	var noBox *exec.NoBoxError
 	var none *exec.NoCommandError
 	var se *thread.StatusError
+	var unreachable *provision.UnreachableError
+	var unread *recipe.Error
 	var exit *cmdline.Exit
 	switch {
 	case err == nil:
 		return nil
 	case rows.IsAway(err), errors.Is(err, rows.ErrOtherLog):
 		return fmt.Errorf("%w: %w", member.ErrRows, err)
+	case errors.Is(err, provision.ErrLocal):
+		const text = "this server runs no commands in local boxes: start it with --local-boxes"
+		return server.RefuseCommand(server.CommandLocal, text)
+	case errors.As(err, &unreachable):
+		return server.RefuseCommand(server.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
 	case errors.As(err, &bad):
 		return refuse(server.CommandBad)
 	case errors.As(err, &noBox):
@@ -163,7 +142,7 @@ func commandError(err error) error {
 	case errors.Is(err, rows.ErrNoRecipe):
 		const text = "neither the thread nor its house has an environment: name one"
 		return server.RefuseCommand(server.CommandBad, text)
-	case errors.As(err, &exit), errors.Is(err, rows.ErrArchived):
+	case errors.As(err, &exit), errors.As(err, &unread), errors.Is(err, rows.ErrArchived):
 		return refuse(server.CommandBad) // of what the caller has named
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -91,10 +92,13 @@ var exits = []struct {
 	{rows.ErrClosed, 1},
 }
 
-// databaseExit gives an error of a database its exit status.
+// databaseExit gives an error of rows, or of what is given to a run by them, its exit status.
 func databaseExit(err error) error {
 	if err == nil || errors.As(err, new(*cmdline.Exit)) {
 		return err
+	}
+	if errors.As(err, new(*recipe.Error)) {
+		return &cmdline.Exit{Status: exitData, Cause: err}
 	}
 	for _, e := range exits {
 		if errors.Is(err, e.kind) {

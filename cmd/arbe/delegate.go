@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -52,9 +53,10 @@ const announceTimeout = 5 * time.Second
 
 func (p *program) delegateAction(c *cli.Context) error {
 	d := rows.Task{
-		Prompt: strings.Join(c.Args().Tail(), " "), Author: c.String("author"), Harness: c.String("harness"),
-		Model: c.String("model"), Live: c.Bool("live"), Environment: c.String("environment"), Sandbox: c.String("in"),
-		Repo: c.String("repo"), Branch: c.String("branch"), Trusted: true,
+		Prompt: strings.Join(c.Args().Tail(), " "), Author: c.String("author"), Agent: c.String("agent"),
+		Harness: c.String("harness"), Model: c.String("model"), Live: c.Bool("live"),
+		Environment: c.String("environment"), Sandbox: c.String("in"), Repo: c.String("repo"),
+		Branch: c.String("branch"), Trusted: true,
 	}
 	switch {
 	case c.NArg() < 2 || strings.TrimSpace(d.Prompt) == "":
@@ -64,10 +66,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 	case d.Branch != "" && d.Repo == "":
 		return cmdline.Usage("--branch needs --repo")
 	}
-	if d.Harness == "" && c.String("agent") == "" {
-		d.Harness = "pi"
-	}
-	if err := checkHarness(&d); err != nil {
+	if err := provision.CheckHarness(&d); err != nil {
 		return cmdline.Usage("%w", err)
 	}
 	var err error
@@ -91,7 +90,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 		return databaseExit(err)
 	}
 	defer db.Close()
-	if err := findNamed(c, db.Host(), &d); err != nil {
+	if err := findNamed(c.Context, db.Host(), &d); err != nil {
 		return databaseExit(err)
 	}
 	o, _, err := db.Host().Delegate(c.Context, d)
@@ -101,17 +100,17 @@ func (p *program) delegateAction(c *cli.Context) error {
 	ctx, cancel := context.WithTimeout(c.Context, announceTimeout)
 	defer cancel()
 	client.Log = nil
-	if err := announce(ctx, client, o); err != nil {
+	if err := provision.Announce(ctx, client, o); err != nil {
 		fmt.Fprintf(p.stderr, "arbe: the task is not on thread %s yet; its provisioner posts it: %v\n", d.Parent, err)
 	}
 	fmt.Fprintln(p.stdout, o.Thread)
 	return nil
 }
 
-// findNamed finds the environment and the bot that the flags name.
-func findNamed(c *cli.Context, s control.Scope, d *rows.Task) error {
-	if typed := c.String("agent"); typed != "" {
-		a, err := findAgent(c.Context, s, typed)
+// findNamed finds the environment and the bot that a person means.
+func findNamed(ctx context.Context, s control.Scope, d *rows.Task) error {
+	if d.Agent != "" {
+		a, err := findAgent(ctx, s, d.Agent)
 		if err != nil {
 			return err
 		}
@@ -120,11 +119,7 @@ func findNamed(c *cli.Context, s control.Scope, d *rows.Task) error {
 	if d.Environment == "" {
 		return nil
 	}
-	t, err := s.Thread(c.Context, d.Parent)
-	if err != nil {
-		return rows.Present(err) // the task names the thread that is not there
-	}
-	e, err := findEnvironment(c.Context, s, t.House, d.Environment)
-	d.Environment = e.ID
+	var err error
+	d.Environment, err = environmentOf(ctx, s, d.Parent, d.Environment)
 	return err
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -17,8 +16,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/stdin"
 	"arbe.0sk.ar/runner/host/exec"
-	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -96,7 +94,7 @@ func (p *program) execAction(c *cli.Context) error {
 		return err
 	}
 	if cancel != "" {
-		return p.cancelExec(c, client, cancel)
+		return p.cancelExec(c.Context, client, cancel, c.String("author"))
 	}
 	env, err := variables("env", c.StringSlice("env"))
 	if err != nil {
@@ -106,8 +104,10 @@ func (p *program) execAction(c *cli.Context) error {
 		Thread: id, ID: uuid.Must(uuid.NewV7()).String(), Author: c.String("author"), Argv: c.Args().Tail(),
 		Cwd: c.String("cwd"), Env: env, Timeout: c.Duration("timeout"),
 	}
-	if r.Stdin, err = p.stdinOf(c); err != nil {
-		return err
+	if c.Bool("stdin") {
+		if r.Stdin, err = p.stdinOf(c.Context); err != nil {
+			return err
+		}
 	}
 	var bad *exec.BadRequestError
 	if err := r.Check(); errors.As(err, &bad) {
@@ -119,18 +119,20 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()
-	x := h.commands(client, key)
-	x.Progress = steps.Begin
-	row, err := h.rowOfExec(c, id, c.String("environment"))
+	to := h.provision(key, nil)
+	environment, err := h.environmentFor(c.Context, id, c.String("environment"))
+	if err != nil {
+		return databaseExit(err)
+	}
+	x, rowed, err := to.Command(c.Context, client, &r, environment, steps.Begin)
 	switch {
 	case err != nil:
-		return databaseExit(err)
-	case row != nil:
-		err = h.byRow(c, row, x, &r, key)
+		err = databaseExit(err)
+	case rowed:
 	case c.String("environment") != "":
 		err = cmdline.Usage("--environment: thread %s is of no house in a database", id)
 	default:
-		err = h.hasBox(c.Context, client, x)
+		err = hasBox(c.Context, client, to)
 	}
 	if err != nil {
 		return err
@@ -162,15 +164,13 @@ func (p *program) execAction(c *cli.Context) error {
 			Exec   string `json:"execId"`
 		}{id, r.ID})
 	}
-	return p.followExec(c, signals, client, posted, func(ctx context.Context) { x.Ended(ctx, box, posted.Request) })
+	drop := func(ctx context.Context) { x.Ended(ctx, box, posted.Request) }
+	return p.followExec(c.Context, signals, client, posted, drop)
 }
 
-// stdinOf returns the stdin of the command; nil without --stdin.
-func (p *program) stdinOf(c *cli.Context) ([]byte, error) {
-	if !c.Bool("stdin") {
-		return nil, nil
-	}
-	in := p.given(c.Context, "the command's input", true)
+// stdinOf reads the stdin of the command.
+func (p *program) stdinOf(ctx context.Context) ([]byte, error) {
+	in := p.given(ctx, "the command's input", true)
 	defer in.Close() // what can't be restored is gone
 	b, err := io.ReadAll(io.LimitReader(in, exec.MostStdin+1))
 	if err != nil {
@@ -183,9 +183,9 @@ func (p *program) stdinOf(c *cli.Context) ([]byte, error) {
 }
 
 // cancelExec asks a command to end.
-func (p *program) cancelExec(c *cli.Context, client *thread.Client, id string) error {
+func (p *program) cancelExec(ctx context.Context, client *thread.Client, id, author string) error {
 	var none *exec.NoCommandError
-	switch err := exec.Cancel(c.Context, client, id, c.String("author"), ""); {
+	switch err := exec.Cancel(ctx, client, id, author, ""); {
 	case errors.As(err, &none):
 		return &cmdline.Exit{Status: 1, Cause: err}
 	case err != nil:
@@ -197,9 +197,10 @@ func (p *program) cancelExec(c *cli.Context, client *thread.Client, id string) e
 
 // followExec shows a command's output, and ends with its status.
 func (p *program) followExec(
-	c *cli.Context, signals <-chan os.Signal, client *thread.Client, posted exec.Posted, drop func(context.Context),
+	ctx context.Context, signals <-chan os.Signal, client *thread.Client, posted exec.Posted,
+	drop func(context.Context),
 ) error {
-	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
+	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	type result struct {
 		end thread.ExecFinished
@@ -277,59 +278,12 @@ func (p *program) execEnded(end thread.ExecFinished, posted exec.Posted) error {
 }
 
 // hasBox returns an error for a thread without a live box. Nothing is posted then.
-func (h host) hasBox(ctx context.Context, client *thread.Client, x *exec.Host) error {
+func hasBox(ctx context.Context, client *thread.Client, to *provision.Host) error {
 	if _, err := exists(ctx, client); err != nil {
 		return reachThread(client, err)
 	}
-	if _, _, err := h.boxes(client, x.Lease).Find(ctx); err != nil {
+	if _, _, err := to.BoxOf(client).Find(ctx); err != nil {
 		return &cmdline.Exit{Status: 1, Cause: err}
 	}
 	return nil
-}
-
-// commands returns what runs commands in the box of a thread.
-func (h host) commands(client *thread.Client, key []byte) *exec.Host {
-	mint := h.minting(client.Base, key, client)
-	leases := func(ctx context.Context, box sandbox.Ref) (lease.Lease, error) {
-		labels, err := h.labelsOf(ctx, box)
-		switch {
-		case err != nil:
-			return nil, err
-		case labels[sandbox.LabelRow] != "":
-			return h.leaseOf(box, labels)
-		}
-		c, err := mint(lease.Stream(box))
-		return lease.OnStream{Client: c}, err
-	}
-	return &exec.Host{
-		Client: client, Box: h.boxes(client, leases).Box, Lease: leases, Runner: runnerFor,
-		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
-		Tokens:    execTokens(key, ""),
-	}
-}
-
-// labelsOf returns the labels of a box; none of one that its provider does not list.
-func (h host) labelsOf(ctx context.Context, box sandbox.Ref) (map[string]string, error) {
-	p, err := providerNamed(h.data, "the provider of the thread's box", box.Provider)
-	if err != nil {
-		return nil, err
-	}
-	boxes, err := p.List(ctx, nil)
-	if err != nil {
-		return nil, fmt.Errorf("the labels of the sandbox %s: %w", box, err)
-	}
-	if i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == box }); i >= 0 {
-		return boxes[i].Labels, nil
-	}
-	return nil, nil
-}
-
-// boxes returns what finds the box of a thread.
-func (h host) boxes(
-	client *thread.Client, leases func(context.Context, sandbox.Ref) (lease.Lease, error),
-) exec.Boxes {
-	provider := func(name string) (exec.Provider, error) {
-		return providerNamed(h.data, "the provider of the thread's box", name)
-	}
-	return exec.Boxes{Client: client, Lease: leases, Labels: h.labelsOf, Provider: provider}
 }

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
-	"time"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -30,14 +31,13 @@ type host struct {
 
 	resolve func(ctx context.Context, id string) (string, error) // the whole id for a unique prefix of a UUID
 	limits  limits                                               // of its reconciler
+	keys    keyset                                               // of secrets
 }
 
 // provider is a provider of boxes, as launches and the reconciler use it.
 type provider interface {
-	launch.Provider
+	provision.Provider
 	reconcile.Provider
-	// Check returns an error for options that no box of the provider can have.
-	Check(o sandbox.Options) error
 }
 
 // host returns this host, with the data folder, the database and the limits of the command line.
@@ -50,21 +50,39 @@ func (c command) host() (host, error) {
 	client := func(id string) (*thread.Client, error) { return c.client(id, token.ScopeWrite) }
 	return host{
 		data: d, client: client, providers: providers(d), folders: foldersOf(d), database: c.opened(),
-		resolve: c.toChange, limits: c.limits,
+		resolve: c.toChange, limits: c.limits, keys: c.keys,
 	}, err
 }
 
-// minting returns clients whose tokens are signed here, even if the environment has a token.
-func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
-	return func(id string) (*thread.Client, error) {
-		token := func() (string, error) {
-			return token.Sign(key, token.Grant{
-				Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
-				Until: time.Now().Add(10 * time.Minute),
-			})
-		}
-		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
+// provision returns what this host gives to runs, commands and tasks, which may use local boxes. key signs tokens.
+func (h host) provision(key []byte, logger *slog.Logger) *provision.Host {
+	to := &provision.Host{
+		Client:    h.client,
+		Provider:  func(place, name string) (provision.Provider, error) { return providerNamed(h.data, place, name) },
+		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
+		Runner:    runnerFor, Remember: func(id string) error { return remember(h.data, id) }, Key: key, Log: logger,
+		Environ: provision.Environ{
+			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
+			Token: os.Getenv("GITHUB_TOKEN"),
+		},
+		LocalBoxes: true,
 	}
+	if boxes, is := h.rows(); is {
+		to.Boxes, to.Secrets = boxes, h.secrets
+		to.Rows = func(ctx context.Context) (provision.Rows, error) {
+			db, err := h.database(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return db.Host(), nil
+		}
+	}
+	return to
+}
+
+// minting returns clients whose tokens are signed here, even if the environment has a token.
+func minting(key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
+	return func(id string) (*thread.Client, error) { return provision.Client(key, like, id), nil }
 }
 
 // providers returns the providers that are configured here.

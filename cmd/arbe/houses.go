@@ -75,7 +75,7 @@ func serverKeys(c *cli.Context, logger *slog.Logger) (seal.File, error) {
 	if path == "" {
 		return seal.File{}, nil
 	}
-	f, err := keysetFile(c, path)
+	f, err := keysetOf(c).open()
 	if err != nil {
 		return f, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -17,18 +17,13 @@ import (
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reap"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
-)
-
-// guard is the runner's own time limit for an agent that hangs. margin is the time beyond it for the run's last
-// entries.
-const (
-	guard  = 72 * time.Hour
-	margin = 6 * time.Hour
 )
 
 const launchHelp = `The runner is uploaded to the box, and the agent is installed there if it is missing. Once
@@ -190,70 +185,74 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 	}
 }
 
-// where is where a launch goes.
-type where struct {
-	client    *thread.Client
-	key       []byte
-	row       *launchRow // of the thread; nil for a launch without rows
-	provider  provider
-	streamURL string // of the thread server, as the box reaches it
+// order is a launch as its command line has it.
+type order struct {
+	launch.Task
+	provider    string // of the box
+	providerSet bool   // the command line has it
+
+	house, agent, environment string // as they were typed
+
+	file string // of an environment; "" for none
+
+	// Where it goes.
+	to     *provision.Host
+	client *thread.Client
+	place  rows.Place
+	in     provision.Provider
 }
 
-// where finds where a launch goes, and completes the task. What is wrong on the command line is found before the server
+// place finds where a launch goes, and completes its task. What is wrong on the command line is found before the server
 // is asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
-func (p *program) where(c *cli.Context, h host, task *launch.Task) (w where, err error) {
+func (p *program) place(ctx context.Context, h host, o *order) (err error) {
 	ask := func() error {
-		if w.client, err = h.client(task.Thread); err != nil {
+		if o.client, err = h.client(o.Thread); err != nil {
 			return err
 		}
-		if w.key, err = secret(h.data); err != nil {
+		if o.to.Key, err = secret(h.data); err != nil {
 			return err
 		}
-		return p.answers(c, w.client, *task)
-	}
-	if h.database != nil {
-		if err = ask(); err != nil {
-			return w, err
-		}
-		if w.row, err = h.rowOf(c, task); err != nil {
-			return w, err
-		}
-	}
-	if w.provider, err = p.boxed(c, h, task, w.row); err != nil {
-		return w, err
+		return p.answers(ctx, o.client, o.Task)
 	}
 	if h.database == nil {
-		if err = ask(); err != nil {
-			return w, err
+		if err = p.box(ctx, h, o); err != nil {
+			return err
 		}
+		return ask()
 	}
-	if w.streamURL, err = boxStreamURL(h.data, w.provider.Name()); err == nil && c.Bool("push") {
-		err = p.checkPush(c)
+	if err = ask(); err != nil {
+		return err
 	}
-	return w, err
+	asked, err := h.asked(ctx, *o)
+	if err == nil {
+		o.place, err = o.to.Place(ctx, &o.Task, asked)
+	}
+	if err != nil {
+		return databaseExit(err)
+	}
+	return p.box(ctx, h, o)
 }
 
-// boxed completes a task by its environment, checks what its flags say of the box, and returns the box's provider.
-func (p *program) boxed(c *cli.Context, h host, task *launch.Task, row *launchRow) (provider, error) {
-	typed := task.Box // by flags alone
-	name, err := p.follow(c, h, task, row)
+// box completes a launch by its environment, and checks what its flags say of the box.
+func (p *program) box(ctx context.Context, h host, o *order) error {
+	typed := o.Box // by flags alone
+	name, err := p.follow(ctx, h, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	provider, err := providerNamed(h.data, "--sandbox", name)
-	if err != nil {
-		return nil, err
+	if o.in, err = o.to.Provider("--sandbox", name); err != nil {
+		return err
 	}
-	if typed.Image == "" && task.Box.Image != "" {
+	if typed.Image == "" && o.Box.Image != "" {
 		typed.Resources = sandbox.Resources{} // of the environment's image
 	}
-	if err := provider.Check(typed); err != nil {
-		return nil, cmdline.Unread("", err)
+	if err := o.in.Check(typed); err != nil {
+		return cmdline.Unread("", err)
 	}
-	return provider, nil
+	return nil
 }
 
-// launch launches the task of the command line. attached is this process's hold of the box if there is work after the
+// launch launches the task of a command line. attached is this process's hold of the box if there is work after the
 // run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
@@ -261,42 +260,32 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err != nil {
 		return fail(err)
 	}
-	task, agent, err := p.taskFrom(c, h)
+	o, err := p.orderFrom(c, h)
 	if err != nil {
 		return fail(err)
 	}
-	w, err := p.where(c, h, &task)
-	if err != nil {
+	ctx := c.Context
+	if err := p.place(ctx, h, &o); err != nil {
 		return fail(err)
 	}
-	client, row, house := w.client, w.row, ""
-	if row != nil {
-		house, task.Secrets = row.thread.House, launchSecrets(c, row.db, row.environment)
-	}
-	mint := h.minting(client.Base, w.key, client)
+	client, task := o.client, o.Task
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()
-	l := &launch.Launcher{
-		Provider: w.provider, Client: client, StreamURL: w.streamURL, Runner: runnerFor, Attached: attached,
-		Boxes: func(id string) *thread.Client {
-			box, _ := mint(id) // never fails
-			return box
-		},
-		Agent:  launch.Agent{Program: agent.Binary, Package: agent.Package},
-		Tokens: runTokens(w.key, house),
-		Progress: func(step string) {
-			if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
-				steps.Note(note)
-				return
-			}
-			steps.Begin(step)
-		},
+	l, err := o.to.Launcher(task, o.place, o.in, client, func(step string) {
+		if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
+			steps.Note(note)
+			return
+		}
+		steps.Begin(step)
+	})
+	if err == nil && c.Bool("push") {
+		err = p.checkPush(ctx, task.Box)
 	}
-	if !task.After.Work() {
-		l.Attached = ""
+	if err != nil {
+		return fail(err)
 	}
-	if row != nil {
-		l.Rows = h.resolver(w.provider, l.Boxes, l.Progress)
+	if task.After.Work() {
+		l.Attached = attached
 	}
 	if err := remember(h.data, task.Thread); err != nil {
 		return fail(err) // noted before the run exists, so reconcile --all finds it
@@ -306,7 +295,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		begun = true
 		p.comeBack(task.Thread)
 	}
-	done, err := l.Launch(c.Context, task)
+	done, err := l.Launch(ctx, task)
 	steps.End()
 	var open *launch.BusyError
 	var doubt *reap.DoubtError
@@ -318,7 +307,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	case thread.Gone(err):
 		return done, reachThread(client, err)
 	case errors.As(err, &doubt):
-		return done, doubtful(c.Context, client, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
+		return done, doubtful(ctx, client, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):
 		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	case err != nil:
@@ -329,8 +318,8 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 
 // answers returns an error where the thread server does not answer, or does not take the tokens of this host. Nothing
 // is printed and no row is made before. A thread that is to be resumed has to be there.
-func (p *program) answers(c *cli.Context, client *thread.Client, t launch.Task) error {
-	_, err := exists(c.Context, client)
+func (p *program) answers(ctx context.Context, client *thread.Client, t launch.Task) error {
+	_, err := exists(ctx, client)
 	if thread.NoThread(err) && !t.Resume {
 		return nil
 	}
@@ -347,12 +336,12 @@ func (p *program) comeBack(id string) {
 }
 
 // checkPush refuses a launch whose work could not be pushed.
-func (p *program) checkPush(c *cli.Context) error {
-	o, err := pushOptions(c.String("repo"), c.String("branch"))
+func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
+	o, err := pushOptions(box.Repo, box.Branch)
 	if err != nil {
 		return cmdline.Usage("--push: %w", err)
 	}
-	state, err := push.Check(c.Context, o)
+	state, err := push.Check(ctx, o)
 	if err != nil {
 		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--push: %w", err)}
 	}
@@ -363,14 +352,23 @@ func (p *program) checkPush(c *cli.Context) error {
 	return nil
 }
 
-// taskFrom returns the task of the command line.
-func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, error) {
+// orderFrom reads the command line of a launch.
+func (p *program) orderFrom(c *cli.Context, h host) (order, error) {
+	o := order{
+		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
+		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
+		to: h.provision(nil, nil),
+	}
+	var err error
+	o.Task, err = p.taskFrom(c, h)
+	return o, err
+}
+
+// taskFrom reads the task of a launch's command line.
+func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 	spec, err := catalog.Lookup(c.String("harness"))
 	if err != nil {
-		return launch.Task{}, spec, cmdline.Usage("%w", err)
-	}
-	if c.Bool("live") {
-		spec = spec.ForLive()
+		return launch.Task{}, cmdline.Usage("%w", err)
 	}
 	id := func() string { return uuid.Must(uuid.NewV7()).String() } // the system's random numbers can't fail
 	t := launch.Task{
@@ -399,59 +397,59 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 	}
 	switch {
 	case t.Box.Image != "" && t.Box.Snapshot != "":
-		return t, spec, cmdline.Usage("--image and --snapshot exclude each other")
+		return t, cmdline.Usage("--image and --snapshot exclude each other")
 	case strings.TrimSpace(t.Prompt) == "" && !t.Live:
-		return t, spec, cmdline.Usage("want a TASK after --")
+		return t, cmdline.Usage("want a TASK after --")
 	case c.IsSet("idle") && !t.Live:
-		return t, spec, cmdline.Usage("--idle needs --live")
+		return t, cmdline.Usage("--idle needs --live")
 	case c.IsSet("idle") && t.Idle <= 0:
-		return t, spec, cmdline.Usage("--idle %v: want a time above 0", t.Idle)
+		return t, cmdline.Usage("--idle %v: want a time above 0", t.Idle)
 	case t.Hydrate && !t.Resume:
-		return t, spec, cmdline.Usage("--hydrate needs --resume")
+		return t, cmdline.Usage("--hydrate needs --resume")
 	case t.Resume && t.Thread == "":
-		return t, spec, cmdline.Usage("--resume needs --thread")
+		return t, cmdline.Usage("--resume needs --thread")
 	case t.Thread != "" && !thread.ValidThread(t.Thread):
-		return t, spec, cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", t.Thread)
+		return t, cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", t.Thread)
 	case c.String("dir") != "" && t.Box.Repo != "":
-		return t, spec, cmdline.Usage("--dir and --repo exclude each other")
+		return t, cmdline.Usage("--dir and --repo exclude each other")
 	case c.Bool("sync") && c.String("dir") == "":
-		return t, spec, cmdline.Usage("--sync needs --dir")
+		return t, cmdline.Usage("--sync needs --dir")
 	case (c.Bool("sync-delete") || c.Bool("sync-failed")) && !c.Bool("sync"):
-		return t, spec, cmdline.Usage("--sync-delete and --sync-failed need --sync")
+		return t, cmdline.Usage("--sync-delete and --sync-failed need --sync")
 	case c.Bool("push") && (t.Box.Repo == "" || t.Box.Branch == ""):
-		return t, spec, cmdline.Usage("--push needs --repo and --branch")
+		return t, cmdline.Usage("--push needs --repo and --branch")
 	}
 	if t.Thread != "" {
 		if t.Thread, err = h.resolve(c.Context, t.Thread); err != nil {
-			return t, spec, err
+			return t, err
 		}
 	}
 	if t.Box.Resources, err = sandbox.ParseResources(c.String("resources")); err != nil {
-		return t, spec, cmdline.Usage("--resources: %w", err)
+		return t, cmdline.Usage("--resources: %w", err)
 	}
 	if t.After, err = afterFrom(c); err != nil {
-		return t, spec, err
+		return t, err
 	}
 	if t.Thread == "" {
 		t.Thread = id()
 	}
 	if parent := c.String("parent"); parent != "" {
 		if !thread.ValidThread(parent) {
-			return t, spec, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
+			return t, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
 		}
 		if parent, err = h.resolve(c.Context, parent); err != nil {
-			return t, spec, err
+			return t, err
 		}
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}
 	}
 	if dir := c.String("dir"); dir != "" {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
-			return t, spec, err
+			return t, err
 		}
 		f := folder.Folder{Path: abs, Exclude: c.StringSlice("exclude")}
 		if err := f.Check(); err != nil {
-			return t, spec, cmdline.Unread("--dir", err)
+			return t, cmdline.Unread("--dir", err)
 		}
 		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}}
 	}
@@ -459,10 +457,10 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		t.Setup.Env, err = variables("setup-env", c.StringSlice("setup-env"))
 	}
 	if err != nil {
-		return t, spec, err
+		return t, err
 	}
 	t.Files, err = inlineFiles(c.StringSlice("file"))
-	return t, spec, err
+	return t, err
 }
 
 // inlineFiles reads the files that --file names.

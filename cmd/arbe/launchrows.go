@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -67,208 +64,90 @@ func (h host) leaseOf(box sandbox.Ref, labels map[string]string) (lease.Lease, e
 
 // noRows is the error of a command that needs the row of a box.
 func noRows(box sandbox.Ref) error {
-	return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(
-		"%s has a row in a database, which tells who needs it: set ARBE_DATABASE or use --database", box)}
+	return &cmdline.Exit{Status: exitConfig, Cause: provision.NoRows(box)}
 }
 
-// launchRow is the row of a launch's thread, and what it means for the launch.
-type launchRow struct {
-	db          *control.DB
-	thread      rows.Thread
-	environment string // of the box; its secrets are the agent's
-	provider    string // of the box
-
-	asked struct{ house, environment, agent string } // ids that the flags stand for; "" for none
-}
-
-// rowOf returns the row of the task's thread, made where it is missing and the flags name a house. It is nil for a
-// launch without rows. Nothing is on the thread yet: an error leaves at most an idle row.
-func (h host) rowOf(c *cli.Context, t *launch.Task) (*launchRow, error) {
+// asked finds what a launch's flags stand for: names, ids or beginnings of ids. Without a house it is the thread's;
+// without that an environment is named by its id alone.
+func (h host) asked(ctx context.Context, o order) (a provision.Asked, err error) {
 	if h.database == nil {
-		return nil, nil
+		return a, nil
 	}
-	db, err := h.database(c.Context)
+	db, err := h.database(ctx)
 	if err != nil {
-		return nil, databaseExit(err)
+		return a, err
 	}
-	r := &launchRow{db: db}
-	is := false
-	if err = r.ask(c, t.Thread); err == nil {
-		is, err = r.find(c.Context, t)
+	if a, err = idsOf(ctx, db.Host(), o); err != nil {
+		err = fmt.Errorf("the rows of thread %s: %w", o.Thread, err)
 	}
-	if err == nil && is {
-		t.Environment = r.asked.environment
-		err = r.box(c)
+	if o.providerSet {
+		a.Provider = o.provider
 	}
-	if err != nil {
-		return nil, databaseExit(fmt.Errorf("the rows of thread %s: %w", t.Thread, err))
-	}
-	if !is {
-		return nil, nil
-	}
-	return r, nil
+	return a, err
 }
 
-// ask finds what the flags stand for: names, ids or beginnings of ids. Without a house it is the thread's; without that
-// an environment is named by its id alone.
-func (r *launchRow) ask(c *cli.Context, id string) error {
-	s := r.db.Host()
-	if typed := c.String("house"); typed != "" {
-		h, err := findHouse(c.Context, s, typed)
+// idsOf returns the ids that a launch's flags stand for.
+func idsOf(ctx context.Context, s control.Scope, o order) (a provision.Asked, err error) {
+	if o.house != "" {
+		h, err := findHouse(ctx, s, o.house)
 		if err != nil {
-			return err
+			return a, err
 		}
-		r.asked.house = h.ID
+		a.House = h.ID
 	}
-	if typed := c.String("agent"); typed != "" {
-		a, err := findAgent(c.Context, s, typed)
+	if o.agent != "" {
+		bot, err := findAgent(ctx, s, o.agent)
 		if err != nil {
-			return err
+			return a, err
 		}
-		r.asked.agent = a.ID
+		a.Agent = bot.ID
 	}
-	typed := c.String("environment")
-	if typed == "" {
-		return nil
+	if o.environment == "" {
+		return a, nil
 	}
-	house := r.asked.house
+	house := a.House
 	if house == "" {
-		t, err := s.Thread(c.Context, id)
+		t, err := s.Thread(ctx, o.Thread)
 		if rows.Present(err) != nil {
-			return err
+			return a, err
 		}
 		house = t.House
 	}
-	e, err := s.Environment(c.Context, typed) // also one of another house, which fits refuses
-	if house != "" && (r.asked.house != "" || errors.Is(err, rows.ErrAbsent)) {
-		e, err = findEnvironment(c.Context, s, house, typed)
+	e, err := s.Environment(ctx, o.environment) // also one of another house, which does not fit
+	if house != "" && (a.House != "" || errors.Is(err, rows.ErrAbsent)) {
+		e, err = findEnvironment(ctx, s, house, o.environment)
 	}
-	switch {
-	case err != nil:
-		return err
-	case e.ArchivedAt != nil:
-		return fmt.Errorf("the environment %s: %w", typed, rows.ErrArchived)
+	if err == nil && e.ArchivedAt != nil {
+		err = fmt.Errorf("the environment %s: %w", o.environment, rows.ErrArchived)
 	}
-	r.asked.house, r.asked.environment = e.House, e.ID
-	return nil
+	a.House, a.Environment = e.House, e.ID
+	return a, err
 }
 
-// find reads the thread's row, or makes it in the house of the flags. is reports whether there is a row then.
-func (r *launchRow) find(ctx context.Context, t *launch.Task) (is bool, err error) {
-	host, house := r.db.Host(), r.asked.house
-	r.thread, err = host.Thread(ctx, t.Thread)
-	switch {
-	case err == nil:
-		return true, r.fits(ctx, house, t.Harness, r.asked.agent)
-	case !errors.Is(err, rows.ErrAbsent) || house == "":
-		return false, rows.Present(err)
+// environmentFor returns the id of the environment that a person means for a command on a thread; "" for a thread
+// without a row, and where none is meant.
+func (h host) environmentFor(ctx context.Context, id, typed string) (string, error) {
+	if h.database == nil || typed == "" {
+		return "", nil
 	}
-	n := rows.NewThread{ID: t.Thread, House: house, Environment: r.asked.environment}
-	if n.Agent, err = r.driver(ctx, house, t.Harness, r.asked.agent); err != nil {
-		return false, err
-	}
-	if t.Parent != nil {
-		parent, err := host.Thread(ctx, t.Parent.ThreadID)
-		if err == nil && parent.House == house {
-			n.Parent = parent.ID
-		} else if rows.Present(err) != nil {
-			return false, err
-		}
-	}
-	r.thread, err = host.CreateThread(ctx, n)
-	if errors.Is(err, rows.ErrTaken) { // another launch made it
-		if r.thread, err = host.Thread(ctx, t.Thread); err == nil {
-			err = r.fits(ctx, house, t.Harness, r.asked.agent)
-		}
-	}
-	return err == nil, err
-}
-
-// fits returns an error where a thread's row is of another house, a chat, or driven by another bot than is asked for.
-func (r *launchRow) fits(ctx context.Context, house, harness, agent string) error {
-	switch {
-	case house != "" && r.thread.House != house:
-		return fmt.Errorf("the thread is of the house %s", r.thread.House)
-	case r.thread.Agent == "":
-		return errors.New("the thread is a chat: no bot drives it")
-	case agent != "" && agent != r.thread.Agent:
-		return fmt.Errorf("the thread is driven by %s", r.thread.Agent)
-	}
-	bot, err := r.db.Host().Agent(ctx, r.thread.Agent)
-	if err == nil && bot.Runtime != harness {
-		return fmt.Errorf("the thread is driven by the bot %s: use --harness %s", bot.ID, bot.Runtime)
-	}
-	return err
-}
-
-// driver returns the house's bot that drives a new thread: the named one, or the oldest of the harness.
-func (r *launchRow) driver(ctx context.Context, house, harness, named string) (string, error) {
-	bots, err := r.db.Host().Drivers(ctx, house, harness)
+	db, err := h.database(ctx)
 	if err != nil {
 		return "", err
 	}
-	for _, b := range bots {
-		if named == "" || b.ID == named {
-			return b.ID, nil
-		}
+	e, err := environmentOf(ctx, db.Host(), id, typed)
+	if err != nil {
+		err = fmt.Errorf("the rows of thread %s: %w", id, err)
 	}
-	if named != "" {
-		return "", fmt.Errorf("%s is no bot of the house %s that runs %s", named, house, harness)
-	}
-	return "", fmt.Errorf("the house %s has no bot that runs %s: add one", house, harness)
+	return e, err
 }
 
-// box finds the environment and the provider of the thread's box.
-func (r *launchRow) box(c *cli.Context) error {
-	ctx, host := c.Context, r.db.Host()
-	if r.thread.Sandbox != "" {
-		b, err := host.Sandbox(ctx, r.thread.Sandbox)
-		switch {
-		case err == nil && b.Status != rows.BoxDead:
-			r.environment, r.provider = b.Environment, b.Provider
-			return r.fitsProvider(c)
-		case err == nil:
-			r.environment = b.Environment
-		case rows.Present(err) != nil:
-			return err
-		}
+// environmentOf returns the id of the environment that a person means, of the house of a thread; "" for a thread
+// without a row.
+func environmentOf(ctx context.Context, s control.Scope, id, typed string) (string, error) {
+	t, err := s.Thread(ctx, id)
+	if err != nil {
+		return "", rows.Present(err)
 	}
-	if r.asked.environment != "" {
-		r.environment = r.asked.environment
-	}
-	if r.environment == "" {
-		r.environment = r.thread.Environment
-	}
-	if r.environment == "" {
-		house, err := host.House(ctx, r.thread.House)
-		if err != nil {
-			return err
-		}
-		r.environment = house.DefaultEnvironment
-	}
-	if r.environment == "" {
-		return fmt.Errorf("%w: use --environment", rows.ErrNoRecipe)
-	}
-	e, err := host.Environment(ctx, r.environment)
-	switch {
-	case err != nil:
-		return err
-	case e.ArchivedAt != nil:
-		return fmt.Errorf("the environment %s: %w", e.ID, rows.ErrArchived)
-	}
-	r.provider = e.Runtime
-	return r.fitsProvider(c)
-}
-
-func (r *launchRow) fitsProvider(c *cli.Context) error {
-	if asked := c.String("sandbox"); c.IsSet("sandbox") && asked != r.provider {
-		return fmt.Errorf("its sandbox is one of %s, not of %s", r.provider, asked)
-	}
-	return nil
-}
-
-// resolver returns what resolves the boxes of threads with rows.
-func (h host) resolver(p provider, client func(id string) *thread.Client, progress func(string)) *resolve.Resolver {
-	boxes, _ := h.rows()
-	return &resolve.Resolver{Rows: boxes, Provider: p, Client: client, Progress: progress}
+	e, err := findEnvironment(ctx, s, t.House, typed)
+	return e.ID, err
 }

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
@@ -15,15 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/delegate"
-	"arbe.0sk.ar/runner/host/launch"
-	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/reap"
-	"arbe.0sk.ar/runner/host/resolve"
-	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
@@ -78,7 +66,8 @@ func (p *program) provisionAction(c *cli.Context) error {
 	case c.String("database") == "":
 		return errNoDatabase()
 	}
-	h, err := p.command(c).host()
+	cmd, once, launches := p.command(c), c.Bool("once"), c.Int("launches")
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}
@@ -91,7 +80,7 @@ func (p *program) provisionAction(c *cli.Context) error {
 		return err
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
-	if err := p.awaitLog(c, logger); err != nil {
+	if err := cmd.awaitLog(c.Context, once, logger); err != nil {
 		return err
 	}
 	db, err := h.database(c.Context)
@@ -99,18 +88,19 @@ func (p *program) provisionAction(c *cli.Context) error {
 		return databaseExit(err)
 	}
 	defer db.Close()
-	h.client = h.minting(thread.BaseURL(base), key, &thread.Client{Log: logger, HTTP: p.http})
-	l := &launches{host: h, cli: c, db: db, key: key, logger: logger}
-	if l.env, err = variables("env", c.StringSlice("env")); err != nil {
+	h.client = minting(key, &thread.Client{Base: thread.BaseURL(base), Log: logger, HTTP: p.http})
+	to := h.provision(key, logger)
+	to.LocalBoxes = c.Bool("local-boxes")
+	if to.Env, err = variables("env", c.StringSlice("env")); err != nil {
 		return err
 	}
-	if l.files, err = inlineFiles(c.StringSlice("file")); err != nil {
+	if to.Files, err = inlineFiles(c.StringSlice("file")); err != nil {
 		return err
 	}
-	if c.Bool("once") {
-		return databaseExit(l.provisioner().Once(c.Context))
+	if once {
+		return databaseExit(provisioner(db, to, launches).Once(c.Context))
 	}
-	return l.provisioner().Run(c.Context)
+	return provisioner(db, to, launches).Run(c.Context)
 }
 
 // reopenEvery is the time between two attempts to reach the thread server, or the database.
@@ -118,238 +108,54 @@ const reopenEvery = 5 * time.Second
 
 // awaitLog waits until the thread server answers: a provisioner works for long, and has to know whether the database is
 // of the server's log. One pass does not wait.
-func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
+func (c command) awaitLog(ctx context.Context, once bool, logger *slog.Logger) error {
 	for logged := false; ; {
-		_, err := p.command(c).installation(c.Context)
+		_, err := c.installation(ctx)
 		switch {
-		case err == nil || c.Context.Err() != nil:
+		case err == nil || ctx.Err() != nil:
 			return nil
-		case c.Bool("once"):
+		case once:
 			return reach(err)
 		case !logged:
 			logger.Warn("no answer from the thread server: tasks wait", "error", err)
 			logged = true
 		}
-		pause.For(c.Context, reopenEvery)
+		pause.For(ctx, reopenEvery)
 	}
 }
 
+// given returns a host that works beside a server of this process, and what it gives to commands and tasks.
+func (c command) given(d server.Data, cfg server.Config, s server.Serving, localBoxes bool) (host, *provision.Host) {
+	h, _ := c.beside(c.limits, d, cfg, s)
+	h.keys = c.keys
+	to := h.provision(s.Secret, cfg.Logger)
+	to.LocalBoxes = localBoxes
+	return h, to
+}
+
 // provisioning returns a loop that launches tasks beside a server.
-func (p *program) provisioning(
-	c *cli.Context, d server.Data, cfg server.Config,
+func (c command) provisioning(
+	d server.Data, cfg server.Config, localBoxes bool, launches int,
 ) func(context.Context, server.Serving) error {
 	return func(ctx context.Context, s server.Serving) error {
-		h, _ := p.beside(limitsOf(c), d, cfg, s)
+		h, to := c.given(d, cfg, s, localBoxes)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {
 			if !pause.For(ctx, reopenEvery) {
 				return nil
 			}
 		}
-		l := &launches{host: h, cli: c, db: db, key: s.Secret, logger: cfg.Logger}
-		return l.provisioner().Run(ctx)
+		return provisioner(db, to, launches).Run(ctx)
 	}
 }
 
-// launches launches delegated tasks: a delegate.Host.
-type launches struct {
-	host   host
-	cli    *cli.Context
-	db     *control.DB
-	key    []byte // signs tokens
-	logger *slog.Logger
-
-	env   map[string]string // of each agent
-	files []launch.Inline   // in each box
-}
-
-func (l *launches) provisioner() delegate.Provisioner {
+// provisioner returns what launches the tasks of a database, at most so many at the same time.
+func provisioner(db *control.DB, to *provision.Host, most int) provision.Provisioner {
 	name, err := os.Hostname()
 	if err != nil {
 		name = "host"
 	}
-	return delegate.Provisioner{
-		Queue: control.Queue{DB: l.db, Host: name + ":" + uuid.NewString()}, Host: l, Log: l.logger,
-		Most: l.cli.Int("launches"),
+	return provision.Provisioner{
+		Queue: control.Queue{DB: db, Host: name + ":" + uuid.NewString()}, Host: to, Log: to.Log, Most: most,
 	}
-}
-
-// Announce is delegate.Host's. An id that is taken by another entry stays so: its writer may write the parent.
-func (l *launches) Announce(ctx context.Context, o rows.Task) error {
-	client, err := l.host.client(o.Parent)
-	if err != nil {
-		return err
-	}
-	err = announce(ctx, client, o)
-	var se *thread.StatusError
-	if errors.As(err, &se) && se.Status == http.StatusConflict {
-		l.logger.Warn("task not announced: the id is taken", "thread", o.Thread, "parent", o.Parent)
-		return nil
-	}
-	return err
-}
-
-// announce posts a task on its parent's thread.
-func announce(ctx context.Context, client *thread.Client, o rows.Task) error {
-	_, err := client.Append(ctx, []thread.Entry{{
-		ID: thread.SpawnID(o.Thread), TS: thread.Stamp(time.Now()), AuthorID: o.Author,
-		Payload: thread.Marshal(thread.AgentSpawn{
-			Type: thread.TypeAgentSpawn, ChildThreadID: o.Thread, AgentID: o.Agent,
-		}),
-	}})
-	return err
-}
-
-// Launch is delegate.Host's.
-func (l *launches) Launch(ctx context.Context, o rows.Task) error {
-	launcher, task, err := l.prepare(ctx, o)
-	if err != nil {
-		if l.Temporary(err) {
-			return err
-		}
-		return errors.Join(err, l.Refuse(ctx, o, err))
-	}
-	// Noted before the run exists, so reconcile --all finds it.
-	if err := remember(l.host.data, task.Thread); err != nil {
-		return errors.Join(err, l.Refuse(ctx, o, err))
-	}
-	_, err = launcher.Launch(ctx, task)
-	if errors.Is(err, launch.ErrLaunched) {
-		l.logger.Info("task not launched: its run is on the thread", "thread", o.Thread, "reason", err)
-		return nil
-	}
-	return waits(err)
-}
-
-// waits gives the error about another run on a task's thread its sentinel.
-func waits(err error) error {
-	var other *launch.BusyError
-	if errors.As(err, &other) {
-		err = fmt.Errorf("%w: %w", delegate.ErrBusy, err)
-	}
-	return err
-}
-
-// Refuse is delegate.Host's.
-func (l *launches) Refuse(ctx context.Context, o rows.Task, cause error) error {
-	client, err := l.host.client(o.Thread)
-	if err != nil {
-		return err
-	}
-	launcher := &launch.Launcher{Client: client}
-	return waits(launcher.Refuse(ctx, l.task(o), cause))
-}
-
-// Temporary is delegate.Host's.
-func (l *launches) Temporary(err error) bool {
-	var se *thread.StatusError
-	if errors.As(err, &se) {
-		switch se.Status {
-		case http.StatusBadRequest, http.StatusConflict, http.StatusGone, http.StatusRequestEntityTooLarge:
-			return false
-		}
-		return true
-	}
-	var claimed *rows.ClaimedError
-	var doubt *reap.DoubtError
-	return rows.IsAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) || errors.As(err, &doubt) ||
-		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// task returns the task of an order without what its box needs.
-func (l *launches) task(o rows.Task) launch.Task {
-	t := launch.Task{
-		Thread: o.Thread, Run: o.Run(), Queued: true, Author: o.Author, Driver: o.Agent, Prompt: o.Prompt,
-		Harness: o.Harness, Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
-		Box: sandbox.Options{
-			Repo: o.Repo, Branch: o.Branch, Ephemeral: o.Sandbox == "",
-			Target: os.Getenv("DAYTONA_TARGET"), GitHub: os.Getenv("GITHUB_SERVER_URL"),
-		},
-	}
-	if o.Parent != "" {
-		t.Parent = &thread.Parent{ThreadID: o.Parent, AuthorID: o.Result}
-	}
-	if o.Trusted { // the token is the operator's: no member clones with it
-		t.Box.Token = os.Getenv("GITHUB_TOKEN")
-	}
-	return t
-}
-
-// errLocal is the error of a member's task that would run as the user of this process.
-var errLocal = errors.New("this host launches no tasks of members in local boxes: start it with --local-boxes")
-
-// prepare returns the task of an order, and what launches it.
-func (l *launches) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, launch.Task, error) {
-	t := l.task(o)
-	fail := func(err error) (*launch.Launcher, launch.Task, error) { return nil, t, err }
-	spec, err := catalog.Lookup(o.Harness)
-	if err != nil {
-		return fail(err)
-	}
-	if o.Live {
-		spec = spec.ForLive()
-	}
-	row := launchRow{db: l.db}
-	if row.thread, err = l.db.Host().Thread(ctx, o.Thread); err == nil {
-		err = row.box(l.cli)
-	}
-	if err != nil {
-		return fail(err)
-	}
-	if row.provider == "local" && !o.Trusted && !l.cli.Bool("local-boxes") {
-		return fail(errLocal)
-	}
-	if err = row.follow(ctx, &t); err != nil {
-		return fail(err)
-	}
-	provider, err := providerNamed(l.host.data, "the environment's runtime", row.provider)
-	if err != nil {
-		return fail(err)
-	}
-	client, err := l.host.client(o.Thread)
-	if err != nil {
-		return fail(err)
-	}
-	at, err := boxStreamURL(l.host.data, provider.Name())
-	if err != nil {
-		return fail(err)
-	}
-	t.Secrets = launchSecrets(l.cli, l.db, row.environment)
-	progress := func(step string) { l.logger.Debug("launch", "thread", o.Thread, "step", step) }
-	clients := func(id string) *thread.Client {
-		one, _ := l.host.client(id) // never fails
-		return one
-	}
-	return &launch.Launcher{
-		Provider: provider, Client: client, Boxes: clients, StreamURL: at, Runner: runnerFor,
-		Agent: launch.Agent{Program: spec.Binary, Package: spec.Package}, Tokens: runTokens(l.key, row.thread.House),
-		Rows: l.host.resolver(provider, clients, progress), Progress: progress,
-		Continued: func(ctx context.Context, err error) bool {
-			return errors.Is(context.Cause(ctx), delegate.ErrStopped) || l.Temporary(err)
-		},
-	}, t, nil
-}
-
-// delegating returns what makes the rows of members' tasks.
-func delegating(r rows.Tasks) func(context.Context, rows.Task) (rows.Task, bool, error) {
-	return func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error) {
-		if t.Agent == "" {
-			t.Harness = cmp.Or(t.Harness, "pi")
-		}
-		if err := checkHarness(&t); err != nil {
-			return made, false, &rows.Refusal{Kind: rows.ErrInvalid, Text: err.Error()}
-		}
-		return r.Delegate(ctx, t.Author, t)
-	}
-}
-
-// checkHarness makes the harness of a task, where it has one, that of the catalog.
-func checkHarness(t *rows.Task) error {
-	if t.Harness == "" {
-		return nil
-	}
-	spec, err := catalog.Lookup(t.Harness)
-	t.Harness = spec.Name
-	return err
 }

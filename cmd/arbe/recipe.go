@@ -36,57 +36,31 @@ func environmentFlags() []cli.Flag {
 	}
 }
 
-// follow makes a task's box by its environment, and returns the provider's name. Flags outrank the environment. row is
-// that of the task's thread; nil for none.
-func (p *program) follow(c *cli.Context, h host, t *launch.Task, row *launchRow) (provider string, err error) {
-	provider = c.String("sandbox")
-	file := c.String("environment-file")
+// follow makes a launch's box by its environment, and returns the provider's name. Flags outrank the environment.
+func (p *program) follow(ctx context.Context, h host, o *order) (string, error) {
 	switch {
-	case row != nil && file != "":
+	case o.place.House != "" && o.file != "":
 		const text = "--environment-file: the thread is of a house, whose environment %s its box has"
-		return "", cmdline.Usage(text, row.environment)
-	case row != nil:
-		provider = row.provider
-		err = row.follow(c.Context, t)
-	case file != "":
-		var r recipe.Recipe
-		if r, err = p.readRecipe(c.Context, file, recipe.ParseHost); err != nil {
-			return "", err
-		}
-		if !c.IsSet("sandbox") {
-			provider = cmp.Or(r.Runtime, provider)
-		}
-		err = followFile(h, t, r, filepath.Dir(file))
+		return "", cmdline.Usage(text, o.place.Environment.ID)
+	case o.place.House != "":
+		return o.place.Provider, databaseExit(o.to.Follow(&o.Task, o.place))
+	case o.file == "":
+		return o.provider, nil
 	}
-	return provider, err
-}
-
-// follow makes a task's box by the environment of its row, which is checked again.
-func (r *launchRow) follow(ctx context.Context, t *launch.Task) error {
-	e, err := r.db.Host().Environment(ctx, r.environment)
+	r, err := p.readRecipe(ctx, o.file, recipe.ParseHost)
 	if err != nil {
-		return databaseExit(err)
+		return "", err
 	}
-	stored, err := recipe.Stored(e.Recipe)
-	if err != nil {
-		return &cmdline.Exit{Status: exitData, Cause: fmt.Errorf("environment %s: %w", e.ID, err)}
+	if !o.providerSet {
+		o.provider = cmp.Or(r.Runtime, o.provider)
 	}
-	followRecipe(t, stored)
-	return nil
-}
-
-// followRecipe makes a task's box by a recipe, whose repositories are on the GitHub of this host.
-func followRecipe(t *launch.Task, r recipe.Recipe) {
-	t.Follow(r)
-	for i := range t.Make.Repositories {
-		t.Make.Repositories[i].GitHub = os.Getenv("GITHUB_SERVER_URL")
-	}
+	return o.provider, followFile(h, &o.Task, r, filepath.Dir(o.file))
 }
 
 // followFile makes a task's box by an environment in a file of this host, of which dir is the folder. Its secrets are
 // variables of this process's environment.
 func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
-	followRecipe(t, r)
+	t.Follow(r)
 	for i := range t.Make.Repositories {
 		t.Make.Repositories[i].Token = t.Box.Token
 	}

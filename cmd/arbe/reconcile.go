@@ -191,7 +191,7 @@ func (p *program) beside(
 	if rows, is := cfg.Rows.(*control.Store); is {
 		h.database = rows.Open
 	}
-	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: s.HTTP})
+	h.client = minting(s.Secret, &thread.Client{Base: thread.BaseURL(s.URL), Log: cfg.Logger, HTTP: s.HTTP})
 	r := h.reconciler()
 	r.Log = cfg.Logger
 	if x := s.Threads; x != nil {

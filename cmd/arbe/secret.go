@@ -65,11 +65,16 @@ func secretKMSFlag() cli.Flag {
 	}
 }
 
-// keysetFile returns a keyset's file, with the service that the flags name.
-func keysetFile(c *cli.Context, path string) (seal.File, error) {
-	f := seal.File{Path: path}
-	if name := c.String("secret-kms"); name != "" {
-		key, err := kms.Open(name)
+// keyset names the keys of secrets: their file and the service that encrypts it, as the flags have them; "" for none.
+type keyset struct{ file, kms string }
+
+func keysetOf(c *cli.Context) keyset { return keyset{c.String("secret-keys"), c.String("secret-kms")} }
+
+// open returns the keyset's file, with its service.
+func (k keyset) open() (seal.File, error) {
+	f := seal.File{Path: k.file}
+	if k.kms != "" {
+		key, err := kms.Open(k.kms)
 		if err != nil {
 			return f, &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
@@ -90,18 +95,17 @@ func openDatabase(ctx context.Context, url string) (*control.DB, error) {
 	return db, nil
 }
 
-// vaultOf returns the secrets of a database, with the keys that the flags name.
-func vaultOf(c *cli.Context, db *control.DB) (control.Vault, error) {
-	file := c.String("secret-keys")
-	if file == "" {
+// vault returns the secrets of a database, with these keys.
+func (k keyset) vault(ctx context.Context, db *control.DB) (control.Vault, error) {
+	if k.file == "" {
 		err := errors.New("no keys for the secrets: set ARBE_SECRET_KEYS or use --secret-keys")
 		return control.Vault{}, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
-	f, err := keysetFile(c, file)
+	f, err := k.open()
 	if err != nil {
 		return control.Vault{}, err
 	}
-	s, err := seal.New(c.Context, f)
+	s, err := seal.New(ctx, f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return control.Vault{}, cmdline.Unread("the keys for the secrets", err)
 	}
@@ -111,26 +115,22 @@ func vaultOf(c *cli.Context, db *control.DB) (control.Vault, error) {
 	return control.Vault{DB: db, Sealer: s}, nil
 }
 
-// launchSecrets returns what reads the secrets of an environment.
-func launchSecrets(
-	c *cli.Context, db *control.DB, environment string,
-) func(context.Context) (map[string]string, error) {
-	return func(ctx context.Context) (map[string]string, error) {
-		e, err := db.Host().Environment(ctx, environment)
-		if err != nil || len(e.Bindings) == 0 {
-			return nil, err
-		}
-		v, err := vaultOf(c, db)
-		if err != nil {
-			return nil, err
-		}
-		all, err := v.Variables(ctx, environment)
-		env := map[string]string{}
-		for _, one := range all {
-			env[one.Name] = one.Value.Reveal()
-		}
-		return env, err
+// secrets opens the secrets of an environment.
+func (h host) secrets(ctx context.Context, environment string) (map[string]string, error) {
+	db, err := h.database(ctx)
+	if err != nil {
+		return nil, err
 	}
+	v, err := h.keys.vault(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	all, err := v.Variables(ctx, environment)
+	env := map[string]string{}
+	for _, one := range all {
+		env[one.Name] = one.Value.Reveal()
+	}
+	return env, err
 }
 
 // withSecrets returns the action of a command about the secrets of a house; named is set where it takes a NAME.
@@ -161,7 +161,7 @@ func (p *program) withSecrets(
 
 // setSecret stores stdin as a secret.
 func (p *program) setSecret(c *cli.Context, db *control.DB, house, name string) error {
-	v, err := vaultOf(c, db)
+	v, err := keysetOf(c).vault(c.Context, db)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (p *program) reseal(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	v, err := vaultOf(c, db)
+	v, err := keysetOf(c).vault(c.Context, db)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func keysetAction(act func(*cli.Context, seal.File) error) cli.ActionFunc {
 		if c.NArg() != 1 || c.Args().First() == "" {
 			return cmdline.Usage("want the FILE of the keyset")
 		}
-		f, err := keysetFile(c, c.Args().First())
+		f, err := keyset{c.Args().First(), c.String("secret-kms")}.open()
 		if err != nil {
 			return err
 		}

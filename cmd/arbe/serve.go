@@ -22,6 +22,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -212,7 +213,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	var beside besides
 	if r := houses.rows; r != nil {
 		defer r.Close()
-		cfg.Rows, cfg.Store, cfg.Delegate = r, r, delegating(r)
+		cfg.Rows, cfg.Store, cfg.Delegate = r, r, provision.Delegating(r)
 		cfg.Opened = func(ctx context.Context, streams *log.Log) {
 			r.Log = streams.Installation
 			r.Start(ctx)
@@ -220,7 +221,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		beside = append(beside, project(r))
 	}
 	cfg.Settle, cfg.SettleReads = p.settling(cmd.limits, d, cfg), c.Bool("reconcile")
-	commands, starts := p.commanding(c, d, cfg)
+	commands, starts := cmd.commanding(d, cfg, c.Bool("local-boxes"))
 	cfg.Commands = commands
 	cfg.Page = func(s server.Serving) http.Handler {
 		return page.Handler(page.Config{
@@ -235,7 +236,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		beside = append(beside, p.reconciling(cmd.limits, d, cfg))
 	}
 	if c.Bool("provision") {
-		beside = append(beside, p.provisioning(c, d, cfg))
+		beside = append(beside, cmd.provisioning(d, cfg, c.Bool("local-boxes"), c.Int("launches")))
 	}
 	cfg.Beside = beside.run
 	err = server.Serve(c.Context, cfg, func(url string) {

@@ -3,21 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// withdrawLease is how long a host that died while it withdrew a task keeps it from the others.
-const withdrawLease = 20 * time.Second
 
 // settle settles a thread. A task of it that waits, and was cancelled, ends first, so that its parent gets that end.
 func (h host) settle(ctx context.Context, r *reconcile.Reconciler, id string) (reconcile.State, error) {
@@ -48,37 +42,12 @@ func (h host) withdraw(ctx context.Context, id string) (done bool, err error) {
 	if err != nil || !is {
 		return false, err
 	}
-	client, err := h.client(id)
-	if err != nil {
-		return false, err
-	}
-	l := launches{host: h, logger: slog.New(slog.DiscardHandler)}
-	launcher := &launch.Launcher{Client: client}
-	asked, err := launcher.Cancelled(ctx, l.task(o))
-	if err != nil || !asked {
-		return false, err
-	}
 	db, err := h.database(ctx)
 	if err != nil {
 		return false, err
 	}
-	q := control.Queue{DB: db, Host: "withdraw:" + uuid.NewString()}
-	if o, is, err = q.TakeOne(ctx, id, withdrawLease); err != nil || !is {
-		return false, err
-	}
-	if o.Parent != "" {
-		err = l.Announce(ctx, o)
-	}
-	if err == nil {
-		err = remember(h.data, id) // noted before the run exists, so reconcile --all finds it
-	}
-	if err == nil {
-		err = launcher.Withdraw(ctx, l.task(o))
-	}
-	if err != nil {
-		return false, errors.Join(fmt.Errorf("end the task of thread %s: %w", id, err), q.PutBack(ctx, id, 0, false))
-	}
-	return true, q.Done(ctx, id)
+	to := h.provision(nil, slog.New(slog.DiscardHandler))
+	return to.Withdraw(ctx, control.Queue{DB: db, Host: "withdraw:" + uuid.NewString()}, o)
 }
 
 // cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.

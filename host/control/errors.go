@@ -111,15 +111,14 @@ func explained(err error) error {
 	if strings.HasPrefix(pe.Code, "08") {
 		kind = rows.ErrAway
 	}
-	text := "the database answers: " + pe.Message
+	if kind != nil {
+		return fmt.Errorf("%w (%s)", kind, pe.Message)
+	}
 	if connect := (*pgconn.ConnectError)(nil); errors.As(err, &connect) && connect.Config != nil {
 		c := connect.Config
-		text = fmt.Sprintf("connect to the database as %s at %s: %s", c.User, c.Host, pe.Message)
+		return fmt.Errorf("connect to the database as %s at %s: %s", c.User, c.Host, pe.Message)
 	}
-	if kind == nil {
-		return errors.New(text)
-	}
-	return fmt.Errorf("%w (%s)", kind, text)
+	return errors.New("the database answers: " + pe.Message)
 }
 
 // away gives an error of the connection its sentinel.

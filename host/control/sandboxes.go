@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +25,7 @@ func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err
 	return all, err
 }
 
-// Sandbox returns a sandbox.
-func (s Scope) Sandbox(ctx context.Context, id string) (b rows.Box, err error) {
-	err = s.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
-		b, err = one[rows.Box](ctx, tx, "sandbox", `select `+sandboxColumns+` from sandboxes where id = $1`, id)
-		return err
-	})
-	return b, err
-}
+const boxByID = `select ` + sandboxColumns + ` from sandboxes where id = $1`
 
 // Want is what Resolve needs to make a sandbox.
 type Want struct {
@@ -111,27 +105,68 @@ func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *r
 	return err
 }
 
-// recipe returns the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the thread's, its
-// house's default. It returns rows.ErrNoRecipe and rows.ErrArchived.
-func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (rows.Environment, error) {
-	if wanted == "" && dead != nil {
-		wanted = dead.Environment
+// chosen returns the id of the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the
+// thread's, its house's default; "" for none.
+func chosen(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (string, error) {
+	if dead != nil {
+		wanted = cmp.Or(wanted, dead.Environment)
 	}
-	ids, err := column[*string](ctx, tx, `
-		select coalesce(nullif($2, ''), t.environment_id, h.default_environment_id)
+	ids, err := column[string](ctx, tx, `
+		select coalesce(nullif($2, ''), t.environment_id, h.default_environment_id, '')
 		from threads t join houses h on h.id = t.house_id where t.id = $1`, thread, wanted)
+	if err != nil || len(ids) == 0 {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+const environmentByID = `select ` + environmentColumns + ` from environments where id = $1`
+
+// recipe returns the environment of a thread's next sandbox. It returns rows.ErrNoRecipe and rows.ErrArchived.
+func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (e rows.Environment, err error) {
+	id, err := chosen(ctx, tx, thread, wanted, dead)
+	if err == nil && id == "" {
+		err = rows.Refuse(rows.ErrNoRecipe, "thread "+thread)
+	}
 	if err != nil {
-		return rows.Environment{}, err
+		return e, err
 	}
-	if len(ids) == 0 || ids[0] == nil {
-		return rows.Environment{}, rows.Refuse(rows.ErrNoRecipe, "thread "+thread)
-	}
-	e, err := one[rows.Environment](ctx, tx, "environment",
-		`select `+environmentColumns+` from environments where id = $1 for share`, *ids[0])
+	e, err = one[rows.Environment](ctx, tx, "environment", environmentByID+` for share`, id)
 	if err == nil && e.ArchivedAt != nil {
-		return e, rows.Refuse(rows.ErrArchived, "environment "+e.ID)
+		err = rows.Refuse(rows.ErrArchived, "environment "+e.ID)
 	}
 	return e, err
+}
+
+// Place returns where the next run or command of a thread goes: into its sandbox, or into a new one by the environment
+// that is wanted, else by the one that Resolve takes. What is archived is the caller's to refuse.
+func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, err error) {
+	err = s.tx(ctx, "read the place of thread "+thread, func(tx pgx.Tx) error {
+		t, err := one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, thread)
+		if err != nil {
+			return err
+		}
+		p = rows.Place{House: t.House}
+		var box *rows.Box
+		if t.Sandbox != "" {
+			b, err := one[rows.Box](ctx, tx, "sandbox", boxByID, t.Sandbox)
+			if rows.Present(err) != nil {
+				return err
+			} else if err == nil {
+				box = &b
+			}
+		}
+		id := ""
+		if p.Live = box != nil && box.Status != rows.BoxDead; p.Live {
+			p.Provider, id = box.Provider, box.Environment
+		} else if id, err = chosen(ctx, tx, thread, wanted, box); err != nil || id == "" {
+			return err
+		}
+		p.Environment, err = one[rows.Environment](ctx, tx, "environment", environmentByID, id)
+		p.Provider = cmp.Or(p.Provider, p.Environment.Runtime)
+		return err
+	})
+	return p, err
 }
 
 // lockBox locks a thread's sandbox by a clause, and then the thread. It returns nil where the thread has none.

@@ -172,3 +172,54 @@ func TestExpire(t *testing.T) {
 	check(t, host.SetDefaultEnvironment(ctx, h.id, h.env))
 	must(host.Resolve(ctx, bare, control.Want{}))(t)
 }
+
+// The environment of a thread's next box is the one that is wanted, else the dead box's, the thread's, its house's; a
+// box that is not dead has its own. Place and Resolve agree.
+func TestPlace(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	recipe := func(name, runtime string) string {
+		return must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: name, Runtime: runtime}))(t).ID
+	}
+	wanted, house := recipe("wanted", "local"), recipe("house", "daytona")
+	thread := func(environment string) string {
+		n := rows.NewThread{House: h.id, Environment: environment, Agent: h.bot}
+		return must(host.CreateThread(ctx, n))(t).ID
+	}
+	in := func(environment string, gone bool) string {
+		id := thread(h.env)
+		box := must(host.Resolve(ctx, id, control.Want{Environment: environment}))(t).Sandbox.ID
+		if gone {
+			check(t, boxes(db).Gone(ctx, box))
+		}
+		return id
+	}
+	bare := thread("")
+	if p := must(host.Place(ctx, bare, ""))(t); p.House != h.id || p.Environment.ID != "" || p.Provider != "" {
+		t.Errorf("a place without an environment: %+v", p)
+	}
+	check(t, host.SetDefaultEnvironment(ctx, h.id, house))
+	for _, tt := range []struct {
+		name, thread, wanted, want string
+		live                       bool
+	}{
+		{"the house's", bare, "", house, false},
+		{"the thread's", thread(h.env), "", h.env, false},
+		{"the wanted one", thread(h.env), wanted, wanted, false},
+		{"the box's", in(wanted, false), house, wanted, true},
+		{"the dead box's", in(wanted, true), "", wanted, false},
+		{"the wanted one, not the dead box's", in(wanted, true), house, house, false},
+	} {
+		p := must(host.Place(ctx, tt.thread, tt.wanted))(t)
+		e := must(host.Environment(ctx, tt.want))(t)
+		if p.Environment.ID != tt.want || p.Provider != e.Runtime || p.Live != tt.live {
+			t.Errorf("%s: got %+v", tt.name, p)
+		}
+		r := must(host.Resolve(ctx, tt.thread, control.Want{Environment: tt.wanted}))(t)
+		if r.Sandbox.Environment != tt.want || r.Made == tt.live {
+			t.Errorf("%s: Resolve takes %+v", tt.name, r)
+		}
+	}
+	_, err := host.Place(ctx, "none", "")
+	is(t, err, rows.ErrAbsent)
+}

@@ -66,19 +66,17 @@ type delegation struct {
 
 // parent is what a task takes from the row of the thread that delegates it.
 type parent struct {
-	House       string
-	Status      string
-	Agent       string
-	Environment string
-	Sandbox     string
+	House   string
+	Status  string
+	Agent   string
+	Sandbox string
 }
 
 func (d delegation) insert(ctx context.Context, tx pgx.Tx) (made rows.Task, err error) {
 	p, err := one[parent](ctx, tx, "thread "+d.Parent, `
 		select t.house_id as house, t.status, coalesce(t.agent_id::text, '') as agent,
-			coalesce(t.environment_id, h.default_environment_id, '') as environment,
 			coalesce(t.sandbox_id, '') as sandbox
-		from threads t join houses h on h.id = t.house_id where t.id = $1`, d.Parent)
+		from threads t where t.id = $1`, d.Parent)
 	if err == nil && p.Status == rows.ThreadClosed {
 		err = rows.Refuse(rows.ErrClosed, "thread "+d.Parent)
 	}
@@ -150,10 +148,11 @@ func (d delegation) bot(ctx context.Context, tx pgx.Tx, house string) (string, e
 func (d delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment, box string, err error) {
 	switch {
 	case d.Sandbox == "":
-		if environment = d.Environment; environment == "" {
-			environment = p.Environment
-		}
-		if environment == "" {
+		environment, err = chosen(ctx, tx, d.Parent, d.Environment, nil)
+		switch {
+		case err != nil:
+			return "", "", err
+		case environment == "":
 			return "", "", rows.Refuse(rows.ErrNoRecipe, "thread "+d.Parent)
 		}
 		return environment, "", usable(ctx, tx, p.House, environment)
@@ -256,14 +255,14 @@ func differs(was, is rows.Task) string {
 	return ""
 }
 
-// Queue is the tasks that wait for a provisioner, as a host sees them: a delegate.Queue. Each method is one
+// Queue is the tasks that wait for a provisioner, as a host sees them: a provision.Queue. Each method is one
 // transaction.
 type Queue struct {
 	DB   *DB
 	Host string // of this process alone
 }
 
-// Take is delegate.Queue's. A row that another host takes at the same time is skipped.
+// Take is provision.Queue's. A row that another host takes at the same time is skipped.
 func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
 	err = q.DB.Host().tx(ctx, "take tasks", func(tx pgx.Tx) (err error) {
 		all, err = many[rows.Task](ctx, tx, `
@@ -313,20 +312,20 @@ func (q Queue) Queued(ctx context.Context, thread string) (t rows.Task, err erro
 	return t, err
 }
 
-// Renew is delegate.Queue's.
+// Renew is provision.Queue's.
 func (q Queue) Renew(ctx context.Context, thread string, lease time.Duration) error {
 	return q.change(ctx, "renew the lease of task "+thread, `update threads set launch_after = now() + $3::interval
 		where id = $1 and launch_host = $2`, thread, q.Host, lease)
 }
 
-// PutBack is delegate.Queue's.
+// PutBack is provision.Queue's.
 func (q Queue) PutBack(ctx context.Context, thread string, after time.Duration, free bool) error {
 	return q.change(ctx, "put back task "+thread, `update threads set launch_host = null,
 			launch_after = now() + $3::interval, launch_attempts = launch_attempts - case when $4 then 1 else 0 end
 		where id = $1 and launch_host = $2`, thread, q.Host, after, free)
 }
 
-// Done is delegate.Queue's.
+// Done is provision.Queue's.
 func (q Queue) Done(ctx context.Context, thread string) error {
 	return q.change(ctx, "end task "+thread, `update threads set launch_host = null, launch_after = null
 		where id = $1 and launch_host = $2`, thread, q.Host)

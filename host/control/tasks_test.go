@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/delegate"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -289,8 +289,8 @@ func (c *counting) count(thread string) int {
 	return c.launched[thread]
 }
 
-// provision runs provisioners until a condition, and stops them.
-func provision(t *testing.T, until func() bool, all ...delegate.Provisioner) {
+// play runs provisioners until a condition, and stops them.
+func play(t *testing.T, until func() bool, all ...provision.Provisioner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -322,9 +322,9 @@ func TestProvisioners(t *testing.T) {
 		ids = append(ids, delegated(db.Host().Delegate(t.Context(), d))(t).Thread)
 	}
 	a, b := &counting{}, &counting{}
-	provision(t, ended(t, db),
-		delegate.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: a},
-		delegate.Provisioner{Queue: control.Queue{DB: db, Host: "b"}, Host: b})
+	play(t, ended(t, db),
+		provision.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: a},
+		provision.Provisioner{Queue: control.Queue{DB: db, Host: "b"}, Host: b})
 	for _, id := range ids {
 		if n := a.count(id) + b.count(id); n != 1 {
 			t.Errorf("task %s was launched %d times", id, n)
@@ -358,7 +358,7 @@ func TestDeadProvisioner(t *testing.T) {
 		}
 		return nil
 	}}
-	provision(t, ended(t, db), delegate.Provisioner{Queue: other, Host: c})
+	play(t, ended(t, db), provision.Provisioner{Queue: other, Host: c})
 	if c.count(id) != 1 || attempts != 2 {
 		t.Errorf("%d launches, at attempt %d", c.count(id), attempts)
 	}
@@ -372,8 +372,8 @@ func TestStoppedProvisioner(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}}
-	provision(t, func() bool { return stopped.count(id) > 0 },
-		delegate.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: stopped})
+	play(t, func() bool { return stopped.count(id) > 0 },
+		provision.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: stopped})
 	took := must(control.Queue{DB: db, Host: "b"}.Take(t.Context(), time.Hour, 1))(t)
 	if len(took) != 1 || took[0].Attempts != 1 {
 		t.Errorf("took %+v", took)
@@ -436,7 +436,7 @@ func TestTakeOne(t *testing.T) {
 			}
 		}
 	})
-	provision(t, ended(t, db), delegate.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: launches})
+	play(t, ended(t, db), provision.Provisioner{Queue: control.Queue{DB: db, Host: "a"}, Host: launches})
 	racing.Wait()
 	for _, id := range ids {
 		if n := launches.count(id); n > 1 || (n == 1) == withdrawn[id] {

@@ -57,8 +57,8 @@ type Command struct {
 }
 
 // Follow makes the task's box by an environment. What the task has already outranks it: image, snapshot, resources,
-// repository, folder, and the time that a live run waits. The paths of this host that the environment names are the
-// caller's to add.
+// repository, folder, and the time that a live run waits. Repositories are on the GitHub of the task's box. The paths
+// of this host that the environment names are the caller's to add.
 func (t *Task) Follow(r recipe.Recipe) {
 	if t.Box.Image == "" && t.Box.Snapshot == "" {
 		t.Box.Image, t.Box.Snapshot = r.Image, r.Snapshot
@@ -81,7 +81,10 @@ func (t *Task) Follow(r recipe.Recipe) {
 	if t.Box.Repo == "" && t.Dir == nil {
 		for i, p := range r.Repositories {
 			to := Repository{
-				sandbox.Repository{Repo: p.Repo, Branch: p.Branch, Tag: p.Tag, Commit: p.Commit, Depth: p.Depth}, p.Path,
+				sandbox.Repository{
+					Repo: p.Repo, Branch: p.Branch, Tag: p.Tag, Commit: p.Commit, Depth: p.Depth, GitHub: t.Box.GitHub,
+				},
+				p.Path,
 			}
 			if i == 0 {
 				to.Work = t.Box.Branch

@@ -42,6 +42,9 @@ func (w Writer) refuses(e thread.Entry) (reason Reason, why string) {
 		return Invalid, fmt.Sprintf("payload.type %.80q: want chat, %s or signal.<area>.<what>",
 			p.Type, strings.Join(w.Harnesses.Types("<kind>"), ", "))
 	}
+	if w.Run == "" && w.Author == "" {
+		return 0, ""
+	}
 	if w.Run != "" {
 		if why := w.foreign(e.ID, p); why != "" {
 			return WrongRun, "the token is for run " + w.Run + ": " + why

@@ -3,7 +3,6 @@ package recipe
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"arbe.0sk.ar/runner/host/rows"
@@ -19,14 +18,14 @@ func (r Recipe) Row() (rows.Recipe, error) {
 	return row, err
 }
 
-// Stored returns the recipe of an environment's row. It is as strict as Parse, but for the name.
+// Stored returns the recipe of an environment's row. It is as strict as Parse, but for the name. It returns an *Error.
 func Stored(row rows.Recipe) (Recipe, error) {
 	whole := map[string]any{}
 	if err := json.Unmarshal(row.Config, &whole); err != nil {
-		return Recipe{}, fmt.Errorf("read the config: %w", err)
+		return Recipe{}, in([]Problem{{Text: "read the config: " + err.Error()}})
 	}
 	if whole == nil {
-		return Recipe{}, errors.New("read the config: null: want a JSON object")
+		return Recipe{}, in([]Problem{{Text: "read the config: null: want a JSON object"}})
 	}
 	whole["runtime"], whole["secrets"] = row.Runtime, append([]rows.Binding{}, row.Bindings...)
 	data, err := json.MarshalIndent(whole, "", " ") // a line for each key, for the problems' places

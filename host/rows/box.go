@@ -71,6 +71,14 @@ type BoxState struct {
 	Condemned time.Time
 }
 
+// Place is where the next run or command of a thread goes.
+type Place struct {
+	House       string      // of the thread
+	Environment Environment // of the box; no ID where neither the thread nor its house has one
+	Provider    string      // of the box
+	Live        bool        // the thread has the box, or one that is being made
+}
+
 // BoxOrder is what a caller wants of a thread's box.
 type BoxOrder struct {
 	Thread      string

@@ -35,31 +35,33 @@ type Thread struct {
 	UpdatedAt   time.Time
 }
 
-// NewThread is what a caller chooses of a new thread.
+// NewThread is what a caller chooses of a new thread, and the body of the request that makes one.
 type NewThread struct {
-	ID          string // "" for a new one
-	House       string
-	Name        string
-	Tags        []string
-	Pinned      bool
-	Parent      string // thread of the house
-	Environment string
-	Sandbox     string          // of the house, to share; "" for one of its own, once it needs one
-	Agent       string          // a bot of the house, which drives it; "" for a chat
-	Config      json.RawMessage // a JSON object; nil for an empty one
+	ID          string          `json:"id"` // "" for a new one
+	House       string          `json:"house"`
+	Name        string          `json:"name"`
+	Tags        []string        `json:"tags"`
+	Pinned      bool            `json:"pinned"`
+	Parent      string          `json:"parent"` // thread of the house
+	Environment string          `json:"environment"`
+	Agent       string          `json:"agent"`  // a bot of the house, which drives it; "" for a chat
+	Config      json.RawMessage `json:"config"` // a JSON object; nil for an empty one
+
+	// Sandbox of the house, to share; "" for one of its own, once it needs one. No request names it.
+	Sandbox string `json:"-"`
 }
 
-// ThreadChange is a change of a thread. What is nil stays.
+// ThreadChange is a change of a thread, and the body of the request for it. What is nil stays.
 type ThreadChange struct {
-	Name   *string
-	Tags   *[]string
-	Pinned *bool
-	Closed *bool // of chats only
+	Name        *string   `json:"name"`
+	Tags        *[]string `json:"tags"`
+	Pinned      *bool     `json:"pinned"`
+	Closed      *bool     `json:"closed"`      // of chats only
+	Environment *string   `json:"environment"` // of the house; "" for none of its own
 
 	// Beside Tags: those to add, and those to remove. The order of those that stay is kept.
-	AddTags, RemoveTags []string
-
-	Environment *string // of the house; "" for none of its own
+	AddTags    []string `json:"-"`
+	RemoveTags []string `json:"-"`
 }
 
 // Query names threads of a list.

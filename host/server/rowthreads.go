@@ -32,26 +32,13 @@ const (
 // keyedPrefix begins the ids of threads that are made with an idempotency key. Callers name no thread so.
 const keyedPrefix = "m_"
 
-// newThread is the body of a request that makes a thread.
-type newThread struct {
-	ID          string          `json:"id"`
-	House       string          `json:"house"`
-	Name        string          `json:"name"`
-	Tags        []string        `json:"tags"`
-	Pinned      bool            `json:"pinned"`
-	Parent      string          `json:"parent"`
-	Environment string          `json:"environment"`
-	Agent       string          `json:"agent"`
-	Config      json.RawMessage `json:"config"`
-}
-
 // createThread makes a thread: its row, and then its log without entries. What a failure leaves, a repeat finishes.
 func (s *Server) createThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
-	var body newThread
-	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+	var want rows.NewThread
+	if err := s.readRow(w, r, m, rowBody, &want, false); err != nil {
 		return err
 	}
-	want, repeats, err := body.row(m, r.Header.Values("Idempotency-Key"))
+	repeats, err := complete(&want, m, r.Header.Values("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
@@ -87,37 +74,33 @@ func (s *Server) answerThread(w http.ResponseWriter, r *http.Request, status int
 	return nil
 }
 
-// row returns the row that a request wants. repeats reports that it names the thread's id, so that it may be repeated.
-func (n newThread) row(m member.Member, keys []string) (want rows.NewThread, repeats bool, err error) {
-	want = rows.NewThread{
-		ID: n.ID, Name: n.Name, Tags: n.Tags, Pinned: n.Pinned, Parent: n.Parent, Environment: n.Environment,
-		Agent: n.Agent, Config: n.Config,
-	}
-	if want.House, err = houseOf(m, n.House); err != nil {
-		return want, false, err
+// complete checks the row that a request wants, and gives it the house and the id. repeats reports that the request
+// names the thread's id, so that it may be repeated.
+func complete(n *rows.NewThread, m member.Member, keys []string) (repeats bool, err error) {
+	if n.House, err = houseOf(m, n.House); err != nil {
+		return false, err
 	}
 	if err := errors.Join(checkName(n.Name), checkTags(n.Tags), checkConfig(n.Config)); err != nil {
-		return want, false, err
+		return false, err
 	}
 	if _, err := uuid.Parse(n.Agent); err != nil && n.Agent != "" {
-		return want, false, refuse(http.StatusBadRequest, "value", "agent: want the id of a bot, a UUID")
+		return false, refuse(http.StatusBadRequest, "value", "agent: want the id of a bot, a UUID")
 	}
 	switch {
 	case len(keys) > 0 && n.ID != "":
-		return want, false, refuse(http.StatusBadRequest, "idempotency_key",
-			"want an id or an Idempotency-Key, not both")
+		return false, refuse(http.StatusBadRequest, "idempotency_key", "want an id or an Idempotency-Key, not both")
 	case len(keys) > 0:
 		if _, err := memberEntryID(m.Agent, keys); err != nil {
-			return want, false, err
+			return false, err
 		}
-		want.ID = keyedID(m.Agent, keys[0])
+		n.ID = keyedID(m.Agent, keys[0])
 	case n.ID != "":
 		if !thread.ValidThread(n.ID) || strings.HasPrefix(n.ID, "_") || strings.HasPrefix(n.ID, keyedPrefix) {
-			return want, false, refuse(http.StatusBadRequest, "value",
+			return false, refuse(http.StatusBadRequest, "value",
 				"id: want 1 to 128 characters of A-Z a-z 0-9 _ -, which do not begin with _ or %s", keyedPrefix)
 		}
 	}
-	return want, want.ID != "", nil
+	return n.ID != "", nil
 }
 
 // keyedID returns the id of the thread that an agent makes with a key: always the same.
@@ -168,21 +151,12 @@ func (s *Server) sameRow(ctx context.Context, m member.Member, want rows.NewThre
 	return t, err
 }
 
-// threadChange is the body of a request that changes a thread.
-type threadChange struct {
-	Name        *string   `json:"name"`
-	Tags        *[]string `json:"tags"`
-	Pinned      *bool     `json:"pinned"`
-	Closed      *bool     `json:"closed"`
-	Environment *string   `json:"environment"`
-}
-
 // changeThread changes what people choose of a thread.
 func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	if _, err := s.rowOf(r.Context(), m, r.PathValue("id")); err != nil {
 		return err
 	}
-	var body threadChange
+	var body rows.ThreadChange
 	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
 		return err
 	}
@@ -196,9 +170,7 @@ func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.M
 	if err != nil {
 		return err
 	}
-	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange{
-		Name: body.Name, Tags: body.Tags, Pinned: body.Pinned, Closed: body.Closed, Environment: body.Environment,
-	})
+	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), body)
 	if errors.Is(err, rows.ErrAbsent) {
 		return errNoThread
 	} else if err != nil {

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"arbe.0sk.ar/runner/host/delegate"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
@@ -442,7 +442,7 @@ func (w *world) provision(q *queue, done <-chan struct{}) {
 			case <-p.ctx.Done():
 			}
 		}()
-		_ = delegate.Provisioner{
+		_ = provision.Provisioner{
 			Queue: host{q, p}, Host: host{q, p}, Every: 20 * time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		}.Run(p.ctx)
 		stop()
@@ -526,7 +526,7 @@ func (h host) Launch(ctx context.Context, o rows.Task) error {
 	l := w.launcher(h.p, o.Thread)
 	l.Rows = w.resolver(h.p)
 	l.Continued = func(ctx context.Context, err error) bool {
-		return errors.Is(context.Cause(ctx), delegate.ErrStopped) || h.Temporary(err)
+		return errors.Is(context.Cause(ctx), provision.ErrStopped) || h.Temporary(err)
 	}
 	w.set(func() { w.launching[key] = h.p })
 	_, err := l.Launch(ctx, h.task(o))
@@ -549,7 +549,7 @@ func waits(err error) error {
 	case errors.Is(err, launch.ErrLaunched):
 		return nil
 	case errors.As(err, &busy):
-		return fmt.Errorf("%w: %w", delegate.ErrBusy, err)
+		return fmt.Errorf("%w: %w", provision.ErrBusy, err)
 	}
 	return err
 }

@@ -48,7 +48,7 @@ var may = map[string][]string{
 	"host/sandbox":              {"internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "thread", "outcome", "session"},
 	"host/folder":               {"host/folder/repository", "host/sandbox", "internal/durable", "internal/filelock", "internal/pause"},
 	"host/folder/repository":    {"internal/git", "internal/pause"},
-	"host/delegate":             {"host/rows"},
+	"host/provision":            {"harness/catalog", "host/exec", "host/launch", "host/lease", "host/reap", "host/recipe", "host/resolve", "host/rows", "host/sandbox", "host/token", "thread"},
 	"host/control":              {"host/control/seal", "host/index", "host/lease", "host/rows", "internal/pause", "thread"},
 	"host/resolve":              {"host/lease", "host/reap", "host/rows", "host/sandbox", "internal/pause", "thread"},
 	"host/reap":                 {"host/lease", "host/rows", "host/sandbox", "internal/pause", "thread"},
@@ -66,7 +66,7 @@ var may = map[string][]string{
 	"cmd/internal/stdin":        {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "session", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "internal/pause", "mirror", "outcome", "runner", "runner/command", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/exec", "host/delegate", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/resolve", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/git":              {"internal/procgroup"},
@@ -159,7 +159,7 @@ var linkedBy = []struct {
 	{module + "host/control", "without a database all works as it did: none but cmd/arbe knows of rows", []string{"host/control", "cmd/arbe"}},
 	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
-	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "host/launch", "host/exec", "cmd/arbe"}},
+	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "host/launch", "host/exec", "host/provision", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 

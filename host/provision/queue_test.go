@@ -1,4 +1,4 @@
-package delegate_test
+package provision_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"arbe.0sk.ar/runner/host/delegate"
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -133,7 +133,7 @@ func (h *host) Temporary(err error) bool { return errors.Is(err, errAway) }
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // play runs a provisioner in virtual time until a condition, and stops it.
-func play(t *testing.T, p delegate.Provisioner, until func() bool) {
+func play(t *testing.T, p provision.Provisioner, until func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -173,7 +173,7 @@ func TestEnds(t *testing.T) {
 		{
 			"after another run's end, however long that takes", func(n int) error {
 				if n < 5 {
-					return fmt.Errorf("%w: r0", delegate.ErrBusy)
+					return fmt.Errorf("%w: r0", provision.ErrBusy)
 				}
 				return nil
 			}, nil,
@@ -183,7 +183,7 @@ func TestEnds(t *testing.T) {
 			"never, and another run is in the way of the refusal", func(int) error { return errAway },
 			func(n int) error {
 				if n < 3 {
-					return fmt.Errorf("%w: r0", delegate.ErrBusy)
+					return fmt.Errorf("%w: r0", provision.ErrBusy)
 				}
 				return nil
 			},
@@ -221,7 +221,7 @@ func TestEnds(t *testing.T) {
 					}
 					return nil
 				}}
-				play(t, delegate.Provisioner{Queue: q, Host: h, Log: quiet(), Tries: 3}, func() bool {
+				play(t, provision.Provisioner{Queue: q, Host: h, Log: quiet(), Tries: 3}, func() bool {
 					q.mu.Lock()
 					defer q.mu.Unlock()
 					return len(q.due) == 0
@@ -247,7 +247,7 @@ func TestStopped(t *testing.T) {
 			causes = append(causes, context.Cause(ctx))
 			return ctx.Err()
 		}
-		play(t, delegate.Provisioner{Queue: q, Host: h, Log: quiet()}, func() bool {
+		play(t, provision.Provisioner{Queue: q, Host: h, Log: quiet()}, func() bool {
 			return h.count("launch a")+h.count("launch b") == 2
 		})
 		for _, id := range []string{"a", "b"} {
@@ -256,7 +256,7 @@ func TestStopped(t *testing.T) {
 			}
 		}
 		for _, err := range causes {
-			if !errors.Is(err, delegate.ErrStopped) {
+			if !errors.Is(err, provision.ErrStopped) {
 				t.Errorf("a launch was ended by %v", err)
 			}
 		}
@@ -283,7 +283,7 @@ func TestLost(t *testing.T) {
 					lasted = time.Since(began)
 					return ctx.Err()
 				}}
-				p := delegate.Provisioner{Queue: q, Host: h, Log: quiet(), Lease: time.Minute}
+				p := provision.Provisioner{Queue: q, Host: h, Log: quiet(), Lease: time.Minute}
 				play(t, p, func() bool {
 					q.mu.Lock()
 					defer q.mu.Unlock()
@@ -318,7 +318,7 @@ func TestMost(t *testing.T) {
 			return nil
 		}
 		began := time.Now()
-		play(t, delegate.Provisioner{Queue: q, Host: h, Log: quiet(), Most: 2}, func() bool {
+		play(t, provision.Provisioner{Queue: q, Host: h, Log: quiet(), Most: 2}, func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			return len(q.due) == 0
@@ -340,14 +340,14 @@ func TestOnce(t *testing.T) {
 			}
 			return nil
 		}}
-		if err := (delegate.Provisioner{Queue: q, Host: h, Log: quiet(), Most: 2}).Once(t.Context()); err != nil {
+		if err := (provision.Provisioner{Queue: q, Host: h, Log: quiet(), Most: 2}).Once(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if _, left := q.due["b"]; !left || len(q.due) != 2 {
 			t.Errorf("left: %v", q.due)
 		}
 		q.away = true
-		if err := (delegate.Provisioner{Queue: q, Host: h, Log: quiet()}).Once(t.Context()); !errors.Is(err, errAway) {
+		if err := (provision.Provisioner{Queue: q, Host: h, Log: quiet()}).Once(t.Context()); !errors.Is(err, errAway) {
 			t.Errorf("got %v", err)
 		}
 	})

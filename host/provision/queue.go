@@ -1,12 +1,4 @@
-// Package delegate launches delegated tasks: rows that any number of hosts take from a queue.
-//
-// A task's row is there before anything else. A provisioner takes it for the time of a lease, announces it on the
-// parent's thread, launches it, and ends it. While it launches it renews the lease, so the task of a host that has died
-// is taken by another one. A host that is stopped gives its tasks back. Repeats are harmless by their ids: the
-// announcement's follows from the child's thread, and the run's id, too, so that the thread's log accepts one run.
-//
-// The rows and the launch are the caller's.
-package delegate
+package provision
 
 import (
 	"context"
@@ -23,7 +15,7 @@ import (
 // no failure.
 var ErrStopped = errors.New("the launch is left to another host")
 
-// ErrBusy is returned by a Host for a task whose thread has another run: the task waits for that one's end.
+// ErrBusy is returned for a task whose thread has another run: the task waits for that one's end.
 var ErrBusy = errors.New("another run has the thread")
 
 // Queue is the tasks that are not launched yet. Its methods may be called at the same time.
@@ -39,8 +31,9 @@ type Queue interface {
 	Done(ctx context.Context, thread string) error
 }
 
-// Host launches tasks. Its methods may be called at the same time, for different tasks, and may be repeated.
-type Host interface {
+// Tasks announces, launches and refuses tasks: a *Host is such. Its methods may be called at the same time, for
+// different tasks, and may be repeated.
+type Tasks interface {
 	// Announce posts the task on its parent's thread, once.
 	Announce(ctx context.Context, o rows.Task) error
 	// Launch launches the task. It returns nil also where the run is on the thread already and needs no more of a host,
@@ -57,7 +50,7 @@ type Host interface {
 // Provisioner launches the tasks of a queue. All durations and numbers have defaults.
 type Provisioner struct {
 	Queue Queue
-	Host  Host
+	Host  Tasks
 	Log   *slog.Logger
 
 	Most  int           // launches at the same time. Default 4

@@ -1,4 +1,4 @@
-package main
+package provision
 
 import (
 	"cmp"
@@ -8,6 +8,26 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
+
+// guard is the runner's own time limit for an agent that hangs. margin is the time beyond it for the run's last
+// entries.
+const (
+	guard  = 72 * time.Hour
+	margin = 6 * time.Hour
+)
+
+// hostTTL is how long a token of the host's own clients lasts.
+const hostTTL = 10 * time.Minute
+
+// Client returns a client of a thread, like another one, whose tokens are signed with a key.
+func Client(key []byte, like *thread.Client, id string) *thread.Client {
+	sign := func() (string, error) {
+		return token.Sign(key, token.Grant{
+			Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(hostTTL),
+		})
+	}
+	return &thread.Client{Base: like.Base, Thread: id, Token: sign, Log: like.Log, HTTP: like.HTTP}
+}
 
 // runTokens returns what signs the tokens of a run on a thread of a house; "" for a thread of none.
 func runTokens(key []byte, house string) func(threadID, runID, author string) (write, renew string, err error) {

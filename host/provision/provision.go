@@ -1,0 +1,144 @@
+// Package provision decides what a run, a command and a delegated task get: which bot drives, which environment and
+// which provider make the box, which tokens, secrets, files and variables go into it, and what a member's task may
+// have. The command line, a server's HTTP API and the loop that launches delegated tasks call the same methods, so that
+// a rule stands once.
+//
+// A Provisioner is that loop. A task's row is there before anything else. A provisioner takes it for the time of a
+// lease, announces it on the parent's thread, launches it, and ends it. While it launches it renews the lease, so the
+// task of a host that has died is taken by another one. A host that is stopped gives its tasks back. Repeats are
+// harmless by their ids: the announcement's follows from the child's thread, and the run's id, too, so that the
+// thread's log accepts one run.
+//
+// The package prints nothing and reads no flag and no variable of its process. Its errors have no exit status.
+package provision
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"arbe.0sk.ar/runner/harness/catalog"
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/recipe"
+	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Host is what this host has for runs, commands and tasks. Its methods may be called at the same time.
+type Host struct {
+	// Client returns a client that writes a thread.
+	Client func(threadID string) (*thread.Client, error)
+	// Provider returns the provider of boxes with a name, which stands in a place, such as --sandbox.
+	Provider func(place, name string) (Provider, error)
+	// StreamURL returns the address of the thread server as a box of the provider reaches it.
+	StreamURL func(provider string) (string, error)
+	// Runner returns the path of the runner's binary for an architecture.
+	Runner func(arch string) (string, error)
+	// Remember notes a thread here before a run or a command is on it, so that reconcile --all finds it.
+	Remember func(threadID string) error
+	Key      []byte // signs tokens
+	Log      *slog.Logger
+
+	// Rows opens the rows, which may be away; nil without a database. Boxes are its rows of boxes, and Secrets opens
+	// the secrets of an environment.
+	Rows    func(ctx context.Context) (Rows, error)
+	Boxes   resolve.Rows
+	Secrets func(ctx context.Context, environment string) (map[string]string, error)
+
+	Environ    Environ
+	LocalBoxes bool              // commands, and tasks of members, may run as the user of this process
+	Env        map[string]string // of the agent of each task
+	Files      []launch.Inline   // in the box of each task
+}
+
+// Environ is what boxes get of this host's environment.
+type Environ struct {
+	GitHub string // GITHUB_SERVER_URL
+	Target string // DAYTONA_TARGET
+	Token  string // GITHUB_TOKEN, the operator's
+}
+
+// Rows are the rows of the host: all houses.
+type Rows interface {
+	Thread(ctx context.Context, id string) (rows.Thread, error)
+	CreateThread(ctx context.Context, n rows.NewThread) (rows.Thread, error)
+	Agent(ctx context.Context, id string) (rows.Agent, error)
+	// Drivers returns a house's bots of a harness that are in use, the oldest first.
+	Drivers(ctx context.Context, house, harness string) ([]rows.Agent, error)
+	// Place returns where the next run or command of a thread goes, by the environment with the id wanted where that is
+	// not "". It returns rows.ErrAbsent for a thread without a row.
+	Place(ctx context.Context, thread, wanted string) (rows.Place, error)
+}
+
+// Provider is a provider of boxes.
+type Provider interface {
+	launch.Provider
+	// Check returns an error for options that no box of the provider can have.
+	Check(o sandbox.Options) error
+}
+
+// UnreachableError is returned for a box of a provider that this host can't use.
+type UnreachableError struct{ error }
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.error }
+
+// NoRows returns the error of a box that has a row, where there is no database.
+func NoRows(box sandbox.Ref) error {
+	const text = "%s has a row in a database, which tells who needs it: set ARBE_DATABASE or use --database"
+	return fmt.Errorf(text, box)
+}
+
+// Options are what each box gets of this host's environment, but for the operator's token.
+func (e Environ) Options() sandbox.Options {
+	return sandbox.Options{Target: e.Target, GitHub: e.GitHub}
+}
+
+// Follow makes a task's box by the environment of its place, which is checked again, and gives it that one's secrets.
+func (h *Host) Follow(t *launch.Task, p rows.Place) error {
+	stored, err := recipe.Stored(p.Environment.Recipe)
+	if err != nil {
+		return fmt.Errorf("environment %s: %w", p.Environment.ID, err)
+	}
+	t.Follow(stored)
+	t.Secrets = func(ctx context.Context) (map[string]string, error) {
+		if len(p.Environment.Bindings) == 0 {
+			return nil, nil // no keys are needed
+		}
+		return h.Secrets(ctx, p.Environment.ID)
+	}
+	return nil
+}
+
+// Launcher returns what launches a task with a client of its thread. The place of a thread without a row is the zero
+// one.
+func (h *Host) Launcher(
+	t launch.Task, p rows.Place, provider Provider, client *thread.Client, progress func(string),
+) (*launch.Launcher, error) {
+	agent, err := catalog.Lookup(t.Harness)
+	if err != nil {
+		return nil, err
+	}
+	if t.Live {
+		agent = agent.ForLive()
+	}
+	l := h.boxer(p, provider, client, progress)
+	l.Agent = launch.Agent{Program: agent.Binary, Package: agent.Package}
+	l.Tokens = runTokens(h.Key, p.House)
+	l.StreamURL, err = h.StreamURL(provider.Name())
+	return l, err
+}
+
+// boxer returns what gives a thread its box.
+func (h *Host) boxer(
+	p rows.Place, provider Provider, client *thread.Client, progress func(string),
+) *launch.Launcher {
+	others := func(id string) *thread.Client { return Client(h.Key, client, id) }
+	l := &launch.Launcher{Provider: provider, Client: client, Boxes: others, Runner: h.Runner, Progress: progress}
+	if p.House != "" {
+		l.Rows = &resolve.Resolver{Rows: h.Boxes, Provider: provider, Client: others, Progress: progress}
+	}
+	return l
+}

@@ -1,0 +1,118 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"testing"
+
+	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/reap"
+	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Which errors of a launch pass.
+func TestTemporary(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"the database is away", rows.ErrAway, true},
+		{"the database is busy", rows.ErrBusy, true},
+		{"the database is slow", rows.ErrTimeout, true},
+		{"the database is of another log", rows.ErrOtherLog, false},
+		{"a refusal of the rows", rows.Refuse(rows.ErrArchived, "the environment"), false},
+		{"no environment", rows.ErrNoRecipe, false},
+		{"a secret is missing", rows.Refuse(rows.ErrMissing, "environment e"), false},
+		{"a local box", ErrLocal, false},
+		{"a claim", &rows.ClaimedError{Thread: "t", Run: "r"}, true},
+		{"a box in doubt", &reap.DoubtError{}, true},
+		{"another launch makes the box", resolve.ErrSlow, true},
+		{"the box was released", lease.ErrReleased, true},
+		{"an answer breaks off", io.ErrUnexpectedEOF, true},
+		{"a timeout", context.DeadlineExceeded, true},
+		{"a file is missing", fs.ErrNotExist, false},
+		{"no answer that the server means", &thread.StatusError{Status: http.StatusBadGateway}, true},
+		{"a token that has expired", &thread.StatusError{Status: http.StatusUnauthorized}, true},
+		{"a bad request", &thread.StatusError{Status: http.StatusBadRequest}, false},
+		{"an id that is taken", &thread.StatusError{Status: http.StatusConflict}, false},
+		{"a deleted thread", &thread.StatusError{Status: http.StatusGone}, false},
+		{"an entry that is too large", &thread.StatusError{Status: http.StatusRequestEntityTooLarge}, false},
+		{"anything else", errors.New("no such repository"), false},
+	} {
+		if got := temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
+			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+}
+
+// What a task's run gets: a member's has no token of the operator.
+func TestTask(t *testing.T) {
+	h := &Host{
+		Environ: Environ{GitHub: "https://github.example", Target: "eu", Token: "operator's"},
+		Env:     map[string]string{"KEY": "value"}, Files: []launch.Inline{{Path: ".npmrc"}},
+	}
+	for _, tt := range []struct {
+		name             string
+		of               rows.Task
+		token            string
+		ephemeral, child bool
+	}{
+		{"a member's", rows.Task{Thread: "t"}, "", true, false},
+		{"the operator's", rows.Task{Thread: "t", Trusted: true}, "operator's", true, false},
+		{"in a box that it shares", rows.Task{Thread: "t", Sandbox: "s"}, "", false, false},
+		{"with a parent", rows.Task{Thread: "t", Parent: "p", Result: "bot"}, "", true, true},
+	} {
+		got := h.task(tt.of)
+		if got.Box.Token != tt.token || got.Box.Ephemeral != tt.ephemeral || (got.Parent != nil) != tt.child ||
+			got.Box.GitHub != "https://github.example" || got.Box.Target != "eu" || got.Env["KEY"] != "value" ||
+			len(got.Files) != 1 || got.Run != tt.of.Run() || !got.Queued {
+			t.Errorf("%s: got %+v", tt.name, got)
+		}
+	}
+}
+
+// A task without a harness and an agent is pi's; a harness that is not known is refused.
+func TestCheckHarness(t *testing.T) {
+	for _, tt := range []struct{ agent, harness, want string }{
+		{"", "", "pi"}, {"", "codex", "codex"}, {"bot", "", ""}, {"bot", "claude-code", "claude-code"},
+	} {
+		o := rows.Task{Agent: tt.agent, Harness: tt.harness}
+		if err := CheckHarness(&o); err != nil || o.Harness != tt.want {
+			t.Errorf("%+v: got %q, %v", tt, o.Harness, err)
+		}
+	}
+	if err := CheckHarness(&rows.Task{Harness: "none"}); err == nil {
+		t.Error("took a harness that does not exist")
+	}
+}
+
+// Only the operator's tasks get local boxes, but where the host allows them.
+func TestLocalTask(t *testing.T) {
+	for _, tt := range []struct {
+		provider string
+		trusted  bool
+		boxes    bool
+		refused  bool
+	}{
+		{sandbox.LocalName, false, false, true},
+		{sandbox.LocalName, true, false, false},
+		{sandbox.LocalName, false, true, false},
+		{"daytona", false, false, false},
+	} {
+		h := host(tt.provider)
+		h.LocalBoxes = tt.boxes
+		_, _, err := h.prepare(t.Context(), rows.Task{Thread: "t", Harness: "pi", Trusted: tt.trusted})
+		if errors.Is(err, ErrLocal) != tt.refused || !tt.refused && err != nil {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}
